@@ -1,0 +1,183 @@
+"""Inputs and outputs of Steersman's own activities and internal signals.
+
+They are in recorded histories, so they change only by adding fields with defaults.
+"""
+
+from datetime import datetime
+from typing import Literal
+
+from pydantic import Field
+
+from steersman.contracts.errors import ErrorType
+from steersman.contracts.events import AgentEvent, TerminalEvent
+from steersman.contracts.messages import Decision
+from steersman.contracts.model import Answer, JsonObject, JsonValue
+from steersman.contracts.request import RunRequest
+from steersman.contracts.run import Approval, Handle, LastEvent, MessageKind, MessageState, Phase, StopReport, Usage
+
+
+class RunKey(Answer):
+    """One run on disk: the workflow id and Temporal's first run id of it."""
+
+    run: str
+    execution: str
+
+
+class Claim(Answer):
+    """Answer of claim_host: which machine carries the run."""
+
+    host: str
+
+
+class RunAgentInput(Answer):
+    """Input of run_agent."""
+
+    key: RunKey
+    request: RunRequest
+    deadline: datetime | None = None
+    """When limits.duration_s ends, UTC."""
+
+
+class RunOutcome(Answer):
+    """Answer of run_agent: how the agent ended, before the workflow judges it."""
+
+    status: Literal["succeeded", "failed", "stopped"]
+    text: str = ""
+    structured: JsonValue = None
+    session_id: str | None = None
+    usage: Usage = Usage()
+    cost_usd: float = 0.0
+    turns: int = 0
+    stop_reason: str | None = None
+    attempts: int = 0
+    error: ErrorType | None = None
+    message: str | None = None
+    facts: JsonObject = Field(default_factory=dict)
+    messages: tuple["Settlement", ...] = ()
+    last_event: LastEvent | None = None
+    stop_report: StopReport | None = None
+
+
+class SessionStarted(Answer):
+    """Signal: a worker holds the session now. Everything unsettled is to be delivered (again) to its queue."""
+
+    worker_queue: str
+    handle: Handle | None = None
+    """None while the workspace is being prepared and no process exists yet."""
+    attempt: int = 0
+
+
+class Progressed(Answer):
+    """Signal: a milestone. Sent seldom: it costs history."""
+
+    session_id: str | None = None
+    usage: Usage = Usage()
+    cost_usd: float = 0.0
+    turns: int = 0
+    attempt: int = 0
+    last_event: LastEvent | None = None
+
+
+class ApprovalAsked(Answer):
+    """Signal: the agent waits for a person's word, or no longer does."""
+
+    approval: Approval
+    withdrawn: bool = False
+
+
+class Settlement(Answer):
+    """What became of one message."""
+
+    id: str
+    state: MessageState
+    how: str | None = None
+
+
+class MessagesSettled(Answer):
+    """Signal: messages that the agent has meanwhile taken, or that can no longer reach it."""
+
+    messages: tuple[Settlement, ...]
+
+
+class OutgoingMessage(Answer):
+    """A numbered message on its way to the session."""
+
+    id: str
+    kind: MessageKind
+    text: str | None = None
+
+
+class OutgoingDecision(Answer):
+    """A decision on its way to the session; `tool` so that `remember` works in a later process too."""
+
+    decision: Decision
+    tool: str
+
+
+class DeliverInput(Answer):
+    """Input of deliver_messages, in the order in which they were said."""
+
+    key: RunKey
+    messages: tuple[OutgoingMessage, ...] = ()
+    decisions: tuple[OutgoingDecision, ...] = ()
+
+
+class Delivered(Answer):
+    """Answer of deliver_messages."""
+
+    here: bool
+    """False: this worker does not hold the session (any more)."""
+    messages: tuple[Settlement, ...] = ()
+
+
+class StopInput(Answer):
+    """Input of stop_agent."""
+
+    key: RunKey
+    request: RunRequest
+    phase: Phase
+    reason: str
+
+
+class FinalizeInput(Answer):
+    """Input of finalize_run: the terminal event closes the log, the shim is released."""
+
+    key: RunKey
+    request: RunRequest
+    event: "TerminalEvent"
+
+
+class ReadEvents(Answer):
+    """Input of read_events, a standalone activity on the host's queue."""
+
+    key: RunKey
+    after: int = 0
+    """Events with a greater number are wanted."""
+    wait_s: float = 0.0
+    """How long to wait for the first of them."""
+    max_bytes: int = 1_000_000
+
+
+class EventPage(Answer):
+    """Answer of read_events."""
+
+    events: tuple[AgentEvent, ...]
+    ended: bool
+    """The last event of the page is the run's terminal one (or the reader had it already)."""
+    known: bool = True
+    """False: this host has no log of that run (never started there, or pruned)."""
+
+
+class PruneInput(Answer):
+    """Input of prune_host: remove the state of runs that closed longer ago than this."""
+
+    keep_days: float
+    dry_run: bool = False
+
+
+class Swept(Answer):
+    """Answer of sweep_host and prune_host: run ids."""
+
+    stopped: tuple[str, ...] = ()
+    pruned: tuple[str, ...] = ()
+    bytes_freed: int = 0

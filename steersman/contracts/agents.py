@@ -1,0 +1,33 @@
+"""What each agent can do. `steer agents` prints this table, RunState.capabilities holds a row of it, and the workflow's
+validators refuse by it."""
+
+from typing import Final
+
+from steersman.contracts.model import Answer
+
+
+class Capabilities(Answer):
+    """What an agent can do natively; a request that needs what is missing is refused."""
+
+    steer: bool
+    """Takes a message into the running turn."""
+    interrupt: bool
+    """Ends the running turn and keeps the session."""
+    resume: bool
+    """Goes on with a session in a new process."""
+    structured_output: bool
+    """Answers to a JSON Schema."""
+    permissions: bool
+    """Asks before it uses a tool."""
+    cost: bool
+    """Reports turns and money."""
+
+
+CAPABILITIES: Final[dict[str, Capabilities]] = {
+    "claude": Capabilities(
+        steer=True, interrupt=True, resume=True, structured_output=True, permissions=True, cost=True
+    ),
+    "process": Capabilities(
+        steer=False, interrupt=False, resume=False, structured_output=False, permissions=False, cost=False
+    ),
+}

@@ -1,0 +1,62 @@
+"""What may be said to a running agent, and the receipts."""
+
+from typing import Annotated, Literal, TypeVar
+
+from pydantic import Field, ValidationError
+
+from steersman.contracts.errors import InvalidRequest, sentence
+from steersman.contracts.model import Answer, JsonObject, Question
+from steersman.contracts.request import Text
+from steersman.contracts.run import MessageState
+
+MessageId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,99}$")]
+MessageText = Annotated[Text, Field(max_length=100_000)]
+
+
+class Message(Question):
+    """Input of `steer` and `interrupt`. The same id twice is one message."""
+
+    text: MessageText | None = None
+    id: MessageId | None = None
+    reason: Annotated[str, Field(max_length=1000)] | None = None
+
+
+class MessageReceipt(Answer):
+    """Answer of `steer` and `interrupt`."""
+
+    id: str
+    state: MessageState
+    how: str | None = None
+    latency_ms: int
+    """From the workflow's acceptance to this answer."""
+
+
+class Decision(Question):
+    """Input of `decide`: a person's word on an approval."""
+
+    id: Annotated[str, Field(min_length=1, max_length=200)]
+    decision: Literal["allow", "deny"]
+    message: Annotated[Text, Field(max_length=10_000)] | None = None
+    """Told to the agent when denied."""
+    remember: bool = False
+    """Decide the same for this tool for the rest of the run."""
+
+
+class DecisionReceipt(Answer):
+    """Answer of `decide`."""
+
+    id: str
+    decision: Literal["allow", "deny"]
+    tool: str
+    input: JsonObject
+
+
+Q = TypeVar("Q", bound=Question)
+
+
+def parse_message(model: type[Q], data: object) -> Q:
+    """A Message or Decision from a decoded JSON value. Raises InvalidRequest naming the field."""
+    try:
+        return model.model_validate({} if data is None else data)
+    except ValidationError as error:
+        raise InvalidRequest(sentence(error, model.__name__)) from error

@@ -1,0 +1,50 @@
+"""Names on the wire: task queues, workflow and activity types, signals, queries, search attributes.
+
+Other SDKs, the Temporal CLI and recorded histories use these strings: a changed value is a broken contract.
+"""
+
+from typing import Final
+
+TASK_QUEUE: Final = "steersman"
+
+RUN_WORKFLOW: Final = "AgentRun"
+SWEEP_WORKFLOW: Final = "SweepHost"
+
+STATE_QUERY: Final = "state"
+STEER: Final = "steer"
+INTERRUPT: Final = "interrupt"
+DECIDE: Final = "decide"
+
+# Signals that `run_agent` sends to its own workflow.
+SESSION_STARTED: Final = "session_started"
+PROGRESSED: Final = "progressed"
+APPROVAL_ASKED: Final = "approval_asked"
+MESSAGES_SETTLED: Final = "messages_settled"
+
+CLAIM_HOST: Final = "claim_host"
+RUN_AGENT: Final = "run_agent"
+DELIVER_MESSAGES: Final = "deliver_messages"
+STOP_AGENT: Final = "stop_agent"
+FINALIZE_RUN: Final = "finalize_run"
+READ_EVENTS: Final = "read_events"
+SWEEP_HOST: Final = "sweep_host"
+PRUNE_HOST: Final = "prune_host"
+
+AGENT_NAME: Final = "AgentName"
+RUN_PHASE: Final = "RunPhase"
+COST_USD: Final = "CostUsd"
+
+
+def host_queue(host: str) -> str:
+    """The queue of one machine (one user, one state directory): stopping, finalizing, reading events, sweeping."""
+    return f"{TASK_QUEUE}@{host}"
+
+
+def runs_queue(host: str) -> str:
+    """The queue from which a machine's workers take runs, as many at once as the operator allows."""
+    return f"{TASK_QUEUE}@{host}:runs"
+
+
+def worker_queue(host: str, worker: str) -> str:
+    """The queue of one worker process: messages for the sessions that live in its memory."""
+    return f"{TASK_QUEUE}@{host}:{worker}"

@@ -1,0 +1,194 @@
+"""RunRequest: the one JSON input of AgentRun."""
+
+import json
+import re
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Discriminator, Field, Tag, ValidationError, field_validator, model_validator
+
+from steersman.contracts.agents import CAPABILITIES
+from steersman.contracts.errors import InvalidRequest, sentence
+from steersman.contracts.model import JsonObject, Question, Seconds
+
+AgentName = Literal["claude", "process"]
+PermissionMode = Literal["read_only", "ask", "accept_edits", "full"]
+
+PERMISSION_ORDER: tuple[PermissionMode, ...] = ("read_only", "ask", "accept_edits", "full")
+"""From the least to the most that an agent may do unasked."""
+
+_SECRET_NAME = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)$", re.IGNORECASE)
+_ENV_NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
+
+
+def _absolute(path: str) -> str:
+    if not path.startswith("/"):
+        raise ValueError("must be an absolute path")
+    return path
+
+
+def _no_nul(text: str) -> str:
+    if "\0" in text:
+        raise ValueError("must not contain a NUL character")
+    return text
+
+
+Text = Annotated[str, AfterValidator(_no_nul)]
+AbsolutePath = Annotated[str, Field(min_length=1, max_length=4096), AfterValidator(_no_nul), AfterValidator(_absolute)]
+
+
+class Workspace(Question):
+    """Where the agent works: a directory that exists on the machine that runs it."""
+
+    path: AbsolutePath
+
+
+class LocalRuntime(Question):
+    """The agent runs on a worker's own machine; `host` names which one (see `steer doctor`), else any that has the workspace."""
+
+    kind: Literal["local"] = "local"
+    host: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+
+
+class Permissions(Question):
+    """What the agent may do unasked. `allow` and `deny` hold tool names or the agent's own rules, e.g. `Bash(git *)`."""
+
+    mode: PermissionMode = "accept_edits"
+    allow: tuple[Annotated[Text, Field(min_length=1)], ...] = ()
+    deny: tuple[Annotated[Text, Field(min_length=1)], ...] = ()
+
+
+class Limits(Question):
+    """Held by Steersman over all attempts, also in the middle of a turn."""
+
+    turns: Annotated[int, Field(ge=1)] | None = None
+    cost_usd: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    duration_s: Seconds | None = None
+    idle_s: Seconds | None = None
+    """The agent says nothing for this long while it is its turn to speak."""
+    approval_s: Seconds = 3600
+    """An approval nobody answers is denied after this."""
+
+
+class StopLadder(Question):
+    """When a stop becomes rougher, in seconds counted from the request."""
+
+    terminate_after_s: Annotated[float, Field(ge=0, le=3600, allow_inf_nan=False)] | None = None
+    kill_after_s: Annotated[float, Field(ge=0, le=3600, allow_inf_nan=False)] | None = None
+
+
+class FromEnv(Question):
+    """The value of a variable of the worker's environment."""
+
+    from_env: Annotated[str, Field(pattern=_ENV_NAME.pattern)]
+
+
+class FromFile(Question):
+    """The contents of a file on the worker's machine, without the trailing newline."""
+
+    from_file: AbsolutePath
+
+
+def _env_kind(value: object) -> str | None:
+    if isinstance(value, str):
+        return "literal"
+    if isinstance(value, FromEnv | FromFile):
+        return "from_env" if isinstance(value, FromEnv) else "from_file"
+    if isinstance(value, dict) and len(value) == 1:
+        return str(next(iter(value)))
+    return None
+
+
+EnvValue = Annotated[
+    Annotated[Text, Tag("literal")] | Annotated[FromEnv, Tag("from_env")] | Annotated[FromFile, Tag("from_file")],
+    Discriminator(
+        _env_kind,
+        custom_error_type="env_value",
+        custom_error_message='must be a string, {"from_env": NAME} or {"from_file": PATH}',
+    ),
+]
+"""A literal, or where the worker finds the value: a secret's value never enters workflow history."""
+
+
+class RunRequest(Question):
+    """One run of one agent. JSON on the wire; unknown fields are refused."""
+
+    agent: AgentName
+    prompt: Text = ""
+    workspace: Workspace
+    runtime: LocalRuntime = LocalRuntime()
+    model: Annotated[Text, Field(min_length=1, max_length=200)] | None = None
+    session: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,199}$")] | None = None
+    fork_session: bool = False
+    system_prompt: Text | None = None
+    """Added to the agent's own instructions."""
+    permissions: Permissions = Permissions()
+    output_schema: JsonObject | None = None
+    env: dict[str, EnvValue] = Field(default_factory=dict)
+    limits: Limits = Limits()
+    stop: StopLadder = StopLadder()
+    lease_s: Annotated[Seconds, Field(ge=10)] = 900
+    labels: dict[str, str] = Field(default_factory=dict)
+    options: JsonObject = Field(default_factory=dict)
+    command: Annotated[tuple[Text, ...], Field(min_length=1)] | None = None
+
+    @field_validator("env")
+    @classmethod
+    def _check_env(cls, env: dict[str, EnvValue]) -> dict[str, EnvValue]:
+        for name, value in env.items():
+            if not _ENV_NAME.match(name):
+                raise ValueError(f"{name[:80]!r} is not the name of an environment variable")
+            if isinstance(value, str) and _SECRET_NAME.search(name):
+                raise ValueError(f'{name} looks like a secret: give it as {{"from_env": ...}} or {{"from_file": ...}}')
+        return env
+
+    @model_validator(mode="after")
+    def _check_agent(self) -> "RunRequest":
+        can = CAPABILITIES[self.agent]
+        if self.agent == "process":
+            if not self.command or not self.command[0]:
+                raise ValueError('command is required for agent "process"')
+        elif self.command is not None:
+            raise ValueError(f'command is only for agent "process", not for "{self.agent}"')
+        elif not self.prompt.strip():
+            raise ValueError("prompt must not be empty")
+        unsupported = {
+            "session": not can.resume and self.session is not None,
+            "fork_session": not can.resume and self.fork_session,
+            "output_schema": not can.structured_output and self.output_schema is not None,
+            "permissions": not can.permissions and self.permissions != Permissions(),
+            "limits.turns": not can.cost and self.limits.turns is not None,
+            "limits.cost_usd": not can.cost and self.limits.cost_usd is not None,
+            "model": self.agent == "process" and self.model is not None,
+            "system_prompt": self.agent == "process" and self.system_prompt is not None,
+        }
+        for field, wrong in unsupported.items():
+            if wrong:
+                raise ValueError(f'{field} is not supported by agent "{self.agent}"')
+        if self.fork_session and self.session is None:
+            raise ValueError("fork_session needs session")
+        return self
+
+
+def parse_request(data: object) -> RunRequest:
+    """The request in a decoded JSON value. Raises InvalidRequest with a sentence that names each wrong field."""
+    if not isinstance(data, dict):
+        raise InvalidRequest(f"RunRequest: the input must be one JSON object, not {_kind(data)}")
+    try:
+        # Through JSON, so that a Python client's tuples and a JSON client's arrays are judged alike.
+        return RunRequest.model_validate_json(json.dumps(data))
+    except ValidationError as error:
+        raise InvalidRequest(sentence(error, "RunRequest")) from error
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidRequest(f"RunRequest: the input is no JSON: {error}") from error
+
+
+def _kind(data: object) -> str:
+    names = {
+        type(None): "nothing",
+        list: "a list",
+        str: "a string",
+        bool: "a boolean",
+        int: "a number",
+        float: "a number",
+    }
+    return names.get(type(data), type(data).__name__)
