@@ -1,0 +1,89 @@
+# What a person types. Needs a POSIX shell, make and Python >= 3.11; pip's own settings (PIP_*) are respected.
+.POSIX:
+.SUFFIXES:
+
+VENV = .venv
+BIN = $(VENV)/bin
+PY = $(BIN)/python
+LOCK = requirements.lock
+# Where set, the Python that the virtual environment is made with.
+PYTHON =
+# `make lock UPGRADE=--upgrade` takes newer versions; without it the lock changes no more than pyproject.toml asks for.
+UPGRADE =
+# Passed on to pytest: `make test ARGS='-k shim -x'`.
+ARGS =
+
+help:
+	@echo 'make demo      a real Claude Code run, end to end, on this machine'
+	@echo 'make test      all the tests; ARGS goes to pytest'
+	@echo 'make check     linters, formatting, types, import contracts'
+	@echo 'make format    what the linters can put right themselves'
+	@echo 'make bench     measures, against the goals'
+	@echo 'make pictures  the pictures in the README, anew'
+	@echo 'make setup     the virtual environment alone ($(VENV))'
+	@echo 'make lock      the lock files from pyproject.toml'
+
+# The stamps hold checksums of what the environment was made from: a checkout that touches files costs nothing, and a
+# changed lock gets a fresh environment, so that nothing lives on that the lock no longer names.
+setup:
+	@set -eu; \
+	want="$$(cat $(LOCK) | cksum) $$(pwd)"; \
+	if ! $(PY) -c '' 2>/dev/null || [ "$$(cat $(VENV)/lock.stamp 2>/dev/null)" != "$$want" ]; then \
+	  for python in $(PYTHON) python3 python3.13 python3.12 python3.11 python3.14; do \
+	    if "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then break; fi; \
+	    if [ "$$python" = "$(PYTHON)" ]; then echo "make: PYTHON=$(PYTHON) is not a Python >= 3.11" >&2; exit 1; fi; \
+	    python=; \
+	  done; \
+	  if [ -z "$$python" ]; then \
+	    echo 'make: no Python >= 3.11 found on PATH; install one, or say make PYTHON=/path/to/python3' >&2; exit 1; \
+	  fi; \
+	  if ! "$$python" -c 'import ensurepip, venv' 2>/dev/null; then \
+	    echo "make: $$python lacks venv; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; \
+	  fi; \
+	  echo "making $(VENV) with $$("$$python" --version)"; \
+	  "$$python" -m venv --clear $(VENV); \
+	  $(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r $(LOCK); \
+	  echo "$$want" > $(VENV)/lock.stamp; \
+	fi; \
+	want="$$(cat pyproject.toml | cksum)"; \
+	if [ "$$(cat $(VENV)/project.stamp 2>/dev/null)" != "$$want" ]; then \
+	  $(PY) -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .; \
+	  echo "$$want" > $(VENV)/project.stamp; \
+	fi
+
+demo: setup
+	@$(PY) -m bench.demo
+
+test: setup
+	$(PY) -m pytest $(ARGS)
+
+# Every check speaks, then any failure fails.
+check: setup
+	@failed=; \
+	for check in 'ruff check' 'ruff format --check' 'mypy' 'lint-imports --no-cache'; do \
+	  echo "$$check"; $(BIN)/$$check || failed="$$failed, $$check"; \
+	done; \
+	if [ -n "$$failed" ]; then echo "make check: failed:$${failed#,}" >&2; exit 1; fi
+
+format: setup
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+bench: setup
+	@$(PY) -m bench
+
+pictures: setup
+	@$(PY) -m bench.pictures
+
+# The second lock is the part of the first that a worker's image needs: same versions, no test tools.
+COMPILE = uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
+	--no-emit-index-url --no-emit-find-links $(UPGRADE) pyproject.toml
+
+lock: setup
+	$(BIN)/$(COMPILE) --all-extras --group test -o $(LOCK)
+	$(BIN)/$(COMPILE) --extra worker --group build -c $(LOCK) -o deploy/worker.lock
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+
+.PHONY: help setup demo test check format bench pictures lock clean
