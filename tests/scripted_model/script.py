@@ -1,0 +1,130 @@
+"""A script in play: which step is next, what was asked so far, and what is being held."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.scripted_model.requests import Request
+from tests.scripted_model.steps import Failure, Step
+
+Steps = Step | Callable[[Request], Step | None]
+"""A step, or a function that answers every request until it returns None."""
+
+
+class ScriptError(AssertionError):
+    """The agent asked for more than its script holds, or for a script that does not exist."""
+
+
+class Script:
+    """The steps for one agent, served under `url`. Made by `ScriptedModel.script`."""
+
+    def __init__(self, url: str, steps: tuple[Steps, ...], *, repeat: bool) -> None:
+        if repeat and not steps:
+            raise ValueError("a script that repeats needs a step")
+        self.url = url
+        self.requests: list[Request] = []
+        self.side_requests: list[Request] = []
+        self.unexpected: list[Request] = []
+        self._steps = steps
+        self._repeat = repeat
+        self._position = 0
+        self._holding = 0
+        self._released = 0
+        self._changed = asyncio.Condition()
+
+    @property
+    def remaining(self) -> int:
+        """Steps not played yet; of a repeating script those of this round."""
+        return len(self._steps) - self._position
+
+    @property
+    def holding(self) -> bool:
+        return self._holding > 0
+
+    def env(self, config_dir: Path | str) -> dict[str, str]:
+        """Environment variables that make the CLI talk to this script and keep its state in `config_dir`."""
+        env = {
+            "ANTHROPIC_BASE_URL": self.url,
+            "ANTHROPIC_API_KEY": "sk-test",
+            "CLAUDE_CONFIG_DIR": str(config_dir),
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+            "DISABLE_AUTOUPDATER": "1",
+            "DISABLE_TELEMETRY": "1",
+        }
+        if os.geteuid() == 0:
+            env["IS_SANDBOX"] = "1"  # the CLI refuses bypassPermissions to root otherwise
+        return env
+
+    async def release(self) -> None:
+        """Let one hold go on: the present one, else the next."""
+        async with self._changed:
+            self._released += 1
+            self._changed.notify_all()
+
+    async def wait_held(self) -> None:
+        """Return once a stream is being held."""
+        await self._wait(lambda: self.holding)
+
+    async def wait_requests(self, count: int) -> Request:
+        """Return the request number `count` (from 1) of the conversation once it has arrived."""
+        await self._wait(lambda: len(self.requests) >= count)
+        return self.requests[count - 1]
+
+    async def wait_outcome(self, request: Request) -> str:
+        """Return how `request` ended, once it has."""
+        await self._wait(lambda: request.outcome != "open")
+        return request.outcome
+
+    async def held(self) -> None:
+        """Wait for a release. For the server."""
+        async with self._changed:
+            self._holding += 1
+            self._changed.notify_all()
+            try:
+                await self._changed.wait_for(lambda: self._released > 0)
+                self._released -= 1
+            finally:
+                self._holding -= 1
+                self._changed.notify_all()
+
+    async def record(self, body: Mapping[str, Any], headers: Mapping[str, str]) -> Request:
+        """Keep a request that has arrived. For the server."""
+        now = asyncio.get_running_loop().time()
+        request = Request(len(self.requests) + 1, body, headers, now)
+        async with self._changed:
+            (self.side_requests if request.side else self.requests).append(request)
+            self._changed.notify_all()
+        return request
+
+    async def ended(self, request: Request, outcome: str) -> None:
+        """Keep how a request ended. For the server."""
+        async with self._changed:
+            if request.outcome == "open":
+                request.outcome = outcome
+            self._changed.notify_all()
+
+    def next_step(self, request: Request) -> Step:
+        """The step that answers `request`. A request after the last step is kept as unexpected."""
+        if self._repeat and not self.remaining:
+            self._position = 0
+        while self.remaining:
+            item = self._steps[self._position]
+            if isinstance(item, Step):
+                self._position += 1
+                return item
+            step = item(request)
+            if step is not None:
+                return step
+            self._position += 1
+        request.outcome = "unexpected"
+        self.unexpected.append(request)
+        message = f"the script {self.url} has run out at request {request.number}"
+        return Failure(501, message, {"x-should-retry": "false"})  # the CLI asks again after most others, 400 too
+
+    async def _wait(self, condition: Callable[[], bool]) -> None:
+        async with self._changed:
+            await self._changed.wait_for(condition)
