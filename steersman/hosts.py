@@ -1,0 +1,31 @@
+"""What Steersman calls a machine, and where it keeps state on it.
+
+A host is one machine, one user and one state directory: only a worker with all three the same can take over its runs.
+Reads the system; must not be imported by workflow code.
+"""
+
+import hashlib
+import os
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+
+
+def state_directory(env: Mapping[str, str] = os.environ) -> Path:
+    """STEERSMAN_STATE_DIR, else ${XDG_STATE_HOME:-~/.local/state}/steersman. Absolute, not created."""
+    if explicit := env.get("STEERSMAN_STATE_DIR"):
+        return Path(explicit).expanduser().absolute()
+    base = env.get("XDG_STATE_HOME") or str(Path("~/.local/state").expanduser())
+    return Path(base).absolute() / "steersman"
+
+
+def host_name(state: Path, env: Mapping[str, str] = os.environ) -> str:
+    """STEERSMAN_HOST, else the machine's name and a short hash of machine id, user and state directory."""
+    if explicit := env.get("STEERSMAN_HOST"):
+        return explicit
+    try:
+        machine = Path("/etc/machine-id").read_text().strip()
+    except OSError:
+        machine = ""
+    identity = f"{machine}|{os.getuid()}|{state.absolute()}"
+    return f"{socket.gethostname()[:60]}-{hashlib.sha256(identity.encode()).hexdigest()[:8]}"

@@ -1,0 +1,69 @@
+"""How a run ends: pure judgement of what the agent's activity or its absence means."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from temporalio.exceptions import ActivityError, ApplicationError
+
+from steersman.contracts.activities import RunOutcome
+from steersman.contracts.errors import ErrorType, RunError
+from steersman.contracts.events import CancelledEvent, DoneEvent, FailedEvent, TerminalEvent
+from steersman.contracts.run import Phase, RunStatus, StopReport
+
+NOTHING = RunOutcome(status="stopped")
+"""The outcome of a run whose agent never came to work, or could not be asked."""
+
+
+@dataclass(frozen=True)
+class Ending:
+    """A judged end."""
+
+    status: RunStatus
+    outcome: RunOutcome = NOTHING
+    error: ErrorType | None = None
+    message: str = ""
+
+    @classmethod
+    def of(cls, outcome: RunOutcome) -> "Ending":
+        """The agent ended by itself, or run_agent stopped it for a limit."""
+        if outcome.status == "succeeded":
+            return cls("succeeded", outcome)
+        error = outcome.error or ErrorType.AGENT_FAILED
+        return cls("failed", outcome, error, outcome.message or "the agent failed")
+
+    @classmethod
+    def failed(cls, error: RunError | ActivityError, outcome: RunOutcome = NOTHING) -> "Ending":
+        """Something raised instead of answering."""
+        if isinstance(error, RunError):
+            return cls("failed", outcome, error.type, error.message)
+        cause = error.cause
+        if isinstance(cause, ApplicationError) and cause.type in set(ErrorType):
+            return cls("failed", outcome, ErrorType(cause.type), cause.message)
+        return cls("failed", outcome, ErrorType.AGENT_FAILED, f"{error.message}: {cause}")
+
+    def terminal_event(self, now: datetime, report: StopReport | None) -> TerminalEvent:
+        """The one event that closes the run's log."""
+        attempt = max(self.outcome.attempts, 1)
+        if self.status == "succeeded":
+            return DoneEvent(
+                time=now,
+                attempt=attempt,
+                text=self.outcome.text,
+                structured=self.outcome.structured,
+                stop_reason=self.outcome.stop_reason,
+            )
+        if self.status == "cancelled":
+            return CancelledEvent(time=now, attempt=attempt, stop_report=report)
+        return FailedEvent(
+            time=now, attempt=attempt, error=self.error or ErrorType.AGENT_FAILED, message=self.message
+        )
+
+
+def never_started(phase: Phase) -> StopReport:
+    """The report of a stop that came before any process existed."""
+    return StopReport(outcome="stopped", phase=phase, how="exited", processes=0, took_ms=0)
+
+
+def unverified(phase: Phase) -> StopReport:
+    """The report of a stop that nobody could carry out: no worker on the host took it."""
+    return StopReport(outcome="unverified", phase=phase)

@@ -1,0 +1,27 @@
+"""SweepHost: what a schedule runs on each host, so that nothing outlives its run."""
+
+from datetime import timedelta
+
+from temporalio import workflow
+from temporalio.common import RetryPolicy
+
+with workflow.unsafe.imports_passed_through():
+    from steersman.contracts import names
+    from steersman.contracts.activities import Swept
+
+
+@workflow.defn(name=names.SWEEP_WORKFLOW)
+class SweepHost:
+    """Input: the host's name. Stops agents of closed runs, closes their logs, prunes old state."""
+
+    @workflow.run
+    async def run(self, host: str) -> Swept:
+        """One sweep."""
+        return await workflow.execute_activity(
+            names.SWEEP_HOST,
+            task_queue=names.host_queue(host),
+            result_type=Swept,
+            schedule_to_start_timeout=timedelta(minutes=2),
+            start_to_close_timeout=timedelta(minutes=10),
+            retry_policy=RetryPolicy(maximum_attempts=1),
+        )
