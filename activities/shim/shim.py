@@ -1,0 +1,1314 @@
+"""The shim: one small program that owns one agent process and outlives whoever started it.
+
+`python -I -S shim.py run DIRECTORY` reads a JSON spec on stdin, goes into the background, starts the agent in a session
+of its own, appends all of its output to DIRECTORY/journal, obeys commands on DIRECTORY/shim.sock, and stops the agent
+with everything that the agent ever started. One file on purpose, longer than others: it is copied to hosts as it is.
+
+What must not live here: anything that is not in the standard library of Python 3.9, asyncio, subprocess and typing (each
+costs more memory than all of this), knowledge of any agent's protocol, and the client's side (connection.py).
+"""
+
+from __future__ import annotations
+
+import bisect
+import errno
+import fcntl
+import json
+import os
+import selectors
+import signal
+import socket
+import struct
+import sys
+import time
+from collections import deque
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any, NoReturn, Union
+
+    Descendants = dict[int, str]
+    Table = Union["ProcTable", "PsTable"]
+
+PROTOCOL = 1
+MIN_PROTOCOL = 1
+MARK = "STEERSMAN_MARK"
+READ_SIZE = 64 * 1024
+PIECE_SIZE = 192 * 1024  # a longer line is journaled in pieces; one more read on top of it stays below 256 KiB
+COMMAND_LIMIT = 64 * 1024 * 1024
+REPLIES_LIMIT = 64 * 1024
+INDEX_STEP = 1024 * 1024
+PEERS_LIMIT = 256
+JOURNAL_RETRY_S = 1.0
+LOCK_PATIENCE_S = 0.1  # a probe or a tombstone being written holds the lock for microseconds
+LEFTOVERS_KILL_S = 0.5
+GIVE_UP_S = 5.0
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+
+
+class Refused(Exception):
+    """What cannot be done, as a code for programs and a sentence for people."""
+
+    def __init__(self, code: str, message: str, **extra: object) -> None:
+        super().__init__(message)
+        self.code = code
+        self.reply: dict[str, object] = {"ok": False, "error": code, "message": message, **extra}
+
+
+def log(message: str) -> None:
+    try:
+        os.write(2, f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} {message}\n".encode("utf-8", "replace"))
+    except OSError:
+        pass  # a full disk must not stop the agent
+
+
+# ---------------------------------------------------------------------------------------------------- reading the spec
+
+
+def seconds(source: dict[str, Any], name: str, default: float, most: float = 1e9) -> float:
+    value = source.get(name)
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= most:
+        raise Refused("invalid", f"{name} must be a number of seconds from 0 to {most:g}")
+    return float(value)
+
+
+def text_bytes(value: object, name: str) -> bytes:
+    """UTF-8, where a lone surrogate from \\udc80 to \\udcff stands for a raw byte (PEP 383)."""
+    if not isinstance(value, str):
+        raise Refused("invalid", f"{name} must be a string")
+    try:
+        return value.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        raise Refused("invalid", f"{name} holds a lone surrogate") from None
+
+
+def c_string(value: object, name: str) -> bytes:
+    data = text_bytes(value, name)
+    if b"\0" in data:
+        raise Refused("invalid", f"{name} holds a NUL")
+    return data
+
+
+def command_id(value: object) -> str:
+    if not isinstance(value, str) or not 0 < len(value) <= 200 or value == "-":
+        raise Refused("invalid", "id must be a string of 1 to 200 characters other than '-'")
+    if not all("!" <= character <= "~" for character in value):
+        raise Refused("invalid", "id must be of printable ASCII without spaces")
+    return value
+
+
+class StopTimes:
+    """When a stop sends SIGTERM and SIGKILL, in seconds from the request."""
+
+    __slots__ = ("kill_after_s", "terminate_after_s")
+
+    def __init__(self, source: object, terminate_after_s: float = 0.25, kill_after_s: float = 1.5) -> None:
+        if not isinstance(source, dict):
+            raise Refused("invalid", "stop must be an object")
+        self.terminate_after_s = seconds(source, "terminate_after_s", terminate_after_s, 86400)
+        self.kill_after_s = seconds(source, "kill_after_s", kill_after_s, 86400)
+
+
+class Spec:
+    """What to start, checked. The environment holds secrets: it is never written anywhere."""
+
+    def __init__(self, raw: bytes) -> None:
+        try:
+            spec = json.loads(raw.decode())
+        except (ValueError, RecursionError) as error:
+            raise Refused("invalid", f"the spec is not JSON: {error}") from None
+        if not isinstance(spec, dict):
+            raise Refused("invalid", "the spec must be an object")
+        if spec.get("protocol") != PROTOCOL:
+            raise Refused("invalid", f"this shim speaks protocol {PROTOCOL}, the spec says {spec.get('protocol')!r}")
+        argv, env, writes = spec.get("argv"), spec.get("env"), spec.get("input", [])
+        if not isinstance(argv, list) or not argv or not argv[0]:
+            raise Refused("invalid", "argv must be a list that is not empty")
+        self.argv = [c_string(word, "argv") for word in argv]
+        self.program = str(argv[0])
+        if not isinstance(env, dict):
+            raise Refused("invalid", "env must be an object of strings")
+        self.env = {c_string(name, "env"): c_string(value, "env") for name, value in env.items()}
+        if any(not name or b"=" in name for name in self.env):
+            raise Refused("invalid", "env holds a name that is empty or has a '='")
+        self.cwd = c_string(spec.get("cwd"), "cwd")
+        if not self.cwd.startswith(b"/"):
+            raise Refused("invalid", "cwd must be an absolute path")
+        if not isinstance(writes, list) or not all(isinstance(write, dict) for write in writes):
+            raise Refused("invalid", "input must be a list of objects")
+        self.writes = [(command_id(write.get("id")), text_bytes(write.get("data"), "data")) for write in writes]
+        if len({ident for ident, _ in self.writes}) < len(self.writes):
+            raise Refused("invalid", "input has the same id twice")
+        self.close_stdin = spec.get("close_stdin", False) is True
+        self.lease_s = seconds(spec, "lease_s", 900.0)
+        self.stop = StopTimes(spec.get("stop", {}))
+
+
+# ------------------------------------------------------------------------------------------------------------ processes
+
+
+class Libc:
+    """prctl, where there is one; without it the process table has to look for the mark of the agent's processes."""
+
+    def __init__(self) -> None:
+        self._prctl: Callable[..., int] | None = None
+        if sys.platform == "linux":
+            try:
+                import ctypes
+
+                self._prctl = ctypes.CDLL(None).prctl
+            except (ImportError, OSError, AttributeError):
+                log("no ctypes: this shim is no subreaper")
+
+    def prctl(self, option: int, value: int) -> bool:
+        return self._prctl is not None and self._prctl(option, value, 0, 0, 0) == 0
+
+
+def read_small(path: str) -> bytes:
+    """The content of a file of /proc, empty where its process is gone or not ours to read."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        chunks = []
+        while True:
+            chunk = os.read(fd, READ_SIZE)
+            chunks.append(chunk)
+            if not chunk:
+                return b"".join(chunks)
+    except OSError:
+        return b""
+    finally:
+        os.close(fd)
+
+
+def closure(root: int, children: dict[int, list[int]]) -> list[int]:
+    found = list(children.get(root, ()))
+    for pid in found:  # grows while it is walked
+        found.extend(children.get(pid, ()))
+    return found
+
+
+class ProcTable:
+    """Who descends from this process, by /proc. With a mark (no subreaper) also whoever carries it in its environment."""
+
+    snapshot_s: float | None = None
+
+    def __init__(self, mark: str | None = None, root: str = "/proc") -> None:
+        self.proc = root
+        self._mark = f"{MARK}={mark}\0".encode() if mark else None
+        self._quick = mark is None and os.path.exists(f"{root}/self/task/{os.getpid()}/children")
+
+    def alive(self, root: int | None = None) -> Descendants:
+        """Process id to state letter, zombies left out."""
+        root = root or os.getpid()
+        pids = self._walk(root) if self._quick else self._scan(root)
+        found = {}
+        for pid in pids:
+            fields = self.stat(pid)
+            # A leader that has ended while other threads of it work is shown as a zombie too.
+            if fields and (fields[0] not in "ZX" or int(fields[17]) > 1):
+                found[pid] = fields[0]
+        return found
+
+    def certain(self) -> bool:
+        """Whether having no child left proves that there is no descendant."""
+        return self._mark is None
+
+    def start_time(self, pid: int) -> int:
+        fields = self.stat(pid)
+        return int(fields[19]) if fields else 0
+
+    def stat(self, pid: int) -> list[str]:
+        """The fields of /proc/PID/stat from the state on; the name before them may hold anything."""
+        return read_small(f"{self.proc}/{pid}/stat").decode("utf-8", "replace").rpartition(")")[2].split()
+
+    def _walk(self, root: int) -> list[int]:
+        found = [root]
+        for pid in found:
+            try:
+                tasks = os.listdir(f"{self.proc}/{pid}/task")
+            except OSError:
+                continue
+            for task in tasks:
+                found.extend(int(child) for child in read_small(f"{self.proc}/{pid}/task/{task}/children").split())
+        return found[1:]
+
+    def _scan(self, root: int) -> list[int]:
+        children: dict[int, list[int]] = {}
+        marked = []
+        for name in os.listdir(self.proc):
+            if not name.isdigit():
+                continue
+            pid = int(name)
+            fields = self.stat(pid)
+            if fields:
+                children.setdefault(int(fields[1]), []).append(pid)
+                if self._mark and self._mark in b"\0" + read_small(f"{self.proc}/{pid}/environ"):
+                    marked.append(pid)
+        found = closure(root, children)
+        for pid in marked:
+            found.extend([pid, *closure(pid, children)])
+        return [pid for pid in dict.fromkeys(found) if pid != root]
+
+
+class PsTable:
+    """The same by `ps` (macOS). Weaker: an orphan is known only by the mark or because a snapshot saw it before."""
+
+    snapshot_s: float | None = 5.0
+
+    def __init__(self, mark: str) -> None:
+        self._mark = f"{MARK}={mark}"
+        self._known: dict[int, str] = {}
+
+    def alive(self, root: int | None = None) -> Descendants:
+        root = root or os.getpid()
+        rows = self._rows()
+        children: dict[int, list[int]] = {}
+        for pid, (parent, _, _, _) in rows.items():
+            children.setdefault(parent, []).append(pid)
+        known = [pid for pid, born in self._known.items() if pid in rows and rows[pid][1] == born]
+        marked = [pid for pid, row in rows.items() if self._mark in row[3]]
+        found = closure(root, children)
+        for pid in (*known, *marked):
+            found.extend([pid, *closure(pid, children)])
+        alive = {pid: rows[pid][2] for pid in found if pid != root and rows[pid][2] != "Z"}
+        self._known = {pid: rows[pid][1] for pid in alive}
+        return alive
+
+    def certain(self) -> bool:
+        return False
+
+    def start_time(self, pid: int) -> int:
+        born = self._rows().get(pid, (0, "", "", ""))[1]
+        return int(time.mktime(time.strptime(born))) if born else 0
+
+    def _rows(self) -> dict[int, tuple[int, str, str, str]]:
+        """Parent, start, state letter, command line with environment, by process id."""
+        import subprocess
+
+        every = "-axwwE" if sys.platform == "darwin" else "axwwe"
+        command = ["/bin/ps", every, "-o", "pid=,ppid=,lstart=,stat=,command="]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env={"LC_ALL": "C"}) as ps:
+            output = ps.communicate()[0].decode("utf-8", "replace")
+        rows = {}
+        for line in output.splitlines():
+            words = line.split(None, 8)
+            if len(words) > 7 and words[0].isdigit() and int(words[0]) != ps.pid:
+                born, rest = " ".join(words[2:7]), words[8] if len(words) > 8 else ""
+                rows[int(words[0])] = (int(words[1]), born, words[7][0], rest)
+        return rows
+
+
+def send(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except OSError:
+        pass  # gone already, or not ours (a setuid program): whether it is left is looked at, not assumed
+
+
+def kill_all(table: Table) -> list[int]:
+    """SIGKILL to every descendant, frozen first so that a forker cannot outrun the walk."""
+    seen: set[int] = set()
+    for _ in range(20):
+        fresh = [pid for pid in table.alive() if pid not in seen]
+        if not fresh:
+            break
+        for pid in fresh:
+            send(pid, signal.SIGSTOP)
+        seen.update(fresh)
+    for pid in seen:
+        send(pid, signal.SIGKILL)
+    return list(seen)
+
+
+class Ladder:
+    """One stop, counted from its request: SIGTERM to every descendant, SIGKILL to every descendant, then give up."""
+
+    def __init__(self, table: Table, reason: str, why: str | None, times: StopTimes) -> None:
+        self.reason = reason
+        self.why = why
+        self.wake_at = self.started_at = time.monotonic()
+        self.terminate_at = self.started_at + times.terminate_after_s
+        self.kill_at = self.started_at + times.kill_after_s
+        self.report: dict[str, object] | None = None
+        self._table = table
+        self._how = "exited"
+        self._pause = 0.01
+        self._terminated: set[int] = set()
+        self._seen = set(table.alive())
+
+    @property
+    def processes(self) -> int:
+        return len(self._seen)
+
+    def hurry(self, terminate_after_s: float, kill_after_s: float) -> None:
+        now = self.wake_at = time.monotonic()
+        self.terminate_at = min(self.terminate_at, now + terminate_after_s)
+        self.kill_at = min(self.kill_at, now + kill_after_s)
+
+    def step(self) -> None:
+        """Do what is due. Call it when `wake_at` has come."""
+        now = time.monotonic()
+        if now >= self.kill_at + GIVE_UP_S:
+            self.finish(sorted(self._table.alive()))
+        elif now >= self.kill_at:
+            if self._how != "killed":
+                self._pause = 0.005
+            killed = kill_all(self._table)
+            if killed:
+                self._how = "killed"
+                self._seen.update(killed)
+            self._sleep(0.1, self.kill_at + GIVE_UP_S)
+        elif now >= self.terminate_at:
+            self._terminate()
+            self._sleep(0.2, self.kill_at)
+        else:
+            self.wake_at = min(self.terminate_at, self.kill_at)
+
+    def finish(self, left: list[int]) -> None:
+        self.report = {
+            "outcome": "unverified" if left else "stopped",
+            "how": self._how,
+            "processes": len(self._seen),
+            "took_ms": round((time.monotonic() - self.started_at) * 1000),
+            "left": left[:100],
+        }
+        if self.why is not None:
+            self.report["reason"] = self.why
+
+    def _terminate(self) -> None:
+        for pid, state in self._table.alive().items():
+            if pid not in self._terminated:
+                send(pid, signal.SIGTERM)
+                if state == "T":
+                    send(pid, signal.SIGCONT)
+                self._terminated.add(pid)
+                self._seen.add(pid)
+                self._how = "terminated"
+
+    def _sleep(self, longest: float, until: float) -> None:
+        self.wake_at = min(time.monotonic() + self._pause, until)
+        self._pause = min(self._pause * 2, longest)
+
+
+# -------------------------------------------------------------------------------------------------------------- journal
+
+
+class Journal:
+    """`<seq> <unix_ms> <stream> <length> <id or ->\\n<bytes>\\n`, appended. A write that fails is kept and tried again."""
+
+    def __init__(self, path: str) -> None:
+        self.fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self.seq = 0
+        self.size = 0
+        self.retry_at: float | None = None
+        self._pending = bytearray()
+        self._index = [(0, 0)]  # (records before, offset), about one for each INDEX_STEP bytes
+
+    def append(self, stream: str, data: bytes | bytearray, ident: str = "-") -> int:
+        """Queue a record for `flush`; the answer is where its bytes will be in the file."""
+        offset = self.size + len(self._pending)
+        if offset - self._index[-1][1] >= INDEX_STEP:
+            self._index.append((self.seq, offset))
+        self.seq += 1
+        header = b"%d %d %b %d %b\n" % (self.seq, time.time() * 1000, stream.encode(), len(data), ident.encode())
+        self._pending += header
+        self._pending += data
+        self._pending += b"\n"
+        return offset + len(header)
+
+    def flush(self) -> bool:
+        """Whether everything is in the file."""
+        while self._pending:
+            try:
+                written = os.write(self.fd, self._pending)
+            except OSError as error:
+                if self.retry_at is None:
+                    log(f"the journal cannot be written: {error}; the agent is held back")
+                self.retry_at = time.monotonic() + JOURNAL_RETRY_S
+                return False
+            self.size += written
+            del self._pending[:written]
+        self.retry_at = None
+        return True
+
+    def offset_after(self, seq: int) -> int:
+        """Where the record after `seq` begins."""
+        if seq >= self.seq:
+            return self.size + len(self._pending)
+        at, offset = self._index[bisect.bisect_right(self._index, (seq, 1 << 62)) - 1]
+        chunk, base = b"", offset
+        while at < seq:
+            end = chunk.find(b"\n", offset - base) if offset - base < len(chunk) else -1
+            if end < 0:
+                if base == offset and chunk:
+                    break  # not in the file yet
+                chunk, base = os.pread(self.fd, READ_SIZE, offset), offset
+                if not chunk:
+                    break
+                continue
+            offset = base + end + 2 + int(chunk[offset - base : end].split(b" ")[3])
+            at += 1
+        return offset
+
+
+class Output:
+    """One of the agent's output pipes, cut into lines; of a line that is too long for that, into pieces."""
+
+    def __init__(self, stream: str, fd: int) -> None:
+        self.stream = stream
+        self.fd = fd
+        self._tail = bytearray()
+
+    def read(self, journal: Journal) -> bool | None:
+        """True after some bytes, None where there are none now, False at the end of the pipe."""
+        try:
+            data = os.read(self.fd, READ_SIZE)
+        except BlockingIOError:
+            return None
+        except OSError:
+            data = b""
+        if not data:
+            self.finish(journal)
+            return False
+        lines = data.split(b"\n")
+        for line in lines[:-1]:
+            if self._tail:
+                self._tail += line
+                journal.append(self.stream, self._tail)
+                self._tail.clear()
+            else:
+                journal.append(self.stream, line)
+        self._tail += lines[-1]
+        if len(self._tail) >= PIECE_SIZE:
+            journal.append(self.stream + "+", self._tail)
+            self._tail.clear()
+        return True
+
+    def finish(self, journal: Journal) -> None:
+        if self._tail:
+            journal.append(self.stream, self._tail)
+            self._tail.clear()
+
+
+class Input:
+    """The agent's stdin. What is to be written is read back from the journal, so a slow agent costs no memory."""
+
+    def __init__(self, fd: int, journal: Journal) -> None:
+        self.fd = fd
+        self.open = True
+        self.closing: str | None = None
+        self.written: dict[str, int] = {}
+        self._journal = journal
+        self._queue: deque[tuple[int, int]] = deque()
+
+    @property
+    def ready(self) -> bool:
+        """Whether there is something to write, or to close, as soon as the pipe takes it."""
+        return self.open and (bool(self._queue) or self.closing is not None)
+
+    def write(self, ident: str, data: bytes) -> int:
+        offset = self._journal.append("in", data, ident)
+        self.written[ident] = self._journal.seq
+        if data:
+            self._queue.append((offset, len(data)))
+        return self._journal.seq
+
+    def pump(self) -> bool:
+        """Write what the pipe takes; whether it is worth waiting for it to take more."""
+        while self.open and self._queue:
+            offset, length = self._queue[0]
+            count = min(length, READ_SIZE, self._journal.size - offset)
+            if count <= 0:
+                return False  # not in the journal yet
+            try:
+                done = os.write(self.fd, os.pread(self._journal.fd, count, offset))
+            except BlockingIOError:
+                return True
+            except OSError:
+                self.close("-")  # the agent has closed its stdin
+                return False
+            self._queue[0] = (offset + done, length - done)
+            if done == length:
+                self._queue.popleft()
+        if self.closing is not None:
+            self.close(self.closing)
+        return False
+
+    def close(self, ident: str) -> None:
+        """Now, whatever is queued."""
+        if self.open:
+            self.open = False
+            self._queue.clear()
+            os.close(self.fd)
+            self._journal.append("eof", b"", ident)
+
+
+# ------------------------------------------------------------------------------------------------------------- the shim
+
+
+class Peer:
+    """One connection: commands and replies, or after `attach` the journal from an offset."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self.inbox = bytearray()
+        self.scanned = 0
+        self.skipping = False
+        self.outbox = bytearray()
+        self.greeted = False
+        self.epoch: int | None = None
+        self.offset: int | None = None
+        self.waiting = 0
+        self.ended = False
+        self.blocked = False
+        self.mask = 0
+
+    def lines(self) -> Iterator[bytes | None]:
+        """The complete lines received; None for one that was too long."""
+        while self.offset is None:
+            end = self.inbox.find(b"\n", self.scanned)
+            if end < 0:
+                self.scanned = len(self.inbox)
+                if self.scanned > COMMAND_LIMIT or self.skipping:
+                    self.inbox.clear()
+                    self.scanned = 0
+                    if not self.skipping:
+                        self.skipping = True
+                        yield None
+                return
+            line = bytes(self.inbox[:end])
+            del self.inbox[: end + 1]
+            self.scanned = 0
+            if self.skipping:
+                self.skipping = False
+            elif line.strip():
+                yield line
+
+
+class Shim:
+    """The loop: the agent's pipes, its processes, the connections and the clocks."""
+
+    def __init__(self, spec: Spec, agent: int, pipes: tuple[int, int, int], table: Table, mark: str) -> None:
+        self.agent = agent
+        self.table = table
+        self.mark = mark
+        self.spec = spec
+        self.state = "running"
+        self.exit: dict[str, object] | None = None
+        self.epoch: int | None = None
+        self.started_at = time.time()
+        self.start_time = table.start_time(agent)
+        self.boot_id = boot_id()
+        self.journal = Journal("journal")
+        self.stdin = Input(pipes[0], self.journal)
+        self.outputs = [Output("out", pipes[1]), Output("err", pipes[2])]
+        self.selector = selectors.DefaultSelector()
+        self.peers: set[Peer] = set()
+        self.stopping: list[tuple[Peer, object]] = []
+        self.ladder: Ladder | None = None
+        self.ended = False  # no process is left, or we have given up: only the exit record is missing
+        self.leaving = False
+        self.leave_at: float | None = None
+        self.leftovers = 0
+        self.agent_status: int | None = None
+        self.has_children = True
+        self.renewed_at = time.monotonic()
+        self.snapshot_at = self.renewed_at + (table.snapshot_s or 0)
+        self._reading = self._writing = False
+        for fd in pipes:
+            os.set_blocking(fd, False)
+
+    # -- the loop
+
+    def open(self) -> None:
+        """Listen, and give the agent its first input. After this the shim can be reached."""
+        self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.listener.bind("shim.sock")
+        os.chmod("shim.sock", 0o600)
+        self.listener.listen(128)
+        self.listener.setblocking(False)
+        self.selector.register(self.listener, selectors.EVENT_READ, self._accept)
+        self._watch_outputs(True)
+        for ident, data in self.spec.writes:
+            self.stdin.write(ident, data)
+        self.spec.writes = []
+        self.spec.env = {}
+        if self.spec.close_stdin:
+            self.stdin.closing = "-"
+        self.save()
+        signals, wakeup = os.pipe()
+        os.set_blocking(signals, False)
+        os.set_blocking(wakeup, False)
+        signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
+        self.selector.register(signals, selectors.EVENT_READ, lambda _: self._signalled(signals))
+        for number in (signal.SIGCHLD, signal.SIGTERM):
+            signal.signal(number, lambda *_: None)
+        for number in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
+            signal.signal(number, signal.SIG_IGN)
+
+    def run(self) -> None:
+        try:
+            while not (self.leaving and self._may_leave()):
+                self.tick()
+                self.feed()
+                for key, mask in self.selector.select(self._timeout()):
+                    key.data(mask)
+        except BaseException:
+            for _ in range(100):
+                kill_all(self.table)
+                self.reap()
+                if not self.has_children:
+                    break
+                time.sleep(0.01)
+            raise
+
+    def tick(self) -> None:
+        """Everything that time or a child's end makes due."""
+        self.reap()
+        now = time.monotonic()
+        if self.journal.retry_at is not None and now >= self.journal.retry_at:
+            self.journal.flush()
+        if self.ladder is None and self.exit is None and now >= self.renewed_at + self.spec.lease_s:
+            log("no controller for longer than the lease: stopping")
+            self.begin("lease", None, self.spec.stop)
+        if self.agent_status is not None and self.exit is None and not self.ended:
+            self._agent_ended()
+        if self.ladder is not None:
+            self._climb(now)
+        if self.table.snapshot_s and now >= self.snapshot_at and self.exit is None:
+            self.table.alive()
+            self.snapshot_at = now + self.table.snapshot_s
+        if self.ended and self.exit is None:
+            self._finish()
+        if self.exit is not None and self.ladder is None and now >= self.renewed_at + self.spec.lease_s:
+            self.leave()
+
+    def feed(self) -> None:
+        """Hand on what has come in: the journal to its file, the file to the agent and to the attached."""
+        if self.journal.retry_at is None:
+            self.journal.flush()
+        was_open = self.stdin.open
+        self._watch_stdin(self.stdin.pump())
+        if was_open and not self.stdin.open and self.journal.retry_at is None:
+            self.journal.flush()
+        self._watch_outputs(self.journal.retry_at is None)
+        for peer in list(self.peers):
+            if peer.offset is not None and not peer.blocked:
+                self._send(peer)
+
+    def reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                self.has_children = False
+                return
+            if pid == 0:
+                self.has_children = True
+                return
+            if pid == self.agent and self.agent_status is None:
+                self.agent_status = status
+
+    def _timeout(self) -> float:
+        due = [self.renewed_at + self.spec.lease_s]
+        if self.journal.retry_at is not None:
+            due.append(self.journal.retry_at)
+        if self.ladder is not None:
+            due.append(self.ladder.wake_at)
+        if self.table.snapshot_s and self.exit is None:
+            due.append(self.snapshot_at)
+        if self.leave_at is not None:
+            due.append(self.leave_at)
+        return min(max(0.0, min(due) - time.monotonic()), 3600.0)
+
+    def _signalled(self, fd: int) -> None:
+        if signal.SIGTERM not in os.read(fd, 4096):
+            return
+        log("SIGTERM: stopping the agent")
+        if self.exit is None:
+            self.begin("terminated", None, self.spec.stop)
+        self.leave()
+
+    def leave(self) -> None:
+        self.leaving = True
+        self.leave_at = time.monotonic() + 1.0
+
+    def _may_leave(self) -> bool:
+        """After the end, as soon as the replies are out; a peer that does not read is not waited for."""
+        if self.exit is None or self.ladder is not None:
+            return False
+        waiting = any(peer.outbox for peer in self.peers)
+        return not waiting or self.leave_at is None or time.monotonic() >= self.leave_at
+
+    # -- stopping
+
+    def begin(self, reason: str, why: str | None, times: StopTimes) -> None:
+        """Start the ladder, or make the one at work as quick as this one would be."""
+        if self.ladder is not None:
+            self.ladder.hurry(times.terminate_after_s, times.kill_after_s)
+            return
+        self.ladder = Ladder(self.table, reason, why, times)
+        self.stdin.close("-")
+        if self.exit is None:
+            self.state = "stopping"
+            self.save()
+
+    def _agent_ended(self) -> None:
+        if self.ladder is None:
+            if self._none_left():
+                self.ended = True
+                return
+            self.begin("exited", None, StopTimes({}, 0.0, LEFTOVERS_KILL_S))
+            assert self.ladder is not None
+            self.leftovers = self.ladder.processes
+        elif self.ladder.terminate_at > time.monotonic():
+            self.ladder.hurry(0.0, LEFTOVERS_KILL_S)  # the agent has used its grace
+
+    def _none_left(self) -> bool:
+        return not self.has_children and (self.table.certain() or not self.table.alive())
+
+    def _climb(self, now: float) -> None:
+        ladder = self.ladder
+        assert ladder is not None
+        if not self._none_left():
+            if now < ladder.wake_at:
+                return
+            ladder.step()
+            self.reap()
+            if ladder.report is None:
+                if not self._none_left():
+                    return
+                ladder.finish([])
+        else:
+            ladder.finish([])
+        assert ladder.report is not None
+        self.ladder = None
+        self.ended = True
+        self.report = ladder.report if ladder.processes or ladder.reason != "exited" else None
+        self.reason = ladder.reason
+        for peer, ident in self.stopping:
+            peer.waiting -= 1
+            self._reply(peer, {"id": ident, "ok": True, **ladder.report})
+        self.stopping.clear()
+
+    report: dict[str, object] | None = None
+    reason = "exited"
+
+    def _finish(self) -> None:
+        """Take what is left in the pipes and close the journal: no record comes after `exit`."""
+        self.stdin.close("-")
+        until = time.monotonic() + 1.0  # somebody outside of the tree may hold a pipe and flood it
+        for output in list(self.outputs):
+            while self.journal.flush():
+                if not output.read(self.journal) or time.monotonic() > until:
+                    break
+            if self.journal.retry_at is not None:
+                return
+            output.finish(self.journal)
+            self._drop(output)
+        status = self.agent_status
+        code = os.WEXITSTATUS(status) if status is not None and os.WIFEXITED(status) else None
+        number = os.WTERMSIG(status) if status is not None and os.WIFSIGNALED(status) else None
+        ending = {"code": code, "signal": number, "reason": self.reason, "stop": self.report, "leftovers": self.leftovers}
+        self.journal.append("exit", json.dumps(ending).encode())
+        self.exit = ending
+        self.state = "exited"
+        self.renewed_at = time.monotonic()
+        self.journal.flush()
+        self.save()
+
+    # -- the agent's pipes
+
+    def _watch_outputs(self, wanted: bool) -> None:
+        if wanted != self._reading:
+            self._reading = wanted
+            for output in self.outputs:
+                if wanted:
+                    self.selector.register(output.fd, selectors.EVENT_READ, lambda _, o=output: self._read(o))
+                else:
+                    self.selector.unregister(output.fd)
+
+    def _read(self, output: Output) -> None:
+        if self._reading and output in self.outputs and output.read(self.journal) is False:
+            self._drop(output)
+
+    def _drop(self, output: Output) -> None:
+        if self._reading:
+            self.selector.unregister(output.fd)
+        os.close(output.fd)
+        self.outputs.remove(output)
+
+    def _watch_stdin(self, wanted: bool) -> None:
+        wanted = wanted and self.stdin.open
+        if wanted != self._writing:
+            self._writing = wanted
+            if wanted:
+                self.selector.register(self.stdin.fd, selectors.EVENT_WRITE, lambda _: None)
+            else:
+                self._forget(self.stdin.fd)
+
+    def _forget(self, fd: int) -> None:
+        try:
+            self.selector.unregister(fd)
+        except (KeyError, ValueError):
+            pass
+
+    # -- connections
+
+    def _accept(self, _: int) -> None:
+        try:
+            sock, _address = self.listener.accept()
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                time.sleep(0.01)
+            return
+        if len(self.peers) >= PEERS_LIMIT or peer_uid(sock) not in (os.getuid(), 0):
+            sock.close()
+            return
+        sock.setblocking(False)
+        peer = Peer(sock)
+        self.peers.add(peer)
+        self._watch(peer)
+
+    def _watch(self, peer: Peer) -> None:
+        if peer not in self.peers:
+            return
+        mask = 0 if peer.ended or len(peer.outbox) > REPLIES_LIMIT else selectors.EVENT_READ
+        if peer.outbox or peer.blocked:
+            mask |= selectors.EVENT_WRITE
+        if mask == peer.mask:
+            return
+        if not peer.mask:
+            self.selector.register(peer.sock, mask, lambda ready, p=peer: self._serve(p, ready))
+        elif mask:
+            self.selector.modify(peer.sock, mask, self.selector.get_key(peer.sock).data)
+        else:
+            self.selector.unregister(peer.sock)
+        peer.mask = mask
+
+    def _close(self, peer: Peer) -> None:
+        if peer in self.peers:
+            self.peers.discard(peer)
+            if peer.mask:
+                self.selector.unregister(peer.sock)
+            peer.sock.close()
+            peer.outbox.clear()
+
+    def _serve(self, peer: Peer, ready: int) -> None:
+        if peer in self.peers and ready & selectors.EVENT_READ:
+            self._receive(peer)
+        if peer in self.peers and ready & selectors.EVENT_WRITE:
+            self._send(peer)
+
+    def _receive(self, peer: Peer) -> None:
+        try:
+            data = peer.sock.recv(READ_SIZE)
+        except BlockingIOError:
+            return
+        except OSError:
+            self._close(peer)
+            return
+        peer.ended = not data
+        if peer.offset is None:
+            peer.inbox += data
+            for line in peer.lines():
+                self._obey(peer, line)
+        self._send(peer)
+
+    def _send(self, peer: Peer) -> None:
+        """Replies first, then the journal; one chunk a turn, so that nobody waits for a quick reader."""
+        try:
+            while peer.outbox:
+                del peer.outbox[: peer.sock.send(peer.outbox)]
+            peer.blocked = False
+            if peer.offset is not None and peer.offset < self.journal.size:
+                peer.offset += peer.sock.send(os.pread(self.journal.fd, READ_SIZE, peer.offset))
+                peer.blocked = peer.offset < self.journal.size
+        except BlockingIOError:
+            peer.blocked = True
+        except OSError:
+            self._close(peer)
+            return
+        if peer.outbox or peer.blocked:
+            self._watch(peer)
+        elif peer.offset is not None and self.exit is not None and self.journal.retry_at is None:
+            self._close(peer)
+        elif peer.ended and peer.offset is None and not peer.waiting:
+            self._close(peer)
+        else:
+            self._watch(peer)
+
+    def _reply(self, peer: Peer, reply: dict[str, object]) -> None:
+        if peer in self.peers:
+            peer.outbox += json.dumps(reply).encode() + b"\n"
+            self._watch(peer)
+
+    # -- commands
+
+    def _obey(self, peer: Peer, line: bytes | None) -> None:
+        head: dict[str, object] = {}
+        try:
+            if line is None:
+                raise Refused("too_long", f"a command may have {COMMAND_LIMIT} bytes")
+            command = json.loads(line.decode())
+            if not isinstance(command, dict):
+                raise Refused("invalid", "a command must be an object")
+            if isinstance(command.get("id"), (str, int)):
+                head = {"id": command["id"]}
+            reply = self._command(peer, command)
+        except Refused as refused:
+            reply = refused.reply
+        except (ValueError, RecursionError) as error:
+            reply = Refused("invalid", f"the command is not JSON: {error}").reply
+        if reply is not None:
+            self._reply(peer, {**head, **reply})
+
+    def _command(self, peer: Peer, command: dict[str, Any]) -> dict[str, object] | None:
+        op = command.get("op")
+        if op == "hello":
+            return self._hello(peer, command)
+        if not peer.greeted:
+            raise Refused("invalid", "say hello first")
+        handler = self.COMMANDS.get(op) if isinstance(op, str) else None
+        if handler is None:
+            raise Refused("invalid", f"there is no command {op!r:.100}")
+        if peer.epoch is not None:
+            self._check_epoch(peer.epoch)
+            self.renewed_at = time.monotonic()
+        elif op in ("write", "close_stdin", "renew"):
+            raise Refused("observer", f"{op} takes a controller: say hello with an epoch")
+        return handler(self, peer, command)
+
+    def _check_epoch(self, epoch: int) -> None:
+        if self.epoch is not None and epoch < self.epoch:
+            raise Refused("fenced", "a newer controller has taken over", epoch=self.epoch)
+
+    def _hello(self, peer: Peer, command: dict[str, Any]) -> dict[str, object]:
+        if peer.greeted:
+            raise Refused("invalid", "hello was said already")
+        newest = command.get("protocol")
+        oldest = command.get("min_protocol", newest)
+        if type(newest) is not int or type(oldest) is not int:
+            raise Refused("invalid", "protocol must be a whole number")
+        spoken = {"protocol": min(newest, PROTOCOL), "min_protocol": MIN_PROTOCOL}
+        if spoken["protocol"] < max(oldest, MIN_PROTOCOL):
+            message = f"this shim speaks protocol {MIN_PROTOCOL} to {PROTOCOL}, not {oldest} to {newest}"
+            raise Refused("protocol", message, protocol=PROTOCOL, min_protocol=MIN_PROTOCOL)
+        epoch = command.get("epoch")
+        if epoch is not None:
+            if type(epoch) is not int or not 0 <= epoch < 1 << 63:
+                raise Refused("invalid", "epoch must be a whole number that is not negative, or null")
+            self._check_epoch(epoch)
+            self.renewed_at = time.monotonic()
+            if epoch != self.epoch:
+                self.epoch = epoch
+                self.save()
+                for other in list(self.peers):
+                    if other.offset is not None and other.epoch is not None and other.epoch < epoch:
+                        self._close(other)
+        peer.greeted = True
+        peer.epoch = epoch
+        return {"ok": True, **spoken, "status": self.status()}
+
+    def _write(self, peer: Peer, command: dict[str, Any]) -> dict[str, object]:
+        ident = command_id(command.get("id"))
+        if ident in self.stdin.written:
+            return {"ok": True, "seq": self.stdin.written[ident], "duplicate": True}
+        data = text_bytes(command.get("data"), "data")
+        if self.exit is not None or self.ended:
+            raise Refused("exited", "the agent has ended")
+        if not self.stdin.open or self.stdin.closing is not None:
+            raise Refused("stdin_closed", "the agent's stdin is closed")
+        if self.journal.retry_at is not None:
+            raise Refused("journal_full", "the journal cannot be written now; try again")
+        seq = self.stdin.write(ident, data)
+        self.journal.flush()
+        return {"ok": True, "seq": seq}
+
+    def _close_stdin(self, peer: Peer, command: dict[str, Any]) -> dict[str, object]:
+        ident = command_id(command["id"]) if command.get("id") is not None else "-"
+        if self.stdin.open and self.stdin.closing is None:
+            self.stdin.closing = ident
+        return {"ok": True}
+
+    def _stop(self, peer: Peer, command: dict[str, Any]) -> dict[str, object] | None:
+        times = StopTimes(command, self.spec.stop.terminate_after_s, self.spec.stop.kill_after_s)
+        why = command.get("reason")
+        if why is not None and not (isinstance(why, str) and len(why) <= 1000):
+            raise Refused("invalid", "reason must be a string of up to 1000 characters")
+        self.reap()
+        if (self.exit is not None or self.ended) and self._none_left():
+            return {"ok": True, "outcome": "already_finished", "how": "exited", "processes": 0, "took_ms": 0, "left": []}
+        self.begin("stopped", why, times)
+        self.stopping.append((peer, command.get("id")))
+        peer.waiting += 1
+        self.tick()  # a SIGTERM that is due now is not to wait for the loop
+        return None
+
+    def _status(self, peer: Peer, command: dict[str, Any]) -> dict[str, object]:
+        return {"ok": True, "status": self.status()}
+
+    def _renew(self, peer: Peer, command: dict[str, Any]) -> dict[str, object]:
+        return {"ok": True, "lease_left_s": self.spec.lease_s}
+
+    def _release(self, peer: Peer, command: dict[str, Any]) -> dict[str, object]:
+        if self.exit is None:
+            raise Refused("running", "the agent has not ended: stop it first")
+        self.leave()
+        return {"ok": True}
+
+    def _attach(self, peer: Peer, command: dict[str, Any]) -> dict[str, object]:
+        after = command.get("after", 0)
+        if type(after) is not int or after < 0:
+            raise Refused("invalid", "after must be a sequence number")
+        if peer.waiting:
+            raise Refused("invalid", "this connection waits for a stop")
+        peer.offset = self.journal.offset_after(after)
+        return {"ok": True}
+
+    if TYPE_CHECKING:
+        Handler = Callable[["Shim", Peer, dict[str, Any]], Union[dict[str, object], None]]
+    COMMANDS: dict[str, Handler] = {
+        "write": _write,
+        "close_stdin": _close_stdin,
+        "stop": _stop,
+        "status": _status,
+        "renew": _renew,
+        "release": _release,
+        "attach": _attach,
+    }
+
+    # -- what is known
+
+    def identity(self) -> dict[str, object]:
+        return {
+            "state": self.state,
+            "protocol": PROTOCOL,
+            "shim_pid": os.getpid(),
+            "host": os.uname().nodename,
+            "boot_id": self.boot_id,
+            "pid": self.agent,
+            "start_time": self.start_time,
+            "started_at": self.started_at,
+            "program": self.spec.program,
+            "epoch": self.epoch,
+            "exit": self.exit,
+        }
+
+    def status(self) -> dict[str, object]:
+        left = max(0.0, self.renewed_at + self.spec.lease_s - time.monotonic())
+        live = {"seq": self.journal.seq, "lease_left_s": round(left, 3)}
+        return {**self.identity(), **live, "stdin_open": self.stdin.open and self.stdin.closing is None}
+
+    def save(self) -> None:
+        try:
+            fd = os.open("state.json.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            try:
+                os.write(fd, json.dumps({**self.identity(), "mark": self.mark}).encode())
+            finally:
+                os.close(fd)
+            os.replace("state.json.new", "state.json")
+        except OSError as error:
+            log(f"state.json cannot be written: {error}")
+
+
+def peer_uid(sock: socket.socket) -> int:
+    if sys.platform == "linux":
+        credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+        return int(struct.unpack("3i", credentials)[1])
+    return int(struct.unpack_from("2I", sock.getsockopt(0, 1, 128))[1])  # LOCAL_PEERCRED: struct xucred
+
+
+def boot_id() -> str:
+    found = read_small("/proc/sys/kernel/random/boot_id").decode().strip()
+    if not found and sys.platform == "darwin":
+        import subprocess
+
+        command = ["/usr/sbin/sysctl", "-n", "kern.bootsessionuuid"]
+        found = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    return found
+
+
+# ------------------------------------------------------------------------------------------------------------- starting
+
+
+def exec_agent(spec: Spec, mark: str, fds: tuple[int, int, int], report: int, umask: int, libc: Libc) -> NoReturn:
+    """In the forked child: become the agent, or say why not on the pipe that a successful exec closes."""
+    code = "os_error"
+    try:
+        parent = os.getppid()
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)
+        os.setsid()
+        for fd, target in zip(fds, range(3)):
+            os.dup2(fd, target)
+        for number in range(1, signal.NSIG):
+            if signal.getsignal(number) is signal.SIG_IGN:
+                signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, [])
+        os.umask(umask)
+        code = "no_directory"
+        os.chdir(spec.cwd)
+        code = "exec"
+        os.execvpe(spec.argv[0], spec.argv, {**spec.env, MARK.encode(): mark.encode()})
+    except OSError as error:
+        if code == "exec":
+            missing = error.errno in (errno.ENOENT, errno.ENOTDIR)
+            unfit = error.errno in (errno.EACCES, errno.EPERM, errno.ENOEXEC, errno.EISDIR)
+            code = "not_found" if missing else "not_executable" if unfit else "os_error"
+        name = os.fsdecode(spec.cwd) if code == "no_directory" else spec.program
+        os.write(report, json.dumps([code, f"{name}: {error.strerror}"]).encode())
+    finally:
+        os._exit(127)
+
+
+def start_agent(spec: Spec, table: str, umask: int) -> Shim:
+    """Fork the agent, get ready while it execs, and see that it did."""
+    mark = os.urandom(16).hex()
+    libc = Libc()
+    subreaper = libc.prctl(PR_SET_CHILD_SUBREAPER, 1)
+    inputs, outputs, errors, report = os.pipe(), os.pipe(), os.pipe(), os.pipe()
+    agent = os.fork()
+    if agent == 0:
+        exec_agent(spec, mark, (inputs[0], outputs[1], errors[1]), report[1], umask, libc)
+    for fd in (inputs[0], outputs[1], errors[1], report[1]):
+        os.close(fd)
+    try:
+        processes: Table = PsTable(mark) if table == "ps" else ProcTable(None if subreaper else mark)
+        shim = Shim(spec, agent, (inputs[1], outputs[0], errors[0]), processes, mark)
+        shim.open()
+        failure = read_all(report[0])
+        os.close(report[0])
+        if failure:
+            raise Refused(*json.loads(failure.decode()))
+    except BaseException:
+        send(agent, signal.SIGKILL)
+        for name in ("shim.sock", "journal", "state.json"):
+            if os.path.exists(name):
+                os.unlink(name)
+        raise
+    return shim
+
+
+def read_all(fd: int) -> bytes:
+    chunks = []
+    while True:
+        chunk = os.read(fd, READ_SIZE)
+        if not chunk:
+            return b"".join(chunks)
+        chunks.append(chunk)
+
+
+def serve(spec: Spec, table: str, umask: int, launcher: int) -> None:
+    """The daemon. Answers the launcher as soon as the agent runs and the socket listens."""
+    try:
+        null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+        errors = os.open("shim.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        for fd, target in ((null, 0), (null, 1), (errors, 2)):
+            os.dup2(fd, target)
+        os.close(null)
+        os.close(errors)
+        shim = start_agent(spec, table, umask)
+        answer: dict[str, object] = {"ok": True, "status": shim.status()}
+    except Refused as refused:
+        answer = refused.reply
+    except OSError as error:
+        answer = Refused("os_error", str(error)).reply
+    try:
+        os.write(launcher, json.dumps(answer).encode())
+    except OSError:
+        pass  # nobody waits for it any more; the lease sees to the rest
+    os.close(launcher)
+    if answer["ok"]:
+        shim.run()
+        os.unlink("shim.sock")
+
+
+def take_lock() -> int:
+    """The lock is the shim's life: whoever can take it knows that no shim lives here."""
+    fd = os.open("lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    until = time.monotonic() + LOCK_PATIENCE_S
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return fd
+        except BlockingIOError:
+            if time.monotonic() > until:
+                raise Refused("already_running", "a shim lives in this directory") from None
+            time.sleep(0.005)
+
+
+def launch(directory: str, table: str) -> dict[str, object]:
+    """Check, go into the background, and wait for the daemon's answer."""
+    try:
+        spec = Spec(read_all(0))
+    except Refused as refused:
+        raise Refused("invalid_spec", str(refused)) from None
+    umask = os.umask(0o077)
+    os.makedirs(directory, 0o700, exist_ok=True)
+    os.chdir(directory)
+    os.chmod(".", 0o700)
+    take_lock()
+    if os.path.lexists("stopped"):
+        raise Refused("stopped", "this directory has a tombstone: it was stopped before it was started")
+    if os.path.lexists("journal"):
+        raise Refused("already_used", "a shim has run in this directory and is gone")
+    reader, writer = os.pipe()
+    middle = os.fork()
+    if middle == 0:
+        os.close(reader)
+        os.setsid()
+        if os.fork() == 0:
+            serve_and_exit(spec, table, umask, writer)
+        os._exit(0)
+    os.close(writer)
+    os.waitpid(middle, 0)
+    answer = read_all(reader)
+    if not answer:
+        raise Refused("os_error", "the shim died while it was starting: see shim.log")
+    result: dict[str, object] = json.loads(answer.decode())
+    return result
+
+
+def serve_and_exit(spec: Spec, table: str, umask: int, launcher: int) -> NoReturn:
+    code = 1
+    try:
+        serve(spec, table, umask, launcher)
+        code = 0
+    except BaseException:
+        import traceback
+
+        log("the shim failed: " + traceback.format_exc())
+    finally:
+        os._exit(code)
+
+
+def main(arguments: list[str]) -> int:
+    table = "proc" if os.path.exists("/proc/self/stat") else "ps"
+    if arguments[2:3] == ["--processes"] and arguments[3:] in (["proc"], ["ps"]):
+        table = arguments.pop()
+        arguments.pop()
+    if len(arguments) != 2 or arguments[0] != "run":
+        sys.stderr.write("usage: shim.py run DIRECTORY [--processes proc|ps]   (a JSON spec on stdin)\n")
+        return 2
+    os.closerange(3, 1024)
+    try:
+        answer = launch(arguments[1], table)
+    except Refused as refused:
+        answer = refused.reply
+    except OSError as error:
+        answer = Refused("os_error", str(error)).reply
+    os.write(1, json.dumps(answer).encode() + b"\n")
+    return 0 if answer["ok"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
