@@ -1,0 +1,105 @@
+"""What a person who clones the repository relies on: locks that are whole and name no index, and a tidy tree.
+
+No behaviour of Steersman is tested here.
+"""
+
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+TOP_LEVEL = {
+    ".ci",
+    ".gitignore",
+    "ARCHITECTURE.md",
+    "CHANGELOG.md",
+    "LICENSE",
+    "Makefile",
+    "README.md",
+    "activities",
+    "bench",
+    "deploy",
+    "docker-compose.temporal.yml",
+    "docs",
+    "pyproject.toml",
+    "requirements.lock",
+    "steersman",
+    "tests",
+    "worker.py",
+    "workflows",
+}
+
+LOCKS = ["requirements.lock", "deploy/worker.lock"]
+
+# An index is the user's own choice, by pip's settings.
+INDEX = re.compile(
+    r"pypi\.org|pythonhosted|--(extra-)?index-url|--find-links|--trusted-host|index-url\s*=", re.IGNORECASE
+)
+
+
+def tracked_files() -> list[Path]:
+    """The files of this commit, relative to the root. Skips where this is no git checkout (a source archive)."""
+    listing = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if listing.returncode:
+        pytest.skip("no git checkout")
+    return [Path(name) for name in listing.stdout.split("\0") if name and (ROOT / name).is_file()]
+
+
+def pins(lock: str) -> dict[str, str]:
+    """Name -> version of each pinned requirement of a lock."""
+    return dict(re.findall(r"^([a-z0-9.-]+)==(\S+)", (ROOT / lock).read_text(), re.MULTILINE))
+
+
+def requirement_names(requirements: list[str]) -> set[str]:
+    return {re.split(r"[^A-Za-z0-9_.-]", requirement)[0].lower() for requirement in requirements}
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_lock_holds_a_hash_for_every_pin_and_no_address(lock: str) -> None:
+    text = (ROOT / lock).read_text()
+    entries = re.split(r"^(?=[a-z0-9])", text, flags=re.MULTILINE)[1:]
+    assert entries
+    assert [entry.split()[0] for entry in entries if "--hash=sha256:" not in entry] == []
+    assert "://" not in text
+
+
+def test_lock_holds_everything_that_the_project_names() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    extras = project["project"]["optional-dependencies"]
+    groups = project["dependency-groups"]
+    named = [*project["project"]["dependencies"], *extras["worker"]]
+    assert requirement_names(named) <= pins("deploy/worker.lock").keys()
+    everything = [*named, *extras["dev-server"], *(item for item in groups["test"] if isinstance(item, str))]
+    assert requirement_names(everything) <= pins("requirements.lock").keys()
+
+
+def test_worker_image_has_the_versions_that_are_tested() -> None:
+    tested, image = pins("requirements.lock"), pins("deploy/worker.lock")
+    assert image == {name: tested[name] for name in image}
+    assert "pytest" not in image
+
+
+def test_no_file_names_an_index_host() -> None:
+    naming = {
+        str(path)
+        for path in tracked_files()
+        if path != Path(__file__).relative_to(ROOT)
+        and INDEX.search((ROOT / path).read_bytes().decode(errors="ignore"))
+        and path != Path("Makefile")
+    }
+    assert naming == set()
+    makefile = (ROOT / "Makefile").read_text()
+    assert not INDEX.search(makefile.replace("--no-emit-index-url", "").replace("--no-emit-find-links", ""))
+
+
+def test_top_level_holds_nothing_else() -> None:
+    assert {path.parts[0] for path in tracked_files()} - TOP_LEVEL == set()
+
+
+def test_only_steersman_is_installed() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"] == ["steersman"]
