@@ -1,0 +1,52 @@
+"""How a client finds the Temporal server: the same profiles and variables as the Temporal CLI.
+
+Nothing about runs is known here.
+"""
+
+from datetime import timedelta
+from typing import Final
+
+from temporalio.client import Client
+from temporalio.envconfig import ClientConfig
+
+from steersman.converter import DATA_CONVERTER
+from steersman.errors import BadProfile, ServerUnreachable
+
+DEFAULT_ADDRESS: Final = "127.0.0.1:7233"
+CONNECT_TIMEOUT: Final = timedelta(seconds=5)
+
+
+async def connect(profile: str | None = None, address: str | None = None, namespace: str | None = None) -> Client:
+    """A connected Temporal client with the converter that Steersman's models need.
+
+    What is not given comes from the profile (TEMPORAL_PROFILE, else "default"), TEMPORAL_ADDRESS, TEMPORAL_NAMESPACE,
+    TEMPORAL_API_KEY and TEMPORAL_TLS_*; without any of them it is namespace "default" at 127.0.0.1:7233.
+
+    Raises:
+        BadProfile: the configuration file cannot be read, or has no such profile.
+        ServerUnreachable: nobody answers there.
+    """
+    try:
+        config = ClientConfig.load_client_connect_config(profile)
+    except Exception as error:
+        raise BadProfile(f"cannot load the connection's profile: {error}") from error
+    config["target_host"] = address or config.get("target_host") or DEFAULT_ADDRESS
+    config["namespace"] = namespace or config.get("namespace") or "default"
+    target = config["target_host"]
+    try:
+        return await Client.connect(**config, data_converter=DATA_CONVERTER, connect_timeout=CONNECT_TIMEOUT)
+    except (RuntimeError, ValueError) as error:
+        hint = "; start a local one with `steer dev`, or give --address" if target == DEFAULT_ADDRESS else ""
+        raise ServerUnreachable(f"no Temporal server at {target}: {_reason(error)}{hint}", target) from error
+
+
+def _reason(error: Exception) -> str:
+    text = str(error)
+    for known, plain in (
+        ("Connection refused", "connection refused"),
+        ("failed to lookup address", "unknown host name"),
+        ("UnknownIssuer", "its certificate is not trusted"),
+    ):
+        if known in text:
+            return plain
+    return "it did not answer in time" if "time" in text.lower() and "out" in text.lower() else text

@@ -1,0 +1,163 @@
+"""What the client raises beside contracts.errors.RunError, and the one place where Temporal's errors become ours.
+
+    Exception
+    ├── contracts.errors.RunError      the run itself failed; `.result` is what a RunResult would be
+    │   ├── InvalidRequest             also raised by `start` before anything leaves the client (`.result` is then None)
+    │   └── AgentFailed, AgentCrashed, RunTimedOut, BudgetExceeded, WorkspaceError, AgentNotInstalled,
+    │       AuthenticationFailed
+    └── SteersmanError
+        ├── RunCancelled               the run was cancelled; `.stop_report`
+        │   └── RunTerminated          Temporal ended the workflow without asking it; `.reason`
+        ├── RunNotFound                no run of that id
+        ├── RunNotRunning              the run has closed
+        ├── AlreadyRunning             a run of that id is open
+        ├── MessageRefused             the run refused the message or decision; `.reason`
+        │   └── AlreadyDecided         somebody answered the approval first, or it was withdrawn
+        ├── Unreachable
+        │   ├── ServerUnreachable      `.address`
+        │   │   └── NamespaceNotFound  the server is there, the namespace is not; `.namespace`
+        │   ├── NoWorker               nobody works on `.queue`
+        │   └── HostUnreachable        no worker on `.host`
+        ├── BadProfile                 the connection's profile or configuration cannot be used
+        └── ServerRefused              whatever else the server says no to, with its own words
+
+Nothing here talks to a server.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from temporalio.exceptions import WorkflowAlreadyStartedError
+from temporalio.service import RPCError, RPCStatusCode
+
+from steersman.contracts.run import StopReport
+
+
+class SteersmanError(Exception):
+    """The base of everything here; the message is one sentence for a person."""
+
+
+class RunCancelled(SteersmanError):
+    """The run was cancelled. `stop_report` is None where the agent had not started or nobody could say."""
+
+    def __init__(self, message: str, stop_report: StopReport | None = None) -> None:
+        super().__init__(message)
+        self.stop_report = stop_report
+
+
+class RunTerminated(RunCancelled):
+    """The workflow was terminated, so nobody was asked to stop the agent: its host's sweep does that."""
+
+    def __init__(self, message: str, reason: str = "") -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class RunNotFound(SteersmanError):
+    """No run of that id, as far as the server remembers."""
+
+
+class RunNotRunning(SteersmanError):
+    """The run has closed: nothing can be said to it any more."""
+
+
+class AlreadyRunning(SteersmanError):
+    """A run of that id is open."""
+
+
+class MessageRefused(SteersmanError):
+    """The run did not take the message or decision, and changed nothing."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class AlreadyDecided(MessageRefused):
+    """The approval is not open (any more)."""
+
+
+class Unreachable(SteersmanError):
+    """Somebody who is needed does not answer; trying again later may help."""
+
+
+class ServerUnreachable(Unreachable):
+    """No Temporal server answers at `address`."""
+
+    def __init__(self, message: str, address: str = "") -> None:
+        super().__init__(message)
+        self.address = address
+
+
+class NamespaceNotFound(ServerUnreachable):
+    """The server has no such namespace."""
+
+
+class NoWorker(Unreachable):
+    """No worker polls `queue`."""
+
+    def __init__(self, message: str, queue: str) -> None:
+        super().__init__(message)
+        self.queue = queue
+
+
+class HostUnreachable(Unreachable):
+    """No worker of `host` answers: what lives on that machine cannot be read for now."""
+
+    def __init__(self, message: str, host: str) -> None:
+        super().__init__(message)
+        self.host = host
+
+
+class BadProfile(SteersmanError):
+    """The profile, or the configuration file that holds it, cannot be used."""
+
+
+class ServerRefused(SteersmanError):
+    """The server said no, for the reason in the message."""
+
+
+TRANSIENT = frozenset(
+    {
+        RPCStatusCode.UNAVAILABLE,
+        RPCStatusCode.DEADLINE_EXCEEDED,
+        RPCStatusCode.CANCELLED,  # what the SDK says of its own rpc_timeout
+        RPCStatusCode.RESOURCE_EXHAUSTED,
+        RPCStatusCode.ABORTED,
+        RPCStatusCode.UNKNOWN,
+        RPCStatusCode.INTERNAL,
+    }
+)
+"""Codes after which the same call may well succeed."""
+
+
+def no_worker(queue: str) -> NoWorker:
+    """Nobody answers on that queue."""
+    return NoWorker(f"no worker answers on task queue {queue!r}; start one with `steer worker` (or `steer dev`)", queue)
+
+
+def translate(error: RPCError, *, run_id: str | None = None, address: str = "") -> SteersmanError:
+    """The one table from gRPC codes to what they mean here."""
+    if error.status == RPCStatusCode.NOT_FOUND:
+        if "namespace" in error.message.lower():
+            return NamespaceNotFound(f"{error.message.rstrip('.')} (server {address})", address)
+        if "already completed" in error.message:
+            return RunNotRunning(f"run {run_id} has already closed")
+        if run_id is not None:
+            return RunNotFound(f"no run {run_id}")
+    if error.status == RPCStatusCode.ALREADY_EXISTS:
+        return AlreadyRunning(f"run {run_id} is already running")
+    if error.status in TRANSIENT:
+        return ServerUnreachable(f"the Temporal server at {address} does not answer: {error.message}", address)
+    return ServerRefused(f"the Temporal server refused: {error.message}")
+
+
+@contextmanager
+def translated(*, run_id: str | None = None, address: str = "") -> Iterator[None]:
+    """Temporal's errors inside the block come out as ours, chained."""
+    try:
+        yield
+    except WorkflowAlreadyStartedError as error:
+        raise AlreadyRunning(f"run {run_id} is already running") from error
+    except RPCError as error:
+        raise translate(error, run_id=run_id, address=address) from error

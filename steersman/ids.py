@@ -1,0 +1,39 @@
+"""Ids that clients make up: of runs and of messages.
+
+They sort by the time they were made (UUID version 7, RFC 9562), so a list of runs is in order without looking inside.
+Nothing is parsed out of an id again: to everybody else it is an opaque string.
+"""
+
+import re
+import secrets
+import time
+import uuid
+
+from steersman.contracts.errors import InvalidRequest
+
+_RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,199}")
+
+
+def new_run_id() -> str:
+    """`run-` and a time-ordered uuid."""
+    return f"run-{uuid7()}"
+
+
+def new_message_id() -> str:
+    """`msg-` and a time-ordered uuid."""
+    return f"msg-{uuid7()}"
+
+
+def uuid7() -> uuid.UUID:
+    """48 bits of Unix time in ms, then 74 random bits around version and variant."""
+    value = (time.time_ns() // 1_000_000 & (1 << 48) - 1) << 80 | secrets.randbits(80)
+    value = value & ~(0xF << 76) | 0x7 << 76
+    value = value & ~(0x3 << 62) | 0x2 << 62
+    return uuid.UUID(int=value)
+
+
+def check_run_id(run_id: str) -> str:
+    """The id as it is. Raises InvalidRequest for one that could not name a directory on every system."""
+    if not _RUN_ID.fullmatch(run_id):
+        raise InvalidRequest("run_id: must be 1 to 200 of A-Z a-z 0-9 . _ : - and begin with a letter or digit")
+    return run_id

@@ -1,0 +1,246 @@
+"""The Python client against a real server, the real workflow, and a machine whose agent is played by the test."""
+
+import asyncio
+import uuid
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+
+from steersman.client import Steersman
+from steersman.contracts.errors import AgentCrashed, InvalidRequest
+from steersman.contracts.events import AgentEvent
+from steersman.errors import (
+    AlreadyDecided,
+    AlreadyRunning,
+    HostUnreachable,
+    MessageRefused,
+    RunCancelled,
+    RunNotFound,
+    RunNotRunning,
+    RunTerminated,
+    ServerRefused,
+    ServerUnreachable,
+)
+from tests.client.standin import StandIn, init, said, succeeded
+
+pytestmark = pytest.mark.integration
+
+
+def ask(workspace: str, **fields: Any) -> dict[str, Any]:
+    return {"agent": "claude", "prompt": "Fix it\nplease", "workspace": {"path": workspace}, **fields}
+
+
+async def types(steersman: Steersman, run: str, after: int = 0) -> list[tuple[int, str]]:
+    return [(event.seq, event.type) async for event in steersman.attach(run, after=after)]
+
+
+async def until_running(steersman: Steersman, run: str) -> None:
+    while (await steersman.state(run)).phase != "running":
+        await asyncio.sleep(0.01)
+
+
+async def test_a_run_from_start_to_result(steersman: Steersman, stand_in: StandIn, workspace: str) -> None:
+    run = await steersman.start(ask(workspace, labels={"team": "blue"}))
+    assert run.startswith("run-")
+    stand_in.show(run, init(), *(said(f"line {n}") for n in range(8)))
+    stand_in.finish(run, succeeded("all fixed"))
+    result = await steersman.result(run)
+    assert (result.status, result.text, result.turns) == ("succeeded", "all fixed", 2)
+    assert await types(steersman, run) == [(1, "init"), *((n, "message") for n in range(2, 10)), (10, "done")]
+    description = await steersman.temporal.get_workflow_handle(run).describe()
+    assert await description.static_summary() == "claude: Fix it"
+    assert (await description.memo())["labels"] == {"team": "blue"}
+
+
+async def test_ids_sort_by_time(steersman: Steersman, stand_in: StandIn, workspace: str) -> None:
+    ids = [await steersman.start(ask(workspace)) for _ in range(3)]
+    assert ids == sorted(ids)
+    assert [uuid.UUID(each.removeprefix("run-")).version for each in ids] == [7, 7, 7]
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"prompt": " "}, "prompt"),
+        ({"workspace": {"path": "src"}}, "workspace.path"),
+        ({"colour": "red"}, "colour"),
+        ({"env": {"API_KEY": "sk-1"}}, "API_KEY"),
+    ],
+)
+async def test_a_bad_request_never_leaves_the_client(
+    steersman: Steersman, workspace: str, fields: dict[str, Any], named: str
+) -> None:
+    run = f"bad-{uuid.uuid4()}"
+    with pytest.raises(InvalidRequest, match=named) as raised:
+        await steersman.start(ask(workspace, **fields), run_id=run)
+    assert "sk-1" not in str(raised.value)
+    with pytest.raises(RunNotFound):
+        await steersman.state(run)
+
+
+async def test_a_second_run_of_the_same_id_is_refused(
+    steersman: Steersman, stand_in: StandIn, workspace: str
+) -> None:
+    run = await steersman.start(ask(workspace))
+    with pytest.raises(AlreadyRunning, match=run):
+        await steersman.start(ask(workspace), run_id=run)
+
+
+async def test_a_failure_is_typed_and_carries_the_result(
+    steersman: Steersman, stand_in: StandIn, workspace: str
+) -> None:
+    run = await steersman.start(ask(workspace))
+    stand_in.finish(
+        run,
+        succeeded("half", ).model_copy(
+            update={"status": "failed", "error": "AgentCrashed", "message": "exit 3", "facts": {"exit_code": 3}}
+        ),
+    )
+    with pytest.raises(AgentCrashed, match="exit 3") as raised:
+        await steersman.result(run)
+    assert raised.value.facts == {"exit_code": 3}
+    assert raised.value.result.text == "half"  # type: ignore[attr-defined]
+    assert (await types(steersman, run))[-1] == (1, "failed")
+
+
+async def test_stop_says_what_it_found(steersman: Steersman, stand_in: StandIn, workspace: str) -> None:
+    run = await steersman.start(ask(workspace))
+    await until_running(steersman, run)
+    waiting = asyncio.create_task(types(steersman, run))
+    report = await steersman.stop(run)
+    assert (report.outcome, report.how, report.processes, report.phase) == ("stopped", "terminated", 3, "running")
+    assert (await waiting)[-1] == (1, "cancelled")
+    assert (await steersman.stop(run)).outcome == "already_finished"
+    assert (await steersman.stop("run-unknown")).outcome == "not_found"
+    with pytest.raises(RunCancelled) as raised:
+        await steersman.result(run)
+    assert raised.value.stop_report is not None
+    assert raised.value.stop_report.took_ms == 42
+
+
+async def test_following_goes_on_from_a_number(steersman: Steersman, stand_in: StandIn, workspace: str) -> None:
+    run = await steersman.start(ask(workspace))
+    stand_in.show(run, init(), said("one"))
+    got: list[AgentEvent] = []
+    async with aclosing(steersman.attach(run)) as events:
+        async for event in events:
+            got.append(event)
+            if event.seq == 2:
+                break
+    stand_in.show(run, said("two"), said("three"))
+    follower = asyncio.create_task(types(steersman, run, after=2))
+    stand_in.finish(run, succeeded())
+    assert await follower == [(3, "message"), (4, "message"), (5, "done")]
+    assert await types(steersman, run, after=5) == []
+    assert [event.seq for event in await steersman.events(run, 1, limit=2)] == [2, 3]
+    assert [event.seq for event in await steersman.events(run)] == [1, 2, 3, 4, 5]
+
+
+async def test_failures_in_the_middle_lose_and_repeat_nothing(
+    steersman: Steersman, stand_in: StandIn, workspace: str
+) -> None:
+    run = await steersman.start(ask(workspace))
+    follower = asyncio.create_task(types(steersman, run))
+    for burst in range(4):
+        stand_in.failing_reads = 2
+        stand_in.show(run, *(said(f"{burst}.{n}") for n in range(5)))
+        while stand_in.failing_reads:
+            await asyncio.sleep(0.01)
+    stand_in.finish(run, succeeded())
+    assert await follower == [*((n, "message") for n in range(1, 21)), (21, "done")]
+
+
+async def test_a_run_that_never_had_a_host_has_one_event(
+    steersman: Steersman, stand_in: StandIn, workspace: str
+) -> None:
+    stand_in.refuse = "workspace.path: /nowhere does not exist"
+    run = await steersman.start(ask(workspace))
+    with pytest.raises(InvalidRequest, match="does not exist"):
+        await steersman.result(run)
+    events = [event async for event in steersman.attach(run)]
+    assert [(event.seq, event.type) for event in events] == [(1, "failed")]
+    assert await types(steersman, run, after=1) == []
+    assert [event.type for event in await steersman.events(run)] == ["failed"]
+
+
+async def test_a_terminated_run_ends_for_its_followers_too(
+    steersman: Steersman, stand_in: StandIn, workspace: str
+) -> None:
+    run = await steersman.start(ask(workspace))
+    stand_in.show(run, init(), said("one"))
+    await until_running(steersman, run)
+    follower = asyncio.create_task(types(steersman, run))
+    await steersman.temporal.get_workflow_handle(run).terminate(reason="enough")
+    assert await follower == [(1, "init"), (2, "message"), (3, "cancelled")]
+    with pytest.raises(RunTerminated, match="enough"):
+        await steersman.result(run)
+    assert (await types(steersman, run, after=2)) == [(3, "cancelled")]
+
+
+async def test_messages_reach_the_agent_once(steersman: Steersman, stand_in: StandIn, workspace: str) -> None:
+    run = await steersman.start(ask(workspace))
+    await until_running(steersman, run)
+    receipt = await steersman.steer(run, "left, please")
+    assert (receipt.state, receipt.how) == ("acknowledged", "mid_turn")
+    for _ in range(2):
+        assert (await steersman.interrupt(run, "stop that", id="m-7")).id == "m-7"
+    assert [(each.kind, each.text) for each in stand_in.play(run).messages] == [
+        ("steer", "left, please"),
+        ("interrupt", "stop that"),
+    ]
+    with pytest.raises(InvalidRequest, match="text"):
+        await steersman.steer(run, "\0")
+    with pytest.raises(InvalidRequest, match="text"):
+        await steersman.steer(run, " ")
+    stand_in.finish(run, succeeded())
+    await steersman.result(run)
+    with pytest.raises(RunNotRunning):
+        await steersman.steer(run, "too late")
+    with pytest.raises(RunNotFound):
+        await steersman.steer("run-unknown", "hello")
+
+
+async def test_an_agent_that_cannot_be_steered_says_so(
+    steersman: Steersman, stand_in: StandIn, workspace: str
+) -> None:
+    run = await steersman.start({"agent": "process", "command": ["cat"], "workspace": {"path": workspace}})
+    with pytest.raises(MessageRefused, match="cannot steer") as raised:
+        await steersman.steer(run, "left")
+    assert raised.value.reason
+
+
+async def test_the_first_decision_wins(steersman: Steersman, stand_in: StandIn, workspace: str) -> None:
+    run = await steersman.start(ask(workspace))
+    await stand_in.ask(run, "a-1", "Bash", command="make")
+    receipt = await steersman.decide(run, "a-1", "allow", remember=True)
+    assert (receipt.tool, receipt.input) == ("Bash", {"command": "make"})
+    with pytest.raises(AlreadyDecided, match="allow"):
+        await steersman.decide(run, "a-1", "deny")
+
+
+async def test_the_list_shows_what_runs_where(steersman: Steersman, stand_in: StandIn, workspace: str) -> None:
+    run = await steersman.start(ask(workspace))
+    await until_running(steersman, run)
+
+    async def listed() -> Any:
+        while True:
+            found = [each for each in await steersman.list('AgentName="claude"') if each.id == run]
+            if found and found[0].phase == "running":
+                return found[0]
+            await asyncio.sleep(0.05)
+
+    summary = await listed()
+    assert (summary.agent, summary.workspace, summary.status) == ("claude", workspace, "running")
+    with pytest.raises(ServerRefused, match="Colour"):
+        await steersman.list('Colour="red"')
+
+
+async def test_a_host_that_is_gone_is_named(steersman: Steersman) -> None:
+    with pytest.raises(HostUnreachable, match="elsewhere"):
+        await steersman.prune("elsewhere", 30)
+
+
+async def test_no_server_is_said_at_once() -> None:
+    with pytest.raises(ServerUnreachable, match=r"127\.0\.0\.1:1\b.*refused"):
+        await Steersman.connect(address="127.0.0.1:1")
