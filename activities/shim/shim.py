@@ -4,8 +4,8 @@
 of its own, appends all of its output to DIRECTORY/journal, obeys commands on DIRECTORY/shim.sock, and stops the agent
 with everything that the agent ever started. One file on purpose, longer than others: it is copied to hosts as it is.
 
-What must not live here: anything that is not in the standard library of Python 3.9, asyncio, subprocess and typing (each
-costs more memory than all of this), knowledge of any agent's protocol, and the client's side (connection.py).
+What must not live here: anything that is not in the standard library of Python 3.9; asyncio, subprocess and typing,
+each of which costs more memory than all of this; knowledge of any agent's protocol; the client's side (client.py).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from collections import deque
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from typing import Any, NoReturn, Union
+    from typing import Any, ClassVar, NoReturn, Union
 
     Descendants = dict[int, str]
     Table = Union["ProcTable", "PsTable"]
@@ -35,12 +35,15 @@ PROTOCOL = 1
 MIN_PROTOCOL = 1
 MARK = "STEERSMAN_MARK"
 READ_SIZE = 64 * 1024
-PIECE_SIZE = 192 * 1024  # a longer line is journaled in pieces; one more read on top of it stays below 256 KiB
+OUTPUT_READ_SIZE = 32 * 1024  # a read of nothing but empty lines becomes 40 times as much journal
+PIECE_SIZE = 224 * 1024  # a longer line is journaled in pieces; one more read on top of it makes 256 KiB
 COMMAND_LIMIT = 64 * 1024 * 1024
 REPLIES_LIMIT = 64 * 1024
 INDEX_STEP = 1024 * 1024
 PEERS_LIMIT = 256
 JOURNAL_RETRY_S = 1.0
+JOURNAL_PATIENCE_S = 10.0
+LEAVE_S = 1.0
 LOCK_PATIENCE_S = 0.1  # a probe or a tombstone being written holds the lock for microseconds
 LEFTOVERS_KILL_S = 0.5
 GIVE_UP_S = 5.0
@@ -58,6 +61,7 @@ class Refused(Exception):
 
 
 def log(message: str) -> None:
+    """A line for shim.log."""
     try:
         os.write(2, f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} {message}\n".encode("utf-8", "replace"))
     except OSError:
@@ -68,6 +72,7 @@ def log(message: str) -> None:
 
 
 def seconds(source: dict[str, Any], name: str, default: float, most: float = 1e9) -> float:
+    """A number of seconds of a JSON object."""
     value = source.get(name)
     if value is None:
         return default
@@ -77,7 +82,7 @@ def seconds(source: dict[str, Any], name: str, default: float, most: float = 1e9
 
 
 def text_bytes(value: object, name: str) -> bytes:
-    """UTF-8, where a lone surrogate from \\udc80 to \\udcff stands for a raw byte (PEP 383)."""
+    r"""UTF-8, where a lone surrogate from \udc80 to \udcff stands for a raw byte (PEP 383)."""
     if not isinstance(value, str):
         raise Refused("invalid", f"{name} must be a string")
     try:
@@ -87,6 +92,7 @@ def text_bytes(value: object, name: str) -> bytes:
 
 
 def c_string(value: object, name: str) -> bytes:
+    """What execve takes."""
     data = text_bytes(value, name)
     if b"\0" in data:
         raise Refused("invalid", f"{name} holds a NUL")
@@ -94,11 +100,21 @@ def c_string(value: object, name: str) -> bytes:
 
 
 def command_id(value: object) -> str:
+    """An id that fits into a record's header."""
     if not isinstance(value, str) or not 0 < len(value) <= 200 or value == "-":
         raise Refused("invalid", "id must be a string of 1 to 200 characters other than '-'")
     if not all("!" <= character <= "~" for character in value):
         raise Refused("invalid", "id must be of printable ASCII without spaces")
     return value
+
+
+ALREADY_FINISHED: dict[str, object] = {
+    "outcome": "already_finished",
+    "how": "exited",
+    "processes": 0,
+    "took_ms": 0,
+    "left": [],
+}
 
 
 class StopTimes:
@@ -175,12 +191,7 @@ def read_small(path: str) -> bytes:
     except OSError:
         return b""
     try:
-        chunks = []
-        while True:
-            chunk = os.read(fd, READ_SIZE)
-            chunks.append(chunk)
-            if not chunk:
-                return b"".join(chunks)
+        return read_all(fd)
     except OSError:
         return b""
     finally:
@@ -188,6 +199,7 @@ def read_small(path: str) -> bytes:
 
 
 def closure(root: int, children: dict[int, list[int]]) -> list[int]:
+    """All that descend from a process."""
     found = list(children.get(root, ()))
     for pid in found:  # grows while it is walked
         found.extend(children.get(pid, ()))
@@ -195,7 +207,7 @@ def closure(root: int, children: dict[int, list[int]]) -> list[int]:
 
 
 class ProcTable:
-    """Who descends from this process, by /proc. With a mark (no subreaper) also whoever carries it in its environment."""
+    """Who descends from this process, by /proc. With a mark (no subreaper) also who has it in its environment."""
 
     snapshot_s: float | None = None
 
@@ -306,6 +318,7 @@ class PsTable:
 
 
 def send(pid: int, number: int) -> None:
+    """A signal, to whoever is still there."""
     try:
         os.kill(pid, number)
     except OSError:
@@ -356,7 +369,7 @@ class Ladder:
         """Do what is due. Call it when `wake_at` has come."""
         now = time.monotonic()
         if now >= self.kill_at + GIVE_UP_S:
-            self.finish(sorted(self._table.alive()))
+            self.finish(left=sorted(self._table.alive()))
         elif now >= self.kill_at:
             if self._how != "killed":
                 self._pause = 0.005
@@ -371,13 +384,14 @@ class Ladder:
         else:
             self.wake_at = min(self.terminate_at, self.kill_at)
 
-    def finish(self, left: list[int]) -> None:
+    def finish(self, left: list[int] | None = None) -> None:
+        """None left is proven by None: a table that shows none may just not be allowed to show it."""
         self.report = {
-            "outcome": "unverified" if left else "stopped",
+            "outcome": "stopped" if left is None else "unverified",
             "how": self._how,
             "processes": len(self._seen),
             "took_ms": round((time.monotonic() - self.started_at) * 1000),
-            "left": left[:100],
+            "left": (left or [])[:100],
         }
         if self.why is not None:
             self.report["reason"] = self.why
@@ -401,7 +415,7 @@ class Ladder:
 
 
 class Journal:
-    """`<seq> <unix_ms> <stream> <length> <id or ->\\n<bytes>\\n`, appended. A write that fails is kept and tried again."""
+    r"""`<seq> <unix_ms> <stream> <length> <id or ->\n<bytes>\n`, appended. A write that fails is tried again."""
 
     def __init__(self, path: str) -> None:
         self.fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
@@ -413,15 +427,28 @@ class Journal:
 
     def append(self, stream: str, data: bytes | bytearray, ident: str = "-") -> int:
         """Queue a record for `flush`; the answer is where its bytes will be in the file."""
-        offset = self.size + len(self._pending)
-        if offset - self._index[-1][1] >= INDEX_STEP:
-            self._index.append((self.seq, offset))
+        offset = self._extend()
         self.seq += 1
         header = b"%d %d %b %d %b\n" % (self.seq, time.time() * 1000, stream.encode(), len(data), ident.encode())
         self._pending += header
         self._pending += data
         self._pending += b"\n"
         return offset + len(header)
+
+    def append_lines(self, stream: str, lines: list[bytes]) -> None:
+        """The same for many lines that came at once."""
+        self._extend()
+        name, now = stream.encode(), int(time.time() * 1000)
+        first = self.seq + 1
+        records = [b"%d %d %b %d -\n%b\n" % (seq, now, name, len(line), line) for seq, line in enumerate(lines, first)]
+        self._pending += b"".join(records)
+        self.seq += len(lines)
+
+    def _extend(self) -> int:
+        offset = self.size + len(self._pending)
+        if offset - self._index[-1][1] >= INDEX_STEP:
+            self._index.append((self.seq, offset))
+        return offset
 
     def flush(self) -> bool:
         """Whether everything is in the file."""
@@ -465,11 +492,12 @@ class Output:
         self.stream = stream
         self.fd = fd
         self._tail = bytearray()
+        self._pieces = False
 
     def read(self, journal: Journal) -> bool | None:
         """True after some bytes, None where there are none now, False at the end of the pipe."""
         try:
-            data = os.read(self.fd, READ_SIZE)
+            data = os.read(self.fd, OUTPUT_READ_SIZE)
         except BlockingIOError:
             return None
         except OSError:
@@ -478,40 +506,40 @@ class Output:
             self.finish(journal)
             return False
         lines = data.split(b"\n")
-        for line in lines[:-1]:
-            if self._tail:
-                self._tail += line
-                journal.append(self.stream, self._tail)
-                self._tail.clear()
-            else:
-                journal.append(self.stream, line)
+        if len(lines) > 1:
+            if self._tail or self._pieces:
+                self._tail += lines[0]
+                self.finish(journal, complete=True)
+                lines = lines[1:]
+            if len(lines) > 1:
+                journal.append_lines(self.stream, lines[:-1])
         self._tail += lines[-1]
         if len(self._tail) >= PIECE_SIZE:
             journal.append(self.stream + "+", self._tail)
             self._tail.clear()
+            self._pieces = True
         return True
 
-    def finish(self, journal: Journal) -> None:
-        if self._tail:
+    def finish(self, journal: Journal, *, complete: bool = False) -> None:
+        """End the line that is open, which the agent may have left without a newline."""
+        if self._tail or self._pieces or complete:
             journal.append(self.stream, self._tail)
             self._tail.clear()
+            self._pieces = False
 
 
 class Input:
     """The agent's stdin. What is to be written is read back from the journal, so a slow agent costs no memory."""
 
-    def __init__(self, fd: int, journal: Journal) -> None:
-        self.fd = fd
+    def __init__(self, fd: int, journal: Journal, selector: selectors.BaseSelector) -> None:
         self.open = True
         self.closing: str | None = None
         self.written: dict[str, int] = {}
+        self._fd = fd
         self._journal = journal
+        self._selector = selector
+        self._watched = False
         self._queue: deque[tuple[int, int]] = deque()
-
-    @property
-    def ready(self) -> bool:
-        """Whether there is something to write, or to close, as soon as the pipe takes it."""
-        return self.open and (bool(self._queue) or self.closing is not None)
 
     def write(self, ident: str, data: bytes) -> int:
         offset = self._journal.append("in", data, ident)
@@ -520,34 +548,44 @@ class Input:
             self._queue.append((offset, len(data)))
         return self._journal.seq
 
-    def pump(self) -> bool:
-        """Write what the pipe takes; whether it is worth waiting for it to take more."""
-        while self.open and self._queue:
+    def pump(self) -> None:
+        """Write what the pipe takes now; more when it takes more."""
+        full = False
+        while self.open and self._queue and not full:
             offset, length = self._queue[0]
             count = min(length, READ_SIZE, self._journal.size - offset)
             if count <= 0:
-                return False  # not in the journal yet
+                break  # not in the journal yet
             try:
-                done = os.write(self.fd, os.pread(self._journal.fd, count, offset))
+                done = os.write(self._fd, os.pread(self._journal.fd, count, offset))
             except BlockingIOError:
-                return True
+                full = True
             except OSError:
                 self.close("-")  # the agent has closed its stdin
-                return False
-            self._queue[0] = (offset + done, length - done)
-            if done == length:
-                self._queue.popleft()
-        if self.closing is not None:
+            else:
+                self._queue[0] = (offset + done, length - done)
+                if done == length:
+                    self._queue.popleft()
+        if self.closing is not None and not self._queue:
             self.close(self.closing)
-        return False
+        self._watch(wanted=full)
 
     def close(self, ident: str) -> None:
         """Now, whatever is queued."""
         if self.open:
+            self._watch(wanted=False)
             self.open = False
             self._queue.clear()
-            os.close(self.fd)
+            os.close(self._fd)
             self._journal.append("eof", b"", ident)
+
+    def _watch(self, *, wanted: bool) -> None:
+        if wanted != self._watched:
+            self._watched = wanted
+            if wanted:
+                self._selector.register(self._fd, selectors.EVENT_WRITE, lambda _: None)
+            else:
+                self._selector.unregister(self._fd)
 
 
 # ------------------------------------------------------------------------------------------------------------- the shim
@@ -607,9 +645,9 @@ class Shim:
         self.start_time = table.start_time(agent)
         self.boot_id = boot_id()
         self.journal = Journal("journal")
-        self.stdin = Input(pipes[0], self.journal)
-        self.outputs = [Output("out", pipes[1]), Output("err", pipes[2])]
         self.selector = selectors.DefaultSelector()
+        self.stdin = Input(pipes[0], self.journal, self.selector)
+        self.outputs = [Output("out", pipes[1]), Output("err", pipes[2])]
         self.peers: set[Peer] = set()
         self.stopping: list[tuple[Peer, object]] = []
         self.ladder: Ladder | None = None
@@ -617,11 +655,13 @@ class Shim:
         self.leaving = False
         self.leave_at: float | None = None
         self.leftovers = 0
+        self.reason = "exited"
+        self.report: dict[str, object] | None = None
         self.agent_status: int | None = None
         self.has_children = True
         self.renewed_at = time.monotonic()
         self.snapshot_at = self.renewed_at + (table.snapshot_s or 0)
-        self._reading = self._writing = False
+        self._reading = False
         for fd in pipes:
             os.set_blocking(fd, False)
 
@@ -629,13 +669,15 @@ class Shim:
 
     def open(self) -> None:
         """Listen, and give the agent its first input. After this the shim can be reached."""
+        if os.path.lexists("shim.sock"):
+            os.unlink("shim.sock")
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.listener.bind("shim.sock")
         os.chmod("shim.sock", 0o600)
         self.listener.listen(128)
-        self.listener.setblocking(False)
+        self.listener.settimeout(0)
         self.selector.register(self.listener, selectors.EVENT_READ, self._accept)
-        self._watch_outputs(True)
+        self._watch_outputs(wanted=True)
         for ident, data in self.spec.writes:
             self.stdin.write(ident, data)
         self.spec.writes = []
@@ -675,30 +717,30 @@ class Shim:
         now = time.monotonic()
         if self.journal.retry_at is not None and now >= self.journal.retry_at:
             self.journal.flush()
-        if self.ladder is None and self.exit is None and now >= self.renewed_at + self.spec.lease_s:
+        expired = self.ladder is None and now >= self.renewed_at + self.spec.lease_s
+        if expired and not self.ended:
             log("no controller for longer than the lease: stopping")
             self.begin("lease", None, self.spec.stop)
-        if self.agent_status is not None and self.exit is None and not self.ended:
+        if self.agent_status is not None and not self.ended:
             self._agent_ended()
         if self.ladder is not None:
-            self._climb(now)
-        if self.table.snapshot_s and now >= self.snapshot_at and self.exit is None:
+            self._climb(self.ladder, now)
+        if self.table.snapshot_s and now >= self.snapshot_at and not self.ended:
             self.table.alive()
             self.snapshot_at = now + self.table.snapshot_s
-        if self.ended and self.exit is None:
+        if self.ended and self.exit is None and self.journal.retry_at is None:
             self._finish()
-        if self.exit is not None and self.ladder is None and now >= self.renewed_at + self.spec.lease_s:
+        elif expired and self.ended and not self.leaving:
             self.leave()
 
     def feed(self) -> None:
         """Hand on what has come in: the journal to its file, the file to the agent and to the attached."""
         if self.journal.retry_at is None:
             self.journal.flush()
-        was_open = self.stdin.open
-        self._watch_stdin(self.stdin.pump())
-        if was_open and not self.stdin.open and self.journal.retry_at is None:
-            self.journal.flush()
-        self._watch_outputs(self.journal.retry_at is None)
+        self.stdin.pump()
+        if self.journal.retry_at is None:
+            self.journal.flush()  # closing stdin is a record too
+        self._watch_outputs(wanted=self.journal.retry_at is None)
         for peer in list(self.peers):
             if peer.offset is not None and not peer.blocked:
                 self._send(peer)
@@ -732,74 +774,79 @@ class Shim:
         if signal.SIGTERM not in os.read(fd, 4096):
             return
         log("SIGTERM: stopping the agent")
-        if self.exit is None:
+        if not self.ended:
             self.begin("terminated", None, self.spec.stop)
         self.leave()
 
     def leave(self) -> None:
+        """Go as soon as nothing is left to do."""
         self.leaving = True
-        self.leave_at = time.monotonic() + 1.0
+        self.leave_at = time.monotonic() + LEAVE_S
 
     def _may_leave(self) -> bool:
-        """After the end, as soon as the replies are out; a peer that does not read is not waited for."""
-        if self.exit is None or self.ladder is not None:
+        """After the end, when everybody has read everything; who does not read is not waited for."""
+        if not self.ended or self.ladder is not None or self.leave_at is None:
             return False
-        waiting = any(peer.outbox for peer in self.peers)
-        return not waiting or self.leave_at is None or time.monotonic() >= self.leave_at
+        now = time.monotonic()
+        if self.exit is None:  # the disk is full: whoever wants us gone cannot wait for ever
+            return now >= self.leave_at + JOURNAL_PATIENCE_S
+        behind = any(peer.outbox or (peer.offset or self.journal.size) < self.journal.size for peer in self.peers)
+        return not behind or now >= self.leave_at
 
     # -- stopping
 
-    def begin(self, reason: str, why: str | None, times: StopTimes) -> None:
+    def begin(self, reason: str, why: str | None, times: StopTimes) -> Ladder:
         """Start the ladder, or make the one at work as quick as this one would be."""
         if self.ladder is not None:
             self.ladder.hurry(times.terminate_after_s, times.kill_after_s)
-            return
-        self.ladder = Ladder(self.table, reason, why, times)
+            return self.ladder
+        self.ladder = ladder = Ladder(self.table, reason, why, times)
         self.stdin.close("-")
+        if times.terminate_after_s <= 0:
+            ladder.step()  # a SIGTERM that is due now is not to wait for the loop, nor for the disk
         if self.exit is None:
             self.state = "stopping"
             self.save()
+        return ladder
 
     def _agent_ended(self) -> None:
         if self.ladder is None:
             if self._none_left():
                 self.ended = True
                 return
-            self.begin("exited", None, StopTimes({}, 0.0, LEFTOVERS_KILL_S))
-            assert self.ladder is not None
-            self.leftovers = self.ladder.processes
+            ladder = self.begin("exited", None, StopTimes({}, 0.0, LEFTOVERS_KILL_S))
+            self.leftovers = ladder.processes
         elif self.ladder.terminate_at > time.monotonic():
             self.ladder.hurry(0.0, LEFTOVERS_KILL_S)  # the agent has used its grace
 
     def _none_left(self) -> bool:
         return not self.has_children and (self.table.certain() or not self.table.alive())
 
-    def _climb(self, now: float) -> None:
-        ladder = self.ladder
-        assert ladder is not None
-        if not self._none_left():
-            if now < ladder.wake_at:
-                return
+    def _climb(self, ladder: Ladder, now: float) -> None:
+        proven = not self.has_children and self.table.certain()
+        if not proven and now < ladder.wake_at:
+            return
+        if not proven and not self._none_left():
             ladder.step()
             self.reap()
-            if ladder.report is None:
-                if not self._none_left():
-                    return
-                ladder.finish([])
+            proven = self._none_left()
         else:
-            ladder.finish([])
-        assert ladder.report is not None
+            proven = True
+        if proven and ladder.report is None:
+            ladder.finish()
+        if ladder.report is not None:
+            self._descend(ladder, ladder.report)
+
+    def _descend(self, ladder: Ladder, report: dict[str, object]) -> None:
         self.ladder = None
-        self.ended = True
-        self.report = ladder.report if ladder.processes or ladder.reason != "exited" else None
-        self.reason = ladder.reason
+        if not self.ended:
+            self.ended = True
+            self.reason = ladder.reason
+            self.report = report if ladder.processes or ladder.reason != "exited" else None
         for peer, ident in self.stopping:
             peer.waiting -= 1
-            self._reply(peer, {"id": ident, "ok": True, **ladder.report})
+            self._reply(peer, {"id": ident, "ok": True, **report})
         self.stopping.clear()
-
-    report: dict[str, object] | None = None
-    reason = "exited"
 
     def _finish(self) -> None:
         """Take what is left in the pipes and close the journal: no record comes after `exit`."""
@@ -816,17 +863,20 @@ class Shim:
         status = self.agent_status
         code = os.WEXITSTATUS(status) if status is not None and os.WIFEXITED(status) else None
         number = os.WTERMSIG(status) if status is not None and os.WIFSIGNALED(status) else None
-        ending = {"code": code, "signal": number, "reason": self.reason, "stop": self.report, "leftovers": self.leftovers}
+        ending: dict[str, object] = {"code": code, "signal": number, "reason": self.reason}
+        ending.update(stop=self.report, leftovers=self.leftovers)
         self.journal.append("exit", json.dumps(ending).encode())
         self.exit = ending
         self.state = "exited"
         self.renewed_at = time.monotonic()
+        if self.leaving:
+            self.leave()
         self.journal.flush()
         self.save()
 
     # -- the agent's pipes
 
-    def _watch_outputs(self, wanted: bool) -> None:
+    def _watch_outputs(self, *, wanted: bool) -> None:
         if wanted != self._reading:
             self._reading = wanted
             for output in self.outputs:
@@ -845,21 +895,6 @@ class Shim:
         os.close(output.fd)
         self.outputs.remove(output)
 
-    def _watch_stdin(self, wanted: bool) -> None:
-        wanted = wanted and self.stdin.open
-        if wanted != self._writing:
-            self._writing = wanted
-            if wanted:
-                self.selector.register(self.stdin.fd, selectors.EVENT_WRITE, lambda _: None)
-            else:
-                self._forget(self.stdin.fd)
-
-    def _forget(self, fd: int) -> None:
-        try:
-            self.selector.unregister(fd)
-        except (KeyError, ValueError):
-            pass
-
     # -- connections
 
     def _accept(self, _: int) -> None:
@@ -872,7 +907,7 @@ class Shim:
         if len(self.peers) >= PEERS_LIMIT or peer_uid(sock) not in (os.getuid(), 0):
             sock.close()
             return
-        sock.setblocking(False)
+        sock.settimeout(0)
         peer = Peer(sock)
         self.peers.add(peer)
         self._watch(peer)
@@ -936,11 +971,11 @@ class Shim:
         except OSError:
             self._close(peer)
             return
-        if peer.outbox or peer.blocked:
-            self._watch(peer)
-        elif peer.offset is not None and self.exit is not None and self.journal.retry_at is None:
-            self._close(peer)
-        elif peer.ended and peer.offset is None and not peer.waiting:
+        if peer.offset is None:
+            over = peer.ended and not peer.waiting
+        else:
+            over = self.exit is not None and self.journal.retry_at is None
+        if over and not peer.outbox and not peer.blocked:
             self._close(peer)
         else:
             self._watch(peer)
@@ -1022,7 +1057,7 @@ class Shim:
         if ident in self.stdin.written:
             return {"ok": True, "seq": self.stdin.written[ident], "duplicate": True}
         data = text_bytes(command.get("data"), "data")
-        if self.exit is not None or self.ended:
+        if self.ended:
             raise Refused("exited", "the agent has ended")
         if not self.stdin.open or self.stdin.closing is not None:
             raise Refused("stdin_closed", "the agent's stdin is closed")
@@ -1044,12 +1079,11 @@ class Shim:
         if why is not None and not (isinstance(why, str) and len(why) <= 1000):
             raise Refused("invalid", "reason must be a string of up to 1000 characters")
         self.reap()
-        if (self.exit is not None or self.ended) and self._none_left():
-            return {"ok": True, "outcome": "already_finished", "how": "exited", "processes": 0, "took_ms": 0, "left": []}
+        if self.ended and self._none_left():
+            return {"ok": True, **ALREADY_FINISHED}
         self.begin("stopped", why, times)
         self.stopping.append((peer, command.get("id")))
         peer.waiting += 1
-        self.tick()  # a SIGTERM that is due now is not to wait for the loop
         return None
 
     def _status(self, peer: Peer, command: dict[str, Any]) -> dict[str, object]:
@@ -1075,7 +1109,7 @@ class Shim:
 
     if TYPE_CHECKING:
         Handler = Callable[["Shim", Peer, dict[str, Any]], Union[dict[str, object], None]]
-    COMMANDS: dict[str, Handler] = {
+    COMMANDS: ClassVar[dict[str, Handler]] = {
         "write": _write,
         "close_stdin": _close_stdin,
         "stop": _stop,
@@ -1120,13 +1154,16 @@ class Shim:
 
 
 def peer_uid(sock: socket.socket) -> int:
+    """Who is at the other end of a connection."""
     if sys.platform == "linux":
-        credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-        return int(struct.unpack("3i", credentials)[1])
-    return int(struct.unpack_from("2I", sock.getsockopt(0, 1, 128))[1])  # LOCAL_PEERCRED: struct xucred
+        uid = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[1]
+    else:
+        uid = struct.unpack_from("2I", sock.getsockopt(0, 1, 128))[1]  # LOCAL_PEERCRED: struct xucred
+    return int(uid)
 
 
 def boot_id() -> str:
+    """With a process id and its start time this names a process for all time."""
     found = read_small("/proc/sys/kernel/random/boot_id").decode().strip()
     if not found and sys.platform == "darwin":
         import subprocess
@@ -1139,14 +1176,10 @@ def boot_id() -> str:
 # ------------------------------------------------------------------------------------------------------------- starting
 
 
-def exec_agent(spec: Spec, mark: str, fds: tuple[int, int, int], report: int, umask: int, libc: Libc) -> NoReturn:
+def exec_agent(spec: Spec, env: dict[bytes, bytes], fds: tuple[int, ...], report: int, umask: int) -> NoReturn:
     """In the forked child: become the agent, or say why not on the pipe that a successful exec closes."""
     code = "os_error"
     try:
-        parent = os.getppid()
-        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:
-            os._exit(1)
         os.setsid()
         for fd, target in zip(fds, range(3)):
             os.dup2(fd, target)
@@ -1158,7 +1191,7 @@ def exec_agent(spec: Spec, mark: str, fds: tuple[int, int, int], report: int, um
         code = "no_directory"
         os.chdir(spec.cwd)
         code = "exec"
-        os.execvpe(spec.argv[0], spec.argv, {**spec.env, MARK.encode(): mark.encode()})
+        os.execvpe(spec.argv[0], spec.argv, env)
     except OSError as error:
         if code == "exec":
             missing = error.errno in (errno.ENOENT, errno.ENOTDIR)
@@ -1176,9 +1209,14 @@ def start_agent(spec: Spec, table: str, umask: int) -> Shim:
     libc = Libc()
     subreaper = libc.prctl(PR_SET_CHILD_SUBREAPER, 1)
     inputs, outputs, errors, report = os.pipe(), os.pipe(), os.pipe(), os.pipe()
+    parent = os.getpid()
     agent = os.fork()
     if agent == 0:
-        exec_agent(spec, mark, (inputs[0], outputs[1], errors[1]), report[1], umask, libc)
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)
+        env = {**spec.env, MARK.encode(): mark.encode()}
+        exec_agent(spec, env, (inputs[0], outputs[1], errors[1]), report[1], umask)
     for fd in (inputs[0], outputs[1], errors[1], report[1]):
         os.close(fd)
     try:
@@ -1191,6 +1229,7 @@ def start_agent(spec: Spec, table: str, umask: int) -> Shim:
             raise Refused(*json.loads(failure.decode()))
     except BaseException:
         send(agent, signal.SIGKILL)
+        os.waitpid(agent, 0)
         for name in ("shim.sock", "journal", "state.json"):
             if os.path.exists(name):
                 os.unlink(name)
@@ -1199,7 +1238,8 @@ def start_agent(spec: Spec, table: str, umask: int) -> Shim:
 
 
 def read_all(fd: int) -> bytes:
-    chunks = []
+    """Until the end of the pipe."""
+    chunks: list[bytes] = []
     while True:
         chunk = os.read(fd, READ_SIZE)
         if not chunk:
@@ -1209,6 +1249,7 @@ def read_all(fd: int) -> bytes:
 
 def serve(spec: Spec, table: str, umask: int, launcher: int) -> None:
     """The daemon. Answers the launcher as soon as the agent runs and the socket listens."""
+    shim = None
     try:
         null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
         errors = os.open("shim.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
@@ -1227,7 +1268,7 @@ def serve(spec: Spec, table: str, umask: int, launcher: int) -> None:
     except OSError:
         pass  # nobody waits for it any more; the lease sees to the rest
     os.close(launcher)
-    if answer["ok"]:
+    if shim is not None:
         shim.run()
         os.unlink("shim.sock")
 
@@ -1279,11 +1320,12 @@ def launch(directory: str, table: str) -> dict[str, object]:
 
 
 def serve_and_exit(spec: Spec, table: str, umask: int, launcher: int) -> NoReturn:
+    """The daemon's whole life; a failure goes to its log, where somebody may look for it."""
     code = 1
     try:
         serve(spec, table, umask, launcher)
         code = 0
-    except BaseException:
+    except BaseException:  # noqa: BLE001 - the last one to catch anything
         import traceback
 
         log("the shim failed: " + traceback.format_exc())
@@ -1292,6 +1334,7 @@ def serve_and_exit(spec: Spec, table: str, umask: int, launcher: int) -> NoRetur
 
 
 def main(arguments: list[str]) -> int:
+    """The launcher: prints one line of JSON when the shim is ready, or why it is not."""
     table = "proc" if os.path.exists("/proc/self/stat") else "ps"
     if arguments[2:3] == ["--processes"] and arguments[3:] in (["proc"], ["ps"]):
         table = arguments.pop()
@@ -1299,7 +1342,12 @@ def main(arguments: list[str]) -> int:
     if len(arguments) != 2 or arguments[0] != "run":
         sys.stderr.write("usage: shim.py run DIRECTORY [--processes proc|ps]   (a JSON spec on stdin)\n")
         return 2
-    os.closerange(3, 1024)
+    for fd in [int(name) for name in os.listdir("/dev/fd")]:
+        if fd > 2:
+            try:
+                os.close(fd)
+            except OSError:
+                pass  # the listing's own
     try:
         answer = launch(arguments[1], table)
     except Refused as refused:

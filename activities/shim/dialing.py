@@ -1,0 +1,100 @@
+"""Reaching a shim's socket, and the first words on it.
+
+What must not live here: commands, records, and whether to try again after it was reached.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import sys
+import tempfile
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from activities.shim.errors import ShimGone, ShimUnresponsive, error_of
+from activities.shim.lock import is_alive
+from activities.shim.reports import MIN_PROTOCOL, PROTOCOL
+
+DIAL_TIMEOUT = timedelta(seconds=10)
+BUFFER_SIZE = 1024 * 1024
+
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+async def dial(
+    directory: str | os.PathLike[str], epoch: int | None, timeout: timedelta = DIAL_TIMEOUT
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, dict[str, Any]]:
+    """A connection to the shim of this directory and its answer to `hello`.
+
+    Raises:
+        ShimGone, ShimUnresponsive, Fenced, ProtocolMismatch: see `connection.connect`.
+    """
+    try:
+        async with asyncio.timeout(timeout.total_seconds()):
+            while True:
+                reached = await _try(directory, epoch)
+                if reached is not None:
+                    return reached
+                if not is_alive(directory):
+                    raise ShimGone(f"no shim lives in {os.fspath(directory)}")
+                await asyncio.sleep(0.01)
+    except TimeoutError:
+        raise ShimUnresponsive(f"the shim in {os.fspath(directory)} lives and does not answer") from None
+
+
+async def _try(
+    directory: str | os.PathLike[str], epoch: int | None
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, dict[str, Any]] | None:
+    """None where nobody answered: the shim is gone, or not there yet, or has too many connections."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.settimeout(0)
+        connect_socket(sock, directory)
+        reader, writer = await asyncio.open_unix_connection(sock=sock, limit=BUFFER_SIZE)
+    except OSError:
+        sock.close()
+        return None
+    except BaseException:
+        sock.close()
+        raise
+    try:
+        hello = {"op": "hello", "protocol": PROTOCOL, "min_protocol": MIN_PROTOCOL, "epoch": epoch}
+        reply = await ask(reader, writer, hello)
+    except OSError:
+        writer.close()
+        return None
+    except BaseException:
+        writer.close()
+        raise
+    return reader, writer, reply
+
+
+async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, command: dict[str, Any]) -> dict[str, Any]:
+    """Send one command and read its answer; raises the error that the answer stands for, OSError without one."""
+    writer.write(json.dumps(command).encode() + b"\n")
+    line = await reader.readline()
+    if not line.endswith(b"\n"):
+        raise ConnectionResetError("the shim went away")
+    reply: dict[str, Any] = json.loads(line)
+    if not reply.get("ok"):
+        raise error_of(reply)
+    return reply
+
+
+def connect_socket(sock: socket.socket, directory: str | os.PathLike[str]) -> None:
+    """Connect to `shim.sock`, however long the directory's path is (an address has room for 107 bytes)."""
+    if sys.platform == "linux":
+        folder = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            sock.connect(f"/proc/self/fd/{folder}/shim.sock")
+        finally:
+            os.close(folder)
+    else:
+        with tempfile.TemporaryDirectory(prefix="steersman-", dir="/tmp") as short:
+            link = Path(short, "d")
+            link.symlink_to(Path(directory).absolute())
+            sock.connect(f"{link}/shim.sock")

@@ -1,0 +1,66 @@
+"""Whether a shim lives in a directory: whoever holds its lock file is alive, whatever its process id says.
+
+What must not live here: talking to the shim.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_PATIENCE_S = 0.1  # another probe holds the lock for microseconds
+
+
+@contextmanager
+def lock(directory: str | os.PathLike[str]) -> Iterator[bool]:
+    """Hold the directory's lock, so that no shim can start there; False where one lives or is starting."""
+    fd = os.open(Path(directory, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        yield _take(fd)
+    finally:
+        os.close(fd)
+
+
+def _take(fd: int) -> bool:
+    until = time.monotonic() + _PATIENCE_S
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > until:
+                return False
+            time.sleep(0.005)
+        else:
+            return True
+
+
+def is_alive(directory: str | os.PathLike[str]) -> bool:
+    """Whether a shim lives in this directory, or is starting there."""
+    try:
+        fd = os.open(Path(directory, "lock"), os.O_RDWR | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
+def entomb(directory: str | os.PathLike[str]) -> bool:
+    """Make sure that no shim will ever start in this directory; it is made where there is none.
+
+    Returns:
+        False where a shim lives or is starting there: that one has to be stopped instead.
+    """
+    Path(directory).mkdir(mode=0o700, parents=True, exist_ok=True)
+    with lock(directory) as held:
+        if held:
+            os.close(os.open(Path(directory, "stopped"), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        return held
