@@ -131,7 +131,7 @@ class Steersman:
         """
         state = await self.state(run_id)
         if state.host is None or state.execution is None:
-            if state.phase != "closed" or after >= 1 or limit == 0:
+            if after >= 1 or limit == 0 or await self._runs.open_execution(run_id) is not None:
                 return []
             return [terminal_event(await self._runs.closing(run_id), 1)]
         place = Place(RunKey(run=run_id, execution=state.execution), state.host)

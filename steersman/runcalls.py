@@ -79,7 +79,8 @@ class RunCalls:
             state = await self.state(run_id)
             if state.host is not None and state.execution is not None:
                 return Place(RunKey(run=run_id, execution=state.execution), state.host)
-            if state.phase == "closed":
+            # Asked of the server: a run that closed within its first workflow task may answer as it began.
+            if state.phase == "closed" or await self.open_execution(run_id) is None:
                 return None
             await asyncio.sleep(pause)
             pause = min(pause * 2, 1.0)

@@ -1,0 +1,1 @@
+"""The `steer` command as a user meets it: real processes, pipes and terminals."""

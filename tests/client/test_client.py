@@ -27,8 +27,8 @@ from tests.client.standin import StandIn, init, said, succeeded
 pytestmark = pytest.mark.integration
 
 
-def ask(workspace: str, **fields: Any) -> dict[str, Any]:
-    return {"agent": "claude", "prompt": "Fix it\nplease", "workspace": {"path": workspace}, **fields}
+def ask(workspace: str, /, **fields: Any) -> dict[str, Any]:
+    return {"agent": "claude", "prompt": "Fix it\nplease", "workspace": {"path": workspace}} | fields
 
 
 async def types(steersman: Steersman, run: str, after: int = 0) -> list[tuple[int, str]]:
@@ -79,9 +79,7 @@ async def test_a_bad_request_never_leaves_the_client(
         await steersman.state(run)
 
 
-async def test_a_second_run_of_the_same_id_is_refused(
-    steersman: Steersman, stand_in: StandIn, workspace: str
-) -> None:
+async def test_a_second_run_of_the_same_id_is_refused(steersman: Steersman, stand_in: StandIn, workspace: str) -> None:
     run = await steersman.start(ask(workspace))
     with pytest.raises(AlreadyRunning, match=run):
         await steersman.start(ask(workspace), run_id=run)
@@ -93,7 +91,9 @@ async def test_a_failure_is_typed_and_carries_the_result(
     run = await steersman.start(ask(workspace))
     stand_in.finish(
         run,
-        succeeded("half", ).model_copy(
+        succeeded(
+            "half",
+        ).model_copy(
             update={"status": "failed", "error": "AgentCrashed", "message": "exit 3", "facts": {"exit_code": 3}}
         ),
     )
@@ -201,9 +201,7 @@ async def test_messages_reach_the_agent_once(steersman: Steersman, stand_in: Sta
         await steersman.steer("run-unknown", "hello")
 
 
-async def test_an_agent_that_cannot_be_steered_says_so(
-    steersman: Steersman, stand_in: StandIn, workspace: str
-) -> None:
+async def test_an_agent_that_cannot_be_steered_says_so(steersman: Steersman, stand_in: StandIn, workspace: str) -> None:
     run = await steersman.start({"agent": "process", "command": ["cat"], "workspace": {"path": workspace}})
     with pytest.raises(MessageRefused, match="cannot steer") as raised:
         await steersman.steer(run, "left")
