@@ -759,16 +759,19 @@ class Shim:
                 self.agent_status = status
 
     def _timeout(self) -> float:
-        due = [self.renewed_at + self.spec.lease_s]
-        if self.journal.retry_at is not None:
-            due.append(self.journal.retry_at)
+        now = time.monotonic()
+        due = [now + 3600.0]
         if self.ladder is not None:
             due.append(self.ladder.wake_at)
-        if self.table.snapshot_s and self.exit is None:
+        elif not self.leaving:
+            due.append(self.renewed_at + self.spec.lease_s)
+        if self.journal.retry_at is not None:
+            due.append(self.journal.retry_at)
+        if self.table.snapshot_s and not self.ended:
             due.append(self.snapshot_at)
-        if self.leave_at is not None:
+        if self.leave_at is not None and self.leave_at > now:
             due.append(self.leave_at)
-        return min(max(0.0, min(due) - time.monotonic()), 3600.0)
+        return max(0.0, min(due) - now)
 
     def _signalled(self, fd: int) -> None:
         if signal.SIGTERM not in os.read(fd, 4096):
