@@ -25,7 +25,9 @@ class StrictPayloadConverter(PydanticPayloadConverter):
         except FailureError:
             raise
         except Exception as error:
-            encodings = ", ".join(payload.metadata.get("encoding", b"?").decode(errors="replace") for payload in payloads)
+            encodings = ", ".join(
+                payload.metadata.get("encoding", b"?").decode(errors="replace") for payload in payloads
+            )
             raise ApplicationError(
                 f"the input must be one JSON object; a payload encoded as {encodings} could not be decoded: "
                 f"{type(error).__name__}",

@@ -34,11 +34,10 @@ with workflow.unsafe.imports_passed_through():
     from steersman.contracts.messages import Decision, DecisionReceipt, Message, MessageReceipt, parse_message
     from steersman.contracts.request import RunRequest, parse_request
     from steersman.contracts.run import MessageKind, Phase, RunResult, RunState, StopReport
-
-from workflows.approvals import Approvals
-from workflows.display import details, one_line
-from workflows.ending import Ending, never_started, unverified
-from workflows.mailbox import MAX_MESSAGES, Mailbox
+    from workflows.approvals import Approvals
+    from workflows.display import details, one_line
+    from workflows.ending import Ending, never_started, unverified
+    from workflows.mailbox import MAX_MESSAGES, Mailbox
 
 AGENT_NAME = SearchAttributeKey.for_keyword(names.AGENT_NAME)
 RUN_PHASE = SearchAttributeKey.for_keyword(names.RUN_PHASE)
@@ -162,12 +161,12 @@ class AgentRun:
         report: StopReport | None = None
         if phase == "queued":
             # Not taken by a worker yet: the server withdraws it at once, and no process can exist.
-            await workflow.wait([agent], timeout=SETTLING_TIME)
+            await workflow.wait([agent], timeout=SETTLING_TIME.total_seconds())
             if agent.done() and self._session is None:
                 report = never_started(phase)
         if report is None:
             report = await self._stop_agent(request, phase, why)
-            await workflow.wait([agent], timeout=SETTLING_TIME)
+            await workflow.wait([agent], timeout=SETTLING_TIME.total_seconds())
         self._set(stop_report=report)
         outcome = agent.result() if agent.done() and not _raised(agent) else self._last_known()
         if why == "cancelled":
@@ -267,9 +266,7 @@ class AgentRun:
     @workflow.query(name=names.STATE_QUERY)
     def state(self) -> RunState:
         """RunState, also after the run has closed."""
-        return self._state.model_copy(
-            update={"messages": self._mailbox.records, "approvals": self._approvals.open}
-        )
+        return self._state.model_copy(update={"messages": self._mailbox.records, "approvals": self._approvals.open})
 
     @workflow.update(name=names.STEER)
     async def steer(self, *inputs: Any) -> MessageReceipt:
@@ -297,9 +294,7 @@ class AgentRun:
             # A signal may have answered between the validator and here.
             raise ApplicationError(refusal, type="Refused", non_retryable=True)
         approval = self._approvals.decide(decision)
-        return DecisionReceipt(
-            id=decision.id, decision=decision.decision, tool=approval.tool, input=approval.input
-        )
+        return DecisionReceipt(id=decision.id, decision=decision.decision, tool=approval.tool, input=approval.input)
 
     @decide.validator
     def _check_decide(self, *inputs: Any) -> None:
@@ -410,8 +405,10 @@ class AgentRun:
         pause = timedelta(seconds=1)
         while True:
             await workflow.wait_condition(
-                lambda: bool(self._session and self._session.handle)
-                and bool(self._mailbox.unsent() or self._approvals.unsent())
+                lambda: (
+                    bool(self._session and self._session.handle)
+                    and bool(self._mailbox.unsent() or self._approvals.unsent())
+                )
             )
             session = self._sessions
             if await self._deliver():
@@ -425,9 +422,7 @@ class AgentRun:
     async def _deliver(self) -> bool:
         assert self._session is not None
         session = self._sessions
-        parcel = DeliverInput(
-            key=self._key, messages=self._mailbox.unsent(), decisions=self._approvals.unsent()
-        )
+        parcel = DeliverInput(key=self._key, messages=self._mailbox.unsent(), decisions=self._approvals.unsent())
         try:
             delivered = await workflow.execute_activity(
                 names.DELIVER_MESSAGES,
@@ -480,9 +475,7 @@ class AgentRun:
             labels=request.labels,
             execution=self._key.execution,
         )
-        workflow.upsert_memo(
-            {"agent": request.agent, "workspace": request.workspace.path, "labels": request.labels}
-        )
+        workflow.upsert_memo({"agent": request.agent, "workspace": request.workspace.path, "labels": request.labels})
         workflow.upsert_search_attributes(
             [AGENT_NAME.value_set(request.agent), RUN_PHASE.value_set("queued"), COST_USD.value_set(0.0)]
         )

@@ -16,6 +16,7 @@ class Approvals:
         self._decided: dict[str, OutgoingDecision] = {}
         self._withdrawn: set[str] = set()
         self._unsent: list[str] = []
+        self._since: dict[str, datetime] = {}
 
     @property
     def open(self) -> tuple[Approval, ...]:
@@ -31,8 +32,10 @@ class Approvals:
         elif approval.id in self._decided:
             self._queue([approval.id])
         else:
+            # Asked again by another worker, a question keeps its age.
+            since = self._since.setdefault(approval.id, approval.since)
             self._withdrawn.discard(approval.id)
-            self._open[approval.id] = approval
+            self._open[approval.id] = approval.model_copy(update={"since": since})
 
     def refusal(self, decision: Decision) -> str | None:
         """Why this decision cannot be taken; None if it can."""
@@ -75,7 +78,8 @@ class Approvals:
         self._unsent = [each for each in self._unsent if each not in heard]
 
     def resend(self) -> None:
-        """Another session took over: it must hear what is remembered, and what the old one may not have passed on."""
+        """Another session took over: it asks again what is still open, and must hear what was decided."""
+        self._open.clear()
         self._queue(self._decided)
 
     def close(self) -> None:

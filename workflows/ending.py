@@ -54,9 +54,7 @@ class Ending:
             )
         if self.status == "cancelled":
             return CancelledEvent(time=now, attempt=attempt, stop_report=report)
-        return FailedEvent(
-            time=now, attempt=attempt, error=self.error or ErrorType.AGENT_FAILED, message=self.message
-        )
+        return FailedEvent(time=now, attempt=attempt, error=self.error or ErrorType.AGENT_FAILED, message=self.message)
 
 
 def never_started(phase: Phase) -> StopReport:

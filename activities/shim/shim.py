@@ -697,9 +697,11 @@ class Shim:
 
     def run(self) -> None:
         try:
-            while not (self.leaving and self._may_leave()):
+            while True:
                 self.tick()
                 self.feed()
+                if self.leaving and self._may_leave():
+                    return
                 for key, mask in self.selector.select(self._timeout()):
                     key.data(mask)
         except BaseException:

@@ -1,0 +1,230 @@
+"""Talking to one live Claude Code process: the SDK's client over a Channel.
+
+The SDK carries the control protocol (initialize, permission requests, interrupts, user frames). What Claude says is read
+by the transcript, from numbered records, so the SDK is handed control frames only.
+"""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from typing import Any
+from uuid import NAMESPACE_URL, uuid5
+
+from claude_agent_sdk import (
+    ClaudeAgentOptions,
+    ClaudeSDKClient,
+    PermissionResultAllow,
+    PermissionResultDeny,
+    ToolPermissionContext,
+    Transport,
+)
+
+from activities.agents.claude_frames import bounded, parse
+from activities.agents.claude_transcript import INTERRUPT, MESSAGE, ClaudeTranscript, approval_id
+from activities.ports import Channel, ChannelClosed, Desk, Record
+from steersman.contracts.activities import ApprovalAsked, OutgoingDecision, OutgoingMessage, RunKey, Settlement
+from steersman.contracts.request import PermissionMode
+from steersman.contracts.run import Approval
+
+READING_TIME_S = 0.3
+"""How long a delivered message may take to be read and still be answered as acknowledged at once."""
+PATIENCE_S = 20.0
+SHOWN_INPUT = 4096
+
+_command: ContextVar[str] = ContextVar("command")
+
+
+def frame_uuid(key: RunKey, name: str) -> str:
+    """The uuid of what we say: the same in every worker, so that Claude takes it once."""
+    return str(uuid5(NAMESPACE_URL, f"steersman:{key.run}:{key.execution}:{name}"))
+
+
+def user_frame(key: RunKey, name: str, text: str) -> dict[str, Any]:
+    """A user frame of the stream-json input."""
+    return {
+        "type": "user",
+        "message": {"role": "user", "content": text},
+        "parent_tool_use_id": None,
+        "session_id": "default",
+        "uuid": frame_uuid(key, name),
+    }
+
+
+class ChannelTransport(Transport):
+    """The SDK's transport over a Channel. Every write has an id and is done once, whichever worker tries."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._frames: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
+
+    async def connect(self) -> None: ...
+
+    def is_ready(self) -> bool:
+        return True
+
+    async def end_input(self) -> None: ...
+
+    async def close(self) -> None:
+        self.push(None)
+
+    async def write(self, data: str) -> None:
+        await self._channel.write(_command_of(json.loads(data)), data)
+
+    def push(self, frame: dict[str, Any] | None) -> None:
+        """A frame for the SDK; None ends its reading."""
+        self._frames.put_nowait(frame)
+
+    async def read_messages(self) -> AsyncIterator[dict[str, Any]]:  # type: ignore[override]
+        while (frame := await self._frames.get()) is not None:
+            yield frame
+
+
+class ClaudeConversation:
+    """See ports.Conversation."""
+
+    def __init__(
+        self, key: RunKey, mode: PermissionMode, channel: Channel, transcript: ClaudeTranscript, desk: Desk
+    ) -> None:
+        self._key, self._mode, self._desk, self._transcript = key, mode, desk, transcript
+        self._transport = ChannelTransport(channel)
+        self._client = ClaudeSDKClient(ClaudeAgentOptions(can_use_tool=self._may_use), self._transport)
+        self._waiting: dict[str, tuple[str, asyncio.Future[OutgoingDecision]]] = {}
+        self._remembered: dict[str, OutgoingDecision] = {}
+        self._changed = asyncio.Condition()
+        self._closed = False
+
+    async def open(self) -> None:
+        """Initialize (harmless to a CLI at work), and ask again what nobody has answered."""
+        for frame in self._transcript.pending.values():
+            self._transport.push(frame)
+        with contextlib.suppress(ChannelClosed):
+            await self._client.connect()
+
+    async def close(self) -> None:
+        """Leave the process alone; requests that wait are asked again by the next conversation."""
+        self._closed = True
+        await self._client.disconnect()
+
+    async def hear(self, record: Record) -> None:
+        """Pass control frames on; wake whoever waits for news in the transcript."""
+        if record.stream != "out":
+            return
+        if b'"control_' in record.data[:200] and (frame := parse(record.data)) is not None:
+            self._transport.push(frame)
+        async with self._changed:
+            self._changed.notify_all()
+
+    async def say(self, message: OutgoingMessage) -> Settlement:
+        """Deliver once; says how far it got. Raises ChannelClosed."""
+        if message.kind == "steer":
+            await self._write_text(message)
+            return await self._fate(message.id)
+        running = self._transcript.turn_open and not self._transcript.parked
+        already = self._written(INTERRUPT + message.id)
+        if running and not already:
+            with _named(INTERRUPT + message.id):
+                await self._client.interrupt()
+        elif already:
+            await self._until(lambda: self._transcript.settlement(message.id) is not None, PATIENCE_S)
+        if message.text:
+            await self._write_text(message)
+            return await self._fate(message.id)
+        how = "interrupted" if running or already else "nothing was running"
+        return Settlement(id=message.id, state="acknowledged", how=how)
+
+    async def decide(self, decision: OutgoingDecision) -> None:
+        """Answer the request that waits for this; remember it for the tool if that is asked."""
+        if decision.decision.remember:
+            self._remembered[decision.tool] = decision
+        for asked, (tool, waiting) in self._waiting.items():
+            remembered = decision.decision.remember and tool == decision.tool
+            if (asked == decision.decision.id or remembered) and not waiting.done():
+                waiting.set_result(decision)
+
+    # ---- messages
+
+    def _written(self, command: str) -> bool:
+        return command in self._transcript.written
+
+    async def _write_text(self, message: OutgoingMessage) -> None:
+        command = MESSAGE + message.id
+        if self._written(command):
+            return
+        frame = user_frame(self._key, command, message.text or "")
+
+        async def frames() -> AsyncIterator[dict[str, Any]]:
+            yield frame
+
+        with _named(command):
+            await self._client.query(frames())
+
+    async def _fate(self, message_id: str) -> Settlement:
+        """Wait until Claude has the message, and a little longer for Claude to read it."""
+
+        def state() -> str | None:
+            known = self._transcript.settlement(message_id)
+            return known.state if known else None
+
+        await self._until(lambda: state() is not None, PATIENCE_S)
+        await self._until(lambda: state() != "delivered", READING_TIME_S)
+        return self._transcript.settlement(message_id) or Settlement(id=message_id, state="delivered")
+
+    async def _until(self, condition: Any, patience_s: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(patience_s), self._changed:
+                await self._changed.wait_for(condition)
+
+    # ---- permissions
+
+    async def _may_use(
+        self, tool: str, tool_input: dict[str, Any], context: ToolPermissionContext
+    ) -> PermissionResultAllow | PermissionResultDeny:
+        if self._mode == "full":
+            return PermissionResultAllow()
+        if self._mode != "ask":
+            return PermissionResultDeny(
+                message=f"{tool} is not allowed here (permission mode {self._mode}). Go on without it."
+            )
+        decision = self._remembered.get(tool) or await self._ask(tool, tool_input, context)
+        if decision.decision.decision == "allow":
+            return PermissionResultAllow()
+        return PermissionResultDeny(message=decision.decision.message or f"A person refused {tool}. Go on without it.")
+
+    async def _ask(self, tool: str, tool_input: dict[str, Any], context: ToolPermissionContext) -> OutgoingDecision:
+        asked = approval_id({"tool_use_id": context.tool_use_id, "tool_name": tool, "input": tool_input})
+        approval = Approval(id=asked, tool=tool[:200], input=bounded(tool_input, SHOWN_INPUT), since=datetime.now(UTC))
+        waiting: asyncio.Future[OutgoingDecision] = asyncio.get_running_loop().create_future()
+        self._waiting[asked] = (tool, waiting)
+        await self._desk.ask(ApprovalAsked(approval=approval))
+        try:
+            return await waiting
+        except asyncio.CancelledError:
+            if not self._closed:  # Claude itself took the question back
+                await self._desk.ask(ApprovalAsked(approval=approval, withdrawn=True))
+            raise
+        finally:
+            del self._waiting[asked]
+
+
+@contextlib.contextmanager
+def _named(command: str) -> Iterator[None]:
+    token = _command.set(command)
+    try:
+        yield
+    finally:
+        _command.reset(token)
+
+
+def _command_of(frame: dict[str, Any]) -> str:
+    """The id under which a frame is written once: an answer by the request's, a message by its own."""
+    if frame.get("type") == "control_response":
+        request_id = str(frame["response"]["request_id"])
+        return f"answer-{uuid5(NAMESPACE_URL, request_id)}"
+    if frame.get("type") == "user":
+        return _command.get()
+    if frame["request"].get("subtype") == "interrupt":
+        return _command.get()
+    return f"control-{frame['request_id']}"

@@ -1,0 +1,196 @@
+"""Claude Code's stream-json frames as AgentEvents: each frame alone, without memory of others.
+
+The memory is in claude_transcript. Frames come from an agent that may be confused or hostile: every field is looked at
+before it is used. Shapes measured with Claude Code 2.1.327.
+"""
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+from steersman.contracts.events import (
+    MAX_TEXT,
+    EventBase,
+    FileChangeEvent,
+    InitEvent,
+    MessageEvent,
+    PlanItem,
+    PlanUpdateEvent,
+    ProgressEvent,
+    RateLimitEvent,
+)
+from steersman.contracts.model import JsonObject
+from steersman.contracts.run import Usage
+
+FILE_TOOLS = {"Write": "file_path", "Edit": "file_path", "MultiEdit": "file_path", "NotebookEdit": "notebook_path"}
+
+Frame = dict[str, Any]
+
+
+def parse(line: bytes) -> Frame | None:
+    """The frame in a line of output; None for what is no JSON object (debug output of some builds)."""
+    try:
+        frame = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return frame if isinstance(frame, dict) else None
+
+
+def part(frame: Any, *names: str) -> Frame:
+    """The object at this path, an empty one where there is none."""
+    for name in names:
+        frame = frame.get(name) if isinstance(frame, dict) else None
+    return frame if isinstance(frame, dict) else {}
+
+
+def text_of(value: Any) -> str:
+    """A string from a string, a list of content blocks, or anything else."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list):
+        return "\n".join(text_of(block.get("text", "")) for block in value if isinstance(block, dict))
+    return "" if value is None else str(value)
+
+
+def blocks(frame: Frame) -> list[Frame]:
+    """The content blocks of a message frame."""
+    content = part(frame, "message").get("content")
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
+
+
+def number(value: Any) -> int:
+    """A count; 0 for what is none."""
+    return int(value) if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1 << 53 else 0
+
+
+def usage(value: Frame) -> Usage:
+    """Token counts of the Messages API."""
+    return Usage(
+        input_tokens=number(value.get("input_tokens")),
+        output_tokens=number(value.get("output_tokens")),
+        cache_read_tokens=number(value.get("cache_read_input_tokens")),
+        cache_write_tokens=number(value.get("cache_creation_input_tokens")),
+    )
+
+
+def bounded(value: Any, limit: int = MAX_TEXT) -> JsonObject:
+    """A tool's input with long strings cut, so that one Write of a huge file does not fill the log."""
+
+    def cut(item: Any, depth: int) -> Any:
+        if isinstance(item, str):
+            return item if len(item) <= limit else f"{item[:limit]}… ({len(item)} characters)"
+        if depth > 20:
+            return "…"
+        if isinstance(item, dict):
+            return {str(key)[:500]: cut(each, depth + 1) for key, each in list(item.items())[:1000]}
+        if isinstance(item, list):
+            return [cut(each, depth + 1) for each in item[:1000]]
+        return item if item is None or isinstance(item, bool | int | float) else str(item)
+
+    result = cut(value, 0)
+    return result if isinstance(result, dict) else {"value": result}
+
+
+def init_event(time: datetime, frame: Frame) -> InitEvent:
+    """From system/init."""
+    tools = frame.get("tools")
+    return InitEvent(
+        time=time,
+        session_id=str(frame.get("session_id") or "") or None,
+        model=str(frame.get("model") or "") or None,
+        version=str(frame.get("claude_code_version") or "") or None,
+        tools=tuple(str(tool) for tool in tools[:500]) if isinstance(tools, list) else (),
+    )
+
+
+def delta_event(time: datetime, frame: Frame) -> MessageEvent | None:
+    """From a stream_event that carries text or thinking."""
+    event = part(frame, "event")
+    if event.get("type") != "content_block_delta":
+        return None
+    delta = part(event, "delta")
+    kind = {"text_delta": "text", "thinking_delta": "thinking"}.get(str(delta.get("type")))
+    text = text_of(delta.get(kind)) if kind else ""
+    if not text:
+        return None
+    parent = frame.get("parent_tool_use_id")
+    return MessageEvent.model_validate(
+        {
+            "time": time,
+            "kind": kind,
+            "text": text,
+            "delta": True,
+            "parent_tool_id": parent if isinstance(parent, str) else None,
+        }
+    )
+
+
+def message_event(time: datetime, role: str, kind: str, text: str, frame: Frame) -> MessageEvent:
+    """A whole message."""
+    parent = frame.get("parent_tool_use_id")
+    message_id = part(frame, "message").get("id") or frame.get("uuid")
+    return MessageEvent.model_validate(
+        {
+            "time": time,
+            "role": role,
+            "kind": kind,
+            "text": text[:MAX_TEXT],
+            "truncated": len(text) > MAX_TEXT,
+            "message_id": message_id if isinstance(message_id, str) else None,
+            "parent_tool_id": parent if isinstance(parent, str) else None,
+        }
+    )
+
+
+def plan_event(time: datetime, tool_input: Frame) -> PlanUpdateEvent | None:
+    """From the input of TodoWrite."""
+    todos = tool_input.get("todos")
+    if not isinstance(todos, list):
+        return None
+    items = [
+        PlanItem(text=text_of(todo.get("content"))[:2000], status=text_of(todo.get("status"))[:50])
+        for todo in todos[:500]
+        if isinstance(todo, dict)
+    ]
+    return PlanUpdateEvent(time=time, items=tuple(items))
+
+
+def file_event(time: datetime, tool_id: str, name: str, tool_input: Frame, result: Frame) -> FileChangeEvent | None:
+    """What a tool that succeeded did to a file."""
+    path = tool_input.get(FILE_TOOLS.get(name, ""))
+    if not isinstance(path, str):
+        return None
+    created = name == "Write" and part(result, "tool_use_result").get("type") == "create"
+    return FileChangeEvent(time=time, path=path[:4096], change="created" if created else "edited", tool_id=tool_id)
+
+
+def rate_limit_event(time: datetime, frame: Frame) -> RateLimitEvent:
+    """From rate_limit_event."""
+    info = part(frame, "rate_limit_info")
+    resets = info.get("resetsAt")
+    at = datetime.fromtimestamp(resets, UTC) if isinstance(resets, int | float) and 0 < resets < 1 << 40 else None
+    return RateLimitEvent(
+        time=time,
+        status=text_of(info.get("status"))[:100],
+        resets_at=at,
+        limit=text_of(info.get("rateLimitType"))[:100] or None,
+    )
+
+
+def progress_event(time: datetime, frame: Frame) -> ProgressEvent | None:
+    """From system frames that are worth a line."""
+    subtype = str(frame.get("subtype"))
+    texts = {
+        "api_retry": lambda: (
+            f"the model's service failed ({text_of(frame.get('error'))[:100] or frame.get('error_status')}); "
+            f"retry {number(frame.get('attempt'))} of {number(frame.get('max_retries'))} "
+            f"in {number(frame.get('retry_delay_ms')) / 1000:.1f} s"
+        ),
+        "task_started": lambda: f"task started: {text_of(frame.get('description'))[:200]}",
+        "task_notification": lambda: f"task {text_of(frame.get('status'))[:50]}: {text_of(frame.get('summary'))[:200]}",
+        "compact_boundary": lambda: "the conversation was compacted",
+    }
+    make = texts.get(subtype)
+    return ProgressEvent(time=time, text=make()) if make else None

@@ -1,0 +1,85 @@
+"""What a Claude Code process has used: exact at each result, estimated by list prices in the middle of a turn.
+
+`result.model_usage_since_last_result` is the dependable source: it is right after resumes, kills and interrupts, where
+`total_cost_usd` is not (measured with 2.1.327).
+"""
+
+from activities.agents.claude_frames import Frame, number, part, text_of, usage
+from steersman.contracts.run import Usage
+
+# USD per million tokens: input, output, cache read, cache write. Measured from `costUSD`; the longest prefix counts.
+PRICES: tuple[tuple[str, tuple[float, float, float, float]], ...] = (
+    ("claude-opus-5", (4, 20, 0.20, 5)),
+    ("claude-opus-4-1", (4, 20, 0.20, 5)),
+    ("claude-sonnet-5", (2, 10, 0.10, 2.50)),
+    ("claude-sonnet-4", (3, 15, 0.30, 3.75)),
+    ("claude-haiku-5", (0.5, 2.5, 0.05, 0.625)),
+    ("claude-haiku-4", (1, 5, 0.10, 1.25)),
+    ("claude-3-5-haiku", (0.8, 4, 0.08, 1)),
+)
+UNKNOWN = (4, 20, 0.20, 5)
+
+
+class Meter:
+    """Totals of one process."""
+
+    def __init__(self) -> None:
+        self.turns = 0
+        self.model = ""
+        self._settled = Usage()
+        self._settled_cost = 0.0
+        self._calls: dict[str, Usage] = {}
+
+    @property
+    def usage(self) -> Usage:
+        """Tokens so far."""
+        return sum(self._calls.values(), self._settled)
+
+    @property
+    def cost_usd(self) -> float:
+        """Money so far."""
+        return round(self._settled_cost + self._estimate(), 6)
+
+    def stream(self, event: Frame, *, main: bool) -> bool:
+        """An event of a model call's stream; whether the totals moved worth telling."""
+        kind = event.get("type")
+        if kind == "message_start":
+            message = part(event, "message")
+            self._current = text_of(message.get("id")) or str(len(self._calls))
+            self._calls[self._current] = usage(part(message, "usage"))
+            self.turns += main
+            return True
+        if kind == "message_delta" and self._calls:
+            self._calls[self._current] = usage(part(event, "usage"))
+            return True
+        return False
+
+    def result(self, frame: Frame) -> None:
+        """The end of a turn: exact figures replace the estimate."""
+        models = frame.get("model_usage_since_last_result")
+        if isinstance(models, dict):
+            for each in models.values():
+                self._settled += _model_usage(part(each))
+                cost = part(each).get("costUSD")
+                self._settled_cost += cost if isinstance(cost, int | float) and 0 <= cost < 1e9 else 0.0
+        else:
+            self._settled_cost += self._estimate()
+            self._settled = self.usage
+        self._calls.clear()
+
+    _current = ""
+
+    def _estimate(self) -> float:
+        price = next((price for name, price in PRICES if self.model.startswith(name)), UNKNOWN)
+        total = sum(self._calls.values(), Usage())
+        tokens = (total.input_tokens, total.output_tokens, total.cache_read_tokens, total.cache_write_tokens)
+        return sum(count * each for count, each in zip(tokens, price, strict=True)) / 1e6
+
+
+def _model_usage(each: Frame) -> Usage:
+    return Usage(
+        input_tokens=number(each.get("inputTokens")),
+        output_tokens=number(each.get("outputTokens")),
+        cache_read_tokens=number(each.get("cacheReadInputTokens")),
+        cache_write_tokens=number(each.get("cacheCreationInputTokens")),
+    )

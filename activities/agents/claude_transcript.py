@@ -1,0 +1,310 @@
+"""A Claude Code process's journal, understood. Deterministic: the same journal gives the same events and the same state.
+
+Facts it rests on (measured with 2.1.327): each turn has exactly one `result`; `session_state_changed idle` comes when
+nothing more is owed; a user frame's uuid is reported queued, started, then completed or cancelled.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from activities.agents import claude_frames as frames
+from activities.agents.claude_errors import crash, result_error, start_failure
+from activities.agents.claude_frames import Frame, part, text_of
+from activities.agents.claude_meter import Meter
+from activities.ports import ExitFact, Progress, Record, Verdict
+from steersman.contracts.activities import Settlement
+from steersman.contracts.errors import RunError
+from steersman.contracts.events import (
+    MAX_TEXT,
+    ErrorEvent,
+    EventBase,
+    PermissionEvent,
+    ProgressEvent,
+    ToolResultEvent,
+    ToolUseEvent,
+    UsageEvent,
+)
+from steersman.contracts.run import MessageState
+
+MESSAGE = "message-"
+INTERRUPT = "interrupt-"
+
+Check = Callable[[object], RunError | None]
+
+
+class ClaudeTranscript:
+    """State of one process: see ports.Transcript."""
+
+    def __init__(self, check_structured: Check, *, parked: bool = False) -> None:
+        self.progress = Progress()
+        self.pending: dict[str, Frame] = {}
+        """Requests of the agent that nobody has answered, by request id."""
+        self.parked = parked
+        """The last turn was interrupted and nothing was said since: the agent waits for a person."""
+        self.written: set[str] = set()
+        """The commands in the journal's input."""
+        self._check_structured = check_structured
+        self._meter = Meter()
+        self._state = "idle"
+        self._begun = self._turn_open = self._answered_once = False
+        self._owed: dict[str, str] = {}
+        self._error: RunError | None = None
+        self._tools: dict[str, Frame] = {}
+        self._messages: dict[str, str] = {}
+        self._interrupts: dict[str, str] = {}
+        self._settled: dict[str, Settlement] = {}
+
+    @property
+    def begun(self) -> bool:
+        """A session exists that another process could resume."""
+        return self._begun
+
+    @property
+    def working(self) -> bool:
+        """It is the agent's turn to speak."""
+        return not self.pending and not self.finished and not (self.parked and not self._owed)
+
+    @property
+    def finished(self) -> bool:
+        """Nothing is owed, and no person was promised a wait."""
+        return self._answered_once and self._state == "idle" and not self._owed and not self.parked
+
+    @property
+    def turn_open(self) -> bool:
+        """Something runs that an interrupt would end."""
+        return self._turn_open or self._state != "idle" or bool(self._owed)
+
+    def settlements(self) -> list[Settlement]:
+        """What the journal says of each message."""
+        return list(self._settled.values())
+
+    def settlement(self, message_id: str) -> Settlement | None:
+        """What the journal says of one message."""
+        return self._settled.get(message_id)
+
+    def verdict(self, exit_fact: ExitFact) -> Verdict:
+        """See ports.Transcript."""
+        if self._answered_once and not self.turn_open and not self.parked:
+            return Verdict(self._error)
+        if self._begun or exit_fact.signal or exit_fact.lost or exit_fact.reason != "exited":
+            return Verdict(crash(exit_fact), resumable=True)
+        return Verdict(start_failure(exit_fact))
+
+    def feed(self, record: Record) -> list[EventBase]:
+        """See ports.Transcript."""
+        time = datetime.fromtimestamp(record.time_ms / 1000, UTC)
+        try:
+            frame = frames.parse(record.data) if record.stream in ("in", "out") else None
+            if frame is None:
+                return []
+            return self._input(time, record.id, frame) if record.stream == "in" else self._output(time, frame)
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError, OverflowError) as error:
+            return [ErrorEvent(time=time, message=f"a frame of the agent could not be read: {error!r}"[:500])]
+
+    # ---- what was said to the agent
+
+    def _input(self, time: datetime, command: str, frame: Frame) -> list[EventBase]:
+        self.written.add(command)
+        kind = frame.get("type")
+        if kind == "user":
+            uuid = str(frame.get("uuid"))
+            self._owed[uuid] = "written"
+            if command.startswith(MESSAGE):
+                self._messages[uuid] = command.removeprefix(MESSAGE)
+        elif kind == "control_request" and command.startswith(INTERRUPT):
+            self._interrupts[str(frame.get("request_id"))] = command.removeprefix(INTERRUPT)
+        elif kind == "control_response":
+            return self._answered(time, frame)
+        return []
+
+    def _answered(self, time: datetime, frame: Frame) -> list[EventBase]:
+        asked = self.pending.pop(str(part(frame, "response").get("request_id")), None)
+        if asked is None or part(asked, "request").get("subtype") != "can_use_tool":
+            return []
+        answer, request = part(frame, "response", "response"), part(asked, "request")
+        allowed = answer.get("behavior") == "allow"
+        return [
+            PermissionEvent(
+                time=time,
+                id=approval_id(request),
+                tool=text_of(request.get("tool_name"))[:200],
+                state="allowed" if allowed else "denied",
+                message=None if allowed else text_of(answer.get("message"))[:2000],
+            )
+        ]
+
+    # ---- what the agent said, one kind of frame each
+
+    def _output(self, time: datetime, frame: Frame) -> list[EventBase]:
+        handlers: dict[str, Callable[[datetime, Frame], list[EventBase]]] = {
+            "system": self._system,
+            "command_lifecycle": self._lifecycle,
+            "stream_event": self._stream,
+            "assistant": self._assistant,
+            "user": self._user,
+            "result": self._turn_ended,
+            "rate_limit_event": lambda time, frame: [frames.rate_limit_event(time, frame)],
+            "control_request": self._asked,
+            "control_cancel_request": self._withdrawn,
+            "control_response": self._responded,
+        }
+        handler = handlers.get(str(frame.get("type")))
+        return handler(time, frame) if handler else []
+
+    def _system(self, time: datetime, frame: Frame) -> list[EventBase]:
+        subtype = frame.get("subtype")
+        if subtype == "session_state_changed":
+            self._state = str(frame.get("state"))
+            if self._state == "idle":
+                self._owed = {uuid: state for uuid, state in self._owed.items() if state != "started"}
+            return []
+        if subtype == "init":
+            self._turn_open = True
+            self._meter.model = text_of(frame.get("model"))
+            self.progress.session_id = text_of(frame.get("session_id"))[:200] or self.progress.session_id
+            first, self._begun = not self._begun, True
+            return [frames.init_event(time, frame)] if first else []
+        event = frames.progress_event(time, frame)
+        return [event] if event else []
+
+    def _lifecycle(self, time: datetime, frame: Frame) -> list[EventBase]:
+        uuid, state = str(frame.get("command_uuid")), str(frame.get("state"))
+        how = "mid_turn" if self._turn_open else "new_turn"
+        if state in ("completed", "cancelled"):
+            self._owed.pop(uuid, None)
+        else:
+            self._owed[uuid] = state
+        if state == "started":
+            self._turn_open, self.parked = True, False
+        message_id = self._messages.get(uuid)
+        if message_id is None:
+            return []
+        if message_id in self._interrupts.values():
+            how = "interrupted"
+        if state == "queued":
+            self._settle(message_id, "delivered", None)
+        elif state in ("started", "completed"):
+            self._settle(message_id, "acknowledged", how)
+        elif state == "cancelled":
+            self._settle(message_id, "rejected", "interrupted before the agent had read it")
+        return []
+
+    def _settle(self, message_id: str, state: MessageState, how: str | None) -> None:
+        known = self._settled.get(message_id)
+        if known is None or known.state == "delivered":
+            self._settled[message_id] = Settlement(id=message_id, state=state, how=how)
+
+    def _stream(self, time: datetime, frame: Frame) -> list[EventBase]:
+        event = frames.delta_event(time, frame)
+        metered = self._meter.stream(part(frame, "event"), main=frame.get("parent_tool_use_id") is None)
+        return [*([event] if event else []), *([self._usage(time)] if metered else [])]
+
+    def _usage(self, time: datetime) -> UsageEvent:
+        total = self._meter
+        self.progress.usage, self.progress.cost_usd, self.progress.turns = total.usage, total.cost_usd, total.turns
+        return UsageEvent(time=time, usage=total.usage, cost_usd=total.cost_usd, turns=total.turns)
+
+    def _assistant(self, time: datetime, frame: Frame) -> list[EventBase]:
+        events: list[EventBase] = []
+        for block in frames.blocks(frame):
+            kind = block.get("type")
+            if kind in ("text", "thinking") and text_of(block.get(kind)):
+                events.append(frames.message_event(time, "assistant", str(kind), text_of(block.get(kind)), frame))
+            elif kind in ("tool_use", "server_tool_use"):
+                events.extend(self._tool_use(time, frame, block))
+        return events
+
+    def _tool_use(self, time: datetime, frame: Frame, block: Frame) -> list[EventBase]:
+        tool_id, name = text_of(block.get("id"))[:200], text_of(block.get("name"))[:200]
+        tool_input = part(block, "input")
+        self._tools[tool_id] = {"name": name, "input": tool_input}
+        parent = frame.get("parent_tool_use_id")
+        event = ToolUseEvent(
+            time=time,
+            id=tool_id,
+            name=name,
+            input=frames.bounded(tool_input),
+            parent_tool_id=parent if isinstance(parent, str) else None,
+        )
+        plan = frames.plan_event(time, tool_input) if name == "TodoWrite" else None
+        return [event, plan] if plan else [event]
+
+    def _user(self, time: datetime, frame: Frame) -> list[EventBase]:
+        events: list[EventBase] = []
+        for block in frames.blocks(frame):
+            if block.get("type") == "tool_result":
+                events.extend(self._tool_result(time, frame, block))
+            elif text := text_of(block.get("text")):
+                if frame.get("isReplay"):
+                    events.append(frames.message_event(time, "user", "text", text, frame))
+                elif text.startswith("[Request interrupted by user"):
+                    events.append(ProgressEvent(time=time, text="the turn was interrupted"))
+        return events
+
+    def _tool_result(self, time: datetime, frame: Frame, block: Frame) -> list[EventBase]:
+        tool_id, text = text_of(block.get("tool_use_id"))[:200], text_of(block.get("content"))
+        used = self._tools.pop(tool_id, {"name": "", "input": {}})
+        failed = bool(block.get("is_error"))
+        result = ToolResultEvent(
+            time=time,
+            id=tool_id,
+            name=used["name"] or None,
+            text=text[:MAX_TEXT],
+            is_error=failed,
+            truncated=len(text) > MAX_TEXT,
+        )
+        change = None if failed else frames.file_event(time, tool_id, used["name"], used["input"], frame)
+        return [result, change] if change else [result]
+
+    def _turn_ended(self, time: datetime, frame: Frame) -> list[EventBase]:
+        self._turn_open = False
+        self._meter.result(frame)
+        events: list[EventBase] = [self._usage(time)]
+        self.parked = str(frame.get("terminal_reason", "")).startswith("aborted")
+        if self.parked:
+            return events
+        self._answered_once = True
+        self.progress.text = text_of(frame.get("result"))
+        self.progress.stop_reason = text_of(frame.get("stop_reason") or frame.get("subtype"))[:100] or None
+        self.progress.structured = frame.get("structured_output")
+        self._error = result_error(frame) or self._check_structured(self.progress.structured)
+        if self._error:
+            events.append(ErrorEvent(time=time, message=self._error.message[:MAX_TEXT]))
+        return events
+
+    def _asked(self, time: datetime, frame: Frame) -> list[EventBase]:
+        self.pending[str(frame.get("request_id"))] = frame
+        request = part(frame, "request")
+        if request.get("subtype") != "can_use_tool":
+            return []
+        tool = text_of(request.get("tool_name"))[:200]
+        asked = frames.bounded(part(request, "input"))
+        return [PermissionEvent(time=time, id=approval_id(request), tool=tool, input=asked, state="asked")]
+
+    def _withdrawn(self, time: datetime, frame: Frame) -> list[EventBase]:
+        asked = self.pending.pop(str(frame.get("request_id")), None)
+        request = part(asked, "request")
+        if request.get("subtype") != "can_use_tool":
+            return []
+        tool = text_of(request.get("tool_name"))[:200]
+        return [PermissionEvent(time=time, id=approval_id(request), tool=tool, state="withdrawn")]
+
+    def _responded(self, time: datetime, frame: Frame) -> list[EventBase]:
+        response = part(frame, "response")
+        message_id = self._interrupts.get(str(response.get("request_id")))
+        if message_id is not None and response.get("subtype") == "success":
+            # With a text the message is settled by the text's own way through the agent.
+            self._settle(message_id, "delivered", "interrupted")
+        return []
+
+
+def approval_id(request: dict[str, Any]) -> str:
+    """An approval's id: the tool call's own, which a second worker sees again in the journal."""
+    tool_id = request.get("tool_use_id")
+    if isinstance(tool_id, str) and 0 < len(tool_id) <= 200:
+        return tool_id
+    asked = json.dumps([request.get("tool_name"), request.get("input")], sort_keys=True, default=str)
+    return f"ask-{hashlib.sha256(asked.encode()).hexdigest()[:16]}"

@@ -1,0 +1,116 @@
+"""Any program as an agent: the prompt on its stdin, each line of its stdout a message, exit code 0 success."""
+
+import shutil
+from datetime import UTC, datetime
+from pathlib import Path
+
+from activities.ports import (
+    Channel,
+    Conversation,
+    Desk,
+    ExitFact,
+    Ladder,
+    Launch,
+    Progress,
+    Record,
+    Resumption,
+    Verdict,
+)
+from steersman.contracts.activities import OutgoingDecision, OutgoingMessage, RunKey, Settlement
+from steersman.contracts.errors import AgentCrashed, AgentNotInstalled, InvalidRequest
+from steersman.contracts.events import MAX_TEXT, EventBase, InitEvent, MessageEvent
+from steersman.contracts.request import RunRequest
+
+MAX_RESULT = 64 * 1024
+"""How much of the output's end is the run's text."""
+
+
+class ProcessAgent:
+    """Agent "process"."""
+
+    name = "process"
+
+    def check(self, request: RunRequest) -> None:
+        """No options; the program must be found."""
+        if request.options:
+            raise InvalidRequest(f'options.{next(iter(request.options))}: agent "process" has no options')
+        program = (request.command or ("",))[0]
+        path = Path(request.workspace.path, program) if "/" in program else None
+        if (path and not path.exists()) or (path is None and shutil.which(program) is None):
+            raise AgentNotInstalled(f"command: {program} is not on this host")
+
+    def launch(self, key: RunKey, request: RunRequest, scratch: Path, resumption: Resumption | None) -> Launch:
+        """The command itself."""
+        return Launch(
+            argv=request.command or (),
+            cwd=request.workspace.path,
+            env={},
+            first_input=(("prompt", request.prompt),) if request.prompt else (),
+            close_stdin=True,
+        )
+
+    def ladder(self, request: RunRequest) -> Ladder:
+        """EOF has been sent already; a short time to obey SIGTERM."""
+        terminate, kill = request.stop.terminate_after_s, request.stop.kill_after_s
+        return Ladder(0.25 if terminate is None else terminate, 1.5 if kill is None else kill)
+
+    def transcript(self, key: RunKey, request: RunRequest, resumption: Resumption | None) -> "ProcessTranscript":
+        return ProcessTranscript((request.command or ("",))[0])
+
+    def converse(
+        self, key: RunKey, request: RunRequest, channel: Channel, transcript: object, desk: Desk
+    ) -> Conversation:
+        return Silence()
+
+
+class ProcessTranscript:
+    """Lines of output are messages."""
+
+    working = True
+    finished = False
+    parked = False
+
+    def __init__(self, program: str) -> None:
+        self.progress = Progress(stop_reason="exit")
+        self._program = program
+        self._begun = False
+
+    def feed(self, record: Record) -> list[EventBase]:
+        time = datetime.fromtimestamp(record.time_ms / 1000, UTC)
+        events: list[EventBase] = []
+        if not self._begun:
+            self._begun = True
+            events.append(InitEvent(time=time, version=self._program))
+        if record.stream == "out":
+            text = record.data.decode("utf-8", "replace")
+            self.progress.text = f"{self.progress.text}\n{text}"[-MAX_RESULT:].lstrip("\n")
+            events.append(MessageEvent(time=time, text=text[:MAX_TEXT], truncated=len(text) > MAX_TEXT))
+        return events
+
+    def settlements(self) -> list[Settlement]:
+        return []
+
+    def verdict(self, exit_fact: ExitFact) -> Verdict:
+        if exit_fact.code == 0:
+            return Verdict()
+        how = f"signal {exit_fact.signal}" if exit_fact.signal else f"exit code {exit_fact.code}"
+        if exit_fact.lost:
+            how = "its end was not seen (the machine or its shim died)"
+        facts = {"exit_code": exit_fact.code, "signal": exit_fact.signal, "stderr": list(exit_fact.stderr)}
+        last = f": {exit_fact.stderr[-1]}" if exit_fact.stderr else ""
+        return Verdict(AgentCrashed(f"{self._program} ended with {how}{last}"[:2000], **facts))
+
+
+class Silence:
+    """A process takes no messages; the workflow's validators refuse them before they come here."""
+
+    async def open(self) -> None: ...
+
+    async def hear(self, record: Record) -> None: ...
+
+    async def say(self, message: OutgoingMessage) -> Settlement:
+        return Settlement(id=message.id, state="rejected", how='agent "process" takes no messages')
+
+    async def decide(self, decision: OutgoingDecision) -> None: ...
+
+    async def close(self) -> None: ...

@@ -1,0 +1,141 @@
+"""The event log of a run: one JSON line an event, numbered from 1, ended by exactly one terminal event.
+
+It is derived from the journals of the agent's processes. Each line keeps its source (attempt, record, index), so a
+worker that takes over feeds the journals again and only what is missing is added: nothing is lost or doubled.
+"""
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from steersman.contracts.events import EVENT, TERMINAL_TYPES, EventBase
+from steersman.contracts.run import LastEvent
+
+Source = tuple[int, int, int]
+"""Attempt, record number in its journal, index of the event within the record."""
+
+END: Source = (1 << 62, 0, 0)
+"""The source of the terminal event: after everything."""
+
+
+class EventLog:
+    """The writing end, for one worker at a time: whoever opens it next makes the writer before harmless."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600), "r+b")
+        self.seq = 0
+        self.source: Source = (0, 0, 0)
+        self.ended = False
+        self._recover()
+
+    @classmethod
+    def take_over(cls, path: Path) -> "EventLog":
+        """Open the log for a new session. What a worker that hangs still writes goes into a file nobody reads."""
+        if path.exists():
+            copy = path.with_suffix(f".{os.getpid()}.{time.monotonic_ns()}")
+            copy.touch(mode=0o600)
+            shutil.copyfile(path, copy)
+            copy.replace(path)
+        return cls(path)
+
+    def close(self) -> None:
+        self._file.close()
+
+    def append(self, attempt: int, record: int, events: Iterable[EventBase]) -> list[EventBase]:
+        """Add what is not there yet; the events added, numbered."""
+        lines, added = [], []
+        for index, event in enumerate(events):
+            source = (attempt, record, index)
+            if source <= self.source or self.ended:
+                continue
+            self.seq, self.source = self.seq + 1, source
+            numbered = event.model_copy(update={"seq": self.seq, "attempt": attempt})
+            lines.append(_line(numbered, source))
+            added.append(numbered)
+        if lines:
+            self._file.write(b"".join(lines))
+            self._file.flush()
+        return added
+
+    def end(self, event: EventBase) -> None:
+        """Close the log with its one terminal event; a second end changes nothing."""
+        if self.ended:
+            return
+        self.seq += 1
+        self._file.write(_line(event.model_copy(update={"seq": self.seq}), END))
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self.ended = True
+
+    def _recover(self) -> None:
+        # A worker killed in mid-write leaves a torn last line; it is written anew from the journal.
+        good = 0
+        for line in self._file:
+            try:
+                if not line.endswith(b"\n") or self.ended:
+                    break
+                facts = json.loads(line)
+                self.seq, self.source = int(facts["seq"]), tuple(facts["source"])
+                self.ended = facts["type"] in TERMINAL_TYPES
+            except (ValueError, KeyError, TypeError):
+                break
+            good += len(line)
+        self._file.truncate(good)
+        self._file.seek(good)
+
+
+def _line(event: EventBase, source: Source) -> bytes:
+    body = event.model_dump(mode="json", exclude_defaults=False)
+    body["source"] = source
+    return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace") + b"\n"
+
+
+@dataclass
+class Cursor:
+    """A reader's place in a log: the byte after event `seq`."""
+
+    seq: int = 0
+    offset: int = 0
+
+
+def read(path: Path, cursor: Cursor, after: int, max_bytes: int) -> tuple[list[Any], bool]:
+    """Events numbered above `after`, up to about max_bytes of them, and whether the last is terminal; moves the cursor.
+
+    Reads whole lines only, so it may run beside the writer. Raises FileNotFoundError.
+    """
+    if cursor.seq > after:
+        cursor.seq = cursor.offset = 0
+    events: list[Any] = []
+    size, ended = 0, False
+    with path.open("rb") as file:
+        file.seek(cursor.offset)
+        for line in file:
+            if not line.endswith(b"\n") or (events and size + len(line) > max_bytes):
+                break
+            cursor.seq, cursor.offset = cursor.seq + 1, cursor.offset + len(line)
+            if cursor.seq <= after:
+                # A terminal event that the reader has already is still the end.
+                ended = json.loads(line)["type"] in TERMINAL_TYPES
+                continue
+            event = EVENT.validate_json(line)
+            events.append(event)
+            size += len(line)
+            ended = event.type in TERMINAL_TYPES
+            if ended:
+                break
+    return events, ended
+
+
+def last_event(event: EventBase) -> LastEvent:
+    """One line for the state and the Web UI."""
+    body: dict[str, Any] = event.model_dump(mode="json")
+    kind = str(body.get("type", ""))
+    named = {"tool_use": "name", "tool_result": "text", "file_change": "path", "permission": "tool", "usage": "turns"}
+    summary = str(body.get(named.get(kind, "text")) or body.get("message") or body.get("session_id") or kind)
+    return LastEvent(seq=event.seq, type=kind, summary=summary.strip()[:200], time=event.time)

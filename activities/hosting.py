@@ -1,0 +1,192 @@
+"""What a host does for its runs beside leading them: claims, stops, ends, reading of events, sweeping, pruning."""
+
+import asyncio
+import json
+import os
+import time
+from collections import OrderedDict
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+from temporalio import activity
+from temporalio.client import Client, WorkflowExecutionStatus
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError, RPCStatusCode
+
+from activities.eventlog import END, Cursor, EventLog, read
+from activities.policy import Policy
+from activities.ports import Agent, Ladder
+from activities.runtimes.local import LocalRuntime
+from activities.store import RunDirectory, RunStore
+from steersman.contracts import names
+from steersman.contracts.activities import (
+    Claim,
+    EventPage,
+    FinalizeInput,
+    PruneInput,
+    ReadEvents,
+    RunKey,
+    StopInput,
+    Swept,
+)
+from steersman.contracts.errors import ErrorType, RunError
+from steersman.contracts.events import CancelledEvent, EventBase, FailedEvent
+from steersman.contracts.request import RunRequest
+from steersman.contracts.run import StopReport
+
+POLL_S = 0.02
+MAX_WAIT_S = 60.0
+CURSORS = 1000
+TAIL = 64 * 1024
+END_MARK = json.dumps({"source": END}, separators=(",", ":"))[1:].encode()
+"""How the log's last line ends; a text of the agent cannot hold it, for its quotes are escaped."""
+SWEEP_LADDER = Ladder(0.25, 1.5)
+
+
+class HostActivities:
+    """Stateless but for readers' places in logs: any worker of the host can answer."""
+
+    def __init__(
+        self,
+        client: Client,
+        host: str,
+        agents: Mapping[str, Agent],
+        runtime: LocalRuntime,
+        store: RunStore,
+        policy: Policy,
+        keep_days: float,
+    ) -> None:
+        self._client, self._host, self._agents = client, host, agents
+        self._runtime, self._store, self._policy, self._keep_days = runtime, store, policy, keep_days
+        self._cursors: OrderedDict[tuple[RunKey, int], Cursor] = OrderedDict()
+
+    @activity.defn(name=names.CLAIM_HOST)
+    async def claim_host(self, request: RunRequest) -> Claim:
+        """Whether this host can carry the run. Fails with the RunError's type, at once, if the request is wrong."""
+        if request.runtime.host not in (None, self._host):
+            return Claim(host=self._host)  # another host is asked next
+        try:
+            self._policy.check(request)
+            self._agents[request.agent].check(request)
+        except RunError as error:
+            raise ApplicationError(error.message, error.facts, type=error.type, non_retryable=True) from error
+        return Claim(host=self._host)
+
+    @activity.defn(name=names.STOP_AGENT)
+    async def stop_agent(self, stop: StopInput) -> StopReport:
+        """Stop whatever of the run is on this host and prove it. Twice is fine."""
+        ladder = self._agents[stop.request.agent].ladder(stop.request)
+        report = await self._runtime.stop(stop.key, ladder, stop.reason)
+        return report.model_copy(update={"phase": stop.phase})
+
+    @activity.defn(name=names.FINALIZE_RUN)
+    async def finalize_run(self, end: FinalizeInput) -> None:
+        """Close the log with its terminal event; let the shims go."""
+        directory = self._store.create(end.key)
+        await asyncio.to_thread(_end_log, directory, end.event)
+        await self._runtime.release(end.key)
+
+    @activity.defn(name=names.READ_EVENTS)
+    async def read_events(self, wanted: ReadEvents) -> EventPage:
+        """Events after a number; waits up to wait_s for the first of them."""
+        path = self._store.directory(wanted.key).events
+        cursor = self._cursors.pop((wanted.key, wanted.after), None) or Cursor()
+        until = time.monotonic() + min(wanted.wait_s, MAX_WAIT_S)
+        size = -1
+        while True:
+            now = path.stat().st_size if path.exists() else -1
+            if now != size:
+                size = now
+                if now >= 0:
+                    events, ended = await asyncio.to_thread(read, path, cursor, wanted.after, wanted.max_bytes)
+                    if events or ended:
+                        self._remember(wanted.key, cursor)
+                        return EventPage(events=tuple(events), ended=ended)
+            if time.monotonic() >= until:
+                return EventPage(events=(), ended=False, known=now >= 0)
+            await asyncio.sleep(POLL_S)
+
+    @activity.defn(name=names.SWEEP_HOST)
+    async def sweep_host(self) -> Swept:
+        """Stop agents of runs that closed behind their back, close their logs, prune what is old."""
+        stopped = []
+        for directory in list(self._store.mine()):
+            if not _is_open(directory):
+                continue
+            closed = await self._closed_as(directory.key)
+            if closed is None:
+                continue
+            if self._runtime.has_living(directory.key):
+                await self._runtime.stop(directory.key, SWEEP_LADDER, "the run had closed")
+                stopped.append(directory.key.run)
+            await asyncio.to_thread(_end_log, directory, closed)
+            await self._runtime.release(directory.key)
+        pruned = await self.prune_host(PruneInput(keep_days=self._keep_days))
+        return Swept(stopped=tuple(stopped), pruned=pruned.pruned, bytes_freed=pruned.bytes_freed)
+
+    @activity.defn(name=names.PRUNE_HOST)
+    async def prune_host(self, prune: PruneInput) -> Swept:
+        """Remove the state of runs that closed longer ago than keep_days; of an open run never."""
+        horizon = time.time() - prune.keep_days * 86400
+        pruned, freed = [], 0
+        for directory in list(self._store.mine()):
+            if _is_open(directory) or directory.events.stat().st_mtime > horizon:
+                continue
+            if self._runtime.has_living(directory.key):
+                continue
+            pruned.append(directory.key.run)
+            size = directory.size if prune.dry_run else lambda each=directory: self._store.remove(each)
+            freed += await asyncio.to_thread(size)
+        return Swept(pruned=tuple(pruned), bytes_freed=freed)
+
+    async def _closed_as(self, key: RunKey) -> EventBase | None:
+        """The terminal event of a run that the server knows as closed; None while it is open or cannot be asked."""
+        try:
+            found = await self._client.get_workflow_handle(key.run).describe()
+        except RPCError as error:
+            if error.status != RPCStatusCode.NOT_FOUND:
+                return None
+            return FailedEvent(
+                time=datetime.now(UTC), error=ErrorType.AGENT_FAILED, message="Temporal has forgotten the run"
+            )
+        # The id may have been used again since: what counts is whether this run is the one that is open.
+        same = await self._is_same(key, found.run_id)
+        if same and found.status == WorkflowExecutionStatus.RUNNING:
+            return None
+        now = found.close_time or datetime.now(UTC)
+        if found.status == WorkflowExecutionStatus.CANCELED:
+            return CancelledEvent(time=now)
+        how = found.status.name.lower() if found.status else "closed"
+        return FailedEvent(time=now, error=ErrorType.AGENT_FAILED, message=f"the workflow was {how}")
+
+    async def _is_same(self, key: RunKey, run_id: str) -> bool:
+        if run_id == key.execution:
+            return True
+        handle = self._client.get_workflow_handle(key.run, run_id=run_id)
+        async for event in handle.fetch_history_events(page_size=1):
+            first = event.workflow_execution_started_event_attributes.first_execution_run_id
+            return first == key.execution
+        return False
+
+    def _remember(self, key: RunKey, cursor: Cursor) -> None:
+        self._cursors[(key, cursor.seq)] = cursor
+        while len(self._cursors) > CURSORS:
+            self._cursors.popitem(last=False)
+
+
+def _is_open(directory: RunDirectory) -> bool:
+    """Whether the run's log has no terminal event yet."""
+    try:
+        with directory.events.open("rb") as file:
+            file.seek(max(file.seek(0, os.SEEK_END) - TAIL, 0))
+            return END_MARK not in file.read()
+    except FileNotFoundError:
+        return True
+
+
+def _end_log(directory: RunDirectory, event: EventBase) -> None:
+    log = EventLog(directory.events)
+    try:
+        log.end(event)
+    finally:
+        log.close()

@@ -1,0 +1,189 @@
+"""One process of an agent, from its start or adoption to its end, as one worker lives through it.
+
+Feeds the journal to the transcript and the event log, keeps the talk going, holds the limits. Knows no Temporal.
+"""
+
+import asyncio
+import json
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from activities.eventlog import EventLog
+from activities.limits import Limit
+from activities.ports import (
+    Channel,
+    ChannelClosed,
+    Conversation,
+    ExitFact,
+    Ladder,
+    Record,
+    Transcript,
+)
+from steersman.contracts.activities import DeliverInput, Settlement
+from steersman.contracts.events import EventBase
+from steersman.contracts.run import FINAL_STATES
+
+SEE_OUT_S = 3.0
+"""How long a process that owes nothing more may take to exit after its stdin was closed."""
+STDERR_LINES = 20
+
+
+class Life:
+    """Drives one process. `run` returns how it ended; `deliver` and `stop` may be called meanwhile."""
+
+    def __init__(
+        self,
+        number: int,
+        channel: Channel,
+        transcript: Transcript,
+        conversation: Conversation,
+        log: EventLog,
+        observe: Callable[[list[EventBase]], None],
+        settled: Callable[[list[Settlement]], None],
+        limit: Callable[[], Limit | None],
+        ladder: Ladder,
+    ) -> None:
+        self.number, self.channel, self.transcript = number, channel, transcript
+        self._conversation, self._log, self._ladder = conversation, log, ladder
+        self._observe, self._settled, self._limit = observe, settled, limit
+        self._open = asyncio.Event()
+        self._order = asyncio.Lock()
+        self._reported: dict[str, Settlement] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._stderr: deque[str] = deque(maxlen=STDERR_LINES)
+        self._failure: BaseException | None = None
+        self._live = False
+        self.closing = False
+        self.limit: Limit | None = None
+        self.last_output = time.time()
+
+    async def run(self) -> ExitFact:
+        """Live until the process has ended. Raises Fenced, or what the handshake raised."""
+        watch = asyncio.create_task(self._watch())
+        try:
+            exit_record: Record | None = None
+            async for batch in self.channel.records():
+                for record in batch:
+                    if record.stream == "exit":
+                        exit_record = record
+                    await self._take(record)
+                if self._failure:
+                    raise self._failure
+            return self._exit_fact(exit_record)
+        finally:
+            for task in (watch, *self._tasks):
+                task.cancel()
+            await asyncio.gather(watch, *self._tasks, return_exceptions=True)
+            await self._conversation.close()
+            await self.channel.close()
+
+    async def deliver(self, parcel: DeliverInput) -> list[Settlement] | None:
+        """Hand over messages and decisions in order; None if the process cannot be talked to (any more)."""
+        try:
+            await asyncio.wait_for(self._open.wait(), 30)
+        except TimeoutError:
+            return None
+        async with self._order:
+            if self.closing:
+                return [
+                    Settlement(id=each.id, state="too_late", how="the agent had finished") for each in parcel.messages
+                ]
+            answers = []
+            try:
+                for decision in parcel.decisions:
+                    await self._conversation.decide(decision)
+                for message in parcel.messages:
+                    self._reported[message.id] = Settlement(id=message.id, state="delivered")
+                    answer = await self._conversation.say(message)
+                    self._reported[message.id] = answer
+                    answers.append(answer)
+            except ChannelClosed:
+                return answers or None
+            return answers
+
+    async def _take(self, record: Record) -> None:
+        events = self.transcript.feed(record)
+        if record.stream in ("out", "err"):
+            self.last_output = record.time_ms / 1000
+        if record.stream == "err":
+            self._stderr.append(record.data[:2000].decode("utf-8", "replace"))
+        if added := self._log.append(self.number, record.seq, events):
+            self._observe(added)
+        if record.stream == "exit":
+            return
+        if record.seq >= self.channel.known and not self._live:
+            self._live = True
+            self._spawn(self._open_conversation())
+        if record.seq > self.channel.known:
+            await self._conversation.hear(record)
+        self._report()
+        self._consider()
+
+    async def _open_conversation(self) -> None:
+        await self._conversation.open()
+        self._open.set()
+        self._consider()
+
+    def _report(self) -> None:
+        news = []
+        for each in self.transcript.settlements():
+            known = self._reported.get(each.id)
+            if known is not None and known.state not in FINAL_STATES and each.state in FINAL_STATES:
+                self._reported[each.id] = each
+                news.append(each)
+        if news:
+            self._settled(news)
+
+    def _consider(self) -> None:
+        """Close the process's stdin once nothing is owed and nothing is being said."""
+        if self.transcript.finished and self._open.is_set() and not self._order.locked() and not self.closing:
+            self.closing = True
+            self._spawn(self._see_out())
+
+    async def _see_out(self) -> None:
+        try:
+            await self.channel.write("close", None)
+            await asyncio.sleep(SEE_OUT_S)
+        except ChannelClosed:
+            return
+        await self.channel.stop(Ladder(0, min(self._ladder.kill_after_s, 1.5)), "finished")
+
+    async def _watch(self) -> None:
+        while self.limit is None:
+            await asyncio.sleep(0.25)
+            self.enforce()
+            self._consider()
+
+    def enforce(self) -> None:
+        """Stop the process if a limit is reached; called at every output and a few times a second."""
+        if self.limit is None and not self.closing and (reached := self._limit()) is not None:
+            self.limit = reached
+            self._spawn(self._stop_for(reached))
+
+    async def _stop_for(self, reached: Limit) -> None:
+        await self.channel.stop(self._ladder, reached.message)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) and not isinstance(error, ChannelClosed):
+            self._failure = error
+
+    def _exit_fact(self, record: Record | None) -> ExitFact:
+        stderr = tuple(self._stderr)
+        if record is None:
+            return ExitFact(reason="lost", lost=True, stderr=stderr)
+        facts = json.loads(record.data)
+        return ExitFact(
+            code=facts["code"],
+            signal=facts["signal"],
+            reason=facts["reason"],
+            why=(facts["stop"] or {}).get("reason"),
+            stderr=stderr,
+        )

@@ -1,0 +1,153 @@
+"""What this worker's operator allows requests to ask of it. What is not allowed is InvalidRequest, by name."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from steersman.contracts.agents import CAPABILITIES
+from steersman.contracts.errors import InvalidRequest, WorkspaceError
+from steersman.contracts.request import PERMISSION_ORDER, FromEnv, FromFile, PermissionMode, RunRequest
+
+AGENT_ENV: Mapping[str, frozenset[str]] = {
+    "claude": frozenset(
+        {
+            "ANTHROPIC_API_KEY",
+            "ANTHROPIC_AUTH_TOKEN",
+            "ANTHROPIC_BASE_URL",
+            "ANTHROPIC_MODEL",
+            "CLAUDE_CODE_OAUTH_TOKEN",
+            "CLAUDE_CONFIG_DIR",
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC",
+            "DISABLE_AUTOUPDATER",
+            "DISABLE_TELEMETRY",
+            "IS_SANDBOX",
+        }
+    ),
+    "process": frozenset(),
+}
+"""The agents' own variables: handed on from the worker's environment, and what `from_env` may name by default."""
+
+BASE_ENV = frozenset(
+    "PATH HOME USER LOGNAME SHELL LANG LANGUAGE LC_ALL LC_CTYPE TZ TMPDIR TERM COLORTERM XDG_CONFIG_HOME XDG_CACHE_HOME "
+    "XDG_DATA_HOME XDG_RUNTIME_DIR SSL_CERT_FILE SSL_CERT_DIR NODE_EXTRA_CA_CERTS HTTP_PROXY HTTPS_PROXY NO_PROXY "
+    "http_proxy https_proxy no_proxy SSH_AUTH_SOCK".split()
+)
+"""What every agent inherits of the worker's environment; the worker's other variables stay with the worker."""
+
+_GUARDED = (
+    "ANTHROPIC_",
+    "CLAUDE_",
+    "STEERSMAN_",
+    "TEMPORAL_",
+    "LD_",
+    "DYLD_",
+    "NODE_",
+    "BUN_",
+    "SSL_",
+    "PYTHON",
+    "BASH_ENV",
+    "ENV",
+)
+"""A literal for these could redirect the operator's key or change which program runs."""
+
+MAX_SECRET_FILE = 64 * 1024
+
+
+@dataclass(frozen=True)
+class Policy:
+    """Read once from flags and STEERSMAN_* variables; see worker.py."""
+
+    environ: Mapping[str, str] = field(repr=False)
+    allow_env: frozenset[str] = frozenset()
+    allow_file: tuple[Path, ...] = ()
+    workspace_roots: tuple[Path, ...] = (Path("/"),)
+    agents: frozenset[str] = frozenset(CAPABILITIES)
+    max_permission: PermissionMode = "full"
+
+    def check(self, request: RunRequest) -> None:
+        """Raise InvalidRequest naming what the operator does not allow, WorkspaceError for an unusable directory."""
+        if request.agent not in self.agents:
+            raise InvalidRequest(f'agent: "{request.agent}" is not allowed on this worker (see --agent)')
+        self._check_permission(request)
+        self._check_workspace(request.workspace.path, "workspace.path")
+        for name, value in request.env.items():
+            self._check_env(request.agent, name, value)
+        self.environment(request)
+
+    def check_directory(self, path: str, field_name: str) -> None:
+        """A further directory that the agent may work in."""
+        self._resolve(path, field_name)
+
+    def environment(self, request: RunRequest) -> dict[str, str]:
+        """The agent's complete environment. Raises InvalidRequest where a value is not to be had."""
+        names = BASE_ENV | AGENT_ENV[request.agent]
+        env = {name: value for name, value in self.environ.items() if name in names or name.startswith("LC_")}
+        for name, value in request.env.items():
+            env[name] = self._value(name, value)
+        return env
+
+    def _value(self, name: str, value: "str | FromEnv | FromFile") -> str:
+        if isinstance(value, str):
+            return value
+        if isinstance(value, FromEnv):
+            if value.from_env not in self.environ:
+                raise InvalidRequest(f"env.{name}: the worker's environment has no {value.from_env}")
+            return self.environ[value.from_env]
+        try:
+            with open(self._allowed_file(name, value.from_file), "rb") as file:
+                data = file.read(MAX_SECRET_FILE + 1)
+        except OSError as error:
+            raise InvalidRequest(f"env.{name}: {value.from_file} cannot be read: {error.strerror}") from error
+        if len(data) > MAX_SECRET_FILE or b"\0" in data:
+            raise InvalidRequest(f"env.{name}: {value.from_file} is larger than 64 KiB or holds a NUL byte")
+        return data.decode("utf-8", "surrogateescape").rstrip("\r\n")
+
+    def _check_env(self, agent: str, name: str, value: "str | FromEnv | FromFile") -> None:
+        own = AGENT_ENV[agent] | self.allow_env
+        if isinstance(value, FromEnv):
+            if value.from_env not in own:
+                raise InvalidRequest(
+                    f"env.{name}.from_env: {value.from_env} is not allowed on this worker (see --allow-env)"
+                )
+        elif isinstance(value, FromFile):
+            self._allowed_file(name, value.from_file)
+        guarded = name.upper().startswith(_GUARDED) or name.upper().endswith("_PROXY") or name == "PATH"
+        if guarded and name not in self.allow_env and not (isinstance(value, FromEnv) and value.from_env == name):
+            raise InvalidRequest(f"env.{name}: may not be set by a request on this worker (see --allow-env)")
+
+    def _allowed_file(self, name: str, path: str) -> Path:
+        real = Path(os.path.realpath(path))
+        if not any(
+            real == Path(os.path.realpath(each)) or real.is_relative_to(os.path.realpath(each))
+            for each in self.allow_file
+        ):
+            raise InvalidRequest(f"env.{name}.from_file: {path} is not allowed on this worker (see --allow-file)")
+        return real
+
+    def _check_permission(self, request: RunRequest) -> None:
+        # An arbitrary command asks nobody: it has every permission.
+        mode: PermissionMode = request.permissions.mode if CAPABILITIES[request.agent].permissions else "full"
+        if PERMISSION_ORDER.index(mode) > PERMISSION_ORDER.index(self.max_permission):
+            what = "permissions.mode" if CAPABILITIES[request.agent].permissions else f'agent "{request.agent}"'
+            raise InvalidRequest(
+                f'{what}: "{mode}" is more than this worker allows, "{self.max_permission}" (see --max-permission)'
+            )
+
+    def _check_workspace(self, path: str, field_name: str) -> None:
+        real = self._resolve(path, field_name)
+        if not os.access(real, os.R_OK | os.X_OK):
+            raise WorkspaceError(f"{field_name}: {path} is not readable by the worker's user")
+
+    def _resolve(self, path: str, field_name: str) -> Path:
+        try:
+            real = Path(path).resolve(strict=True)
+        except FileNotFoundError:
+            raise InvalidRequest(f"{field_name}: {path} does not exist on this host") from None
+        except (OSError, RuntimeError) as error:
+            raise WorkspaceError(f"{field_name}: {path}: {error}") from error
+        if not real.is_dir():
+            raise InvalidRequest(f"{field_name}: {path} is not a directory")
+        if not any(real.is_relative_to(root.resolve()) for root in self.workspace_roots):
+            raise InvalidRequest(f"{field_name}: {path} is outside this worker's --workspace-root")
+        return real

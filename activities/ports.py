@@ -1,0 +1,251 @@
+"""The seams: what an agent, a runtime and a session need from each other. Protocols and plain data only.
+
+An agent never knows where its process runs; a runtime never knows which agent it carries. They meet in a Channel.
+"""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from steersman.contracts.activities import ApprovalAsked, OutgoingDecision, OutgoingMessage, Settlement
+from steersman.contracts.activities import Progressed, RunKey
+from steersman.contracts.errors import RunError
+from steersman.contracts.events import EventBase
+from steersman.contracts.model import JsonValue
+from steersman.contracts.request import RunRequest
+from steersman.contracts.run import Handle, StopReport, Usage
+
+
+class Record(Protocol):
+    """One numbered record of a process's journal: see activities/shim."""
+
+    @property
+    def seq(self) -> int: ...
+    @property
+    def time_ms(self) -> int: ...
+    @property
+    def stream(self) -> str: ...
+    @property
+    def data(self) -> bytes: ...
+    @property
+    def id(self) -> str:
+        """The command that caused it, empty for none."""
+        ...
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """When a stop becomes rougher, in seconds from the request."""
+
+    terminate_after_s: float
+    kill_after_s: float
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A process to start. `env` is complete; it and `first_input` may hold secrets and are never logged."""
+
+    argv: tuple[str, ...]
+    cwd: str
+    env: Mapping[str, str]
+    first_input: tuple[tuple[str, str], ...] = ()
+    """(command id, data) pairs written to stdin at once."""
+    close_stdin: bool = False
+    ladder: Ladder = Ladder(0.25, 1.5)
+    lease_s: float = 900
+
+
+class Channel(Protocol):
+    """A process's bytes, in and out, wherever it runs. Survives reconnects; each write id is written once."""
+
+    @property
+    def handle(self) -> Handle: ...
+    @property
+    def known(self) -> int:
+        """The journal's last number when this channel was opened: what comes after it is live."""
+        ...
+
+    def records(self) -> AsyncIterator[Sequence[Record]]:
+        """All records from the first, in batches; ends after the process has, or where its shim was lost. Pieces of a
+        long line come joined in the record of its end; the records of the pieces before it are empty."""
+        ...
+
+    async def write(self, command: str, data: str | None) -> bool:
+        """Write once under this id; None closes stdin. False if it was written before. Raises ChannelClosed."""
+        ...
+
+    async def stop(self, ladder: Ladder, reason: str) -> StopReport:
+        """Stop this process, not the run. The report's phase is "running"."""
+        ...
+
+    async def close(self) -> None:
+        """Let go; the process works on."""
+        ...
+
+
+class ChannelClosed(Exception):
+    """The process has ended or no longer reads."""
+
+
+class Fenced(Exception):
+    """A newer worker holds the run: this one must let go without touching it."""
+
+
+class AlreadyStopped(Exception):
+    """The run was stopped before this process could start."""
+
+
+class Runtime(Protocol):
+    """A place where processes live."""
+
+    def attempts(self, key: RunKey) -> int:
+        """How many processes this run has had here."""
+        ...
+
+    async def open(self, key: RunKey, attempt: int, epoch: int, launch: Launch | None) -> Channel:
+        """Attach to this attempt's process, dead or alive, or start it with `launch`. Raises RunError, Fenced,
+        AlreadyStopped."""
+        ...
+
+    async def stop(self, key: RunKey, ladder: Ladder, reason: str) -> StopReport:
+        """Stop whatever of the run is there, and see to it that nothing more starts. From any worker on the host."""
+        ...
+
+    async def release(self, key: RunKey) -> None:
+        """The run is over: let go of what only kept its process readable."""
+        ...
+
+
+@dataclass
+class Progress:
+    """What one process of the agent has come to. Filled by its transcript, in order of the journal."""
+
+    session_id: str | None = None
+    usage: Usage = field(default_factory=Usage)
+    cost_usd: float = 0.0
+    turns: int = 0
+    text: str = ""
+    structured: JsonValue = None
+    stop_reason: str | None = None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the end of a process means: success (error None), a failure, or a crash that may be resumed."""
+
+    error: RunError | None = None
+    resumable: bool = False
+
+
+@dataclass(frozen=True)
+class ExitFact:
+    """How a process ended. `lost`: its shim vanished, so nobody saw the end."""
+
+    code: int | None = None
+    signal: int | None = None
+    reason: str = "exited"
+    """exited, stopped, lease (no worker for too long), terminated (the machine went down), lost."""
+    why: str | None = None
+    """What the stop was asked for."""
+    lost: bool = False
+    stderr: tuple[str, ...] = ()
+
+
+class Transcript(Protocol):
+    """A process's journal, understood: deterministic, so that every worker that reads it comes to the same events."""
+
+    progress: Progress
+
+    def feed(self, record: Record) -> list[EventBase]:
+        """The events in this record. Never raises: whatever the agent wrote."""
+        ...
+
+    @property
+    def working(self) -> bool:
+        """It is the agent's turn to speak (a silence counts against idle_s)."""
+        ...
+
+    @property
+    def finished(self) -> bool:
+        """The agent owes nothing more: its stdin may be closed."""
+        ...
+
+    @property
+    def parked(self) -> bool:
+        """The agent waits for a person to go on."""
+        ...
+
+    def settlements(self) -> list[Settlement]:
+        """What the journal so far says of each message."""
+        ...
+
+    def verdict(self, exit_fact: ExitFact) -> Verdict: ...
+
+
+class Conversation(Protocol):
+    """What is said to one live process."""
+
+    async def open(self) -> None:
+        """Take over the talk: everything known so far has been fed to the transcript."""
+        ...
+
+    async def hear(self, record: Record) -> None:
+        """A live record, after the transcript was fed."""
+        ...
+
+    async def say(self, message: OutgoingMessage) -> Settlement: ...
+
+    async def decide(self, decision: OutgoingDecision) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+class Desk(Protocol):
+    """What a conversation needs of its run: to ask people."""
+
+    async def ask(self, asked: ApprovalAsked) -> None: ...
+
+
+class Notifier(Protocol):
+    """The run's workflow, as a session sees it."""
+
+    async def started(self, handle: Handle | None, attempt: int) -> None: ...
+
+    async def progressed(self, progress: Progressed) -> None: ...
+
+    async def asked(self, asked: ApprovalAsked) -> None: ...
+
+    async def settled(self, settlements: list[Settlement]) -> None: ...
+
+
+@dataclass(frozen=True)
+class Resumption:
+    """Why a further process is started, and with which session; None where none was known yet."""
+
+    attempt: int
+    session_id: str | None
+    parked: bool = False
+    """It waited for a person when its process died: it must go on waiting."""
+
+
+class Agent(Protocol):
+    """One kind of agent: its command line, its protocol, its errors. One file (or few) in activities/agents."""
+
+    name: str
+
+    def check(self, request: RunRequest) -> None:
+        """Raise InvalidRequest for options that are wrong, AgentNotInstalled where the program is missing."""
+        ...
+
+    def launch(self, key: RunKey, request: RunRequest, scratch: Path, resumption: Resumption | None) -> Launch:
+        """The process to start. `scratch`: a private directory of the run for files that argv must not hold."""
+        ...
+
+    def ladder(self, request: RunRequest) -> Ladder: ...
+
+    def transcript(self, key: RunKey, request: RunRequest, resumption: Resumption | None) -> Transcript: ...
+
+    def converse(
+        self, key: RunKey, request: RunRequest, channel: Channel, transcript: Transcript, desk: Desk
+    ) -> Conversation: ...

@@ -1,0 +1,179 @@
+"""run_agent and deliver_messages: the sessions that this worker process holds."""
+
+import asyncio
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from temporalio import activity
+from temporalio.client import Client, WorkflowExecutionStatus
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError, RPCStatusCode
+
+from activities.policy import Policy
+from activities.ports import Agent, Fenced, Runtime
+from activities.session import Session
+from activities.store import RunStore
+from steersman.contracts import names
+from steersman.contracts.activities import (
+    ApprovalAsked,
+    Delivered,
+    DeliverInput,
+    MessagesSettled,
+    Progressed,
+    RunAgentInput,
+    RunKey,
+    RunOutcome,
+    SessionStarted,
+    Settlement,
+)
+from steersman.contracts.errors import RunError
+from steersman.contracts.run import Handle
+
+HEARTBEAT_S = 1.0
+
+
+class AgentActivities:
+    """Holds the sessions of this worker. `queue` is the worker's own task queue."""
+
+    def __init__(
+        self,
+        client: Client,
+        agents: Mapping[str, Agent],
+        runtime: Runtime,
+        store: RunStore,
+        policy: Policy,
+        queue: str,
+    ) -> None:
+        self._client, self._agents, self._runtime = client, agents, runtime
+        self._store, self._policy, self._queue = store, policy, queue
+        self._sessions: dict[RunKey, Session] = {}
+
+    @activity.defn(name=names.RUN_AGENT)
+    async def run_agent(self, run: RunAgentInput) -> RunOutcome:
+        """Lead the agent until it ends, or until another worker is to go on."""
+        info = activity.info()
+        notifier = WorkflowNotifier(self._client, info.workflow_id or "", info.workflow_run_id or "", self._queue)
+        await notifier.preparing()
+        try:
+            session = self._prepare(run, notifier)
+        except RunError as error:
+            return _refused(error)
+        self._sessions[run.key] = session
+        work = asyncio.create_task(session.run())
+        pulse = asyncio.create_task(_pulse(session))
+        try:
+            return await asyncio.shield(work)
+        except asyncio.CancelledError:
+            return await self._let_go(run.key, session, work)
+        except Fenced as error:
+            raise ApplicationError(f"a newer worker has taken over: {error}", type="Fenced") from error
+        finally:
+            work.cancel()
+            await asyncio.gather(work, return_exceptions=True)
+            pulse.cancel()
+            if self._sessions.get(run.key) is session:
+                del self._sessions[run.key]
+
+    @activity.defn(name=names.DELIVER_MESSAGES)
+    async def deliver_messages(self, parcel: DeliverInput) -> Delivered:
+        """Hand messages to the session, if this worker still holds it."""
+        session = self._sessions.get(parcel.key)
+        return await session.deliver(parcel) if session else Delivered(here=False)
+
+    def _prepare(self, run: RunAgentInput, notifier: "WorkflowNotifier") -> Session:
+        # Checked here too: the run may have waited long in the queue, or another operator's worker claimed it.
+        self._policy.check(run.request)
+        agent = self._agents[run.request.agent]
+        agent.check(run.request)
+        return Session(
+            run=run,
+            agent=agent,
+            runtime=self._runtime,
+            directory=self._store.create(run.key),
+            environment=self._policy.environment(run.request),
+            notifier=notifier,
+            epoch=int(activity.info().started_time.timestamp() * 1_000_000),
+        )
+
+    async def _let_go(self, key: RunKey, session: Session, work: "asyncio.Task[RunOutcome]") -> RunOutcome:
+        """Only a cancel of the run, or its end behind our back, stops the agent; all else is a detach."""
+        details = activity.cancellation_details()
+        if details and details.cancel_requested:
+            await session.stop("cancelled")
+            return await work
+        if details and details.not_found and await self._is_over():
+            await session.stop("the run was terminated")
+        why = "the worker shuts down" if details and details.worker_shutdown else "the activity was taken back"
+        raise ApplicationError(
+            f"{why}; the agent works on", type="Detached", next_retry_delay=timedelta(milliseconds=50)
+        )
+
+    async def _is_over(self) -> bool:
+        info = activity.info()
+        try:
+            found = await self._client.get_workflow_handle(info.workflow_id or "").describe()
+        except RPCError as error:
+            return error.status == RPCStatusCode.NOT_FOUND
+        # A reset closes one execution and opens another with the same id: that one goes on with the agent.
+        return found.status != WorkflowExecutionStatus.RUNNING
+
+
+class WorkflowNotifier:
+    """The run's workflow by signals; see ports.Notifier. Waits out a server that does not answer."""
+
+    def __init__(self, client: Client, workflow_id: str, run_id: str, queue: str) -> None:
+        self._handle = client.get_workflow_handle(workflow_id, run_id=run_id)
+        self._queue = queue
+
+    async def preparing(self) -> None:
+        """This worker has taken the run; no process exists yet."""
+        await self._tell(names.SESSION_STARTED, SessionStarted(worker_queue=self._queue))
+
+    async def started(self, handle: Handle | None, attempt: int) -> None:
+        located = handle.model_copy(update={"worker_queue": self._queue}) if handle else None
+        await self._tell(
+            names.SESSION_STARTED, SessionStarted(worker_queue=self._queue, handle=located, attempt=attempt)
+        )
+
+    async def progressed(self, progress: Progressed) -> None:
+        await self._tell(names.PROGRESSED, progress)
+
+    async def asked(self, asked: ApprovalAsked) -> None:
+        await self._tell(names.APPROVAL_ASKED, asked)
+
+    async def settled(self, settlements: list[Settlement]) -> None:
+        await self._tell(names.MESSAGES_SETTLED, MessagesSettled(messages=tuple(settlements)))
+
+    async def _tell(self, signal: str, news: Any) -> None:
+        pause = 0.2
+        while True:
+            try:
+                await self._handle.signal(signal, news)
+            except RPCError as error:
+                if error.status in (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT):
+                    return  # the run has closed: nobody is left to tell
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, 10)
+            else:
+                return
+
+
+async def _pulse(session: Session) -> None:
+    """Heartbeats of their own, so that a session busy with a stop or a flood is not taken for dead."""
+    while True:
+        snapshot = session.snapshot()
+        last = snapshot.last_event
+        activity.heartbeat(
+            {
+                "last_event": f"{last.type}: {last.summary[:100]}" if last else None,
+                "cost_usd": snapshot.cost_usd,
+                "turns": snapshot.turns,
+                "attempt": snapshot.attempt,
+            }
+        )
+        await asyncio.sleep(HEARTBEAT_S)
+
+
+def _refused(error: RunError) -> RunOutcome:
+    return RunOutcome(status="failed", error=error.type, message=error.message, facts=error.facts)

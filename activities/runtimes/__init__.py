@@ -1,0 +1,1 @@
+"""Where processes live: bytes in, bytes out, stop with proof. No runtime knows which agent it carries."""

@@ -1,0 +1,235 @@
+"""This machine as a runtime: each process under a shim in the run's directory."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import TypeVar
+
+from activities.ports import AlreadyStopped, ChannelClosed, Fenced, Ladder, Launch
+from activities.shim import client as shim
+from activities.store import RunDirectory, RunStore
+from steersman.contracts.activities import RunKey
+from steersman.contracts.errors import AgentFailed, AgentNotInstalled, RunError, WorkspaceError
+from steersman.contracts.run import Handle, StopReport
+
+T = TypeVar("T")
+
+NEVER = 1 << 62
+"""More records than any journal has: nothing of a dead process is live."""
+
+
+class LocalRuntime:
+    """Runtime {"kind": "local"}."""
+
+    def __init__(self, store: RunStore, host: str) -> None:
+        self._store, self._host = store, host
+
+    def attempts(self, key: RunKey) -> int:
+        """How many processes this run has had here."""
+        return self._store.directory(key).attempts()
+
+    async def open(self, key: RunKey, attempt: int, epoch: int, launch: Launch | None) -> "LocalChannel":
+        """Attach to the attempt's process, or start it. Raises RunError, Fenced, AlreadyStopped."""
+        directory = self._store.directory(key).attempt(attempt)
+        if launch is not None:
+            await self._start(directory, launch)
+        lease = timedelta(seconds=launch.lease_s if launch else 60)
+        try:
+            connection = await shim.connect(directory, epoch=epoch)
+        except shim.ShimGone:
+            await shim.kill_marked(directory)
+            return LocalChannel(directory, self._host, epoch, None, lease)
+        except shim.Fenced as error:
+            raise Fenced(str(error)) from error
+        except shim.ProtocolMismatch as error:
+            raise AgentFailed(f"the agent's shim is of another version: {error}") from error
+        return LocalChannel(directory, self._host, epoch, connection, lease)
+
+    async def stop(self, key: RunKey, ladder: Ladder, reason: str) -> StopReport:
+        """Stop the run's newest process and see to it that no other starts."""
+        directory = self._store.create(key)
+        number = max(directory.attempts(), 1)
+        report: StopReport | None = None
+        while True:
+            attempt = directory.attempt(number)
+            if not shim.entomb(attempt):
+                report = await self._stop_living(attempt, ladder, reason)
+            elif (attempt / "journal").exists():
+                report = await self._stop_dead(attempt)
+            if not _may_follow(directory, number):
+                return report or StopReport(outcome="stopped", phase="running", how="exited")
+            number += 1
+
+    async def release(self, key: RunKey) -> None:
+        """Let the shims of ended processes go."""
+        for attempt in self._store.directory(key).all_attempts():
+            with contextlib.suppress(shim.ShimError):
+                async with await shim.connect(attempt, epoch=None) as connection:
+                    await connection.release()
+
+    def has_living(self, key: RunKey) -> bool:
+        """Whether a shim of this run lives."""
+        return any(shim.is_alive(attempt) for attempt in self._store.directory(key).all_attempts())
+
+    async def _start(self, directory: Path, launch: Launch) -> None:
+        directory.parent.mkdir(mode=0o700, exist_ok=True)
+        spec = shim.Spec(
+            argv=launch.argv,
+            cwd=launch.cwd,
+            env=launch.env,
+            input=[shim.Input(command, data) for command, data in launch.first_input],
+            close_stdin=launch.close_stdin,
+            lease=timedelta(seconds=launch.lease_s),
+            terminate_after=timedelta(seconds=launch.ladder.terminate_after_s),
+            kill_after=timedelta(seconds=launch.ladder.kill_after_s),
+        )
+        try:
+            await shim.start(directory, spec)
+        except (shim.AlreadyRunning, shim.AlreadyUsed):
+            pass  # a worker that died in this very moment had started it: it is adopted
+        except shim.Tombstoned as error:
+            raise AlreadyStopped(str(error)) from error
+        except shim.StartRefused as error:
+            raise _translated(error, launch) from error
+
+    async def _stop_living(self, attempt: Path, ladder: Ladder, reason: str) -> StopReport:
+        try:
+            async with await shim.connect(attempt, epoch=None) as connection:
+                ended = connection.hello.exit
+                if ended and ended.reason == "stopped" and ended.stop:
+                    return _report(ended.stop)  # another hand stopped it for the same cancel
+                return _report(await _stop(connection, ladder, reason))
+        except shim.ShimGone:
+            return await self._stop_dead(attempt)
+
+    async def _stop_dead(self, attempt: Path) -> StopReport:
+        cleared = await shim.kill_marked(attempt)
+        if cleared.processes == 0 and not cleared.left:
+            return StopReport(outcome="already_finished", phase="running", how="exited")
+        outcome = "unverified" if cleared.left else "stopped"
+        return StopReport(
+            outcome=outcome, phase="running", how="killed", processes=cleared.processes, left=cleared.left
+        )
+
+
+class LocalChannel:
+    """A shim's journal and socket as a Channel. Reconnects as often as it takes while the shim lives."""
+
+    def __init__(
+        self, directory: Path, host: str, epoch: int, connection: shim.Connection | None, lease: timedelta
+    ) -> None:
+        self._directory, self._epoch, self._connection = directory, epoch, connection
+        self._lock = asyncio.Lock()
+        status = connection.hello if connection else None
+        self.known = status.seq if status and status.state != "exited" else NEVER
+        self.handle: Handle | None = None
+        if status:
+            self.handle = Handle(host=host, boot_id=status.boot_id, pid=status.pid, start_time=status.start_time)
+        self._renewal = asyncio.create_task(self._renew(min(lease / 4, timedelta(seconds=30)))) if connection else None
+
+    async def records(self) -> AsyncIterator[Sequence[shim.Record]]:
+        """See Channel. Raises Fenced."""
+        stream = shim.records(self._directory, after=0, epoch=self._epoch if self._connection else None)
+        joiner = shim.LineJoiner()
+        try:
+            while batch := await stream.batch():
+                yield [_joined(joiner, record) for record in batch]
+        except shim.Fenced as error:
+            raise Fenced(str(error)) from error
+        finally:
+            await stream.aclose()
+
+    async def write(self, command: str, data: str | None) -> bool:
+        """Write once; None closes stdin. Raises ChannelClosed, Fenced."""
+
+        async def send(connection: shim.Connection) -> bool:
+            if data is None:
+                await connection.close_stdin(id=command)
+                return True
+            return not (await connection.write(data, id=command)).duplicate
+
+        return await self._with(send)
+
+    async def stop(self, ladder: Ladder, reason: str) -> StopReport:
+        """Stop this process. Raises ChannelClosed, Fenced."""
+        return _report(await self._with(lambda connection: _stop(connection, ladder, reason)))
+
+    async def close(self) -> None:
+        """Let go; the process works on."""
+        if self._renewal:
+            self._renewal.cancel()
+            await asyncio.gather(self._renewal, return_exceptions=True)
+        if self._connection:
+            await self._connection.aclose()
+
+    async def _with(self, use: Callable[[shim.Connection], Awaitable[T]]) -> T:
+        while True:
+            try:
+                return await use(await self._connected())
+            except (shim.AgentExited, shim.StdinClosed) as error:
+                raise ChannelClosed(str(error)) from error
+            except shim.Fenced as error:
+                raise Fenced(str(error)) from error
+            except (shim.ShimGone, shim.JournalFull, shim.ShimUnresponsive) as error:
+                if not shim.is_alive(self._directory):
+                    raise ChannelClosed(str(error)) from error
+                await asyncio.sleep(0.5)
+
+    async def _connected(self) -> shim.Connection:
+        async with self._lock:
+            if self._connection is None:
+                raise ChannelClosed("the process has ended")
+            try:
+                await self._connection.status()
+            except (shim.ShimGone, shim.ShimUnresponsive):
+                await self._connection.aclose()
+                self._connection = await shim.connect(self._directory, epoch=self._epoch)
+            return self._connection
+
+    async def _renew(self, pause: timedelta) -> None:
+        while True:
+            await asyncio.sleep(pause.total_seconds())
+            with contextlib.suppress(ChannelClosed):
+                await self._with(lambda connection: connection.renew())
+
+
+async def _stop(connection: shim.Connection, ladder: Ladder, reason: str) -> shim.StopReport:
+    return await connection.stop(
+        terminate_after=timedelta(seconds=ladder.terminate_after_s),
+        kill_after=timedelta(seconds=ladder.kill_after_s),
+        reason=reason,
+    )
+
+
+def _may_follow(directory: RunDirectory, number: int) -> bool:
+    """Whether a further attempt might be starting: it is looked at, and entombed, too."""
+    return not (directory.attempt(number + 1) / "stopped").exists() and (directory.attempt(number) / "journal").exists()
+
+
+def _report(report: shim.StopReport) -> StopReport:
+    return StopReport(
+        outcome=report.outcome,
+        phase="running",
+        how=report.how,
+        processes=report.processes,
+        took_ms=report.took_ms,
+        left=report.left,
+    )
+
+
+def _joined(joiner: shim.LineJoiner, record: shim.Record) -> shim.Record:
+    if record.stream in ("in", "eof", "exit"):
+        return record
+    line = joiner.push(record)
+    data = line.data if line else b""
+    return record if line and data is record.data else shim.Record(record.seq, record.time_ms, record.stream, data, "")
+
+
+def _translated(error: shim.StartRefused, launch: Launch) -> RunError:
+    if isinstance(error, shim.AgentNotFound | shim.AgentNotExecutable):
+        return AgentNotInstalled(f"{launch.argv[0]}: {error}")
+    if isinstance(error, shim.NoDirectory):
+        return WorkspaceError(f"workspace.path: {error}")
+    return AgentFailed(f"the agent could not be started: {error}")

@@ -1,0 +1,279 @@
+"""One worker's hold on one run: its agent's processes one after another, until the work is done or cannot go on.
+
+A worker that takes over reads the journals of all earlier processes again and comes to the same state. Knows no
+Temporal: the workflow is reached through a Notifier.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+
+from activities.eventlog import EventLog, last_event
+from activities.life import Life
+from activities.limits import Limit, reached, stopped_for
+from activities.ports import (
+    Agent,
+    AlreadyStopped,
+    Channel,
+    ExitFact,
+    Launch,
+    Notifier,
+    Progress,
+    Resumption,
+    Runtime,
+    Verdict,
+)
+from activities.store import RunDirectory
+from steersman.contracts.activities import (
+    ApprovalAsked,
+    Delivered,
+    DeliverInput,
+    Progressed,
+    RunAgentInput,
+    RunOutcome,
+    Settlement,
+)
+from steersman.contracts.errors import RunError
+from steersman.contracts.events import EventBase, ProgressEvent, UsageEvent
+from steersman.contracts.run import LastEvent, StopReport, Usage
+
+MAX_CRASHES = 3
+"""So many processes of one run may die before the run is given up."""
+
+
+class Session:
+    """`run` leads the run; `deliver`, `stop` and `snapshot` are called from beside it."""
+
+    def __init__(
+        self,
+        run: RunAgentInput,
+        agent: Agent,
+        runtime: Runtime,
+        directory: RunDirectory,
+        environment: dict[str, str],
+        notifier: Notifier,
+        epoch: int,
+    ) -> None:
+        self._run, self._agent, self._runtime = run, agent, runtime
+        self._directory, self._environment = directory, environment
+        self._notifier, self._epoch = notifier, epoch
+        self._milestones = Milestones(notifier)
+        self._past: list[Progress] = []
+        self._life: Life | None = None
+        self._settlements: dict[str, Settlement] = {}
+        self._last: LastEvent | None = None
+        self._ladder = agent.ladder(run.request)
+
+    async def run(self) -> RunOutcome:
+        """Lead the run to its end. Raises Fenced where a newer worker has taken it."""
+        log = EventLog.take_over(self._directory.events)
+        errand = asyncio.create_task(self._milestones.run())
+        try:
+            return await self._attempts(log)
+        finally:
+            errand.cancel()
+            await asyncio.gather(errand, return_exceptions=True)
+            log.close()
+
+    async def deliver(self, parcel: DeliverInput) -> Delivered:
+        """Messages and decisions for the agent, in order."""
+        answers = await self._life.deliver(parcel) if self._life else None
+        if answers is None:
+            return Delivered(here=False)
+        for each in answers:
+            self._settlements[each.id] = each
+        return Delivered(here=True, messages=tuple(answers))
+
+    async def stop(self, reason: str) -> StopReport:
+        """Stop the agent for good; `run` then returns."""
+        return await self._runtime.stop(self._run.key, self._ladder, reason)
+
+    def snapshot(self) -> Progressed:
+        """Where the run stands."""
+        total = self._total()
+        return Progressed(
+            session_id=total.session_id,
+            usage=total.usage,
+            cost_usd=total.cost_usd,
+            turns=total.turns,
+            attempt=self._life.number if self._life else len(self._past),
+            last_event=self._last,
+        )
+
+    # ---- what a conversation needs (the Desk port)
+
+    async def ask(self, asked: ApprovalAsked) -> None:
+        """The agent waits for a person, or no longer does."""
+        self._milestones.put(lambda: self._notifier.asked(asked))
+
+    def _settle(self, settlements: list[Settlement]) -> None:
+        for each in settlements:
+            self._settlements[each.id] = each
+        self._milestones.put(lambda: self._notifier.settled(settlements))
+
+    # ---- processes
+
+    async def _attempts(self, log: EventLog) -> RunOutcome:
+        existing = self._runtime.attempts(self._run.key)
+        resumption: Resumption | None = None
+        number = crashes = 0
+        while True:
+            number += 1
+            try:
+                launch = None if number <= existing else self._launch(resumption)
+                channel = await self._runtime.open(self._run.key, number, self._epoch, launch)
+            except AlreadyStopped:
+                return self._outcome("stopped")
+            except RunError as error:
+                return self._outcome("failed", error)
+            exit_fact, verdict, limit, parked = await self._live(number, channel, log, resumption)
+            if limit:
+                return self._outcome("failed", limit.error())
+            if exit_fact.reason == "stopped" and exit_fact.why != "finished":
+                return self._outcome("stopped")
+            if verdict.error is None:
+                return self._outcome("succeeded")
+            crashes += exit_fact.reason == "exited" or exit_fact.lost
+            if not verdict.resumable or crashes > MAX_CRASHES:
+                return self._outcome("failed", verdict.error)
+            resumption = Resumption(number + 1, self._total().session_id, parked)
+
+    def _launch(self, resumption: Resumption | None) -> Launch:
+        launch = self._agent.launch(self._run.key, self._run.request, self._directory.scratch, resumption)
+        return Launch(
+            argv=launch.argv,
+            cwd=launch.cwd,
+            env={**self._environment, **launch.env},
+            first_input=launch.first_input,
+            close_stdin=launch.close_stdin,
+            ladder=self._ladder,
+            lease_s=self._run.request.lease_s,
+        )
+
+    async def _live(
+        self, number: int, channel: Channel, log: EventLog, resumption: Resumption | None
+    ) -> tuple[ExitFact, Verdict, Limit | None, bool]:
+        transcript = self._agent.transcript(self._run.key, self._run.request, resumption)
+        life = self._life = Life(
+            number=number,
+            channel=channel,
+            transcript=transcript,
+            conversation=self._agent.converse(self._run.key, self._run.request, channel, transcript, self),
+            log=log,
+            observe=self._observe,
+            settled=self._settle,
+            limit=self._limit,
+            ladder=self._ladder,
+        )
+        if resumption:
+            self._announce(log, number, resumption)
+        if handle := channel.handle:
+            self._milestones.put(lambda: self._notifier.started(handle, number))
+        try:
+            exit_fact = await life.run()
+        finally:
+            self._life = None
+            self._past.append(transcript.progress)
+            for each in transcript.settlements():
+                self._settlements[each.id] = each
+        limit = life.limit or stopped_for(exit_fact.why)
+        return exit_fact, transcript.verdict(exit_fact), limit, transcript.parked
+
+    def _announce(self, log: EventLog, number: int, resumption: Resumption) -> None:
+        how = f"session {resumption.session_id} resumed" if resumption.session_id else "started over"
+        text = f"the agent's process ended before its work; {how} in a new process (attempt {number})"
+        self._observe(log.append(number, 0, [ProgressEvent(time=datetime.now(UTC), text=text)]))
+
+    # ---- watching
+
+    def _observe(self, events: list[EventBase]) -> None:
+        for event in events:
+            if not isinstance(event, UsageEvent) and not getattr(event, "delta", False):
+                self._last = last_event(event)
+        if self._life:
+            self._life.enforce()
+        self._milestones.consider(self.snapshot)
+
+    def _limit(self) -> Limit | None:
+        total, life = self._total(), self._life
+        silent = time.time() - life.last_output if life and life.transcript.working else None
+        return reached(self._run.request.limits, turns=total.turns, cost_usd=total.cost_usd, silent_s=silent)
+
+    def _total(self) -> Progress:
+        lives = [*self._past, *([self._life.transcript.progress] if self._life else [])]
+        total = Progress()
+        for each in lives:
+            total.session_id = each.session_id or total.session_id
+            total.usage = Usage() + total.usage + each.usage
+            total.cost_usd += each.cost_usd
+            total.turns += each.turns
+            total.text, total.structured, total.stop_reason = each.text, each.structured, each.stop_reason
+        return total
+
+    def _outcome(self, status: str, error: RunError | None = None) -> RunOutcome:
+        total = self._total()
+        return RunOutcome.model_validate(
+            {
+                "status": status,
+                "text": total.text,
+                "structured": total.structured,
+                "session_id": total.session_id,
+                "usage": total.usage,
+                "cost_usd": total.cost_usd,
+                "turns": total.turns,
+                "stop_reason": total.stop_reason if status == "succeeded" else status,
+                "attempts": len(self._past),
+                "error": error.type if error else None,
+                "message": error.message if error else None,
+                "facts": error.facts if error else {},
+                "messages": tuple(self._settlements.values()),
+                "last_event": self._last,
+            }
+        )
+
+
+class Milestones:
+    """What the workflow is told: in order, each until it is heard, and of progress little, because each costs history.
+
+    Progress is told at the first sight of a session and then after 2, 4, 8 ... 64 s and thrice as late each time, so
+    that a run of days stays under 100 history events. The heartbeat carries what happens between.
+    """
+
+    def __init__(self, notifier: Notifier) -> None:
+        self._notifier = notifier
+        self._queue: deque[Callable[[], Awaitable[None]]] = deque()
+        self._wake = asyncio.Event()
+        self._pause = 2.0
+        self._next = time.monotonic() + self._pause
+        self._said_session = False
+
+    def put(self, tell: Callable[[], Awaitable[None]]) -> None:
+        """Tell this as soon as everything before it is told."""
+        self._queue.append(tell)
+        self._wake.set()
+
+    def consider(self, snapshot: Callable[[], Progressed]) -> None:
+        """Tell how far the run is, if it is time for it."""
+        now = time.monotonic()
+        if now < self._next and self._said_session:
+            return
+        progress = snapshot()
+        first_sight = progress.session_id is not None and not self._said_session
+        if now < self._next and not first_sight:
+            return
+        self._said_session = self._said_session or first_sight
+        if now >= self._next:
+            self._pause *= 2 if self._pause < 64 else 3
+            self._next = now + self._pause
+        self.put(lambda: self._notifier.progressed(progress))
+
+    async def run(self) -> None:
+        """Carry the news until cancelled. The notifier waits out failures of the server."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._queue:
+                await self._queue[0]()
+                self._queue.popleft()

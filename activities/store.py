@@ -1,0 +1,121 @@
+"""Where runs are kept on this machine: one directory a run, private to the worker's user.
+
+runs/<run id, quoted>/<execution>/run.json     whose run it is
+                                 /events.jsonl the event log
+                                 /scratch/     files that an agent's argv must not hold
+                                 /attempts/N/  the shim's directory of the agent's Nth process
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+from steersman.contracts.activities import RunKey
+
+
+@dataclass(frozen=True)
+class Ownership:
+    """Which Temporal a run belongs to: a machine may serve several, and a sweep must touch its own only."""
+
+    cluster: str
+    namespace: str
+
+
+@dataclass(frozen=True)
+class RunDirectory:
+    """One run's place. Paths only; creating is `create`."""
+
+    path: Path
+    key: RunKey
+
+    @property
+    def events(self) -> Path:
+        return self.path / "events.jsonl"
+
+    @property
+    def scratch(self) -> Path:
+        return self.path / "scratch"
+
+    def attempt(self, number: int) -> Path:
+        return self.path / "attempts" / str(number)
+
+    def attempts(self) -> int:
+        """The number of the newest attempt that had a process, 0 for none."""
+        return max(
+            (int(name) for name in self._attempt_names() if (self.attempt(int(name)) / "journal").exists()), default=0
+        )
+
+    def all_attempts(self) -> list[Path]:
+        """Every attempt's directory, whether or not a process came to be in it."""
+        return [self.attempt(number) for number in sorted(map(int, self._attempt_names()))]
+
+    def _attempt_names(self) -> list[str]:
+        try:
+            return [name for name in os.listdir(self.path / "attempts") if name.isdigit()]
+        except FileNotFoundError:
+            return []
+
+    def size(self) -> int:
+        """Bytes on disk."""
+        return sum(each.lstat().st_size for each in self.path.rglob("*") if each.is_file())
+
+
+class RunStore:
+    """All runs of this host."""
+
+    def __init__(self, state: Path, owner: Ownership) -> None:
+        self._runs = state / "runs"
+        self._owner = owner
+
+    def directory(self, key: RunKey) -> RunDirectory:
+        return RunDirectory(self._runs / _safe(key.run) / _safe(key.execution), key)
+
+    def create(self, key: RunKey) -> RunDirectory:
+        """The run's directory, made if it is not there."""
+        directory = self.directory(key)
+        if not (directory.path / "run.json").exists():
+            for path in (self._runs.parent, self._runs, directory.path.parent, directory.path, directory.scratch):
+                path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            facts = {"run": key.run, "execution": key.execution, "created": time.time(), **asdict(self._owner)}
+            temporary = directory.path / f"run.json.{os.getpid()}"
+            temporary.touch(mode=0o600)
+            temporary.write_text(json.dumps(facts))
+            temporary.replace(directory.path / "run.json")
+        return directory
+
+    def mine(self) -> Iterator[RunDirectory]:
+        """Every run of this worker's own Temporal namespace, oldest first."""
+        found = []
+        for meta in self._runs.glob("*/*/run.json"):
+            try:
+                facts = json.loads(meta.read_text())
+                if (facts["cluster"], facts["namespace"]) == (self._owner.cluster, self._owner.namespace):
+                    key = RunKey(run=facts["run"], execution=facts["execution"])
+                    found.append((float(facts["created"]), RunDirectory(meta.parent, key)))
+            except (OSError, ValueError, KeyError, TypeError):
+                continue  # half-written or foreign: nobody's to sweep
+        yield from (directory for _, directory in sorted(found, key=lambda each: each[0]))
+
+    def remove(self, directory: RunDirectory) -> int:
+        """Delete a run's state; the bytes freed."""
+        size = directory.size()
+        shutil.rmtree(directory.path, ignore_errors=True)
+        try:
+            directory.path.parent.rmdir()
+        except OSError:
+            pass  # another execution of the same run id is kept
+        return size
+
+
+def _safe(name: str) -> str:
+    """A file name for any workflow id, readable where that is possible, never one of the special names."""
+    quoted = quote(name, safe="-_:@+=, ").replace(" ", "%20")
+    if quoted.strip(".") and len(quoted) <= 120:
+        return quoted
+    return f"{quoted.replace('.', '%2E')[:80]}~{hashlib.sha256(name.encode()).hexdigest()[:24]}"

@@ -1,0 +1,443 @@
+"""The Steersman worker: the composition root. Reads flags and environment once, wires everything, polls Temporal.
+
+    python worker.py [--state-dir DIR] [--workspace-root DIR]... [--allow-env NAME]... [...]
+    python worker.py check            what this machine has: agents, keys, state directory (JSON)
+    python worker.py replay FILE      replay a history with the code at hand (JSON)
+
+Nothing imports this module. SIGTERM and SIGINT end the worker; its agents work on.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+from temporalio.api.enums.v1 import IndexedValueType
+from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSearchAttributesRequest
+from temporalio.api.workflowservice.v1 import GetClusterInfoRequest
+from temporalio.client import (
+    Client,
+    Schedule,
+    ScheduleActionStartWorkflow,
+    ScheduleAlreadyRunningError,
+    ScheduleIntervalSpec,
+    ScheduleOverlapPolicy,
+    SchedulePolicy,
+    ScheduleSpec,
+    WorkflowHistory,
+)
+from temporalio.envconfig import ClientConfig
+from temporalio.runtime import Runtime, TelemetryConfig
+from temporalio.service import RPCError
+from temporalio.worker import Replayer, Worker
+
+from activities.agents.claude import ClaudeAgent
+from activities.agents.process import ProcessAgent
+from activities.hosting import HostActivities
+from activities.policy import AGENT_ENV, Policy
+from activities.ports import Agent
+from activities.running import AgentActivities
+from activities.runtimes.local import LocalRuntime
+from activities.store import Ownership, RunStore
+from steersman.contracts import names
+from steersman.contracts.agents import CAPABILITIES
+from steersman.contracts.errors import RunError
+from steersman.contracts.request import PERMISSION_ORDER, PermissionMode
+from steersman.converter import DATA_CONVERTER
+from steersman.hosts import host_name, state_directory
+from workflows.agent_run import AgentRun
+from workflows.sweep import SweepHost
+
+log = logging.getLogger("steersman.worker")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the operator decides, from flags, else STEERSMAN_* variables, else the defaults."""
+
+    state: Path
+    host: str
+    policy: Policy
+    max_runs: int
+    keep_days: float
+    profile: str | None
+
+
+def main(argv: Sequence[str]) -> int:
+    """The exit code: 0 after SIGTERM or SIGINT, 1 where the worker could not work, 2 for wrong flags."""
+    arguments = _parser().parse_args(argv)
+    _log_as_json()
+    if arguments.command == "replay":
+        return asyncio.run(_replay(arguments.file))
+    settings = _settings(arguments)
+    if arguments.command == "check":
+        return asyncio.run(_check(settings))
+    return asyncio.run(_work(settings))
+
+
+# ---- settings
+
+
+def _parser() -> argparse.ArgumentParser:
+    env = os.environ
+    parser = argparse.ArgumentParser(prog="worker.py", description="The Steersman worker.")
+    add = parser.add_argument
+    add("--state-dir", type=Path, default=state_directory(), help="where runs are kept (STEERSMAN_STATE_DIR)")
+    add("--host", default=None, help="this machine's name in task queues (STEERSMAN_HOST)")
+    add("--profile", default=None, help="connection profile, as of the Temporal CLI (TEMPORAL_PROFILE)")
+    add(
+        "--workspace-root",
+        action="append",
+        type=Path,
+        default=None,
+        metavar="DIR",
+        help="workspaces must lie in one of these; default any (STEERSMAN_WORKSPACE_ROOT, ':'-separated)",
+    )
+    add(
+        "--allow-env",
+        action="append",
+        default=None,
+        metavar="NAME",
+        help="a variable that requests may hand to agents, beside the agents' own (STEERSMAN_ALLOW_ENV, ','-separated)",
+    )
+    add(
+        "--allow-file",
+        action="append",
+        type=Path,
+        default=None,
+        metavar="PATH",
+        help="a file or directory that requests may hand to agents (STEERSMAN_ALLOW_FILE, ':'-separated)",
+    )
+    add(
+        "--agent",
+        action="append",
+        default=None,
+        choices=sorted(CAPABILITIES),
+        dest="agents",
+        help="an agent that may run here; default all (STEERSMAN_AGENTS, ','-separated)",
+    )
+    add(
+        "--max-permission",
+        choices=PERMISSION_ORDER,
+        default=env.get("STEERSMAN_MAX_PERMISSION", "full"),
+        help="the most a request may permit its agent (STEERSMAN_MAX_PERMISSION)",
+    )
+    add(
+        "--max-runs",
+        type=int,
+        default=env.get("STEERSMAN_MAX_RUNS", "50"),
+        help="runs at once; more wait (STEERSMAN_MAX_RUNS)",
+    )
+    add(
+        "--keep-days",
+        type=float,
+        default=env.get("STEERSMAN_KEEP_DAYS", "30"),
+        help="state of closed runs is kept for this long (STEERSMAN_KEEP_DAYS)",
+    )
+    commands = parser.add_subparsers(dest="command")
+    commands.add_parser("check", help="what this machine has, as JSON")
+    replay = commands.add_parser("replay", help="replay a history file, as JSON")
+    replay.add_argument("file", type=Path)
+    return parser
+
+
+def _settings(arguments: argparse.Namespace) -> Settings:
+    env = os.environ
+    state = Path(arguments.state_dir).expanduser().absolute()
+    agents = arguments.agents or _listed(env.get("STEERSMAN_AGENTS"), ",") or list(CAPABILITIES)
+    roots = arguments.workspace_root or [Path(each) for each in _listed(env.get("STEERSMAN_WORKSPACE_ROOT"), ":")]
+    files = arguments.allow_file or [Path(each) for each in _listed(env.get("STEERSMAN_ALLOW_FILE"), ":")]
+    unknown = set(agents) - set(CAPABILITIES)
+    permission: PermissionMode = arguments.max_permission
+    if unknown or permission not in PERMISSION_ORDER or arguments.max_runs < 1 or arguments.keep_days < 0:
+        _parser().error(
+            f"wrong value: {', '.join(sorted(unknown)) or f'{permission}, {arguments.max_runs}, {arguments.keep_days}'}"
+        )
+    policy = Policy(
+        environ=dict(env),
+        allow_env=frozenset(arguments.allow_env or _listed(env.get("STEERSMAN_ALLOW_ENV"), ",")),
+        allow_file=tuple(files),
+        workspace_roots=tuple(root.expanduser().absolute() for root in roots) or (Path("/"),),
+        agents=frozenset(agents),
+        max_permission=permission,
+    )
+    host = arguments.host or host_name(state)
+    return Settings(state, host, policy, arguments.max_runs, arguments.keep_days, arguments.profile)
+
+
+def _listed(value: str | None, separator: str) -> list[str]:
+    return [each.strip() for each in (value or "").split(separator) if each.strip()]
+
+
+def _agents(policy: Policy) -> dict[str, Agent]:
+    names_allowed = frozenset().union(*AGENT_ENV.values()) | policy.allow_env
+    environ = {name: value for name, value in policy.environ.items() if name in names_allowed}
+    return {"claude": ClaudeAgent(environ), "process": ProcessAgent()}
+
+
+# ---- working
+
+
+async def _work(settings: Settings) -> int:
+    settings.state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    client = await _connect(settings)
+    if client is None:
+        return 1
+    await _register(client)
+    workers, hosting = await _workers(client, settings)
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    async with contextlib.AsyncExitStack() as stack:
+        for worker in workers:
+            await stack.enter_async_context(worker)
+        await _schedule_sweeps(client, settings.host)
+        sweep = asyncio.create_task(_sweep_now(hosting))
+        queues = [worker.task_queue for worker in workers]
+        _say("worker_ready", "polling", host=settings.host, namespace=client.namespace, queues=queues)
+        failed = [asyncio.create_task(_fatal(worker)) for worker in workers]
+        await asyncio.wait([asyncio.create_task(stop.wait()), *failed], return_when=asyncio.FIRST_COMPLETED)
+        sweep.cancel()
+        broken = [task.exception() for task in failed if task.done()]
+        for task in failed:
+            task.cancel()
+        if broken:
+            _say("worker_failed", str(broken[0]), level=logging.ERROR)
+            return 1
+        _say("worker_stopping", "agents work on; the next worker goes on with them")
+    _say("worker_stopped", "done")
+    return 0
+
+
+async def _connect(settings: Settings) -> Client | None:
+    config = ClientConfig.load_client_connect_config(profile=settings.profile)
+    config.setdefault("target_host", "127.0.0.1:7233")
+    # Push cancellation (15 ms instead of a heartbeat's pace) needs a runtime that heartbeats its workers.
+    runtime = Runtime(telemetry=TelemetryConfig(), worker_heartbeat_interval=timedelta(seconds=10))
+    said = False
+    while True:
+        try:
+            return await Client.connect(**config, data_converter=DATA_CONVERTER, runtime=runtime)
+        except (RuntimeError, RPCError) as error:
+            if not said:
+                hint = "start one with `steer dev`, or set TEMPORAL_ADDRESS; waiting for it"
+                _say("server_unreachable", f"{config['target_host']}: {error}; {hint}", level=logging.WARNING)
+                said = True
+            await asyncio.sleep(1)
+
+
+async def _register(client: Client) -> None:
+    """A workflow that sets an unknown search attribute would hang: make sure that they exist."""
+    wanted = {
+        names.AGENT_NAME: IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
+        names.RUN_PHASE: IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
+        names.COST_USD: IndexedValueType.INDEXED_VALUE_TYPE_DOUBLE,
+    }
+    operator = client.operator_service
+    known = await operator.list_search_attributes(ListSearchAttributesRequest(namespace=client.namespace))
+    missing = {name: kind for name, kind in wanted.items() if name not in known.custom_attributes}
+    if missing:
+        await operator.add_search_attributes(
+            AddSearchAttributesRequest(namespace=client.namespace, search_attributes=missing)
+        )
+        _say("search_attributes_added", ", ".join(missing))
+
+
+async def _workers(client: Client, settings: Settings) -> tuple[list[Worker], HostActivities]:
+    cluster = await client.workflow_service.get_cluster_info(GetClusterInfoRequest())
+    store = RunStore(settings.state, Ownership(cluster=cluster.cluster_id, namespace=client.namespace))
+    runtime = LocalRuntime(store, settings.host)
+    agents = _agents(settings.policy)
+    own = names.worker_queue(settings.host, f"{os.getpid()}-{secrets.token_hex(4)}")
+    running = AgentActivities(client, agents, runtime, store, settings.policy, own)
+    hosting = HostActivities(client, settings.host, agents, runtime, store, settings.policy, settings.keep_days)
+    return [
+        Worker(
+            client,
+            task_queue=names.TASK_QUEUE,
+            workflows=[AgentRun, SweepHost],
+            activities=[hosting.claim_host],
+        ),
+        Worker(
+            client,
+            task_queue=names.host_queue(settings.host),
+            activities=[
+                hosting.claim_host,
+                hosting.stop_agent,
+                hosting.finalize_run,
+                hosting.read_events,
+                hosting.sweep_host,
+                hosting.prune_host,
+            ],
+            max_concurrent_activities=1000,
+        ),
+        Worker(
+            client,
+            task_queue=names.runs_queue(settings.host),
+            activities=[running.run_agent],
+            max_concurrent_activities=settings.max_runs,
+            max_heartbeat_throttle_interval=timedelta(seconds=1),
+        ),
+        Worker(client, task_queue=own, activities=[running.deliver_messages], max_concurrent_activities=1000),
+    ], hosting
+
+
+async def _fatal(worker: Worker) -> None:
+    """Raises what ended the worker's polling."""
+    while worker.is_running:
+        await asyncio.sleep(1)
+    raise RuntimeError(f"polling of {worker.task_queue} has ended")
+
+
+async def _schedule_sweeps(client: Client, host: str) -> None:
+    sweep = ScheduleActionStartWorkflow(
+        names.SWEEP_WORKFLOW, host, id=f"steersman-sweep-{host}", task_queue=names.TASK_QUEUE
+    )
+    schedule = Schedule(
+        action=sweep,
+        spec=ScheduleSpec(intervals=[ScheduleIntervalSpec(every=timedelta(minutes=10))]),
+        policy=SchedulePolicy(overlap=ScheduleOverlapPolicy.SKIP, catchup_window=timedelta(minutes=1)),
+    )
+    with contextlib.suppress(ScheduleAlreadyRunningError):
+        await client.create_schedule(f"steersman-sweep-{host}", schedule)
+
+
+async def _sweep_now(hosting: HostActivities) -> None:
+    swept = await hosting.sweep_host()
+    if swept.stopped or swept.pruned:
+        _say("swept", "stopped agents of closed runs, pruned old state", **swept.model_dump())
+
+
+# ---- check and replay
+
+
+async def _check(settings: Settings) -> int:
+    checks = [_check_state(settings.state), await _check_shim(settings.state), _check_claude(), _check_keys(settings)]
+    print(json.dumps(checks))
+    return 0 if all(check["ok"] for check in checks) else 1
+
+
+def _result(check: str, ok: bool, detail: str, hint: str = "") -> dict[str, object]:
+    return {"check": check, "ok": ok, "detail": detail, "hint": "" if ok else hint}
+
+
+def _check_state(state: Path) -> dict[str, object]:
+    try:
+        state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        probe = state / f".probe-{os.getpid()}"
+        probe.touch(mode=0o600)
+        probe.unlink()
+    except OSError as error:
+        return _result("state directory", False, f"{state}: {error}", "make it writable, or set STEERSMAN_STATE_DIR")
+    free = shutil.disk_usage(state).free / 1e9
+    return _result("state directory", free > 1, f"{state}, {free:.0f} GB free", "free some space: journals live here")
+
+
+async def _check_shim(state: Path) -> dict[str, object]:
+    from activities.shim import client as shim
+
+    directory = state / f".probe-shim-{os.getpid()}"
+    began = time.monotonic()
+    try:
+        await shim.start(directory, shim.Spec(argv=["true"], cwd="/", env={"PATH": os.environ.get("PATH", "/bin")}))
+        stream = shim.records(directory)
+        async for _record in stream:
+            pass
+        async with await shim.connect(directory, epoch=None) as connection:
+            await connection.release()
+    except (shim.ShimError, OSError) as error:
+        return _result("shim", False, str(error), "see the README's troubleshooting")
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+    weaker = "" if sys.platform == "linux" else "; this system has no subreaper: a stop is weaker here"
+    return _result("shim", stream.ending == "exit", f"ran a process in {time.monotonic() - began:.2f} s{weaker}")
+
+
+def _check_claude() -> dict[str, object]:
+    try:
+        program = ClaudeAgent({}).program()
+        version = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=30, check=True).stdout
+    except (RunError, OSError, subprocess.SubprocessError) as error:
+        return _result("agent claude", False, str(error), "pip install claude-agent-sdk (make setup does)")
+    return _result("agent claude", True, f"{version.strip()} at {program}")
+
+
+def _check_keys(settings: Settings) -> dict[str, object]:
+    keys = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN")
+    found = [key for key in keys if settings.policy.environ.get(key)]
+    config = Path(settings.policy.environ.get("CLAUDE_CONFIG_DIR") or Path.home() / ".claude")
+    if (config / ".credentials.json").is_file():
+        found.append(str(config / ".credentials.json"))
+    hint = "set ANTHROPIC_API_KEY in the worker's environment, or log in with `claude`"
+    return _result("key for claude", bool(found), ", ".join(found) or "none found", hint)
+
+
+async def _replay(file: Path) -> int:
+    began = time.monotonic()
+    try:
+        text = file.read_text()
+        history = WorkflowHistory.from_json(file.stem, text)
+    except (OSError, ValueError) as error:
+        print(json.dumps({"ok": False, "workflow": None, "events": 0, "took_ms": 0, "divergence": f"{file}: {error}"}))
+        return 1
+    replayer = Replayer(workflows=[AgentRun, SweepHost], data_converter=DATA_CONVERTER)
+    result = await replayer.replay_workflow(history, raise_on_replay_failure=False)
+    failure = result.replay_failure
+    answer = {
+        "ok": failure is None,
+        "workflow": history.events[0].workflow_execution_started_event_attributes.workflow_type.name,
+        "events": len(history.events),
+        "took_ms": round((time.monotonic() - began) * 1000),
+        "divergence": str(failure) if failure else None,
+    }
+    print(json.dumps(answer))
+    return 0 if failure is None else 1
+
+
+# ---- logging
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object a line, with a machine-readable `action`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """As text."""
+        body = {
+            "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S%z"),
+            "level": record.levelname.lower(),
+            "action": getattr(record, "action", record.name),
+            "message": record.getMessage(),
+            **getattr(record, "facts", {}),
+        }
+        if record.exc_info:
+            body["error"] = self.formatException(record.exc_info)
+        return json.dumps(body, default=str)
+
+
+def _log_as_json() -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines())
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+
+
+def _say(action: str, message: str, level: int = logging.INFO, **facts: object) -> None:
+    log.log(level, message, extra={"action": action, "facts": facts})
+
+
+if __name__ == "__main__":
+    code = main(sys.argv[1:])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # the SDK's runtime can crash the interpreter at exit
