@@ -92,6 +92,9 @@ __all__ = [
 _RUN = "import sys; sys.path.insert(0, sys.argv[1]); import shim; sys.exit(shim.main(sys.argv[2:]))"
 
 
+_CARRY_THROUGH_S = 10.0
+
+
 async def start(
     directory: str | os.PathLike[str], spec: Spec, *, python: str = sys.executable, processes: str | None = None
 ) -> Status:
@@ -113,6 +116,8 @@ async def start(
     try:
         answer = await asyncio.shield(launch)
     except asyncio.CancelledError:
+        await asyncio.wait({launch}, timeout=_CARRY_THROUGH_S)
+        launch.cancel()
         await asyncio.gather(launch, return_exceptions=True)
         raise
     if not answer.get("ok"):
@@ -131,7 +136,11 @@ async def _launch(command: list[str], spec: bytes) -> dict[str, Any]:
         launcher = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, stderr=pipe)
     except OSError as error:
         raise StartFailed(f"{command[0]}: {error.strerror}") from error
-    output, errors = await launcher.communicate(spec)
+    try:
+        output, errors = await launcher.communicate(spec)
+    except asyncio.CancelledError:
+        launcher.kill()
+        raise
     try:
         answer: dict[str, Any] = json.loads(output)
     except ValueError:

@@ -1,0 +1,1 @@
+"""The shim and its client: real processes, real sockets, nothing replaced."""

@@ -54,13 +54,12 @@ class Shims:
         return Running(directory, status)
 
     async def end(self) -> None:
-        for directory in self._used:
-            if is_alive(directory):
-                with contextlib.suppress(ShimError):
-                    async with await connect(directory, epoch=None) as connection:
-                        await connection.stop(terminate_after=timedelta(0), kill_after=timedelta(0))
-                        await connection.release()
-                await until(lambda here=directory: not is_alive(here))
+        for directory in filter(is_alive, self._used):
+            with contextlib.suppress(ShimError):
+                async with await connect(directory, epoch=None) as connection:
+                    await connection.stop(terminate_after=timedelta(0), kill_after=timedelta(0))
+                    await connection.release()
+        await until(lambda: not any(map(is_alive, self._used)))
 
 
 class Running:

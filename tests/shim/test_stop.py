@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import signal
+import sys
 import time
 from datetime import timedelta
 from pathlib import Path
@@ -66,6 +67,23 @@ async def test_nothing_of_a_family_that_ignores_sigterm_is_left(shims: Shims) ->
     report = await shim.stopped(terminate_after=0.05, kill_after=0.2)
     assert isinstance(report, StopReport)
     assert (report.outcome, report.how, report.processes) == ("stopped", "killed", 3)
+    assert not any(lives(pid) for pid in pids)
+
+
+async def test_without_ctypes_an_orphan_is_found_by_its_mark(shims: Shims) -> None:
+    wrapper = shims.root / "python-without-ctypes"
+    wrapper.write_text(
+        f"#!{sys.executable}\nimport os, sys\nwords = [{sys.executable!r}, *sys.argv[1:]]\n"
+        "words[4] = \"import sys; sys.modules['ctypes'] = None; \" + words[4]\nos.execv(words[0], words)\n"
+    )
+    wrapper.chmod(0o700)
+    shims.python = str(wrapper)
+    shim = await shims.start([*python(FAMILY), str(shims.root)])
+    assert "no subreaper" in (shim.directory / "shim.log").read_text()
+    pids = await family(shims.root)
+    report = await shim.stopped(terminate_after=0.05, kill_after=0.2)
+    assert isinstance(report, StopReport)
+    assert (report.outcome, report.processes) == ("stopped", 3)
     assert not any(lives(pid) for pid in pids)
 
 

@@ -1,0 +1,223 @@
+"""Starting: the agent gets what it was promised, nobody else sees its secrets, and every refusal says why."""
+
+import asyncio
+import json
+import os
+import stat
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from activities.shim.client import (
+    AgentNotExecutable,
+    AgentNotFound,
+    AlreadyRunning,
+    AlreadyUsed,
+    Input,
+    InvalidSpec,
+    NoDirectory,
+    Spec,
+    StartFailed,
+    StartRefused,
+    Tombstoned,
+    entomb,
+    is_alive,
+    records,
+    start,
+)
+from tests.shim.agents import SLEEP, collect, lives, output, python, until
+from tests.shim.conftest import Running, Shims
+
+pytestmark = pytest.mark.integration
+
+
+async def test_the_status_names_the_agent_for_all_time(every_shim: Shims) -> None:
+    shim = await every_shim.start(SLEEP)
+    status = shim.status
+    assert (status.state, status.program, status.epoch, status.exit, status.stdin_open) == (
+        "running",
+        "sleep",
+        None,
+        None,
+        True,
+    )
+    assert lives(status.pid)
+    assert lives(status.shim_pid)
+    assert status.host == os.uname().nodename
+    assert abs(status.started_at.timestamp() - time.time()) < 30
+    stored = json.loads((shim.directory / "state.json").read_text())
+    assert (stored["pid"], stored["start_time"], stored["boot_id"]) == (
+        status.pid,
+        status.start_time,
+        status.boot_id,
+    )
+    if every_shim.processes is None:
+        fields = Path(f"/proc/{status.pid}/stat").read_text().rpartition(")")[2].split()
+        assert int(fields[19]) == status.start_time
+        assert status.boot_id == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+async def test_neither_process_is_a_child_of_the_starter(shims: Shims) -> None:
+    shim = await shims.start(SLEEP)
+
+    def parent(pid: int) -> int:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+    assert parent(shim.status.pid) == shim.status.shim_pid
+    assert parent(shim.status.shim_pid) != os.getpid()
+    assert os.getsid(shim.status.shim_pid) != os.getsid(0)
+    assert os.getsid(shim.status.pid) == shim.status.pid
+
+
+async def test_nobody_else_can_read_the_state_and_no_secret_is_in_it(shims: Shims) -> None:
+    secret = "sk-very-secret"
+    shim = await shims.start(
+        ["sh", "-c", "sleep 600", "an-argument"], env={"API_KEY": secret, "PATH": os.environ["PATH"]}
+    )
+    async with shim.controller():
+        pass
+    assert stat.S_IMODE(shim.directory.stat().st_mode) == 0o700
+    files = {path.name: path for path in shim.directory.iterdir()}
+    assert set(files) == {"journal", "lock", "shim.log", "shim.sock", "state.json"}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in files.values()} == {0o600}
+    for path in files.values():
+        if path.name != "shim.sock":
+            assert secret not in path.read_text()
+            assert "an-argument" not in path.read_text()
+    command_line = Path(f"/proc/{shim.status.shim_pid}/cmdline").read_text()
+    assert secret not in command_line
+    assert secret not in Path(f"/proc/{shim.status.shim_pid}/environ").read_text()
+
+
+async def test_a_directory_that_others_could_read_is_closed_to_them(shims: Shims) -> None:
+    directory = shims.directory()
+    directory.mkdir(mode=0o755)
+    await shims.start(SLEEP, directory=directory)
+    assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+
+
+async def test_the_agent_gets_a_clean_process(every_shim: Shims) -> None:
+    code = """
+import json, os, signal
+umask = os.umask(0)
+signals = [n for n in range(1, signal.NSIG) if signal.getsignal(n) is signal.SIG_IGN]
+fds = sorted(int(fd) for fd in os.listdir("/proc/self/fd"))
+print(json.dumps([dict(os.environ), os.getcwd(), umask, signals, len(fds), sorted(signal.pthread_sigmask(0, []))]))
+"""
+    expected = os.umask(0o027)
+    try:
+        shim = await every_shim.start(python(code), env={"A": "b", "LC_ALL": "C.UTF-8", "Ü": "ß"})
+    finally:
+        os.umask(expected)
+    found = await collect(records(shim.directory))
+    env, cwd, umask, ignored, fds, mask = json.loads(output(found)[0])
+    mark = json.loads((shim.directory / "state.json").read_text())["mark"]
+    assert env == {"A": "b", "LC_ALL": "C.UTF-8", "Ü": "ß", "STEERSMAN_MARK": mark}
+    assert (cwd, umask, mask) == (str(every_shim.root), 0o027, [])
+    assert set(ignored) <= {13, 25}  # Python itself ignores SIGPIPE and SIGXFSZ
+    assert fds == 4  # stdin, stdout, stderr and the listing's own
+
+
+async def test_the_first_input_is_there_before_anybody_connects(every_shim: Shims) -> None:
+    writes = [Input("first", "one\n"), Input("second", b"\xff\x00two\n")]
+    shim = await every_shim.start(["cat"], input=writes, close_stdin=True)
+    found = await collect(records(shim.directory))
+    assert [(record.stream, record.id, record.data) for record in found if record.stream in {"in", "eof"}] == [
+        ("in", "first", b"one\n"),
+        ("in", "second", b"\xff\x00two\n"),
+        ("eof", "", b""),
+    ]
+    assert output(found) == [b"one", b"\xff\x00two"]
+    assert json.loads(found[-1].data)["code"] == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        ({"argv": ["no-such-program-anywhere"]}, AgentNotFound, "no-such-program-anywhere"),
+        ({"argv": ["/etc/passwd/x"]}, AgentNotFound, "/etc/passwd/x"),
+        ({"argv": ["/etc/passwd"]}, AgentNotExecutable, "/etc/passwd"),
+        ({"argv": ["/"]}, AgentNotExecutable, "/"),
+        ({"cwd": "/no/such/directory"}, NoDirectory, "/no/such/directory"),
+        ({"cwd": "relative"}, InvalidSpec, "cwd"),
+        ({"argv": []}, InvalidSpec, "argv"),
+        ({"argv": ["a\0b"]}, InvalidSpec, "argv"),
+        ({"env": {"A=B": "c"}}, InvalidSpec, "env"),
+        ({"env": {"A": 1}}, InvalidSpec, "env"),
+        ({"input": [Input("two words", "")]}, InvalidSpec, "id"),
+        ({"input": [Input("a", ""), Input("a", "")]}, InvalidSpec, "twice"),
+        ({"lease": timedelta(seconds=-1)}, InvalidSpec, "lease_s"),
+        ({"kill_after": timedelta(days=2)}, InvalidSpec, "kill_after_s"),
+        ({"argv": ["true", "x" * 3_000_000]}, StartFailed, "true"),
+    ],
+)
+async def test_a_refusal_says_why_and_leaves_the_directory_usable(
+    shims: Shims, change: dict[str, object], error: type[StartRefused], words: str
+) -> None:
+    directory = shims.directory()
+    given: dict[str, object] = {"argv": ["true"], "cwd": "/", "env": {"PATH": os.environ["PATH"]}, **change}
+    with pytest.raises(error, match=words):
+        await start(directory, Spec(**given))  # type: ignore[arg-type]
+    assert not is_alive(directory)
+    await shims.start(["true"], directory=directory)
+
+
+async def test_an_interpreter_that_is_not_there_is_a_refusal(shims: Shims) -> None:
+    with pytest.raises(StartFailed, match="no-such-python"):
+        await start(shims.directory(), Spec(["true"], "/", {}), python="/no-such-python")
+
+
+async def test_a_program_that_is_no_shim_is_a_refusal(shims: Shims) -> None:
+    with pytest.raises(StartFailed, match="said nothing"):
+        await start(shims.directory(), Spec(["true"], "/", {}), python="true")
+
+
+async def test_a_directory_is_used_once(shims: Shims) -> None:
+    shim = await shims.start(SLEEP)
+    with pytest.raises(AlreadyRunning):
+        await shims.start(SLEEP, directory=shim.directory)
+    assert not entomb(shim.directory)
+    await shim.kill_shim()
+    with pytest.raises(AlreadyUsed):
+        await shims.start(SLEEP, directory=shim.directory)
+    assert entomb(shim.directory)
+    with pytest.raises(Tombstoned):
+        await shims.start(SLEEP, directory=shim.directory)
+
+
+async def test_of_many_starts_at_once_one_wins(shims: Shims) -> None:
+    directory = shims.directory()
+    results = await asyncio.gather(*(shims.start(SLEEP, directory=directory) for _ in range(4)), return_exceptions=True)
+    assert len([result for result in results if isinstance(result, Running)]) == 1
+    assert len([result for result in results if isinstance(result, AlreadyRunning)]) == 3
+
+
+async def test_a_cancelled_start_is_carried_through(shims: Shims) -> None:
+    directory = shims.directory()
+    starting = asyncio.create_task(shims.start(SLEEP, directory=directory))
+    await until((directory / "lock").exists)
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    assert is_alive(directory)
+
+
+async def test_a_long_path_works(every_shim: Shims) -> None:
+    directory = every_shim.directory("/".join(["a-directory-with-a-long-name"] * 8))
+    assert len(str(directory)) > 200
+    shim = await every_shim.start(["cat"], directory=directory)
+    async with shim.controller() as connection:
+        await connection.write("hello\n")
+        await connection.close_stdin()
+    assert output(await collect(records(directory))) == [b"hello"]
+
+
+async def test_a_shim_is_small(shims: Shims) -> None:
+    shim = await shims.start(SLEEP)
+    async with shim.controller() as connection:
+        await connection.status()
+    lines = Path(f"/proc/{shim.status.shim_pid}/status").read_text().splitlines()
+    resident = next(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
+    assert resident <= 14 * 1024
