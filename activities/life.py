@@ -158,12 +158,17 @@ class Life:
 
     def enforce(self) -> None:
         """Stop the process if a limit is reached; called at every output and a few times a second."""
-        if self.limit is None and not self.closing and (reached := self._limit()) is not None:
+        if self.closing:
+            return
+        if self.transcript.hopeless:
+            self.closing = True
+            self._spawn(self._stop("hopeless"))
+        elif self.limit is None and (reached := self._limit()) is not None:
             self.limit = reached
-            self._spawn(self._stop_for(reached))
+            self._spawn(self._stop(reached.message))
 
-    async def _stop_for(self, reached: Limit) -> None:
-        await self.channel.stop(self._ladder, reached.message)
+    async def _stop(self, reason: str) -> None:
+        await self.channel.stop(self._ladder, reason)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

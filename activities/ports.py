@@ -136,6 +136,8 @@ class Verdict:
 
     error: RunError | None = None
     resumable: bool = False
+    start_over: bool = False
+    """Resumable without its session: there was none yet."""
 
 
 @dataclass(frozen=True)
@@ -169,6 +171,11 @@ class Transcript(Protocol):
     @property
     def finished(self) -> bool:
         """The agent owes nothing more: its stdin may be closed."""
+        ...
+
+    @property
+    def hopeless(self) -> RunError | None:
+        """The process would go on trying though only a person can help: it is stopped and this is the verdict."""
         ...
 
     @property

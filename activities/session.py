@@ -131,14 +131,15 @@ class Session:
             exit_fact, verdict, limit, parked = await self._live(number, channel, log, resumption)
             if limit:
                 return self._outcome("failed", limit.error())
-            if exit_fact.reason == "stopped" and exit_fact.why != "finished":
+            if exit_fact.reason == "stopped" and exit_fact.why not in ("finished", "hopeless"):
                 return self._outcome("stopped")
             if verdict.error is None:
                 return self._outcome("succeeded")
             crashes += exit_fact.reason == "exited" or exit_fact.lost
             if not verdict.resumable or crashes > MAX_CRASHES:
                 return self._outcome("failed", verdict.error)
-            resumption = Resumption(number + 1, self._total().session_id, parked)
+            session_id = None if verdict.start_over else self._total().session_id
+            resumption = Resumption(number + 1, session_id, parked)
 
     def _launch(self, resumption: Resumption | None) -> Launch:
         launch = self._agent.launch(self._run.key, self._run.request, self._directory.scratch, resumption)

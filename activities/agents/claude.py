@@ -115,7 +115,7 @@ class ClaudeAgent:
 
     def transcript(self, key: RunKey, request: RunRequest, resumption: Resumption | None) -> ClaudeTranscript:
         """See ports.Agent."""
-        return ClaudeTranscript(_check(request), parked=bool(resumption and resumption.parked))
+        return ClaudeTranscript(_check(request), resumption)
 
     def converse(
         self, key: RunKey, request: RunRequest, channel: Channel, transcript: Transcript, desk: Desk

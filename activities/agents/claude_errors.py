@@ -10,6 +10,7 @@ from steersman.contracts.errors import (
     RunError,
 )
 
+NO_SESSION = ("No conversation found", "does not match any session")
 _NO_KEY = ("Not logged in", "Please run /login", "Invalid API key", "OAuth token")
 
 
@@ -20,10 +21,22 @@ def result_error(frame: Frame) -> RunError | None:
     errors = frame.get("errors")
     text = text_of(frame.get("result")) or "; ".join(map(str, errors if isinstance(errors, list) else ()))
     status = number(frame.get("api_error_status"))
+    if any(sign in text for sign in NO_SESSION):
+        return InvalidRequest(f"session: {text[:1000]}")
     message = (text or text_of(frame.get("subtype")) or "Claude Code gave no reason")[:4000]
     if status in (401, 403) or any(sign in message for sign in _NO_KEY):
         return AuthenticationFailed(f"Claude Code could not authenticate: {message}")
     return AgentFailed(message, **({"api_error_status": status} if status else {}))
+
+
+def hopeless(frame: Frame) -> RunError | None:
+    """An error that Claude Code would retry for minutes though only a person can mend it: a key that is refused."""
+    status, attempt = number(frame.get("error_status")), number(frame.get("attempt"))
+    if status in (401, 403) and attempt >= 2:
+        return AuthenticationFailed(
+            f"the model's service refused the key (HTTP {status}); set another one for the worker"
+        )
+    return None
 
 
 def crash(exit_fact: ExitFact) -> AgentCrashed:
@@ -43,8 +56,6 @@ def crash(exit_fact: ExitFact) -> AgentCrashed:
 def start_failure(exit_fact: ExitFact) -> RunError:
     """A process that ended before any session began: what it said on stderr is the reason."""
     said = " ".join(exit_fact.stderr).strip()
-    if "No conversation found" in said or "Invalid session ID" in said:
-        return InvalidRequest(f"session: {said[:1000]}")
     if any(sign in said for sign in _NO_KEY):
         return AuthenticationFailed(said[:1000])
     return crash(exit_fact)

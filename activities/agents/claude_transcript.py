@@ -11,12 +11,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 from activities.agents import claude_frames as frames
-from activities.agents.claude_errors import crash, result_error, start_failure
+from activities.agents.claude_errors import crash, hopeless, result_error, start_failure
 from activities.agents.claude_frames import Frame, part, text_of
 from activities.agents.claude_meter import Meter
-from activities.ports import ExitFact, Progress, Record, Verdict
+from activities.ports import ExitFact, Progress, Record, Resumption, Verdict
 from steersman.contracts.activities import Settlement
-from steersman.contracts.errors import RunError
+from steersman.contracts.errors import InvalidRequest, RunError
 from steersman.contracts.events import (
     MAX_TEXT,
     ErrorEvent,
@@ -38,15 +38,17 @@ Check = Callable[[object], RunError | None]
 class ClaudeTranscript:
     """State of one process: see ports.Transcript."""
 
-    def __init__(self, check_structured: Check, *, parked: bool = False) -> None:
+    def __init__(self, check_structured: Check, resumption: Resumption | None = None) -> None:
         self.progress = Progress()
+        self.hopeless: RunError | None = None
         self.pending: dict[str, Frame] = {}
         """Requests of the agent that nobody has answered, by request id."""
-        self.parked = parked
+        self.parked = bool(resumption and resumption.parked)
         """The last turn was interrupted and nothing was said since: the agent waits for a person."""
         self.written: set[str] = set()
         """The commands in the journal's input."""
         self._check_structured = check_structured
+        self._resumes = bool(resumption and resumption.session_id)
         self._meter = Meter()
         self._state = "idle"
         self._begun = self._turn_open = self._answered_once = False
@@ -77,6 +79,10 @@ class ClaudeTranscript:
         """Something runs that an interrupt would end."""
         return self._turn_open or self._state != "idle" or bool(self._owed)
 
+    @property
+    def _owed_still(self) -> bool:
+        return bool(self._owed) and self._begun
+
     def settlements(self) -> list[Settlement]:
         """What the journal says of each message."""
         return list(self._settled.values())
@@ -87,7 +93,12 @@ class ClaudeTranscript:
 
     def verdict(self, exit_fact: ExitFact) -> Verdict:
         """See ports.Transcript."""
-        if self._answered_once and not self.turn_open and not self.parked:
+        if self.hopeless:
+            return Verdict(self.hopeless)
+        if self._resumes and not self._begun and isinstance(self._error, InvalidRequest):
+            # The process before this one died before Claude Code had written its session down.
+            return Verdict(self._error, resumable=True, start_over=True)
+        if self._answered_once and not self._turn_open and not self._owed_still and not self.parked:
             return Verdict(self._error)
         if self._begun or exit_fact.signal or exit_fact.lost or exit_fact.reason != "exited":
             return Verdict(crash(exit_fact), resumable=True)
@@ -167,6 +178,8 @@ class ClaudeTranscript:
             self.progress.session_id = text_of(frame.get("session_id"))[:200] or self.progress.session_id
             first, self._begun = not self._begun, True
             return [frames.init_event(time, frame)] if first else []
+        if subtype == "api_retry":
+            self.hopeless = self.hopeless or hopeless(frame)
         event = frames.progress_event(time, frame)
         return [event] if event else []
 

@@ -69,6 +69,7 @@ class ProcessTranscript:
     working = True
     finished = False
     parked = False
+    hopeless = None
 
     def __init__(self, program: str) -> None:
         self.progress = Progress(stop_reason="exit")
