@@ -69,6 +69,11 @@ def text_of(messages: list[Message]) -> str:
     return "".join(block.text for block in blocks if isinstance(block, TextBlock))
 
 
+def deltas(messages: list[Message]) -> list[str]:
+    events = [m.event for m in messages if isinstance(m, StreamEvent)]
+    return [e["delta"]["text"] for e in events if e["type"] == "content_block_delta"]
+
+
 async def test_says_thinks_and_reports_the_usage_of_the_script(tmp_path: Path) -> None:
     async with ScriptedModel() as model:
         script = model.script(
@@ -92,10 +97,8 @@ async def test_streams_text_in_as_many_chunks_as_asked(tmp_path: Path) -> None:
         script = model.script("a", say("one two three", chunks=4, delay_s=0.01))
         async with claude(script, tmp_path, include_partial_messages=True) as client:
             _, messages = await turn(client, "count")
-        events = [m.event for m in messages if isinstance(m, StreamEvent)]
-        deltas = [e["delta"]["text"] for e in events if e["type"] == "content_block_delta"]
-        assert len(deltas) == 4
-        assert "".join(deltas) == "one two three" == text_of(messages)
+        assert len(deltas(messages)) == 4
+        assert "".join(deltas(messages)) == "one two three" == text_of(messages)
 
 
 async def test_runs_several_tools_of_one_answer_and_sees_their_results(tmp_path: Path) -> None:
@@ -162,17 +165,18 @@ async def test_a_refused_key_ends_the_turn(tmp_path: Path) -> None:
 
 async def test_a_cut_stream_is_asked_for_again(tmp_path: Path) -> None:
     async with ScriptedModel() as model:
-        script = model.script("a", cut(), say("whole"))
-        async with claude(script, tmp_path) as client:
-            result, _ = await turn(client, "go")
+        script = model.script("a", cut("ha"), say("whole"))
+        async with claude(script, tmp_path, include_partial_messages=True) as client:
+            result, messages = await turn(client, "go")
         assert result.result == "whole"
+        assert deltas(messages) == ["ha", "whole"]
         assert script.requests[0].outcome == "cut"
 
 
 async def test_gives_structured_output(tmp_path: Path) -> None:
     schema = {"type": "object", "properties": {"answer": {"type": "integer"}}, "required": ["answer"]}
     async with ScriptedModel() as model:
-        script = model.script("a", structured({"answer": 42}), say("there"))
+        script = model.script("a", structured({"answer": 42}))
         async with claude(script, tmp_path, output_format={"type": "json_schema", "schema": schema}) as client:
             result, _ = await turn(client, "answer")
         assert result.structured_output == {"answer": 42}
@@ -222,10 +226,11 @@ async def test_a_function_answers_until_it_returns_none(tmp_path: Path) -> None:
         return tool("Bash", command=f"echo round{request.number}") if request.number <= 3 else None
 
     async with ScriptedModel() as model:
-        script = model.script("loop", loop, say("enough"))
+        script = model.script("loop", loop, say("enough"), keep=2)
         async with claude(script, tmp_path) as client:
             result, _ = await turn(client, "loop")
         assert result.result == "enough"
+        assert [r.number for r in script.requests] == [3, 4]
         assert script.requests[-1].saw("round3")
 
 

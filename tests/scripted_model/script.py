@@ -20,9 +20,9 @@ class ScriptError(AssertionError):
 
 
 class Script:
-    """The steps for one agent, served under `url`. Made by `ScriptedModel.script`."""
+    """The steps for one agent, its subagents included, served under `url`. Made by `ScriptedModel.script`."""
 
-    def __init__(self, url: str, steps: tuple[Steps, ...], *, repeat: bool) -> None:
+    def __init__(self, url: str, steps: tuple[Steps, ...], *, repeat: bool, keep: int | None) -> None:
         if repeat and not steps:
             raise ValueError("a script that repeats needs a step")
         self.url = url
@@ -31,6 +31,8 @@ class Script:
         self.unexpected: list[Request] = []
         self._steps = steps
         self._repeat = repeat
+        self._keep = keep
+        self._asked = 0
         self._position = 0
         self._holding = 0
         self._released = 0
@@ -71,8 +73,8 @@ class Script:
 
     async def wait_requests(self, count: int) -> Request:
         """Return the request number `count` (from 1) of the conversation once it has arrived."""
-        await self._wait(lambda: len(self.requests) >= count)
-        return self.requests[count - 1]
+        await self._wait(lambda: self._asked >= count)
+        return next(r for r in self.requests if r.number == count)
 
     async def wait_outcome(self, request: Request) -> str:
         """Return how `request` ended, once it has."""
@@ -94,9 +96,15 @@ class Script:
     async def record(self, body: Mapping[str, Any], headers: Mapping[str, str]) -> Request:
         """Keep a request that has arrived. For the server."""
         now = asyncio.get_running_loop().time()
-        request = Request(len(self.requests) + 1, body, headers, now)
+        request = Request(self._asked + 1, body, headers, now)
         async with self._changed:
-            (self.side_requests if request.side else self.requests).append(request)
+            if request.side:
+                self.side_requests.append(request)
+            else:
+                self._asked += 1
+                self.requests.append(request)
+                if self._keep is not None:
+                    del self.requests[: -self._keep]
             self._changed.notify_all()
         return request
 

@@ -18,6 +18,7 @@ from tests.scripted_model.script import Script, ScriptError, Steps
 from tests.scripted_model.steps import Answer, Cut, Failure, Hold, Say, Step
 
 PING_S = 5.0
+CUT_AFTER_S = 0.1  # the CLI drops what arrives together with the end of the connection
 SIDE_ANSWER = Answer((Say('{"title": "Scripted"}'),))
 
 
@@ -35,13 +36,16 @@ class ScriptedModel:
     def url(self) -> str:
         return f"http://127.0.0.1:{self._port}"
 
-    def script(self, name: str, *steps: Steps, repeat: bool = False) -> Script:
-        """Serve `steps` under `name`, one a request; with `repeat` over and over."""
+    def script(self, name: str, *steps: Steps, repeat: bool = False, keep: int | None = None) -> Script:
+        """Serve `steps` under `name`, one a request; with `repeat` over and over.
+
+        Every request is kept with its whole conversation; `keep` bounds that to the last so many, for benchmarks.
+        """
         if not name or "/" in name:
             raise ValueError(f"a script's name is one path segment, not {name!r}")
         if name in self._scripts:
             raise ValueError(f"there is a script {name!r} already")
-        script = self._scripts[name] = Script(f"{self.url}/{name}", steps, repeat=repeat)
+        script = self._scripts[name] = Script(f"{self.url}/{name}", steps, repeat=repeat, keep=keep)
         return script
 
     async def start(self) -> None:
@@ -138,6 +142,7 @@ async def _play(step: Step, request: Request, script: Script, connection: Connec
             case Hold():
                 await connection.unless_hung_up(script.held(), wire.event("ping") if stream else b"", PING_S)
             case Cut():
+                await connection.unless_hung_up(asyncio.sleep(CUT_AFTER_S))
                 await connection.close()
                 return "cut"
             case wire.Pause(seconds=seconds):
