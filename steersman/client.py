@@ -228,6 +228,14 @@ class Steersman:
         with translated(address=self._address):
             return await visibility.list_runs(self._client, query, limit)
 
+    async def history(self, run_id: str) -> str:
+        """The run's workflow history as JSON, as `steer replay` and Temporal's own tools read it. It has prompts in it.
+
+        Raises: RunNotFound, ServerUnreachable.
+        """
+        with translated(run_id=run_id, address=self._address):
+            return (await self._client.get_workflow_handle(run_id).fetch_history()).to_json()
+
     async def prune(self, host: str, keep_days: float, *, dry_run: bool = False) -> Swept:
         """Remove the state of runs that closed longer than `keep_days` days ago from a host; an open run's never.
 

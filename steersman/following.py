@@ -18,7 +18,10 @@ from steersman.errors import ServerRefused, Unreachable
 from steersman.hostcalls import Patience, call_host
 from steersman.outcome import Closing, terminal_event
 
-LONG_POLL_S: Final = 20.0
+LONG_POLL_S: Final = 4.0
+"""Short, because a worker that is killed takes the call that waits on it along: this much later somebody notices."""
+READ_S: Final = 3.0
+"""What reading itself may take."""
 FIRST_PATIENCE_S: Final = 10.0
 PATIENCE_S: Final = 60.0
 """How long a host or the server may be away in the middle of following."""
@@ -48,7 +51,7 @@ class RunLog:
         while True:
             try:
                 page = await call_host(
-                    self._client, self._place.host, READ_EVENTS, question, EventPage, takes_s=wait_s + 10
+                    self._client, self._place.host, READ_EVENTS, question, EventPage, takes_s=wait_s + READ_S
                 )
             except (Unreachable, ServerRefused) as error:
                 await self._patience.bear(error)

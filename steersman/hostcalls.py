@@ -23,14 +23,12 @@ A = TypeVar("A", bound=Answer)
 
 START_PATIENCE: Final = timedelta(seconds=10)
 """How long a machine may take to pick up a call before it counts as unreachable."""
-HEARTBEAT_TIMEOUT: Final = timedelta(seconds=5)
-"""After this a worker that died in the middle of a call is noticed."""
 
 
 async def call_host(
     client: Client, host: str, activity: str, question: Answer | Question, answer: type[A], *, takes_s: float = 30
 ) -> A:
-    """The machine's answer. `takes_s`: how long the activity itself may take.
+    """The machine's answer. `takes_s`: how long the activity itself may take; a worker's death is noticed after it.
 
     Raises:
         HostUnreachable: no worker of that host took the call, or it died over it.
@@ -48,7 +46,6 @@ async def call_host(
                 result_type=answer,
                 schedule_to_start_timeout=START_PATIENCE,
                 start_to_close_timeout=takes,
-                heartbeat_timeout=HEARTBEAT_TIMEOUT,
                 retry_policy=RetryPolicy(maximum_attempts=1),
             )
             return said

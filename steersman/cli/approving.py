@@ -1,0 +1,104 @@
+"""Asking the person for approvals while a run is followed. The first answer wins, wherever it was given."""
+
+import asyncio
+import json
+
+from rich.text import Text
+
+from steersman.cli.clean import clean, flat
+from steersman.cli.keyboard import Keyboard
+from steersman.cli.render import Renderer
+from steersman.client import Steersman
+from steersman.contracts.errors import RunError
+from steersman.contracts.events import PermissionEvent
+from steersman.contracts.run import Approval
+from steersman.errors import SteersmanError
+
+SHOWN_LINES = 20
+QUESTION = "Allow? [y]es  [n]o  [a]lways (this tool, this run)  [m]essage (no, and say why)"
+
+
+class Approver:
+    """The approvals of one run, asked one after the other."""
+
+    def __init__(self, steersman: Steersman, run: str, keyboard: Keyboard, view: Renderer) -> None:
+        self._steersman = steersman
+        self._run = run
+        self._keyboard = keyboard
+        self._view = view
+        self._settled: dict[str, asyncio.Event] = {}
+
+    def hear(self, event: PermissionEvent) -> None:
+        """An event was read, maybe long before it is shown: a question that is settled is not asked."""
+        settled = self._settled.setdefault(event.id, asyncio.Event())
+        if event.state == "asked":
+            settled.clear()
+        else:
+            settled.set()
+
+    async def catch_up(self) -> None:
+        """Ask what was asked before following began. Raises Interrupted."""
+        for approval in await self._open():
+            await self._ask(approval)
+
+    async def ask(self, approval_id: str) -> None:
+        """Ask, if it still waits. Raises Interrupted."""
+        settled = self._settled.setdefault(approval_id, asyncio.Event())
+        if settled.is_set():
+            return
+        for approval in await self._open():
+            if approval.id == approval_id:
+                await self._ask(approval)
+
+    async def _open(self) -> tuple[Approval, ...]:
+        try:
+            return (await self._steersman.state(self._run)).approvals
+        except SteersmanError:
+            return ()
+
+    async def _ask(self, approval: Approval) -> None:
+        settled = self._settled.setdefault(approval.id, asyncio.Event())
+        whole = self._describe(approval)
+        while not settled.is_set():
+            more = "  [v]iew all of it" if whole else ""
+            answer = await self._keyboard.ask(Text(f"{QUESTION}{more} >", style="bold magenta"), unless=settled)
+            if answer is None:
+                if not settled.is_set():
+                    self._view.note(f"left open; answer with: steer approve|deny {self._run} {approval.id}")
+                return
+            choice = answer.lower()[:1]
+            if choice == "v" and whole:
+                self._view.note_block(whole)
+            elif choice == "m":
+                said = await self._keyboard.ask(Text("Tell the agent >", style="bold magenta"), unless=settled)
+                await self._decide(approval.id, allow=False, message=said or None)
+                return
+            elif choice in ("y", "n", "a"):
+                await self._decide(approval.id, allow=choice != "n", remember=choice == "a")
+                return
+
+    def _describe(self, approval: Approval) -> str | None:
+        """Show what the tool is asked to do; the whole of it, if not all was shown."""
+        text = "\n".join(
+            f"{flat(name)}: {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
+            for name, value in approval.input.items()
+        )
+        lines = clean(text).split("\n")
+        width = self._view.width - 4
+        shown = [line[:width] for line in lines[:SHOWN_LINES]]
+        self._view.note_block("\n".join(shown))
+        hidden = len(clean(text)) - len("\n".join(shown))
+        if hidden <= 0:
+            return None
+        self._view.note(f"{hidden} more characters are not shown", "bold yellow")
+        return clean(text)
+
+    async def _decide(
+        self, approval_id: str, *, allow: bool, message: str | None = None, remember: bool = False
+    ) -> None:
+        try:
+            await self._steersman.decide(
+                self._run, approval_id, "allow" if allow else "deny", message, remember=remember
+            )
+        except (SteersmanError, RunError) as error:
+            self._view.note(str(error), "yellow")

@@ -1,0 +1,81 @@
+"""A child process of `steer dev`: its log, its end.
+
+It has a session of its own, so that Ctrl-C at the terminal reaches dev alone and dev decides who ends when.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+LAST_BYTES = 64 * 1024
+
+
+class Child:
+    """One process whose output goes to a log file that is begun anew."""
+
+    def __init__(self, name: str, command: Sequence[str], log: Path, environment: Mapping[str, str]) -> None:
+        self.name = name
+        self.log = log
+        self._command = command
+        self._environment = environment
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def start(self) -> None:
+        """Begin."""
+        descriptor = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
+        try:
+            self._process = await asyncio.create_subprocess_exec(
+                *self._command,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=descriptor,
+                stderr=descriptor,
+                env=self._environment,
+                start_new_session=True,
+            )
+        finally:
+            os.close(descriptor)
+
+    @property
+    def alive(self) -> bool:
+        """Whether it was started and has not ended."""
+        return self._process is not None and self._process.returncode is None
+
+    async def ended(self) -> None:
+        """Wait for its end."""
+        if self._process is not None:
+            await self._process.wait()
+
+    def ending(self) -> str:
+        """How it ended."""
+        code = self._process.returncode if self._process else None
+        if code is None:
+            return "not ready in time"
+        return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+
+    def last_lines(self, count: int = 12) -> list[str]:
+        """The end of its log."""
+        with contextlib.suppress(OSError), self.log.open("rb") as file:
+            file.seek(max(0, self.log.stat().st_size - LAST_BYTES))
+            return file.read().decode(errors="replace").splitlines()[-count:]
+        return []
+
+    async def logged(self, words: str) -> None:
+        """Wait until a line of its log has these words."""
+        while not any(words in line for line in self.last_lines(10_000)):  # noqa: ASYNC110 - a file has no event
+            await asyncio.sleep(0.05)
+
+    async def end(self, grace_s: float, hurry: asyncio.Event) -> None:
+        """SIGTERM, then SIGKILL when the grace is over or somebody hurries."""
+        if self._process is None or not self.alive:
+            return
+        self._process.terminate()
+        waits = [asyncio.ensure_future(self._process.wait()), asyncio.ensure_future(hurry.wait())]
+        await asyncio.wait(waits, timeout=grace_s, return_when=asyncio.FIRST_COMPLETED)
+        for each in waits:
+            each.cancel()
+        if self.alive:
+            self._process.kill()
+            await self._process.wait()

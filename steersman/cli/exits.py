@@ -1,0 +1,58 @@
+"""Exit codes of `steer`, and which error means which."""
+
+from enum import IntEnum
+
+
+class Exit(IntEnum):
+    """What a script can rely on. Shown by `steer --help`."""
+
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    NOT_FOUND = 3
+    UNREACHABLE = 4
+    REFUSED = 5
+    CANCELLED = 6
+    BUG = 70
+    DETACHED = 130
+    TERMINATED = 143
+
+
+MEANING: dict[Exit, str] = {
+    Exit.OK: "done; of run and attach: the run succeeded",
+    Exit.FAILED: "the run failed; doctor found a problem; the replay diverged; a process of dev ended by itself",
+    Exit.USAGE: "wrong usage, or a request that is refused as invalid",
+    Exit.NOT_FOUND: "no such run, file or approval",
+    Exit.UNREACHABLE: "no server, worker or host answers",
+    Exit.REFUSED: "the run did not take it: closed, already running, already decided, or the agent cannot",
+    Exit.CANCELLED: "the run was cancelled",
+    Exit.BUG: "an error in steer itself",
+    Exit.DETACHED: "left with Ctrl-C; the run goes on",
+    Exit.TERMINATED: "left by SIGTERM; the run goes on",
+}
+
+
+def epilog() -> str:
+    """The table for the end of `steer --help`."""
+    # Blank lines, because the help joins the lines of a paragraph.
+    return "Exit codes:\n\n" + "\n\n".join(f"{code.value:>3}  {meaning}" for code, meaning in MEANING.items())
+
+
+def code_of(error: Exception) -> Exit | None:
+    """The exit code for an error of the client's; None for one that nobody expected."""
+    from steersman import errors
+    from steersman.contracts.errors import InvalidRequest, RunError
+
+    table: tuple[tuple[type[Exception], Exit], ...] = (
+        (InvalidRequest, Exit.USAGE),
+        (RunError, Exit.FAILED),
+        (errors.RunCancelled, Exit.CANCELLED),
+        (errors.RunNotFound, Exit.NOT_FOUND),
+        (errors.Unreachable, Exit.UNREACHABLE),
+        (errors.BadProfile, Exit.USAGE),
+        (errors.ServerRefused, Exit.REFUSED),
+        (errors.MessageRefused, Exit.REFUSED),
+        (errors.RunNotRunning, Exit.REFUSED),
+        (errors.AlreadyRunning, Exit.REFUSED),
+    )
+    return next((code for kind, code in table if isinstance(error, kind)), None)

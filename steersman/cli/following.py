@@ -1,0 +1,190 @@
+"""Following a run on the terminal: its events, Ctrl-C's menu, and questions for approval.
+
+Prints through Renderer, asks through Keyboard, acts through the client. Whatever happens here, the run goes on unless
+the person chose to stop it.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from contextlib import aclosing, suppress
+
+from rich.console import Console
+from rich.text import Text
+
+from steersman.cli.approving import Approver
+from steersman.cli.exits import Exit
+from steersman.cli.keyboard import Interrupted, Keyboard, has_person
+from steersman.cli.output import console, remark, write_line
+from steersman.cli.render import Renderer
+from steersman.client import Steersman
+from steersman.contracts.errors import ErrorType, RunError
+from steersman.contracts.events import AgentEvent, CancelledEvent, DoneEvent, FailedEvent, PermissionEvent, is_terminal
+from steersman.contracts.run import RunResult
+from steersman.errors import SteersmanError
+
+MENU = "[K]eep running (default)  [I]nterrupt with a message  [S]top   (Ctrl-C again: leave it running and go)"
+RESULT_PATIENCE_S = 10
+READ_AHEAD = 2000
+
+
+async def follow(steersman: Steersman, run: str, *, after: int = 0, as_json: bool = False) -> Exit:
+    """Show a run's events until its end or until the person leaves; the exit code."""
+    out = console()
+    with Keyboard(out) as keyboard:
+        return await Follower(steersman, run, after, out, keyboard, as_json=as_json).run()
+
+
+class Follower:
+    """One run on one terminal."""
+
+    def __init__(
+        self, steersman: Steersman, run: str, after: int, out: Console, keyboard: Keyboard, *, as_json: bool
+    ) -> None:
+        self._steersman = steersman
+        self._run = run
+        self._after = after
+        self._out = out
+        self._keyboard = keyboard
+        self._json = as_json
+        self._person = has_person() and not as_json
+        self._view = Renderer(out)
+        self._view.last_seq = after
+        self._approver = Approver(steersman, run, keyboard, self._view)
+        self._ahead: asyncio.Queue[AgentEvent | str] = asyncio.Queue(READ_AHEAD)
+        self._errands: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> Exit:
+        """Until the terminal event, or until the person leaves."""
+        reading = asyncio.create_task(self._read())
+        try:
+            if self._person and self._after:
+                await self._approver.catch_up()
+            while True:
+                event = await self._next(reading)
+                if event is None:
+                    if not self._person or await self._menu():
+                        return self._leave()
+                elif isinstance(event, str):
+                    self._view.note(event)
+                elif (code := await self._show(event)) is not None:
+                    return code
+        except Interrupted:
+            return self._leave()
+        finally:
+            for task in (reading, *self._errands):
+                task.cancel()
+            await asyncio.gather(reading, *self._errands, return_exceptions=True)
+
+    async def _read(self) -> None:
+        async with aclosing(self._steersman.attach(self._run, after=self._after)) as events:
+            async for event in events:
+                if isinstance(event, PermissionEvent):
+                    self._approver.hear(event)
+                await self._ahead.put(event)
+
+    async def _next(self, reading: "asyncio.Task[None]") -> AgentEvent | str | None:
+        """The next event or remark; None for Ctrl-C. Raises what reading raised, once all before it was shown."""
+        while self._ahead.empty():
+            if self._keyboard.ctrl_c.is_set():
+                return None
+            if reading.done():
+                await reading
+                raise SteersmanError(f"run {self._run} has no events after number {self._after}")
+            ready = asyncio.ensure_future(self._ahead.get())
+            pressed = asyncio.ensure_future(self._keyboard.ctrl_c.wait())
+            await asyncio.wait({ready, pressed, reading}, return_when=asyncio.FIRST_COMPLETED)
+            pressed.cancel()
+            if ready.done():
+                return ready.result()
+            ready.cancel()
+        return None if self._keyboard.ctrl_c.is_set() else self._ahead.get_nowait()
+
+    async def _show(self, event: AgentEvent) -> Exit | None:
+        if self._json:
+            self._view.last_seq = event.seq
+            write_line(event.model_dump_json())
+        else:
+            self._view.show(event)
+        if is_terminal(event):
+            if not self._json:
+                await self._footer(event)
+            return exit_of(event)
+        if self._person and isinstance(event, PermissionEvent) and event.state == "asked":
+            try:
+                await self._approver.ask(event.id)
+            except Interrupted:
+                if await self._menu():
+                    raise
+                await self._approver.ask(event.id)
+        return None
+
+    async def _footer(self, event: AgentEvent) -> None:
+        result: RunResult | None = None
+        with suppress(SteersmanError, TimeoutError):
+            try:
+                result = await asyncio.wait_for(self._steersman.result(self._run), RESULT_PATIENCE_S)
+            except RunError as error:
+                result = getattr(error, "result", None)
+        status = {"done": "succeeded"}.get(event.type, event.type)
+        self._view.footer(status, result, result.ended_at if result else event.time)
+
+    # Ctrl-C.
+
+    async def _menu(self) -> bool:
+        """Whether the person leaves."""
+        self._view.end_line()
+        if self._keyboard.terminated:
+            return True
+        try:
+            self._out.print()
+            while True:
+                answer = await self._keyboard.ask(Text(f"{MENU} >", style="bold"))
+                choice = (answer or "k").lower()[:1]
+                if choice == "i":
+                    text = await self._keyboard.ask(Text("Message (empty: just interrupt) >", style="bold"))
+                    self._errand(self._interrupt(text or None))
+                elif choice == "s":
+                    self._errand(self._stop())
+                elif choice != "k":
+                    continue
+                return False
+        except Interrupted:
+            return True
+
+    def _errand(self, work: Coroutine[None, None, None]) -> None:
+        # Beside the stream: its outcome is shown among the events, not in the middle of a question.
+        self._errands.add(asyncio.ensure_future(work))
+
+    async def _interrupt(self, text: str | None) -> None:
+        try:
+            receipt = await self._steersman.interrupt(self._run, text)
+        except (SteersmanError, RunError) as error:
+            await self._ahead.put(f"not interrupted: {error}")
+        else:
+            await self._ahead.put(f"interrupt {receipt.state}{f' ({receipt.how})' if receipt.how else ''}")
+
+    async def _stop(self) -> None:
+        self._view.note("stopping ...")
+        try:
+            await self._steersman.stop(self._run)
+        except SteersmanError as error:
+            await self._ahead.put(f"not stopped: {error}")
+
+    def _leave(self) -> Exit:
+        self._view.end_line()
+        after = f" --after {self._view.last_seq}" if self._view.last_seq else ""
+        remark(f"the run goes on; follow it again with: steer attach {self._run}{after}")
+        return Exit.TERMINATED if self._keyboard.terminated else Exit.DETACHED
+
+
+def exit_of(event: AgentEvent) -> Exit:
+    """The exit code for how a run ended."""
+    match event:
+        case DoneEvent():
+            return Exit.OK
+        case CancelledEvent():
+            return Exit.CANCELLED
+        case FailedEvent(error=ErrorType.INVALID_REQUEST):
+            return Exit.USAGE
+        case _:
+            return Exit.FAILED

@@ -1,0 +1,52 @@
+"""Where output goes: answers to stdout, remarks to stderr, JSON for programs. Formats nothing of its own."""
+
+import functools
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from steersman.cli.clean import flat
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+    from rich.console import Console
+
+PIPED_WIDTH = 160
+
+
+@functools.cache
+def console(*, stderr: bool = False) -> "Console":
+    """A console that colors only terminals, honours NO_COLOR, and interprets nothing in what it prints."""
+    from rich.console import Console
+
+    stream = sys.stderr if stderr else sys.stdout
+    width = None if stream.isatty() else PIPED_WIDTH
+    return Console(stderr=stderr, markup=False, emoji=False, highlight=False, soft_wrap=True, width=width)
+
+
+def remark(text: str, style: str = "dim") -> None:
+    """A line for the person, beside the answer."""
+    console(stderr=True).print(flat(text), style=style)
+
+
+def complain(text: str) -> None:
+    """A line about what went wrong."""
+    console(stderr=True).print(f"error: {flat(text)}", style="red")
+
+
+def emit(answer: "BaseModel | Sequence[BaseModel] | Mapping[str, Any]") -> None:
+    """An answer as one JSON value."""
+    if isinstance(answer, Mapping):
+        data: Any = answer
+    elif isinstance(answer, Sequence):
+        data = [each.model_dump(mode="json") for each in answer]
+    else:
+        data = answer.model_dump(mode="json")
+    write_line(json.dumps(data, indent=2 if sys.stdout.isatty() else None))
+
+
+def write_line(line: str) -> None:
+    """One line, at once: somebody may be reading as it comes. ASCII-only JSON is safe on any terminal."""
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()

@@ -1,0 +1,97 @@
+"""`steer run`'s words made into a RunRequest's JSON. Pure but for the files that the words name.
+
+Whether the request makes sense is judged by the contract, in one place for every client.
+"""
+
+import json
+import re
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import typer
+
+_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def text_of(word: str) -> str:
+    """`-` is stdin, `@FILE` a file, anything else itself."""
+    if word == "-":
+        return sys.stdin.read()
+    return _read(word[1:]) if word.startswith("@") else word
+
+
+def json_of(source: str) -> Any:
+    """The JSON in a file, or on stdin for `-`."""
+    text = sys.stdin.read() if source == "-" else _read(source)
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"{source}: not JSON: {error}") from error
+
+
+def pairs(words: Iterable[str], what: str) -> dict[str, str]:
+    """NAME=VALUE words."""
+    found = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not name or not equals:
+            raise typer.BadParameter(f"{what}: expected NAME=VALUE")
+        found[name] = value
+    return found
+
+
+def environment(words: Iterable[str]) -> dict[str, Any]:
+    """NAME=VALUE, NAME=from_env:NAME or NAME=from_file:PATH."""
+    return {name: _env_value(value) for name, value in pairs(words, "--env").items()}
+
+
+def _env_value(value: str) -> Any:
+    kind, colon, rest = value.partition(":")
+    return {kind: rest} if colon and kind in ("from_env", "from_file") else value
+
+
+def options(words: Iterable[str]) -> dict[str, Any]:
+    """NAME=JSON; what is no JSON is a string."""
+    return {name: _json_or_text(value) for name, value in pairs(words, "--option").items()}
+
+
+def _json_or_text(value: str) -> Any:
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value
+
+
+def seconds(word: str | None, option: str) -> float | None:
+    """90, 90s, 15m, 2h, 1d."""
+    if word is None:
+        return None
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", word)
+    if not found:
+        raise typer.BadParameter(f"{option}: expected seconds, or a number with s, m, h or d")
+    return float(found[1]) * _UNITS[found[2]]
+
+
+def given(**fields: Any) -> dict[str, Any]:
+    """The fields that were said: neither None nor empty."""
+    return {name: value for name, value in fields.items() if value is not None and value not in ([], {}, (), False)}
+
+
+def merged(base: Any, said: dict[str, Any]) -> Any:
+    """A request from a file with the command line's words over it. What is no object is left for the contract."""
+    if not isinstance(base, dict):
+        return base
+    both = {**base, **said}
+    for name in ("permissions", "limits", "env", "labels", "options"):
+        if isinstance(base.get(name), dict) and isinstance(said.get(name), dict):
+            both[name] = {**base[name], **said[name]}
+    return both
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise typer.BadParameter(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error

@@ -1,0 +1,154 @@
+"""`steer say`, `interrupt`, `stop`, `approve`, `deny`: one sentence each to a run that is open."""
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from steersman.cli.exits import Exit
+from steersman.cli.link import act, chosen
+from steersman.cli.output import console, emit, remark
+from steersman.cli.request import text_of
+
+if TYPE_CHECKING:
+    from steersman.client import Steersman
+    from steersman.contracts.messages import MessageReceipt
+
+Run = Annotated[str, typer.Argument(metavar="RUN", help="The run's id, or - for the newest open one.")]
+AsJson = Annotated[bool, typer.Option("--json", help="The answer as JSON.")]
+MessageId = Annotated[str | None, typer.Option("--id", help="The same id twice is one message.")]
+
+
+def say(
+    ctx: typer.Context,
+    run: Run,
+    text: Annotated[str, typer.Argument(help="What to say; - reads stdin, @FILE a file.")],
+    message_id: MessageId = None,
+    as_json: AsJson = False,
+) -> None:
+    """Steer: say something into the running turn, without stopping it."""
+    said = text_of(text)
+
+    async def work(steersman: "Steersman") -> Exit:
+        chosen_run = await chosen(steersman, run, among_open=True)
+        return _receipt(await steersman.steer(chosen_run, said, id=message_id), as_json=as_json)
+
+    act(ctx, work)
+
+
+def interrupt(
+    ctx: typer.Context,
+    run: Run,
+    text: Annotated[str | None, typer.Argument(help="Go on with this; - reads stdin, @FILE a file.")] = None,
+    reason: Annotated[str | None, typer.Option(help="Why, for the record.")] = None,
+    message_id: MessageId = None,
+    as_json: AsJson = False,
+) -> None:
+    """End the running turn at once and keep the session; with a text, go on with that."""
+    said = text_of(text) if text is not None else None
+
+    async def work(steersman: "Steersman") -> Exit:
+        chosen_run = await chosen(steersman, run, among_open=True)
+        receipt = await steersman.interrupt(chosen_run, said, id=message_id, reason=reason)
+        return _receipt(receipt, as_json=as_json)
+
+    act(ctx, work)
+
+
+def _receipt(receipt: "MessageReceipt", *, as_json: bool) -> Exit:
+    if as_json:
+        emit(receipt)
+    else:
+        how = f" ({receipt.how})" if receipt.how else ""
+        console().print(f"{receipt.state}{how} after {receipt.latency_ms} ms")
+    return Exit.REFUSED if receipt.state in ("rejected", "too_late") else Exit.OK
+
+
+def stop(
+    ctx: typer.Context,
+    run: Run,
+    reason: Annotated[str, typer.Option(help="Why, for the record.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Stop a run, wait until nothing of it is left, and say what that took."""
+
+    async def work(steersman: "Steersman") -> Exit:
+        from steersman.cli.render import stopped
+        from steersman.contracts.run import StopReport
+
+        answer = await steersman.stop(await chosen(steersman, run, among_open=True), reason=reason)
+        if as_json:
+            emit(answer)
+        elif answer.outcome == "not_found":
+            console().print(f"no run {answer.run}")
+        elif answer.outcome == "already_finished":
+            console().print("the run had finished already")
+        else:
+            console().print(
+                stopped(StopReport.model_validate(answer.model_dump() | {"phase": answer.phase or "closed"}))
+            )
+        return {"not_found": Exit.NOT_FOUND, "unverified": Exit.FAILED}.get(answer.outcome, Exit.OK)
+
+    act(ctx, work)
+
+
+def approve(
+    ctx: typer.Context,
+    run: Run,
+    approval: Annotated[str | None, typer.Argument(metavar="[ID]", help="Needed if more than one waits.")] = None,
+    remember: Annotated[bool, typer.Option("--remember", help="And this tool for the rest of the run.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Allow what the agent asks to do."""
+    _decide(ctx, run, approval, "allow", None, remember=remember, as_json=as_json)
+
+
+def deny(
+    ctx: typer.Context,
+    run: Run,
+    approval: Annotated[str | None, typer.Argument(metavar="[ID]", help="Needed if more than one waits.")] = None,
+    message: Annotated[str | None, typer.Option("--message", "-m", help="Told to the agent.")] = None,
+    remember: Annotated[bool, typer.Option("--remember", help="And this tool for the rest of the run.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Deny what the agent asks to do."""
+    _decide(ctx, run, approval, "deny", message, remember=remember, as_json=as_json)
+
+
+def _decide(
+    ctx: typer.Context,
+    run: str,
+    approval: str | None,
+    decision: Literal["allow", "deny"],
+    message: str | None,
+    *,
+    remember: bool,
+    as_json: bool,
+) -> None:
+    async def work(steersman: "Steersman") -> Exit:
+        from steersman.cli.render import main_argument
+
+        chosen_run = await chosen(steersman, run, among_open=True)
+        approval_id = approval or await _only_approval(steersman, chosen_run)
+        if approval_id is None:
+            return Exit.NOT_FOUND
+        receipt = await steersman.decide(chosen_run, approval_id, decision, message, remember=remember)
+        if as_json:
+            emit(receipt)
+        else:
+            word = "allowed" if decision == "allow" else "denied"
+            console().print(f"{word} {receipt.tool}: {main_argument(receipt.input)}")
+        return Exit.OK
+
+    act(ctx, work)
+
+
+async def _only_approval(steersman: "Steersman", run: str) -> str | None:
+    from steersman.cli.render import main_argument
+
+    waiting = (await steersman.state(run)).approvals
+    if len(waiting) == 1:
+        return waiting[0].id
+    remark("nothing waits for approval" if not waiting else "several wait for approval; give the id of one:", "yellow")
+    for each in waiting:
+        remark(f"  {each.id}  {each.tool}: {main_argument(each.input)}", "")
+    return None

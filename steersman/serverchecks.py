@@ -1,0 +1,102 @@
+"""Is the Temporal server fit for Steersman? What `steer doctor` asks of it.
+
+Only looking: nothing is changed on the server.
+"""
+
+from temporalio.api.enums.v1 import IndexedValueType, TaskQueueType
+from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest, DescribeTaskQueueRequest
+from temporalio.client import Client
+from temporalio.service import RPCError
+
+from steersman.connection import connect
+from steersman.contracts import names
+from steersman.contracts.model import Answer
+from steersman.errors import SteersmanError, translate
+
+WANTED = {
+    names.AGENT_NAME: IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
+    names.RUN_PHASE: IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
+    names.COST_USD: IndexedValueType.INDEXED_VALUE_TYPE_DOUBLE,
+}
+
+
+class Check(Answer):
+    """One thing that was looked at. `hint`: what to do about it."""
+
+    check: str
+    ok: bool
+    detail: str
+    hint: str | None = None
+
+
+async def check_server(profile: str | None, address: str | None, namespace: str | None) -> list[Check]:
+    """Server, push cancel, search attributes, workers; the later ones only where the earlier allow it."""
+    try:
+        client = await connect(profile, address, namespace)
+    except SteersmanError as error:
+        hint = "start a local server with `steer dev`, or give --address or --profile"
+        return [Check(check="server", ok=False, detail=str(error), hint=hint)]
+    server = client.service_client.config.target_host
+    try:
+        pushes = await _push_cancel(client)
+    except RPCError as error:
+        meaning = translate(error, address=server)
+        hint = "make the namespace, or give --namespace; check the key of the profile"
+        return [Check(check="server", ok=False, detail=str(meaning), hint=hint)]
+    reached = Check(check="server", ok=True, detail=f"{server}, namespace {client.namespace}")
+    return [reached, pushes, await _search_attributes(client), await _workers(client)]
+
+
+async def _push_cancel(client: Client) -> Check:
+    answer = await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=client.namespace))
+    ok = answer.namespace_info.capabilities.worker_commands
+    return Check(
+        check="push cancel",
+        ok=ok,
+        detail="the server pushes cancels to workers" if ok else "cancels reach workers by their task queue only",
+        hint=None
+        if ok
+        else "set frontend.WorkerCommandsEnabled and system.enableCancelActivityWorkerCommand in its dynamic config; "
+        "stopping works without, some ms later",
+    )
+
+
+async def _search_attributes(client: Client) -> Check:
+    name = "search attributes"
+    try:
+        answer = await client.operator_service.list_search_attributes(
+            ListSearchAttributesRequest(namespace=client.namespace)
+        )
+    except RPCError as error:
+        return Check(check=name, ok=False, detail=f"cannot be listed: {error.message}", hint="see that they exist")
+    missing = [each for each, kind in WANTED.items() if answer.custom_attributes.get(each) != kind]
+    kinds = {names.COST_USD: "Double"}
+    commands = [
+        f"temporal operator search-attribute create --name {each} --type {kinds.get(each, 'Keyword')}"
+        for each in missing
+    ]
+    return Check(
+        check=name,
+        ok=not missing,
+        detail=f"missing: {', '.join(missing)}" if missing else ", ".join(WANTED),
+        hint="; ".join(commands) or None,
+    )
+
+
+async def _workers(client: Client) -> Check:
+    answer = await client.workflow_service.describe_task_queue(
+        DescribeTaskQueueRequest(
+            namespace=client.namespace,
+            task_queue=TaskQueue(name=names.TASK_QUEUE),
+            task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
+        )
+    )
+    workers = sorted({poller.identity for poller in answer.pollers})
+    return Check(
+        check="worker",
+        ok=bool(workers),
+        detail=", ".join(workers) if workers else f"nobody polls task queue {names.TASK_QUEUE!r}",
+        hint=None if workers else "start one with `steer worker`",
+    )
