@@ -1,0 +1,146 @@
+"""A Temporal dev server for tests: the real binary, on a free port, with a database file of its own.
+
+Fixtures and helpers for the server alone; workers and agents must not live here.
+"""
+
+import asyncio
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from temporalio.client import Client
+from temporalio.runtime import Runtime, TelemetryConfig
+from temporalio.service import RPCError
+
+from steersman.contracts import names
+from steersman.converter import DATA_CONVERTER
+
+PUSH_CANCEL = ("frontend.WorkerCommandsEnabled=true", "system.enableCancelActivityWorkerCommand=true")
+"""Server settings with which a cancel reaches an activity at once instead of with its next heartbeat."""
+
+SEARCH_ATTRIBUTES = {names.AGENT_NAME: "Keyword", names.RUN_PHASE: "Keyword", names.COST_USD: "Double"}
+UP_S = 30.0
+
+
+def binary(name: str) -> str:
+    """The path of `temporal` or `temporal-test-server`: beside this Python, or on PATH."""
+    found = shutil.which(name, path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
+    assert found, f"{name} is neither beside {sys.executable} nor on PATH; `make setup` installs it"
+    return found
+
+
+def free_port() -> int:
+    """A port of loopback that nobody listened on a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class DevServer:
+    """One dev server. `stop` or `kill`, then `start` again, goes on with the same database at the same address."""
+
+    def __init__(self, directory: Path) -> None:
+        self.port = free_port()
+        self._directory = directory
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def address(self) -> str:
+        """host:port."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def env(self) -> dict[str, str]:
+        """What makes the Temporal CLI, `steer` and a worker find this server."""
+        return {"TEMPORAL_ADDRESS": self.address, "TEMPORAL_NAMESPACE": "default"}
+
+    def start(self) -> "DevServer":
+        """Start, and return once the frontend accepts connections."""
+        command = [binary("temporal"), "server", "start-dev", "--headless", "--ip", "127.0.0.1"]
+        command += ["--port", str(self.port), "--db-filename", str(self._directory / "temporal.db")]
+        command += ["--log-level", "error"]
+        command += [part for each in PUSH_CANCEL for part in ("--dynamic-config-value", each)]
+        command += [part for item in SEARCH_ATTRIBUTES.items() for part in ("--search-attribute", "=".join(item))]
+        with (self._directory / "server.log").open("ab") as log:
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        deadline = time.monotonic() + UP_S
+        while not self._answers():
+            assert self._process.poll() is None, (self._directory / "server.log").read_text()[-2000:]
+            assert time.monotonic() < deadline, "the dev server did not come up"
+            time.sleep(0.02)
+        return self
+
+    def stop(self) -> None:
+        """End it in order."""
+        self._end(subprocess.Popen.terminate)
+
+    def kill(self) -> None:
+        """End it as a power cut would."""
+        self._end(subprocess.Popen.kill)
+
+    def _end(self, how: Callable[["subprocess.Popen[bytes]"], None]) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        how(process)
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def _answers(self) -> bool:
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=1):
+                return True
+        except OSError:
+            return False
+
+
+async def connect(address: str, namespace: str = "default") -> Client:
+    """A client as Steersman's own are; waits until the server's namespace answers."""
+    runtime = _runtime()
+    deadline = time.monotonic() + UP_S
+    while True:
+        try:
+            client = await Client.connect(address, namespace=namespace, data_converter=DATA_CONVERTER, runtime=runtime)
+            await client.count_workflows()
+        except (RuntimeError, RPCError):
+            if time.monotonic() > deadline:
+                raise
+            await asyncio.sleep(0.05)
+        else:
+            return client
+
+
+_runtimes: list[Runtime] = []
+
+
+def _runtime() -> Runtime:
+    # One for all tests: each runtime has threads of its own. Push cancellation needs one that heartbeats its workers.
+    if not _runtimes:
+        _runtimes.append(Runtime(telemetry=TelemetryConfig(), worker_heartbeat_interval=timedelta(seconds=10)))
+    return _runtimes[0]
+
+
+@pytest.fixture(scope="session")
+def dev_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevServer]:
+    """One dev server for the whole session."""
+    server = DevServer(tmp_path_factory.mktemp("temporal"))
+    try:
+        yield server.start()
+    finally:
+        server.kill()
+
+
+@pytest.fixture
+async def temporal(dev_server: DevServer) -> Client:
+    """A client of the dev server."""
+    return await connect(dev_server.address)
