@@ -49,6 +49,8 @@ LEFTOVERS_KILL_S = 0.5
 GIVE_UP_S = 5.0
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
+M_MMAP_THRESHOLD = -3
+MMAP_THRESHOLD = 128 * 1024  # fixed, so that what a big command took goes back to the system
 
 
 class Refused(Exception):
@@ -176,9 +178,12 @@ class Libc:
             try:
                 import ctypes
 
-                self._prctl = ctypes.CDLL(None).prctl
+                libc = ctypes.CDLL(None)
+                self._prctl = libc.prctl
+                libc.mallopt(M_MMAP_THRESHOLD, MMAP_THRESHOLD)  # not in every libc
             except (ImportError, OSError, AttributeError):
-                log("no ctypes: this shim is no subreaper")
+                if self._prctl is None:
+                    log("no ctypes: this shim is no subreaper")
 
     def prctl(self, option: int, value: int) -> bool:
         return self._prctl is not None and self._prctl(option, value, 0, 0, 0) == 0

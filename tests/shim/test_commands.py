@@ -80,6 +80,17 @@ async def test_what_the_agent_does_not_read_yet_costs_no_memory_and_is_not_lost(
         assert output(await collect(records(shim.directory)))[-1] == b"40000000"
 
 
+async def test_what_a_big_command_took_is_given_back(shims: Shims) -> None:
+    shim = await shims.start(["cat"])
+    async with shim.controller() as connection:
+        await connection.write("x" * 20_000_000)
+        await connection.write("\n")
+        await connection.close_stdin()
+        await collect(records(shim.directory))
+        lines = Path(f"/proc/{shim.status.shim_pid}/status").read_text().splitlines()
+        assert next(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) <= 14 * 1024
+
+
 async def test_an_agent_that_closes_its_stdin_is_no_harm(shims: Shims) -> None:
     shim = await shims.start(python("import os, time; os.close(0); print('closed'); time.sleep(600)"))
     await collect(records(shim.directory), until_line=b"closed")
