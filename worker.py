@@ -50,6 +50,7 @@ from activities.policy import AGENT_ENV, Policy
 from activities.ports import Agent
 from activities.running import AgentActivities
 from activities.runtimes.local import LocalRuntime
+from activities.shim import client as shim
 from activities.store import Ownership, RunStore
 from steersman.contracts import names
 from steersman.contracts.agents import CAPABILITIES
@@ -295,8 +296,8 @@ async def _workers(client: Client, settings: Settings) -> tuple[list[Worker], Ho
 
 
 async def _fatal(worker: Worker) -> None:
-    """Raises what ended the worker's polling."""
-    while worker.is_running:
+    """Raises when the worker's polling has ended."""
+    while worker.is_running:  # noqa: ASYNC110 - the SDK has no event for it
         await asyncio.sleep(1)
     raise RuntimeError(f"polling of {worker.task_queue} has ended")
 
@@ -329,7 +330,7 @@ async def _check(settings: Settings) -> int:
     return 0 if all(check["ok"] for check in checks) else 1
 
 
-def _result(check: str, ok: bool, detail: str, hint: str = "") -> dict[str, object]:
+def _result(check: str, ok: bool, detail: str, hint: str = "") -> dict[str, object]:  # noqa: FBT001 - a record's field
     return {"check": check, "ok": ok, "detail": detail, "hint": "" if ok else hint}
 
 
@@ -346,8 +347,6 @@ def _check_state(state: Path) -> dict[str, object]:
 
 
 async def _check_shim(state: Path) -> dict[str, object]:
-    from activities.shim import client as shim
-
     directory = state / f".probe-shim-{os.getpid()}"
     began = time.monotonic()
     try:
@@ -387,7 +386,7 @@ def _check_keys(settings: Settings) -> dict[str, object]:
 async def _replay(file: Path) -> int:
     began = time.monotonic()
     try:
-        text = file.read_text()
+        text = file.read_text()  # noqa: ASYNC240 - nothing else runs
         history = WorkflowHistory.from_json(file.stem, text)
     except (OSError, ValueError) as error:
         print(json.dumps({"ok": False, "workflow": None, "events": 0, "took_ms": 0, "divergence": f"{file}: {error}"}))

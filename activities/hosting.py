@@ -15,8 +15,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from activities.eventlog import END, Cursor, EventLog, read
 from activities.policy import Policy
-from activities.ports import Agent, Ladder
-from activities.runtimes.local import LocalRuntime
+from activities.ports import Agent, Ladder, Runtime
 from activities.store import RunDirectory, RunStore
 from steersman.contracts import names
 from steersman.contracts.activities import (
@@ -30,7 +29,7 @@ from steersman.contracts.activities import (
     Swept,
 )
 from steersman.contracts.errors import ErrorType, RunError
-from steersman.contracts.events import CancelledEvent, EventBase, FailedEvent
+from steersman.contracts.events import CancelledEvent, FailedEvent, TerminalEvent
 from steersman.contracts.request import RunRequest
 from steersman.contracts.run import StopReport
 
@@ -51,7 +50,7 @@ class HostActivities:
         client: Client,
         host: str,
         agents: Mapping[str, Agent],
-        runtime: LocalRuntime,
+        runtime: Runtime,
         store: RunStore,
         policy: Policy,
         keep_days: float,
@@ -135,11 +134,13 @@ class HostActivities:
             if self._runtime.has_living(directory.key):
                 continue
             pruned.append(directory.key.run)
-            size = directory.size if prune.dry_run else lambda each=directory: self._store.remove(each)
-            freed += await asyncio.to_thread(size)
+            if prune.dry_run:
+                freed += await asyncio.to_thread(directory.size)
+            else:
+                freed += await asyncio.to_thread(self._store.remove, directory)
         return Swept(pruned=tuple(pruned), bytes_freed=freed)
 
-    async def _closed_as(self, key: RunKey) -> EventBase | None:
+    async def _closed_as(self, key: RunKey) -> TerminalEvent | None:
         """The terminal event of a run that the server knows as closed; None while it is open or cannot be asked."""
         try:
             found = await self._client.get_workflow_handle(key.run).describe()
@@ -184,7 +185,7 @@ def _is_open(directory: RunDirectory) -> bool:
         return True
 
 
-def _end_log(directory: RunDirectory, event: EventBase) -> None:
+def _end_log(directory: RunDirectory, event: TerminalEvent) -> None:
     log = EventLog(directory.events)
     try:
         log.end(event)

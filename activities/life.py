@@ -7,8 +7,8 @@ import asyncio
 import json
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Coroutine
+from typing import Any, Protocol
 
 from activities.eventlog import EventLog
 from activities.limits import Limit
@@ -30,6 +30,20 @@ SEE_OUT_S = 3.0
 STDERR_LINES = 20
 
 
+class Overseer(Protocol):
+    """Whoever looks after several processes of one run: the session."""
+
+    ladder: Ladder
+
+    def observe(self, events: list[EventBase]) -> None: ...
+
+    def settle(self, settlements: list[Settlement]) -> None: ...
+
+    def limit(self) -> Limit | None:
+        """The run's limit that is reached, over all its processes."""
+        ...
+
+
 class Life:
     """Drives one process. `run` returns how it ended; `deliver` and `stop` may be called meanwhile."""
 
@@ -40,20 +54,16 @@ class Life:
         transcript: Transcript,
         conversation: Conversation,
         log: EventLog,
-        observe: Callable[[list[EventBase]], None],
-        settled: Callable[[list[Settlement]], None],
-        limit: Callable[[], Limit | None],
-        ladder: Ladder,
+        overseer: Overseer,
     ) -> None:
         self.number, self.channel, self.transcript = number, channel, transcript
-        self._conversation, self._log, self._ladder = conversation, log, ladder
-        self._observe, self._settled, self._limit = observe, settled, limit
+        self._conversation, self._log, self._overseer = conversation, log, overseer
         self._open = asyncio.Event()
         self._order = asyncio.Lock()
         self._reported: dict[str, Settlement] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._stderr: deque[str] = deque(maxlen=STDERR_LINES)
-        self._failure: BaseException | None = None
+        self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._live = False
         self.closing = False
         self.limit: Limit | None = None
@@ -61,23 +71,31 @@ class Life:
 
     async def run(self) -> ExitFact:
         """Live until the process has ended. Raises Fenced, or what the handshake raised."""
+        reading = asyncio.create_task(self._read())
         watch = asyncio.create_task(self._watch())
         try:
-            exit_record: Record | None = None
-            async for batch in self.channel.records():
-                for record in batch:
-                    if record.stream == "exit":
-                        exit_record = record
-                    await self._take(record)
-                if self._failure:
-                    raise self._failure
-            return self._exit_fact(exit_record)
+            either: set[asyncio.Future[Any]] = {reading, self._failure}
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if not reading.done():
+                self._failure.result()
+            return reading.result()
         finally:
-            for task in (watch, *self._tasks):
+            self._failure.cancel()
+            tasks = [reading, watch, *self._tasks]
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(watch, *self._tasks, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
             await self._conversation.close()
             await self.channel.close()
+
+    async def _read(self) -> ExitFact:
+        exit_record: Record | None = None
+        async for batch in self.channel.records():
+            for record in batch:
+                if record.stream == "exit":
+                    exit_record = record
+                await self._take(record)
+        return self._exit_fact(exit_record)
 
     async def deliver(self, parcel: DeliverInput) -> list[Settlement] | None:
         """Hand over messages and decisions in order; None if the process cannot be talked to (any more)."""
@@ -110,7 +128,8 @@ class Life:
         if record.stream == "err":
             self._stderr.append(record.data[:2000].decode("utf-8", "replace"))
         if added := self._log.append(self.number, record.seq, events):
-            self._observe(added)
+            self._overseer.observe(added)
+            self.enforce()
         if record.stream == "exit":
             return
         if record.seq >= self.channel.known and not self._live:
@@ -134,7 +153,7 @@ class Life:
                 self._reported[each.id] = each
                 news.append(each)
         if news:
-            self._settled(news)
+            self._overseer.settle(news)
 
     def _consider(self) -> None:
         """Close the process's stdin once nothing is owed and nothing is being said."""
@@ -143,12 +162,13 @@ class Life:
             self._spawn(self._see_out())
 
     async def _see_out(self) -> None:
-        try:
-            await self.channel.write("close", None)
-            await asyncio.sleep(SEE_OUT_S)
-        except ChannelClosed:
-            return
-        await self.channel.stop(Ladder(0, min(self._ladder.kill_after_s, 1.5)), "finished")
+        await self.channel.write("close", None)
+        until = time.monotonic() + SEE_OUT_S
+        while time.monotonic() < until:
+            await asyncio.sleep(0.1)
+            if not self.transcript.finished:  # a background task's end has begun another turn
+                until = time.monotonic() + SEE_OUT_S
+        await self.channel.stop(Ladder(0, 1.5), "finished")
 
     async def _watch(self) -> None:
         while self.limit is None:
@@ -157,18 +177,18 @@ class Life:
             self._consider()
 
     def enforce(self) -> None:
-        """Stop the process if a limit is reached; called at every output and a few times a second."""
-        if self.closing:
+        """Stop the process if a limit is reached; a dead process's journal is only read."""
+        if self.closing or not self._live:
             return
         if self.transcript.hopeless:
             self.closing = True
             self._spawn(self._stop("hopeless"))
-        elif self.limit is None and (reached := self._limit()) is not None:
+        elif self.limit is None and (reached := self._overseer.limit()) is not None:
             self.limit = reached
             self._spawn(self._stop(reached.message))
 
     async def _stop(self, reason: str) -> None:
-        await self.channel.stop(self._ladder, reason)
+        await self.channel.stop(self._overseer.ladder, reason)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -177,8 +197,9 @@ class Life:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) and not isinstance(error, ChannelClosed):
-            self._failure = error
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, ChannelClosed) and not self._failure.done():
+            self._failure.set_exception(error)
 
     def _exit_fact(self, record: Record | None) -> ExitFact:
         stderr = tuple(self._stderr)

@@ -29,9 +29,35 @@ AGENT_ENV: Mapping[str, frozenset[str]] = {
 """The agents' own variables: handed on from the worker's environment, and what `from_env` may name by default."""
 
 BASE_ENV = frozenset(
-    "PATH HOME USER LOGNAME SHELL LANG LANGUAGE LC_ALL LC_CTYPE TZ TMPDIR TERM COLORTERM XDG_CONFIG_HOME XDG_CACHE_HOME "
-    "XDG_DATA_HOME XDG_RUNTIME_DIR SSL_CERT_FILE SSL_CERT_DIR NODE_EXTRA_CA_CERTS HTTP_PROXY HTTPS_PROXY NO_PROXY "
-    "http_proxy https_proxy no_proxy SSH_AUTH_SOCK".split()
+    [
+        "PATH",
+        "HOME",
+        "USER",
+        "LOGNAME",
+        "SHELL",
+        "LANG",
+        "LANGUAGE",
+        "LC_ALL",
+        "LC_CTYPE",
+        "TZ",
+        "TMPDIR",
+        "TERM",
+        "COLORTERM",
+        "XDG_CONFIG_HOME",
+        "XDG_CACHE_HOME",
+        "XDG_DATA_HOME",
+        "XDG_RUNTIME_DIR",
+        "SSL_CERT_FILE",
+        "SSL_CERT_DIR",
+        "NODE_EXTRA_CA_CERTS",
+        "HTTP_PROXY",
+        "HTTPS_PROXY",
+        "NO_PROXY",
+        "http_proxy",
+        "https_proxy",
+        "no_proxy",
+        "SSH_AUTH_SOCK",
+    ]
 )
 """What every agent inherits of the worker's environment; the worker's other variables stay with the worker."""
 
@@ -95,7 +121,7 @@ class Policy:
                 raise InvalidRequest(f"env.{name}: the worker's environment has no {value.from_env}")
             return self.environ[value.from_env]
         try:
-            with open(self._allowed_file(name, value.from_file), "rb") as file:
+            with self._allowed_file(name, value.from_file).open("rb") as file:
                 data = file.read(MAX_SECRET_FILE + 1)
         except OSError as error:
             raise InvalidRequest(f"env.{name}: {value.from_file} cannot be read: {error.strerror}") from error

@@ -8,8 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from steersman.contracts.activities import ApprovalAsked, OutgoingDecision, OutgoingMessage, Settlement
-from steersman.contracts.activities import Progressed, RunKey
+from steersman.contracts.activities import (
+    ApprovalAsked,
+    OutgoingDecision,
+    OutgoingMessage,
+    Progressed,
+    RunKey,
+    Settlement,
+)
 from steersman.contracts.errors import RunError
 from steersman.contracts.events import EventBase
 from steersman.contracts.model import JsonValue
@@ -60,7 +66,10 @@ class Channel(Protocol):
     """A process's bytes, in and out, wherever it runs. Survives reconnects; each write id is written once."""
 
     @property
-    def handle(self) -> Handle: ...
+    def handle(self) -> Handle | None:
+        """The process; None of one that has ended."""
+        ...
+
     @property
     def known(self) -> int:
         """The journal's last number when this channel was opened: what comes after it is live."""
@@ -68,7 +77,8 @@ class Channel(Protocol):
 
     def records(self) -> AsyncIterator[Sequence[Record]]:
         """All records from the first, in batches; ends after the process has, or where its shim was lost. Pieces of a
-        long line come joined in the record of its end; the records of the pieces before it are empty."""
+        long line come joined in the record of its end; the records of the pieces before it are empty.
+        """
         ...
 
     async def write(self, command: str, data: str | None) -> bool:
@@ -105,7 +115,8 @@ class Runtime(Protocol):
 
     async def open(self, key: RunKey, attempt: int, epoch: int, launch: Launch | None) -> Channel:
         """Attach to this attempt's process, dead or alive, or start it with `launch`. Raises RunError, Fenced,
-        AlreadyStopped."""
+        AlreadyStopped.
+        """
         ...
 
     async def stop(self, key: RunKey, ladder: Ladder, reason: str) -> StopReport:
@@ -114,6 +125,10 @@ class Runtime(Protocol):
 
     async def release(self, key: RunKey) -> None:
         """The run is over: let go of what only kept its process readable."""
+        ...
+
+    def has_living(self, key: RunKey) -> bool:
+        """Whether something of the run may still be there to be stopped."""
         ...
 
 

@@ -64,7 +64,7 @@ class Session:
         self._life: Life | None = None
         self._settlements: dict[str, Settlement] = {}
         self._last: LastEvent | None = None
-        self._ladder = agent.ladder(run.request)
+        self.ladder = agent.ladder(run.request)
 
     async def run(self) -> RunOutcome:
         """Lead the run to its end. Raises Fenced where a newer worker has taken it."""
@@ -88,7 +88,7 @@ class Session:
 
     async def stop(self, reason: str) -> StopReport:
         """Stop the agent for good; `run` then returns."""
-        return await self._runtime.stop(self._run.key, self._ladder, reason)
+        return await self._runtime.stop(self._run.key, self.ladder, reason)
 
     def snapshot(self) -> Progressed:
         """Where the run stands."""
@@ -108,7 +108,8 @@ class Session:
         """The agent waits for a person, or no longer does."""
         self._milestones.put(lambda: self._notifier.asked(asked))
 
-    def _settle(self, settlements: list[Settlement]) -> None:
+    def settle(self, settlements: list[Settlement]) -> None:
+        """Messages of which the journal says more than their delivery did."""
         for each in settlements:
             self._settlements[each.id] = each
         self._milestones.put(lambda: self._notifier.settled(settlements))
@@ -149,7 +150,7 @@ class Session:
             env={**self._environment, **launch.env},
             first_input=launch.first_input,
             close_stdin=launch.close_stdin,
-            ladder=self._ladder,
+            ladder=self.ladder,
             lease_s=self._run.request.lease_s,
         )
 
@@ -163,14 +164,11 @@ class Session:
             transcript=transcript,
             conversation=self._agent.converse(self._run.key, self._run.request, channel, transcript, self),
             log=log,
-            observe=self._observe,
-            settled=self._settle,
-            limit=self._limit,
-            ladder=self._ladder,
+            overseer=self,
         )
         if resumption:
             self._announce(log, number, resumption)
-        if handle := channel.handle:
+        if (handle := channel.handle) is not None:
             self._milestones.put(lambda: self._notifier.started(handle, number))
         try:
             exit_fact = await life.run()
@@ -185,19 +183,19 @@ class Session:
     def _announce(self, log: EventLog, number: int, resumption: Resumption) -> None:
         how = f"session {resumption.session_id} resumed" if resumption.session_id else "started over"
         text = f"the agent's process ended before its work; {how} in a new process (attempt {number})"
-        self._observe(log.append(number, 0, [ProgressEvent(time=datetime.now(UTC), text=text)]))
+        self.observe(log.append(number, 0, [ProgressEvent(time=datetime.now(UTC), text=text)]))
 
     # ---- watching
 
-    def _observe(self, events: list[EventBase]) -> None:
+    def observe(self, events: list[EventBase]) -> None:
+        """New events of the agent's process."""
         for event in events:
             if not isinstance(event, UsageEvent) and not getattr(event, "delta", False):
                 self._last = last_event(event)
-        if self._life:
-            self._life.enforce()
         self._milestones.consider(self.snapshot)
 
-    def _limit(self) -> Limit | None:
+    def limit(self) -> Limit | None:
+        """The limit that is reached, over all processes."""
         total, life = self._total(), self._life
         silent = time.time() - life.last_output if life and life.transcript.working else None
         return reached(self._run.request.limits, turns=total.turns, cost_usd=total.cost_usd, silent_s=silent)

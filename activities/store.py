@@ -57,7 +57,7 @@ class RunDirectory:
 
     def _attempt_names(self) -> list[str]:
         try:
-            return [name for name in os.listdir(self.path / "attempts") if name.isdigit()]
+            return [each.name for each in (self.path / "attempts").iterdir() if each.name.isdigit()]
         except FileNotFoundError:
             return []
 

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar
 
 from temporalio import workflow
 from temporalio.common import RetryPolicy, SearchAttributeKey
-from temporalio.exceptions import ActivityError, ApplicationError, CancelledError, TimeoutError, TimeoutType
+from temporalio.exceptions import ActivityError, ApplicationError, CancelledError
 
 with workflow.unsafe.imports_passed_through():
     from steersman.contracts import names
@@ -110,7 +110,7 @@ class AgentRun:
 
     async def _claim(self, request: RunRequest) -> Claim:
         # A local activity costs no round trip; only a run that names another machine needs that machine's queue.
-        claim = await workflow.execute_local_activity(
+        claim: Claim = await workflow.execute_local_activity(
             names.CLAIM_HOST,
             request,
             result_type=Claim,
@@ -119,7 +119,7 @@ class AgentRun:
         )
         if request.runtime.host in (None, claim.host):
             return claim
-        return await workflow.execute_activity(
+        elsewhere: Claim = await workflow.execute_activity(
             names.CLAIM_HOST,
             request,
             task_queue=names.host_queue(request.runtime.host or ""),
@@ -127,6 +127,7 @@ class AgentRun:
             start_to_close_timeout=timedelta(seconds=30),
             retry_policy=RetryPolicy(maximum_attempts=3),
         )
+        return elsewhere
 
     def _start_agent(self, request: RunRequest) -> workflow.ActivityHandle[RunOutcome]:
         limit = request.limits.duration_s
@@ -176,7 +177,7 @@ class AgentRun:
 
     async def _stop_agent(self, request: RunRequest, phase: Phase, reason: str) -> StopReport:
         try:
-            return await workflow.execute_activity(
+            report: StopReport = await workflow.execute_activity(
                 names.STOP_AGENT,
                 StopInput(key=self._key, request=request, phase=phase, reason=reason),
                 task_queue=names.host_queue(self._state.host or ""),
@@ -189,6 +190,7 @@ class AgentRun:
             )
         except ActivityError:
             return unverified(phase)
+        return report
 
     def _last_known(self) -> RunOutcome:
         state = self._state
@@ -416,7 +418,7 @@ class AgentRun:
                 continue
             try:
                 await workflow.wait_condition(lambda s=session: self._sessions != s, timeout=pause)  # type: ignore[misc]
-            except asyncio.TimeoutError:
+            except TimeoutError:
                 pause = min(pause * 2, timedelta(minutes=5))
 
     async def _deliver(self) -> bool:
@@ -456,7 +458,7 @@ class AgentRun:
                     lambda d=due: self._approvals.due(patience) != d,  # type: ignore[misc]
                     timeout=max(due - workflow.now(), timedelta()),
                 )
-            except asyncio.TimeoutError:
+            except TimeoutError:
                 for denial in self._approvals.overdue(workflow.now(), patience):
                     self._approvals.decide(denial)
 

@@ -17,7 +17,7 @@ class SweepHost:
     @workflow.run
     async def run(self, host: str) -> Swept:
         """One sweep."""
-        return await workflow.execute_activity(
+        swept: Swept = await workflow.execute_activity(
             names.SWEEP_HOST,
             task_queue=names.host_queue(host),
             result_type=Swept,
@@ -25,3 +25,4 @@ class SweepHost:
             start_to_close_timeout=timedelta(minutes=10),
             retry_policy=RetryPolicy(maximum_attempts=1),
         )
+        return swept

@@ -12,11 +12,11 @@ import jsonschema
 from pydantic import Field, ValidationError
 
 from activities.agents.claude_conversation import ClaudeConversation, frame_uuid, user_frame
-from activities.agents.claude_transcript import ClaudeTranscript, Check
+from activities.agents.claude_transcript import Check, ClaudeTranscript
 from activities.ports import Channel, Desk, Ladder, Launch, Resumption, Transcript
 from steersman.contracts.activities import RunKey
 from steersman.contracts.errors import AgentFailed, AgentNotInstalled, InvalidRequest, RunError, sentence
-from steersman.contracts.model import JsonObject, Question
+from steersman.contracts.model import JsonObject, JsonValue, Question
 from steersman.contracts.request import AbsolutePath, PermissionMode, RunRequest, Text
 
 MODES: Mapping[PermissionMode, str] = {
@@ -27,8 +27,8 @@ MODES: Mapping[PermissionMode, str] = {
 }
 READ_TOOLS = ("Read", "Grep", "Glob", "WebFetch", "WebSearch", "TodoWrite")
 WRITE_TOOLS = ("Write", "Edit", "NotebookEdit")
-UNATTENDED = ("AskUserQuestion",)
-"""Needs a person at a terminal of Claude's own."""
+UNATTENDED = ("AskUserQuestion", "EnterPlanMode", "EnterWorktree", "ScheduleWakeup", "CronCreate")
+"""Tools that need a person at Claude's own terminal, or that outlive the run."""
 
 GO_ON = (
     "Your process ended unexpectedly and was started again; this conversation was kept. "
@@ -206,7 +206,7 @@ def _check(request: RunRequest) -> Check:
         return lambda _: None
     validator = jsonschema.validators.validator_for(schema)(schema)
 
-    def check(value: object) -> RunError | None:
+    def check(value: JsonValue) -> RunError | None:
         if value is None:
             return AgentFailed("output_schema: the agent gave no structured answer")
         error = next(iter(validator.iter_errors(value)), None)

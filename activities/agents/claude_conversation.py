@@ -1,7 +1,7 @@
 """Talking to one live Claude Code process: the SDK's client over a Channel.
 
-The SDK carries the control protocol (initialize, permission requests, interrupts, user frames). What Claude says is read
-by the transcript, from numbered records, so the SDK is handed control frames only.
+The SDK carries the control protocol (initialize, permission requests, interrupts, user frames). What Claude says is
+read by the transcript, from numbered records, so the SDK is handed control frames only.
 """
 
 import asyncio
@@ -77,7 +77,7 @@ class ChannelTransport(Transport):
         """A frame for the SDK; None ends its reading."""
         self._frames.put_nowait(frame)
 
-    async def read_messages(self) -> AsyncIterator[dict[str, Any]]:  # type: ignore[override]
+    async def read_messages(self) -> AsyncIterator[dict[str, Any]]:
         while (frame := await self._frames.get()) is not None:
             yield frame
 
@@ -119,10 +119,10 @@ class ClaudeConversation:
 
     async def say(self, message: OutgoingMessage) -> Settlement:
         """Deliver once; says how far it got. Raises ChannelClosed."""
-        if message.kind == "steer":
-            await self._write_text(message)
-            return await self._fate(message.id)
         running = self._transcript.turn_open and not self._transcript.parked
+        if message.kind == "steer":
+            # In a turn it is read at the next tool boundary, whenever that is; between turns at once.
+            return await self._tell(message, reading_time_s=0 if running else READING_TIME_S)
         already = self._written(INTERRUPT + message.id)
         if running and not already:
             with _named(INTERRUPT + message.id):
@@ -130,8 +130,7 @@ class ClaudeConversation:
         elif already:
             await self._until(lambda: self._transcript.settlement(message.id) is not None, PATIENCE_S)
         if message.text:
-            await self._write_text(message)
-            return await self._fate(message.id)
+            return await self._tell(message, READING_TIME_S)
         how = "interrupted" if running or already else "nothing was running"
         return Settlement(id=message.id, state="acknowledged", how=how)
 
@@ -149,28 +148,20 @@ class ClaudeConversation:
     def _written(self, command: str) -> bool:
         return command in self._transcript.written
 
-    async def _write_text(self, message: OutgoingMessage) -> None:
+    async def _tell(self, message: OutgoingMessage, reading_time_s: float) -> Settlement:
+        """Write the text once; wait until Claude has it, and a little longer for Claude to read it."""
         command = MESSAGE + message.id
-        if self._written(command):
-            return
-        frame = user_frame(self._key, command, message.text or "")
-
-        async def frames() -> AsyncIterator[dict[str, Any]]:
-            yield frame
-
-        with _named(command):
-            await self._client.query(frames())
-
-    async def _fate(self, message_id: str) -> Settlement:
-        """Wait until Claude has the message, and a little longer for Claude to read it."""
+        if not self._written(command):
+            with _named(command):
+                await self._client.query(_one(user_frame(self._key, command, message.text or "")))
 
         def state() -> str | None:
-            known = self._transcript.settlement(message_id)
+            known = self._transcript.settlement(message.id)
             return known.state if known else None
 
         await self._until(lambda: state() is not None, PATIENCE_S)
-        await self._until(lambda: state() != "delivered", READING_TIME_S)
-        return self._transcript.settlement(message_id) or Settlement(id=message_id, state="delivered")
+        await self._until(lambda: state() != "delivered", reading_time_s)
+        return self._transcript.settlement(message.id) or Settlement(id=message.id, state="delivered")
 
     async def _until(self, condition: Any, patience_s: float) -> None:
         with contextlib.suppress(TimeoutError):
@@ -207,6 +198,10 @@ class ClaudeConversation:
             raise
         finally:
             del self._waiting[asked]
+
+
+async def _one(frame: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
+    yield frame
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""What Claude Code's failures mean to a run: results that are errors, processes that died, programs that would not start."""
+"""What Claude Code's failures mean to a run: results that are errors, and processes that died."""
 
 from activities.agents.claude_frames import Frame, number, text_of
 from activities.ports import ExitFact

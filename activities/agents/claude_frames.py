@@ -5,17 +5,15 @@ before it is used. Shapes measured with Claude Code 2.1.327.
 """
 
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
 from steersman.contracts.events import (
     MAX_TEXT,
-    EventBase,
     FileChangeEvent,
     InitEvent,
     MessageEvent,
-    PlanItem,
-    PlanUpdateEvent,
     ProgressEvent,
     RateLimitEvent,
 )
@@ -23,6 +21,8 @@ from steersman.contracts.model import JsonObject
 from steersman.contracts.run import Usage
 
 FILE_TOOLS = {"Write": "file_path", "Edit": "file_path", "MultiEdit": "file_path", "NotebookEdit": "notebook_path"}
+
+DELEGATED = ("local_agent", "local_workflow")
 
 Frame = dict[str, Any]
 
@@ -144,17 +144,14 @@ def message_event(time: datetime, role: str, kind: str, text: str, frame: Frame)
     )
 
 
-def plan_event(time: datetime, tool_input: Frame) -> PlanUpdateEvent | None:
-    """From the input of TodoWrite."""
-    todos = tool_input.get("todos")
-    if not isinstance(todos, list):
-        return None
-    items = [
-        PlanItem(text=text_of(todo.get("content"))[:2000], status=text_of(todo.get("status"))[:50])
-        for todo in todos[:500]
-        if isinstance(todo, dict)
-    ]
-    return PlanUpdateEvent(time=time, items=tuple(items))
+def delegated(frame: Frame) -> set[str]:
+    """Background tasks whose end makes Claude Code begin a turn by itself: agents. A shell may run for ever."""
+    tasks = frame.get("tasks")
+    return {
+        text_of(task.get("task_id"))
+        for task in (tasks if isinstance(tasks, list) else ())
+        if isinstance(task, dict) and task.get("task_type") in DELEGATED
+    }
 
 
 def file_event(time: datetime, tool_id: str, name: str, tool_input: Frame, result: Frame) -> FileChangeEvent | None:
@@ -182,7 +179,7 @@ def rate_limit_event(time: datetime, frame: Frame) -> RateLimitEvent:
 def progress_event(time: datetime, frame: Frame) -> ProgressEvent | None:
     """From system frames that are worth a line."""
     subtype = str(frame.get("subtype"))
-    texts = {
+    texts: dict[str, Callable[[], str]] = {
         "api_retry": lambda: (
             f"the model's service failed ({text_of(frame.get('error'))[:100] or frame.get('error_status')}); "
             f"retry {number(frame.get('attempt'))} of {number(frame.get('max_retries'))} "

@@ -1,4 +1,4 @@
-"""A Claude Code process's journal, understood. Deterministic: the same journal gives the same events and the same state.
+"""A Claude Code process's journal, understood. Deterministic: the same journal gives the same events and state.
 
 Facts it rests on (measured with 2.1.327): each turn has exactly one `result`; `session_state_changed idle` comes when
 nothing more is owed; a user frame's uuid is reported queued, started, then completed or cancelled.
@@ -14,6 +14,7 @@ from activities.agents import claude_frames as frames
 from activities.agents.claude_errors import crash, hopeless, result_error, start_failure
 from activities.agents.claude_frames import Frame, part, text_of
 from activities.agents.claude_meter import Meter
+from activities.agents.claude_plan import Plan
 from activities.ports import ExitFact, Progress, Record, Resumption, Verdict
 from steersman.contracts.activities import Settlement
 from steersman.contracts.errors import InvalidRequest, RunError
@@ -27,12 +28,13 @@ from steersman.contracts.events import (
     ToolUseEvent,
     UsageEvent,
 )
+from steersman.contracts.model import JsonValue
 from steersman.contracts.run import MessageState
 
 MESSAGE = "message-"
 INTERRUPT = "interrupt-"
 
-Check = Callable[[object], RunError | None]
+Check = Callable[[JsonValue], RunError | None]
 
 
 class ClaudeTranscript:
@@ -55,6 +57,8 @@ class ClaudeTranscript:
         self._owed: dict[str, str] = {}
         self._error: RunError | None = None
         self._tools: dict[str, Frame] = {}
+        self._background: set[str] = set()
+        self._plan = Plan()
         self._messages: dict[str, str] = {}
         self._interrupts: dict[str, str] = {}
         self._settled: dict[str, Settlement] = {}
@@ -72,7 +76,8 @@ class ClaudeTranscript:
     @property
     def finished(self) -> bool:
         """Nothing is owed, and no person was promised a wait."""
-        return self._answered_once and self._state == "idle" and not self._owed and not self.parked
+        idle = self._state == "idle" and not self._owed and not self._background
+        return self._answered_once and idle and not self.parked
 
     @property
     def turn_open(self) -> bool:
@@ -178,6 +183,8 @@ class ClaudeTranscript:
             self.progress.session_id = text_of(frame.get("session_id"))[:200] or self.progress.session_id
             first, self._begun = not self._begun, True
             return [frames.init_event(time, frame)] if first else []
+        if subtype == "background_tasks_changed":
+            self._background = frames.delegated(frame)
         if subtype == "api_retry":
             self.hopeless = self.hopeless or hopeless(frame)
         event = frames.progress_event(time, frame)
@@ -242,8 +249,7 @@ class ClaudeTranscript:
             input=frames.bounded(tool_input),
             parent_tool_id=parent if isinstance(parent, str) else None,
         )
-        plan = frames.plan_event(time, tool_input) if name == "TodoWrite" else None
-        return [event, plan] if plan else [event]
+        return [event]
 
     def _user(self, time: datetime, frame: Frame) -> list[EventBase]:
         events: list[EventBase] = []
@@ -269,8 +275,11 @@ class ClaudeTranscript:
             is_error=failed,
             truncated=len(text) > MAX_TEXT,
         )
-        change = None if failed else frames.file_event(time, tool_id, used["name"], used["input"], frame)
-        return [result, change] if change else [result]
+        if failed:
+            return [result]
+        change = frames.file_event(time, tool_id, used["name"], used["input"], frame)
+        plan = self._plan.after(time, used["name"], used["input"], part(frame, "tool_use_result"))
+        return [result, *([change] if change else []), *([plan] if plan else [])]
 
     def _turn_ended(self, time: datetime, frame: Frame) -> list[EventBase]:
         self._turn_open = False

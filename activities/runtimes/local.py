@@ -7,7 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TypeVar
 
-from activities.ports import AlreadyStopped, ChannelClosed, Fenced, Ladder, Launch
+from activities.ports import AlreadyStopped, Channel, ChannelClosed, Fenced, Ladder, Launch
 from activities.shim import client as shim
 from activities.store import RunDirectory, RunStore
 from steersman.contracts.activities import RunKey
@@ -30,7 +30,7 @@ class LocalRuntime:
         """How many processes this run has had here."""
         return self._store.directory(key).attempts()
 
-    async def open(self, key: RunKey, attempt: int, epoch: int, launch: Launch | None) -> "LocalChannel":
+    async def open(self, key: RunKey, attempt: int, epoch: int, launch: Launch | None) -> Channel:
         """Attach to the attempt's process, or start it. Raises RunError, Fenced, AlreadyStopped."""
         directory = self._store.directory(key).attempt(attempt)
         if launch is not None:
@@ -108,9 +108,12 @@ class LocalRuntime:
         cleared = await shim.kill_marked(attempt)
         if cleared.processes == 0 and not cleared.left:
             return StopReport(outcome="already_finished", phase="running", how="exited")
-        outcome = "unverified" if cleared.left else "stopped"
         return StopReport(
-            outcome=outcome, phase="running", how="killed", processes=cleared.processes, left=cleared.left
+            outcome="unverified" if cleared.left else "stopped",
+            phase="running",
+            how="killed",
+            processes=cleared.processes,
+            left=cleared.left,
         )
 
 

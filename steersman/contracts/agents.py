@@ -1,5 +1,6 @@
 """What each agent can do. `steer agents` prints this table, RunState.capabilities holds a row of it, and the workflow's
-validators refuse by it."""
+validators refuse by it.
+"""
 
 from typing import Final
 

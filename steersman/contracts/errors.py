@@ -99,7 +99,7 @@ ERRORS: dict[ErrorType, type[RunError]] = {
 
 
 def sentence(error: ValidationError, what: str) -> str:
-    """What is wrong with `what`, naming each field, at most five of them. Values are not repeated: they may be secret."""
+    """What is wrong with `what`, naming each field, at most five. Values are not repeated: they may be secret."""
     problems = error.errors(include_url=False, include_input=False, include_context=False)
     parts = [": ".join(filter(None, (_path(each["loc"]), _plain(each["msg"])))) for each in problems[:5]]
     more = f" (and {len(problems) - 5} more)" if len(problems) > 5 else ""

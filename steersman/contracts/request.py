@@ -43,14 +43,14 @@ class Workspace(Question):
 
 
 class LocalRuntime(Question):
-    """The agent runs on a worker's own machine; `host` names which one (see `steer doctor`), else any that has the workspace."""
+    """On a worker's own machine. `host` names which one (see `steer doctor`); else the one that takes the run."""
 
     kind: Literal["local"] = "local"
     host: Annotated[str, Field(min_length=1, max_length=200)] | None = None
 
 
 class Permissions(Question):
-    """What the agent may do unasked. `allow` and `deny` hold tool names or the agent's own rules, e.g. `Bash(git *)`."""
+    """What the agent may do unasked. `allow` and `deny` hold tools or the agent's own rules, e.g. `Bash(git *)`."""
 
     mode: PermissionMode = "accept_edits"
     allow: tuple[Annotated[Text, Field(min_length=1)], ...] = ()
