@@ -36,7 +36,7 @@ async def connect(profile: str | None = None, address: str | None = None, namesp
     try:
         return await Client.connect(**config, data_converter=DATA_CONVERTER, connect_timeout=CONNECT_TIMEOUT)
     except (RuntimeError, ValueError) as error:
-        hint = "; start a local one with `steer dev`, or give --address" if target == DEFAULT_ADDRESS else ""
+        hint = "; `steer dev` starts a local one, --address or a profile names another"
         raise ServerUnreachable(f"no Temporal server at {target}: {_reason(error)}{hint}", target) from error
 
 

@@ -82,7 +82,7 @@ def _code() -> int:
         with contextlib.suppress(AttributeError, ValueError):
             stream.reconfigure(errors="replace")  # type: ignore[union-attr]
     try:
-        app()
+        app(prog_name="steer")
     except SystemExit as ending:
         return ending.code if isinstance(ending.code, int) else Exit.USAGE if ending.code else Exit.OK
     except KeyboardInterrupt:

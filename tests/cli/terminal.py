@@ -1,0 +1,90 @@
+"""A pseudo-terminal with a program on it: what a person types and sees."""
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import re
+import struct
+import subprocess
+import sys
+import termios
+from collections.abc import Mapping, Sequence
+from typing import Self
+
+# The program gets the terminal as its controlling one, so that Ctrl-C is a signal and not a character.
+TAKE_TERMINAL = (
+    "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
+)
+ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+class Terminal:
+    """100 columns, 40 lines."""
+
+    def __init__(self, master: int, process: subprocess.Popen[bytes]) -> None:
+        self._master = master
+        self._process = process
+        self.raw = ""
+        self._seen = 0
+        self._changed = asyncio.Event()
+        asyncio.get_running_loop().add_reader(master, self._read)
+
+    @classmethod
+    async def open(cls, command: Sequence[str], env: Mapping[str, str]) -> Self:
+        """Start the program."""
+        master, slave = os.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
+        process = subprocess.Popen(
+            [sys.executable, "-c", TAKE_TERMINAL, *command],
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            env=dict(env),
+            start_new_session=True,
+        )
+        os.close(slave)
+        return cls(master, process)
+
+    @property
+    def text(self) -> str:
+        """Everything printed so far, without colors."""
+        return ESCAPES.sub("", self.raw).replace("\r\n", "\n")
+
+    async def until(self, words: str) -> str:
+        """Wait until these words were printed, after those waited for before; what came up to them."""
+        async with asyncio.timeout(30):
+            while (at := self.text.find(words, self._seen)) < 0:
+                self._changed.clear()
+                await self._changed.wait()
+        before, self._seen = self.text[self._seen : at], at + len(words)
+        return before
+
+    def type(self, keys: str) -> None:
+        os.write(self._master, keys.encode())
+
+    def ctrl_c(self) -> None:
+        self.type("\x03")
+
+    async def ended(self) -> int:
+        """The exit code."""
+        async with asyncio.timeout(30):
+            return await asyncio.to_thread(self._process.wait, 30)
+
+    async def close(self) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+            await asyncio.to_thread(self._process.wait)
+        with contextlib.suppress(ValueError):
+            asyncio.get_running_loop().remove_reader(self._master)
+        os.close(self._master)
+
+    def _read(self) -> None:
+        try:
+            data = os.read(self._master, 65536)
+        except OSError:  # Linux says so when the last program has gone
+            data = b""
+        if not data:
+            asyncio.get_running_loop().remove_reader(self._master)
+        self.raw += data.decode(errors="replace")
+        self._changed.set()

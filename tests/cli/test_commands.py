@@ -1,0 +1,277 @@
+"""`steer` on pipes: what a script and a person get from each command, and the exit codes."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from steersman.client import Steersman
+from steersman.contracts.agents import CAPABILITIES
+from steersman.contracts.errors import AgentFailed
+from tests.cli.conftest import ROOT, Steer, ended, line_with
+from tests.client.standin import StandIn, init, said, succeeded, tool_result, tool_use
+
+pytestmark = pytest.mark.acceptance
+
+
+async def begin(steersman: Steersman, workspace: str, **fields: Any) -> str:
+    """A run of the stand-in's, at work."""
+    run = await steersman.start({"agent": "claude", "prompt": "go", "workspace": {"path": workspace}} | fields)
+    while (await steersman.state(run)).phase != "running":
+        await asyncio.sleep(0.01)
+    return run
+
+
+async def test_run_streams_and_ends_with_what_it_cost(steer: Steer, stand_in: StandIn, workspace: str) -> None:
+    run = "run-streams"
+    stand_in.show(
+        run,
+        init(),
+        said("Look", delta=True, message_id="m1"),
+        said("ing ...", delta=True, message_id="m1"),
+        said("Looking ...", message_id="m1"),
+        tool_use("Bash", command="git status"),
+        tool_result("Bash", "\n".join(f"file {n}" for n in range(20))),
+        said("All done", message_id="m2"),
+    )
+    stand_in.finish(run, succeeded())
+    answer = await steer("run", "claude", "fix it", "-w", workspace, "--id", run)
+    assert answer.code == 0
+    assert answer.out.startswith(f"run {run}\n")
+    assert answer.out.count("Looking ...") == 1
+    assert "Bash git status" in answer.out
+    assert "file 3" in answer.out
+    assert "file 4" not in answer.out
+    assert "16 more lines" in answer.out
+    assert "succeeded · $0.0123 · 2 turns" in answer.out.splitlines()[-1]
+    assert "\x1b" not in answer.out
+
+
+async def test_json_lines_are_the_events(steer: Steer, stand_in: StandIn, workspace: str) -> None:
+    run = "run-json"
+    stand_in.show(run, init(), said("hi\x1b[31m"))
+    stand_in.finish(run, succeeded())
+    answer = await steer("run", "claude", "fix it", "-w", workspace, "--id", run, "--json")
+    assert [line["type"] for line in answer.lines] == ["run", "init", "message", "done"]
+    assert answer.lines[0]["id"] == run
+    assert answer.lines[2]["text"] == "hi\x1b[31m"
+    again = await steer("attach", run, "--json", "--after", "1")
+    assert [(line["seq"], line["type"]) for line in again.lines] == [(2, "message"), (3, "done")]
+
+
+async def test_every_word_of_run_reaches_the_request(
+    steer: Steer, stand_in: StandIn, workspace: str, tmp_path: Path
+) -> None:
+    schema = tmp_path / "schema.json"
+    schema.write_text('{"type": "object"}')
+    words = [
+        *("run", "claude", "-", "-d", "-w", workspace, "--id", "run-words", "--model", "m", "--mode", "ask"),
+        *("--allow", "Read", "--allow", "Bash(git *)", "--deny", "Write", "--session", "s-9", "--fork"),
+        *("--system-prompt", "be brief", "--schema", str(schema), "--env", "A=1=2", "--env", "KEY=from_env:MY_KEY"),
+        *("--max-turns", "3", "--max-cost", "0.5", "--max-duration", "15m", "--idle", "90"),
+        *("--label", "team=blue", "--option", 'add_dirs=["/x"]'),
+    ]
+    answer = await steer(*words, stdin="fix\nit")
+    assert (answer.code, answer.out) == (0, "run-words\n")
+    await asyncio.wait_for(stand_in.play("run-words").started.wait(), 10)
+    request = stand_in.play("run-words").request
+    assert request.model_dump(mode="json", exclude_defaults=True) == {
+        "agent": "claude",
+        "prompt": "fix\nit",
+        "workspace": {"path": workspace},
+        "model": "m",
+        "session": "s-9",
+        "fork_session": True,
+        "system_prompt": "be brief",
+        "permissions": {"mode": "ask", "allow": ["Read", "Bash(git *)"], "deny": ["Write"]},
+        "output_schema": {"type": "object"},
+        "env": {"A": "1=2", "KEY": {"from_env": "MY_KEY"}},
+        "limits": {"turns": 3, "cost_usd": 0.5, "duration_s": 900.0, "idle_s": 90.0},
+        "labels": {"team": "blue"},
+        "options": {"add_dirs": ["/x"]},
+    }
+
+
+async def test_a_request_from_a_file_with_words_over_it(steer: Steer, stand_in: StandIn, workspace: str) -> None:
+    base = {"agent": "process", "command": ["cat"], "workspace": {"path": workspace}, "limits": {"idle_s": 5}}
+    answer = await steer(
+        "run", "--request", "-", "-d", "--id", "run-file", "--max-duration", "60", "--", "tr", "a", "b",
+        stdin=json.dumps(base),
+    )  # fmt: skip
+    assert answer.code == 0, answer.err
+    await asyncio.wait_for(stand_in.play("run-file").started.wait(), 10)
+    request = stand_in.play("run-file").request
+    assert (request.command, request.limits.idle_s, request.limits.duration_s) == (("tr", "a", "b"), 5, 60)
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["run", "claude", "fix", "the", "bug"], "unexpected extra argument"),
+        (["run", "claude"], "prompt"),
+        (["run", "nobody", "x"], "agent"),
+        (["run", "claude", "x", "--env", "API_TOKEN=abc"], "API_TOKEN"),
+        (["run", "claude", "x", "--max-duration", "soon"], "--max-duration"),
+        (["run", "claude", "x", "--schema", "/nowhere"], "/nowhere"),
+        (["run", "claude", "x", "--", "ls"], "command"),
+        (["attach"], "RUN"),
+    ],
+)
+async def test_wrong_words_are_named_and_exit_with_2(steer: Steer, words: list[str], named: str) -> None:
+    answer = await steer(*words)
+    assert answer.code == 2
+    assert named in answer.err
+    assert "Traceback" not in answer.err
+    assert "abc" not in answer.err
+
+
+async def test_how_a_run_ended_is_the_exit_code(
+    steer: Steer, stand_in: StandIn, steersman: Steersman, workspace: str
+) -> None:
+    failed = await begin(steersman, workspace)
+    stand_in.finish(failed, AgentFailed("no idea"))
+    answer = await steer("attach", failed)
+    assert answer.code == 1
+    assert "AgentFailed: no idea" in answer.out
+    stopped = await begin(steersman, workspace)
+    report = await steer("stop", stopped)
+    assert (report.code, report.out) == (0, "stopped: 3 processes terminated, 42 ms\n")
+    assert (await steer("attach", stopped)).code == 6
+    again = await steer("stop", stopped, "--json")
+    assert (again.code, again.json["outcome"]) == (0, "already_finished")
+    stand_in.refuse = "workspace.path: not here"
+    refused = await steer("run", "claude", "x", "-w", workspace)
+    assert refused.code == 2
+    assert "InvalidRequest: workspace.path: not here" in refused.out
+
+
+async def test_what_is_not_there_has_codes_of_its_own(steer: Steer, stand_in: StandIn, workspace: str) -> None:
+    for words in (["show", "run-none"], ["attach", "run-none"], ["say", "run-none", "x"], ["replay", "run-none"]):
+        assert (await steer(*words)).code == 3, words
+    assert (await steer("stop", "run-none", "--json")).code == 3
+    nowhere = await steer("list", TEMPORAL_ADDRESS="127.0.0.1:1")
+    assert nowhere.code == 4
+    assert "127.0.0.1:1" in nowhere.err
+    assert "steer dev" in nowhere.err
+
+
+async def test_saying_something(steer: Steer, stand_in: StandIn, steersman: Steersman, workspace: str) -> None:
+    run = await begin(steersman, workspace)
+    answer = await steer("say", run, "-", stdin="to the left")
+    assert answer.code == 0
+    assert answer.out.startswith("acknowledged (mid_turn)")
+    receipt = await steer("interrupt", run, "stop that", "--id", "m-1", "--json")
+    assert (receipt.json["id"], receipt.json["state"]) == ("m-1", "acknowledged")
+    assert [(each.kind, each.text) for each in stand_in.play(run).messages] == [
+        ("steer", "to the left"),
+        ("interrupt", "stop that"),
+    ]
+    stand_in.finish(run, succeeded())
+    await steersman.result(run)
+    late = await steer("say", run, "too late")
+    assert late.code == 5
+    assert "closed" in late.err
+
+
+async def test_approvals(steer: Steer, stand_in: StandIn, steersman: Steersman, workspace: str) -> None:
+    run = await begin(steersman, workspace)
+    assert (await steer("approve", run)).code == 3
+    await stand_in.ask(run, "a-1", "Bash", command="make")
+    await stand_in.ask(run, "a-2", "Bash", command="rm -rf build")
+    which = await steer("approve", run)
+    assert which.code == 3
+    assert "a-2  Bash: rm -rf build" in which.err
+    denied = await steer("deny", run, "a-2", "-m", "too much")
+    assert (denied.code, denied.out) == (0, "denied Bash: rm -rf build\n")
+    assert (await steer("deny", run, "a-2")).code == 5
+    allowed = await steer("approve", run, "--remember", "--json")
+    assert (allowed.code, allowed.json["id"]) == (0, "a-1")
+    assert [(each.decision.id, each.decision.remember) for each in stand_in.play(run).decisions] == [
+        ("a-2", False),
+        ("a-1", True),
+    ]
+
+
+async def test_looking(steer: Steer, stand_in: StandIn, steersman: Steersman, workspace: str) -> None:
+    run = await begin(steersman, workspace, labels={"team": "blue"})
+    shown = await steer("show", run)
+    assert workspace in shown.out
+    assert "team=blue" in shown.out
+    assert (await steer("show", run, "--json")).json["phase"] == "running"
+    while not (await steersman.list(f'WorkflowId="{run}"')):
+        await asyncio.sleep(0.05)
+    listed = await steer("list", f'WorkflowId="{run}"', "--json")
+    assert [(each["id"], each["agent"]) for each in listed.json] == [(run, "claude")]
+    assert run in (await steer("list")).out
+    assert set((await steer("agents", "--json")).json) == set(CAPABILITIES)
+    assert "claude" in (await steer("agents")).out
+    swept = await steer("prune", "--host", stand_in.host, "--json")
+    assert swept.json["pruned"] == ["run-old"]
+
+
+async def test_nothing_the_agent_says_reaches_the_terminal_as_a_command(
+    steer: Steer, stand_in: StandIn, steersman: Steersman, workspace: str
+) -> None:
+    evil = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202egnp.exe\u2066[bold red]\r\x08 ok"
+    run = await begin(steersman, workspace)
+    stand_in.show(
+        run,
+        said(evil),
+        said(evil, delta=True, message_id="m"),
+        said(evil, message_id="m"),
+        tool_use(evil, command=evil),
+        tool_result("Bash", evil),
+    )
+    stand_in.finish(run, AgentFailed(evil))
+    answer = await steer("attach", run, FORCE_COLOR="1")
+    shown = await steer("show", run)
+    for text in (answer.out.replace("\x1b[0m", "").replace("\x1b[", "", 200), shown.out):
+        assert not set(text) & set("\x07\x08\r\x9b\u202e\u2066")
+    assert "\x1b]" not in answer.out
+    assert "\x1b[2J" not in answer.out
+    assert "\x1b" not in shown.out
+    assert "[bold red]" in answer.out
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+async def test_a_signal_detaches_where_nobody_can_be_asked(
+    steer: Steer, stand_in: StandIn, steersman: Steersman, workspace: str, number: signal.Signals, code: int
+) -> None:
+    run = await begin(steersman, workspace)
+    stand_in.show(run, init(), said("hello"))
+    process = await steer.start("attach", run)
+    await line_with(process, "hello")
+    process.send_signal(number)
+    answer = await ended(process)
+    assert answer.code == code
+    assert f"steer attach {run} --after 2" in answer.err
+    assert (await steersman.state(run)).phase == "running"
+
+
+async def test_a_reader_that_has_enough_is_no_error(steer: Steer, stand_in: StandIn, workspace: str) -> None:
+    command = f"{sys.executable} -m steersman.cli agents --json | true"
+    done = await asyncio.to_thread(
+        subprocess.run, ["bash", "-c", command], env=steer.env, capture_output=True, text=True, check=False
+    )
+    assert done.stderr == ""
+
+
+def test_help_loads_neither_temporal_nor_the_contracts() -> None:
+    probe = (
+        "import sys; sys.argv = ['steer', '--help']\n"
+        "import steersman.cli.main as m; m._code()\n"
+        "heavy = {'temporalio', 'pydantic', 'asyncio.subprocess'} & set(sys.modules) - {'asyncio.subprocess'}\n"
+        "sys.exit(str(heavy) if heavy else 0)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", probe], env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "Exit codes" in done.stdout

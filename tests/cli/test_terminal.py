@@ -1,0 +1,182 @@
+"""`steer` at a real terminal: colors, Ctrl-C's menu, approvals, and typing while the agent talks."""
+
+import asyncio
+
+import pytest
+
+from steersman.client import Steersman
+from tests.cli.conftest import Steer
+from tests.cli.test_commands import begin
+from tests.client.standin import StandIn, init, said, succeeded, tool_use
+
+pytestmark = pytest.mark.acceptance
+MENU = "[K]eep running"
+
+
+async def until(what: object) -> None:
+    """Wait until a condition holds."""
+    assert callable(what)
+    async with asyncio.timeout(10):
+        while not what():
+            await asyncio.sleep(0.01)
+
+
+async def test_colors_only_where_they_are_wanted(
+    steer: Steer, stand_in: StandIn, steersman: Steersman, workspace: str
+) -> None:
+    run = await begin(steersman, workspace)
+    stand_in.show(run, init(), tool_use("Bash", command="ls"), said("hi \x1b[5mthere"))
+    stand_in.finish(run, succeeded())
+    colored = await steer.at_terminal("attach", run)
+    assert await colored.ended() == 0
+    await colored.until("succeeded")
+    assert "\x1b[1;36mBash" in colored.raw
+    assert "hi ␛[5mthere" in colored.raw
+    plain = await steer.at_terminal("attach", run, NO_COLOR="1")
+    assert await plain.ended() == 0
+    await plain.until("succeeded")
+    assert "36m" not in plain.raw
+
+
+async def test_ctrl_c_keeps_the_run_by_default(
+    steer: Steer, stand_in: StandIn, steersman: Steersman, workspace: str
+) -> None:
+    run = await begin(steersman, workspace)
+    stand_in.show(run, init(), said("first"))
+    terminal = await steer.at_terminal("attach", run)
+    await terminal.until("first")
+    terminal.ctrl_c()
+    await terminal.until(MENU)
+    await terminal.until(">")
+    stand_in.show(run, said("second"))
+    terminal.type("x")
+    await terminal.until("x")
+    assert "second" not in terminal.text, "what is typed must stay readable"
+    terminal.type("\x7f\n")
+    await terminal.until("second")
+    stand_in.finish(run, succeeded())
+    assert await terminal.ended() == 0
+
+
+async def test_a_second_ctrl_c_leaves(steer: Steer, stand_in: StandIn, steersman: Steersman, workspace: str) -> None:
+    run = await begin(steersman, workspace)
+    stand_in.show(run, init(), said("first"))
+    terminal = await steer.at_terminal("attach", run)
+    await terminal.until("first")
+    terminal.ctrl_c()
+    await terminal.until(MENU)
+    terminal.ctrl_c()
+    assert await terminal.ended() == 130
+    await terminal.until(f"steer attach {run} --after 2")
+    assert (await steersman.state(run)).phase == "running"
+
+
+async def test_interrupting_with_a_message(
+    steer: Steer, stand_in: StandIn, steersman: Steersman, workspace: str
+) -> None:
+    run = await begin(steersman, workspace)
+    stand_in.show(run, init(), said("first", delta=True))
+    terminal = await steer.at_terminal("attach", run)
+    await terminal.until("first")
+    terminal.ctrl_c()
+    await terminal.until(">")
+    terminal.type("i\n")
+    await terminal.until("Message")
+    await terminal.until(">")
+    terminal.type("use the other door\n")
+    await terminal.until("interrupt acknowledged (mid_turn)")
+    assert [(each.kind, each.text) for each in stand_in.play(run).messages] == [("interrupt", "use the other door")]
+    stand_in.finish(run, succeeded())
+    assert await terminal.ended() == 0
+
+
+async def test_stopping_from_the_menu(steer: Steer, stand_in: StandIn, steersman: Steersman, workspace: str) -> None:
+    run = await begin(steersman, workspace)
+    terminal = await steer.at_terminal("attach", run)
+    stand_in.show(run, said("first"))
+    await terminal.until("first")
+    terminal.ctrl_c()
+    await terminal.until(">")
+    terminal.type("s\n")
+    await terminal.until("stopped: 3 processes terminated, 42 ms")
+    await terminal.until("cancelled")
+    assert await terminal.ended() == 6
+
+
+async def test_run_can_be_left_while_it_is_queued(steer: Steer, steersman: Steersman, workspace: str) -> None:
+    terminal = await steer.at_terminal("run", "claude", "hi", "-w", workspace, "--id", "run-queued")
+    await terminal.until("run run-queued")
+    terminal.ctrl_c()
+    await terminal.until(MENU)
+    terminal.ctrl_c()
+    assert await terminal.ended() == 130
+    await steersman.temporal.get_workflow_handle("run-queued").terminate()
+
+
+@pytest.mark.parametrize(
+    ("keys", "decision", "remember", "message"),
+    [("y", "allow", False, None), ("a", "allow", True, None), ("n", "deny", False, None), ("m", "deny", False, "no")],
+)
+async def test_approvals_are_asked(
+    steer: Steer,
+    stand_in: StandIn,
+    steersman: Steersman,
+    workspace: str,
+    keys: str,
+    decision: str,
+    remember: bool,
+    message: str | None,
+) -> None:
+    run = await begin(steersman, workspace)
+    terminal = await steer.at_terminal("attach", run)
+    stand_in.show(run, init())
+    await terminal.until("session")
+    terminal.type("y\n")  # typed before there was a question: no answer to it
+    await stand_in.ask(run, "a-1", "Bash", command="make\x1b[2J install")
+    await terminal.until("command: make␛[2J install")
+    await terminal.until("Allow?")
+    await terminal.until(">")
+    assert not stand_in.play(run).decisions
+    terminal.type(f"{keys}\n")
+    if message:
+        await terminal.until("Tell the agent >")
+        terminal.type(f"{message}\n")
+    await until(lambda: stand_in.play(run).decisions)
+    made = stand_in.play(run).decisions[0].decision
+    assert (made.decision, made.remember, made.message) == (decision, remember, message)
+    stand_in.finish(run, succeeded())
+    assert await terminal.ended() == 0
+
+
+async def test_an_approval_given_elsewhere_takes_the_question_back(
+    steer: Steer, stand_in: StandIn, steersman: Steersman, workspace: str
+) -> None:
+    run = await begin(steersman, workspace)
+    terminal = await steer.at_terminal("attach", run)
+    await stand_in.ask(run, "a-1", "Bash", command="make")
+    await terminal.until("Allow?")
+    await steersman.decide(run, "a-1", "allow")
+    await terminal.until("allowed")
+    stand_in.finish(run, succeeded())
+    assert await terminal.ended() == 0
+    again = await steer.at_terminal("attach", run)
+    assert await again.ended() == 0
+    assert "Allow?" not in again.text, "a settled question is not asked again"
+
+
+async def test_what_waited_before_is_asked_too(
+    steer: Steer, stand_in: StandIn, steersman: Steersman, workspace: str
+) -> None:
+    run = await begin(steersman, workspace)
+    await stand_in.ask(run, "a-1", "Bash", command="x" * 3000 + " && rm -rf /")
+    terminal = await steer.at_terminal("attach", run, "--after", "1")
+    await terminal.until("are not shown")
+    await terminal.until("[v]iew")
+    terminal.type("v\n")
+    await terminal.until("rm -rf /")
+    await terminal.until(">")
+    terminal.ctrl_c()
+    await terminal.until(MENU)
+    terminal.ctrl_c()
+    assert await terminal.ended() == 130
+    assert not stand_in.play(run).decisions
