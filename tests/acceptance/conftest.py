@@ -1,0 +1,57 @@
+"""Machines for acceptance tests: one that all share and nobody harms, and as many as a test wants for itself."""
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from steersman.client import Steersman
+from tests.acceptance.site import Site
+from tests.scripted_model import ScriptedModel
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "tests/acceptance/" in item.nodeid:
+            item.add_marker(pytest.mark.acceptance)
+
+
+@pytest.fixture(scope="session")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """A machine with one worker at work, for tests that leave both alone."""
+    site = Site(tmp_path_factory.mktemp("shared"))
+    try:
+        asyncio.run(site.worker().ready())
+        yield site
+    finally:
+        site.end()
+
+
+@pytest.fixture
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """A machine of the test's own, without a worker as yet."""
+    made = Site(tmp_path_factory.mktemp("site"))
+    try:
+        yield made
+    finally:
+        made.end()
+
+
+@pytest.fixture
+async def steersman(shared: Site) -> Steersman:
+    """A client of the shared machine."""
+    return await shared.steersman()
+
+
+@pytest.fixture
+async def model() -> AsyncIterator[ScriptedModel]:
+    """A scripted model; the test fails if a script ran out."""
+    async with ScriptedModel() as serving:
+        yield serving
+
+
+@pytest.fixture
+def mark() -> str:
+    """What tells the processes of this test from all others."""
+    return f"mark-{secrets.token_hex(8)}"

@@ -1,0 +1,179 @@
+"""A machine with Steersman on it, all of its own: a Temporal server, a state directory, workers that come and go.
+
+How runs are started on it and followed; no assertion about them belongs here.
+"""
+
+import asyncio
+import json
+import os
+import secrets
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from steersman.client import Steersman
+from steersman.contracts.events import AgentEvent, is_terminal
+from tests.scripted_model import Script
+from tests.support.processes import kill_marked, marked, until
+from tests.support.temporal import DevServer, binary, connect
+from tests.support.workers import WorkerProcess
+
+REQUESTS_MAY_SET = ("ANTHROPIC_BASE_URL",)
+
+
+class Following:
+    """A run's events as an attached client gets them."""
+
+    def __init__(self, steersman: Steersman, run: str, after: int) -> None:
+        self.events: list[AgentEvent] = []
+        self._task = asyncio.create_task(self._follow(steersman, run, after))
+
+    async def _follow(self, steersman: Steersman, run: str, after: int) -> None:
+        async for event in steersman.attach(run, after=after):
+            self.events.append(event)
+
+    async def until(self, condition: Callable[[AgentEvent], bool], timeout_s: float = 30) -> AgentEvent:
+        """The first event that the condition holds for, once it has come."""
+
+        def found() -> AgentEvent | None:
+            if self._task.done() and (error := self._task.exception()):
+                raise error
+            return next(filter(condition, self.events), None)
+
+        event = await until(found, timeout_s)
+        assert event
+        return event
+
+    async def end(self, timeout_s: float = 60) -> list[AgentEvent]:
+        """All events, once following has ended by itself."""
+        await asyncio.wait_for(self._task, timeout_s)
+        return self.events
+
+    def leave(self) -> None:
+        self._task.cancel()
+
+
+class Site:
+    """See the module. `root` is in the environment of every process of it, so nothing of it can hide."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.state = root / "state"
+        for name in ("home", "tmp", "claude"):
+            (root / name).mkdir()
+        self.server = DevServer(root).start()
+        self.workers: list[WorkerProcess] = []
+
+    # Workers.
+
+    def worker(self, *flags: str, **env: str) -> WorkerProcess:
+        """A further worker with what the tests' requests need allowed; it may not be polling yet."""
+        allowed = [part for name in REQUESTS_MAY_SET for part in ("--allow-env", name)]
+        return self.bare_worker(*allowed, *flags, **env)
+
+    def bare_worker(self, *flags: str, **env: str) -> WorkerProcess:
+        """A further worker, with these flags and no other."""
+        worker = WorkerProcess(
+            self.root / f"worker-{len(self.workers)}.log",
+            ("--state-dir", str(self.state), *flags),
+            {**self.server.env, **self._agents_env(), **env},
+        )
+        self.workers.append(worker)
+        return worker
+
+    def _agents_env(self) -> dict[str, str]:
+        env = {
+            "HOME": str(self.root / "home"),
+            "TMPDIR": str(self.root / "tmp"),
+            **Script("", (), repeat=False, keep=None).env(self.root / "claude"),
+        }
+        del env["ANTHROPIC_BASE_URL"]  # each run brings the address of its own script
+        return env
+
+    def end(self) -> None:
+        """Nothing of it is left afterwards, whatever the test came to."""
+        for worker in self.workers:
+            worker.kill()
+        kill_marked(str(self.root))
+        self.server.kill()
+
+    # Runs.
+
+    async def steersman(self) -> Steersman:
+        return Steersman(await connect(self.server.address))
+
+    def workspace(self) -> Path:
+        """A directory of a run's own."""
+        path = self.root / f"workspace-{secrets.token_hex(4)}"
+        path.mkdir()
+        return path
+
+    def process(self, *command: str, mark: str = "", **request: Any) -> dict[str, Any]:
+        """A request for a program; `mark` comes into the environment of all its processes."""
+        env = {"RUN_MARK": mark} if mark else {}
+        workspace = request.pop("workspace", None) or self.workspace()
+        return {
+            "agent": "process",
+            "workspace": {"path": str(workspace)},
+            "command": list(command),
+            "env": {**env, **request.pop("env", {})},
+            **request,
+        }
+
+    def claude(self, script: Script, prompt: str = "go", mark: str = "", **request: Any) -> dict[str, Any]:
+        """A request for Claude Code with that script as its model."""
+        env = {"ANTHROPIC_BASE_URL": script.url, **({"RUN_MARK": mark} if mark else {})}
+        workspace = request.pop("workspace", None) or self.workspace()
+        return {
+            "agent": "claude",
+            "prompt": prompt,
+            "workspace": {"path": str(workspace)},
+            "env": {**env, **request.pop("env", {})},
+            **request,
+        }
+
+    async def temporal(self, *arguments: str, check: bool = True) -> Any:
+        """The Temporal CLI, its JSON answer decoded."""
+        process = await asyncio.create_subprocess_exec(
+            binary("temporal"),
+            *arguments,
+            *("--address", self.server.address, "--output", "json"),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env={"PATH": os.environ["PATH"], "HOME": str(self.root / "home")},
+        )
+        said, complaint = await process.communicate()
+        assert not check or process.returncode == 0, complaint.decode()
+        return json.loads(said) if said.strip() else None
+
+
+@asynccontextmanager
+async def following(steersman: Steersman, run: str, after: int = 0) -> AsyncIterator[Following]:
+    """Attached to a run for the length of a block."""
+    attached = Following(steersman, run, after)
+    try:
+        yield attached
+    finally:
+        attached.leave()
+
+
+async def gone(mark: str, timeout_s: float = 5.0) -> None:
+    """Wait until no process with the mark is left."""
+    await until(lambda: not marked(mark), timeout_s)
+
+
+async def phase(steersman: Steersman, run: str, wanted: str, timeout_s: float = 30.0) -> None:
+    """Wait until the run is in that phase."""
+
+    async def there() -> bool:
+        return (await steersman.state(run)).phase == wanted
+
+    await until(there, timeout_s)
+
+
+def in_order(events: list[AgentEvent]) -> bool:
+    """Whether the events are whole: numbered from 1 without a gap, the last and only the last one terminal."""
+    numbers = [event.seq for event in events]
+    return numbers == list(range(1, len(events) + 1)) and [is_terminal(e) for e in events].index(True) == len(events) - 1

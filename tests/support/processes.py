@@ -1,0 +1,79 @@
+"""Looking at this machine's processes from outside, and waiting for what is to become true.
+
+Nothing of Steersman is imported here: what it says of its processes is held against what the system says.
+"""
+
+import asyncio
+import inspect
+import os
+import signal
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def lives(pid: int) -> bool:
+    """Whether a process is there and no zombie."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] not in "ZX"
+
+
+def stopped(pid: int) -> bool:
+    """Whether a process is frozen by SIGSTOP."""
+    stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    return stat.rpartition(")")[2].split()[0] == "T"
+
+
+def command_lines() -> dict[int, str]:
+    """Pid -> arguments of every process but this one, as any user of the machine can read them."""
+    return {pid: text for pid in _pids() if (text := _read(pid, "cmdline"))}
+
+
+def marked(mark: str) -> dict[int, str]:
+    """Pid -> arguments of every living process that has `mark` in its arguments or its environment, but this one."""
+    found = {}
+    for pid in _pids():
+        arguments = _read(pid, "cmdline")
+        if mark in f"{arguments}{_read(pid, 'environ')}" and lives(pid):
+            found[pid] = arguments
+    return found
+
+
+def kill_marked(mark: str) -> None:
+    """End what a failed test may have left: everything that carries the mark."""
+    deadline = time.monotonic() + 10
+    while (left := marked(mark)) and time.monotonic() < deadline:
+        for pid in left:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+
+
+async def until(condition: Callable[[], T | Awaitable[T]], timeout_s: float = 20.0) -> T:
+    """Wait until a condition, asynchronous or not, holds; what it then said. Raises AssertionError."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        said = condition()
+        value = await said if inspect.isawaitable(said) else said
+        if value:
+            return value
+        assert time.monotonic() < deadline, f"not true after {timeout_s:g} s; it last said {value!r}"
+        await asyncio.sleep(0.02)
+
+
+def _pids() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) != os.getpid()]
+
+
+def _read(pid: int, what: str) -> str:
+    try:
+        return Path(f"/proc/{pid}/{what}").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
+    except OSError:
+        return ""

@@ -1,0 +1,77 @@
+"""The real `worker.py` as a process that tests kill, freeze, end and replace.
+
+Knows how to run the program and read its log; what it does for runs is looked at from outside.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.support.processes import until
+
+PROGRAM = Path(__file__).parents[2] / "worker.py"
+KEPT = ("PATH", "LANG", "SSL_CERT_FILE")
+"""Of the tests' environment; all else a worker is given by its test."""
+
+
+class WorkerProcess:
+    """One worker. Made running; `ready` waits until it polls."""
+
+    def __init__(self, log: Path, flags: tuple[str, ...], env: Mapping[str, str]) -> None:
+        self.log = log
+        environment = {name: os.environ[name] for name in KEPT if name in os.environ}
+        with log.open("ab") as stderr:
+            self._process = subprocess.Popen(
+                [sys.executable, str(PROGRAM), *flags],
+                env={**environment, **env},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=stderr,
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def said(self, action: str) -> dict[str, Any] | None:
+        """The first log line with that `action`."""
+        for line in self.log.read_text(encoding="utf-8").splitlines():
+            if f'"action": "{action}"' in line:
+                found: dict[str, Any] = json.loads(line)
+                return found
+        return None
+
+    async def ready(self) -> str:
+        """Wait until it polls; the host's name."""
+
+        def polling() -> dict[str, Any] | None:
+            assert self._process.poll() is None, f"the worker ended: {self.log.read_text(encoding='utf-8')}"
+            return self.said("worker_ready")
+
+        line = await until(polling, 60)
+        assert line
+        return str(line["host"])
+
+    def freeze(self) -> None:
+        """SIGSTOP."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """SIGCONT."""
+        self._process.send_signal(signal.SIGCONT)
+
+    def kill(self) -> None:
+        """SIGKILL, and wait until it is gone."""
+        self._process.kill()
+        self._process.wait(10)
+
+    async def terminate(self) -> int:
+        """SIGTERM, as a deploy does; the exit code."""
+        self._process.terminate()
+        await until(lambda: self._process.poll() is not None, 30)
+        return self._process.returncode
