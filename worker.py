@@ -269,7 +269,7 @@ async def _workers(client: Client, settings: Settings) -> tuple[list[Worker], Ho
             client,
             task_queue=names.TASK_QUEUE,
             workflows=[AgentRun, SweepHost],
-            activities=[hosting.claim_host],
+            activities=[hosting.claim_host, running.deliver_messages],
         ),
         Worker(
             client,

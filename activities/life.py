@@ -98,11 +98,8 @@ class Life:
         return self._exit_fact(exit_record)
 
     async def deliver(self, parcel: DeliverInput) -> list[Settlement] | None:
-        """Hand over messages and decisions in order; None if the process cannot be talked to (any more)."""
-        try:
-            await asyncio.wait_for(self._open.wait(), 30)
-        except TimeoutError:
-            return None
+        """Hand over messages and decisions in order, once the talk is open; None if the process has ended."""
+        await self._open.wait()
         async with self._order:
             if self.closing:
                 return [

@@ -232,6 +232,10 @@ class Desk(Protocol):
 class Notifier(Protocol):
     """The run's workflow, as a session sees it."""
 
+    async def preparing(self) -> None:
+        """This worker has taken the run; no process exists yet."""
+        ...
+
     async def started(self, handle: Handle | None, attempt: int) -> None: ...
 
     async def progressed(self, progress: Progressed) -> None: ...

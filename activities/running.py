@@ -54,7 +54,6 @@ class AgentActivities:
         """Lead the agent until it ends, or until another worker is to go on."""
         info = activity.info()
         notifier = WorkflowNotifier(self._client, info.workflow_id or "", info.workflow_run_id or "", self._queue)
-        await notifier.preparing()
         try:
             session = self._prepare(run, notifier)
         except RunError as error:
@@ -77,7 +76,7 @@ class AgentActivities:
 
     @activity.defn(name=names.DELIVER_MESSAGES)
     async def deliver_messages(self, parcel: DeliverInput) -> Delivered:
-        """Hand messages to the session, if this worker still holds it."""
+        """Hand messages to the session, if this worker holds it."""
         session = self._sessions.get(parcel.key)
         return await session.deliver(parcel) if session else Delivered(here=False)
 

@@ -63,28 +63,44 @@ class Session:
         self._past: list[Progress] = []
         self._life: Life | None = None
         self._settlements: dict[str, Settlement] = {}
+        self._errands: set[asyncio.Task[list[Settlement] | None]] = set()
         self._last: LastEvent | None = None
         self.ladder = agent.ladder(run.request)
 
     async def run(self) -> RunOutcome:
         """Lead the run to its end. Raises Fenced where a newer worker has taken it."""
         log = EventLog.take_over(self._directory.events)
-        errand = asyncio.create_task(self._milestones.run())
+        self._milestones.put(self._notifier.preparing)
+        telling = asyncio.create_task(self._milestones.run())
         try:
             return await self._attempts(log)
         finally:
-            errand.cancel()
-            await asyncio.gather(errand, return_exceptions=True)
+            for task in (telling, *self._errands):
+                task.cancel()
+            await asyncio.gather(telling, *self._errands, return_exceptions=True)
             log.close()
 
     async def deliver(self, parcel: DeliverInput) -> Delivered:
         """Messages and decisions for the agent, in order."""
-        answers = await self._life.deliver(parcel) if self._life else None
+        if self._life is None:
+            return Delivered(here=False)
+        work = asyncio.create_task(self._life.deliver(parcel))
+        self._errands.add(work)
+        work.add_done_callback(self._errands.discard)
+        await asyncio.wait([work], timeout=parcel.patience_s)
+        if not work.done():
+            work.add_done_callback(self._delivered_late)
+            return Delivered(here=True)
+        answers = work.result()
         if answers is None:
             return Delivered(here=False)
         for each in answers:
             self._settlements[each.id] = each
         return Delivered(here=True, messages=tuple(answers))
+
+    def _delivered_late(self, work: asyncio.Task[list[Settlement] | None]) -> None:
+        if not work.cancelled() and work.exception() is None and (answers := work.result()):
+            self.settle(answers)
 
     async def stop(self, reason: str) -> StopReport:
         """Stop the agent for good; `run` then returns."""

@@ -51,6 +51,10 @@ NO_LIMIT = timedelta(days=3650)
 SETTLING_TIME = timedelta(seconds=10)
 """How long a stopped agent's activity may take to report what it knows."""
 
+PATIENCE_HERE = timedelta(seconds=0.25)
+PATIENCE_THERE = timedelta(seconds=10)
+"""How long a delivery waits for the agent's acknowledgement before it is left to a signal."""
+
 T = TypeVar("T")
 
 
@@ -163,7 +167,7 @@ class AgentRun:
         if phase == "queued":
             # Not taken by a worker yet: the server withdraws it at once, and no process can exist.
             await workflow.wait([agent], timeout=SETTLING_TIME.total_seconds())
-            if agent.done() and self._session is None:
+            if agent.done() and _raised(agent) and self._session is None:
                 report = never_started(phase)
         if report is None:
             report = await self._stop_agent(request, phase, why)
@@ -426,16 +430,9 @@ class AgentRun:
         session = self._sessions
         parcel = DeliverInput(key=self._key, messages=self._mailbox.unsent(), decisions=self._approvals.unsent())
         try:
-            delivered = await workflow.execute_activity(
-                names.DELIVER_MESSAGES,
-                parcel,
-                task_queue=self._session.worker_queue,
-                result_type=Delivered,
-                schedule_to_start_timeout=timedelta(seconds=5),
-                start_to_close_timeout=timedelta(seconds=90),
-                retry_policy=RetryPolicy(maximum_attempts=1),
-                summary=", ".join(f"{each.kind} {each.id}" for each in parcel.messages) or "decisions",
-            )
+            delivered = await self._deliver_here(parcel)
+            if not delivered.here:
+                delivered = await self._deliver_there(parcel, self._session.worker_queue)
         except ActivityError:
             return False
         if not delivered.here:
@@ -446,6 +443,31 @@ class AgentRun:
         self._mailbox.settle(delivered.messages, workflow.now())
         self._show()
         return True
+
+    async def _deliver_here(self, parcel: DeliverInput) -> Delivered:
+        # Mostly this very worker holds the session: no round trip, and one event of history. A local activity holds
+        # up everything else that comes for this workflow, so it must be short.
+        delivered: Delivered = await workflow.execute_local_activity(
+            names.DELIVER_MESSAGES,
+            parcel.model_copy(update={"patience_s": PATIENCE_HERE.total_seconds()}),
+            result_type=Delivered,
+            schedule_to_close_timeout=timedelta(seconds=5),
+            retry_policy=RetryPolicy(maximum_attempts=1),
+        )
+        return delivered
+
+    async def _deliver_there(self, parcel: DeliverInput, queue: str) -> Delivered:
+        delivered: Delivered = await workflow.execute_activity(
+            names.DELIVER_MESSAGES,
+            parcel.model_copy(update={"patience_s": PATIENCE_THERE.total_seconds()}),
+            task_queue=queue,
+            result_type=Delivered,
+            schedule_to_start_timeout=timedelta(seconds=5),
+            start_to_close_timeout=timedelta(seconds=30),
+            retry_policy=RetryPolicy(maximum_attempts=1),
+            summary=", ".join(f"{each.kind} {each.id}" for each in parcel.messages) or "decisions",
+        )
+        return delivered
 
     async def _deny_the_unanswered(self, request: RunRequest) -> None:
         patience = timedelta(seconds=request.limits.approval_s)

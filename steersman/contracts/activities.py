@@ -120,6 +120,8 @@ class DeliverInput(Answer):
     key: RunKey
     messages: tuple[OutgoingMessage, ...] = ()
     decisions: tuple[OutgoingDecision, ...] = ()
+    patience_s: float = 0.0
+    """How long the answer may wait for the agent; what takes longer is told by messages_settled."""
 
 
 class Delivered(Answer):
