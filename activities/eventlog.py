@@ -22,6 +22,10 @@ Source = tuple[int, int, int]
 END: Source = (1 << 62, 0, 0)
 """The source of the terminal event: after everything."""
 
+_TAIL = 64 * 1024
+_END_MARK = json.dumps({"source": END}, separators=(",", ":"))[1:].encode()
+"""How the last line ends; a text of the agent cannot hold it, for its quotes are escaped."""
+
 
 class EventLog:
     """The writing end, for one worker at a time: whoever opens it next makes the writer before harmless."""
@@ -88,6 +92,16 @@ class EventLog:
             good += len(line)
         self._file.truncate(good)
         self._file.seek(good)
+
+
+def is_ended(path: Path) -> bool:
+    """Whether the log has its terminal event."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(file.seek(0, os.SEEK_END) - _TAIL, 0))
+            return _END_MARK in file.read()
+    except FileNotFoundError:
+        return False
 
 
 def _line(event: EventBase, source: Source) -> bytes:

@@ -1,8 +1,6 @@
 """What a host does for its runs beside leading them: claims, stops, ends, reading of events, sweeping, pruning."""
 
 import asyncio
-import json
-import os
 import time
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -13,7 +11,7 @@ from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from activities.eventlog import END, Cursor, EventLog, read
+from activities.eventlog import Cursor, EventLog, is_ended, read
 from activities.policy import Policy
 from activities.ports import Agent, Ladder, Runtime
 from activities.store import RunDirectory, RunStore
@@ -36,9 +34,6 @@ from steersman.contracts.run import StopReport
 POLL_S = 0.02
 MAX_WAIT_S = 60.0
 CURSORS = 1000
-TAIL = 64 * 1024
-END_MARK = json.dumps({"source": END}, separators=(",", ":"))[1:].encode()
-"""How the log's last line ends; a text of the agent cannot hold it, for its quotes are escaped."""
 SWEEP_LADDER = Ladder(0.25, 1.5)
 
 
@@ -110,7 +105,7 @@ class HostActivities:
         """Stop agents of runs that closed behind their back, close their logs, prune what is old."""
         stopped = []
         for directory in list(self._store.mine()):
-            if not _is_open(directory):
+            if is_ended(directory.events):
                 continue
             closed = await self._closed_as(directory.key)
             if closed is None:
@@ -129,7 +124,7 @@ class HostActivities:
         horizon = time.time() - prune.keep_days * 86400
         pruned, freed = [], 0
         for directory in list(self._store.mine()):
-            if _is_open(directory) or directory.events.stat().st_mtime > horizon:
+            if not is_ended(directory.events) or directory.events.stat().st_mtime > horizon:
                 continue
             if self._runtime.has_living(directory.key):
                 continue
@@ -173,16 +168,6 @@ class HostActivities:
         self._cursors[(key, cursor.seq)] = cursor
         while len(self._cursors) > CURSORS:
             self._cursors.popitem(last=False)
-
-
-def _is_open(directory: RunDirectory) -> bool:
-    """Whether the run's log has no terminal event yet."""
-    try:
-        with directory.events.open("rb") as file:
-            file.seek(max(file.seek(0, os.SEEK_END) - TAIL, 0))
-            return END_MARK not in file.read()
-    except FileNotFoundError:
-        return True
 
 
 def _end_log(directory: RunDirectory, event: TerminalEvent) -> None:

@@ -3,13 +3,14 @@
 import asyncio
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any
+from typing import Any, Literal
 
 from temporalio import activity
 from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
+from activities.eventlog import is_ended
 from activities.policy import Policy
 from activities.ports import Agent, Fenced, Runtime
 from activities.session import Session
@@ -85,11 +86,16 @@ class AgentActivities:
         self._policy.check(run.request)
         agent = self._agents[run.request.agent]
         agent.check(run.request)
+        directory = self._store.create(run.key)
+        if is_ended(directory.events):
+            # A closed run was reset: it begins anew, and what was is kept beside it until it is pruned.
+            self._store.set_aside(directory)
+            directory = self._store.create(run.key)
         return Session(
             run=run,
             agent=agent,
             runtime=self._runtime,
-            directory=self._store.create(run.key),
+            directory=directory,
             environment=self._policy.environment(run.request),
             notifier=notifier,
             epoch=int(activity.info().started_time.timestamp() * 1_000_000),
@@ -98,24 +104,29 @@ class AgentActivities:
     async def _let_go(self, key: RunKey, session: Session, work: "asyncio.Task[RunOutcome]") -> RunOutcome:
         """Only a cancel of the run, or its end behind our back, stops the agent; all else is a detach."""
         details = activity.cancellation_details()
-        if details and details.cancel_requested:
-            await session.stop("cancelled")
-            return await work
-        if details and details.not_found and await self._is_over():
-            await session.stop("the run was terminated")
+        if details and (details.cancel_requested or details.not_found):
+            # A reset takes the activity back too: its new execution goes on with the agent.
+            standing = await self._standing()
+            if standing == "open" and details.cancel_requested:
+                await session.stop("cancelled")
+                return await work
+            if standing == "closed":
+                await session.stop("the run was terminated")
         why = "the worker shuts down" if details and details.worker_shutdown else "the activity was taken back"
         raise ApplicationError(
             f"{why}; the agent works on", type="Detached", next_retry_delay=timedelta(milliseconds=50)
         )
 
-    async def _is_over(self) -> bool:
+    async def _standing(self) -> Literal["open", "closed", "replaced", "unknown"]:
+        """How this activity's own workflow execution stands."""
         info = activity.info()
         try:
             found = await self._client.get_workflow_handle(info.workflow_id or "").describe()
         except RPCError as error:
-            return error.status == RPCStatusCode.NOT_FOUND
-        # A reset closes one execution and opens another with the same id: that one goes on with the agent.
-        return found.status != WorkflowExecutionStatus.RUNNING
+            return "closed" if error.status == RPCStatusCode.NOT_FOUND else "unknown"
+        if found.status != WorkflowExecutionStatus.RUNNING:
+            return "closed"
+        return "open" if found.run_id == info.workflow_run_id else "replaced"
 
 
 class WorkflowNotifier:

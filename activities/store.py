@@ -102,6 +102,10 @@ class RunStore:
                 continue  # half-written or foreign: nobody's to sweep
         yield from (directory for _, directory in sorted(found, key=lambda each: each[0]))
 
+    def set_aside(self, directory: RunDirectory) -> None:
+        """Keep a run's state under another name, so that its key is free for a new beginning."""
+        directory.path.rename(directory.path.with_name(f"{directory.path.name}.{time.time_ns()}"))
+
     def remove(self, directory: RunDirectory) -> int:
         """Delete a run's state; the bytes freed."""
         size = directory.size()

@@ -16,7 +16,7 @@ def details(state: RunState) -> str:
     rows = [
         ("Agent", state.agent),
         ("Phase", state.phase),
-        ("Workspace", f"`{state.workspace}`" if state.workspace else None),
+        ("Workspace", state.workspace),
         ("Host", state.host),
         ("Process", f"pid {state.handle.pid}" if state.handle else None),
         ("Session", state.session_id),
@@ -29,7 +29,12 @@ def details(state: RunState) -> str:
         ("Stopped", _stopped(state)),
         ("Error", state.error),
     ]
-    return "\n".join(f"- **{name}**: {value}" for name, value in rows if value)
+    return "\n".join(f"- **{name}**: {_plain(value)}" for name, value in rows if value)
+
+
+def _plain(text: str) -> str:
+    """One bounded line: what an agent wrote must not forge lines of ours."""
+    return one_line(" ".join(text.split()), 500)
 
 
 def _stopped(state: RunState) -> str | None:

@@ -36,13 +36,19 @@ class Mailbox:
 
     def accept(self, kind: MessageKind, message: Message, now: datetime) -> str:
         """Take a message, or recognise it by its id; its id."""
-        message_id = message.id or f"{kind}-{len(self._messages) + 1}"
+        message_id = message.id or self._new_id(kind)
         if message_id not in self._messages:
             self._messages[message_id] = MessageRecord(
                 id=message_id, kind=kind, text=message.text, reason=message.reason, received_at=now
             )
             self._unsent.append(message_id)
         return message_id
+
+    def _new_id(self, kind: MessageKind) -> str:
+        number = len(self._messages) + 1
+        while f"{kind}-{number}" in self._messages:  # a client may have chosen that one
+            number += 1
+        return f"{kind}-{number}"
 
     def unsent(self) -> tuple[OutgoingMessage, ...]:
         """What is to be delivered to the session, in order."""
