@@ -1,0 +1,1 @@
+"""What a person runs to see and to measure: the demo, the benchmarks, the pictures. Nothing imports it."""
