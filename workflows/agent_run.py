@@ -214,9 +214,9 @@ class AgentRun:
         self._mailbox.settle(outcome.messages, workflow.now())
         self._mailbox.close(workflow.now())
         self._approvals.close()
+        self._set_cost(outcome.cost_usd)
         self._set(
             usage=outcome.usage,
-            cost_usd=outcome.cost_usd,
             turns=outcome.turns,
             attempt=outcome.attempts or self._state.attempt,
             session_id=outcome.session_id or self._state.session_id,
@@ -381,12 +381,10 @@ class AgentRun:
     @workflow.signal(name=names.PROGRESSED)
     def progressed(self, progress: Progressed) -> None:
         """A milestone of the agent's work."""
-        if progress.cost_usd != self._state.cost_usd:
-            workflow.upsert_search_attributes([COST_USD.value_set(progress.cost_usd)])
+        self._set_cost(progress.cost_usd)
         self._set(
             session_id=progress.session_id or self._state.session_id,
             usage=progress.usage,
-            cost_usd=progress.cost_usd,
             turns=progress.turns,
             attempt=progress.attempt,
             last_event=progress.last_event or self._state.last_event,
@@ -512,6 +510,11 @@ class AgentRun:
         self._set(phase=phase)
         if self._request is not None:
             workflow.upsert_search_attributes([RUN_PHASE.value_set(phase)])
+
+    def _set_cost(self, cost_usd: float) -> None:
+        if cost_usd != self._state.cost_usd:
+            self._set(cost_usd=cost_usd)
+            workflow.upsert_search_attributes([COST_USD.value_set(cost_usd)])
 
     def _show(self) -> None:
         workflow.set_current_details(details(self.state()))

@@ -35,17 +35,16 @@ class LocalRuntime:
         directory = self._store.directory(key).attempt(attempt)
         if launch is not None:
             await self._start(directory, launch)
-        lease = timedelta(seconds=launch.lease_s if launch else 60)
         try:
             connection = await shim.connect(directory, epoch=epoch)
         except shim.ShimGone:
             await shim.kill_marked(directory)
-            return LocalChannel(directory, self._host, epoch, None, lease)
+            return LocalChannel(directory, self._host, epoch, None)
         except shim.Fenced as error:
             raise Fenced(str(error)) from error
         except shim.ProtocolMismatch as error:
             raise AgentFailed(f"the agent's shim is of another version: {error}") from error
-        return LocalChannel(directory, self._host, epoch, connection, lease)
+        return LocalChannel(directory, self._host, epoch, connection)
 
     async def stop(self, key: RunKey, ladder: Ladder, reason: str) -> StopReport:
         """Stop the run's newest process and see to it that no other starts."""
@@ -120,9 +119,7 @@ class LocalRuntime:
 class LocalChannel:
     """A shim's journal and socket as a Channel. Reconnects as often as it takes while the shim lives."""
 
-    def __init__(
-        self, directory: Path, host: str, epoch: int, connection: shim.Connection | None, lease: timedelta
-    ) -> None:
+    def __init__(self, directory: Path, host: str, epoch: int, connection: shim.Connection | None) -> None:
         self._directory, self._epoch, self._connection = directory, epoch, connection
         self._lock = asyncio.Lock()
         status = connection.hello if connection else None
@@ -130,7 +127,7 @@ class LocalChannel:
         self.handle: Handle | None = None
         if status:
             self.handle = Handle(host=host, boot_id=status.boot_id, pid=status.pid, start_time=status.start_time)
-        self._renewal = asyncio.create_task(self._renew(min(lease / 4, timedelta(seconds=30)))) if connection else None
+        self._renewal = asyncio.create_task(self._renew(status.lease_left)) if status else None
 
     async def records(self) -> AsyncIterator[Sequence[shim.Record]]:
         """See Channel. Raises Fenced."""
@@ -191,9 +188,10 @@ class LocalChannel:
                 self._connection = await shim.connect(self._directory, epoch=self._epoch)
             return self._connection
 
-    async def _renew(self, pause: timedelta) -> None:
+    async def _renew(self, lease_left: timedelta) -> None:
+        pause = min(max(lease_left.total_seconds() / 4, 0.2), 30.0)
         while True:
-            await asyncio.sleep(pause.total_seconds())
+            await asyncio.sleep(pause)
             with contextlib.suppress(ChannelClosed):
                 await self._with(lambda connection: connection.renew())
 
