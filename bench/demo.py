@@ -143,7 +143,7 @@ class Demo:
         state = await self.steersman.state(run)
         self.screen.view.footer(result.status, result, result.ended_at)
         taken = [each for each in state.messages if each.state == "acknowledged"]
-        times = ", ".join(f"the {each.kind} within {_waited(each):.1f} s ({each.how})" for each in taken)
+        times = ", ".join(f"the {each.kind} within {_waited(each)} ({each.how})" for each in taken)
         self.screen.prove(
             "Messages read",
             f"run {result.status}; Claude Code acknowledged {times}",
@@ -219,8 +219,9 @@ class Demo:
         await until("the check runs", lambda: self._checks() > before)
 
 
-def _waited(message: MessageRecord) -> float:
-    return ((message.settled_at or message.received_at) - message.received_at).total_seconds()
+def _waited(message: MessageRecord) -> str:
+    seconds = ((message.settled_at or message.received_at) - message.received_at).total_seconds()
+    return f"{seconds:.1f} s" if seconds >= 1 else f"{1000 * seconds:.0f} ms"
 
 
 def _runs(command: str) -> Callable[[AgentEvent], bool]:
@@ -266,8 +267,18 @@ async def _scene(screen: Screen) -> int:
         screen.say(f"Look at both runs in Temporal: {made.ui}", "bold")
         if sys.stdin.isatty():
             screen.say("Press Enter to end the demo and to clear all of it away.", "bold")
-            await asyncio.to_thread(sys.stdin.readline)
+            await _enter()
         return 0 if held else 1
+
+
+async def _enter() -> None:
+    # A thread that reads a line would hold up Ctrl-C.
+    pressed = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.add_reader(sys.stdin, pressed.set)
+    await pressed.wait()
+    loop.remove_reader(sys.stdin)
+    sys.stdin.readline()
 
 
 async def _main(screen: Screen) -> int:
