@@ -1,0 +1,205 @@
+"""The event log: numbered without gaps, nothing twice, one end, whoever writes."""
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from activities.eventlog import Cursor, EventLog, last_event, read
+from steersman.contracts.events import (
+    CancelledEvent,
+    DoneEvent,
+    EventBase,
+    MessageEvent,
+    ToolUseEvent,
+    UsageEvent,
+)
+from steersman.contracts.run import Usage
+
+NOW = datetime(2026, 1, 2, tzinfo=UTC)
+ALL = 10**9
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "events.jsonl"
+
+
+def said(*texts: str) -> list[EventBase]:
+    return [MessageEvent(time=NOW, text=text) for text in texts]
+
+
+def texts(path: Path, after: int = 0) -> list[str]:
+    return [event.text for event in read(path, Cursor(), after, ALL)[0]]
+
+
+def numbers(path: Path) -> list[int]:
+    return [event.seq for event in read(path, Cursor(), 0, ALL)[0]]
+
+
+def test_events_are_numbered_from_one_without_gaps(path: Path) -> None:
+    log = EventLog(path)
+    log.append(1, 1, said("a", "b"))
+    log.append(1, 2, [])
+    (added,) = log.append(2, 1, said("c"))
+    log.end(DoneEvent(time=NOW, text="c"))
+    log.close()
+    assert (added.seq, added.attempt) == (3, 2)
+    assert numbers(path) == [1, 2, 3, 4]
+
+
+def test_a_journal_fed_twice_adds_nothing(path: Path) -> None:
+    for _worker in range(3):
+        log = EventLog.take_over(path)
+        for record in range(1, 4):
+            log.append(1, record, said(f"{record}a", f"{record}b"))
+        log.close()
+    assert texts(path) == ["1a", "1b", "2a", "2b", "3a", "3b"]
+
+
+def test_a_worker_that_died_within_a_record_is_continued_within_it(path: Path) -> None:
+    first = EventLog(path)
+    first.append(1, 1, said("a", "b", "c")[:2])
+    first.close()
+    second = EventLog.take_over(path)
+    assert [event.seq for event in second.append(1, 1, said("a", "b", "c"))] == [3]
+    second.close()
+    assert texts(path) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    "torn",
+    [
+        b'{"type":"message","te',
+        b'{"type":"message","text":"x","seq":3,"source":[1,3,0]}',
+        b"\xff\xfe\n",
+        b"[]\n",
+        b'{"seq":"x","source":[1,3,0],"type":"message"}\n',
+        b'{"seq":3}\n',
+        b"\0" * 4096,
+    ],
+    ids=["half", "without newline", "no utf-8", "no object", "no number", "no source", "zeroes of a lost write"],
+)
+def test_a_torn_last_line_is_written_anew(path: Path, torn: bytes) -> None:
+    log = EventLog(path)
+    log.append(1, 1, said("a"))
+    log.append(1, 2, said("b"))
+    log.close()
+    with path.open("ab") as file:
+        file.write(torn)
+    log = EventLog.take_over(path)
+    log.append(1, 1, said("a"))
+    log.append(1, 2, said("b"))
+    log.append(1, 3, said("c"))
+    log.close()
+    assert texts(path) == ["a", "b", "c"]
+    assert numbers(path) == [1, 2, 3]
+
+
+def test_a_writer_that_was_taken_over_is_harmless(path: Path) -> None:
+    old = EventLog(path)
+    old.append(1, 1, said("a"))
+    new = EventLog.take_over(path)
+    old.append(1, 2, said("written by the worker that hung"))
+    new.append(1, 2, said("b"))
+    old.end(CancelledEvent(time=NOW))
+    new.append(1, 3, said("c"))
+    old.close()
+    new.close()
+    assert texts(path) == ["a", "b", "c"]
+
+
+def test_taking_over_leaves_one_file_that_only_its_user_can_read(path: Path) -> None:
+    for _worker in range(3):
+        log = EventLog.take_over(path)
+        log.append(1, 1, said("a"))
+        log.close()
+    assert [each.name for each in path.parent.iterdir()] == [path.name]
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_there_is_one_end_and_nothing_after_it(path: Path) -> None:
+    log = EventLog(path)
+    log.append(1, 1, said("a"))
+    log.end(DoneEvent(time=NOW, text="first"))
+    log.end(CancelledEvent(time=NOW))
+    assert log.append(1, 2, said("late")) == []
+    log.close()
+    again = EventLog.take_over(path)
+    assert again.ended
+    again.end(CancelledEvent(time=NOW))
+    assert again.append(9, 9, said("later")) == []
+    again.close()
+    events, ended = read(path, Cursor(), 0, ALL)
+    assert ([event.type for event in events], ended) == (["message", "done"], True)
+
+
+def test_numbers_that_are_no_json_do_not_get_into_the_log(path: Path) -> None:
+    log = EventLog(path)
+    log.append(1, 1, [ToolUseEvent(time=NOW, id="t", name="Bash", input={"a": float("nan"), "b": float("inf")})])
+    log.append(1, 2, said("after"))
+    log.close()
+    assert numbers(path) == [1, 2]
+    for line in path.read_bytes().splitlines():
+        json.loads(line, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+
+
+class TestRead:
+    @pytest.fixture
+    def log(self, path: Path) -> Iterator[EventLog]:
+        log = EventLog(path)
+        for record, text in enumerate("abcde", 1):
+            log.append(1, record, said(text))
+        yield log
+        log.close()
+
+    def test_a_cursor_goes_on_where_it_was(self, path: Path, log: EventLog) -> None:
+        cursor = Cursor()
+        assert [event.text for event in read(path, cursor, 0, ALL)[0]] == list("abcde")
+        log.append(1, 6, said("f"))
+        assert [event.text for event in read(path, cursor, 5, ALL)[0]] == ["f"]
+        assert read(path, cursor, 6, ALL) == ([], False)
+
+    def test_a_cursor_may_go_back(self, path: Path, log: EventLog) -> None:
+        cursor = Cursor()
+        read(path, cursor, 0, ALL)
+        assert [event.text for event in read(path, cursor, 3, ALL)[0]] == ["d", "e"]
+
+    def test_pages_are_bounded_and_join_without_a_gap(self, path: Path, log: EventLog) -> None:
+        cursor = Cursor()
+        seen: list[str] = []
+        while page := read(path, cursor, len(seen), 1)[0]:
+            assert len(page) == 1
+            seen += [event.text for event in page]
+        assert seen == list("abcde")
+
+    def test_a_line_that_is_being_written_is_not_read(self, path: Path, log: EventLog) -> None:
+        cursor = Cursor()
+        with path.open("ab") as file:
+            line = path.read_bytes().splitlines()[-1].replace(b'"seq":5', b'"seq":6')
+            file.write(line[:20])
+            file.flush()
+            assert len(read(path, cursor, 0, ALL)[0]) == 5
+            file.write(line[20:] + b"\n")
+        assert [event.seq for event in read(path, cursor, 5, ALL)[0]] == [6]
+
+    def test_the_end_is_told_also_to_who_has_it_already(self, path: Path, log: EventLog) -> None:
+        log.end(DoneEvent(time=NOW))
+        assert read(path, Cursor(), 0, ALL)[1]
+        assert read(path, Cursor(), 6, ALL) == ([], True)
+
+    def test_a_number_beyond_the_end_reads_nothing(self, path: Path, log: EventLog) -> None:
+        assert read(path, Cursor(), 99, ALL) == ([], False)
+
+    def test_no_log(self, tmp_path: Path) -> None:
+        with pytest.raises(FileNotFoundError):
+            read(tmp_path / "none", Cursor(), 0, ALL)
+
+
+def test_the_last_event_is_one_short_line() -> None:
+    assert last_event(ToolUseEvent(time=NOW, seq=3, id="t", name="Bash", input={})).summary == "Bash"
+    assert last_event(MessageEvent(time=NOW, text="x" * 1000)).summary == "x" * 200
+    assert last_event(UsageEvent(time=NOW, usage=Usage(), cost_usd=0, turns=2)).summary == "2"
+    assert last_event(CancelledEvent(time=NOW)).summary == "cancelled"

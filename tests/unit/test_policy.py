@@ -1,0 +1,221 @@
+"""What an operator allows: everything else is refused by name, and no secret is ever repeated."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from activities.policy import MAX_SECRET_FILE, Policy
+from steersman.contracts.errors import InvalidRequest, WorkspaceError
+from steersman.contracts.request import PERMISSION_ORDER, PermissionMode, RunRequest
+
+SECRET = "sk-very-secret"
+
+
+def request(path: Path, **fields: Any) -> RunRequest:
+    asked = {"agent": "claude", "prompt": "p", "workspace": {"path": str(path)}, **fields}
+    return RunRequest.model_validate(asked)
+
+
+def process(path: Path, **fields: Any) -> RunRequest:
+    return request(path, agent="process", command=["true"], **fields)
+
+
+def refusal(policy: Policy, asked: RunRequest) -> str:
+    with pytest.raises(InvalidRequest) as refused:
+        policy.check(asked)
+    assert SECRET not in refused.value.message
+    return refused.value.message
+
+
+class TestEnvironment:
+    def test_the_worker_keeps_its_own_variables(self, tmp_path: Path) -> None:
+        policy = Policy(
+            {"PATH": "/bin", "HOME": "/h", "LC_X": "c", "DATABASE_URL": SECRET, "ANTHROPIC_API_KEY": SECRET}
+        )
+        assert policy.environment(process(tmp_path)) == {"PATH": "/bin", "HOME": "/h", "LC_X": "c"}
+        assert policy.environment(request(tmp_path))["ANTHROPIC_API_KEY"] == SECRET
+
+    def test_an_own_variable_of_the_agent_may_be_named(self, tmp_path: Path) -> None:
+        policy = Policy({"ANTHROPIC_API_KEY": SECRET})
+        asked = request(tmp_path, env={"MY_COPY": {"from_env": "ANTHROPIC_API_KEY"}})
+        policy.check(asked)
+        assert policy.environment(asked)["MY_COPY"] == SECRET
+
+    def test_another_agents_variable_may_not(self, tmp_path: Path) -> None:
+        asked = process(tmp_path, env={"X": {"from_env": "ANTHROPIC_API_KEY"}})
+        assert "env.X.from_env: ANTHROPIC_API_KEY" in refusal(Policy({"ANTHROPIC_API_KEY": SECRET}), asked)
+
+    def test_what_the_operator_did_not_name_is_refused(self, tmp_path: Path) -> None:
+        policy = Policy({"AWS_SECRET": SECRET})
+        asked = process(tmp_path, env={"X": {"from_env": "AWS_SECRET"}})
+        assert "env.X.from_env: AWS_SECRET is not allowed" in refusal(policy, asked)
+        allowing = Policy({"AWS_SECRET": SECRET}, allow_env=frozenset({"AWS_SECRET"}))
+        allowing.check(asked)
+        assert allowing.environment(asked)["X"] == SECRET
+
+    def test_a_variable_that_is_not_there_is_named(self, tmp_path: Path) -> None:
+        policy = Policy({}, allow_env=frozenset({"NOT_THERE"}))
+        assert "NOT_THERE" in refusal(policy, process(tmp_path, env={"X": {"from_env": "NOT_THERE"}}))
+
+    @pytest.mark.parametrize(
+        "name",
+        [
+            "ANTHROPIC_BASE_URL",
+            "CLAUDE_CONFIG_DIR",
+            "CLAUDE_CODE_EXECUTABLE",
+            "STEERSMAN_MARK",
+            "TEMPORAL_ADDRESS",
+            "LD_PRELOAD",
+            "ld_library_path",
+            "DYLD_INSERT_LIBRARIES",
+            "NODE_OPTIONS",
+            "BUN_INSPECT",
+            "SSL_CERT_FILE",
+            "PYTHONPATH",
+            "PYTHONSTARTUP",
+            "BASH_ENV",
+            "ENV",
+            "PATH",
+            "HTTPS_PROXY",
+            "https_proxy",
+            "IS_SANDBOX",
+            "HOME",
+            "XDG_CONFIG_HOME",
+            "SHELL",
+        ],
+    )
+    def test_what_could_redirect_the_operators_key_or_program(self, tmp_path: Path, name: str) -> None:
+        for asked in (request(tmp_path, env={name: "/elsewhere"}), process(tmp_path, env={name: "/elsewhere"})):
+            assert f"env.{name}: may not be set" in refusal(Policy({}), asked)
+        Policy({}, allow_env=frozenset({name})).check(process(tmp_path, env={name: "/elsewhere"}))
+
+    def test_a_guarded_name_may_not_be_filled_from_another_variable(self, tmp_path: Path) -> None:
+        policy = Policy({"ANTHROPIC_API_KEY": SECRET, "ANTHROPIC_MODEL": "m"})
+        asked = request(tmp_path, env={"ANTHROPIC_BASE_URL": {"from_env": "ANTHROPIC_MODEL"}})
+        assert "env.ANTHROPIC_BASE_URL" in refusal(policy, asked)
+
+    @pytest.mark.parametrize("name", ["MY_VAR", "ENVIRONMENT", "DEBUG", "_X"])
+    def test_an_ordinary_literal(self, tmp_path: Path, name: str) -> None:
+        asked = process(tmp_path, env={name: "x"})
+        Policy({}).check(asked)
+        assert Policy({}).environment(asked)[name] == "x"
+
+
+class TestFiles:
+    @pytest.fixture
+    def secret(self, tmp_path: Path) -> Path:
+        path = tmp_path / "allowed" / "token"
+        path.parent.mkdir()
+        path.write_text(SECRET + "\r\n\n")
+        return path
+
+    def asked(self, path: Path) -> RunRequest:
+        return process(Path("/"), env={"TOKEN": {"from_file": str(path)}})
+
+    def test_contents_without_the_last_newlines(self, secret: Path) -> None:
+        policy = Policy({}, allow_file=(secret,))
+        policy.check(self.asked(secret))
+        assert policy.environment(self.asked(secret))["TOKEN"] == SECRET
+
+    def test_a_directory_allows_what_is_in_it(self, secret: Path) -> None:
+        Policy({}, allow_file=(secret.parent,)).check(self.asked(secret))
+
+    def test_nothing_is_allowed_by_default(self, secret: Path) -> None:
+        assert "env.TOKEN.from_file" in refusal(Policy({}), self.asked(secret))
+
+    @pytest.mark.parametrize("way", ["../outside", "link", "allowed-not/token"])
+    def test_ways_out_of_what_is_allowed(self, secret: Path, way: str) -> None:
+        root = secret.parent.parent
+        (root / "outside").write_text(SECRET)
+        (root / "allowed-not").mkdir()
+        (root / "allowed-not" / "token").write_text(SECRET)
+        (secret.parent / "link").symlink_to(root / "outside")
+        path = root / way if way.startswith("allowed-not") else secret.parent / way
+        assert "env.TOKEN.from_file" in refusal(Policy({}, allow_file=(secret.parent,)), self.asked(path))
+
+    def test_an_allowed_symlink_allows_its_target(self, secret: Path) -> None:
+        link = secret.parent.parent / "link"
+        link.symlink_to(secret)
+        Policy({}, allow_file=(link,)).check(self.asked(link))
+
+    @pytest.mark.parametrize("content", [b"x" * (MAX_SECRET_FILE + 1), b"a\0b"], ids=["too large", "NUL"])
+    def test_what_no_variable_can_hold(self, secret: Path, content: bytes) -> None:
+        secret.write_bytes(content)
+        assert "larger than 64 KiB or holds a NUL" in refusal(Policy({}, allow_file=(secret,)), self.asked(secret))
+
+    def test_the_largest_that_is_taken(self, secret: Path) -> None:
+        secret.write_bytes(b"x" * MAX_SECRET_FILE)
+        Policy({}, allow_file=(secret,)).check(self.asked(secret))
+
+    def test_what_cannot_be_read(self, secret: Path) -> None:
+        policy = Policy({}, allow_file=(secret.parent,))
+        assert "cannot be read" in refusal(policy, self.asked(secret.parent / "none"))
+        assert "cannot be read" in refusal(policy, self.asked(secret.parent))
+
+    @pytest.mark.timeout(10)
+    def test_a_pipe_nobody_writes_to_does_not_hang_the_worker(self, secret: Path) -> None:
+        pipe = secret.parent / "pipe"
+        os.mkfifo(pipe)
+        assert "env.TOKEN" in refusal(Policy({}, allow_file=(secret.parent,)), self.asked(pipe))
+
+
+class TestWorkspace:
+    def test_roots(self, tmp_path: Path) -> None:
+        inside, outside = tmp_path / "root" / "a", tmp_path / "root-not"
+        inside.mkdir(parents=True)
+        outside.mkdir()
+        policy = Policy({}, workspace_roots=(tmp_path / "root",))
+        policy.check(process(inside))
+        policy.check(process(tmp_path / "root"))
+        assert "workspace.path" in refusal(policy, process(outside))
+        assert "workspace.path" in refusal(policy, process(inside / ".." / ".." / "root-not"))
+
+    def test_a_symlink_out_of_the_root(self, tmp_path: Path) -> None:
+        root = tmp_path / "root"
+        root.mkdir()
+        (root / "out").symlink_to(tmp_path)
+        policy = Policy({}, workspace_roots=(root,))
+        assert "--workspace-root" in refusal(policy, process(root / "out"))
+        with pytest.raises(InvalidRequest, match=r"options\.add_dirs"):
+            policy.check_directory(str(root / "out"), "options.add_dirs")
+
+    def test_missing_and_no_directory(self, tmp_path: Path) -> None:
+        (tmp_path / "file").touch()
+        assert "does not exist" in refusal(Policy({}), process(tmp_path / "none"))
+        assert "not a directory" in refusal(Policy({}), process(tmp_path / "file"))
+        with pytest.raises((InvalidRequest, WorkspaceError), match=r"workspace\.path"):
+            Policy({}).check(process(tmp_path / "file" / "below"))
+
+    def test_a_loop_of_symlinks(self, tmp_path: Path) -> None:
+        (tmp_path / "a").symlink_to(tmp_path / "b")
+        (tmp_path / "b").symlink_to(tmp_path / "a")
+        with pytest.raises((InvalidRequest, WorkspaceError), match=r"workspace\.path"):
+            Policy({}).check(process(tmp_path / "a"))
+
+
+@pytest.mark.parametrize("most", PERMISSION_ORDER)
+@pytest.mark.parametrize("mode", PERMISSION_ORDER)
+def test_the_highest_permission(tmp_path: Path, mode: PermissionMode, most: PermissionMode) -> None:
+    policy = Policy({}, max_permission=most)
+    asked = request(tmp_path, permissions={"mode": mode})
+    if PERMISSION_ORDER.index(mode) <= PERMISSION_ORDER.index(most):
+        policy.check(asked)
+    else:
+        assert f'permissions.mode: "{mode}"' in refusal(policy, asked)
+
+
+@pytest.mark.parametrize("most", PERMISSION_ORDER[:-1])
+def test_an_arbitrary_command_has_every_permission(tmp_path: Path, most: PermissionMode) -> None:
+    assert 'agent "process"' in refusal(Policy({}, max_permission=most), process(tmp_path))
+
+
+def test_an_agent_that_is_not_allowed_here(tmp_path: Path) -> None:
+    policy = Policy({}, agents=frozenset({"claude"}))
+    policy.check(request(tmp_path))
+    assert 'agent: "process" is not allowed' in refusal(policy, process(tmp_path))
+
+
+def test_a_policy_does_not_show_the_workers_environment() -> None:
+    assert SECRET not in repr(Policy({"KEY": SECRET}))

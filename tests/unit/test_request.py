@@ -1,0 +1,261 @@
+"""RunRequest: every wrong field is named, no value of a secret is repeated, what is right comes through."""
+
+import json
+import math
+from typing import Any
+
+import pytest
+
+from steersman.contracts.errors import InvalidRequest
+from steersman.contracts.messages import Decision, Message, parse_message
+from steersman.contracts.request import RunRequest, parse_request
+
+GOOD: dict[str, Any] = {"agent": "claude", "prompt": "do it", "workspace": {"path": "/w"}}
+PROCESS: dict[str, Any] = {"agent": "process", "command": ["true"], "workspace": {"path": "/w"}}
+SECRET = "sk-ant-very-secret"
+
+
+def refusal(data: object) -> str:
+    with pytest.raises(InvalidRequest) as refused:
+        parse_request(data)
+    return refused.value.message
+
+
+def test_the_smallest_request() -> None:
+    request = parse_request(GOOD)
+    assert request.permissions.mode == "accept_edits"
+    assert (request.runtime.kind, request.lease_s, request.limits.approval_s) == ("local", 900, 3600)
+
+
+def test_a_full_request_survives_a_round_trip() -> None:
+    full = {
+        **GOOD,
+        "runtime": {"kind": "local", "host": "h"},
+        "model": "m",
+        "session": "0190a-b.c:d",
+        "fork_session": True,
+        "system_prompt": "be brief",
+        "permissions": {"mode": "ask", "allow": ["Read", "Bash(git *)"], "deny": ["WebFetch"]},
+        "output_schema": {"type": "object", "properties": {"a": {"type": "integer"}}},
+        "env": {"A": "x", "B": {"from_env": "C"}, "API_KEY": {"from_file": "/run/key"}},
+        "limits": {"turns": 3, "cost_usd": 1.5, "duration_s": 60, "idle_s": 10, "approval_s": 5},
+        "stop": {"terminate_after_s": 0, "kill_after_s": 2.5},
+        "lease_s": 10,
+        "labels": {"team": "x"},
+        "options": {"add_dirs": ["/a"]},
+    }
+    request = parse_request(full)
+    assert RunRequest.model_validate_json(request.model_dump_json()) == request
+    assert parse_request(json.loads(request.model_dump_json(exclude_none=True))) == request
+    assert json.loads(request.model_dump_json(exclude_none=True)) == full
+
+
+WRONG: list[tuple[str, Any]] = [
+    ("agent", "codex-99"),
+    ("agent", None),
+    ("agent", ["claude"]),
+    ("prompt", ""),
+    ("prompt", "   \n"),
+    ("prompt", "a\0b"),
+    ("prompt", 7),
+    ("prompt", None),
+    ("workspace", "/w"),
+    ("workspace", None),
+    ("workspace.path", {"path": "relative/dir"}),
+    ("workspace.path", {"path": "~/w"}),
+    ("workspace.path", {"path": ""}),
+    ("workspace.path", {"path": "/" + "x" * 5000}),
+    ("workspace.path", {"path": "/a\0b"}),
+    ("workspace.path", {"path": 1}),
+    ("workspace.path", {}),
+    ("workspace.ref", {"path": "/w", "ref": "main"}),
+    ("runtime", "local"),
+    ("runtime.kind", {"kind": "kubernetes"}),
+    ("runtime.host", {"kind": "local", "host": ""}),
+    ("model", ""),
+    ("model", "m" * 201),
+    ("session", ""),
+    ("session", "../../x"),
+    ("session", "--resume"),
+    ("session", "a b"),
+    ("fork_session", "perhaps"),
+    ("fork_session", True),
+    ("system_prompt", 1),
+    ("permissions", "full"),
+    ("permissions.mode", {"mode": "yolo"}),
+    ("permissions.allow", {"allow": "Bash"}),
+    ("permissions.allow.0", {"allow": [""]}),
+    ("permissions.allow.1", {"allow": ["Read", None]}),
+    ("permissions.deny.0", {"deny": [1]}),
+    ("output_schema", "{}"),
+    ("output_schema", []),
+    ("env", []),
+    ("env", {"1X": "a"}),
+    ("env", {"A=B": "a"}),
+    ("env", {"": "a"}),
+    ("env.A", {"A": 1}),
+    ("env.A", {"A": None}),
+    ("env.A", {"A": {"from_env": "X", "from_file": "/x"}}),
+    ("env.A", {"A": {"from_vault": "x"}}),
+    ("env.A", {"A": {"from_env": "1X"}}),
+    ("env.A", {"A": {"from_file": "relative"}}),
+    ("env.A", {"A": "a\0b"}),
+    ("limits.turns", {"turns": 0}),
+    ("limits.turns", {"turns": 1.5}),
+    ("limits.turns", {"turns": -1}),
+    ("limits.cost_usd", {"cost_usd": 0}),
+    ("limits.cost_usd", {"cost_usd": "much"}),
+    ("limits.duration_s", {"duration_s": 0}),
+    ("limits.duration_s", {"duration_s": 1e12}),
+    ("limits.idle_s", {"idle_s": -3}),
+    ("limits.approval_s", {"approval_s": None}),
+    ("limits.tokens", {"tokens": 1}),
+    ("stop.terminate_after_s", {"terminate_after_s": -0.1}),
+    ("stop.kill_after_s", {"kill_after_s": 1e9}),
+    ("lease_s", 9),
+    ("lease_s", "long"),
+    ("labels", ["a"]),
+    ("labels.a", {"a": 1}),
+    ("options", []),
+    ("command", ["ls"]),
+    ("colour", "red"),
+]
+
+
+@pytest.mark.parametrize(("field", "value"), WRONG, ids=[f"{field}={str(value)[:40]}" for field, value in WRONG])
+def test_a_wrong_field_is_named(field: str, value: Any) -> None:
+    message = refusal({**GOOD, field.split(".", 1)[0]: value})
+    assert message.startswith("RunRequest: ")
+    assert field in message
+
+
+@pytest.mark.parametrize("field", ["agent", "workspace"])
+def test_a_missing_field_is_named(field: str) -> None:
+    assert (
+        refusal({name: value for name, value in GOOD.items() if name != field}) == f"RunRequest: {field}: is required"
+    )
+
+
+def test_a_missing_prompt_is_named() -> None:
+    assert "prompt must not be empty" in refusal({**GOOD, "prompt": ""})
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("command", None),
+        ("command", []),
+        ("command", [""]),
+        ("command", "ls -l"),
+        ("command", ["a\0b"]),
+        ("session", "s"),
+        ("fork_session", True),
+        ("output_schema", {}),
+        ("permissions", {"mode": "full"}),
+        ("limits.turns", 1),
+        ("limits.cost_usd", 1),
+        ("model", "m"),
+        ("system_prompt", "s"),
+    ],
+)
+def test_what_a_process_cannot_do_is_refused(field: str, value: Any) -> None:
+    outer, _, inner = field.partition(".")
+    assert field in refusal({**PROCESS, outer: {inner: value} if inner else value})
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("field", ["limits.cost_usd", "limits.duration_s", "stop.kill_after_s", "lease_s"])
+def test_no_number_is_refused(field: str, number: float) -> None:
+    outer, _, inner = field.partition(".")
+    assert field in refusal({**GOOD, outer: {inner: number} if inner else number})
+
+
+@pytest.mark.parametrize("name", ["API_KEY", "github_token", "DB_PASSWORD", "AWS_SECRET", "X_CREDENTIALS", "PASSWD"])
+def test_a_literal_secret_is_refused_and_never_repeated(name: str) -> None:
+    message = refusal({**GOOD, "env": {name: SECRET}})
+    assert name in message
+    assert "from_env" in message
+    assert SECRET not in message
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"env": {"A": [SECRET]}},
+        {"env": {"A": {"from_env": SECRET}}},
+        {"env": {"A": {"from_file": SECRET}}},
+        {"env": {"A": {"value": SECRET}}},
+        {"env": {"A": {"from_env": "X", "extra": SECRET}}},
+        {"env": SECRET},
+        {"prompt": {"x": SECRET}},
+        {"agent": SECRET},
+        {"options": SECRET},
+        {"labels": {"a": [SECRET]}},
+        {"limits": {"turns": SECRET}},
+        {"workspace": {"path": SECRET}},
+        {"command": SECRET},
+        {"session": SECRET + " "},
+    ],
+    ids=str,
+)
+def test_no_refusal_repeats_a_value(fields: dict[str, Any]) -> None:
+    assert SECRET not in refusal({**GOOD, **fields})
+
+
+@pytest.mark.parametrize(
+    ("data", "kind"),
+    [(None, "nothing"), ([], "a list"), ("x", "a string"), (1, "a number"), (True, "a boolean"), (b"x", "bytes")],
+)
+def test_what_is_no_object_is_named_by_its_kind(data: object, kind: str) -> None:
+    assert refusal(data) == f"RunRequest: the input must be one JSON object, not {kind}"
+
+
+def test_an_object_that_is_no_json() -> None:
+    assert "no JSON" in refusal({**GOOD, "options": {"a": object()}})
+    deep: dict[str, Any] = {}
+    for _level in range(100_000):
+        deep = {"a": deep}
+    assert refusal({**GOOD, "options": deep}).startswith("RunRequest: ")
+
+
+def test_many_wrong_fields_make_a_sentence_of_bounded_length() -> None:
+    message = refusal({**GOOD, **{f"field_{number}": 1 for number in range(1000)}})
+    assert "(and 995 more)" in message
+    assert len(message) < 1000
+
+
+def test_a_name_of_any_length_makes_a_sentence_of_bounded_length() -> None:
+    assert len(refusal({**GOOD, "x" * 100_000: 1})) < 5000
+
+
+class TestMessages:
+    def test_good_ones(self) -> None:
+        assert parse_message(Message, {"text": "go", "id": "m-1", "reason": "why"}).text == "go"
+        assert parse_message(Message, None) == Message()
+        assert parse_message(Decision, {"id": "a", "decision": "deny"}).remember is False
+
+    @pytest.mark.parametrize(
+        ("model", "data", "field"),
+        [
+            (Message, {"text": 1}, "text"),
+            (Message, {"text": "a\0"}, "text"),
+            (Message, {"text": "x" * 100_001}, "text"),
+            (Message, {"id": ""}, "id"),
+            (Message, {"id": "a b"}, "id"),
+            (Message, {"id": "x" * 101}, "id"),
+            (Message, {"words": "go"}, "words"),
+            (Message, "go", "Message"),
+            (Message, ["go"], "Message"),
+            (Message, b"\x00", "Message"),
+            (Decision, {"id": "a"}, "decision"),
+            (Decision, {"id": "a", "decision": "perhaps"}, "decision"),
+            (Decision, {"decision": "allow"}, "id"),
+            (Decision, {"id": "a", "decision": "allow", "remember": "maybe"}, "remember"),
+            (Decision, None, "id"),
+        ],
+    )
+    def test_wrong_ones_name_the_field(self, model: Any, data: object, field: str) -> None:
+        with pytest.raises(InvalidRequest) as refused:
+            parse_message(model, data)
+        assert refused.value.message.startswith(f"{model.__name__}: ")
+        assert field in refused.value.message

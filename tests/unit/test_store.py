@@ -1,0 +1,118 @@
+"""Where runs are kept: private, one directory each, whatever a run is called."""
+
+from pathlib import Path
+
+import pytest
+
+from activities.store import Ownership, RunStore
+from steersman.contracts.activities import RunKey
+
+MINE = Ownership("cluster", "default")
+
+HOSTILE = [
+    "../x",
+    "..",
+    ".",
+    "a/../../b",
+    "/etc/passwd",
+    "x" * 1000,
+    "ü" * 300,
+    "run\nid",
+    "run\0id",
+    " ",
+    "~",
+    "-rf",
+    "%2e%2e",
+    "日本語",
+    "a\\b",
+    "CON",
+    "a~" + "0" * 24,
+]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> RunStore:
+    return RunStore(tmp_path / "state", MINE)
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_no_id_leads_out_of_the_runs(store: RunStore, tmp_path: Path, name: str) -> None:
+    for key in (RunKey(run=name, execution="e"), RunKey(run="r", execution=name)):
+        directory = store.create(key)
+        relative = directory.path.resolve().relative_to((tmp_path / "state" / "runs").resolve())
+        assert len(relative.parts) == 2
+        assert [each.key for each in store.mine() if each.path == directory.path] == [key]
+
+
+def test_different_ids_have_different_directories(store: RunStore) -> None:
+    paths = {store.directory(RunKey(run=name, execution="e")).path for name in [*HOSTILE, "x" * 999, "ü" * 299]}
+    assert len(paths) == len(HOSTILE) + 2
+    assert len({str(path).lower() for path in paths}) == len(paths)
+
+
+def test_ids_that_differ_in_case_alone_do_not_meet_where_names_ignore_case(store: RunStore) -> None:
+    same = [store.directory(RunKey(run="run-A" + "b" * 200 + end, execution="e")).path for end in "cC"]
+    assert same[0] != same[1]
+
+
+def test_a_readable_id_stays_readable(store: RunStore) -> None:
+    assert store.directory(RunKey(run="run-01a_b:c", execution="0190-ab")).path.parent.name == "run-01a_b:c"
+
+
+def test_only_the_workers_user_can_look(store: RunStore) -> None:
+    directory = store.create(RunKey(run="r", execution="e"))
+    for path in (directory.path, directory.path.parent, directory.path.parent.parent, directory.scratch):
+        assert path.stat().st_mode & 0o777 == 0o700
+    assert (directory.path / "run.json").stat().st_mode & 0o777 == 0o600
+
+
+def test_creating_twice_keeps_the_first(store: RunStore) -> None:
+    key = RunKey(run="r", execution="e")
+    (store.create(key).path / "events.jsonl").write_text("kept")
+    assert (store.create(key).path / "events.jsonl").read_text() == "kept"
+
+
+def test_a_sweep_sees_its_own_namespaces_runs_only(store: RunStore, tmp_path: Path) -> None:
+    mine = store.create(RunKey(run="a", execution="e"))
+    for owner in (Ownership("cluster", "other"), Ownership("other", "default")):
+        RunStore(tmp_path / "state", owner).create(RunKey(run=f"{owner.cluster}-{owner.namespace}", execution="e"))
+    assert [each.key for each in store.mine()] == [mine.key]
+
+
+@pytest.mark.parametrize("facts", ["", "{", "[]", "{}", '{"cluster":"cluster","namespace":"default"}', "null"])
+def test_what_is_half_written_is_nobodys(store: RunStore, facts: str) -> None:
+    broken = store.create(RunKey(run="broken", execution="e"))
+    (broken.path / "run.json").write_text(facts)
+    whole = store.create(RunKey(run="whole", execution="e"))
+    assert [each.key.run for each in store.mine()] == [whole.key.run]
+
+
+def test_attempts_count_from_their_journals(store: RunStore) -> None:
+    directory = store.create(RunKey(run="r", execution="e"))
+    assert (directory.attempts(), directory.all_attempts()) == (0, [])
+    for number, journal in ((1, True), (2, True), (10, True), (11, False)):
+        directory.attempt(number).mkdir(parents=True)
+        if journal:
+            (directory.attempt(number) / "journal").touch()
+    (directory.path / "attempts" / "notes").mkdir()
+    assert directory.attempts() == 10
+    assert [path.name for path in directory.all_attempts()] == ["1", "2", "10", "11"]
+
+
+def test_removing_one_execution_keeps_another(store: RunStore) -> None:
+    first, second = (store.create(RunKey(run="r", execution=each)) for each in ("e1", "e2"))
+    (first.path / "events.jsonl").write_text("x" * 5000)
+    assert store.remove(first) >= 5000
+    assert [each.key for each in store.mine()] == [second.key]
+    store.remove(second)
+    assert not second.path.parent.exists()
+
+
+def test_removing_does_not_follow_links(store: RunStore, tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "file").write_text("kept")
+    directory = store.create(RunKey(run="r", execution="e"))
+    (directory.scratch / "link").symlink_to(precious)
+    store.remove(directory)
+    assert (precious / "file").read_text() == "kept"
