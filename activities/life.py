@@ -5,9 +5,11 @@ Feeds the journal to the transcript and the event log, keeps the talk going, hol
 
 import asyncio
 import json
+import math
 import time
 from collections import deque
 from collections.abc import Coroutine
+from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from activities.eventlog import EventLog
@@ -22,12 +24,14 @@ from activities.ports import (
     Transcript,
 )
 from steersman.contracts.activities import DeliverInput, Settlement
-from steersman.contracts.events import EventBase
+from steersman.contracts.events import ErrorEvent, EventBase
 from steersman.contracts.run import FINAL_STATES
 
 SEE_OUT_S = 3.0
 """How long a process that owes nothing more may take to exit after its stdin was closed."""
 STDERR_LINES = 20
+NEVER = 1 << 61
+"""Beyond the last record of any journal."""
 
 
 class Overseer(Protocol):
@@ -65,6 +69,7 @@ class Life:
         self._stderr: deque[str] = deque(maxlen=STDERR_LINES)
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._live = False
+        self._until = math.inf
         self.closing = False
         self.limit: Limit | None = None
         self.last_output = time.time()
@@ -88,6 +93,10 @@ class Life:
             await self._conversation.close()
             await self.channel.close()
 
+    def hurry(self, patience_s: float) -> None:
+        """The process was stopped: read what it left behind for this long, then leave the rest to the journal."""
+        self._until = time.monotonic() + patience_s
+
     async def _read(self) -> ExitFact:
         exit_record: Record | None = None
         async for batch in self.channel.records():
@@ -95,7 +104,14 @@ class Life:
                 if record.stream == "exit":
                     exit_record = record
                 await self._take(record)
+            if time.monotonic() > self._until and batch[-1].stream != "exit":
+                return self._give_up(batch[-1])
         return self._exit_fact(exit_record)
+
+    def _give_up(self, last: Record) -> ExitFact:
+        text = f"output after record {last.seq} was left out: the agent was stopped with too much of it unread"
+        self._overseer.observe(self._log.append(self.number, NEVER, [ErrorEvent(time=datetime.now(UTC), message=text)]))
+        return ExitFact(reason="stopped", why="stopped", stderr=tuple(self._stderr))
 
     async def deliver(self, parcel: DeliverInput) -> list[Settlement] | None:
         """Hand over messages and decisions in order, once the talk is open; None if the process has ended."""

@@ -1,6 +1,8 @@
 """What this worker's operator allows requests to ask of it. What is not allowed is InvalidRequest, by name."""
 
+import errno
 import os
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -61,21 +63,47 @@ BASE_ENV = frozenset(
 )
 """What every agent inherits of the worker's environment; the worker's other variables stay with the worker."""
 
-_GUARDED = (
+_GUARDED_PREFIXES = (
     "ANTHROPIC_",
+    "BUN_",
     "CLAUDE_",
+    "DYLD_",
+    "GIT_CONFIG",
+    "GIT_SSH",
+    "LD_",
+    "NODE_",
+    "PYTHON",
+    "SSL_",
     "STEERSMAN_",
     "TEMPORAL_",
-    "LD_",
-    "DYLD_",
-    "NODE_",
-    "BUN_",
-    "SSL_",
-    "PYTHON",
-    "BASH_ENV",
-    "ENV",
+    "XDG_",
 )
-"""A literal for these could redirect the operator's key or change which program runs."""
+_GUARDED_NAMES = frozenset(
+    [
+        "PATH",
+        "HOME",
+        "SHELL",
+        "IS_SANDBOX",
+        "ENV",
+        "BASH_ENV",
+        "PAGER",
+        "EDITOR",
+        "VISUAL",
+        "BROWSER",
+        "GIT_EXTERNAL_DIFF",
+        "GIT_PAGER",
+        "GIT_EDITOR",
+        "GIT_ASKPASS",
+        "GIT_EXEC_PATH",
+        "GIT_DIR",
+        "SSH_ASKPASS",
+        "PERL5OPT",
+        "RUBYOPT",
+        "JAVA_TOOL_OPTIONS",
+        "DISABLE_AUTOUPDATER",
+    ]
+)
+"""A literal for these could redirect the operator's key, load other settings, or change which program runs."""
 
 MAX_SECRET_FILE = 64 * 1024
 
@@ -121,8 +149,7 @@ class Policy:
                 raise InvalidRequest(f"env.{name}: the worker's environment has no {value.from_env}")
             return self.environ[value.from_env]
         try:
-            with self._allowed_file(name, value.from_file).open("rb") as file:
-                data = file.read(MAX_SECRET_FILE + 1)
+            data = _read_regular(self._allowed_file(name, value.from_file))
         except OSError as error:
             raise InvalidRequest(f"env.{name}: {value.from_file} cannot be read: {error.strerror}") from error
         if len(data) > MAX_SECRET_FILE or b"\0" in data:
@@ -138,7 +165,8 @@ class Policy:
                 )
         elif isinstance(value, FromFile):
             self._allowed_file(name, value.from_file)
-        guarded = name.upper().startswith(_GUARDED) or name.upper().endswith("_PROXY") or name == "PATH"
+        upper = name.upper()
+        guarded = upper in _GUARDED_NAMES or upper.startswith(_GUARDED_PREFIXES) or upper.endswith("_PROXY")
         if guarded and name not in self.allow_env and not (isinstance(value, FromEnv) and value.from_env == name):
             raise InvalidRequest(f"env.{name}: may not be set by a request on this worker (see --allow-env)")
 
@@ -177,3 +205,12 @@ class Policy:
         if not any(real.is_relative_to(root.resolve()) for root in self.workspace_roots):
             raise InvalidRequest(f"{field_name}: {path} is outside this worker's --workspace-root")
         return real
+
+
+def _read_regular(path: Path) -> bytes:
+    """The file's beginning. Opening a pipe or a device could wait for ever: they are refused."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "it is no regular file")
+        return file.read(MAX_SECRET_FILE + 1)

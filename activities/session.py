@@ -39,6 +39,8 @@ from steersman.contracts.errors import RunError
 from steersman.contracts.events import EventBase, ProgressEvent, UsageEvent
 from steersman.contracts.run import LastEvent, StopReport, Usage
 
+BACKLOG_S = 3.0
+"""How long a stopped agent's unread output is still read: one that floods can be gigabytes ahead."""
 MAX_CRASHES = 3
 """So many processes of one run may die before the run is given up."""
 
@@ -103,8 +105,11 @@ class Session:
             self.settle(answers)
 
     async def stop(self, reason: str) -> StopReport:
-        """Stop the agent for good; `run` then returns."""
-        return await self._runtime.stop(self._run.key, self.ladder, reason)
+        """Stop the agent for good; `run` then returns, after at most BACKLOG_S more of reading."""
+        report = await self._runtime.stop(self._run.key, self.ladder, reason)
+        if self._life:
+            self._life.hurry(BACKLOG_S)
+        return report
 
     def snapshot(self) -> Progressed:
         """Where the run stands."""

@@ -5,6 +5,7 @@ before it is used. Shapes measured with Claude Code 2.1.327.
 """
 
 import json
+import math
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
@@ -30,7 +31,7 @@ Frame = dict[str, Any]
 def parse(line: bytes) -> Frame | None:
     """The frame in a line of output; None for what is no JSON object (debug output of some builds)."""
     try:
-        frame = json.loads(line)
+        frame = json.loads(line, parse_constant=str)  # NaN and Infinity are no JSON to anybody else
     except (ValueError, RecursionError):
         return None
     return frame if isinstance(frame, dict) else None
@@ -87,6 +88,8 @@ def bounded(value: Any, limit: int = MAX_TEXT) -> JsonObject:
             return {str(key)[:500]: cut(each, depth + 1) for key, each in list(item.items())[:1000]}
         if isinstance(item, list):
             return [cut(each, depth + 1) for each in item[:1000]]
+        if isinstance(item, float) and not math.isfinite(item):
+            return str(item)
         return item if item is None or isinstance(item, bool | int | float) else str(item)
 
     result = cut(value, 0)
