@@ -105,9 +105,9 @@ def is_ended(path: Path) -> bool:
 
 
 def _line(event: EventBase, source: Source) -> bytes:
-    body = event.model_dump(mode="json", exclude_defaults=False)
-    body["source"] = source
-    return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace") + b"\n"
+    # Pydantic writes NaN and infinity as null: whatever an agent says, each line is JSON.
+    body = event.model_dump_json().encode()
+    return body[:-1] + b',"source":%s}\n' % json.dumps(source, separators=(",", ":")).encode()
 
 
 @dataclass

@@ -6,6 +6,7 @@ before it is used. Shapes measured with Claude Code 2.1.327.
 
 import json
 import math
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
@@ -27,6 +28,8 @@ DELEGATED = ("local_agent", "local_workflow")
 
 Frame = dict[str, Any]
 
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+
 
 def parse(line: bytes) -> Frame | None:
     """The frame in a line of output; None for what is no JSON object (debug output of some builds)."""
@@ -34,7 +37,18 @@ def parse(line: bytes) -> Frame | None:
         frame = json.loads(line, parse_constant=str)  # NaN and Infinity are no JSON to anybody else
     except (ValueError, RecursionError):
         return None
-    return frame if isinstance(frame, dict) else None
+    if not isinstance(frame, dict):
+        return None
+    return _encodable(frame) if _SURROGATE.search(line) else frame
+
+
+def _encodable(value: Any) -> Any:
+    """Without lone surrogates, which JSON can spell and UTF-8 cannot hold."""
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, dict):
+        return {_encodable(key): _encodable(each) for key, each in value.items()}
+    return [_encodable(each) for each in value] if isinstance(value, list) else value
 
 
 def part(frame: Any, *names: str) -> Frame:

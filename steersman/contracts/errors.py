@@ -10,6 +10,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
+MAX_PATH = 200
+
 
 class ErrorType(StrEnum):
     """The `type` of the ApplicationError that a failed run closes with."""
@@ -109,7 +111,10 @@ def sentence(error: ValidationError, what: str) -> str:
 def _path(loc: Sequence[int | str]) -> str:
     # pydantic puts the tag of a union's member last in the path, which says nothing to the caller.
     names = [str(part) for part in loc]
-    return ".".join(names[:-1] if len(names) > 1 and names[-1] == "literal" else names)
+    if len(names) > 1 and names[-1] in ("literal", "from_env", "from_file"):
+        names = names[:-1] if names[-1] == "literal" or names[-2] == names[-1] else names
+    path = ".".join(names)
+    return path if len(path) <= MAX_PATH else f"{path[:MAX_PATH]}…"
 
 
 def _plain(message: str) -> str:
