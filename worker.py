@@ -270,6 +270,8 @@ async def _workers(client: Client, settings: Settings) -> tuple[list[Worker], Ho
             task_queue=names.TASK_QUEUE,
             workflows=[AgentRun, SweepHost],
             activities=[hosting.claim_host, running.deliver_messages],
+            # How long the runs of a worker that was killed wait for it before another answers for them.
+            sticky_queue_schedule_to_start_timeout=timedelta(seconds=2),
         ),
         Worker(
             client,

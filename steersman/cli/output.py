@@ -1,5 +1,6 @@
 """Where output goes: answers to stdout, remarks to stderr, JSON for programs. Formats nothing of its own."""
 
+import contextlib
 import functools
 import json
 import sys
@@ -26,8 +27,9 @@ def console(*, stderr: bool = False) -> "Console":
 
 
 def remark(text: str, style: str = "dim") -> None:
-    """A line for the person, beside the answer."""
-    console(stderr=True).print(flat(text), style=style)
+    """A line for the person, beside the answer. Their terminal may be gone: what is being done must go on."""
+    with contextlib.suppress(OSError):
+        console(stderr=True).print(flat(text), style=style)
 
 
 def complain(text: str) -> None:
