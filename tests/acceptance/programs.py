@@ -52,3 +52,11 @@ print("ready")
 time.sleep(600)
 """
 """Its child keeps stdout and stderr open whatever becomes of it."""
+
+CRASH = """
+import sys
+print("about to fail")
+print("the reason is", sys.argv[1], file=sys.stderr)
+sys.exit(7)
+"""
+"""Ends with exit code 7 and says why on stderr."""

@@ -91,8 +91,8 @@ async def test_claude_is_stopped_in_a_tool(shared: Site, steersman: Steersman, m
 
 @pytest.mark.parametrize(
     ("program", "how", "at_least"),
-    [(OBEDIENT, "terminated", 1), (STUBBORN, "killed", 4), (FLOOD, "terminated", 1), (PIPES_HELD, "killed", 2)],
-    ids=["obedient", "stubborn", "flood", "pipes_held"],
+    [(OBEDIENT, "terminated", 1), (STUBBORN, "killed", 4), (PIPES_HELD, "killed", 2)],
+    ids=["obedient", "stubborn", "pipes_held"],
 )
 async def test_any_program_is_stopped(
     shared: Site, steersman: Steersman, mark: str, program: str, how: str, at_least: int
@@ -109,6 +109,25 @@ async def test_any_program_is_stopped(
     assert report.processes >= at_least
     assert report.took_ms < 2000
     await closed_as_cancelled(steersman, run)
+
+
+async def test_a_program_that_floods_is_stopped(shared: Site, steersman: Steersman, mark: str) -> None:
+    run = await steersman.start(shared.process(*python(FLOOD), mark=mark))
+    await is_ready(steersman, run)
+
+    began = time.monotonic()
+    stopped = await stop(steersman, run, mark)
+    closed_s = time.monotonic() - began
+
+    assert stopped.gone_s < 2
+    assert closed_s < 5
+    assert (stopped.report.outcome, stopped.report.how) == ("stopped", "terminated")
+    last = (await steersman.state(run)).last_event
+    assert last is not None
+    async with following(steersman, run, after=last.seq) as attached:
+        events = await attached.end()
+    assert [event.type for event in events].count("cancelled") == 1
+    assert events[-1].type == "cancelled"
 
 
 async def test_cancel_of_the_temporal_cli_is_the_same_thing(shared: Site, steersman: Steersman, mark: str) -> None:

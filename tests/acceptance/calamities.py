@@ -1,0 +1,92 @@
+"""What may befall runs in the middle of their work, all runs of a test at the same moment."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from steersman.client import Steersman
+from steersman.errors import NoWorker
+from tests.acceptance.site import Site
+from tests.support.processes import stopped, until
+
+
+class Calamity:
+    """Strikes once all runs are ready for it, and is mended once all have seen what they wanted of it.
+
+    Mended means: whoever is to lead the runs leads them.
+    """
+
+    server_there = True
+
+    def __init__(self, site: Site, steersman: Steersman, runs: int) -> None:
+        self.site, self.steersman = site, steersman
+        self._meeting = asyncio.Barrier(runs)
+
+    @asynccontextmanager
+    async def __call__(self) -> AsyncIterator[None]:
+        """The block is run in the middle of it."""
+        first = await self._meeting.wait() == 0
+        if first:
+            await self.strike()
+        await self._meeting.wait()
+        yield
+        await self._meeting.wait()
+        if first:
+            await self.mend()
+        await self._meeting.wait()
+
+    async def strike(self) -> None:
+        raise NotImplementedError
+
+    async def mend(self) -> None:
+        """Another worker starts and takes every run over."""
+        before = self._gone_queue
+        await self.site.worker().ready()
+        for run in await self.steersman.list('ExecutionStatus="Running"'):
+            await until(lambda each=run.id: self._left(each, before), 40)  # type: ignore[misc]
+
+    async def _left(self, run: str, queue_mark: str) -> bool:
+        try:
+            handle = (await self.steersman.state(run)).handle
+        except NoWorker:
+            return False
+        return handle is not None and queue_mark not in handle.worker_queue
+
+    @property
+    def _gone_queue(self) -> str:
+        return f":{self.site.workers[-1].pid}-"
+
+
+class WorkerKilled(Calamity):
+    async def strike(self) -> None:
+        self.site.workers[-1].kill()
+
+
+class WorkerDeployed(Calamity):
+    async def strike(self) -> None:
+        assert await self.site.workers[-1].terminate() == 0
+
+
+class WorkerFrozen(Calamity):
+    """Longer than heartbeats may be away; it thaws when another has taken its runs, and believes that it has them still."""
+
+    async def strike(self) -> None:
+        self.frozen = self.site.workers[-1]
+        self.frozen.freeze()
+        await until(lambda: stopped(self.frozen.pid))
+
+    async def mend(self) -> None:
+        await super().mend()
+        self.frozen.thaw()
+
+
+class ServerKilled(Calamity):
+    """Temporal itself dies and comes back with the same database."""
+
+    server_there = False
+
+    async def strike(self) -> None:
+        self.site.server.kill()
+
+    async def mend(self) -> None:
+        self.site.server.start()
