@@ -1,0 +1,72 @@
+"""Many runs at once: what each costs, and that none is lost."""
+
+import asyncio
+import json
+import os
+import time
+from pathlib import Path
+
+from bench.agents import Bench, soon
+from bench.figures import Figure, Goal
+from bench.stack import until
+from steersman.contracts.run import RunResult
+
+RUNS = 200
+WARM_UP = 10
+MIB = 1024 * 1024
+
+
+async def crowd(bench: Bench) -> list[Figure]:
+    """200 processes that wait until all are there."""
+    await asyncio.gather(*(bench.stack.client.run(bench.process("true")) for _ in range(WARM_UP)))
+    gate, here = bench.workspace / "gate", bench.workspace / "here"
+    os.mkfifo(gate)
+    command = f"echo x >> {here}; echo begun; read _ < {gate}; echo ended"
+    worker = bench.stack.workers[-1].pid
+    before = _memory(worker)
+    begun = time.monotonic()
+    runs = await asyncio.gather(*(bench.stack.client.start(bench.process("sh", "-c", command)) for _ in range(RUNS)))
+    await until("all runs are at work", lambda: here.exists() and here.stat().st_size == 2 * RUNS, 120)
+    all_there = time.monotonic() - begun
+    during = _memory(worker)
+    shims = [_memory(pid)["Rss"] for pid in _shims(bench.stack.state, runs)]
+    # Opening both ways needs no reader; whoever reads gets a line of its own.
+    descriptor = os.open(gate, os.O_RDWR)
+    os.write(descriptor, b"\n" * RUNS)
+    results = await asyncio.gather(*(soon(bench.stack.client.result(run), run) for run in runs), return_exceptions=True)
+    os.close(descriptor)
+    took = time.monotonic() - begun
+    lost = [run for run, result in zip(runs, results, strict=True) if not _whole(result)]
+    told = "" if not lost and len(shims) == RUNS else f"{len(lost)} runs lost, {RUNS - len(shims)} shims not found"
+    each = {name: (during[name] - before[name]) / RUNS for name in during}
+    note = (
+        f"worker RSS {before['Rss']:.0f} -> {during['Rss']:.0f} MiB, "
+        f"PSS {before['Pss']:.0f} -> {during['Pss']:.0f} MiB ({each['Pss']:.2f} a run)"
+    )
+    return [
+        Figure(f"{RUNS} runs at once: worker memory a run", "MiB", (each["Rss"],), Goal(p50=1), "", note, told),
+        Figure(f"{RUNS} runs at once: RSS of each shim", "MiB", tuple(shims), Goal(p99=14)),
+        Figure(
+            f"{RUNS} runs at once: none lost, all of it", "s", (took,), None, "", f"all at work after {all_there:.1f} s"
+        ),
+    ]
+
+
+def _whole(result: RunResult | BaseException) -> bool:
+    return isinstance(result, RunResult) and result.status == "succeeded" and result.text.split() == ["begun", "ended"]
+
+
+def _memory(pid: int) -> dict[str, float]:
+    """Rss and Pss in MiB."""
+    rows = (line.split() for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:])
+    return {name.rstrip(":"): int(kilobytes) * 1024 / MIB for name, kilobytes, *_ in rows if name in ("Rss:", "Pss:")}
+
+
+def _shims(state: Path, runs: list[str]) -> list[int]:
+    """The parent of each run's agent is its shim."""
+    found = []
+    for run in runs:
+        for facts in state.glob(f"runs/{run}/*/attempts/1/state.json"):
+            agent = int(json.loads(facts.read_bytes())["pid"])
+            found.append(int(Path(f"/proc/{agent}/stat").read_text().rpartition(")")[2].split()[1]))
+    return found
