@@ -57,6 +57,7 @@ class ClaudeTranscript:
         self._owed: dict[str, str] = {}
         self._error: RunError | None = None
         self._tools: dict[str, Frame] = {}
+        self._tasks: set[str] = set()
         self._background: set[str] = set()
         self._plan = Plan()
         self._messages: dict[str, str] = {}
@@ -187,6 +188,10 @@ class ClaudeTranscript:
             self._background = frames.delegated(frame)
         if subtype == "api_retry":
             self.hopeless = self.hopeless or hopeless(frame)
+        if subtype == "task_started" and (frame.get("is_backgrounded") or frame.get("task_type") in frames.DELEGATED):
+            self._tasks.add(text_of(frame.get("task_id")))
+        if subtype in ("task_started", "task_notification") and text_of(frame.get("task_id")) not in self._tasks:
+            return []  # a command in the foreground is a tool call, told already
         event = frames.progress_event(time, frame)
         return [event] if event else []
 

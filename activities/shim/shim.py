@@ -1257,7 +1257,7 @@ def read_all(fd: int) -> bytes:
         chunks.append(chunk)
 
 
-def serve(spec: Spec, table: str, umask: int, launcher: int) -> None:
+def serve(spec: Spec, table: str, umask: int, lock: int, launcher: int) -> None:
     """The daemon. Answers the launcher as soon as the agent runs and the socket listens."""
     shim = None
     try:
@@ -1273,6 +1273,8 @@ def serve(spec: Spec, table: str, umask: int, launcher: int) -> None:
         answer = refused.reply
     except OSError as error:
         answer = Refused("os_error", str(error)).reply
+    if shim is None:
+        os.close(lock)  # who is told that nothing was started may try again at once
     try:
         os.write(launcher, json.dumps(answer).encode())
     except OSError:
@@ -1307,7 +1309,7 @@ def launch(directory: str, table: str) -> dict[str, object]:
     os.makedirs(directory, 0o700, exist_ok=True)
     os.chdir(directory)
     os.chmod(".", 0o700)
-    take_lock()
+    lock = take_lock()
     if os.path.lexists("stopped"):
         raise Refused("stopped", "this directory has a tombstone: it was stopped before it was started")
     if os.path.lexists("journal"):
@@ -1318,7 +1320,7 @@ def launch(directory: str, table: str) -> dict[str, object]:
         os.close(reader)
         os.setsid()
         if os.fork() == 0:
-            serve_and_exit(spec, table, umask, writer)
+            serve_and_exit(spec, table, umask, lock, writer)
         os._exit(0)
     os.close(writer)
     os.waitpid(middle, 0)
@@ -1329,11 +1331,11 @@ def launch(directory: str, table: str) -> dict[str, object]:
     return result
 
 
-def serve_and_exit(spec: Spec, table: str, umask: int, launcher: int) -> NoReturn:
+def serve_and_exit(spec: Spec, table: str, umask: int, lock: int, launcher: int) -> NoReturn:
     """The daemon's whole life; a failure goes to its log, where somebody may look for it."""
     code = 1
     try:
-        serve(spec, table, umask, launcher)
+        serve(spec, table, umask, lock, launcher)
         code = 0
     except BaseException:  # noqa: BLE001 - the last one to catch anything
         import traceback

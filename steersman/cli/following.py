@@ -27,11 +27,9 @@ RESULT_PATIENCE_S = 10
 READ_AHEAD = 2000
 
 
-async def follow(steersman: Steersman, run: str, *, after: int = 0, as_json: bool = False) -> Exit:
+async def follow(steersman: Steersman, run: str, keyboard: Keyboard, *, after: int = 0, as_json: bool = False) -> Exit:
     """Show a run's events until its end or until the person leaves; the exit code."""
-    out = console()
-    with Keyboard(out) as keyboard:
-        return await Follower(steersman, run, after, out, keyboard, as_json=as_json).run()
+    return await Follower(steersman, run, after, console(), keyboard, as_json=as_json).run()
 
 
 class Follower:

@@ -101,13 +101,17 @@ def run(
     asked = request.merged(request.json_of(request_file), said) if request_file is not None else said
 
     async def work(steersman: "Steersman") -> Exit | None:
-        started = await steersman.start(asked, run_id=run_id)
-        _announce(started, as_json=as_json, bare=detach)
         if detach:
+            _announce(await steersman.start(asked, run_id=run_id), as_json=as_json, bare=True)
             return None
         from steersman.cli.following import follow
+        from steersman.cli.keyboard import Keyboard
 
-        return await follow(steersman, started, as_json=as_json)
+        # From before the start, so that no Ctrl-C leaves a run behind unsaid.
+        with Keyboard(console()) as keyboard:
+            started = await steersman.start(asked, run_id=run_id)
+            _announce(started, as_json=as_json, bare=False)
+            return await follow(steersman, started, keyboard, as_json=as_json)
 
     act(ctx, work)
 
@@ -122,8 +126,11 @@ def attach(
 
     async def work(steersman: "Steersman") -> Exit:
         from steersman.cli.following import follow
+        from steersman.cli.keyboard import Keyboard
 
-        return await follow(steersman, await chosen(steersman, run), after=after, as_json=as_json)
+        chosen_run = await chosen(steersman, run)
+        with Keyboard(console()) as keyboard:
+            return await follow(steersman, chosen_run, keyboard, after=after, as_json=as_json)
 
     act(ctx, work)
 

@@ -53,10 +53,13 @@ class Terminal:
 
     async def until(self, words: str) -> str:
         """Wait until these words were printed, after those waited for before; what came up to them."""
-        async with asyncio.timeout(30):
-            while (at := self.text.find(words, self._seen)) < 0:
-                self._changed.clear()
-                await self._changed.wait()
+        try:
+            async with asyncio.timeout(30):
+                while (at := self.text.find(words, self._seen)) < 0:
+                    self._changed.clear()
+                    await self._changed.wait()
+        except TimeoutError:
+            raise AssertionError(f"{words!r} was not printed after {self._seen} of {self.raw!r}") from None
         before, self._seen = self.text[self._seen : at], at + len(words)
         return before
 

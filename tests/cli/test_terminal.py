@@ -124,7 +124,7 @@ async def test_approvals_are_asked(
     workspace: str,
     keys: str,
     decision: str,
-    remember: bool,
+    remember: bool,  # noqa: FBT001 - pytest fills it in
     message: str | None,
 ) -> None:
     run = await begin(steersman, workspace)

@@ -19,7 +19,6 @@ from temporalio import activity
 from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import Worker
-from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from steersman.contracts import names
 from steersman.contracts.activities import (
@@ -216,12 +215,11 @@ class StandIn:
     async def at_work(self) -> AsyncIterator["StandIn"]:
         """The machine's workers, polling."""
         on_host = [self.stop_agent, self.finalize_run, self.read_events, self.prune_host]
-        sandbox = SandboxedWorkflowRunner(SandboxRestrictions.default.with_passthrough_modules("steersman"))
         async with AsyncExitStack() as workers:
             for queue, options in (
                 (
                     names.TASK_QUEUE,
-                    {"workflows": [AgentRun], "activities": [self.claim_host], "workflow_runner": sandbox},
+                    {"workflows": [AgentRun], "activities": [self.claim_host, self.deliver_messages]},
                 ),
                 (names.host_queue(self.host), {"activities": on_host}),
                 (names.runs_queue(self.host), {"activities": [self.run_agent]}),

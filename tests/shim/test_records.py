@@ -91,6 +91,20 @@ async def test_a_reader_outlives_the_release(shims: Shims) -> None:
     await until(lambda: not is_alive(shim.directory))
 
 
+async def test_an_attached_reader_has_everything_before_the_shim_leaves(shims: Shims) -> None:
+    shim = await shims.start(python("import sys\nfor n in range(50): sys.stdout.write('x' * 99_999 + '\\n')"))
+    await collect(records(shim.directory))
+    async with wire(shim.directory) as slow, wire(shim.directory) as operator:
+        await slow.hello(None)
+        assert (await slow.ask(op="attach", after=0))["ok"]
+        slow.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        await operator.hello(None)
+        assert (await operator.ask(op="release"))["ok"]
+        slow.writer.transport.resume_reading()  # type: ignore[attr-defined]
+        async with asyncio.timeout(20):
+            assert await slow.reader.read(-1) == (shim.directory / "journal").read_bytes()
+
+
 async def test_a_reader_that_does_not_read_costs_nothing(shims: Shims) -> None:
     shim = await shims.start(python("import sys\nfor n in range(300): sys.stdout.write('x' * 99_999 + '\\n')"))
     async with wire(shim.directory) as slow:

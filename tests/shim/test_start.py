@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import signal
 import stat
 import time
 from datetime import timedelta
@@ -118,6 +119,15 @@ print(json.dumps([dict(os.environ), os.getcwd(), umask, signals, len(fds), sorte
     assert (cwd, umask, mask) == (str(every_shim.root), 0o027, [])
     assert set(ignored) <= {13, 25}  # Python itself ignores SIGPIPE and SIGXFSZ
     assert fds == 4  # stdin, stdout, stderr and the listing's own
+
+
+async def test_the_agent_ignores_no_signal_that_its_starter_ignores(shims: Shims) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        shim = await shims.start(["grep", "SigIgn", "/proc/self/status"])
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert output(await collect(records(shim.directory))) == [b"SigIgn:\t0000000000000000"]
 
 
 async def test_the_first_input_is_there_before_anybody_connects(every_shim: Shims) -> None:

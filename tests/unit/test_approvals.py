@@ -51,7 +51,7 @@ def test_an_unknown_and_a_withdrawn_question_are_refused() -> None:
     approvals = asking("a")
     assert approvals.refusal(word("x")) == "no approval x is waiting"
     approvals.asked(question("a", withdrawn=True))
-    assert approvals.open == ()
+    assert not approvals.open
     assert approvals.refusal(word("a")) == "approval a was withdrawn by the agent"
 
 
@@ -65,7 +65,7 @@ def test_a_withdrawn_question_may_be_asked_anew() -> None:
 def test_asked_again_by_another_worker_it_keeps_its_age() -> None:
     approvals = asking("a")
     approvals.resend()
-    assert approvals.open == ()
+    assert not approvals.open
     approvals.asked(question("a", since=NOW + HOUR / 2))
     assert [each.since for each in approvals.open] == [NOW]
     assert approvals.due(HOUR) == NOW + HOUR
