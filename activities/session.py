@@ -140,6 +140,7 @@ class Session:
     async def _attempts(self, log: EventLog) -> RunOutcome:
         existing = self._runtime.attempts(self._run.key)
         resumption: Resumption | None = None
+        error: RunError | None = None
         number = crashes = 0
         while True:
             number += 1
@@ -148,8 +149,8 @@ class Session:
                 channel = await self._runtime.open(self._run.key, number, self._epoch, launch)
             except AlreadyStopped:
                 return self._outcome("stopped")
-            except RunError as error:
-                return self._outcome("failed", error)
+            except RunError as refusal:
+                return self._outcome("failed", refusal)
             exit_fact, verdict, limit, parked = await self._live(number, channel, log, resumption)
             if limit:
                 return self._outcome("failed", limit.error())
@@ -157,9 +158,11 @@ class Session:
                 return self._outcome("stopped")
             if verdict.error is None:
                 return self._outcome("succeeded")
-            crashes += exit_fact.reason == "exited" or exit_fact.lost
+            if not verdict.start_over:  # a resume that found no session tells nothing new
+                error = verdict.error
+                crashes += exit_fact.reason == "exited" or exit_fact.lost
             if not verdict.resumable or crashes > MAX_CRASHES:
-                return self._outcome("failed", verdict.error)
+                return self._outcome("failed", error)
             session_id = None if verdict.start_over else self._total().session_id
             resumption = Resumption(number + 1, session_id, parked)
 

@@ -136,6 +136,9 @@ class LocalChannel:
         try:
             while batch := await stream.batch():
                 yield [_joined(joiner, record) for record in batch]
+            if stream.ending == "crash":
+                # The shim died: before anybody acts on that, nothing of what it looked after may be left.
+                await shim.kill_marked(self._directory)
         except shim.Fenced as error:
             raise Fenced(str(error)) from error
         finally:
