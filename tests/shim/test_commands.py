@@ -45,6 +45,7 @@ async def test_a_write_is_done_once_for_each_id(every_shim: Shims) -> None:
         with pytest.raises(StdinClosed):
             await connection.write("3\n")
         await connection.close_stdin()
+        await collect(records(shim.directory), until_line=b"2")
         await connection.stop(terminate_after=timedelta(0))
         assert (await connection.write("1\n", id="one")).duplicate
         with pytest.raises(AgentExited):
