@@ -10,7 +10,7 @@ from steersman.cli.keyboard import Keyboard
 from steersman.cli.render import Renderer
 from steersman.client import Steersman
 from steersman.contracts.errors import RunError
-from steersman.contracts.events import PermissionEvent
+from steersman.contracts.events import AgentEvent, PermissionEvent, is_terminal
 from steersman.contracts.run import Approval
 from steersman.errors import SteersmanError
 
@@ -27,14 +27,26 @@ class Approver:
         self._keyboard = keyboard
         self._view = view
         self._settled: dict[str, asyncio.Event] = {}
+        self._over = False
 
-    def hear(self, event: PermissionEvent) -> None:
-        """An event was read, maybe long before it is shown: a question that is settled is not asked."""
-        settled = self._settled.setdefault(event.id, asyncio.Event())
-        if event.state == "asked":
-            settled.clear()
-        else:
+    def hear(self, event: AgentEvent) -> None:
+        """An event was read, maybe long before it is shown: what is settled meanwhile is not asked."""
+        if is_terminal(event):
+            self._over = True
+            for settled in self._settled.values():
+                settled.set()
+        elif isinstance(event, PermissionEvent):
+            settled = self._settled_event(event.id)
+            if event.state == "asked":
+                settled.clear()
+            else:
+                settled.set()
+
+    def _settled_event(self, approval_id: str) -> asyncio.Event:
+        settled = self._settled.setdefault(approval_id, asyncio.Event())
+        if self._over:
             settled.set()
+        return settled
 
     async def catch_up(self) -> None:
         """Ask what was asked before following began. Raises Interrupted."""
@@ -43,7 +55,7 @@ class Approver:
 
     async def ask(self, approval_id: str) -> None:
         """Ask, if it still waits. Raises Interrupted."""
-        settled = self._settled.setdefault(approval_id, asyncio.Event())
+        settled = self._settled_event(approval_id)
         if settled.is_set():
             return
         for approval in await self._open():
@@ -57,7 +69,7 @@ class Approver:
             return ()
 
     async def _ask(self, approval: Approval) -> None:
-        settled = self._settled.setdefault(approval.id, asyncio.Event())
+        settled = self._settled_event(approval.id)
         whole = self._describe(approval)
         while not settled.is_set():
             more = "  [v]iew all of it" if whole else ""

@@ -5,7 +5,7 @@ the person chose to stop it.
 """
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import aclosing, suppress
 
 from rich.console import Console
@@ -56,7 +56,7 @@ class Follower:
         reading = asyncio.create_task(self._read())
         try:
             if self._person and self._after:
-                await self._approver.catch_up()
+                await self._asked(self._approver.catch_up)
             while True:
                 event = await self._next(reading)
                 if event is None:
@@ -76,8 +76,7 @@ class Follower:
     async def _read(self) -> None:
         async with aclosing(self._steersman.attach(self._run, after=self._after)) as events:
             async for event in events:
-                if isinstance(event, PermissionEvent):
-                    self._approver.hear(event)
+                self._approver.hear(event)
                 await self._ahead.put(event)
 
     async def _next(self, reading: "asyncio.Task[None]") -> AgentEvent | str | None:
@@ -108,13 +107,18 @@ class Follower:
                 await self._footer(event)
             return exit_of(event)
         if self._person and isinstance(event, PermissionEvent) and event.state == "asked":
+            await self._asked(lambda: self._approver.ask(event.id))
+        return None
+
+    async def _asked(self, question: Callable[[], Awaitable[None]]) -> None:
+        """Ask; Ctrl-C opens the menu, and the question comes again after it. Raises Interrupted for leaving."""
+        while True:
             try:
-                await self._approver.ask(event.id)
+                await question()
+                return
             except Interrupted:
                 if await self._menu():
                     raise
-                await self._approver.ask(event.id)
-        return None
 
     async def _footer(self, event: AgentEvent) -> None:
         result: RunResult | None = None

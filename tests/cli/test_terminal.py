@@ -180,3 +180,17 @@ async def test_what_waited_before_is_asked_too(
     terminal.ctrl_c()
     assert await terminal.ended() == 130
     assert not stand_in.play(run).decisions
+
+
+async def test_a_run_that_ends_takes_its_questions_along(
+    steer: Steer, stand_in: StandIn, steersman: Steersman, workspace: str
+) -> None:
+    run = await begin(steersman, workspace)
+    terminal = await steer.at_terminal("attach", run)
+    await stand_in.ask(run, "a-1", "Bash", command="make")
+    await terminal.until("Allow?")
+    terminal.ctrl_c()
+    await terminal.until(MENU)
+    terminal.type("s\n")
+    await terminal.until("stopped: 3 processes")
+    assert await terminal.ended() == 6
