@@ -1,0 +1,125 @@
+"""`steer dev` with a real server and the real worker: ready, used, ended, and what it says when something is wrong."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Steer, ended, line_with
+from tests.client.fixtures import free_port
+
+pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(180)]
+
+
+@pytest.fixture
+async def own(tmp_path: Path) -> AsyncIterator[Steer]:
+    """The command for a server that the test starts itself."""
+    command = Steer(f"127.0.0.1:{free_port()}", tmp_path)
+    yield command
+    for process in command.started:
+        if process.returncode is None:
+            process.terminate()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(process.communicate(), 30)
+    await command.close()
+
+
+async def dev(own: Steer, *words: str) -> asyncio.subprocess.Process:
+    """`steer dev`, ready."""
+    port = own.env["TEMPORAL_ADDRESS"].rpartition(":")[2]
+    process = await own.start("dev", "--port", port, "--headless", *words)
+    await line_with(process, "Ctrl-C ends both")
+    return process
+
+
+def children(pid: int) -> dict[str, int]:
+    """Command line -> pid of a process's children."""
+    found = {}
+    for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        found[Path(f"/proc/{each}/cmdline").read_text().replace("\0", " ")] = int(each)
+    return found
+
+
+def child(pid: int, words: str) -> int:
+    return next(number for command, number in children(pid).items() if words in command)
+
+
+@pytest.mark.linux
+async def test_dev_is_all_one_needs(own: Steer, tmp_path: Path) -> None:
+    process = await dev(own, "--max-runs", "7")
+    server, worker = child(process.pid, "start-dev"), child(process.pid, "worker.py")
+    answer = await own("run", "process", "hello", "-w", str(tmp_path), "--id", "run-dev", "--", "cat")
+    assert answer.code == 0, answer.err
+    assert "hello" in answer.out
+    replayed = await own("replay", "run-dev", "--export", str(tmp_path / "history.json"), "--json")
+    assert replayed.json["ok"], replayed.out
+    assert (tmp_path / "history.json").stat().st_mode & 0o777 == 0o600
+    assert (await own("replay", str(tmp_path / "history.json"))).code == 0
+    checks = {each["check"]: each for each in (await own("doctor", "--json")).json}
+    assert checks["server"]["ok"]
+    assert checks["push cancel"]["ok"]
+    assert checks["search attributes"]["ok"]
+    assert checks["worker"]["ok"]
+    assert checks["state directory"]["ok"]
+    pruned = await own("prune", "--keep-days", "0", "--dry-run", "--json")
+    assert pruned.json["pruned"] == ["run-dev"]
+    process.send_signal(signal.SIGINT)
+    end = await ended(process)
+    assert end.code == 0, end.err
+    assert "agents at work go on" in end.err
+    for pid in (server, worker):
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+    assert (tmp_path / "state" / "steersman" / "dev.db").exists()
+
+
+@pytest.mark.linux
+@pytest.mark.parametrize(("words", "name"), [("worker.py", "worker"), ("start-dev", "Temporal server")])
+async def test_dev_says_what_ended_and_ends(own: Steer, words: str, name: str) -> None:
+    process = await dev(own)
+    os.kill(child(process.pid, words), signal.SIGKILL)
+    end = await ended(process)
+    assert end.code == 1
+    assert f"the {name} ended by itself (signal SIGKILL)" in end.err
+    assert "ending the Temporal server" in end.err or name == "Temporal server"
+
+
+async def test_a_worker_that_cannot_start_is_shown_with_its_words(own: Steer) -> None:
+    port = own.env["TEMPORAL_ADDRESS"].rpartition(":")[2]
+    process = await own.start("dev", "--port", port, "--headless", "--max-runs", "many")
+    end = await ended(process)
+    assert end.code == 1
+    assert "the worker ended by itself (exit code 2)" in end.err
+    assert "--max-runs" in end.err
+
+
+async def test_a_port_in_use_is_said(own: Steer) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        answer = await own("dev", "--port", port, "--headless")
+    assert answer.code == 1
+    assert f"port {port}" in answer.err
+    assert "--port" in answer.err
+
+
+async def test_a_history_that_is_no_history(own: Steer, tmp_path: Path) -> None:
+    (tmp_path / "no.json").write_text(json.dumps({"events": "?"}))
+    answer = await own("replay", str(tmp_path / "no.json"), "--json")
+    assert answer.code == 1
+    assert not answer.json["ok"]
+    assert (await own("replay", str(tmp_path / "missing.json"))).code == 3
+
+
+async def test_doctor_without_a_server_says_what_to_do(own: Steer) -> None:
+    answer = await own("doctor")
+    assert answer.code == 1
+    assert "steer dev" in answer.out
+    assert own.env["TEMPORAL_ADDRESS"] in answer.out

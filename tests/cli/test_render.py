@@ -1,0 +1,122 @@
+"""What a person sees of a run's events, and what of hostile text is left."""
+
+import io
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from steersman.cli import request
+from steersman.cli.clean import clean, flat, shortened
+from steersman.cli.render import Renderer, duration, stopped
+from steersman.contracts.events import (
+    EventBase,
+    FileChangeEvent,
+    MessageEvent,
+    PlanItem,
+    PlanUpdateEvent,
+    ProgressEvent,
+    RateLimitEvent,
+)
+from steersman.contracts.run import StopReport
+from tests.client.standin import now, said, tool_result, tool_use
+
+
+def shown(*events: EventBase, width: int = 60) -> str:
+    out = io.StringIO()
+    renderer = Renderer(Console(file=out, width=width, markup=False, emoji=False, highlight=False, soft_wrap=True))
+    for event in events:
+        renderer.show(event)
+    renderer.end_line()
+    return out.getvalue()
+
+
+def delta(text: str, message_id: str | None = "m", **fields: Any) -> MessageEvent:
+    return said(text, delta=True, message_id=message_id, **fields)
+
+
+def whole(text: str, message_id: str | None = "m", **fields: Any) -> MessageEvent:
+    return said(text, message_id=message_id, **fields)
+
+
+@pytest.mark.parametrize(
+    ("events", "text"),
+    [
+        ([whole("one\n two")], "one\n two\n"),
+        ([delta("on"), delta("e"), whole("one")], "one\n"),
+        ([delta("one"), whole("one two")], "one two\n"),
+        ([delta("xx"), whole("one two")], "xx\none two\n"),
+        ([delta(" two"), whole("one two")], " two\n"),
+        ([delta("cut", "m1"), delta("one", "m2"), whole("one", "m2")], "cutone\n"),
+        ([delta("a", None), whole("a", None), delta("b", None), whole("b", None)], "a\nb\n"),
+        ([delta("a"), delta("b", parent_tool_id="t"), delta("c"), whole("ac")], "a\n  ↳ b\nc\n"),
+        ([delta("[red]"), whole("[red]")], "[red]\n"),
+    ],
+)
+def test_a_message_is_printed_once(events: list[EventBase], text: str) -> None:
+    assert shown(*events) == text
+
+
+def test_a_line_is_a_line() -> None:
+    text = shown(
+        tool_use("Bash", command="echo 1\necho 2 " + "x" * 200),
+        tool_result("Bash", "a\n\nb\nc\nd\ne" + "y" * 200),
+        tool_result("Bash", "", is_error=True),
+        FileChangeEvent(time=now(), path="src/" + "z" * 100, change="edited"),
+        PlanUpdateEvent(time=now(), items=(PlanItem(text="look", status="completed"), PlanItem(text="do", status="?"))),
+        ProgressEvent(time=now(), text="resumed\nsession"),
+        RateLimitEvent(time=now(), status="rejected", limit="five_hour"),
+    )
+    lines = text.splitlines()
+    assert all(len(line) <= 60 for line in lines)
+    assert lines[0].startswith("⏺ Bash echo 1⏎echo 2 xx")
+    assert lines[1:6] == ["  │ a", "  │ b", "  │ c", "  │ d", "  │ … 1 more lines"]
+    assert lines[6] == "  │ failed"
+    assert lines[8:] == ["✓ look", "○ do", "· resumed⏎session", "! rate limit five_hour rejected"]
+
+
+@pytest.mark.parametrize(
+    "code", [*range(9), *range(11, 32), *range(0x7F, 0xA0), 0x202E, 0x2066, 0x200B, 0xFEFF, 0xE0041]
+)
+def test_no_control_or_invisible_character_is_left(code: int) -> None:
+    assert chr(code) not in clean(f"a{chr(code)}b")
+    assert chr(code) not in flat(f"a{chr(code)}b")
+
+
+def test_honest_text_stays_as_it_is() -> None:
+    honest = "naïve, 日本語 עברית 👩‍💻 [bold] \\x1b[31m\n\tnext"
+    assert clean(honest) == honest
+    assert clean("a\r\nb") == "a\nb"
+    assert shortened("abcdef", 4) == "abc…"
+
+
+@pytest.mark.parametrize(
+    ("report", "text"),
+    [
+        (None, "cancelled"),
+        (
+            StopReport(outcome="stopped", phase="running", how="killed", processes=1, took_ms=9),
+            "1 process killed, 9 ms",
+        ),
+        (StopReport(outcome="stopped", phase="queued", how="exited"), "no process was running"),
+        (StopReport(outcome="unverified", phase="running"), "nobody could look"),
+    ],
+)
+def test_a_stop_in_words(report: StopReport | None, text: str) -> None:
+    assert text in stopped(report)
+
+
+def test_durations() -> None:
+    assert [duration(each) for each in (-1, 1.26, 65, 3 * 3600 + 61)] == ["0.0 s", "1.3 s", "1 min 05 s", "3 h 01 min"]
+
+
+def test_a_file_is_completed_by_words() -> None:
+    base = {"agent": "claude", "limits": {"turns": 1}, "env": {"A": "1"}}
+    said = {"prompt": "x", "limits": {"cost_usd": 2.0}, "env": {}}
+    assert request.merged(base, said) == {
+        "agent": "claude",
+        "prompt": "x",
+        "limits": {"turns": 1, "cost_usd": 2.0},
+        "env": {"A": "1"},
+    }
+    assert request.merged(["no", "object"], said) == ["no", "object"]
