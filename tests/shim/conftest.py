@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from activities.shim.client import Connection, Input, ShimError, Spec, Status, connect, is_alive, start
+from activities.shim.client import Connection, Input, ShimError, Spec, Status, connect, is_alive, kill_marked, start
 from tests.shim.agents import until
 
 
@@ -60,6 +60,8 @@ class Shims:
                     await connection.stop(terminate_after=timedelta(0), kill_after=timedelta(0))
                     await connection.release()
         await until(lambda: not any(map(is_alive, self._used)))
+        for directory in filter(Path.exists, self._used):
+            await kill_marked(directory)  # of a shim that the test has killed
 
 
 class Running:

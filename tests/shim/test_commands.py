@@ -27,7 +27,7 @@ from tests.shim.agents import SLEEP, collect, output, python
 from tests.shim.conftest import Shims
 from tests.shim.wire import wire
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.linux]
 
 
 async def test_a_write_is_done_once_for_each_id(every_shim: Shims) -> None:

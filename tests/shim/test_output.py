@@ -12,7 +12,7 @@ from activities.shim.client import JournalFull, LineJoiner, StopReport, is_alive
 from tests.shim.agents import collect, output, python, until
 from tests.shim.conftest import Running, Shims
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.linux]
 
 
 def peak_memory(shim: Running) -> int:

@@ -53,6 +53,7 @@ def marked_orphan() -> Iterator[int]:
 
 
 @pytest.mark.integration
+@pytest.mark.linux
 def test_an_orphan_is_found_by_its_mark_and_nobody_else_is(marked_orphan: int) -> None:
     assert set(ProcTable("m4rk").alive(-1)) == {marked_orphan}
     assert ProcTable("m4r").alive(-1) == {}
@@ -62,6 +63,7 @@ def test_an_orphan_is_found_by_its_mark_and_nobody_else_is(marked_orphan: int) -
 
 
 @pytest.mark.integration
+@pytest.mark.linux
 def test_ps_remembers_who_became_an_orphan() -> None:
     code = (
         "import os, sys\nif os.fork() == 0:\n    os.setsid(); print(os.getpid()); import time; time.sleep(600)\n"
@@ -81,6 +83,7 @@ def test_ps_remembers_who_became_an_orphan() -> None:
 
 
 @pytest.mark.integration
+@pytest.mark.linux
 def test_killing_reaches_those_who_are_forked_meanwhile() -> None:
     code = """
 import os, time

@@ -11,7 +11,7 @@ from tests.shim.agents import SLEEP, collect, lives, output, python, until
 from tests.shim.conftest import Shims
 from tests.shim.wire import wire
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.linux]
 COUNT = "for number in range(200): print(number)"
 
 

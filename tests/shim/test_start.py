@@ -31,7 +31,7 @@ from activities.shim.client import (
 from tests.shim.agents import SLEEP, collect, lives, output, python, until
 from tests.shim.conftest import Running, Shims
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.linux]
 
 
 async def test_the_status_names_the_agent_for_all_time(every_shim: Shims) -> None:

@@ -26,7 +26,7 @@ from activities.shim.client import (
 from tests.shim.agents import DEAF, FAMILY, SLEEP, collect, family, lives, output, pid_in, python, until
 from tests.shim.conftest import Shims
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.linux]
 NOW = timedelta(0)
 
 
