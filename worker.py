@@ -381,8 +381,11 @@ def _check_keys(settings: Settings) -> dict[str, object]:
     config = Path(settings.policy.environ.get("CLAUDE_CONFIG_DIR") or Path.home() / ".claude")
     if (config / ".credentials.json").is_file():
         found.append(str(config / ".credentials.json"))
-    hint = "set ANTHROPIC_API_KEY in the worker's environment, or log in with `claude`"
-    return _result("key for claude", bool(found), ", ".join(found) or "none found", hint)
+    if found:
+        return _result("key for claude", ok=True, detail=", ".join(found))
+    # Another terminal's worker may have one: this is no failure, and must not be silent either.
+    detail = "none in this environment; where the worker is started, set ANTHROPIC_API_KEY or log in with `claude`"
+    return _result("key for claude", ok=True, detail=detail)
 
 
 async def _replay(file: Path) -> int:

@@ -4,15 +4,17 @@ It is derived from the journals of the agent's processes. Each line keeps its so
 worker that takes over feeds the journals again and only what is missing is added: nothing is lost or doubled.
 """
 
+import fcntl
 import json
 import os
 import shutil
-import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
+from activities.ports import Fenced
 from steersman.contracts.events import EVENT, TERMINAL_TYPES, EventBase
 from steersman.contracts.run import LastEvent
 
@@ -39,14 +41,24 @@ class EventLog:
         self._recover()
 
     @classmethod
-    def take_over(cls, path: Path) -> "EventLog":
-        """Open the log for a new session. What a worker that hangs still writes goes into a file nobody reads."""
-        if path.exists():
-            copy = path.with_suffix(f".{os.getpid()}.{time.monotonic_ns()}")
-            copy.touch(mode=0o600)
-            shutil.copyfile(path, copy)
-            copy.replace(path)
-        return cls(path)
+    def take_over(cls, path: Path, epoch: int) -> "EventLog":
+        """Open the log for a new session. What a worker that hangs still writes goes into a file nobody reads.
+
+        Raises Fenced where a session with a higher epoch has taken it over already.
+        """
+        with _locked(path.with_suffix(".epoch")) as owner:
+            newest = int(owner.read() or 0)
+            if epoch < newest:
+                raise Fenced(f"session {newest} has taken over from session {epoch}")
+            if path.exists():
+                copy = path.with_suffix(".copy")
+                copy.touch(mode=0o600)
+                shutil.copyfile(path, copy)
+                copy.replace(path)
+            owner.seek(0)
+            owner.write(str(epoch))
+            owner.truncate()
+            return cls(path)
 
     def close(self) -> None:
         self._file.close()
@@ -92,6 +104,13 @@ class EventLog:
             good += len(line)
         self._file.truncate(good)
         self._file.seek(good)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[TextIO]:
+    with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield file
 
 
 def is_ended(path: Path) -> bool:

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any, Literal
 
 from temporalio import activity
-from temporalio.client import Client, WorkflowExecutionStatus
+from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -54,9 +54,12 @@ class AgentActivities:
     async def run_agent(self, run: RunAgentInput) -> RunOutcome:
         """Lead the agent until it ends, or until another worker is to go on."""
         info = activity.info()
-        notifier = WorkflowNotifier(self._client, info.workflow_id or "", info.workflow_run_id or "", self._queue)
+        # The server's clock orders attempts, also those of a run that was reset.
+        epoch = int(info.started_time.timestamp() * 1_000_000)
+        workflow = self._client.get_workflow_handle(info.workflow_id or "", run_id=info.workflow_run_id)
+        notifier = WorkflowNotifier(workflow, self._queue, epoch)
         try:
-            session = self._prepare(run, notifier)
+            session = self._prepare(run, notifier, epoch)
         except RunError as error:
             return _refused(error)
         self._sessions[run.key] = session
@@ -81,7 +84,7 @@ class AgentActivities:
         session = self._sessions.get(parcel.key)
         return await session.deliver(parcel) if session else Delivered(here=False)
 
-    def _prepare(self, run: RunAgentInput, notifier: "WorkflowNotifier") -> Session:
+    def _prepare(self, run: RunAgentInput, notifier: "WorkflowNotifier", epoch: int) -> Session:
         # Checked here too: the run may have waited long in the queue, or another operator's worker claimed it.
         self._policy.check(run.request)
         agent = self._agents[run.request.agent]
@@ -98,7 +101,7 @@ class AgentActivities:
             directory=directory,
             environment=self._policy.environment(run.request),
             notifier=notifier,
-            epoch=int(activity.info().started_time.timestamp() * 1_000_000),
+            epoch=epoch,
         )
 
     async def _let_go(self, key: RunKey, session: Session, work: "asyncio.Task[RunOutcome]") -> RunOutcome:
@@ -132,19 +135,17 @@ class AgentActivities:
 class WorkflowNotifier:
     """The run's workflow by signals; see ports.Notifier. Waits out a server that does not answer."""
 
-    def __init__(self, client: Client, workflow_id: str, run_id: str, queue: str) -> None:
-        self._handle = client.get_workflow_handle(workflow_id, run_id=run_id)
-        self._queue = queue
+    def __init__(self, handle: WorkflowHandle[Any, Any], queue: str, epoch: int) -> None:
+        self._handle, self._queue, self._epoch = handle, queue, epoch
 
     async def preparing(self) -> None:
         """This worker has taken the run; no process exists yet."""
-        await self._tell(names.SESSION_STARTED, SessionStarted(worker_queue=self._queue))
+        await self._tell(names.SESSION_STARTED, SessionStarted(worker_queue=self._queue, epoch=self._epoch))
 
     async def started(self, handle: Handle | None, attempt: int) -> None:
         located = handle.model_copy(update={"worker_queue": self._queue}) if handle else None
-        await self._tell(
-            names.SESSION_STARTED, SessionStarted(worker_queue=self._queue, handle=located, attempt=attempt)
-        )
+        started = SessionStarted(worker_queue=self._queue, handle=located, attempt=attempt, epoch=self._epoch)
+        await self._tell(names.SESSION_STARTED, started)
 
     async def progressed(self, progress: Progressed) -> None:
         await self._tell(names.PROGRESSED, progress)

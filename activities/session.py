@@ -71,7 +71,7 @@ class Session:
 
     async def run(self) -> RunOutcome:
         """Lead the run to its end. Raises Fenced where a newer worker has taken it."""
-        log = EventLog.take_over(self._directory.events)
+        log = EventLog.take_over(self._directory.events, self._epoch)
         self._milestones.put(self._notifier.preparing)
         telling = asyncio.create_task(self._milestones.run())
         try:

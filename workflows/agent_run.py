@@ -364,11 +364,13 @@ class AgentRun:
             id=message_id, state=record.state, how=record.how, latency_ms=round(latency / timedelta(milliseconds=1))
         )
 
-    # What run_agent says.
+    # What run_agent says. Anybody can send a signal, also an empty one: `null` decodes to None.
 
     @workflow.signal(name=names.SESSION_STARTED)
-    def session_started(self, session: SessionStarted) -> None:
+    def session_started(self, session: SessionStarted | None) -> None:
         """A worker holds the session: say again to it whatever is not acknowledged."""
+        if session is None or (self._session and session.epoch < self._session.epoch):
+            return
         self._session = session
         self._sessions += 1
         self._mailbox.resend()
@@ -379,8 +381,10 @@ class AgentRun:
             self._set(handle=session.handle, attempt=session.attempt)
 
     @workflow.signal(name=names.PROGRESSED)
-    def progressed(self, progress: Progressed) -> None:
+    def progressed(self, progress: Progressed | None) -> None:
         """A milestone of the agent's work."""
+        if progress is None:
+            return
         self._set_cost(progress.cost_usd)
         self._set(
             session_id=progress.session_id or self._state.session_id,
@@ -391,14 +395,18 @@ class AgentRun:
         )
 
     @workflow.signal(name=names.APPROVAL_ASKED)
-    def approval_asked(self, asked: ApprovalAsked) -> None:
+    def approval_asked(self, asked: ApprovalAsked | None) -> None:
         """The agent waits for a person's word, or no longer does."""
+        if asked is None:
+            return
         self._approvals.asked(asked)
         self._show()
 
     @workflow.signal(name=names.MESSAGES_SETTLED)
-    def messages_settled(self, settled: MessagesSettled) -> None:
+    def messages_settled(self, settled: MessagesSettled | None) -> None:
         """The agent has taken messages that had been delivered before."""
+        if settled is None:
+            return
         self._mailbox.settle(settled.messages, workflow.now())
         self._show()
 

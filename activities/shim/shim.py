@@ -42,6 +42,7 @@ REPLIES_LIMIT = 64 * 1024
 INDEX_STEP = 1024 * 1024
 PEERS_LIMIT = 256
 JOURNAL_RETRY_S = 1.0
+LEAD_LIMIT = 64 * 1024 * 1024  # an agent that floods is held back, as by a pipe, while its controller cannot keep up
 JOURNAL_PATIENCE_S = 10.0
 LEAVE_S = 1.0
 LOCK_PATIENCE_S = 0.1  # a probe or a tombstone being written holds the lock for microseconds
@@ -747,7 +748,7 @@ class Shim:
         self.stdin.pump()
         if self.journal.retry_at is None:
             self.journal.flush()  # closing stdin is a record too
-        self._watch_outputs(wanted=self.journal.retry_at is None)
+        self._watch_outputs(wanted=self.journal.retry_at is None and not self._far_ahead())
         for peer in list(self.peers):
             if peer.offset is not None and not peer.blocked:
                 self._send(peer)
@@ -885,6 +886,14 @@ class Shim:
         self.save()
 
     # -- the agent's pipes
+
+    def _far_ahead(self) -> bool:
+        """Whether every controller that reads is far behind; with nobody reading the agent works on."""
+        read = [peer.offset for peer in self.peers if peer.offset is not None and self._controls(peer)]
+        return bool(read) and self.journal.size - max(read) > LEAD_LIMIT
+
+    def _controls(self, peer: Peer) -> bool:
+        return peer.epoch is not None and peer.epoch == self.epoch
 
     def _watch_outputs(self, *, wanted: bool) -> None:
         if wanted != self._reading:

@@ -60,7 +60,7 @@ def list_runs(
                 Text(flat(each.id)),
                 Text(flat(each.agent or "?")),
                 Text(phase, style=PHASE_STYLES.get(phase, "")),
-                Text(f"${each.cost_usd:.2f}" if each.cost_usd else "-"),
+                Text(f"${each.cost_usd:.4f}" if each.cost_usd else "-"),
                 Text(duration((now - each.started_at).total_seconds())),
                 Text(duration(((each.closed_at or now) - each.started_at).total_seconds())),
                 Text(shortened(flat(each.workspace or ""), 60)),

@@ -65,6 +65,8 @@ class SessionStarted(Answer):
     handle: Handle | None = None
     """None while the workspace is being prepared and no process exists yet."""
     attempt: int = 0
+    epoch: int = 0
+    """Orders sessions: one that was frozen and comes back late must not be taken for the newest."""
 
 
 class Progressed(Answer):

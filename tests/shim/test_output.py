@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from activities.shim.client import JournalFull, LineJoiner, StopReport, is_alive, records
+from activities.shim.dialing import ask, dial
 from tests.shim.agents import collect, output, python, until
 from tests.shim.conftest import Running, Shims
 
@@ -120,3 +121,20 @@ async def test_a_full_disk_does_not_stand_in_the_way_of_a_stop(shims: Shims) -> 
     assert set(output(found)[:-1]) == {b"flood"}
     await shim.release()
     assert not is_alive(shim.directory)
+
+
+async def test_a_flood_is_held_back_while_its_controller_cannot_keep_up(shims: Shims) -> None:
+    shim = await shims.start(python("import sys\nwhile True: sys.stdout.write('x' * 65535 + '\\n')"))
+    reader, writer, _ = await dial(shim.directory, 1)
+    await ask(reader, writer, {"op": "attach", "after": 0})  # and never read from
+    journal = shim.directory / "journal"
+    before, held = -1, 0
+    while held > before or held == 0:
+        await asyncio.sleep(0.3)
+        before, held = held, journal.stat().st_size
+    assert 64 * 2**20 < held < 80 * 2**20
+    received = 0
+    while received < 32 * 2**20:
+        received += len(await reader.read(2**20))
+    await until(lambda: journal.stat().st_size > held)
+    writer.close()

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from activities.eventlog import Cursor, EventLog, last_event, read
+from activities.ports import Fenced
 from steersman.contracts.events import (
     CancelledEvent,
     DoneEvent,
@@ -52,7 +53,7 @@ def test_events_are_numbered_from_one_without_gaps(path: Path) -> None:
 
 def test_a_journal_fed_twice_adds_nothing(path: Path) -> None:
     for _worker in range(3):
-        log = EventLog.take_over(path)
+        log = EventLog.take_over(path, 1)
         for record in range(1, 4):
             log.append(1, record, said(f"{record}a", f"{record}b"))
         log.close()
@@ -63,7 +64,7 @@ def test_a_worker_that_died_within_a_record_is_continued_within_it(path: Path) -
     first = EventLog(path)
     first.append(1, 1, said("a", "b", "c")[:2])
     first.close()
-    second = EventLog.take_over(path)
+    second = EventLog.take_over(path, 2)
     assert [event.seq for event in second.append(1, 1, said("a", "b", "c"))] == [3]
     second.close()
     assert texts(path) == ["a", "b", "c"]
@@ -89,7 +90,7 @@ def test_a_torn_last_line_is_written_anew(path: Path, torn: bytes) -> None:
     log.close()
     with path.open("ab") as file:
         file.write(torn)
-    log = EventLog.take_over(path)
+    log = EventLog.take_over(path, 3)
     log.append(1, 1, said("a"))
     log.append(1, 2, said("b"))
     log.append(1, 3, said("c"))
@@ -101,7 +102,7 @@ def test_a_torn_last_line_is_written_anew(path: Path, torn: bytes) -> None:
 def test_a_writer_that_was_taken_over_is_harmless(path: Path) -> None:
     old = EventLog(path)
     old.append(1, 1, said("a"))
-    new = EventLog.take_over(path)
+    new = EventLog.take_over(path, 4)
     old.append(1, 2, said("written by the worker that hung"))
     new.append(1, 2, said("b"))
     old.end(CancelledEvent(time=NOW))
@@ -111,13 +112,13 @@ def test_a_writer_that_was_taken_over_is_harmless(path: Path) -> None:
     assert texts(path) == ["a", "b", "c"]
 
 
-def test_taking_over_leaves_one_file_that_only_its_user_can_read(path: Path) -> None:
-    for _worker in range(3):
-        log = EventLog.take_over(path)
+def test_taking_over_leaves_one_log_that_only_its_user_can_read(path: Path) -> None:
+    for worker in range(3):
+        log = EventLog.take_over(path, worker)
         log.append(1, 1, said("a"))
         log.close()
-    assert [each.name for each in path.parent.iterdir()] == [path.name]
-    assert path.stat().st_mode & 0o777 == 0o600
+    assert {each.name for each in path.parent.iterdir()} == {path.name, "events.epoch"}
+    assert {each.stat().st_mode & 0o777 for each in path.parent.iterdir()} == {0o600}
 
 
 def test_there_is_one_end_and_nothing_after_it(path: Path) -> None:
@@ -127,7 +128,7 @@ def test_there_is_one_end_and_nothing_after_it(path: Path) -> None:
     log.end(CancelledEvent(time=NOW))
     assert log.append(1, 2, said("late")) == []
     log.close()
-    again = EventLog.take_over(path)
+    again = EventLog.take_over(path, 6)
     assert again.ended
     again.end(CancelledEvent(time=NOW))
     assert again.append(9, 9, said("later")) == []
@@ -203,3 +204,12 @@ def test_the_last_event_is_one_short_line() -> None:
     assert last_event(MessageEvent(time=NOW, text="x" * 1000)).summary == "x" * 200
     assert last_event(UsageEvent(time=NOW, usage=Usage(), cost_usd=0, turns=2)).summary == "2"
     assert last_event(CancelledEvent(time=NOW)).summary == "cancelled"
+
+
+def test_a_session_that_comes_back_late_does_not_get_the_log(path: Path) -> None:
+    newer = EventLog.take_over(path, 2)
+    with pytest.raises(Fenced):
+        EventLog.take_over(path, 1)
+    newer.append(1, 1, said("mine"))
+    newer.close()
+    assert numbers(path) == [1]
