@@ -70,6 +70,8 @@ class HostActivities:
     async def stop_agent(self, stop: StopInput) -> StopReport:
         """Stop whatever of the run is on this host and prove it. Twice is fine."""
         ladder = self._agents[stop.request.agent].ladder(stop.request)
+        if stop.asked_at:
+            ladder = ladder.after(datetime.now(UTC) - stop.asked_at)
         report = await self._runtime.stop(stop.key, ladder, stop.reason)
         return report.model_copy(update={"phase": stop.phase})
 

@@ -5,6 +5,7 @@ An agent never knows where its process runs; a runtime never knows which agent i
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Protocol
 
@@ -46,6 +47,14 @@ class Ladder:
 
     terminate_after_s: float
     kill_after_s: float
+
+    def after(self, elapsed: timedelta) -> "Ladder":
+        """What is left of it, at least half of each time: clocks of two machines may differ."""
+        gone = max(elapsed.total_seconds(), 0.0)
+        return Ladder(
+            max(self.terminate_after_s - gone, self.terminate_after_s / 2),
+            max(self.kill_after_s - gone, self.kill_after_s / 2),
+        )
 
 
 @dataclass(frozen=True)

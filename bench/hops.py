@@ -2,7 +2,7 @@
 
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
@@ -21,8 +21,9 @@ def hops(events: Iterable[HistoryEvent], begin: str, end: str = "") -> list[Hop]
     """Milliseconds from each event to the next, from the first one named `begin` until one named `end` is reached."""
     found: list[Hop] = []
     before: tuple[str, float] | None = None
-    for event in events:
-        name, at = name_of(event), event.event_time.ToNanoseconds() / 1e6
+    # The server writes down that an activity has started only when it ends: the order is by time.
+    timed = sorted((event.event_time.ToNanoseconds() / 1e6, name) for event, name in _named(events))
+    for at, name in timed:
         if before:
             found.append((f"{before[0]} -> {name}", at - before[1]))
         if before or name == begin:
@@ -30,6 +31,20 @@ def hops(events: Iterable[HistoryEvent], begin: str, end: str = "") -> list[Hop]
         if before and end and name == end:
             break
     return found
+
+
+def _named(events: Iterable[HistoryEvent]) -> Iterator[tuple[HistoryEvent, str]]:
+    """Each event with its name; of an activity's start, which activity."""
+    activities: dict[int, str] = {}
+    for event in events:
+        name = name_of(event)
+        activities[event.event_id] = event.activity_task_scheduled_event_attributes.activity_type.name
+        ended = (
+            event.activity_task_started_event_attributes.scheduled_event_id
+            or event.activity_task_completed_event_attributes.scheduled_event_id
+            or event.activity_task_canceled_event_attributes.scheduled_event_id
+        )
+        yield event, f"{name} {activities.get(ended, '')}".strip()
 
 
 def medians(all_hops: Iterable[list[Hop]]) -> dict[str, float]:

@@ -183,7 +183,7 @@ class AgentRun:
         try:
             report: StopReport = await workflow.execute_activity(
                 names.STOP_AGENT,
-                StopInput(key=self._key, request=request, phase=phase, reason=reason),
+                StopInput(key=self._key, request=request, phase=phase, reason=reason, asked_at=workflow.now()),
                 task_queue=names.host_queue(self._state.host or ""),
                 result_type=StopReport,
                 # When no worker is left on the host, the shim's lease has ended the agent by then.

@@ -71,9 +71,8 @@ def _print(checks: list[dict[str, Any]]) -> None:
     from rich.text import Text
 
     for each in checks:
-        mark = Text("ok  ", style="green") if each["ok"] else Text("no  ", style="bold red")
-        detail = Text(flat(str(each["detail"] or "")))
-        console().print(mark + Text(f"{flat(str(each['check'])):<20} ") + detail)
+        mark = ("ok  ", "green") if each["ok"] else ("no  ", "bold red")
+        console().print(Text.assemble(mark, f"{flat(str(each['check'])):<20} ", flat(str(each["detail"] or ""))))
         if each["hint"] and not each["ok"]:
             console().print(Text(f"    {'':<20} {flat(str(each['hint']))}", style="yellow"))
 

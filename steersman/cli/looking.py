@@ -115,7 +115,7 @@ def _print_state(run: str, state: "RunState") -> None:
     ]
     for name, value in rows:
         if value:
-            console().print(Text(f"{name:<10}", style="dim") + Text(flat(value)))
+            console().print(Text.assemble((f"{name:<10}", "dim"), flat(value)))
 
 
 def agents(as_json: AsJson = False) -> None:

@@ -100,7 +100,7 @@ class Renderer:
     def _message(self, event: MessageEvent) -> None:
         if event.role == "user":
             self.end_line()
-            self._console.print(Text("» ", style="bold green") + Text(clean(event.text), style="green"))
+            self._console.print(Text.assemble(("» ", "bold green"), (clean(event.text), "green")))
             return
         key = (event.kind, event.parent_tool_id)
         if event.delta:
@@ -136,9 +136,10 @@ class Renderer:
                 parts += [f"{len(event.tools)} tools" if event.tools else None]
                 return [self._line("● ", " · ".join(filter(None, parts)) or "started", "dim")]
             case ToolUseEvent():
-                mark = Text("  ↳ " if event.parent_tool_id else "⏺ ", style="cyan")
-                name = Text(shortened(flat(event.name), 60), style="bold cyan")
-                return [self._cut(mark + name + Text(" " + main_argument(event.input)))]
+                mark = "  ↳ " if event.parent_tool_id else "⏺ "
+                name = shortened(flat(event.name), 60)
+                argument = " " + main_argument(event.input)
+                return [self._cut(Text.assemble((mark, "cyan"), (name, "bold cyan"), argument))]
             case ToolResultEvent():
                 return self._result(event)
             case PlanUpdateEvent():

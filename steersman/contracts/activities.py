@@ -141,6 +141,8 @@ class StopInput(Answer):
     request: RunRequest
     phase: Phase
     reason: str
+    asked_at: datetime | None = None
+    """When the stop was asked for, by the server's clock: the ladder counts from then."""
 
 
 class FinalizeInput(Answer):
