@@ -1,0 +1,111 @@
+"""Limits are held in the middle of a turn, over all attempts, and for agents that say nothing."""
+
+import os
+import signal
+import time
+
+import pytest
+
+from steersman.client import Steersman
+from steersman.contracts.errors import BudgetExceeded, RunError, RunTimedOut
+from tests.acceptance.programs import OBEDIENT, STUBBORN, python
+from tests.acceptance.site import Site, following, gone, in_order
+from tests.scripted_model import ScriptedModel, Usage, answer, hold, say, tool
+from tests.scripted_model.steps import Hold
+from tests.support.processes import marked, until
+
+FULL = {"mode": "full"}
+
+
+async def fails(steersman: Steersman, run: str, mark: str, kind: type[RunError], field: str) -> RunError:
+    """The failure by which the run closes, when it is of that kind, names the field and nothing is left."""
+    with pytest.raises(kind, match=field) as failure:
+        await steersman.result(run)
+    await gone(mark, 2)
+    events = await steersman.events(run)
+    assert in_order(events)
+    assert events[-1].type == "failed"
+    assert events[-1].error == kind.type
+    return failure.value
+
+
+async def test_turns(shared: Site, steersman: Steersman, model: ScriptedModel, mark: str) -> None:
+    script = model.script("turns", tool("Bash", command="true"), repeat=True)
+    request = shared.claude(script, mark=mark, permissions=FULL, limits={"turns": 3})
+    run = await steersman.start(request)
+
+    await fails(steersman, run, mark, BudgetExceeded, "limits.turns")
+
+    assert 3 <= len(script.requests) <= 4
+
+
+async def test_cost_in_the_middle_of_a_turn(
+    shared: Site, steersman: Steersman, model: ScriptedModel, mark: str
+) -> None:
+    dear = answer(say("this will be dear"), Hold(), usage=Usage(input=1_000_000))
+    script = model.script("cost", dear)
+    run = await steersman.start(shared.claude(script, mark=mark, limits={"cost_usd": 0.5}))
+
+    failure = await fails(steersman, run, mark, BudgetExceeded, "limits.cost_usd")
+
+    assert await script.wait_outcome(script.requests[0]) == "hung up"
+    assert "cost" in failure.message
+    assert (await steersman.state(run)).cost_usd > 0.5
+
+
+async def test_cost_over_attempts(shared: Site, steersman: Steersman, model: ScriptedModel, mark: str) -> None:
+    dear = answer(say("half of it"), Hold(), usage=Usage(input=100_000))
+    script = model.script("cost", dear, dear, say("never said"))
+    run = await steersman.start(shared.claude(script, mark=mark, limits={"cost_usd": 0.5}))
+    async with following(steersman, run) as attached:
+        await attached.until(lambda e: e.type == "usage" and e.cost_usd > 0.3)
+        agents = [pid for pid, line in marked(mark).items() if "stream-json" in line]
+        os.kill(agents[0], signal.SIGKILL)
+
+    await fails(steersman, run, mark, BudgetExceeded, "limits.cost_usd")
+    assert (await steersman.state(run)).attempt == 2
+
+
+async def test_duration_of_a_program_that_will_not_go(shared: Site, steersman: Steersman, mark: str) -> None:
+    began = time.monotonic()
+    run = await steersman.start(shared.process(*python(STUBBORN), mark=mark, limits={"duration_s": 1.5}))
+
+    await fails(steersman, run, mark, RunTimedOut, "limits.duration_s")
+
+    assert time.monotonic() - began < 6
+    report = (await steersman.state(run)).stop_report
+    assert report is not None
+    assert (report.outcome, report.how) == ("stopped", "killed")
+
+
+async def test_a_silent_program(shared: Site, steersman: Steersman, mark: str) -> None:
+    run = await steersman.start(shared.process(*python(OBEDIENT), mark=mark, limits={"idle_s": 1}))
+
+    await fails(steersman, run, mark, RunTimedOut, "limits.idle_s")
+
+
+async def test_a_model_that_hangs(shared: Site, steersman: Steersman, model: ScriptedModel, mark: str) -> None:
+    script = model.script("hang", hold("thinking"))
+    run = await steersman.start(shared.claude(script, mark=mark, limits={"idle_s": 2}))
+
+    await fails(steersman, run, mark, RunTimedOut, "limits.idle_s")
+
+
+async def test_who_says_something_now_and_then_is_not_idle(shared: Site, steersman: Steersman) -> None:
+    talk = "import time\nfor number in range(10):\n    print(number); time.sleep(0.3)"
+    result = await steersman.run(shared.process(*python(talk), limits={"idle_s": 1.5}))
+
+    assert result.text.splitlines()[-1] == "9"
+
+
+async def test_a_limit_that_passed_while_the_worker_was_dead(site: Site, mark: str) -> None:
+    worker = site.worker()
+    steersman = await site.steersman()
+    await worker.ready()
+    run = await steersman.start(site.process(*python(OBEDIENT), mark=mark, limits={"duration_s": 3}))
+    await until(lambda: marked(mark))
+    worker.kill()
+
+    await site.worker().ready()
+
+    await fails(steersman, run, mark, RunTimedOut, "limits.duration_s")
