@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -154,6 +154,9 @@ class StandIn:
         try:
             outcome = await asyncio.shield(play.ending)
         except asyncio.CancelledError:
+            details = activity.cancellation_details()
+            if details is not None and details.worker_shutdown:
+                raise RuntimeError("the next worker goes on") from None
             return RunOutcome(status="stopped", session_id="s-1", attempts=1)
         finally:
             beat.cancel()
@@ -222,7 +225,10 @@ class StandIn:
                     {"workflows": [AgentRun], "activities": [self.claim_host, self.deliver_messages]},
                 ),
                 (names.host_queue(self.host), {"activities": on_host}),
-                (names.runs_queue(self.host), {"activities": [self.run_agent]}),
+                (
+                    names.runs_queue(self.host),
+                    {"activities": [self.run_agent], "max_heartbeat_throttle_interval": timedelta(seconds=0.1)},
+                ),
                 (self.queue, {"activities": [self.deliver_messages]}),
             ):
                 await workers.enter_async_context(Worker(self.client, task_queue=queue, **options))
@@ -243,7 +249,7 @@ async def _at_most(event: asyncio.Event, seconds: float) -> None:
 async def _heartbeat() -> None:
     while True:
         activity.heartbeat()
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(0.1)
 
 
 def temporal_binary() -> str:

@@ -1,0 +1,94 @@
+"""Following a run while servers and workers come and go."""
+
+import asyncio
+import contextlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from steersman.client import Steersman
+from steersman.connection import connect
+from steersman.errors import NoWorker, SteersmanError
+from tests.client.fixtures import dev_server, end, free_port
+from tests.client.standin import StandIn, init, said, succeeded
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
+
+
+class Following:
+    """A run's events, as they come."""
+
+    def __init__(self, steersman: Steersman, run: str) -> None:
+        self.seen: list[tuple[int, str]] = []
+        self.task = asyncio.create_task(self._follow(steersman, run))
+
+    async def _follow(self, steersman: Steersman, run: str) -> None:
+        async for event in steersman.attach(run):
+            self.seen.append((event.seq, event.type))
+
+    async def until(self, number: int) -> None:
+        async with asyncio.timeout(60):
+            while len(self.seen) < number:
+                if self.task.done():
+                    await self.task
+                await asyncio.sleep(0.02)
+
+
+def ask(workspace: str) -> dict[str, Any]:
+    return {"agent": "claude", "prompt": "go", "workspace": {"path": workspace}}
+
+
+async def test_the_host_has_another_worker_now(steersman: Steersman, workspace: str) -> None:
+    first = StandIn(steersman.temporal, "moving")
+    async with first.at_work():
+        run = await steersman.start(ask(workspace))
+        following = Following(steersman, run)
+        first.show(run, init(), said("one"))
+        await following.until(2)
+    second = StandIn(steersman.temporal, "moving")
+    second.plays = first.plays
+    second.show(run, said("two"))
+    async with second.at_work():
+        await following.until(3)
+        second.finish(run, succeeded())
+        await asyncio.wait_for(following.task, 60)
+    assert following.seen == [(1, "init"), (2, "message"), (3, "message"), (4, "done")]
+
+
+async def test_the_server_is_killed_and_comes_back(tmp_path: Path, workspace: str) -> None:
+    port, database = free_port(), str(tmp_path / "temporal.db")
+    server = dev_server(port, "--db-filename", database)
+    try:
+        client = await connect(address=f"127.0.0.1:{port}")
+        steersman = Steersman(client)
+        async with asyncio.timeout(30):
+            while True:
+                with contextlib.suppress(SteersmanError):
+                    await steersman.list()
+                    break
+        async with StandIn(client).at_work() as stand_in:
+            run = await steersman.start(ask(workspace))
+            following = Following(steersman, run)
+            stand_in.show(run, init(), said("one"))
+            await following.until(2)
+            server.kill()
+            server.wait()
+            stand_in.show(run, said("two"))
+            server = dev_server(port, "--db-filename", database)
+            await following.until(3)
+            stand_in.finish(run, succeeded())
+            await asyncio.wait_for(following.task, 60)
+            assert (await steersman.result(run)).text == "done"
+        assert following.seen == [(1, "init"), (2, "message"), (3, "message"), (4, "done")]
+    finally:
+        end(server)
+
+
+async def test_no_worker_is_said_by_name(steersman: Steersman, workspace: str) -> None:
+    run = await steersman.start(ask(workspace))
+    questions = steersman.state(run), steersman.stop(run), steersman.steer(run, "hello")
+    answers = await asyncio.gather(*questions, return_exceptions=True)
+    assert [type(each) for each in answers] == [NoWorker] * 3
+    assert "'steersman'" in str(answers[0])
+    await steersman.temporal.get_workflow_handle(run).terminate()
