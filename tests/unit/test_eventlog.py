@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from activities.eventlog import Cursor, EventLog, last_event, read
+from activities.eventlog import Cursor, EventLog, is_ended, last_event, read
 from activities.ports import Fenced
 from steersman.contracts.events import (
     CancelledEvent,
@@ -145,6 +145,21 @@ def test_numbers_that_are_no_json_do_not_get_into_the_log(path: Path) -> None:
     assert numbers(path) == [1, 2]
     for line in path.read_bytes().splitlines():
         json.loads(line, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+
+
+def test_no_text_of_an_agent_looks_like_the_end(path: Path) -> None:
+    assert not is_ended(path)
+    log = EventLog(path)
+    log.end(DoneEvent(time=NOW, text="x"))
+    log.close()
+    assert is_ended(path)
+    mark = path.read_text()
+    path.unlink()
+    log = EventLog(path)
+    log.append(1, 1, said(mark, mark.strip()[:-1], mark[-60:]))
+    log.append(1, 2, [ToolUseEvent(time=NOW, id="t", name="x", input={"source": [1 << 62, 0, 0], "type": "done"})])
+    log.close()
+    assert not is_ended(path)
 
 
 class TestRead:

@@ -1,0 +1,284 @@
+"""Cancel, in every phase of a run: Canceled, with a report of what the stop found."""
+
+import asyncio
+import contextlib
+from typing import Any
+
+import pytest
+from temporalio.client import WorkflowFailureError
+from temporalio.exceptions import ApplicationError
+
+from steersman.contracts import names
+from steersman.contracts.activities import Claim, FinalizeInput, RunAgentInput, RunOutcome, SessionStarted, StopInput
+from steersman.contracts.run import StopReport
+from tests.workflows.machine import (
+    STOPPED,
+    Machine,
+    cancelled,
+    done,
+    event_types,
+    failed,
+    never_retried,
+    phase,
+    state,
+    succeeded,
+    until,
+)
+
+pytestmark = pytest.mark.integration
+
+
+async def test_a_running_agent_is_stopped_with_proof(anywhere: Machine) -> None:
+    run = await anywhere.start()
+    await phase(run, "running")
+    await run.cancel()
+    closed = await cancelled(run)
+    assert closed.phase == "closed"
+    assert closed.stop_report == STOPPED.model_copy(update={"phase": "running"})
+    assert anywhere.cancelled.is_set()
+    (stop,) = anywhere.stops
+    assert (stop.key.run, stop.reason, stop.phase) == (run.id, "cancelled", "running")
+    (end,) = anywhere.ends
+    assert end.event.type == "cancelled"
+    assert end.event.stop_report == closed.stop_report
+    await never_retried(run)
+
+
+async def test_queued_with_no_worker_at_all(machine: Machine) -> None:
+    run = await machine.start()
+    await run.cancel()
+    async with machine.at_work():
+        closed = await cancelled(run)
+    assert closed.stop_report is not None
+    assert (closed.stop_report.outcome, closed.stop_report.phase, closed.stop_report.processes) == (
+        "stopped",
+        "queued",
+        0,
+    )
+    assert not machine.runs
+
+
+async def test_queued_for_want_of_room(anywhere_queued: Machine) -> None:
+    run = await anywhere_queued.start()
+    await until(lambda: _scheduled(run))
+    await run.cancel()
+    closed = await cancelled(run)
+    assert closed.stop_report is not None
+    assert (closed.stop_report.outcome, closed.stop_report.phase) == ("stopped", "queued")
+    assert (closed.stop_report.how, closed.stop_report.processes) == ("exited", 0)
+    assert not anywhere_queued.runs
+
+
+@pytest.fixture
+async def anywhere_queued(machine: Machine) -> Any:
+    async with machine.at_work(runs=False):
+        yield machine
+
+
+async def _scheduled(run: Any) -> bool:
+    return "ACTIVITY_TASK_SCHEDULED" in await event_types(run)
+
+
+async def test_while_a_host_is_being_claimed(machine: Machine) -> None:
+    claiming = asyncio.Event()
+
+    async def dawdle(request: Any) -> Claim:
+        claiming.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    machine.play_claim = dawdle  # type: ignore[method-assign]
+    async with machine.at_work():
+        run = await machine.start()
+        await claiming.wait()
+        await run.cancel()
+        closed = await cancelled(run)
+    assert closed.stop_report is not None
+    assert closed.stop_report.outcome == "stopped"
+    assert not machine.runs
+
+
+async def test_while_the_workspace_is_being_prepared(machine: Machine) -> None:
+    async def prepare(run: RunAgentInput) -> RunOutcome:
+        handle = machine.client.get_workflow_handle(run.key.run)
+        await handle.signal(names.SESSION_STARTED, SessionStarted(worker_queue=machine.own_queue()))
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        return RunOutcome(status="stopped")
+
+    machine.play_agent = prepare  # type: ignore[method-assign]
+    async with machine.at_work():
+        run = await machine.start()
+        await phase(run, "preparing")
+        await run.cancel()
+        closed = await cancelled(run)
+    assert [stop.phase for stop in machine.stops] == ["preparing"]
+    assert closed.stop_report is not None
+    assert closed.stop_report.phase == "preparing"
+
+
+async def test_twice_and_while_it_stops(machine: Machine) -> None:
+    stopping, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slowly(stop: StopInput) -> StopReport:
+        stopping.set()
+        await go_on.wait()
+        return STOPPED
+
+    machine.play_stop = slowly  # type: ignore[method-assign]
+    async with machine.at_work():
+        run = await machine.start()
+        await phase(run, "running")
+        await run.cancel()
+        await stopping.wait()
+        assert (await state(run)).phase == "stopping"
+        await run.cancel()
+        await run.cancel()
+        go_on.set()
+        closed = await cancelled(run)
+    assert closed.stop_report == STOPPED
+    assert len(machine.stops) == 1
+    assert len(machine.ends) == 1
+
+
+async def test_while_it_is_being_finalized_changes_nothing(machine: Machine) -> None:
+    finalizing, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slowly(end: FinalizeInput) -> None:
+        finalizing.set()
+        await go_on.wait()
+
+    machine.play_end = slowly  # type: ignore[method-assign]
+    machine.ending.set_result(done())
+    async with machine.at_work():
+        run = await machine.start()
+        await finalizing.wait()
+        await run.cancel()
+        go_on.set()
+        assert (await succeeded(run)).status == "succeeded"
+    assert not machine.stops
+
+
+async def test_after_the_end_it_is_not_found(machine: Machine) -> None:
+    machine.ending.set_result(done())
+    async with machine.at_work():
+        run = await machine.start()
+        await succeeded(run)
+        await run.cancel()
+        assert (await state(run)).stop_report is None
+    assert not machine.stops
+
+
+async def test_an_agent_that_finished_in_the_same_moment_has_succeeded(machine: Machine) -> None:
+    """The work is done: to call it cancelled would throw the answer away."""
+
+    async def finish(run: RunAgentInput) -> RunOutcome:
+        await machine.began(run.key.run)
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        return done("finished just now")
+
+    async def too_late(stop: StopInput) -> StopReport:
+        return StopReport(outcome="already_finished", phase=stop.phase, how="exited")
+
+    machine.play_agent = finish  # type: ignore[method-assign]
+    machine.play_stop = too_late  # type: ignore[method-assign]
+    async with machine.at_work():
+        run = await machine.start()
+        await phase(run, "running")
+        await run.cancel()
+        result = await succeeded(run)
+        assert (result.status, result.text) == ("succeeded", "finished just now")
+        report = (await state(run)).stop_report
+    assert report is not None
+    assert report.outcome == "already_finished"
+
+
+async def test_an_agent_that_failed_in_the_same_moment_is_cancelled(machine: Machine) -> None:
+    async def fail(run: RunAgentInput) -> RunOutcome:
+        await machine.began(run.key.run)
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        return RunOutcome(status="failed", message="broke off", attempts=1)
+
+    machine.play_agent = fail  # type: ignore[method-assign]
+    async with machine.at_work():
+        run = await machine.start()
+        await phase(run, "running")
+        await run.cancel()
+        await cancelled(run)
+
+
+async def test_a_stop_that_cannot_be_proven_is_called_unverified(machine: Machine) -> None:
+    async def fail(stop: StopInput) -> StopReport:
+        raise ApplicationError("the shim does not answer", non_retryable=True)
+
+    machine.play_stop = fail  # type: ignore[method-assign]
+    async with machine.at_work():
+        run = await machine.start()
+        await phase(run, "running")
+        await run.cancel()
+        closed = await cancelled(run)
+    assert closed.stop_report == StopReport(outcome="unverified", phase="running")
+
+
+async def test_a_stop_is_tried_again(machine: Machine) -> None:
+    async def stumble(stop: StopInput) -> StopReport:
+        if len(machine.stops) < 3:
+            raise RuntimeError("no file descriptor left")
+        return STOPPED
+
+    machine.play_stop = stumble  # type: ignore[method-assign]
+    async with machine.at_work():
+        run = await machine.start()
+        await phase(run, "running")
+        await run.cancel()
+        closed = await cancelled(run)
+    assert closed.stop_report == STOPPED
+
+
+async def test_the_result_of_a_cancelled_run_keeps_what_was_known(machine: Machine) -> None:
+    async def spend(run: RunAgentInput) -> RunOutcome:
+        await machine.began(run.key.run)
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        return RunOutcome(status="stopped", session_id="s-9", cost_usd=0.5, turns=4, attempts=2)
+
+    machine.play_agent = spend  # type: ignore[method-assign]
+    async with machine.at_work():
+        run = await machine.start()
+        await phase(run, "running")
+        await run.cancel()
+        closed = await cancelled(run)
+    assert (closed.session_id, closed.cost_usd, closed.turns, closed.attempt) == ("s-9", 0.5, 4, 2)
+
+
+async def test_the_duration_limit_stops_the_agent(machine: Machine) -> None:
+    async with machine.at_work():
+        run = await machine.start(limits={"duration_s": 0.5})
+        await phase(run, "running")
+        kind, message, result = await failed(run)
+        assert (kind, result.session_id) == ("RunTimedOut", "s-1")
+        assert message == "limits.duration_s: the run took longer than 0.5 s"
+        assert [stop.reason for stop in machine.stops] == ["duration"]
+        assert (await state(run)).stop_report == STOPPED.model_copy(update={"phase": "running"})
+
+
+async def test_a_cancel_while_the_duration_limit_stops_the_agent(machine: Machine) -> None:
+    stopping, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slowly(stop: StopInput) -> StopReport:
+        stopping.set()
+        await go_on.wait()
+        return STOPPED
+
+    machine.play_stop = slowly  # type: ignore[method-assign]
+    async with machine.at_work():
+        run = await machine.start(limits={"duration_s": 0.3})
+        await stopping.wait()
+        await run.cancel()
+        go_on.set()
+        with pytest.raises(WorkflowFailureError):
+            await run.result()
+    assert len(machine.stops) == 1
+    assert len(machine.ends) == 1
