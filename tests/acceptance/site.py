@@ -7,6 +7,7 @@ import asyncio
 import json
 import os
 import secrets
+import subprocess
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -135,18 +136,16 @@ class Site:
 
     async def temporal(self, *arguments: str, check: bool = True) -> Any:
         """The Temporal CLI, its JSON answer decoded."""
-        process = await asyncio.create_subprocess_exec(
-            binary("temporal"),
-            *arguments,
-            *("--address", self.server.address, "--output", "json"),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
+        process = await asyncio.to_thread(
+            subprocess.run,
+            [binary("temporal"), *arguments, "--address", self.server.address, "--output", "json"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
             env={"PATH": os.environ["PATH"], "HOME": str(self.root / "home")},
         )
-        said, complaint = await process.communicate()
-        assert not check or process.returncode == 0, complaint.decode()
-        return json.loads(said) if said.strip() else None
+        assert process.returncode == 0 or not check, process.stderr.decode()
+        return json.loads(process.stdout) if process.stdout.strip() else None
 
 
 @asynccontextmanager
