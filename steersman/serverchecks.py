@@ -8,7 +8,7 @@ from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest, DescribeTaskQueueRequest
 from temporalio.client import Client
-from temporalio.service import RPCError
+from temporalio.service import RPCError, RPCStatusCode
 
 from steersman.connection import connect
 from steersman.contracts import names
@@ -39,14 +39,16 @@ async def check_server(profile: str | None, address: str | None, namespace: str 
         hint = "start a local server with `steer dev`, or give --address or --profile"
         return [Check(check="server", ok=False, detail=str(error), hint=hint)]
     server = client.service_client.config.target_host
-    try:
-        pushes = await _push_cancel(client)
-    except RPCError as error:
-        meaning = translate(error, address=server)
-        hint = "make the namespace, or give --namespace; check the key of the profile"
-        return [Check(check="server", ok=False, detail=str(meaning), hint=hint)]
-    reached = Check(check="server", ok=True, detail=f"{server}, namespace {client.namespace}")
-    return [reached, pushes, await _search_attributes(client), await _workers(client)]
+    checks = []
+    for look in (_push_cancel, _search_attributes, _workers):
+        try:
+            checks.append(await look(client))
+        except RPCError as error:
+            hint = "make the namespace, or give --namespace; see what the profile's key permits"
+            checks.append(Check(check="server", ok=False, detail=str(translate(error, address=server)), hint=hint))
+            if error.status == RPCStatusCode.NOT_FOUND:
+                return checks
+    return [Check(check="server", ok=True, detail=f"{server}, namespace {client.namespace}"), *checks]
 
 
 async def _push_cancel(client: Client) -> Check:
@@ -64,13 +66,9 @@ async def _push_cancel(client: Client) -> Check:
 
 
 async def _search_attributes(client: Client) -> Check:
-    name = "search attributes"
-    try:
-        answer = await client.operator_service.list_search_attributes(
-            ListSearchAttributesRequest(namespace=client.namespace)
-        )
-    except RPCError as error:
-        return Check(check=name, ok=False, detail=f"cannot be listed: {error.message}", hint="see that they exist")
+    answer = await client.operator_service.list_search_attributes(
+        ListSearchAttributesRequest(namespace=client.namespace)
+    )
     missing = [each for each, kind in WANTED.items() if answer.custom_attributes.get(each) != kind]
     kinds = {names.COST_USD: "Double"}
     commands = [
@@ -78,7 +76,7 @@ async def _search_attributes(client: Client) -> Check:
         for each in missing
     ]
     return Check(
-        check=name,
+        check="search attributes",
         ok=not missing,
         detail=f"missing: {', '.join(missing)}" if missing else ", ".join(WANTED),
         hint="; ".join(commands) or None,

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from steersman.cli.approving import Approver
-from steersman.cli.exits import Exit
+from steersman.cli.exits import Exit, code_of
 from steersman.cli.keyboard import Interrupted, Keyboard, has_person
 from steersman.cli.output import console, remark, write_line
 from steersman.cli.render import Renderer
@@ -30,6 +30,10 @@ READ_AHEAD = 2000
 async def follow(steersman: Steersman, run: str, keyboard: Keyboard, *, after: int = 0, as_json: bool = False) -> Exit:
     """Show a run's events until its end or until the person leaves; the exit code."""
     return await Follower(steersman, run, after, console(), keyboard, as_json=as_json).run()
+
+
+class NothingLeft(Exception):
+    """The run's last event lies before the number to begin after."""
 
 
 class Follower:
@@ -68,6 +72,8 @@ class Follower:
                     return code
         except Interrupted:
             return self._leave()
+        except NothingLeft:
+            return await self._ended_before()
         finally:
             for task in (reading, *self._errands):
                 task.cancel()
@@ -86,7 +92,7 @@ class Follower:
                 return None
             if reading.done():
                 await reading
-                raise SteersmanError(f"run {self._run} has no events after number {self._after}")
+                raise NothingLeft
             ready = asyncio.ensure_future(self._ahead.get())
             pressed = asyncio.ensure_future(self._keyboard.ctrl_c.wait())
             await asyncio.wait({ready, pressed, reading}, return_when=asyncio.FIRST_COMPLETED)
@@ -99,7 +105,7 @@ class Follower:
     async def _show(self, event: AgentEvent) -> Exit | None:
         if self._json:
             self._view.last_seq = event.seq
-            write_line(event.model_dump_json())
+            write_line(event.model_dump_json(ensure_ascii=True))
         else:
             self._view.show(event)
         if is_terminal(event):
@@ -129,6 +135,14 @@ class Follower:
                 result = getattr(error, "result", None)
         status = {"done": "succeeded"}.get(event.type, event.type)
         self._view.footer(status, result, result.ended_at if result else event.time)
+
+    async def _ended_before(self) -> Exit:
+        remark(f"run {self._run} has no events after number {self._after}")
+        try:
+            await self._steersman.result(self._run)
+        except (SteersmanError, RunError) as error:
+            return code_of(error) or Exit.FAILED
+        return Exit.OK
 
     # Ctrl-C.
 

@@ -76,7 +76,11 @@ def seconds(word: str | None, option: str) -> float | None:
 
 def given(**fields: Any) -> dict[str, Any]:
     """The fields that were said: neither None nor empty."""
-    return {name: value for name, value in fields.items() if value is not None and value not in ([], {}, (), False)}
+    return {
+        name: value
+        for name, value in fields.items()
+        if value is not None and value is not False and value not in ([], {})
+    }
 
 
 def merged(base: Any, said: dict[str, Any]) -> Any:

@@ -55,12 +55,13 @@ async def test_run_streams_and_ends_with_what_it_cost(steer: Steer, stand_in: St
 
 async def test_json_lines_are_the_events(steer: Steer, stand_in: StandIn, workspace: str) -> None:
     run = "run-json"
-    stand_in.show(run, init(), said("hi\x1b[31m"))
+    stand_in.show(run, init(), said("hi\x1b[31m\x9b\u202e"))
     stand_in.finish(run, succeeded())
     answer = await steer("run", "claude", "fix it", "-w", workspace, "--id", run, "--json")
     assert [line["type"] for line in answer.lines] == ["run", "init", "message", "done"]
     assert answer.lines[0]["id"] == run
-    assert answer.lines[2]["text"] == "hi\x1b[31m"
+    assert answer.lines[2]["text"] == "hi\x1b[31m\x9b\u202e"
+    assert answer.out.isascii()
     again = await steer("attach", run, "--json", "--after", "1")
     assert [(line["seq"], line["type"]) for line in again.lines] == [(2, "message"), (3, "done")]
 
@@ -120,6 +121,9 @@ async def test_a_request_from_a_file_with_words_over_it(steer: Steer, stand_in: 
         (["run", "claude", "x", "--max-duration", "soon"], "--max-duration"),
         (["run", "claude", "x", "--schema", "/nowhere"], "/nowhere"),
         (["run", "claude", "x", "--", "ls"], "command"),
+        (["run", "claude", "x", "--max-turns", "0"], "limits.turns"),
+        (["run", "claude", "x", "--max-cost", "0"], "limits.cost_usd"),
+        (["run", "claude", "x", "--label", "blue"], "--label"),
         (["attach"], "RUN"),
     ],
 )
@@ -143,6 +147,9 @@ async def test_how_a_run_ended_is_the_exit_code(
     report = await steer("stop", stopped)
     assert (report.code, report.out) == (0, "stopped: 3 processes terminated, 42 ms\n")
     assert (await steer("attach", stopped)).code == 6
+    nothing = await steer("attach", stopped, "--after", "9")
+    assert (nothing.code, nothing.out) == (6, "")
+    assert "no events after number 9" in nothing.err
     again = await steer("stop", stopped, "--json")
     assert (again.code, again.json["outcome"]) == (0, "already_finished")
     stand_in.refuse = "workspace.path: not here"

@@ -69,6 +69,9 @@ async def test_dev_is_all_one_needs(own: Steer, tmp_path: Path) -> None:
     assert checks["state directory"]["ok"]
     pruned = await own("prune", "--keep-days", "0", "--dry-run", "--json")
     assert pruned.json["pruned"] == ["run-dev"]
+    elsewhere = await own("--namespace", "nowhere", "doctor", "--json")
+    assert elsewhere.code == 1
+    assert "nowhere" in elsewhere.json[0]["detail"]
     process.send_signal(signal.SIGINT)
     end = await ended(process)
     assert end.code == 0, end.err
