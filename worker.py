@@ -39,9 +39,10 @@ from temporalio.client import (
     WorkflowHistory,
 )
 from temporalio.envconfig import ClientConfig
-from temporalio.runtime import Runtime, TelemetryConfig
+from temporalio.runtime import LogForwardingConfig, LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
 from temporalio.service import RPCError
 from temporalio.worker import Replayer, Worker
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from activities.agents.claude import ClaudeAgent
 from activities.agents.process import ProcessAgent
@@ -62,6 +63,12 @@ from workflows.agent_run import AgentRun
 from workflows.sweep import SweepHost
 
 log = logging.getLogger("steersman.worker")
+
+# The sandbox would load the workflows' files anew for each run: a checkout that changes under a living worker must not
+# mix old and new code. Tests and `replay` run them in the full sandbox.
+AS_STARTED = SandboxedWorkflowRunner(
+    restrictions=SandboxRestrictions.default.with_passthrough_modules("workflows", "steersman", "pydantic")
+)
 
 
 @dataclass(frozen=True)
@@ -226,7 +233,9 @@ async def _connect(settings: Settings) -> Client | None:
     config = ClientConfig.load_client_connect_config(profile=settings.profile)
     config.setdefault("target_host", "127.0.0.1:7233")
     # Push cancellation (15 ms instead of a heartbeat's pace) needs a runtime that heartbeats its workers.
-    runtime = Runtime(telemetry=TelemetryConfig(), worker_heartbeat_interval=timedelta(seconds=10))
+    forwarding = LogForwardingConfig(logger=logging.getLogger("temporal.core"))
+    logs = LoggingConfig(filter=TelemetryFilter(core_level="WARN", other_level="ERROR"), forwarding=forwarding)
+    runtime = Runtime(telemetry=TelemetryConfig(logging=logs), worker_heartbeat_interval=timedelta(seconds=10))
     said = False
     while True:
         try:
@@ -270,6 +279,7 @@ async def _workers(client: Client, settings: Settings) -> tuple[list[Worker], Ho
             task_queue=names.TASK_QUEUE,
             workflows=[AgentRun, SweepHost],
             activities=[hosting.claim_host, running.deliver_messages],
+            workflow_runner=AS_STARTED,
             # How long the runs of a worker that was killed wait for it before another answers for them.
             sticky_queue_schedule_to_start_timeout=timedelta(seconds=2),
         ),
@@ -396,7 +406,8 @@ async def _replay(file: Path) -> int:
     except (OSError, ValueError) as error:
         print(json.dumps({"ok": False, "workflow": None, "events": 0, "took_ms": 0, "divergence": f"{file}: {error}"}))
         return 1
-    replayer = Replayer(workflows=[AgentRun, SweepHost], data_converter=DATA_CONVERTER)
+    # Without a build id the SDK hashes every loaded module, which takes longer than the replay.
+    replayer = Replayer(workflows=[AgentRun, SweepHost], data_converter=DATA_CONVERTER, build_id="replay")
     result = await replayer.replay_workflow(history, raise_on_replay_failure=False)
     failure = result.replay_failure
     answer = {

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from temporalio import activity
 from temporalio.client import Client, WorkflowExecutionStatus
-from temporalio.exceptions import ApplicationError
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.service import RPCError, RPCStatusCode
 
 from activities.eventlog import Cursor, EventLog, is_ended, read
@@ -63,7 +63,13 @@ class HostActivities:
             self._policy.check(request)
             self._agents[request.agent].check(request)
         except RunError as error:
-            raise ApplicationError(error.message, error.facts, type=error.type, non_retryable=True) from error
+            raise ApplicationError(
+                error.message,
+                error.facts,
+                type=error.type,
+                non_retryable=True,
+                category=ApplicationErrorCategory.BENIGN,  # the requester's mistake, not this worker's
+            ) from error
         return Claim(host=self._host)
 
     @activity.defn(name=names.STOP_AGENT)

@@ -43,6 +43,8 @@ class Overseer(Protocol):
 
     def settle(self, settlements: list[Settlement]) -> None: ...
 
+    def tick(self) -> None: ...
+
     def limit(self) -> Limit | None:
         """The run's limit that is reached, over all its processes."""
         ...
@@ -187,6 +189,7 @@ class Life:
         while self.limit is None:
             await asyncio.sleep(0.25)
             self.enforce()
+            self._overseer.tick()
             self._consider()
 
     def enforce(self) -> None:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from temporalio import activity
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle
-from temporalio.exceptions import ApplicationError
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.service import RPCError, RPCStatusCode
 
 from activities.eventlog import is_ended
@@ -117,7 +117,10 @@ class AgentActivities:
                 await session.stop("the run was terminated")
         why = "the worker shuts down" if details and details.worker_shutdown else "the activity was taken back"
         raise ApplicationError(
-            f"{why}; the agent works on", type="Detached", next_retry_delay=timedelta(milliseconds=50)
+            f"{why}; the agent works on",
+            type="Detached",
+            next_retry_delay=timedelta(milliseconds=50),
+            category=ApplicationErrorCategory.BENIGN,
         )
 
     async def _standing(self) -> Literal["open", "closed", "replaced", "unknown"]:

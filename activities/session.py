@@ -218,6 +218,10 @@ class Session:
                 self._last = last_event(event)
         self._milestones.consider(self.snapshot)
 
+    def tick(self) -> None:
+        """A few times a second: what the agent did before it fell silent is told too, when its time has come."""
+        self._milestones.consider(self.snapshot)
+
     def limit(self) -> Limit | None:
         """The limit that is reached, over all processes."""
         total, life = self._total(), self._life
@@ -270,6 +274,7 @@ class Milestones:
         self._wake = asyncio.Event()
         self._pause = 2.0
         self._next = time.monotonic() + self._pause
+        self._said: Progressed | None = None
         self._said_session = False
 
     def put(self, tell: Callable[[], Awaitable[None]]) -> None:
@@ -284,9 +289,9 @@ class Milestones:
             return
         progress = snapshot()
         first_sight = progress.session_id is not None and not self._said_session
-        if now < self._next and not first_sight:
+        if (now < self._next and not first_sight) or progress == self._said:
             return
-        self._said_session = self._said_session or first_sight
+        self._said, self._said_session = progress, self._said_session or first_sight
         if now >= self._next:
             self._pause *= 2 if self._pause < 64 else 3
             self._next = now + self._pause

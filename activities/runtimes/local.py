@@ -53,7 +53,7 @@ class LocalRuntime:
         report: StopReport | None = None
         while True:
             attempt = directory.attempt(number)
-            if not shim.entomb(attempt):
+            if shim.is_alive(attempt) or not await asyncio.to_thread(shim.entomb, attempt):
                 report = await self._stop_living(attempt, ladder, reason)
             elif (attempt / "journal").exists():
                 report = await self._stop_dead(attempt)

@@ -812,9 +812,11 @@ class Shim:
             self.ladder.hurry(times.terminate_after_s, times.kill_after_s)
             return self.ladder
         self.ladder = ladder = Ladder(self.table, reason, why, times)
-        self.stdin.close("-")
         if times.terminate_after_s <= 0:
-            ladder.step()  # a SIGTERM that is due now is not to wait for the loop, nor for the disk
+            # A SIGTERM that is due now is not to wait for the loop, nor for the disk; and it comes before stdin closes,
+            # which an agent could take for an answer and go on.
+            ladder.step()
+        self.stdin.close("-")
         if self.exit is None:
             self.state = "stopping"
             self.save()
