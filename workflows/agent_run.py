@@ -357,7 +357,9 @@ class AgentRun:
 
     async def _say(self, kind: MessageKind, inputs: tuple[Any, ...]) -> MessageReceipt:
         message_id = self._mailbox.accept(kind, parse_message(Message, inputs[0] if inputs else None), workflow.now())
-        await workflow.wait_condition(lambda: self._mailbox[message_id].state != "queued")
+        # A steer may be read much later, at the next tool boundary; an interrupt is answered at once or not at all.
+        pending = {"queued"} if kind == "steer" else {"queued", "delivered"}
+        await workflow.wait_condition(lambda: self._mailbox[message_id].state not in pending)
         record = self._mailbox[message_id]
         latency = workflow.now() - record.received_at
         return MessageReceipt(

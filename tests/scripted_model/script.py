@@ -50,6 +50,7 @@ class Script:
     def env(self, config_dir: Path | str) -> dict[str, str]:
         """Environment variables that make the CLI talk to this script and keep its state in `config_dir`."""
         env = {
+            "HOME": str(config_dir),  # a tool's login shell must not run the profile of whoever runs the tests
             "ANTHROPIC_BASE_URL": self.url,
             "ANTHROPIC_API_KEY": "sk-test",
             "CLAUDE_CONFIG_DIR": str(config_dir),
