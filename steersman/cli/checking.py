@@ -1,7 +1,5 @@
 """`steer doctor`: what could keep a run from working, each with a hint; and `steer prune`."""
 
-import asyncio
-import subprocess
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -23,6 +21,8 @@ def doctor(
     ctx: typer.Context, as_json: Annotated[bool, typer.Option("--json", help="The answer as JSON.")] = False
 ) -> None:
     """Check the server, the workers, and what this machine's worker would find. Each problem comes with a hint."""
+    import asyncio
+
     from steersman.cli.link import quiet
     from steersman.serverchecks import check_server
 
@@ -41,6 +41,7 @@ def doctor(
 
 def _worker_checks(environment: dict[str, str]) -> list[dict[str, Any]]:
     import os
+    import subprocess
 
     command = worker_command("check")
     try:

@@ -1,6 +1,5 @@
 """From a command to the client: the connection's options, one event loop, and which run is meant."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -43,6 +42,8 @@ def link_of(ctx: typer.Context) -> Link:
 
 def act(ctx: typer.Context, work: "Callable[[Steersman], Awaitable[Exit | None]]") -> None:
     """Connect, do the work, exit with its code."""
+    import asyncio
+
     from steersman.client import Steersman
 
     link = link_of(ctx)

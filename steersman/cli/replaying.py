@@ -5,8 +5,6 @@ The replay itself is worker.py's: only the checkout has the workflows.
 
 import json
 import os
-import subprocess
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -37,6 +35,8 @@ def replay(
         raise typer.Exit(_replay(Path(source), as_json=as_json))
 
     async def work(steersman: "Steersman") -> Exit:
+        import tempfile
+
         run = await chosen(steersman, source)
         history = await steersman.history(run)
         if export:
@@ -58,6 +58,8 @@ def _write_private(path: Path, text: str) -> None:
 
 
 def _replay(file: Path, *, as_json: bool) -> Exit:
+    import subprocess
+
     done = subprocess.run(worker_command("replay", str(file)), capture_output=True, text=True, check=False)
     answer = last_json(done.stdout)
     if not isinstance(answer, dict) or "ok" not in answer:

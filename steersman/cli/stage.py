@@ -1,0 +1,100 @@
+"""What `steer dev` does once it knows what to start: server, then worker, ready, and both ended whatever happens."""
+
+import asyncio
+import signal
+from collections.abc import Coroutine
+
+from steersman.cli.child import Child
+from steersman.cli.exits import Exit
+from steersman.cli.output import complain, console, remark
+
+IP = "127.0.0.1"
+READY_S = 60
+WORKER_GRACE_S = 60
+SERVER_GRACE_S = 15
+
+
+async def run_both(server: Child, worker: Child, port: int, ui_port: int | None) -> Exit:
+    """Until a signal (0) or until one of them ends by itself (1). `ui_port`: None without a Web UI."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, stop.set)
+    try:
+        for child in (server, worker):
+            await child.start()
+            ready = _answers(port) if child is server else worker.logged('"action": "worker_ready"')
+            if not await _until(ready, child, stop):
+                return _fallen(child) if not stop.is_set() else Exit.OK
+            console().print(f"{child.name} ready, log in {child.log}", style="dim")
+        _welcome(port, ui_port)
+        ends = {child: asyncio.ensure_future(child.ended()) for child in (server, worker)}
+        stopped = asyncio.ensure_future(_set(stop))
+        await asyncio.wait({stopped, *ends.values()}, return_when=asyncio.FIRST_COMPLETED)
+        fallen = next((child for child, end in ends.items() if end.done()), None)
+        return _fallen(fallen) if fallen else Exit.OK
+    finally:
+        stop.clear()
+        await _end(server, worker, stop)
+
+
+def _welcome(port: int, ui_port: int | None) -> None:
+    out = console()
+    if ui_port is not None:
+        out.print(f"Web UI   http://{IP}:{ui_port}/namespaces/default/workflows", style="bold green")
+    out.print(f"Temporal {IP}:{port}", style="bold green")
+    where = "" if port == 7233 else f" --address {IP}:{port}"
+    out.print(f"Try in another terminal: steer{where} run claude 'What is in this directory?'")
+    out.print("Ctrl-C ends both; agents at work go on until a worker comes back.", style="dim")
+
+
+def _fallen(child: Child) -> Exit:
+    complain(f"the {child.name} ended by itself ({child.ending()}); its last lines, from {child.log}:")
+    for line in child.last_lines():
+        remark(f"  {line}", "")
+    return Exit.FAILED
+
+
+async def _until(ready: Coroutine[None, None, None], child: Child, stop: asyncio.Event) -> bool:
+    """Whether it got ready, before it ended or somebody lost patience."""
+    done = asyncio.ensure_future(ready)
+    waits = {done, asyncio.ensure_future(child.ended()), asyncio.ensure_future(_set(stop))}
+    try:
+        await asyncio.wait(waits, timeout=READY_S, return_when=asyncio.FIRST_COMPLETED)
+        if done.done():
+            await done
+        return done.done()
+    finally:
+        for each in waits:
+            each.cancel()
+
+
+async def _set(event: asyncio.Event) -> None:
+    await event.wait()
+
+
+async def _end(server: Child, worker: Child, again: asyncio.Event) -> None:
+    """The worker first, so that it can say goodbye. A second signal hurries both."""
+    if worker.alive:
+        remark("ending the worker; agents at work go on by themselves")
+    await worker.end(WORKER_GRACE_S, again)
+    if server.alive:
+        remark("ending the Temporal server")
+    await server.end(SERVER_GRACE_S, again)
+
+
+async def _answers(port: int) -> None:
+    """Return once the server serves its namespace."""
+    from steersman.cli.link import quiet
+    from steersman.client import Steersman
+    from steersman.errors import SteersmanError
+
+    quiet()
+    while True:
+        try:
+            steersman = await Steersman.connect(address=f"{IP}:{port}", namespace="default")
+            await steersman.list(limit=1)
+        except SteersmanError:
+            await asyncio.sleep(0.1)
+        else:
+            return
