@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 from steersman.client import Steersman
 from steersman.errors import NoWorker
@@ -43,7 +44,7 @@ class Calamity:
         before = self._gone_queue
         await self.site.worker().ready()
         for run in await self.steersman.list('ExecutionStatus="Running"'):
-            await until(lambda each=run.id: self._left(each, before), 40)  # type: ignore[misc]
+            await until(partial(self._left, run.id, before), 40)
 
     async def _left(self, run: str, queue_mark: str) -> bool:
         try:
@@ -68,7 +69,7 @@ class WorkerDeployed(Calamity):
 
 
 class WorkerFrozen(Calamity):
-    """Longer than heartbeats may be away; it thaws when another has taken its runs, and believes that it has them still."""
+    """For longer than heartbeats may take; it thaws when another has its runs, and believes that it has them still."""
 
     async def strike(self) -> None:
         self.frozen = self.site.workers[-1]

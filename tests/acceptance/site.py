@@ -42,9 +42,7 @@ class Following:
                 raise error
             return next(filter(condition, self.events), None)
 
-        event = await until(found, timeout_s)
-        assert event
-        return event
+        return await until(found, timeout_s)
 
     async def end(self, timeout_s: float = 60) -> list[AgentEvent]:
         """All events, once following has ended by itself."""
@@ -175,4 +173,6 @@ async def phase(steersman: Steersman, run: str, wanted: str, timeout_s: float = 
 def in_order(events: list[AgentEvent]) -> bool:
     """Whether the events are whole: numbered from 1 without a gap, the last and only the last one terminal."""
     numbers = [event.seq for event in events]
-    return numbers == list(range(1, len(events) + 1)) and [is_terminal(e) for e in events].index(True) == len(events) - 1
+    return (
+        numbers == list(range(1, len(events) + 1)) and [is_terminal(e) for e in events].index(True) == len(events) - 1
+    )

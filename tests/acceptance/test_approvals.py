@@ -20,9 +20,7 @@ async def approval(steersman: Steersman, run: str, unlike: str = "") -> Approval
     async def waiting() -> Approval | None:
         return next((each for each in (await steersman.state(run)).approvals if each.id != unlike), None)
 
-    found = await until(waiting)
-    assert found
-    return found
+    return await until(waiting)
 
 
 async def permission_states(steersman: Steersman, run: str) -> list[str]:

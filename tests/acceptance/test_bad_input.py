@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from temporalio.exceptions import ApplicationError
 
 from steersman.client import Steersman
 from steersman.contracts.errors import InvalidRequest
+from steersman.errors import AlreadyRunning
 from steersman.ids import new_run_id
 from tests.acceptance.site import Site
 
@@ -45,7 +45,7 @@ async def misjudged(site: Site, name: str, text: str, field: str) -> str | None:
     return f"{name}: {failure.type}: {failure.message} {failure.details}"
 
 
-WRONG = {
+WRONG: dict[str, tuple[str | dict[str, Any], str]] = {
     "no object but a list": ("[]", "one JSON object"),
     "no object but a string": ('"claude"', "one JSON object"),
     "no object but a number": ("7", "one JSON object"),
@@ -133,16 +133,14 @@ async def test_the_python_client_refuses_before_anything_is_sent(steersman: Stee
 
 
 @pytest.fixture
-def strict(site: Site) -> Iterator[Site]:
+def strict(site: Site) -> Site:
     """A machine whose operator allows little: one root, one variable, one file, one agent, reading."""
     root = site.root / "allowed"
     root.mkdir()
     (site.root / "secret").write_text("s")
     flags = ("--workspace-root", str(root), "--allow-env", "GIVEN", "--allow-file", str(site.root / "secret"))
-    asyncio.run(
-        site.bare_worker(*flags, "--agent", "claude", "--max-permission", "ask", GIVEN="1", KEPT="2").ready()
-    )
-    yield site
+    asyncio.run(site.bare_worker(*flags, "--agent", "claude", "--max-permission", "ask", GIVEN="1", KEPT="2").ready())
+    return site
 
 
 async def test_what_the_operator_does_not_allow_is_named(strict: Site) -> None:
@@ -175,8 +173,6 @@ async def test_what_the_operator_does_not_allow_is_named(strict: Site) -> None:
 
 
 async def test_starting_a_run_twice_is_refused_while_it_runs(shared: Site, steersman: Steersman) -> None:
-    from steersman.errors import AlreadyRunning
-
     run = await steersman.start(shared.process("sleep", "600"))
     with pytest.raises(AlreadyRunning):
         await steersman.start(shared.process("true"), run_id=run)
@@ -199,5 +195,5 @@ async def test_a_refused_run_has_closed_in_every_view(shared: Site, steersman: S
     assert state.phase == "closed"
     assert "workspace.path" in (state.error or "")
     assert [event.type for event in await steersman.events(run)] == ["failed"]
-    with pytest.raises(InvalidRequest, match="workspace.path"):
+    with pytest.raises(InvalidRequest, match=r"workspace\.path"):
         await steersman.result(run)

@@ -222,4 +222,3 @@ async def test_a_queued_run_is_cancelled_before_anything_starts(site: Site, mark
 async def queued(steersman: Steersman, run: str) -> bool:
     state = await steersman.state(run)
     return state.phase == "queued" and state.host is not None
-

@@ -2,6 +2,7 @@
 
 import os
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -21,15 +22,12 @@ async def handle_of(steersman: Steersman, run: str, attempt: int = 1) -> Handle:
         state = await steersman.state(run)
         return state.handle if state.handle and state.attempt >= attempt else None
 
-    handle = await until(known)
-    assert handle
-    return handle
+    return await until(known)
 
 
 def shim_of(pid: int) -> int:
     """The process that owns an agent."""
-    with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
-        return int(file.read().rpartition(")")[2].split()[1])
+    return int(Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[1])
 
 
 async def test_a_killed_agent_goes_on_with_its_session(

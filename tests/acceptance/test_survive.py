@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -66,9 +67,7 @@ class Run:
         async def known() -> Handle | None:
             return (await self.stage.steersman.state(self.id)).handle
 
-        handle = await until(known)
-        assert handle
-        return handle
+        return await until(known)
 
     @asynccontextmanager
     async def calamity(self) -> AsyncIterator[None]:
@@ -178,7 +177,7 @@ async def steered_meanwhile(stage: Stage) -> None:
 
     async def say_them() -> None:
         for number, text in enumerate(texts):
-            await until(lambda each={"id": f"said-{number}", "text": text}: signalled(each), 60)  # type: ignore[misc]
+            await until(partial(signalled, {"id": f"said-{number}", "text": text}), 60)
 
     async def signalled(message: dict[str, str]) -> bool:
         try:

@@ -162,9 +162,7 @@ async def test_a_steer_that_an_interrupt_overtakes_is_read_or_said_to_be_lost(
     assert said(script.requests[-1], "the small thing") == (record[steer.id].state == "acknowledged")
 
 
-async def test_the_temporal_cli_steers_and_interrupts(
-    shared: Site, steersman: Steersman, model: ScriptedModel
-) -> None:
+async def test_the_temporal_cli_steers_and_interrupts(shared: Site, steersman: Steersman, model: ScriptedModel) -> None:
     script = model.script("cli", hold("the wrong way"), hold("another wrong way"), say("the right way"))
     run = await steersman.start(shared.claude(script))
     await script.wait_held()

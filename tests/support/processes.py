@@ -10,7 +10,7 @@ import signal
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar, overload
 
 T = TypeVar("T")
 
@@ -56,7 +56,11 @@ def kill_marked(mark: str) -> None:
                 pass
 
 
-async def until(condition: Callable[[], T | Awaitable[T]], timeout_s: float = 20.0) -> T:
+@overload
+async def until(condition: Callable[[], Awaitable[T | None]], timeout_s: float = 20.0) -> T: ...
+@overload
+async def until(condition: Callable[[], T | None], timeout_s: float = 20.0) -> T: ...
+async def until(condition: Callable[[], Any], timeout_s: float = 20.0) -> Any:
     """Wait until a condition, asynchronous or not, holds; what it then said. Raises AssertionError."""
     deadline = time.monotonic() + timeout_s
     while True:
@@ -69,7 +73,7 @@ async def until(condition: Callable[[], T | Awaitable[T]], timeout_s: float = 20
 
 
 def _pids() -> list[int]:
-    return [int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) != os.getpid()]
+    return [int(each.name) for each in Path("/proc").iterdir() if each.name.isdigit() and int(each.name) != os.getpid()]
 
 
 def _read(pid: int, what: str) -> str:

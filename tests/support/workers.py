@@ -54,7 +54,6 @@ class WorkerProcess:
             return self.said("worker_ready")
 
         line = await until(polling, 60)
-        assert line
         return str(line["host"])
 
     def freeze(self) -> None:
