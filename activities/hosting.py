@@ -60,8 +60,7 @@ class HostActivities:
         if request.runtime.host not in (None, self._host):
             return Claim(host=self._host)  # another host is asked next
         try:
-            self._policy.check(request)
-            self._agents[request.agent].check(request)
+            self._policy.admit(request, self._agents[request.agent])
         except RunError as error:
             raise ApplicationError(
                 error.message,
@@ -96,6 +95,7 @@ class HostActivities:
         until = time.monotonic() + min(wanted.wait_s, MAX_WAIT_S)
         size = -1
         while True:
+            activity.heartbeat()  # so that the death of this worker is noticed while a reader waits
             now = path.stat().st_size if path.exists() else -1
             if now != size:
                 size = now

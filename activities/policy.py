@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from activities.ports import Agent
 from steersman.contracts.agents import CAPABILITIES
 from steersman.contracts.errors import InvalidRequest, WorkspaceError
 from steersman.contracts.request import PERMISSION_ORDER, FromEnv, FromFile, PermissionMode, RunRequest
@@ -119,19 +120,20 @@ class Policy:
     agents: frozenset[str] = frozenset(CAPABILITIES)
     max_permission: PermissionMode = "full"
 
-    def check(self, request: RunRequest) -> None:
-        """Raise InvalidRequest naming what the operator does not allow, WorkspaceError for an unusable directory."""
+    def admit(self, request: RunRequest, agent: Agent) -> None:
+        """Raise InvalidRequest naming what is wrong or not allowed, WorkspaceError for an unusable directory,
+        AgentNotInstalled.
+        """
         if request.agent not in self.agents:
             raise InvalidRequest(f'agent: "{request.agent}" is not allowed on this worker (see --agent)')
-        self._check_permission(request)
         self._check_workspace(request.workspace.path, "workspace.path")
+        agent.check(request)
+        self._check_permission(request, unasked=agent.runs_commands(request))
+        for directory in agent.directories(request):
+            self._resolve(directory, "options.add_dirs")
         for name, value in request.env.items():
             self._check_env(request.agent, name, value)
         self.environment(request)
-
-    def check_directory(self, path: str, field_name: str) -> None:
-        """A further directory that the agent may work in."""
-        self._resolve(path, field_name)
 
     def environment(self, request: RunRequest) -> dict[str, str]:
         """The agent's complete environment. Raises InvalidRequest where a value is not to be had."""
@@ -179,11 +181,11 @@ class Policy:
             raise InvalidRequest(f"env.{name}.from_file: {path} is not allowed on this worker (see --allow-file)")
         return real
 
-    def _check_permission(self, request: RunRequest) -> None:
-        # An arbitrary command asks nobody: it has every permission.
-        mode: PermissionMode = request.permissions.mode if CAPABILITIES[request.agent].permissions else "full"
+    def _check_permission(self, request: RunRequest, *, unasked: bool) -> None:
+        # Programs that the request itself names ask nobody: that is every permission.
+        mode: PermissionMode = "full" if unasked else request.permissions.mode
         if PERMISSION_ORDER.index(mode) > PERMISSION_ORDER.index(self.max_permission):
-            what = "permissions.mode" if CAPABILITIES[request.agent].permissions else f'agent "{request.agent}"'
+            what = f'agent "{request.agent}" with a command' if unasked else "permissions.mode"
             raise InvalidRequest(
                 f'{what}: "{mode}" is more than this worker allows, "{self.max_permission}" (see --max-permission)'
             )

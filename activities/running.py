@@ -86,9 +86,8 @@ class AgentActivities:
 
     def _prepare(self, run: RunAgentInput, notifier: "WorkflowNotifier", epoch: int) -> Session:
         # Checked here too: the run may have waited long in the queue, or another operator's worker claimed it.
-        self._policy.check(run.request)
         agent = self._agents[run.request.agent]
-        agent.check(run.request)
+        self._policy.admit(run.request, agent)
         directory = self._store.create(run.key)
         if is_ended(directory.events):
             # A closed run was reset: it begins anew, and what was is kept beside it until it is pruned.

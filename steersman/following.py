@@ -18,7 +18,7 @@ from steersman.errors import ServerRefused, Unreachable
 from steersman.hostcalls import Patience, call_host
 from steersman.outcome import Closing, terminal_event
 
-LONG_POLL_S: Final = 4.0
+LONG_POLL_S: Final = 20.0
 """Short, because a worker that is killed takes the call that waits on it along: this much later somebody notices."""
 READ_S: Final = 3.0
 """What reading itself may take."""
@@ -51,7 +51,13 @@ class RunLog:
         while True:
             try:
                 page = await call_host(
-                    self._client, self._place.host, READ_EVENTS, question, EventPage, takes_s=wait_s + READ_S
+                    self._client,
+                    self._place.host,
+                    READ_EVENTS,
+                    question,
+                    EventPage,
+                    takes_s=wait_s + READ_S,
+                    heartbeats=True,
                 )
             except (Unreachable, ServerRefused) as error:
                 await self._patience.bear(error)

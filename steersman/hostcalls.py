@@ -21,14 +21,23 @@ from steersman.errors import HostUnreachable, ServerRefused, SteersmanError, tra
 
 A = TypeVar("A", bound=Answer)
 
+HEARTBEAT_PATIENCE: Final = timedelta(seconds=5)
 START_PATIENCE: Final = timedelta(seconds=10)
 """How long a machine may take to pick up a call before it counts as unreachable."""
 
 
 async def call_host(
-    client: Client, host: str, activity: str, question: Answer | Question, answer: type[A], *, takes_s: float = 30
+    client: Client,
+    host: str,
+    activity: str,
+    question: Answer | Question,
+    answer: type[A],
+    *,
+    takes_s: float = 30,
+    heartbeats: bool = False,
 ) -> A:
-    """The machine's answer. `takes_s`: how long the activity itself may take; a worker's death is noticed after it.
+    """The machine's answer. `takes_s`: how long the activity itself may take; a worker's death is noticed after it, or
+    within seconds where the activity `heartbeats`.
 
     Raises:
         HostUnreachable: no worker of that host took the call, or it died over it.
@@ -46,6 +55,7 @@ async def call_host(
                 result_type=answer,
                 schedule_to_start_timeout=START_PATIENCE,
                 start_to_close_timeout=takes,
+                heartbeat_timeout=HEARTBEAT_PATIENCE if heartbeats else None,
                 retry_policy=RetryPolicy(maximum_attempts=1),
             )
             return said

@@ -38,7 +38,7 @@ def closing_of(failure: WorkflowFailureError, run_id: str, stop_report: StopRepo
 
 
 def _failed(error: RunError, result: RunResult | None) -> RunError:
-    error.result = result  # type: ignore[attr-defined] # the contract's class does not name it
+    error.result = result
     return error
 
 

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar
 
 from temporalio import workflow
 from temporalio.common import RetryPolicy, SearchAttributeKey
-from temporalio.exceptions import ActivityError, ApplicationError, CancelledError
+from temporalio.exceptions import ActivityError, ApplicationError, CancelledError, FailureError
 
 with workflow.unsafe.imports_passed_through():
     from steersman.contracts import names
@@ -97,8 +97,10 @@ class AgentRun:
     async def _lead(self, request: RunRequest) -> Ending:
         try:
             claim = await self._claim(request)
-        except (asyncio.CancelledError, ActivityError) as error:
-            if isinstance(error, ActivityError) and not isinstance(error.cause, CancelledError):
+        except (asyncio.CancelledError, FailureError) as error:
+            # A local activity's failure comes bare, an activity's wrapped in an ActivityError.
+            failure = error.cause if isinstance(error, ActivityError) else error
+            if not isinstance(failure, asyncio.CancelledError | CancelledError):
                 return Ending.failed(error)
             self._set(stop_report=never_started(self._state.phase))
             return Ending("cancelled")

@@ -32,14 +32,14 @@ class Ending:
         return cls("failed", outcome, error, outcome.message or "the agent failed")
 
     @classmethod
-    def failed(cls, error: RunError | ActivityError, outcome: RunOutcome = NOTHING) -> "Ending":
+    def failed(cls, error: BaseException, outcome: RunOutcome = NOTHING) -> "Ending":
         """Something raised instead of answering."""
         if isinstance(error, RunError):
             return cls("failed", outcome, error.type, error.message)
-        cause = error.cause
+        cause = error.cause if isinstance(error, ActivityError) else error
         if isinstance(cause, ApplicationError) and cause.type in set(ErrorType):
             return cls("failed", outcome, ErrorType(cause.type), cause.message)
-        return cls("failed", outcome, ErrorType.AGENT_FAILED, f"{error.message}: {cause}")
+        return cls("failed", outcome, ErrorType.AGENT_FAILED, f"{error}: {cause}" if cause is not error else str(error))
 
     def terminal_event(self, now: datetime, report: StopReport | None) -> TerminalEvent:
         """The one event that closes the run's log."""

@@ -108,6 +108,14 @@ class ClaudeAgent:
             first_input=() if resumption and resumption.parked else ((name, frame),),
         )
 
+    def directories(self, request: RunRequest) -> tuple[str, ...]:
+        """options.add_dirs."""
+        return self._options(request).add_dirs
+
+    def runs_commands(self, request: RunRequest) -> bool:
+        """An MCP server with a command is a program of the requester's choice."""
+        return any("command" in server for server in self._options(request).mcp_servers.values())
+
     def ladder(self, request: RunRequest) -> Ladder:
         """SIGTERM to the whole tree at once ends Claude Code in about 0.1 s; a grace only delays it (measured)."""
         terminate, kill = request.stop.terminate_after_s, request.stop.kill_after_s

@@ -49,6 +49,12 @@ class ProcessAgent:
             close_stdin=True,
         )
 
+    def directories(self, request: RunRequest) -> tuple[str, ...]:
+        return ()
+
+    def runs_commands(self, request: RunRequest) -> bool:
+        return True
+
     def ladder(self, request: RunRequest) -> Ladder:
         """EOF has been sent already; a short time to obey SIGTERM."""
         terminate, kill = request.stop.terminate_after_s, request.stop.kill_after_s

@@ -7,7 +7,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from steersman import __version__
+import steersman
 from steersman.cli import checking, dev, looking, replaying, running, talking
 from steersman.cli.checkout import become_worker
 from steersman.cli.exits import Exit, code_of, epilog
@@ -29,7 +29,7 @@ app = typer.Typer(
 
 def _version(asked: bool) -> None:
     if asked:
-        typer.echo(f"steer {__version__}")
+        typer.echo(f"steer {steersman.__version__}")
         raise typer.Exit
 
 

@@ -10,6 +10,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from steersman.contracts.run import RunResult
+
 MAX_PATH = 200
 
 
@@ -34,6 +36,8 @@ class RunError(Exception):
     def __init__(self, message: str, **facts: Any) -> None:
         super().__init__(message)
         self.message = message
+        self.result: RunResult | None = None
+        """What the run came to, where a client tells of its end."""
         self.facts: dict[str, Any] = facts
 
 

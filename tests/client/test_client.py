@@ -100,7 +100,8 @@ async def test_a_failure_is_typed_and_carries_the_result(
     with pytest.raises(AgentCrashed, match="exit 3") as raised:
         await steersman.result(run)
     assert raised.value.facts == {"exit_code": 3}
-    assert raised.value.result.text == "half"  # type: ignore[attr-defined]
+    assert raised.value.result is not None
+    assert raised.value.result.text == "half"
     assert (await types(steersman, run))[-1] == (1, "failed")
 
 

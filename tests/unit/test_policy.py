@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
+from activities.agents.claude import ClaudeAgent
+from activities.agents.process import ProcessAgent
 from activities.policy import MAX_SECRET_FILE, Policy
+from activities.ports import Agent
 from steersman.contracts.errors import InvalidRequest, WorkspaceError
 from steersman.contracts.request import PERMISSION_ORDER, PermissionMode, RunRequest
 
@@ -22,9 +25,16 @@ def process(path: Path, **fields: Any) -> RunRequest:
     return request(path, agent="process", command=["true"], **fields)
 
 
+AGENTS: dict[str, Agent] = {"claude": ClaudeAgent({"IS_SANDBOX": "1"}), "process": ProcessAgent()}
+
+
+def admit(policy: Policy, asked: RunRequest) -> None:
+    policy.admit(asked, AGENTS[asked.agent])
+
+
 def refusal(policy: Policy, asked: RunRequest) -> str:
     with pytest.raises(InvalidRequest) as refused:
-        policy.check(asked)
+        admit(policy, asked)
     assert SECRET not in refused.value.message
     return refused.value.message
 
@@ -40,7 +50,7 @@ class TestEnvironment:
     def test_an_own_variable_of_the_agent_may_be_named(self, tmp_path: Path) -> None:
         policy = Policy({"ANTHROPIC_API_KEY": SECRET})
         asked = request(tmp_path, env={"MY_COPY": {"from_env": "ANTHROPIC_API_KEY"}})
-        policy.check(asked)
+        admit(policy, asked)
         assert policy.environment(asked)["MY_COPY"] == SECRET
 
     def test_another_agents_variable_may_not(self, tmp_path: Path) -> None:
@@ -52,7 +62,7 @@ class TestEnvironment:
         asked = process(tmp_path, env={"X": {"from_env": "AWS_SECRET"}})
         assert "env.X.from_env: AWS_SECRET is not allowed" in refusal(policy, asked)
         allowing = Policy({"AWS_SECRET": SECRET}, allow_env=frozenset({"AWS_SECRET"}))
-        allowing.check(asked)
+        admit(allowing, asked)
         assert allowing.environment(asked)["X"] == SECRET
 
     def test_a_variable_that_is_not_there_is_named(self, tmp_path: Path) -> None:
@@ -89,7 +99,7 @@ class TestEnvironment:
     def test_what_could_redirect_the_operators_key_or_program(self, tmp_path: Path, name: str) -> None:
         for asked in (request(tmp_path, env={name: "/elsewhere"}), process(tmp_path, env={name: "/elsewhere"})):
             assert f"env.{name}: may not be set" in refusal(Policy({}), asked)
-        Policy({}, allow_env=frozenset({name})).check(process(tmp_path, env={name: "/elsewhere"}))
+        admit(Policy({}, allow_env=frozenset({name})), process(tmp_path, env={name: "/elsewhere"}))
 
     def test_a_guarded_name_may_not_be_filled_from_another_variable(self, tmp_path: Path) -> None:
         policy = Policy({"ANTHROPIC_API_KEY": SECRET, "ANTHROPIC_MODEL": "m"})
@@ -99,7 +109,7 @@ class TestEnvironment:
     @pytest.mark.parametrize("name", ["MY_VAR", "ENVIRONMENT", "DEBUG", "_X"])
     def test_an_ordinary_literal(self, tmp_path: Path, name: str) -> None:
         asked = process(tmp_path, env={name: "x"})
-        Policy({}).check(asked)
+        admit(Policy({}), asked)
         assert Policy({}).environment(asked)[name] == "x"
 
 
@@ -116,11 +126,11 @@ class TestFiles:
 
     def test_contents_without_the_last_newlines(self, secret: Path) -> None:
         policy = Policy({}, allow_file=(secret,))
-        policy.check(self.asked(secret))
+        admit(policy, self.asked(secret))
         assert policy.environment(self.asked(secret))["TOKEN"] == SECRET
 
     def test_a_directory_allows_what_is_in_it(self, secret: Path) -> None:
-        Policy({}, allow_file=(secret.parent,)).check(self.asked(secret))
+        admit(Policy({}, allow_file=(secret.parent,)), self.asked(secret))
 
     def test_nothing_is_allowed_by_default(self, secret: Path) -> None:
         assert "env.TOKEN.from_file" in refusal(Policy({}), self.asked(secret))
@@ -138,7 +148,7 @@ class TestFiles:
     def test_an_allowed_symlink_allows_its_target(self, secret: Path) -> None:
         link = secret.parent.parent / "link"
         link.symlink_to(secret)
-        Policy({}, allow_file=(link,)).check(self.asked(link))
+        admit(Policy({}, allow_file=(link,)), self.asked(link))
 
     @pytest.mark.parametrize("content", [b"x" * (MAX_SECRET_FILE + 1), b"a\0b"], ids=["too large", "NUL"])
     def test_what_no_variable_can_hold(self, secret: Path, content: bytes) -> None:
@@ -147,7 +157,7 @@ class TestFiles:
 
     def test_the_largest_that_is_taken(self, secret: Path) -> None:
         secret.write_bytes(b"x" * MAX_SECRET_FILE)
-        Policy({}, allow_file=(secret,)).check(self.asked(secret))
+        admit(Policy({}, allow_file=(secret,)), self.asked(secret))
 
     def test_what_cannot_be_read(self, secret: Path) -> None:
         policy = Policy({}, allow_file=(secret.parent,))
@@ -167,8 +177,8 @@ class TestWorkspace:
         inside.mkdir(parents=True)
         outside.mkdir()
         policy = Policy({}, workspace_roots=(tmp_path / "root",))
-        policy.check(process(inside))
-        policy.check(process(tmp_path / "root"))
+        admit(policy, process(inside))
+        admit(policy, process(tmp_path / "root"))
         assert "workspace.path" in refusal(policy, process(outside))
         assert "workspace.path" in refusal(policy, process(inside / ".." / ".." / "root-not"))
 
@@ -179,20 +189,20 @@ class TestWorkspace:
         policy = Policy({}, workspace_roots=(root,))
         assert "--workspace-root" in refusal(policy, process(root / "out"))
         with pytest.raises(InvalidRequest, match=r"options\.add_dirs"):
-            policy.check_directory(str(root / "out"), "options.add_dirs")
+            admit(policy, request(root, options={"add_dirs": [str(root / "out")]}))
 
     def test_missing_and_no_directory(self, tmp_path: Path) -> None:
         (tmp_path / "file").touch()
         assert "does not exist" in refusal(Policy({}), process(tmp_path / "none"))
         assert "not a directory" in refusal(Policy({}), process(tmp_path / "file"))
         with pytest.raises((InvalidRequest, WorkspaceError), match=r"workspace\.path"):
-            Policy({}).check(process(tmp_path / "file" / "below"))
+            admit(Policy({}), process(tmp_path / "file" / "below"))
 
     def test_a_loop_of_symlinks(self, tmp_path: Path) -> None:
         (tmp_path / "a").symlink_to(tmp_path / "b")
         (tmp_path / "b").symlink_to(tmp_path / "a")
         with pytest.raises((InvalidRequest, WorkspaceError), match=r"workspace\.path"):
-            Policy({}).check(process(tmp_path / "a"))
+            admit(Policy({}), process(tmp_path / "a"))
 
 
 @pytest.mark.parametrize("most", PERMISSION_ORDER)
@@ -201,7 +211,7 @@ def test_the_highest_permission(tmp_path: Path, mode: PermissionMode, most: Perm
     policy = Policy({}, max_permission=most)
     asked = request(tmp_path, permissions={"mode": mode})
     if PERMISSION_ORDER.index(mode) <= PERMISSION_ORDER.index(most):
-        policy.check(asked)
+        admit(policy, asked)
     else:
         assert f'permissions.mode: "{mode}"' in refusal(policy, asked)
 
@@ -213,7 +223,7 @@ def test_an_arbitrary_command_has_every_permission(tmp_path: Path, most: Permiss
 
 def test_an_agent_that_is_not_allowed_here(tmp_path: Path) -> None:
     policy = Policy({}, agents=frozenset({"claude"}))
-    policy.check(request(tmp_path))
+    admit(policy, request(tmp_path))
     assert 'agent: "process" is not allowed' in refusal(policy, process(tmp_path))
 
 
