@@ -37,6 +37,9 @@ from workflows.agent_run import AgentRun
 
 Run = WorkflowHandle[Any, Any]
 
+QUIET = pytest.mark.filterwarnings("ignore:Cannot find activity to cancel")
+"""The SDK says so of a local activity that ended while its workflow was put out of the cache."""
+
 STOPPED = StopReport(outcome="stopped", phase="running", how="terminated", processes=2, took_ms=7)
 WAIT_S = 20.0
 
@@ -140,17 +143,18 @@ class Machine:
 
     @asynccontextmanager
     async def at_work(
-        self, *, runs: bool = True, host: bool = True, delivery: bool = True, local: bool = False
+        self, *, runs: bool = True, host: bool = True, delivery: bool = True, local: bool = False, cached: int = 0
     ) -> AsyncIterator["Machine"]:
         """Poll the queues; what is left out is a worker that is dead, or has no room.
 
-        `local`: one worker does it all, so messages need no further round trip.
+        `local`: one worker does it all, so messages need no further round trip. `cached`: how many runs are kept in
+        memory between their workflow tasks; with none, each task replays its run from the first event.
         """
         self.local = local
         async with AsyncExitStack() as stack:
             enter = stack.enter_async_context
             here = [self.claim_host, self.deliver_here]
-            await enter(self.worker(self.queue, workflows=[AgentRun], activities=here, max_cached_workflows=0))
+            await enter(self.worker(self.queue, workflows=[AgentRun], activities=here, max_cached_workflows=cached))
             if host:
                 queue = names.host_queue(self.host)
                 await enter(self.worker(queue, activities=[self.claim_host, self.stop_agent, self.finalize_run]))
@@ -178,9 +182,9 @@ class Machine:
         session = SessionStarted(worker_queue=queue, handle=handle, attempt=attempt, epoch=epoch)
         await self.client.get_workflow_handle(run).signal(names.SESSION_STARTED, session)
 
-    async def ask(self, run: str, name: str, tool: str = "Bash", *, withdrawn: bool = False) -> None:
+    async def ask(self, run: str, name: str, *, withdrawn: bool = False, since: datetime | None = None) -> None:
         """The agent wants to use a tool, or no longer does."""
-        approval = Approval(id=name, tool=tool, input={"command": "ls"}, since=datetime.now(UTC))
+        approval = Approval(id=name, tool="Bash", input={"command": "ls"}, since=since or datetime.now(UTC))
         asked = ApprovalAsked(approval=approval, withdrawn=withdrawn)
         await self.client.get_workflow_handle(run).signal(names.APPROVAL_ASKED, asked)
 

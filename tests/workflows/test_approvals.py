@@ -9,9 +9,9 @@ from temporalio.exceptions import ApplicationError
 
 from steersman.contracts import names
 from steersman.contracts.messages import DecisionReceipt
-from tests.workflows.machine import Machine, Run, done, phase, state, succeeded, until
+from tests.workflows.machine import QUIET, Machine, Run, done, phase, state, succeeded, until
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, QUIET]
 
 
 async def decide(run: Run, name: str, decision: str = "allow", **fields: Any) -> DecisionReceipt:

@@ -12,6 +12,7 @@ from steersman.contracts import names
 from steersman.contracts.activities import Claim, FinalizeInput, RunAgentInput, RunOutcome, SessionStarted, StopInput
 from steersman.contracts.run import StopReport
 from tests.workflows.machine import (
+    QUIET,
     STOPPED,
     Machine,
     cancelled,
@@ -25,7 +26,7 @@ from tests.workflows.machine import (
     until,
 )
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, QUIET]
 
 
 async def test_a_running_agent_is_stopped_with_proof(anywhere: Machine) -> None:

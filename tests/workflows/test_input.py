@@ -7,9 +7,9 @@ import pytest
 from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
 
-from tests.workflows.machine import Machine, event_types, failed, failure, never_retried, state
+from tests.workflows.machine import QUIET, Machine, event_types, failed, failure, never_retried, state
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, QUIET]
 
 GOOD: dict[str, Any] = {"agent": "claude", "prompt": "p", "workspace": {"path": "/w"}}
 SECRET = "sk-ant-very-secret"

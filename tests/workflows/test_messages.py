@@ -20,9 +20,21 @@ from steersman.contracts.activities import (
 )
 from steersman.contracts.messages import MessageReceipt
 from steersman.contracts.run import RunState, StopReport
-from tests.workflows.machine import STOPPED, Machine, Run, cancelled, done, failed, phase, state, succeeded, until
+from tests.workflows.machine import (
+    QUIET,
+    STOPPED,
+    Machine,
+    Run,
+    cancelled,
+    done,
+    failed,
+    phase,
+    state,
+    succeeded,
+    until,
+)
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, QUIET]
 
 
 async def say(run: Run, kind: str = names.STEER, **message: Any) -> MessageReceipt:

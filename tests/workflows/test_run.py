@@ -5,6 +5,7 @@ import json
 from typing import Any
 
 import pytest
+from temporalio.api.sdk.v1 import WorkflowMetadata
 from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 
@@ -14,6 +15,7 @@ from steersman.contracts.errors import ErrorType
 from steersman.contracts.model import JsonObject
 from steersman.contracts.run import Usage
 from tests.workflows.machine import (
+    QUIET,
     Machine,
     done,
     event_types,
@@ -25,7 +27,7 @@ from tests.workflows.machine import (
     until,
 )
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, QUIET]
 
 
 async def test_a_run_succeeds(anywhere: Machine) -> None:
@@ -154,12 +156,12 @@ async def test_what_the_web_ui_and_a_search_show(machine: Machine) -> None:
         await until(lambda: _cost(run))
         description = await run.describe()
         attributes = {pair.key.name: pair.value for pair in description.typed_search_attributes}
-        assert attributes == {"AgentName": "claude", "RunPhase": "running", "CostUsd": 0.25}
+        assert attributes.items() >= {"AgentName": "claude", "RunPhase": "running", "CostUsd": 0.25}.items()
         assert await description.memo() == {"agent": "claude", "workspace": "/w", "labels": {"team": "x"}}
         query = f'AgentName="claude" AND RunPhase="running" AND CostUsd > 0.2 AND WorkflowId="{run.id}"'
         await until(lambda: _count(machine.client, query))
-        details = await run.query("__temporal_workflow_metadata")
-        assert "$0.2500, 2 turns" in details["currentDetails"]
+        metadata = await run.query("__temporal_workflow_metadata", result_type=WorkflowMetadata)
+        assert "$0.2500, 2 turns" in metadata.current_details
         machine.ending.set_result(done(cost_usd=0.75))
         await succeeded(run)
     attributes = {pair.key.name: pair.value for pair in (await run.describe()).typed_search_attributes}
@@ -212,7 +214,7 @@ async def test_a_malformed_signal_is_harmless(machine: Machine, signal: str, new
 
 async def test_many_runs_at_once(machine: Machine) -> None:
     machine.ending.set_result(done())
-    async with machine.at_work():
-        runs = await asyncio.gather(*(machine.start() for _ in range(10)))
+    async with machine.at_work(cached=100):
+        runs = await asyncio.gather(*(machine.start() for _ in range(20)))
         results = await asyncio.gather(*(succeeded(run) for run in runs))
-    assert [result.status for result in results] == ["succeeded"] * 10
+    assert [result.status for result in results] == ["succeeded"] * 20

@@ -1,4 +1,8 @@
-"""What takes hours and days, on the server that skips time. Sessions are played by signals; no run_agent runs."""
+"""What takes hours, on the server that skips time.
+
+It does not skip while an activity is at work or waits for a worker, so here every activity that is to last fails at
+once and is tried again; sessions are played by signals.
+"""
 
 from datetime import timedelta
 
@@ -6,62 +10,85 @@ import pytest
 from temporalio.testing import WorkflowEnvironment
 
 from steersman.contracts import names
-from tests.workflows.machine import Machine, cancelled, failed, state, until
+from steersman.contracts.activities import Delivered, DeliverInput, RunAgentInput, RunOutcome, StopInput
+from steersman.contracts.run import StopReport
+from tests.workflows.machine import QUIET, Machine, cancelled, failed, state, until
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, QUIET]
+
+
+class Stumbling(Machine):
+    """No attempt of its run_agent comes to anything."""
+
+    async def play_agent(self, run: RunAgentInput) -> RunOutcome:
+        raise RuntimeError("not yet")
 
 
 async def test_an_approval_nobody_answers_is_denied_after_an_hour(skipping: WorkflowEnvironment) -> None:
-    machine = Machine(skipping.client)
-    async with machine.at_work(runs=False):
+    machine = Stumbling(skipping.client)
+    async with machine.at_work(local=True):
         run = await machine.start(permissions={"mode": "ask"})
         await machine.began(run.id)
-        await machine.ask(run.id, "a-1")
+        await machine.ask(run.id, "a-1", since=await skipping.get_current_time())
         await skipping.sleep(timedelta(minutes=59))
         assert [each.id for each in (await state(run)).approvals] == ["a-1"]
         assert machine.decisions() == []
-        await machine.ask(run.id, "a-2")
+        await machine.ask(run.id, "a-2", since=await skipping.get_current_time())
         await skipping.sleep(timedelta(minutes=2))
         await until(lambda: machine.decisions() == [("a-1", "deny")])
         assert [each.id for each in (await state(run)).approvals] == ["a-2"]
 
 
-async def test_a_run_that_waits_for_room_longer_than_its_duration_is_over(skipping: WorkflowEnvironment) -> None:
-    machine = Machine(skipping.client)
-    async with machine.at_work(runs=False):
-        run = await machine.start(limits={"duration_s": 86400})
-        kind, message, _ = await failed(run)
-        assert (kind, message) == ("RunTimedOut", "limits.duration_s: the run took longer than 86400 s")
-        report = (await state(run)).stop_report
-    assert report is not None
-    assert (report.outcome, report.phase, report.processes) == ("stopped", "queued", 0)
+async def test_a_run_is_over_after_its_duration_even_if_no_attempt_came_to_anything(
+    skipping: WorkflowEnvironment,
+) -> None:
+    machine = Stumbling(skipping.client)
+    async with machine.at_work():
+        run = await machine.start(limits={"duration_s": 1800})
+        kind, message, result = await failed(run)
+    assert (kind, message) == ("RunTimedOut", "limits.duration_s: the run took longer than 1800 s")
+    assert timedelta(seconds=1800) <= result.ended_at - result.started_at < timedelta(seconds=1900)
 
 
-async def test_a_host_that_is_gone_leaves_a_stop_unverified(skipping: WorkflowEnvironment) -> None:
+async def test_a_host_on_which_nothing_can_be_stopped_leaves_a_stop_unverified(skipping: WorkflowEnvironment) -> None:
     """The result waits as long as the lease: by then the shim has ended the agent, but nobody has seen it."""
-    machine = Machine(skipping.client)
-    async with machine.at_work(runs=False, host=False):
+
+    class Broken(Stumbling):
+        async def play_stop(self, stop: StopInput) -> StopReport:
+            raise RuntimeError("the disk is gone")
+
+    machine = Broken(skipping.client)
+    async with machine.at_work():
         run = await machine.start(lease_s=600)
         await machine.began(run.id)
-        before = await skipping.get_current_time()
         await run.cancel()
         closed = await cancelled(run)
-        waited = await skipping.get_current_time() - before
+    description = await run.describe()
+    assert description.close_time is not None
+    waited = description.close_time - description.start_time
     assert closed.stop_report is not None
     assert (closed.stop_report.outcome, closed.stop_report.how) == ("unverified", None)
     assert timedelta(seconds=600) < waited < timedelta(seconds=1200)
 
 
-async def test_messages_wait_for_days_for_a_worker_to_come_back(skipping: WorkflowEnvironment) -> None:
-    machine = Machine(skipping.client)
-    async with machine.at_work(runs=False, delivery=False):
+async def test_a_message_waits_for_hours_and_costs_little_history(skipping: WorkflowEnvironment) -> None:
+    class Away(Stumbling):
+        away = True
+
+        async def play_delivery(self, parcel: DeliverInput) -> Delivered:
+            return Delivered(here=False) if self.away else await super().play_delivery(parcel)
+
+    machine = Away(skipping.client)
+    async with machine.at_work():
         run = await machine.start()
         await machine.began(run.id)
         await run.signal(names.STEER, {"text": "one"})
-        await skipping.sleep(timedelta(days=2))
-        events = len((await run.fetch_history()).events)
-        async with machine.worker(machine.own_queue(1), activities=[machine.deliver_messages]):
-            await machine.began(run.id, worker=1)
-            await until(lambda: machine.delivered() == ["steer-1"])
-    # Every attempt at a dead queue costs history.
-    assert events < 8000
+        await skipping.sleep(timedelta(hours=1))
+        machine.away = False
+        await machine.began(run.id)
+
+        async def taken() -> bool:
+            return [each.state for each in (await state(run)).messages] == ["acknowledged"]
+
+        await until(taken)
+    assert len((await run.fetch_history()).events) < 400

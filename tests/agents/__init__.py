@@ -1,0 +1,1 @@
+"""Every agent on the real local runtime, without Temporal: one conformance suite, and each protocol's own tests."""

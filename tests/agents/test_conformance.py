@@ -1,0 +1,219 @@
+"""What every agent must do on every runtime, the real programs included."""
+
+import asyncio
+import os
+
+import pytest
+
+from activities.ports import Fenced, Ladder
+from steersman.contracts.activities import RunOutcome
+from steersman.contracts.errors import AgentNotInstalled, ErrorType, InvalidRequest
+from steersman.contracts.events import is_terminal
+from steersman.contracts.request import parse_request
+from tests.agents.kits import Kit
+from tests.agents.stage import Stage, deliver, message
+from tests.support.processes import command_lines, lives, until
+
+pytestmark = [pytest.mark.integration, pytest.mark.linux]
+
+
+async def ended(task: "asyncio.Task[RunOutcome]") -> RunOutcome:
+    async with asyncio.timeout(40):
+        return await task
+
+
+def said_by_agent(stage: Stage) -> list[str]:
+    return [event.text for event in stage.said("message", role="assistant", delta=False)]
+
+
+async def test_it_answers(kit: Kit) -> None:
+    async with kit.answering("42, of course") as stage:
+        outcome = await stage.play()
+    assert (outcome.status, outcome.text, outcome.error) == ("succeeded", "42, of course", None)
+    assert (outcome.attempts, bool(outcome.stop_reason)) == (1, True)
+    events = stage.events
+    assert [event.seq for event in events] == list(range(1, len(events) + 1))
+    assert events[0].type == "init"
+    assert {event.attempt for event in events} == {1}
+    assert all(first.time <= second.time for first, second in zip(events, events[1:], strict=False))
+    assert said_by_agent(stage) == ["42, of course"]
+    assert not any(is_terminal(event) for event in events), "the end is the workflow's to tell"
+    ((handle, attempt),) = stage.listener.handles
+    assert (handle.host, attempt, bool(handle.boot_id), handle.start_time > 0) == ("host", 1, True, True)
+    assert outcome.last_event is not None
+    assert outcome.last_event.seq <= len(events)
+    await until(lambda: not stage.alive())
+
+
+async def test_unusual_text_comes_through(kit: Kit) -> None:
+    text = "ü 日本 \N{PILE OF POO} \u2028 \t \\ \" '"
+    async with kit.answering(text) as stage:
+        outcome = await stage.play()
+        assert outcome.text == text
+        assert said_by_agent(stage) == [text]
+
+
+async def test_another_worker_that_reads_a_finished_journal_comes_to_the_same(kit: Kit) -> None:
+    async with kit.answering("the answer") as stage:
+        first = await stage.play()
+        written = stage.directory.events.read_bytes()
+        again = await stage.play()
+        assert stage.directory.events.read_bytes() == written
+        stage.directory.events.unlink()
+        anew = await stage.play()
+        assert stage.directory.events.read_bytes() == written
+    # Which event was the last is known to who wrote it; the workflow keeps what it was told.
+    known = {"last_event"}
+    assert first.model_dump(exclude=known) == again.model_dump(exclude=known) == anew.model_dump(exclude=known)
+    assert anew.last_event == first.last_event
+
+
+async def test_another_worker_goes_on_with_the_same_process(kit: Kit) -> None:
+    async with kit.waiting("the end") as stage:
+        stage.start()
+        pid = await stage.pid()
+        await stage.wait_for("message", text="at work", delta=kit.name == "claude")
+        await stage.detach()
+        assert lives(pid)
+        _, task = stage.start()
+        await until(lambda: len(stage.listener.handles) == 2)
+        await kit.go_on(stage)
+        outcome = await ended(task)
+        events = stage.events
+    assert outcome.status == "succeeded"
+    assert outcome.text.endswith("the end")
+    assert outcome.attempts == 1
+    assert [handle.pid for handle, _ in stage.listener.handles] == [pid, pid]
+    assert [event.seq for event in events] == list(range(1, len(events) + 1))
+    assert len({event.model_dump_json(exclude={"seq"}) for event in events}) == len(events)
+
+
+async def test_an_answer_given_while_nobody_listened_is_not_lost(kit: Kit) -> None:
+    async with kit.waiting("said to nobody") as stage:
+        stage.start()
+        await stage.wait_for("init")
+        await stage.detach()
+        await kit.go_on(stage)
+        outcome = await stage.play()
+        assert outcome.status == "succeeded"
+        assert "said to nobody" in outcome.text
+
+
+async def test_the_newest_worker_has_it(kit: Kit) -> None:
+    async with kit.waiting("the end") as stage:
+        _, older = stage.start()
+        await stage.wait_for("init")
+        _, newer = stage.start()
+        await until(lambda: len(stage.listener.handles) == 2)
+        with pytest.raises(Fenced):
+            await ended(older)
+        with pytest.raises(Fenced):
+            await stage.session(epoch=1).run()
+        await kit.go_on(stage)
+        assert (await ended(newer)).status == "succeeded"
+
+
+async def test_a_stop_leaves_nothing(kit: Kit) -> None:
+    async with kit.working() as stage:
+        session, task = stage.start()
+        await stage.wait_for("message", text="at work", delta=False)
+        await until(lambda: os.path.exists(f"{stage.request.workspace.path}/child"))
+        assert len(stage.alive()) >= 2
+        report = await session.stop("cancelled")
+        assert not stage.alive()
+        outcome = await ended(task)
+    assert (report.outcome, report.how, report.left) == ("stopped", "killed", ())
+    assert report.processes >= 2
+    assert report.took_ms < 2500
+    assert (outcome.status, outcome.error, outcome.attempts) == ("stopped", None, 1)
+
+
+async def test_a_stop_by_another_hand_ends_the_session(kit: Kit) -> None:
+    async with kit.working() as stage:
+        _, task = stage.start()
+        await stage.wait_for("message", text="at work", delta=False)
+        report = await stage.runtime.stop(stage.key, Ladder(0, 0.1), "cancelled")
+        assert report.outcome == "stopped"
+        assert (await ended(task)).status == "stopped"
+        again = await stage.runtime.stop(stage.key, Ladder(0, 0.1), "cancelled")
+        assert again.outcome in {"stopped", "already_finished"}
+        assert not stage.alive()
+        assert (await stage.play()).status == "stopped", "nothing starts after a stop"
+        assert not stage.alive()
+
+
+async def test_a_stop_before_the_start_prevents_it(kit: Kit) -> None:
+    async with kit.answering("never") as stage:
+        report = await stage.runtime.stop(stage.key, Ladder(0, 0.1), "cancelled")
+        assert (report.outcome, report.processes) == ("stopped", 0)
+        outcome = await stage.play()
+        assert (outcome.status, outcome.attempts, stage.events) == ("stopped", 0, [])
+
+
+async def test_a_silent_agent_is_stopped(kit: Kit) -> None:
+    async with kit.working(limits={"idle_s": 0.5}) as stage:
+        outcome = await stage.play()
+        assert not stage.alive()
+    assert (outcome.status, outcome.error) == ("failed", ErrorType.RUN_TIMED_OUT)
+    assert outcome.message == "limits.idle_s: the agent said nothing for 0.5 s"
+
+
+async def test_a_killed_agent_is_a_crash_with_facts_or_goes_on(kit: Kit) -> None:
+    async with kit.waiting("the end") as stage:
+        _, task = stage.start()
+        await stage.wait_for("message", text="at work", delta=kit.name == "claude")
+        if kit.can.resume:
+            return  # see test_claude
+        await stage.kill()
+        outcome = await ended(task)
+    assert (outcome.status, outcome.error, outcome.attempts) == ("failed", ErrorType.AGENT_CRASHED, 1)
+    assert outcome.facts["signal"] == 9
+    assert outcome.facts["exit_code"] is None
+
+
+async def test_a_program_that_is_missing(kit: Kit) -> None:
+    """Told when the host is claimed, or at the latest when the program is started."""
+    async with kit.missing() as stage:
+        outcome = await stage.play()
+    assert (outcome.status, outcome.error, outcome.attempts) == ("failed", ErrorType.AGENT_NOT_INSTALLED, 0)
+
+
+async def test_an_option_it_does_not_know_is_refused_by_name(kit: Kit) -> None:
+    with pytest.raises(InvalidRequest, match="colour"):
+        async with kit.answering("never", options={"colour": "red"}):
+            pass
+
+
+async def test_a_directory_that_vanished_is_a_workspace_error(kit: Kit) -> None:
+    async with kit.answering("never") as stage:
+        os.rmdir(stage.request.workspace.path)
+        outcome = await stage.play()
+        assert (outcome.status, outcome.error) == ("failed", ErrorType.WORKSPACE_ERROR)
+        assert "workspace.path" in (outcome.message or "")
+
+
+async def test_a_message_to_an_agent_that_takes_none_is_rejected(kit: Kit) -> None:
+    if kit.can.steer:
+        return
+    async with kit.waiting("the end") as stage:
+        session, task = stage.start()
+        await stage.wait_for("init")
+        (settled,) = (await deliver(session, message("steer", "hello"))).messages
+        assert settled.state == "rejected"
+        await kit.go_on(stage)
+        await ended(task)
+
+
+async def test_secrets_are_in_no_argument_and_in_no_file_of_the_run(kit: Kit) -> None:
+    secret = "sk-very-secret-value"
+    async with kit.waiting("the end") as stage:
+        stage.environment["ANTHROPIC_API_KEY"] = stage.environment["MY_TOKEN"] = secret
+        _, task = stage.start()
+        await stage.wait_for("init")
+        assert not [line for line in command_lines().values() if secret in line]
+        await kit.go_on(stage)
+        await ended(task)
+        files = [path for path in stage.directory.path.rglob("*") if path.is_file()]
+        assert files
+        assert not [path for path in files if secret.encode() in path.read_bytes()]
+        assert not [path for path in files if path.stat().st_mode & 0o077]
