@@ -337,7 +337,14 @@ async def _sweep_now(hosting: HostActivities) -> None:
 
 
 async def _check(settings: Settings) -> int:
-    checks = [_check_state(settings.state), await _check_shim(settings.state), _check_claude(), _check_keys(settings)]
+    host = _result("host", ok=True, detail=f"{settings.host} (runtime.host of requests for this machine)")
+    checks = [
+        host,
+        _check_state(settings.state),
+        await _check_shim(settings.state),
+        _check_claude(),
+        _check_keys(settings),
+    ]
     print(json.dumps(checks))
     return 0 if all(check["ok"] for check in checks) else 1
 

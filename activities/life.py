@@ -20,11 +20,12 @@ from activities.ports import (
     Conversation,
     ExitFact,
     Ladder,
+    Progress,
     Record,
     Transcript,
 )
 from steersman.contracts.activities import DeliverInput, Settlement
-from steersman.contracts.events import ErrorEvent, EventBase
+from steersman.contracts.events import ErrorEvent, EventBase, UsageEvent
 from steersman.contracts.run import FINAL_STATES
 
 SEE_OUT_S = 3.0
@@ -61,9 +62,10 @@ class Life:
         conversation: Conversation,
         log: EventLog,
         overseer: Overseer,
+        before: Progress,
     ) -> None:
         self.number, self.channel, self.transcript = number, channel, transcript
-        self._conversation, self._log, self._overseer = conversation, log, overseer
+        self._conversation, self._log, self._overseer, self._before = conversation, log, overseer, before
         self._open = asyncio.Event()
         self._order = asyncio.Lock()
         self._reported: dict[str, Settlement] = {}
@@ -74,7 +76,8 @@ class Life:
         self._until = math.inf
         self.closing = False
         self.limit: Limit | None = None
-        self.last_output = time.time()
+        self.last_word = time.time()
+        """When something was last said, by the agent or to it: then its silence begins."""
 
     async def run(self) -> ExitFact:
         """Live until the process has ended. Raises Fenced, or what the handshake raised."""
@@ -137,9 +140,9 @@ class Life:
             return answers
 
     async def _take(self, record: Record) -> None:
-        events = self.transcript.feed(record)
-        if record.stream in ("out", "err"):
-            self.last_output = record.time_ms / 1000
+        events = [self._over_all(event) for event in self.transcript.feed(record)]
+        if record.stream in ("in", "out", "err"):
+            self.last_word = record.time_ms / 1000
         if record.stream == "err":
             self._stderr.append(record.data[:2000].decode("utf-8", "replace"))
         if added := self._log.append(self.number, record.seq, events):
@@ -159,6 +162,18 @@ class Life:
         await self._conversation.open()
         self._open.set()
         self._consider()
+
+    def _over_all(self, event: EventBase) -> EventBase:
+        """Usage counts over all processes of the run."""
+        if not isinstance(event, UsageEvent):
+            return event
+        past = self._before
+        total = {
+            "usage": past.usage + event.usage,
+            "cost_usd": round(past.cost_usd + event.cost_usd, 6),
+            "turns": past.turns + event.turns,
+        }
+        return event.model_copy(update=total)
 
     def _report(self) -> None:
         news = []

@@ -189,6 +189,7 @@ class Session:
             conversation=self._agent.converse(self._run.key, self._run.request, channel, transcript, self),
             log=log,
             overseer=self,
+            before=self._total(),
         )
         if resumption:
             self._announce(log, number, resumption)
@@ -225,7 +226,7 @@ class Session:
     def limit(self) -> Limit | None:
         """The limit that is reached, over all processes."""
         total, life = self._total(), self._life
-        silent = time.time() - life.last_output if life and life.transcript.working else None
+        silent = time.time() - life.last_word if life and life.transcript.working else None
         return reached(self._run.request.limits, turns=total.turns, cost_usd=total.cost_usd, silent_s=silent)
 
     def _total(self) -> Progress:

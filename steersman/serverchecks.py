@@ -1,12 +1,16 @@
-"""Is the Temporal server fit for Steersman? What `steer doctor` asks of it.
+"""Is the Temporal server fit for Steersman? What `steer doctor` asks of it, and what `steer dev` sets on its own."""
 
-Only looking: nothing is changed on the server.
-"""
+from datetime import timedelta
 
 from temporalio.api.enums.v1 import IndexedValueType, TaskQueueType
+from temporalio.api.namespace.v1 import NamespaceConfig
 from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
 from temporalio.api.taskqueue.v1 import TaskQueue
-from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest, DescribeTaskQueueRequest
+from temporalio.api.workflowservice.v1 import (
+    DescribeNamespaceRequest,
+    DescribeTaskQueueRequest,
+    UpdateNamespaceRequest,
+)
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -49,6 +53,30 @@ async def check_server(profile: str | None, address: str | None, namespace: str 
             if error.status == RPCStatusCode.NOT_FOUND:
                 return checks
     return [Check(check="server", ok=True, detail=f"{server}, namespace {client.namespace}"), *checks]
+
+
+async def keep_closed_runs(client: Client, retention: timedelta) -> None:
+    """Make the namespace remember closed runs for this long. Raises ServerUnreachable, ServerRefused."""
+    config = NamespaceConfig()
+    config.workflow_execution_retention_ttl.FromTimedelta(retention)
+    try:
+        await client.workflow_service.update_namespace(
+            UpdateNamespaceRequest(namespace=client.namespace, config=config)
+        )
+    except RPCError as error:
+        raise translate(error, address=client.service_client.config.target_host) from error
+
+
+async def has_worker(client: Client, host: str) -> bool:
+    """Whether a worker of that host polls for runs now. Raises ServerUnreachable, ServerRefused."""
+    queue = TaskQueue(name=names.runs_queue(host))
+    asked = DescribeTaskQueueRequest(
+        namespace=client.namespace, task_queue=queue, task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY
+    )
+    try:
+        return bool((await client.workflow_service.describe_task_queue(asked)).pollers)
+    except RPCError as error:
+        raise translate(error, address=client.service_client.config.target_host) from error
 
 
 async def _push_cancel(client: Client) -> Check:

@@ -130,6 +130,7 @@ class AgentRun:
             request,
             task_queue=names.host_queue(request.runtime.host or ""),
             result_type=Claim,
+            schedule_to_start_timeout=timedelta(minutes=10),
             start_to_close_timeout=timedelta(seconds=30),
             retry_policy=RetryPolicy(maximum_attempts=3),
         )
@@ -433,7 +434,7 @@ class AgentRun:
             try:
                 await workflow.wait_condition(lambda s=session: self._sessions != s, timeout=pause)  # type: ignore[misc]
             except TimeoutError:
-                pause = min(pause * 2, timedelta(minutes=5))
+                pause *= 2  # a new session wakes this anyway, and each try costs history
 
     async def _deliver(self) -> bool:
         assert self._session is not None

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from temporalio.exceptions import ActivityError, ApplicationError
+from temporalio.exceptions import ActivityError, ApplicationError, TimeoutType
+from temporalio.exceptions import TimeoutError as TemporalTimeout
 
 from steersman.contracts.activities import RunOutcome
 from steersman.contracts.errors import ErrorType, RunError
@@ -39,6 +40,10 @@ class Ending:
         cause = error.cause if isinstance(error, ActivityError) else error
         if isinstance(cause, ApplicationError) and cause.type in set(ErrorType):
             return cls("failed", outcome, ErrorType(cause.type), cause.message)
+        if isinstance(cause, TemporalTimeout) and cause.type == TimeoutType.SCHEDULE_TO_START:
+            return cls(
+                "failed", outcome, ErrorType.INVALID_REQUEST, "runtime.host: no worker of that host took the run"
+            )
         return cls("failed", outcome, ErrorType.AGENT_FAILED, f"{error}: {cause}" if cause is not error else str(error))
 
     def terminal_event(self, now: datetime, report: StopReport | None) -> TerminalEvent:

@@ -71,6 +71,13 @@ def run(
     max_cost: Annotated[float | None, typer.Option(help="US dollars.", rich_help_panel=LIMITS)] = None,
     max_duration: Annotated[str | None, typer.Option(help="e.g. 90, 15m, 2h.", rich_help_panel=LIMITS)] = None,
     idle: Annotated[str | None, typer.Option(help="Longest silence.", rich_help_panel=LIMITS)] = None,
+    approval: Annotated[
+        str | None, typer.Option(help="An approval nobody answers is denied after; default 1h.", rich_help_panel=LIMITS)
+    ] = None,
+    lease: Annotated[
+        str | None, typer.Option(help="Without a worker the agent is stopped after; 15m.", rich_help_panel=LIMITS)
+    ] = None,
+    host: Annotated[str | None, typer.Option(help="Which machine: its name in `steer doctor`.")] = None,
     request_file: Annotated[
         str | None, typer.Option("--request", help="FILE or -: a whole RunRequest; options go over it.")
     ] = None,
@@ -95,12 +102,17 @@ def run(
             cost_usd=max_cost,
             duration_s=request.seconds(max_duration, "--max-duration"),
             idle_s=request.seconds(idle, "--idle"),
+            approval_s=request.seconds(approval, "--approval"),
         ),
+        lease_s=request.seconds(lease, "--lease"),
+        runtime=request.given(host=host),
         command=ctx.meta.get(AFTER_DASHES),
     )
     asked = request.merged(request.json_of(request_file), said) if request_file is not None else said
 
     async def work(steersman: "Steersman") -> Exit | None:
+        if isinstance(asked, dict) and not asked.get("runtime"):
+            asked.update(await _here(steersman))
         if detach:
             _announce(await steersman.start(asked, run_id=run_id), as_json=as_json, bare=True)
             return None
@@ -133,6 +145,15 @@ def attach(
             return await follow(steersman, chosen_run, keyboard, after=after, as_json=as_json)
 
     act(ctx, work)
+
+
+async def _here(steersman: "Steersman") -> dict[str, Any]:
+    """A workspace is a directory of this machine: its own worker takes the run, where there is one."""
+    from steersman.hosts import host_name, state_directory
+    from steersman.serverchecks import has_worker
+
+    host = host_name(state_directory())
+    return {"runtime": {"host": host}} if await has_worker(steersman.temporal, host) else {}
 
 
 def _workspace(path: str | None, request_file: str | None) -> dict[str, str] | None:

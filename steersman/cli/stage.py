@@ -3,6 +3,7 @@
 import asyncio
 import signal
 from collections.abc import Coroutine
+from datetime import timedelta
 
 from steersman.cli.child import Child
 from steersman.cli.exits import Exit
@@ -12,6 +13,8 @@ IP = "127.0.0.1"
 READY_S = 60
 WORKER_GRACE_S = 60
 SERVER_GRACE_S = 15
+KEEP = timedelta(days=30)
+"""As long as a worker keeps the state of closed runs by default; a new dev server forgets them after a day."""
 
 
 async def run_both(server: Child, worker: Child, port: int, ui_port: int | None) -> Exit:
@@ -88,12 +91,14 @@ async def _answers(port: int) -> None:
     from steersman.cli.link import quiet
     from steersman.client import Steersman
     from steersman.errors import SteersmanError
+    from steersman.serverchecks import keep_closed_runs
 
     quiet()
     while True:
         try:
             steersman = await Steersman.connect(address=f"{IP}:{port}", namespace="default")
             await steersman.list(limit=1)
+            await keep_closed_runs(steersman.temporal, KEEP)
         except SteersmanError:
             await asyncio.sleep(0.1)
         else:

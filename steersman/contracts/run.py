@@ -66,7 +66,7 @@ class MessageRecord(Answer):
     reason: str | None = None
     state: MessageState = "queued"
     how: str | None = None
-    """How it reached the agent: "mid_turn", "new_turn", "interrupted", "interrupted_new_turn"; or why it did not."""
+    """How it reached the agent: "mid_turn", "new_turn", "interrupted"; or why it did not."""
     received_at: datetime
     delivered_at: datetime | None = None
     settled_at: datetime | None = None
