@@ -37,7 +37,8 @@ class Kit(Protocol):
 
     def working(self, **fields: Any) -> Staged:
         """It says "at work", and goes on until it is stopped; a tool of its own works beside it in a session of its own
-        and ignores SIGTERM."""
+        and ignores SIGTERM.
+        """
         ...
 
     def waiting(self, text: str, **fields: Any) -> Staged:

@@ -1,15 +1,15 @@
 """What every agent must do on every runtime, the real programs included."""
 
 import asyncio
-import os
+from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
 from activities.ports import Fenced, Ladder
 from steersman.contracts.activities import RunOutcome
-from steersman.contracts.errors import AgentNotInstalled, ErrorType, InvalidRequest
+from steersman.contracts.errors import ErrorType, InvalidRequest
 from steersman.contracts.events import is_terminal
-from steersman.contracts.request import parse_request
 from tests.agents.kits import Kit
 from tests.agents.stage import Stage, deliver, message
 from tests.support.processes import command_lines, lives, until
@@ -35,7 +35,7 @@ async def test_it_answers(kit: Kit) -> None:
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
     assert events[0].type == "init"
     assert {event.attempt for event in events} == {1}
-    assert all(first.time <= second.time for first, second in zip(events, events[1:], strict=False))
+    assert all(first.time <= second.time for first, second in pairwise(events))
     assert said_by_agent(stage) == ["42, of course"]
     assert not any(is_terminal(event) for event in events), "the end is the workflow's to tell"
     ((handle, attempt),) = stage.listener.handles
@@ -117,7 +117,7 @@ async def test_a_stop_leaves_nothing(kit: Kit) -> None:
     async with kit.working() as stage:
         session, task = stage.start()
         await stage.wait_for("message", text="at work", delta=False)
-        await until(lambda: os.path.exists(f"{stage.request.workspace.path}/child"))
+        await until(lambda: Path(stage.request.workspace.path, "child").exists())
         assert len(stage.alive()) >= 2
         report = await session.stop("cancelled")
         assert not stage.alive()
@@ -186,7 +186,7 @@ async def test_an_option_it_does_not_know_is_refused_by_name(kit: Kit) -> None:
 
 async def test_a_directory_that_vanished_is_a_workspace_error(kit: Kit) -> None:
     async with kit.answering("never") as stage:
-        os.rmdir(stage.request.workspace.path)
+        Path(stage.request.workspace.path).rmdir()
         outcome = await stage.play()
         assert (outcome.status, outcome.error) == ("failed", ErrorType.WORKSPACE_ERROR)
         assert "workspace.path" in (outcome.message or "")

@@ -1,0 +1,398 @@
+"""What Claude Code does beyond every agent: steered, interrupted, resumed, asked, limited. Real CLI, scripted model."""
+
+import asyncio
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from steersman.contracts.activities import RunOutcome, Settlement
+from steersman.contracts.errors import ErrorType, InvalidRequest
+from tests.agents.kits import ClaudeKit
+from tests.agents.stage import Stage, deliver, message, word
+from tests.scripted_model import Hold, Say, Tool, Usage, answer, fail, hold, say, structured, tool
+from tests.support.processes import until
+
+pytestmark = [pytest.mark.integration, pytest.mark.linux]
+
+SCHEMA = {"type": "object", "properties": {"answer": {"type": "integer"}}, "required": ["answer"]}
+NAP = f"{sys.executable} -c 'import time; time.sleep(600)'"
+TOUCH = "touch made-it"
+
+
+async def ended(task: "asyncio.Task[RunOutcome]") -> RunOutcome:
+    async with asyncio.timeout(40):
+        return await task
+
+
+async def settled(stage: Stage, name: str, *states: str) -> Settlement:
+    """Wait until the session has told what became of a message."""
+    found = await until(
+        lambda: [each for each in stage.listener.settlements if each.id == name and each.state in states]
+    )
+    return found[-1]
+
+
+def made(stage: Stage) -> bool:
+    return Path(stage.request.workspace.path, "made-it").exists()
+
+
+class TestSteer:
+    async def test_between_two_tools_it_is_read_within_the_turn(self, claude: ClaudeKit) -> None:
+        steps = (answer(Say("first"), Hold(), Tool("Bash", {"command": "true"})), say("as you wish"))
+        async with claude.run(*steps) as stage:
+            session, task = stage.start()
+            await claude.script.wait_held()
+            (at_once,) = (await deliver(session, message("steer", "use tabs"))).messages
+            assert at_once.state in {"delivered", "acknowledged"}
+            await claude.script.release()
+            outcome = await ended(task)
+        assert (outcome.status, outcome.text) == ("succeeded", "as you wish")
+        assert claude.script.requests[1].saw("use tabs")
+        (told,) = outcome.messages
+        assert (told.id, told.state, told.how) == ("m-1", "acknowledged", "mid_turn")
+        assert len(stage.said("message", role="user", text="use tabs")) == 1
+
+    async def test_after_the_last_tool_it_is_a_turn_of_its_own(self, claude: ClaudeKit) -> None:
+        async with claude.run(hold("first", " answer"), say("second answer")) as stage:
+            session, task = stage.start()
+            await claude.script.wait_held()
+            await deliver(session, message("steer", "and now?"))
+            await claude.script.release()
+            outcome = await ended(task)
+        assert (outcome.status, outcome.text) == ("succeeded", "second answer")
+        (told,) = outcome.messages
+        assert (told.state, told.how) == ("acknowledged", "new_turn")
+
+    async def test_the_same_message_twice_is_said_once_whichever_worker_says_it(self, claude: ClaudeKit) -> None:
+        async with claude.run(hold("first", " answer"), say("second answer")) as stage:
+            session, _ = stage.start()
+            await claude.script.wait_held()
+            await deliver(session, message("steer", "once"))
+            await deliver(session, message("steer", "once"))
+            await stage.detach()
+            session, task = stage.start()
+            await deliver(session, message("steer", "once"))
+            await claude.script.release()
+            outcome = await ended(task)
+        assert outcome.text == "second answer"
+        assert len(stage.said("message", role="user", text="once")) == 1
+        assert sum(text.count("once") for text in claude.script.requests[1].texts) == 1
+
+
+class TestInterrupt:
+    async def test_with_a_text_it_goes_on_with_that(self, claude: ClaudeKit) -> None:
+        async with claude.run(hold("long story"), say("short story")) as stage:
+            session, task = stage.start()
+            await claude.script.wait_held()
+            (told,) = (await deliver(session, message("interrupt", "make it short"))).messages
+            assert (told.state, told.how) == ("acknowledged", "interrupted")
+            outcome = await ended(task)
+        assert (outcome.status, outcome.text, outcome.attempts) == ("succeeded", "short story", 1)
+        assert claude.script.requests[1].saw("make it short")
+        assert len(stage.said("progress", text="the turn was interrupted")) == 1
+
+    async def test_without_a_text_the_session_waits_for_a_person(self, claude: ClaudeKit) -> None:
+        async with claude.run(
+            hold("long story"),
+            say("at your service"),
+        ) as stage:
+            session, task = stage.start()
+            await claude.script.wait_held()
+            (told,) = (await deliver(session, message("interrupt"))).messages
+            assert (told.state, told.how) == ("acknowledged", "interrupted")
+            await stage.wait_for("progress", text="the turn was interrupted")
+            assert not task.done()
+            assert stage.alive()
+            await deliver(session, message("steer", "go on", "m-2"))
+            assert (await ended(task)).text == "at your service"
+
+    async def test_it_ends_a_tool(self, claude: ClaudeKit) -> None:
+        async with claude.run(tool("Bash", command=NAP, timeout=600_000), say("all right")) as stage:
+            session, task = stage.start()
+            await stage.wait_for("tool_use", name="Bash")
+            await until(lambda: [line for line in stage.alive().values() if "time.sleep(600)" in line])
+            await deliver(session, message("interrupt", "enough"))
+            outcome = await ended(task)
+            assert outcome.text == "all right"
+            assert len(stage.said("tool_result", is_error=True)) == 1
+
+    async def test_the_same_interrupt_twice_does_not_hit_the_next_turn(self, claude: ClaudeKit) -> None:
+        async with claude.run(hold("one"), hold("two", " done")) as stage:
+            session, task = stage.start()
+            await claude.script.wait_held()
+            await deliver(session, message("interrupt", "go on"))
+            await claude.script.wait_requests(2)
+            await claude.script.wait_held()
+            (again,) = (await deliver(session, message("interrupt", "go on"))).messages
+            assert again.state == "acknowledged"
+            await stage.detach()
+            session, task = stage.start()
+            await deliver(session, message("interrupt", "go on"))
+            await claude.script.release()
+            outcome = await ended(task)
+        assert outcome.text == "two done"
+        assert len(stage.said("progress", text="the turn was interrupted")) == 1
+
+
+class TestResume:
+    async def test_a_killed_agent_goes_on_with_its_session(self, claude: ClaudeKit) -> None:
+        async with claude.run(tool("Bash", command="true"), hold("working"), say("finished after all")) as stage:
+            _, task = stage.start()
+            await claude.script.wait_requests(2)
+            await claude.script.wait_held()
+            await stage.wait_for("tool_result")
+            await stage.kill()
+            outcome = await ended(task)
+        assert (outcome.status, outcome.text, outcome.attempts) == ("succeeded", "finished after all", 2)
+        assert claude.script.requests[2].saw("do it")
+        assert claude.script.requests[2].saw("started again")
+        assert {event.attempt for event in stage.events} == {1, 2}
+        assert [event.session_id for event in stage.said("init")] == [outcome.session_id] * 2
+        assert "resumed in a new process" in stage.said("progress")[0].text
+        numbers = [event.seq for event in stage.events]
+        assert numbers == list(range(1, len(numbers) + 1))
+
+    async def test_killed_while_no_worker_looked(self, claude: ClaudeKit) -> None:
+        async with claude.run(tool("Bash", command="true"), hold("working"), say("finished after all")) as stage:
+            stage.start()
+            await claude.script.wait_requests(2)
+            await claude.script.wait_held()
+            await stage.wait_for("tool_result")
+            await stage.detach()
+            await stage.kill()
+            outcome = await stage.play()
+        assert (outcome.status, outcome.attempts) == ("succeeded", 2)
+
+    async def test_killed_again_and_again_it_is_given_up(self, claude: ClaudeKit) -> None:
+        async with claude.run(tool("Bash", command="true"), *[hold("working")] * 4) as stage:
+            _, task = stage.start()
+            for attempt in range(1, 5):
+                await claude.script.wait_requests(1 + attempt)
+                await stage.wait_for("message", text="working", attempt=attempt)
+                await stage.kill(attempt)
+            outcome = await ended(task)
+        assert (outcome.status, outcome.error, outcome.attempts) == ("failed", ErrorType.AGENT_CRASHED, 4)
+        assert outcome.facts["signal"] == 9
+
+    async def test_a_session_is_taken_up_and_forked(self, claude: ClaudeKit) -> None:
+        async with claude.run(say("remembered: 7")) as stage:
+            first = await stage.play()
+        async with claude.run(say("it was 7"), session=first.session_id) as stage:
+            second = await stage.play()
+            assert claude.script.requests[0].saw("remembered: 7")
+        async with claude.run(say("still 7"), session=first.session_id, fork_session=True) as stage:
+            third = await stage.play()
+            assert claude.script.requests[0].saw("it was 7")
+        assert first.session_id == second.session_id != third.session_id
+
+    async def test_an_unknown_session_is_an_invalid_request(self, claude: ClaudeKit) -> None:
+        async with claude.run(session="00000000-0000-4000-8000-000000000000") as stage:
+            outcome = await stage.play()
+        assert (outcome.status, outcome.error, outcome.attempts) == ("failed", ErrorType.INVALID_REQUEST, 1)
+        assert (outcome.message or "").startswith("session: ")
+
+
+class TestStructuredOutput:
+    async def test_an_answer_that_fits(self, claude: ClaudeKit) -> None:
+        async with claude.run(structured({"answer": 42}), output_schema=SCHEMA) as stage:
+            outcome = await stage.play()
+        assert (outcome.status, outcome.structured) == ("succeeded", {"answer": 42})
+
+    async def test_an_answer_without_it_is_a_failure(self, claude: ClaudeKit) -> None:
+        async with claude.run(say("forty-two"), say("42!"), output_schema=SCHEMA) as stage:
+            outcome = await stage.play()
+        assert (outcome.status, outcome.error) == ("failed", ErrorType.AGENT_FAILED)
+        assert outcome.message == "output_schema: the agent gave no structured answer"
+
+    async def test_a_wrong_one_is_asked_for_again_and_then_a_failure(self, claude: ClaudeKit) -> None:
+        async with claude.run(*[structured({"answer": "x"})] * 5, output_schema=SCHEMA) as stage:
+            outcome = await stage.play()
+        assert (outcome.status, outcome.error) == ("failed", ErrorType.AGENT_FAILED)
+        assert outcome.structured is None
+
+    @pytest.mark.parametrize("schema", [{"type": "integre"}, {"properties": 1}, {"$ref": 7}])
+    async def test_a_wrong_schema_is_refused(self, claude: ClaudeKit, schema: dict[str, Any]) -> None:
+        with pytest.raises(InvalidRequest, match="output_schema"):
+            async with claude.run(output_schema=schema):
+                pass
+
+
+class TestPermissions:
+    @pytest.mark.parametrize(("mode", "done"), [("read_only", False), ("accept_edits", True), ("full", True)])
+    async def test_what_a_mode_lets_it_do_unasked(self, claude: ClaudeKit, mode: str, done: bool) -> None:  # noqa: FBT001
+        async with claude.run(tool("Bash", command=TOUCH), say("that was it"), permissions={"mode": mode}) as stage:
+            outcome = await stage.play()
+            assert made(stage) == done
+        assert outcome.text == "that was it"
+        assert not stage.listener.asks
+        assert bool(stage.said("tool_result", is_error=True)) != done
+
+    @pytest.mark.parametrize("mode", ["read_only", "accept_edits"])
+    async def test_what_would_ask_is_refused_where_nobody_is_asked(self, claude: ClaudeKit, mode: str) -> None:
+        outside = str(Path(claude._directory, "outside"))  # noqa: SLF001
+        steps = (tool("Write", file_path=outside, content="x"), say("that was it"))
+        async with claude.run(*steps, permissions={"mode": mode}) as stage:
+            outcome = await stage.play()
+        assert outcome.text == "that was it"
+        assert not Path(outside).exists()
+
+    @pytest.mark.parametrize("decision", ["allow", "deny"])
+    async def test_ask_waits_for_a_person(self, claude: ClaudeKit, decision: str) -> None:
+        steps = (tool("Bash", command=TOUCH), say("that was it"))
+        async with claude.run(*steps, permissions={"mode": "ask"}) as stage:
+            session, task = stage.start()
+            (asked,) = await until(lambda: stage.listener.asks)
+            assert (asked.approval.tool, asked.approval.input["command"]) == ("Bash", TOUCH)
+            assert not made(stage)
+            await deliver(session, word(asked.approval.id, decision, "Bash", message="not on my machine"))
+            outcome = await ended(task)
+            assert made(stage) == (decision == "allow")
+        assert outcome.text == "that was it"
+        states = [event.state for event in stage.said("permission", id=asked.approval.id)]
+        assert states == ["asked", "allowed" if decision == "allow" else "denied"]
+        assert claude.script.requests[1].saw("not on my machine") == (decision == "deny")
+
+    async def test_a_wait_for_a_person_is_no_silence_of_the_agent(self, claude: ClaudeKit) -> None:
+        steps = (tool("Bash", command=TOUCH), say("that was it"))
+        async with claude.run(*steps, permissions={"mode": "ask"}, limits={"idle_s": 1.5}) as stage:
+            session, task = stage.start()
+            (asked,) = await until(lambda: stage.listener.asks)
+            await until(lambda: datetime.now(UTC) - asked.approval.since > timedelta(seconds=2.2))
+            await deliver(session, word(asked.approval.id, "allow", "Bash"))
+            assert (await ended(task)).text == "that was it"
+
+    async def test_a_remembered_word_counts_for_the_tool_for_the_rest_of_the_run(self, claude: ClaudeKit) -> None:
+        again = "touch second"
+        steps = (
+            tool("Bash", command=TOUCH),
+            tool("Bash", command=again),
+            hold("x"),
+            tool("Bash", command=TOUCH),
+            say("y"),
+        )
+        async with claude.run(*steps, permissions={"mode": "ask"}) as stage:
+            session, task = stage.start()
+            (asked,) = await until(lambda: stage.listener.asks)
+            parcel = word(asked.approval.id, "allow", "Bash", remember=True)
+            await deliver(session, parcel)
+            await claude.script.wait_held()
+            await stage.wait_for("message", text="x")
+            await stage.kill()
+            await stage.pid(2)
+            await deliver(session, parcel)
+            outcome = await ended(task)
+        assert (outcome.text, outcome.attempts, len(stage.listener.asks)) == ("y", 2, 1)
+
+    async def test_a_question_survives_the_worker(self, claude: ClaudeKit) -> None:
+        async with claude.run(tool("Bash", command=TOUCH), say("that was it"), permissions={"mode": "ask"}) as stage:
+            stage.start()
+            (first,) = await until(lambda: stage.listener.asks)
+            await stage.detach()
+            session, task = stage.start()
+            _, second = await until(lambda: stage.listener.asks if len(stage.listener.asks) > 1 else None)
+            assert second.approval.id == first.approval.id
+            await deliver(session, word(first.approval.id, "allow", "Bash"))
+            assert (await ended(task)).text == "that was it"
+            assert made(stage)
+        assert len(stage.said("permission", state="asked")) == 1
+
+    async def test_an_interrupt_withdraws_the_question(self, claude: ClaudeKit) -> None:
+        async with claude.run(tool("Bash", command=TOUCH), say("all right"), permissions={"mode": "ask"}) as stage:
+            session, task = stage.start()
+            await until(lambda: stage.listener.asks)
+            await deliver(session, message("interrupt", "leave it"))
+            assert (await ended(task)).text == "all right"
+            assert not made(stage)
+        assert [each.withdrawn for each in stage.listener.asks] == [False, True]
+        assert stage.said("permission", state="withdrawn")
+
+    async def test_allow_and_deny_are_kept(self, claude: ClaudeKit) -> None:
+        permissions = {"mode": "ask", "allow": ["Bash(touch:*)"], "deny": ["WebFetch"]}
+        steps = (tool("Bash", command=TOUCH), tool("WebFetch", url="http://127.0.0.1:9/", prompt="x"), say("done"))
+        async with claude.run(*steps, permissions=permissions) as stage:
+            outcome = await stage.play()
+            assert made(stage)
+        assert outcome.text == "done"
+        assert not stage.listener.asks
+        assert stage.said("tool_result", is_error=True)
+
+
+class TestLimits:
+    async def test_turns_are_held_in_the_middle_of_the_work(self, claude: ClaudeKit) -> None:
+        steps = [tool("Bash", command="true")] * 2
+        async with claude.run(*steps, hold("never"), limits={"turns": 2}) as stage:
+            outcome = await stage.play()
+            assert not stage.alive()
+        assert (outcome.status, outcome.error) == ("failed", ErrorType.BUDGET_EXCEEDED)
+        assert (outcome.message or "").startswith("limits.turns")
+
+    async def test_cost_is_held_in_the_middle_of_a_turn(self, claude: ClaudeKit) -> None:
+        dear = answer(Say("dear"), Hold(), usage=Usage(input=2_000_000))
+        async with claude.run(dear, limits={"cost_usd": 0.5}) as stage:
+            outcome = await stage.play()
+            assert not stage.alive()
+        assert (outcome.status, outcome.error) == ("failed", ErrorType.BUDGET_EXCEEDED)
+        assert outcome.cost_usd > 0.5
+
+    async def test_limits_hold_over_all_attempts(self, claude: ClaudeKit) -> None:
+        steps = (tool("Bash", command="true"), hold("one"), hold("never"))
+        async with claude.run(*steps, limits={"turns": 2}) as stage:
+            _, task = stage.start()
+            await stage.wait_for("tool_result")
+            await stage.wait_for("message", text="one")
+            await stage.kill()
+            outcome = await ended(task)
+        assert (outcome.error, outcome.attempts, outcome.turns) == (ErrorType.BUDGET_EXCEEDED, 2, 3)
+
+    async def test_usage_and_cost_are_what_the_model_said(self, claude: ClaudeKit) -> None:
+        usage = Usage(input=1000, output=200, cache_read=50, cache_write=10)
+        async with claude.run(say("x", usage=usage)) as stage:
+            outcome = await stage.play()
+        assert (outcome.usage.input_tokens, outcome.usage.output_tokens) == (1000, 200)
+        assert (outcome.usage.cache_read_tokens, outcome.usage.cache_write_tokens) == (50, 10)
+        assert outcome.turns == 1
+        assert outcome.cost_usd == pytest.approx(0.00806)
+
+
+class TestFailures:
+    async def test_a_refused_key(self, claude: ClaudeKit) -> None:
+        async with claude.run(*[fail(401, "invalid x-api-key")] * 12) as stage:
+            outcome = await stage.play()
+        assert (outcome.status, outcome.error) == ("failed", ErrorType.AUTHENTICATION_FAILED)
+
+    async def test_no_key_at_all(self, claude: ClaudeKit) -> None:
+        async with claude.run(env={"ANTHROPIC_API_KEY": ""}) as stage:
+            outcome = await stage.play()
+        assert (outcome.status, outcome.error) == ("failed", ErrorType.AUTHENTICATION_FAILED)
+
+    async def test_a_service_that_fails(self, claude: ClaudeKit) -> None:
+        async with claude.run(*[fail(500, "overheated")] * 3, env={"CLAUDE_CODE_MAX_RETRIES": "1"}) as stage:
+            outcome = await stage.play()
+        assert (outcome.status, outcome.error) == ("failed", ErrorType.AGENT_FAILED)
+        assert "500" in (outcome.message or "")
+        assert [event for event in stage.said("progress") if "retry 1 of 1" in event.text]
+
+    async def test_an_answer_of_megabytes_is_not_lost(self, claude: ClaudeKit) -> None:
+        """Temporal takes 2 MiB: an answer that is larger must be cut, or the run fails at its very end."""
+        async with claude.run(say("x" * 3_000_000)) as stage:
+            outcome = await stage.play()
+        assert outcome.status == "succeeded"
+        assert len(outcome.model_dump_json()) < 2 * 1024 * 1024
+
+    @pytest.mark.parametrize(
+        ("options", "field"),
+        [
+            ({"mcp_servers": []}, "options.*mcp_servers"),
+            ({"mcp_servers": {"a": {"env": {"K": {"from_env": "NOT_HANDED_OUT"}}}}}, "options.mcp_servers.a"),
+            ({"add_dirs": ["relative"]}, "options.*add_dirs"),
+            ({"setting_sources": ["cloud"]}, "options.*setting_sources"),
+            ({"fallback_model": 7}, "options.*fallback_model"),
+        ],
+    )
+    async def test_a_wrong_option_is_named(self, claude: ClaudeKit, options: dict[str, Any], field: str) -> None:
+        with pytest.raises(InvalidRequest, match=field):
+            async with claude.run(options=options):
+                pass

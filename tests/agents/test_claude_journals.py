@@ -1,0 +1,352 @@
+"""Recorded journals of the real CLI, understood: the same events ever after, whatever a hostile agent makes of them."""
+
+import json
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from activities.agents.claude_errors import crash, result_error, start_failure
+from activities.agents.claude_frames import parse
+from activities.agents.claude_meter import Meter
+from activities.agents.claude_transcript import ClaudeTranscript
+from activities.ports import ExitFact, Record, Resumption
+from steersman.contracts.activities import RunOutcome
+from steersman.contracts.errors import AuthenticationFailed, ErrorType, InvalidRequest
+from steersman.contracts.events import EVENT, MAX_TEXT, EventBase
+from tests.agents.journals import Line, as_lines, journals, load, told
+
+LEFT = ExitFact(code=0)
+KILLED = ExitFact(signal=9)
+ROUNDS = 60
+
+
+def transcript(resumption: Resumption | None = None) -> ClaudeTranscript:
+    return ClaudeTranscript(lambda _: None, resumption)
+
+
+def understood(name: str) -> ClaudeTranscript:
+    found = transcript()
+    told(load(next(path for path in journals() if path.stem == name)), found)
+    return found
+
+
+def line(frame: object, stream: str = "out", name: str = "") -> Line:
+    return Line(1, 1_700_000_000_000, stream, json.dumps(frame).encode(), name)
+
+
+@pytest.mark.parametrize("path", journals(), ids=lambda path: path.stem)
+class TestEveryJournal:
+    def test_it_gives_the_recorded_events(self, path: Path) -> None:
+        assert as_lines(told(load(path))) == path.with_suffix(".events.jsonl").read_text(encoding="utf-8")
+
+    def test_feeding_it_twice_gives_the_same(self, path: Path) -> None:
+        first, second = transcript(), transcript()
+        assert told(load(path), first) == told(load(path), second)
+        assert vars(first.progress) == vars(second.progress)
+        assert first.settlements() == second.settlements()
+
+    def test_a_worker_that_dies_anywhere_in_it_changes_nothing(self, path: Path) -> None:
+        records = load(path)
+        whole = told(records)
+        for cut in range(0, len(records), 5):
+            again = transcript()
+            assert told(records[:cut], again) + told(records[cut:], again) == whole
+
+    def test_random_damage_never_raises_and_is_understood_alike_by_all(self, path: Path) -> None:
+        records = load(path)
+        for seed in range(ROUNDS):
+            damaged = [_damaged(record, random.Random(f"{seed}-{record.seq}")) for record in records]
+            first, second = transcript(), transcript()
+            events = told(damaged, first)
+            assert events == told(damaged, second), seed
+            _sound(events, first)
+
+
+def _damaged(record: Record, chance: random.Random) -> Line:
+    kept = Line(record.seq, record.time_ms, record.stream, record.data, record.id)
+    if chance.random() > 0.3 or record.stream not in {"in", "out"}:
+        return kept
+    if chance.random() < 0.2:
+        raw = bytearray(record.data)
+        for _ in range(chance.randint(1, 5)):
+            raw[chance.randrange(len(raw)) :][:1] = bytes([chance.randrange(256)])
+            raw.insert(chance.randrange(len(raw) + 1), chance.randrange(256))
+        return replace(kept, data=bytes(raw))
+    return replace(kept, data=json.dumps(_mutated(json.loads(record.data), chance)).encode())
+
+
+HOSTILE: tuple[Any, ...] = (
+    None,
+    True,
+    -1,
+    0,
+    1e308,
+    float("nan"),
+    float("inf"),
+    1 << 70,
+    "",
+    "x" * 300_000,
+    "\ud800",
+    "\x00",
+    [],
+    {},
+    [[]],
+    [None],
+    {"type": None},
+    {"id": []},
+    [{"type": "text", "text": {}}],
+    [{"type": "tool_use", "id": {}, "name": [], "input": "x"}],
+    [{"type": "tool_result", "tool_use_id": 7, "content": [{"type": "text", "text": None}]}],
+)
+
+
+def _mutated(value: Any, chance: random.Random) -> Any:
+    if chance.random() < 0.06:
+        return chance.choice(HOSTILE)
+    if isinstance(value, dict):
+        items = [(key, _mutated(each, chance)) for key, each in value.items() if chance.random() > 0.03]
+        return dict(items)
+    return [_mutated(each, chance) for each in value] if isinstance(value, list) else value
+
+
+def _sound(events: list[EventBase], found: ClaudeTranscript) -> None:
+    """What comes of it can be written, read, sent and shown."""
+    for event in events:
+        text = EVENT.dump_json(event)  # type: ignore[arg-type]
+        assert EVENT.validate_json(text).type in text.decode()
+        long = [(event, len(each), each[:20]) for each in _strings(event.model_dump()) if len(each) > MAX_TEXT + 100]
+        assert not [type(event).__name__ for event, *_ in long], [each[:20] for *_, each in long]
+    for fact in (LEFT, KILLED):
+        verdict = found.verdict(fact)
+        assert verdict.error is None or verdict.error.message
+    progress = found.progress
+    outcome = RunOutcome(
+        status="succeeded",
+        text=progress.text,
+        structured=progress.structured,
+        session_id=progress.session_id,
+        usage=progress.usage,
+        cost_usd=progress.cost_usd,
+        turns=progress.turns,
+        stop_reason=progress.stop_reason,
+        messages=tuple(found.settlements()),
+    )
+    assert RunOutcome.model_validate_json(outcome.model_dump_json()).status == "succeeded"
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    for each in value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ():
+        yield from _strings(each)
+
+
+class TestWhatAJournalMeans:
+    @pytest.mark.parametrize("name", ["simple", "tools", "steer_mid_turn", "structured", "permission_allowed"])
+    def test_finished_and_good(self, name: str) -> None:
+        found = understood(name)
+        assert found.finished
+        assert found.verdict(LEFT).error is None
+        assert not found.pending
+
+    @pytest.mark.parametrize(
+        ("name", "how"),
+        [
+            ("steer_mid_turn", "mid_turn"),
+            ("steer_after_last_boundary", "new_turn"),
+            ("interrupt_in_stream", "interrupted"),
+            ("interrupt_in_tool", "interrupted"),
+            ("interrupt_with_question", "interrupted"),
+        ],
+    )
+    def test_what_became_of_the_message(self, name: str, how: str) -> None:
+        (settled,) = understood(name).settlements()
+        assert (settled.id, settled.state, settled.how) == ("m-1", "acknowledged", how)
+
+    @pytest.mark.parametrize("name", ["interrupt_in_stream", "interrupt_in_tool", "interrupt_with_question"])
+    def test_the_result_of_an_interrupted_turn_is_not_the_answer(self, name: str) -> None:
+        found = understood(name)
+        assert found.progress.text in {"short", "ok"}
+        assert found.verdict(LEFT).error is None
+
+    def test_killed_in_the_middle_it_can_be_resumed(self) -> None:
+        verdict = understood("killed").verdict(KILLED)
+        assert verdict.resumable
+        assert not verdict.start_over
+        assert verdict.error is not None
+        assert (verdict.error.type, verdict.error.facts["signal"]) == (ErrorType.AGENT_CRASHED, 9)
+
+    def test_errors(self) -> None:
+        assert isinstance(understood("unknown_session").verdict(ExitFact(code=1)).error, InvalidRequest)
+        failed = understood("error_500").verdict(ExitFact(code=1)).error
+        assert failed is not None
+        assert (failed.type, failed.facts["api_error_status"]) == (ErrorType.AGENT_FAILED, 500)
+        assert isinstance(understood("error_401").hopeless, AuthenticationFailed)
+
+    def test_a_session_that_was_never_written_down_is_begun_anew(self) -> None:
+        resumed = transcript(Resumption(attempt=2, session_id="s"))
+        told(load(next(path for path in journals() if path.stem == "unknown_session")), resumed)
+        verdict = resumed.verdict(ExitFact(code=1))
+        assert verdict.resumable
+        assert verdict.start_over
+
+
+class TestHostileLines:
+    @pytest.mark.parametrize(
+        "data",
+        [b"", b"\xff\xfe", b"null", b"[]", b"7", b'"x"', b"{", b"[" * 100_000, b'{"a":' * 50_000, b"1" * 10_000],
+        ids=[
+            "empty",
+            "no utf-8",
+            "null",
+            "list",
+            "number",
+            "string",
+            "torn",
+            "deep list",
+            "deep object",
+            "huge number",
+        ],
+    )
+    @pytest.mark.parametrize("stream", ["out", "in", "err", "eof", "exit"])
+    def test_what_is_no_frame_is_no_event(self, data: bytes, stream: str) -> None:
+        assert transcript().feed(Line(1, 0, stream, data)) == []
+
+    @pytest.mark.parametrize("value", HOSTILE, ids=lambda value: repr(value)[:20])
+    @pytest.mark.parametrize(
+        "kind",
+        [
+            "system",
+            "command_lifecycle",
+            "stream_event",
+            "assistant",
+            "user",
+            "result",
+            "rate_limit_event",
+            "control_request",
+            "control_cancel_request",
+            "control_response",
+        ],
+    )
+    def test_a_wrong_type_in_every_field(self, kind: str, value: Any) -> None:
+        fields = [
+            "subtype",
+            "state",
+            "uuid",
+            "command_uuid",
+            "session_id",
+            "event",
+            "message",
+            "content",
+            "response",
+            "request",
+            "request_id",
+            "tasks",
+            "task_id",
+            "usage",
+            "modelUsage",
+            "model_usage_since_last_result",
+            "total_cost_usd",
+            "result",
+            "errors",
+            "is_error",
+            "structured_output",
+            "terminal_reason",
+            "stop_reason",
+            "rate_limit_info",
+            "tools",
+            "model",
+            "attempt",
+            "error_status",
+            "parent_tool_use_id",
+        ]
+        subtypes = ("init", "session_state_changed", "api_retry", "task_started", "background_tasks_changed", "success")
+        for stream in ("out", "in"):
+            found = transcript()
+            for subtype in subtypes:
+                for field in fields:
+                    events = found.feed(line({"type": kind, "subtype": subtype, field: value}, stream, "message-m"))
+                    _sound(events, found)
+
+    def test_a_name_of_a_type_that_nobody_knows(self) -> None:
+        assert transcript().feed(line({"type": "telepathy"})) == []
+
+    def test_an_agent_cannot_settle_a_message_that_nobody_wrote(self) -> None:
+        found = transcript()
+        found.feed(line({"type": "command_lifecycle", "command_uuid": "u", "state": "completed"}))
+        assert found.settlements() == []
+
+    def test_lone_surrogates_are_replaced(self) -> None:
+        frame = parse(b'{"type":"assistant","message":{"content":"\\ud800x","role":"\\ud83d\\ude00"}}')
+        assert frame is not None
+        assert frame["message"]["content"].encode().endswith(b"x")
+        assert frame["message"]["role"] == "\N{GRINNING FACE}"
+
+
+class TestMeter:
+    def feed(self, *events: dict[str, Any]) -> Meter:
+        meter = Meter()
+        meter.model = "claude-sonnet-4-5"
+        for event in events:
+            meter.stream(event, main=True)
+        return meter
+
+    def test_a_call_is_estimated_by_list_prices_until_its_result(self) -> None:
+        start = {"type": "message_start", "message": {"id": "a", "usage": {"input_tokens": 1_000_000}}}
+        delta = {"type": "message_delta", "usage": {"input_tokens": 1_000_000, "output_tokens": 100_000}}
+        meter = self.feed(start, delta)
+        assert (meter.turns, meter.usage.output_tokens, meter.cost_usd) == (1, 100_000, 4.5)
+        exact = {"inputTokens": 1_000_000, "outputTokens": 100_000, "costUSD": 4.25}
+        meter.result({"model_usage_since_last_result": {"claude-sonnet-4-5": exact}})
+        assert (meter.turns, meter.usage.output_tokens, meter.cost_usd) == (1, 100_000, 4.25)
+
+    def test_results_add_up(self) -> None:
+        meter = Meter()
+        for _turn in range(3):
+            meter.result({"model_usage_since_last_result": {"a": {"costUSD": 0.1}, "b": {"costUSD": 0.2}}})
+        assert meter.cost_usd == pytest.approx(0.9)
+
+    @pytest.mark.parametrize("cost", [-1, float("nan"), float("inf"), 1e300, "1", None, True, [], 1 << 90])
+    def test_a_cost_that_is_none_does_not_lower_or_break_the_bill(self, cost: Any) -> None:
+        meter = Meter()
+        meter.result({"model_usage_since_last_result": {"a": {"costUSD": 0.5}}})
+        meter.result({"model_usage_since_last_result": {"a": {"costUSD": cost}}})
+        assert 0.5 <= meter.cost_usd <= 1.5
+
+
+class TestErrors:
+    @pytest.mark.parametrize(
+        ("frame", "error"),
+        [
+            ({"is_error": False}, None),
+            ({"is_error": True, "result": "boom"}, ErrorType.AGENT_FAILED),
+            ({"is_error": True, "api_error_status": 401, "result": "x"}, ErrorType.AUTHENTICATION_FAILED),
+            ({"is_error": True, "api_error_status": 403, "result": "x"}, ErrorType.AUTHENTICATION_FAILED),
+            ({"is_error": True, "result": "Not logged in · Please run /login"}, ErrorType.AUTHENTICATION_FAILED),
+            ({"is_error": True, "errors": ["No conversation found with session ID: x"]}, ErrorType.INVALID_REQUEST),
+            ({"is_error": True, "api_error_status": 529, "result": "Overloaded"}, ErrorType.AGENT_FAILED),
+            ({"is_error": True, "subtype": "error_max_turns"}, ErrorType.AGENT_FAILED),
+            ({"is_error": True}, ErrorType.AGENT_FAILED),
+        ],
+    )
+    def test_a_result_frame(self, frame: dict[str, Any], error: ErrorType | None) -> None:
+        found = result_error(frame)
+        assert (found.type if found else None) == error
+        assert found is None or found.message
+
+    def test_a_crash_carries_its_facts(self) -> None:
+        error = crash(ExitFact(code=3, stderr=("first", "last words")))
+        assert error.facts == {"exit_code": 3, "signal": None, "stderr": ["first", "last words"]}
+        assert "exit code 3" in error.message
+        assert error.message.endswith("last words")
+        assert "signal 9" in crash(KILLED).message
+        assert "lease_s" in crash(ExitFact(reason="lease")).message
+        assert "nobody saw" in crash(ExitFact(lost=True)).message
+
+    def test_a_process_that_would_not_start(self) -> None:
+        assert start_failure(ExitFact(code=1, stderr=("Please run /login",))).type == ErrorType.AUTHENTICATION_FAILED
+        assert start_failure(ExitFact(code=1, stderr=("no",))).type == ErrorType.AGENT_CRASHED
