@@ -1,0 +1,134 @@
+"""The activities that a run asks for, each with its queue, its timeouts and its retries. No decisions."""
+
+from datetime import datetime, timedelta
+
+from temporalio import workflow
+from temporalio.common import RetryPolicy
+
+from steersman.contracts import names
+from steersman.contracts.activities import (
+    Claim,
+    Delivered,
+    DeliverInput,
+    FinalizeInput,
+    RunAgentInput,
+    RunKey,
+    RunOutcome,
+    StopInput,
+)
+from steersman.contracts.events import TerminalEvent
+from steersman.contracts.request import RunRequest
+from steersman.contracts.run import Phase, StopReport
+from workflows.display import one_line
+
+PERSISTENT = RetryPolicy(
+    initial_interval=timedelta(milliseconds=100), backoff_coefficient=2, maximum_interval=timedelta(seconds=10)
+)
+ONCE = RetryPolicy(maximum_attempts=1)
+HEARTBEAT_TIMEOUT = timedelta(seconds=10)
+NO_LIMIT = timedelta(days=3650)
+PATIENCE_HERE = timedelta(seconds=0.25)
+PATIENCE_THERE = timedelta(seconds=10)
+"""How long a delivery waits for the agent's acknowledgement before it is left to a signal."""
+
+
+def run_key() -> RunKey:
+    """This run's name on disk: the workflow id, and the first run id, which a reset keeps."""
+    info = workflow.info()
+    return RunKey(run=info.workflow_id, execution=info.first_execution_run_id)
+
+
+async def claim_host(request: RunRequest) -> Claim:
+    """Which machine carries the run. Raises FailureError with the reason's type where none can."""
+    retry = RetryPolicy(maximum_attempts=3)
+    takes = timedelta(seconds=30)
+    # A local activity costs no round trip; only a run that names another machine needs that machine's queue.
+    claim: Claim = await workflow.execute_local_activity(
+        names.CLAIM_HOST, request, result_type=Claim, start_to_close_timeout=takes, retry_policy=retry
+    )
+    if request.runtime.host in (None, claim.host):
+        return claim
+    elsewhere: Claim = await workflow.execute_activity(
+        names.CLAIM_HOST,
+        request,
+        task_queue=names.host_queue(request.runtime.host or ""),
+        result_type=Claim,
+        schedule_to_start_timeout=timedelta(minutes=10),
+        start_to_close_timeout=takes,
+        retry_policy=retry,
+    )
+    return elsewhere
+
+
+def run_agent(host: str, request: RunRequest, started_at: datetime) -> workflow.ActivityHandle[RunOutcome]:
+    """The one long activity. It is tried again for ever: a worker's death is no reason to give a run up."""
+    limit = request.limits.duration_s
+    deadline = started_at + timedelta(seconds=limit) if limit else None
+    return workflow.start_activity(
+        names.RUN_AGENT,
+        RunAgentInput(key=run_key(), request=request, deadline=deadline),
+        task_queue=names.runs_queue(host),
+        result_type=RunOutcome,
+        start_to_close_timeout=NO_LIMIT,
+        heartbeat_timeout=HEARTBEAT_TIMEOUT,
+        retry_policy=PERSISTENT,
+        cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+        summary=f"{request.agent}: {one_line(request.prompt or ' '.join(request.command or ()))}",
+    )
+
+
+async def stop_agent(host: str, request: RunRequest, phase: Phase, reason: str) -> StopReport:
+    """Stop and prove it. Raises ActivityError where no worker of the host came in time."""
+    report: StopReport = await workflow.execute_activity(
+        names.STOP_AGENT,
+        StopInput(key=run_key(), request=request, phase=phase, reason=reason, asked_at=workflow.now()),
+        task_queue=names.host_queue(host),
+        result_type=StopReport,
+        # When no worker is left on the host, the shim's lease has ended the agent by then.
+        schedule_to_close_timeout=timedelta(seconds=request.lease_s + 120),
+        start_to_close_timeout=timedelta(seconds=60),
+        retry_policy=PERSISTENT,
+        summary="stop the agent and prove it",
+    )
+    return report
+
+
+async def finalize_run(host: str, request: RunRequest, event: TerminalEvent) -> None:
+    """Close the log. Raises ActivityError where the host is gone: its next sweep closes it."""
+    await workflow.execute_activity(
+        names.FINALIZE_RUN,
+        FinalizeInput(key=run_key(), request=request, event=event),
+        task_queue=names.host_queue(host),
+        schedule_to_close_timeout=timedelta(seconds=60),
+        retry_policy=PERSISTENT,
+    )
+
+
+async def deliver_here(parcel: DeliverInput) -> Delivered:
+    """Deliver in this very worker, which mostly holds the session: no round trip, and one event of history.
+
+    A local activity holds up everything else that comes for the workflow, so it must be short.
+    """
+    delivered: Delivered = await workflow.execute_local_activity(
+        names.DELIVER_MESSAGES,
+        parcel.model_copy(update={"patience_s": PATIENCE_HERE.total_seconds()}),
+        result_type=Delivered,
+        schedule_to_close_timeout=timedelta(seconds=5),
+        retry_policy=ONCE,
+    )
+    return delivered
+
+
+async def deliver_there(parcel: DeliverInput, queue: str) -> Delivered:
+    """Deliver through the task queue of the worker that holds the session."""
+    delivered: Delivered = await workflow.execute_activity(
+        names.DELIVER_MESSAGES,
+        parcel.model_copy(update={"patience_s": PATIENCE_THERE.total_seconds()}),
+        task_queue=queue,
+        result_type=Delivered,
+        schedule_to_start_timeout=timedelta(seconds=5),
+        start_to_close_timeout=timedelta(seconds=30),
+        retry_policy=ONCE,
+        summary=", ".join(f"{each.kind} {each.id}" for each in parcel.messages) or "decisions",
+    )
+    return delivered
