@@ -14,9 +14,7 @@ import json
 import logging
 import os
 import secrets
-import shutil
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -46,16 +44,15 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 
 from activities.agents.claude import ClaudeAgent
 from activities.agents.process import ProcessAgent
+from activities.checks import check_host
 from activities.hosting import HostActivities
 from activities.policy import AGENT_ENV, Policy
 from activities.ports import Agent
 from activities.running import AgentActivities
 from activities.runtimes.local import LocalRuntime
-from activities.shim import client as shim
 from activities.store import Ownership, RunStore
 from steersman.contracts import names
 from steersman.contracts.agents import CAPABILITIES
-from steersman.contracts.errors import RunError
 from steersman.contracts.request import PERMISSION_ORDER, PermissionMode
 from steersman.converter import DATA_CONVERTER
 from steersman.hosts import host_name, state_directory
@@ -91,7 +88,9 @@ def main(argv: Sequence[str]) -> int:
         return asyncio.run(_replay(arguments.file))
     settings = _settings(arguments)
     if arguments.command == "check":
-        return asyncio.run(_check(settings))
+        checks = asyncio.run(check_host(settings.host, settings.state, settings.policy.environ))
+        print(json.dumps([check.model_dump() for check in checks]))
+        return 0 if all(check.ok for check in checks) else 1
     return asyncio.run(_work(settings))
 
 
@@ -333,76 +332,7 @@ async def _sweep_now(hosting: HostActivities) -> None:
         _say("swept", "stopped agents of closed runs, pruned old state", **swept.model_dump())
 
 
-# ---- check and replay
-
-
-async def _check(settings: Settings) -> int:
-    host = _result("host", ok=True, detail=f"{settings.host} (runtime.host of requests for this machine)")
-    checks = [
-        host,
-        _check_state(settings.state),
-        await _check_shim(settings.state),
-        _check_claude(),
-        _check_keys(settings),
-    ]
-    print(json.dumps(checks))
-    return 0 if all(check["ok"] for check in checks) else 1
-
-
-def _result(check: str, ok: bool, detail: str, hint: str = "") -> dict[str, object]:  # noqa: FBT001 - a record's field
-    return {"check": check, "ok": ok, "detail": detail, "hint": "" if ok else hint}
-
-
-def _check_state(state: Path) -> dict[str, object]:
-    try:
-        state.mkdir(mode=0o700, parents=True, exist_ok=True)
-        probe = state / f".probe-{os.getpid()}"
-        probe.touch(mode=0o600)
-        probe.unlink()
-    except OSError as error:
-        return _result("state directory", False, f"{state}: {error}", "make it writable, or set STEERSMAN_STATE_DIR")
-    free = shutil.disk_usage(state).free / 1e9
-    return _result("state directory", free > 1, f"{state}, {free:.0f} GB free", "free some space: journals live here")
-
-
-async def _check_shim(state: Path) -> dict[str, object]:
-    directory = state / f".probe-shim-{os.getpid()}"
-    began = time.monotonic()
-    try:
-        await shim.start(directory, shim.Spec(argv=["true"], cwd="/", env={"PATH": os.environ.get("PATH", "/bin")}))
-        stream = shim.records(directory)
-        async for _record in stream:
-            pass
-        async with await shim.connect(directory, epoch=None) as connection:
-            await connection.release()
-    except (shim.ShimError, OSError) as error:
-        return _result("shim", False, str(error), "see the README's troubleshooting")
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
-    weaker = "" if sys.platform == "linux" else "; this system has no subreaper: a stop is weaker here"
-    return _result("shim", stream.ending == "exit", f"ran a process in {time.monotonic() - began:.2f} s{weaker}")
-
-
-def _check_claude() -> dict[str, object]:
-    try:
-        program = ClaudeAgent({}).program()
-        version = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=30, check=True).stdout
-    except (RunError, OSError, subprocess.SubprocessError) as error:
-        return _result("agent claude", False, str(error), "pip install claude-agent-sdk (make setup does)")
-    return _result("agent claude", True, f"{version.strip()} at {program}")
-
-
-def _check_keys(settings: Settings) -> dict[str, object]:
-    keys = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN")
-    found = [key for key in keys if settings.policy.environ.get(key)]
-    config = Path(settings.policy.environ.get("CLAUDE_CONFIG_DIR") or Path.home() / ".claude")
-    if (config / ".credentials.json").is_file():
-        found.append(str(config / ".credentials.json"))
-    if found:
-        return _result("key for claude", ok=True, detail=", ".join(found))
-    # Another terminal's worker may have one: this is no failure, and must not be silent either.
-    detail = "none in this environment; where the worker is started, set ANTHROPIC_API_KEY or log in with `claude`"
-    return _result("key for claude", ok=True, detail=detail)
+# ---- replay
 
 
 async def _replay(file: Path) -> int:
