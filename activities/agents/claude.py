@@ -182,7 +182,7 @@ class ClaudeAgent:
         try:
             return ClaudeOptions.model_validate_json(json.dumps(request.options))
         except ValidationError as error:
-            raise InvalidRequest(sentence(error, "options")) from error
+            raise InvalidRequest(sentence(error, "RunRequest", under=("options",))) from error
 
 
 def _mcp_config(options: ClaudeOptions, environ: Mapping[str, str]) -> JsonObject:

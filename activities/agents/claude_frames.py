@@ -22,6 +22,7 @@ from steersman.contracts.events import (
 from steersman.contracts.model import JsonObject
 from steersman.contracts.run import Usage
 
+MAX_NAME = 200
 FILE_TOOLS = {"Write": "file_path", "Edit": "file_path", "MultiEdit": "file_path", "NotebookEdit": "notebook_path"}
 
 DELEGATED = ("local_agent", "local_workflow")
@@ -65,6 +66,11 @@ def text_of(value: Any) -> str:
     if isinstance(value, list):
         return "\n".join(text_of(block.get("text", "")) for block in value if isinstance(block, dict))
     return "" if value is None else str(value)
+
+
+def name_of(value: Any) -> str | None:
+    """A name or an id, bounded; None for what is none."""
+    return value[:MAX_NAME] if isinstance(value, str) and value else None
 
 
 def blocks(frame: Frame) -> list[Frame]:
@@ -115,10 +121,10 @@ def init_event(time: datetime, frame: Frame) -> InitEvent:
     tools = frame.get("tools")
     return InitEvent(
         time=time,
-        session_id=str(frame.get("session_id") or "") or None,
-        model=str(frame.get("model") or "") or None,
-        version=str(frame.get("claude_code_version") or "") or None,
-        tools=tuple(str(tool) for tool in tools[:500]) if isinstance(tools, list) else (),
+        session_id=name_of(frame.get("session_id")),
+        model=name_of(frame.get("model")),
+        version=name_of(frame.get("claude_code_version")),
+        tools=tuple(str(tool)[:MAX_NAME] for tool in tools[:500]) if isinstance(tools, list) else (),
     )
 
 
@@ -132,22 +138,20 @@ def delta_event(time: datetime, frame: Frame) -> MessageEvent | None:
     text = text_of(delta.get(kind)) if kind else ""
     if not text:
         return None
-    parent = frame.get("parent_tool_use_id")
     return MessageEvent.model_validate(
         {
             "time": time,
             "kind": kind,
-            "text": text,
+            "text": text[:MAX_TEXT],
+            "truncated": len(text) > MAX_TEXT,
             "delta": True,
-            "parent_tool_id": parent if isinstance(parent, str) else None,
+            "parent_tool_id": name_of(frame.get("parent_tool_use_id")),
         }
     )
 
 
 def message_event(time: datetime, role: str, kind: str, text: str, frame: Frame) -> MessageEvent:
     """A whole message."""
-    parent = frame.get("parent_tool_use_id")
-    message_id = part(frame, "message").get("id") or frame.get("uuid")
     return MessageEvent.model_validate(
         {
             "time": time,
@@ -155,8 +159,8 @@ def message_event(time: datetime, role: str, kind: str, text: str, frame: Frame)
             "kind": kind,
             "text": text[:MAX_TEXT],
             "truncated": len(text) > MAX_TEXT,
-            "message_id": message_id if isinstance(message_id, str) else None,
-            "parent_tool_id": parent if isinstance(parent, str) else None,
+            "message_id": name_of(part(frame, "message").get("id") or frame.get("uuid")),
+            "parent_tool_id": name_of(frame.get("parent_tool_use_id")),
         }
     )
 
@@ -198,7 +202,7 @@ def progress_event(time: datetime, frame: Frame) -> ProgressEvent | None:
     subtype = str(frame.get("subtype"))
     texts: dict[str, Callable[[], str]] = {
         "api_retry": lambda: (
-            f"the model's service failed ({text_of(frame.get('error'))[:100] or frame.get('error_status')}); "
+            f"the model's service failed ({text_of(frame.get('error') or frame.get('error_status'))[:100]}); "
             f"retry {number(frame.get('attempt'))} of {number(frame.get('max_retries'))} "
             f"in {number(frame.get('retry_delay_ms')) / 1000:.1f} s"
         ),

@@ -17,7 +17,7 @@ from activities.agents.claude_meter import Meter
 from activities.agents.claude_plan import Plan
 from activities.ports import ExitFact, Progress, Record, Resumption, Verdict
 from steersman.contracts.activities import Settlement
-from steersman.contracts.errors import InvalidRequest, RunError
+from steersman.contracts.errors import AgentFailed, InvalidRequest, RunError
 from steersman.contracts.events import (
     MAX_TEXT,
     ErrorEvent,
@@ -31,6 +31,7 @@ from steersman.contracts.events import (
 from steersman.contracts.model import JsonValue
 from steersman.contracts.run import MessageState
 
+MAX_STRUCTURED = 512 * 1024
 MESSAGE = "message-"
 INTERRUPT = "interrupt-"
 
@@ -246,13 +247,12 @@ class ClaudeTranscript:
         tool_id, name = text_of(block.get("id"))[:200], text_of(block.get("name"))[:200]
         tool_input = part(block, "input")
         self._tools[tool_id] = {"name": name, "input": tool_input}
-        parent = frame.get("parent_tool_use_id")
         event = ToolUseEvent(
             time=time,
             id=tool_id,
             name=name,
             input=frames.bounded(tool_input),
-            parent_tool_id=parent if isinstance(parent, str) else None,
+            parent_tool_id=frames.name_of(frame.get("parent_tool_use_id")),
         )
         return [event]
 
@@ -294,10 +294,14 @@ class ClaudeTranscript:
         if self.parked:
             return events
         self._answered_once = True
-        self.progress.text = text_of(frame.get("result"))
+        self.progress.text = text_of(frame.get("result"))[:MAX_TEXT]
         self.progress.stop_reason = text_of(frame.get("stop_reason") or frame.get("subtype"))[:100] or None
-        self.progress.structured = frame.get("structured_output")
-        self._error = result_error(frame) or self._check_structured(self.progress.structured)
+        structured = frame.get("structured_output")
+        self._error = result_error(frame) or self._check_structured(structured)
+        # Temporal takes 2 MiB a payload; the event log has the answer as it came.
+        self.progress.structured = structured if len(json.dumps(structured)) <= MAX_STRUCTURED else None
+        if self.progress.structured != structured:
+            self._error = AgentFailed(f"output_schema: the answer is larger than {MAX_STRUCTURED} characters")
         if self._error:
             events.append(ErrorEvent(time=time, message=self._error.message[:MAX_TEXT]))
         return events

@@ -813,10 +813,11 @@ class Shim:
             return self.ladder
         self.ladder = ladder = Ladder(self.table, reason, why, times)
         if times.terminate_after_s <= 0:
-            # A SIGTERM that is due now is not to wait for the loop, nor for the disk; and it comes before stdin closes,
-            # which an agent could take for an answer and go on.
+            # A SIGTERM that is due now is not to wait for the loop, nor for the disk. Stdin stays open: an agent could
+            # take its end for an answer, and go on.
             ladder.step()
-        self.stdin.close("-")
+        else:
+            self.stdin.close("-")
         if self.exit is None:
             self.state = "stopping"
             self.save()

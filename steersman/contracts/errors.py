@@ -104,10 +104,13 @@ ERRORS: dict[ErrorType, type[RunError]] = {
 }
 
 
-def sentence(error: ValidationError, what: str) -> str:
-    """What is wrong with `what`, naming each field, at most five. Values are not repeated: they may be secret."""
+def sentence(error: ValidationError, what: str, under: tuple[str, ...] = ()) -> str:
+    """What is wrong with `what`, naming each field, at most five. Values are not repeated: they may be secret.
+
+    `under`: where the validated object stands in `what`.
+    """
     problems = error.errors(include_url=False, include_input=False, include_context=False)
-    parts = [": ".join(filter(None, (_path(each["loc"]), _plain(each["msg"])))) for each in problems[:5]]
+    parts = [": ".join(filter(None, (_path((*under, *each["loc"])), _plain(each["msg"])))) for each in problems[:5]]
     more = f" (and {len(problems) - 5} more)" if len(problems) > 5 else ""
     return f"{what}: {'; '.join(parts)}{more}"
 
