@@ -84,8 +84,7 @@ class ProcessKit(Kit):
         gone = self._directory / "workspace" / "program"
         gone.parent.mkdir()
         gone.touch()
-        staged_ = staged(self._directory, ProcessAgent(), {}, {"agent": "process", "command": ["./program"]})
-        return staged_
+        return staged(self._directory, ProcessAgent(), {}, {"agent": "process", "command": ["./program"]})
 
 
 class ClaudeKit(Kit):

@@ -108,7 +108,7 @@ async def main() -> None:
                     journal = stage.directory.attempt(1) / "journal"
                     records = shim.RecordParser().feed(journal.read_bytes())
         save(HERE / f"{name}.jsonl", [_anonymous(record, directory) for record in records])
-        print(name, outcome.status, len(records))
+        sys.stdout.write(f"{name}: {outcome.status}, {len(records)} records\n")
 
 
 def _anonymous(record: Any, directory: str) -> Line:

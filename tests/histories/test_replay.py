@@ -1,0 +1,66 @@
+"""Today's workflows replay the histories of earlier runs, and their modules stay fit for the sandbox."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio import workflow
+from temporalio.client import WorkflowHistory
+from temporalio.worker import Replayer
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
+
+from steersman.converter import DATA_CONVERTER
+from workflows.agent_run import AgentRun
+from workflows.sweep import SweepHost
+
+HISTORIES = sorted(Path(__file__).parent.glob("*.json"))
+WORKFLOWS: list[type] = [AgentRun, SweepHost]
+
+
+async def replayed(text: str) -> Exception | None:
+    """What a replay, with the settings of the worker, says against it."""
+    history = WorkflowHistory.from_json("run", text)
+    replayer = Replayer(workflows=WORKFLOWS, data_converter=DATA_CONVERTER)
+    result = await replayer.replay_workflow(history, raise_on_replay_failure=False)
+    return result.replay_failure
+
+
+@pytest.mark.parametrize("path", HISTORIES, ids=lambda path: path.stem)
+class TestEveryHistory:
+    async def test_it_replays(self, path: Path) -> None:
+        assert await replayed(path.read_text(encoding="utf-8")) is None
+
+    def test_it_is_short(self, path: Path) -> None:
+        assert len(json.loads(path.read_text(encoding="utf-8"))["events"]) < 100
+
+    def test_no_task_of_it_ever_failed(self, path: Path) -> None:
+        assert "EVENT_TYPE_WORKFLOW_TASK_FAILED" not in path.read_text(encoding="utf-8")
+
+
+def test_every_way_a_run_ends_is_there() -> None:
+    ends = {json.loads(path.read_text(encoding="utf-8"))["events"][-1]["eventType"] for path in HISTORIES}
+    assert {each.rpartition("_")[2] for each in ends} >= {"COMPLETED", "FAILED", "CANCELED"}
+
+
+async def test_a_history_of_another_workflow_is_noticed() -> None:
+    """The check itself: it must be able to fail."""
+    path = next(path for path in HISTORIES if path.stem == "process_succeeded")
+    history: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    for event in history["events"]:
+        if "activityTaskScheduledEventAttributes" in event:
+            event["activityTaskScheduledEventAttributes"]["activityType"]["name"] = "another_activity"
+    failure = await replayed(json.dumps(history))
+    assert isinstance(failure, workflow.NondeterminismError)
+
+
+@pytest.mark.parametrize("kind", WORKFLOWS)
+def test_workflow_modules_import_nothing_that_the_sandbox_does_not_know(kind: type) -> None:
+    """No module is passed through unsaid, none is loaded in the middle of a run: what is loaded is what is declared."""
+    policy = (
+        workflow.SandboxImportNotificationPolicy.WARN_ON_DYNAMIC_IMPORT
+        | workflow.SandboxImportNotificationPolicy.RAISE_ON_UNINTENTIONAL_PASSTHROUGH
+    )
+    restrictions = SandboxRestrictions.default.with_import_notification_policy(policy)
+    definition = workflow._Definition.must_from_class(kind)  # noqa: SLF001 - the SDK's runner takes no other
+    SandboxedWorkflowRunner(restrictions=restrictions).prepare_workflow(definition)
