@@ -96,10 +96,11 @@ class LocalRuntime:
     async def _stop_living(self, attempt: Path, ladder: Ladder, reason: str) -> StopReport:
         try:
             async with await shim.connect(attempt, epoch=None) as connection:
-                ended = connection.hello.exit
-                if ended and ended.reason == "stopped" and ended.stop:
+                report = await _stop(connection, ladder, reason)
+                ended = (await connection.status()).exit
+                if report.outcome == "already_finished" and ended and ended.reason == "stopped" and ended.stop:
                     return _report(ended.stop)  # another hand stopped it for the same cancel
-                return _report(await _stop(connection, ladder, reason))
+                return _report(report)
         except shim.ShimGone:
             return await self._stop_dead(attempt)
 

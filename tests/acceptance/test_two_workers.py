@@ -130,3 +130,27 @@ async def test_a_reset_run_goes_on_with_its_agent(
     assert in_order(events)
     assert events[-1].type == "done"
     await gone(mark)
+
+
+async def test_a_worker_killed_in_the_middle_of_a_stop(site: Site, mark: str) -> None:
+    first = site.worker()
+    steersman = await site.steersman()
+    await first.ready()
+    slow = {"terminate_after_s": 0, "kill_after_s": 3}
+    run = await steersman.start(site.process(*python(STUBBORN), mark=mark, stop=slow))
+    async with following(steersman, run) as attached:
+        await attached.until(lambda e: e.type == "message")
+        await site.temporal("workflow", "cancel", "--workflow-id", run)
+        await phase(steersman, run, "stopping")
+        first.kill()
+        await site.worker().ready()
+
+        # The shim climbs its ladder with nobody there, and says later what it did.
+        await gone(mark, 5)
+        events = await attached.end(30)
+
+    assert in_order(events)
+    assert events[-1].type == "cancelled"
+    report = (await steersman.state(run)).stop_report
+    assert report is not None
+    assert (report.outcome, report.phase, report.how) == ("stopped", "running", "killed")

@@ -55,7 +55,7 @@ async def test_a_history_of_another_workflow_is_noticed() -> None:
 
 
 @pytest.mark.parametrize("kind", WORKFLOWS)
-def test_workflow_modules_import_nothing_that_the_sandbox_does_not_know(kind: type) -> None:
+async def test_workflow_modules_import_nothing_that_the_sandbox_does_not_know(kind: type) -> None:
     """No module is passed through unsaid, none is loaded in the middle of a run: what is loaded is what is declared."""
     policy = (
         workflow.SandboxImportNotificationPolicy.WARN_ON_DYNAMIC_IMPORT
