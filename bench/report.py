@@ -79,7 +79,7 @@ def document(figures: Sequence[Figure], load: tuple[float, float, float]) -> Non
         f"|{' --- |' * len(COLUMNS)}",
         *(f"| {' | '.join(_row(figure).values())} |" for figure in figures),
         "",
-        *(f"- {figure.what}: {figure.note}" for figure in figures if figure.note),
+        *(f"- {figure.what}: {told}" for figure in figures for told in (figure.note, figure.lost) if told),
     ]
     DOCUMENT.write_text("\n".join(lines).rstrip() + "\n")
 
@@ -99,7 +99,9 @@ def _row(figure: Figure) -> dict[str, str]:
     met = {None: "", True: "yes", False: "MISSED"}[figure.met]
     goal = f"{figure.goal} {figure.unit}" if figure.goal else ""
     cells = (figure.what, goal, _told(figure.p50, figure.unit), _told(figure.p99, figure.unit))
-    return dict(zip(COLUMNS, (*cells, str(len(figure.samples)), figure.baseline, figure.lost or met), strict=True))
+    return dict(
+        zip(COLUMNS, (*cells, str(len(figure.samples)), figure.baseline, "BROKEN" if figure.lost else met), strict=True)
+    )
 
 
 def _told(value: float, unit: str) -> str:
