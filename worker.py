@@ -50,6 +50,7 @@ from activities.policy import AGENT_ENV, Policy
 from activities.ports import Agent
 from activities.running import AgentActivities
 from activities.runtimes.local import LocalRuntime
+from activities.shim import client as shim
 from activities.store import Ownership, RunStore
 from steersman.contracts import names
 from steersman.contracts.agents import CAPABILITIES
@@ -203,11 +204,11 @@ async def _work(settings: Settings) -> int:
     if client is None:
         return 1
     await _register(client)
-    workers, hosting = await _workers(client, settings)
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with contextlib.AsyncExitStack() as stack:
+        workers, hosting = await _workers(client, settings, await stack.enter_async_context(shim.Spare()))
         for worker in workers:
             await stack.enter_async_context(worker)
         await _schedule_sweeps(client, settings.host)
@@ -264,10 +265,10 @@ async def _register(client: Client) -> None:
         _say("search_attributes_added", ", ".join(missing))
 
 
-async def _workers(client: Client, settings: Settings) -> tuple[list[Worker], HostActivities]:
+async def _workers(client: Client, settings: Settings, spare: shim.Spare) -> tuple[list[Worker], HostActivities]:
     cluster = await client.workflow_service.get_cluster_info(GetClusterInfoRequest())
     store = RunStore(settings.state, Ownership(cluster=cluster.cluster_id, namespace=client.namespace))
-    runtime = LocalRuntime(store, settings.host)
+    runtime = LocalRuntime(store, settings.host, spare)
     agents = _agents(settings.policy)
     own = names.worker_queue(settings.host, f"{os.getpid()}-{secrets.token_hex(4)}")
     running = AgentActivities(client, agents, runtime, store, settings.policy, own)

@@ -23,8 +23,8 @@ NEVER = 1 << 62
 class LocalRuntime:
     """Runtime {"kind": "local"}."""
 
-    def __init__(self, store: RunStore, host: str) -> None:
-        self._store, self._host = store, host
+    def __init__(self, store: RunStore, host: str, spare: shim.Spare | None = None) -> None:
+        self._store, self._host, self._spare = store, host, spare
 
     def attempts(self, key: RunKey) -> int:
         """How many processes this run has had here."""
@@ -85,7 +85,7 @@ class LocalRuntime:
             kill_after=timedelta(seconds=launch.ladder.kill_after_s),
         )
         try:
-            await shim.start(directory, spec)
+            await shim.start(directory, spec, spare=self._spare)
         except (shim.AlreadyRunning, shim.AlreadyUsed):
             pass  # a worker that died in this very moment had started it: it is adopted
         except shim.Tombstoned as error:

@@ -1311,10 +1311,10 @@ def take_lock() -> int:
             time.sleep(0.005)
 
 
-def launch(directory: str, table: str) -> dict[str, object]:
+def launch(directory: str, table: str, raw: bytes) -> dict[str, object]:
     """Check, go into the background, and wait for the daemon's answer."""
     try:
-        spec = Spec(read_all(0))
+        spec = Spec(raw)
     except Refused as refused:
         raise Refused("invalid_spec", str(refused)) from None
     umask = os.umask(0o077)
@@ -1363,8 +1363,9 @@ def main(arguments: list[str]) -> int:
     if arguments[2:3] == ["--processes"] and arguments[3:] in (["proc"], ["ps"]):
         table = arguments.pop()
         arguments.pop()
-    if len(arguments) != 2 or arguments[0] != "run":
+    if len(arguments) != 2 or arguments[0] not in ("run", "wait"):
         sys.stderr.write("usage: shim.py run DIRECTORY [--processes proc|ps]   (a JSON spec on stdin)\n")
+        sys.stderr.write("       shim.py wait -     (the same later: DIRECTORY, a newline and the spec on stdin)\n")
         return 2
     for fd in [int(name) for name in os.listdir("/dev/fd")]:
         if fd > 2:
@@ -1372,8 +1373,14 @@ def main(arguments: list[str]) -> int:
                 os.close(fd)
             except OSError:
                 pass  # the listing's own
+    raw, directory = read_all(0), arguments[1]
+    if arguments[0] == "wait":
+        if not raw:
+            return 0  # whoever kept this one in reserve is gone
+        name, _, raw = raw.partition(b"\n")
+        directory = os.fsdecode(name)
     try:
-        answer = launch(arguments[1], table)
+        answer = launch(directory, table, raw)
     except Refused as refused:
         answer = refused.reply
     except OSError as error:

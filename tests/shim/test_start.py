@@ -19,6 +19,7 @@ from activities.shim.client import (
     Input,
     InvalidSpec,
     NoDirectory,
+    Spare,
     Spec,
     StartFailed,
     StartRefused,
@@ -231,3 +232,31 @@ async def test_a_shim_is_small(shims: Shims) -> None:
     lines = Path(f"/proc/{shim.status.shim_pid}/status").read_text().splitlines()
     resident = next(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
     assert resident <= 14 * 1024
+
+
+async def test_a_launcher_in_reserve_starts_what_it_is_told_and_leaves_with_its_owner(shims: Shims) -> None:
+    async with Spare() as spare:
+        directory = shims.directory()
+        spec = Spec(["sh", "-c", "pwd"], shims.root, dict(os.environ))
+        await start(directory, spec, spare=spare)
+        assert output(await collect(records(directory))) == [str(shims.root).encode()]
+        with pytest.raises(AgentNotFound):
+            await start(shims.directory(), Spec(["no-such-program"], shims.root, dict(os.environ)), spare=spare)
+        await until(lambda: waiting_launchers())
+    await until(lambda: not waiting_launchers())
+
+
+def waiting_launchers() -> list[int]:
+    """Launchers in reserve that are children of this process."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            words = (entry / "cmdline").read_bytes().split(b"\0")
+            parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            continue
+        if b"wait" in words and parent == os.getpid():
+            found.append(int(entry.name))
+    return found
