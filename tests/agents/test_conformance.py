@@ -10,7 +10,7 @@ from activities.ports import Fenced, Ladder
 from steersman.contracts.activities import RunOutcome
 from steersman.contracts.errors import ErrorType, InvalidRequest
 from steersman.contracts.events import is_terminal
-from tests.agents.kits import Kit
+from tests.agents.kits import Kit, ProcessKit
 from tests.agents.stage import Stage, deliver, message
 from tests.support.processes import command_lines, lives, until
 
@@ -217,3 +217,26 @@ async def test_secrets_are_in_no_argument_and_in_no_file_of_the_run(kit: Kit) ->
         assert files
         assert not [path for path in files if secret.encode() in path.read_bytes()]
         assert not [path for path in files if path.stat().st_mode & 0o077]
+
+
+async def test_a_process_that_says_ten_thousand_things_costs_little_history(process: ProcessKit) -> None:
+    async with process.run("for number in range(10_000): print(number)") as stage:
+        outcome = await stage.play()
+    assert outcome.text.endswith("9999")
+    assert [event.text for event in stage.said("message")] == [str(number) for number in range(10_000)]
+    assert len(stage.listener.progress) <= 4
+
+
+async def test_a_process_reads_its_prompt(process: ProcessKit) -> None:
+    async with process.run("import sys; print(sys.stdin.read().upper())", prompt="ü\nzwei") as stage:
+        assert (await stage.play()).text == "Ü\nZWEI"
+
+
+async def test_a_process_that_fails_says_how(process: ProcessKit) -> None:
+    code = "import sys; print('out'); print('boom', file=sys.stderr); sys.exit(3)"
+    async with process.run(code) as stage:
+        outcome = await stage.play()
+    assert (outcome.status, outcome.error) == ("failed", ErrorType.AGENT_CRASHED)
+    assert outcome.facts == {"exit_code": 3, "signal": None, "stderr": ["boom"]}
+    assert "boom" in (outcome.message or "")
+    assert [event.text for event in stage.said("message")] == ["out"]

@@ -242,7 +242,7 @@ async def test_a_launcher_in_reserve_starts_what_it_is_told_and_leaves_with_its_
         assert output(await collect(records(directory))) == [str(shims.root).encode()]
         with pytest.raises(AgentNotFound):
             await start(shims.directory(), Spec(["no-such-program"], shims.root, dict(os.environ)), spare=spare)
-        await until(lambda: waiting_launchers())
+        await until(waiting_launchers)
     await until(lambda: not waiting_launchers())
 
 

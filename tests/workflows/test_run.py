@@ -185,6 +185,22 @@ async def test_a_run_without_incidents_has_a_short_history(machine: Machine) -> 
     assert len(await event_types(run)) <= 40
 
 
+async def test_what_a_session_of_days_tells_stays_under_a_hundred_events(machine: Machine) -> None:
+    async with machine.at_work(cached=10):
+        run = await machine.start()
+        await phase(run, "running")
+        for turn in range(1, 13):
+            await run.signal(names.PROGRESSED, Progressed(session_id="s-1", cost_usd=turn / 10, turns=turn, attempt=1))
+
+            async def told(turns: int = turn) -> bool:
+                return (await state(run)).turns == turns
+
+            await until(told)
+        machine.ending.set_result(done())
+        await succeeded(run)
+    assert len(await event_types(run)) < 100
+
+
 @pytest.mark.parametrize(
     ("signal", "news"),
     [
