@@ -42,6 +42,8 @@ from steersman.hostcalls import Patience
 from steersman.outcome import Closing, closing_of
 
 QUERY_PATIENCE: Final = timedelta(seconds=5)
+QUERY_TRIES: Final = (timedelta(seconds=3), timedelta(seconds=3.5))
+"""A query that the server had given to a worker which died in that moment is lost: it is asked again."""
 """A worker answers a query within milliseconds; after this there is none."""
 
 A = TypeVar("A", bound=Answer)
@@ -58,9 +60,7 @@ class RunCalls:
     async def state(self, run_id: str) -> RunState:
         """The `state` query. Raises RunNotFound, NoWorker, ServerUnreachable, ServerRefused."""
         try:
-            state: RunState = await self._handle(run_id).query(
-                names.STATE_QUERY, result_type=RunState, rpc_timeout=QUERY_PATIENCE
-            )
+            state = await self._query_state(run_id)
         except WorkflowQueryFailedError as error:
             raise ServerRefused(f"run {run_id} cannot be looked at: {error.message}") from error
         except RPCError as error:
@@ -71,6 +71,20 @@ class RunCalls:
                 return RunState(phase="closed")
             raise translate(error, run_id=run_id, address=self._address) from error
         return state
+
+    async def _query_state(self, run_id: str) -> RunState:
+        for each in QUERY_TRIES:
+            try:
+                state: RunState = await self._handle(run_id).query(
+                    names.STATE_QUERY, result_type=RunState, rpc_timeout=each
+                )
+            except RPCError as error:
+                late = error.status in (RPCStatusCode.CANCELLED, RPCStatusCode.DEADLINE_EXCEEDED)
+                if not late or each is QUERY_TRIES[-1]:
+                    raise
+            else:
+                return state
+        raise AssertionError("the last try returns or raises")
 
     async def place(self, run_id: str) -> Place | None:
         """Where the run's log is, waiting while nobody has claimed the run; None if it closed unclaimed."""
