@@ -42,9 +42,9 @@ from steersman.hostcalls import Patience
 from steersman.outcome import Closing, closing_of
 
 QUERY_PATIENCE: Final = timedelta(seconds=5)
+"""A worker answers within milliseconds; after this there is none."""
 QUERY_TRIES: Final = (timedelta(seconds=3), timedelta(seconds=3.5))
 """A query that the server had given to a worker which died in that moment is lost: it is asked again."""
-"""A worker answers a query within milliseconds; after this there is none."""
 
 A = TypeVar("A", bound=Answer)
 T = TypeVar("T")

@@ -34,6 +34,15 @@ while True:
 """
 """Ignores SIGTERM, and so do its three double-forked grandchildren, each in a session of its own."""
 
+DEAF = """
+import signal, time
+signal.signal(signal.SIGTERM, lambda *_: print("heard"))
+print("ready")
+while True:
+    time.sleep(600)
+"""
+"""Says that it has heard SIGTERM, and stays."""
+
 FLOOD = """
 import sys
 print("ready")

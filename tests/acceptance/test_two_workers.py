@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 
 from steersman.client import Steersman
-from tests.acceptance.programs import OBEDIENT, STUBBORN, python
+from tests.acceptance.programs import DEAF, OBEDIENT, STUBBORN, python
 from tests.acceptance.site import Site, following, gone, in_order, phase
 from tests.scripted_model import ScriptedModel, hold, say, tool
 from tests.support.processes import marked, until
@@ -137,11 +137,11 @@ async def test_a_worker_killed_in_the_middle_of_a_stop(site: Site, mark: str) ->
     steersman = await site.steersman()
     await first.ready()
     slow = {"terminate_after_s": 0, "kill_after_s": 3}
-    run = await steersman.start(site.process(*python(STUBBORN), mark=mark, stop=slow))
+    run = await steersman.start(site.process(*python(DEAF), mark=mark, stop=slow))
     async with following(steersman, run) as attached:
-        await attached.until(lambda e: e.type == "message")
+        await attached.until(lambda e: e.type == "message" and e.text == "ready")
         await site.temporal("workflow", "cancel", "--workflow-id", run)
-        await phase(steersman, run, "stopping")
+        await attached.until(lambda e: e.type == "message" and e.text == "heard")
         first.kill()
         await site.worker().ready()
 
