@@ -147,7 +147,7 @@ async def test_the_same_id_twice_is_one_message(shared: Site, steersman: Steersm
 async def test_a_steer_that_an_interrupt_overtakes_is_read_or_said_to_be_lost(
     shared: Site, steersman: Steersman, model: ScriptedModel
 ) -> None:
-    script = model.script("overtaken", LONG_TOOL, say("and then"), repeat=True)
+    script = model.script("overtaken", LONG_TOOL, say("and then"), say("and after that"))
     run = await steersman.start(shared.claude(script, permissions={"mode": "full"}))
     async with following(steersman, run) as attached:
         await attached.until(lambda e: e.type == "tool_use")
