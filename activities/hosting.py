@@ -3,7 +3,8 @@
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
 from temporalio import activity
@@ -32,6 +33,7 @@ from steersman.contracts.request import RunRequest
 from steersman.contracts.run import StopReport
 
 POLL_S = 0.02
+BEAT_S = 2.0
 MAX_WAIT_S = 60.0
 CURSORS = 1000
 SWEEP_LADDER = Ladder(0.25, 1.5)
@@ -77,15 +79,17 @@ class HostActivities:
         ladder = self._agents[stop.request.agent].ladder(stop.request)
         if stop.asked_at:
             ladder = ladder.after(datetime.now(UTC) - stop.asked_at)
-        report = await self._runtime.stop(stop.key, ladder, stop.reason)
+        async with _beating():
+            report = await self._runtime.stop(stop.key, ladder, stop.reason)
         return report.model_copy(update={"phase": stop.phase})
 
     @activity.defn(name=names.FINALIZE_RUN)
     async def finalize_run(self, end: FinalizeInput) -> None:
         """Close the log with its terminal event; let the shims go."""
         directory = self._store.create(end.key)
-        await asyncio.to_thread(_end_log, directory, end.event)
-        await self._runtime.release(end.key)
+        async with _beating():
+            await asyncio.to_thread(_end_log, directory, end.event)
+            await self._runtime.release(end.key)
 
     @activity.defn(name=names.READ_EVENTS)
     async def read_events(self, wanted: ReadEvents) -> EventPage:
@@ -176,6 +180,22 @@ class HostActivities:
         self._cursors[(key, cursor.seq)] = cursor
         while len(self._cursors) > CURSORS:
             self._cursors.popitem(last=False)
+
+
+@asynccontextmanager
+async def _beating() -> AsyncIterator[None]:
+    """Heartbeats meanwhile, so that another worker takes over at once if this one dies."""
+
+    async def beat() -> None:
+        while True:
+            activity.heartbeat()
+            await asyncio.sleep(BEAT_S)
+
+    task = asyncio.create_task(beat())
+    try:
+        yield
+    finally:
+        task.cancel()
 
 
 def _end_log(directory: RunDirectory, event: TerminalEvent) -> None:

@@ -85,8 +85,8 @@ async def stop_agent(host: str, request: RunRequest, phase: Phase, reason: str) 
         task_queue=names.host_queue(host),
         result_type=StopReport,
         # When no worker is left on the host, the shim's lease has ended the agent by then.
-        schedule_to_close_timeout=timedelta(seconds=request.lease_s + 120),
-        start_to_close_timeout=timedelta(seconds=60),
+        schedule_to_close_timeout=timedelta(seconds=request.lease_s + 120) + _longest_stop(request),
+        heartbeat_timeout=HEARTBEAT_TIMEOUT,
         retry_policy=PERSISTENT,
         summary="stop the agent and prove it",
     )
@@ -100,8 +100,13 @@ async def finalize_run(host: str, request: RunRequest, event: TerminalEvent) -> 
         FinalizeInput(key=run_key(), request=request, event=event),
         task_queue=names.host_queue(host),
         schedule_to_close_timeout=timedelta(seconds=60),
+        heartbeat_timeout=HEARTBEAT_TIMEOUT,
         retry_policy=PERSISTENT,
     )
+
+
+def _longest_stop(request: RunRequest) -> timedelta:
+    return timedelta(seconds=request.stop.kill_after_s or 0)
 
 
 async def deliver_here(parcel: DeliverInput) -> Delivered:
