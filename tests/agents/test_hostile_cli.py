@@ -113,6 +113,7 @@ async def test_a_malformed_control_frame_does_not_deafen_the_session(tmp_path: P
     assert json.loads(outcome.text)["behavior"] == "allow"
 
 
+@pytest.mark.timeout(30)
 @pytest.mark.parametrize("frame", MALFORMED[:5], ids=lambda frame: json.dumps(frame)[:60])
 async def test_a_request_that_nobody_can_answer_is_no_wait_for_a_person(tmp_path: Path, frame: object) -> None:
     """The agent is silent and no approval is open: limits.idle_s ends it."""
