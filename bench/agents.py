@@ -72,9 +72,9 @@ class Bench:
         )
 
 
-async def soon(work: Awaitable[T], what: str) -> T:
+async def soon(work: Awaitable[T], what: str, patience_s: float = PATIENCE_S) -> T:
     """Its result. Raises TimeoutError saying what did not come."""
     try:
-        return await asyncio.wait_for(work, PATIENCE_S)
+        return await asyncio.wait_for(work, patience_s)
     except TimeoutError as error:
-        raise TimeoutError(f"{what}: not within {PATIENCE_S:.0f} s") from error
+        raise TimeoutError(f"{what}: not within {patience_s:.0f} s") from error
