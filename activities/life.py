@@ -9,6 +9,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Coroutine
+from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
@@ -104,13 +105,14 @@ class Life:
 
     async def _read(self) -> ExitFact:
         exit_record: Record | None = None
-        async for batch in self.channel.records():
-            for record in batch:
-                if record.stream == "exit":
-                    exit_record = record
-                await self._take(record)
-            if time.monotonic() > self._until and batch[-1].stream != "exit":
-                return self._give_up(batch[-1])
+        async with aclosing(self.channel.records()) as batches:
+            async for batch in batches:
+                for record in batch:
+                    if record.stream == "exit":
+                        exit_record = record
+                    await self._take(record)
+                if time.monotonic() > self._until and batch[-1].stream != "exit":
+                    return self._give_up(batch[-1])
         return self._exit_fact(exit_record)
 
     def _give_up(self, last: Record) -> ExitFact:

@@ -3,7 +3,7 @@
 An agent never knows where its process runs; a runtime never knows which agent it carries. They meet in a Channel.
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -84,7 +84,7 @@ class Channel(Protocol):
         """The journal's last number when this channel was opened: what comes after it is live."""
         ...
 
-    def records(self) -> AsyncIterator[Sequence[Record]]:
+    def records(self) -> AsyncGenerator[Sequence[Record], None]:
         """All records from the first, in batches; ends after the process has, or where its shim was lost. Pieces of a
         long line come joined in the record of its end; the records of the pieces before it are empty.
         """

@@ -28,10 +28,12 @@ from steersman.contracts.activities import (
     SessionStarted,
     Settlement,
 )
-from steersman.contracts.errors import RunError
+from steersman.contracts.errors import AgentFailed, RunError
 from steersman.contracts.run import Handle
 
 HEARTBEAT_S = 1.0
+MAX_FAILURES = 3
+"""So often leading a run may fail in a way that nothing foresaw."""
 
 
 class AgentActivities:
@@ -71,6 +73,12 @@ class AgentActivities:
             return await self._let_go(run.key, session, work)
         except Fenced as error:
             raise ApplicationError(f"a newer worker has taken over: {error}", type="Fenced") from error
+        except Exception as error:
+            if self._store.count_failure(run.key) < MAX_FAILURES:
+                raise
+            # What fails again and again will not mend itself: end the run rather than try for ever.
+            await session.stop("Steersman failed")
+            return _refused(AgentFailed(f"the agent could not be led: {type(error).__name__}: {error}"[:2000]))
         finally:
             work.cancel()
             await asyncio.gather(work, return_exceptions=True)

@@ -102,6 +102,13 @@ class RunStore:
                 continue  # half-written or foreign: nobody's to sweep
         yield from (directory for _, directory in sorted(found, key=lambda each: each[0]))
 
+    def count_failure(self, key: RunKey) -> int:
+        """One more failure to lead this run; how many there have been."""
+        path = self.directory(key).path / "failures"
+        with path.open("ab") as file:
+            file.write(b"x")
+        return path.stat().st_size
+
     def set_aside(self, directory: RunDirectory) -> None:
         """Keep a run's state under another name, so that its key is free for a new beginning."""
         directory.path.rename(directory.path.with_name(f"{directory.path.name}.{time.time_ns()}"))

@@ -22,7 +22,7 @@ from claude_agent_sdk import (
     Transport,
 )
 
-from activities.agents.claude_frames import bounded, parse
+from activities.agents.claude_frames import bounded, is_sound, parse
 from activities.agents.claude_transcript import INTERRUPT, MESSAGE, ClaudeTranscript, approval_id
 from activities.ports import Channel, ChannelClosed, Desk, Record
 from steersman.contracts.activities import ApprovalAsked, OutgoingDecision, OutgoingMessage, RunKey, Settlement
@@ -112,7 +112,7 @@ class ClaudeConversation:
         """Pass control frames on; wake whoever waits for news in the transcript."""
         if record.stream != "out":
             return
-        if b'"control_' in record.data[:200] and (frame := parse(record.data)) is not None:
+        if b'"control_' in record.data and (frame := parse(record.data)) is not None and is_sound(frame):
             self._transport.push(frame)
         async with self._changed:
             self._changed.notify_all()

@@ -52,6 +52,19 @@ def _encodable(value: Any) -> Any:
     return [_encodable(each) for each in value] if isinstance(value, list) else value
 
 
+def is_sound(frame: Frame) -> bool:
+    """Whether a control frame has the form that the SDK takes for granted; others would end its reader."""
+    kind = frame.get("type")
+    if kind == "control_response":
+        response = frame.get("response")
+        return isinstance(response, dict) and isinstance(response.get("request_id"), str)
+    named = isinstance(frame.get("request_id"), str)
+    if kind == "control_request":
+        request = frame.get("request")
+        return named and isinstance(request, dict) and isinstance(request.get("subtype"), str)
+    return kind == "control_cancel_request" and named
+
+
 def part(frame: Any, *names: str) -> Frame:
     """The object at this path, an empty one where there is none."""
     for name in names:

@@ -73,7 +73,8 @@ class ClaudeTranscript:
     @property
     def working(self) -> bool:
         """It is the agent's turn to speak."""
-        return not self.pending and not self.finished and not (self.parked and not self._owed)
+        asking = any(part(each, "request").get("subtype") == "can_use_tool" for each in self.pending.values())
+        return not asking and not self.finished and not (self.parked and not self._owed)
 
     @property
     def finished(self) -> bool:
@@ -307,6 +308,8 @@ class ClaudeTranscript:
         return events
 
     def _asked(self, time: datetime, frame: Frame) -> list[EventBase]:
+        if not frames.is_sound(frame):
+            return [ErrorEvent(time=time, message="the agent asked something that nobody can answer")]
         self.pending[str(frame.get("request_id"))] = frame
         request = part(frame, "request")
         if request.get("subtype") != "can_use_tool":

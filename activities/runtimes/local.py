@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import TypeVar
@@ -130,7 +130,7 @@ class LocalChannel:
             self.handle = Handle(host=host, boot_id=status.boot_id, pid=status.pid, start_time=status.start_time)
         self._renewal = asyncio.create_task(self._renew(status.lease_left)) if status else None
 
-    async def records(self) -> AsyncIterator[Sequence[shim.Record]]:
+    async def records(self) -> AsyncGenerator[Sequence[shim.Record], None]:
         """See Channel. Raises Fenced."""
         stream = shim.records(self._directory, after=0, epoch=self._epoch if self._connection else None)
         joiner = shim.LineJoiner()
@@ -165,8 +165,10 @@ class LocalChannel:
         if self._renewal:
             self._renewal.cancel()
             await asyncio.gather(self._renewal, return_exceptions=True)
-        if self._connection:
-            await self._connection.aclose()
+        async with self._lock:
+            connection, self._connection = self._connection, None
+            if connection:
+                await connection.aclose()
 
     async def _with(self, use: Callable[[shim.Connection], Awaitable[T]]) -> T:
         while True:
@@ -184,7 +186,7 @@ class LocalChannel:
     async def _connected(self) -> shim.Connection:
         async with self._lock:
             if self._connection is None:
-                raise ChannelClosed("the process has ended")
+                raise ChannelClosed("the process has ended, or this channel was let go")
             try:
                 await self._connection.status()
             except (shim.ShimGone, shim.ShimUnresponsive):
