@@ -97,9 +97,9 @@ class LocalRuntime:
         try:
             async with await shim.connect(attempt, epoch=None) as connection:
                 report = await _stop(connection, ladder, reason)
-                ended = (await connection.status()).exit
-                if report.outcome == "already_finished" and ended and ended.reason == "stopped" and ended.stop:
-                    return _report(ended.stop)  # another hand stopped it for the same cancel
+                if report.outcome == "already_finished":
+                    # Perhaps another hand was quicker, for the same cancel: then its report is the answer.
+                    report = await _report_of_end(connection) or report
                 return _report(report)
         except shim.ShimGone:
             return await self._stop_dead(attempt)
@@ -208,6 +208,16 @@ async def _stop(connection: shim.Connection, ladder: Ladder, reason: str) -> shi
         kill_after=timedelta(seconds=ladder.kill_after_s),
         reason=reason,
     )
+
+
+async def _report_of_end(connection: shim.Connection) -> shim.StopReport | None:
+    """What the stop took that ended the agent; None where it ended by itself."""
+    for _ in range(40):
+        ended = (await connection.status()).exit
+        if ended is not None:
+            return ended.stop if ended.reason == "stopped" else None
+        await asyncio.sleep(0.05)  # its last record is being written
+    return None
 
 
 def _may_follow(directory: RunDirectory, number: int) -> bool:
