@@ -102,6 +102,7 @@ async def finalize_run(host: str, request: RunRequest, event: TerminalEvent) -> 
         schedule_to_close_timeout=timedelta(seconds=60),
         heartbeat_timeout=HEARTBEAT_TIMEOUT,
         retry_policy=PERSISTENT,
+        summary=f"close the event log: {event.type}",
     )
 
 

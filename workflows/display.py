@@ -21,7 +21,7 @@ def details(state: RunState) -> str:
         ("Process", f"pid {state.handle.pid}" if state.handle else None),
         ("Session", state.session_id),
         ("Attempt", str(state.attempt) if state.attempt else None),
-        ("Cost", f"${state.cost_usd:.4f}, {state.turns} turns" if state.turns else None),
+        ("Cost", f"${state.cost_usd:.4f}, {_turns(state.turns)}" if state.turns else None),
         ("Tokens", f"{state.usage.input_tokens} in, {state.usage.output_tokens} out" if state.turns else None),
         ("Last", f"{state.last_event.type}: {one_line(state.last_event.summary)}" if state.last_event else None),
         ("Waiting for approval", ", ".join(f"{each.tool} ({each.id})" for each in state.approvals) or None),
@@ -30,6 +30,10 @@ def details(state: RunState) -> str:
         ("Error", state.error),
     ]
     return "\n".join(f"- **{name}**: {_plain(value)}" for name, value in rows if value)
+
+
+def _turns(count: int) -> str:
+    return "1 turn" if count == 1 else f"{count} turns"
 
 
 def _plain(text: str) -> str:

@@ -136,7 +136,7 @@ class Renderer:
                 parts += [f"{len(event.tools)} tools" if event.tools else None]
                 return [self._line("● ", " · ".join(filter(None, parts)) or "started", "dim")]
             case ToolUseEvent():
-                mark = "  ↳ " if event.parent_tool_id else "⏺ "
+                mark = "  ↳ " if event.parent_tool_id else "▸ "
                 name = shortened(flat(event.name), 60)
                 argument = " " + main_argument(event.input)
                 return [self._cut(Text.assemble((mark, "cyan"), (name, "bold cyan"), argument))]

@@ -1,10 +1,14 @@
 """The agents to which the conformance suite is applied."""
 
-from collections.abc import AsyncIterator
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from activities.shim.client import ShimError, connect
 from tests.agents.kits import ClaudeKit, Kit, ProcessKit
 from tests.scripted_model import ScriptedModel
 
@@ -29,3 +33,18 @@ def claude(tmp_path: Path, model: ScriptedModel) -> ClaudeKit:
 @pytest.fixture
 def process(tmp_path: Path) -> ProcessKit:
     return ProcessKit(tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def no_shim_is_left(tmp_path: Path) -> Iterator[None]:
+    """What a test started ends with it, also where the test's point is that nobody stops it."""
+    yield
+    asyncio.run(_stop_all(tmp_path))
+
+
+async def _stop_all(root: Path) -> None:
+    for attempt in [socket.parent for socket in root.rglob("shim.sock")]:
+        with contextlib.suppress(ShimError):
+            async with await connect(attempt, epoch=None) as connection:
+                await connection.stop(terminate_after=timedelta(0), kill_after=timedelta(0))
+                await connection.release()
