@@ -37,3 +37,8 @@ def flat(text: str) -> str:
 def shortened(text: str, limit: int) -> str:
     """At most `limit` characters, the last of them an ellipsis where something was cut."""
     return text if len(text) <= limit else text[: limit - 1] + "\u2026"
+
+
+def counted(count: int, noun: str) -> str:
+    """1 turn, 2 turns."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from steersman.cli.clean import flat, shortened
+from steersman.cli.clean import counted, flat, shortened
 from steersman.cli.exits import Exit
 from steersman.cli.link import RUN_HELP, act, chosen
 from steersman.cli.output import console, emit, remark
@@ -102,7 +102,7 @@ def _print_state(run: str, state: "RunState") -> None:
         ("host", state.host),
         ("process", f"pid {handle.pid}" if handle else None),
         ("attempt", str(state.attempt) if state.attempt else None),
-        ("cost", f"${state.cost_usd:.4f}, {state.turns} turn{'s' * (state.turns != 1)}" if state.turns or state.cost_usd else None),
+        ("cost", f"${state.cost_usd:.4f}, {counted(state.turns, 'turn')}" if state.turns or state.cost_usd else None),
         ("tokens", f"{use.input_tokens} in, {use.output_tokens} out" if use.output_tokens else None),
         ("last", f"{last.seq} {last.type}: {last.summary}" if last else None),
         *(("waits for", f"{each.id}  {each.tool}: {main_argument(each.input)}") for each in state.approvals),

@@ -9,7 +9,7 @@ from datetime import datetime
 from rich.console import Console
 from rich.text import Text
 
-from steersman.cli.clean import clean, flat, shortened
+from steersman.cli.clean import clean, counted, flat, shortened
 from steersman.contracts.events import (
     CancelledEvent,
     DoneEvent,
@@ -199,7 +199,7 @@ class Renderer:
         parts = [
             status,
             f"${cost:.4f}" if cost else None,
-            f"{turns} turn{'s' * (turns != 1)}" if turns else None,
+            counted(turns, "turn") if turns else None,
             duration((ended - began).total_seconds()) if began else None,
             f"{attempts} attempts" if attempts > 1 else None,
         ]
