@@ -111,6 +111,10 @@ class Fenced(Exception):
     """A newer worker holds the run: this one must let go without touching it."""
 
 
+class Incompatible(Exception):
+    """The process is led by a program of another version: it is left at work for a worker that speaks with it."""
+
+
 class AlreadyStopped(Exception):
     """The run was stopped before this process could start."""
 

@@ -12,7 +12,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from activities.eventlog import is_ended
 from activities.policy import Policy
-from activities.ports import Agent, Fenced, Runtime
+from activities.ports import Agent, Fenced, Incompatible, Runtime
 from activities.session import Session
 from activities.store import RunStore
 from steersman.contracts import names
@@ -73,6 +73,11 @@ class AgentActivities:
             return await self._let_go(run.key, session, work)
         except Fenced as error:
             raise ApplicationError(f"a newer worker has taken over: {error}", type="Fenced") from error
+        except Incompatible as error:
+            # Visible as the activity's last failure; an older worker, if one is left, can go on with the agent.
+            raise ApplicationError(
+                str(error), type="IncompatibleShim", next_retry_delay=timedelta(seconds=30)
+            ) from error
         except Exception as error:
             if self._store.count_failure(run.key) < MAX_FAILURES:
                 raise

@@ -7,7 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TypeVar
 
-from activities.ports import AlreadyStopped, Channel, ChannelClosed, Fenced, Ladder, Launch
+from activities.ports import AlreadyStopped, Channel, ChannelClosed, Fenced, Incompatible, Ladder, Launch
 from activities.shim import client as shim
 from activities.store import RunDirectory, RunStore
 from steersman.contracts.activities import RunKey
@@ -43,7 +43,7 @@ class LocalRuntime:
         except shim.Fenced as error:
             raise Fenced(str(error)) from error
         except shim.ProtocolMismatch as error:
-            raise AgentFailed(f"the agent's shim is of another version: {error}") from error
+            raise Incompatible(str(error)) from error
         return LocalChannel(directory, self._host, epoch, connection)
 
     async def stop(self, key: RunKey, ladder: Ladder, reason: str) -> StopReport:

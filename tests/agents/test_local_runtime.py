@@ -1,8 +1,10 @@
 """This machine as a runtime: start, adopt, fence, stop with proof, whatever died in between."""
 
 import asyncio
+import json
 import os
 import signal
+import subprocess
 import sys
 import uuid
 from collections.abc import AsyncIterator
@@ -10,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from activities.ports import AlreadyStopped, Channel, ChannelClosed, Fenced, Ladder, Launch, Record
+from activities.ports import AlreadyStopped, Channel, ChannelClosed, Fenced, Incompatible, Ladder, Launch, Record
 from activities.runtimes.local import LocalRuntime
 from activities.shim import client as shim
 from activities.store import Ownership, RunStore
@@ -307,3 +309,30 @@ async def test_what_cannot_be_started(place: Place, fields: dict[str, object], e
     with pytest.raises(error):
         await place.open(place.launch("", **fields))
     assert place.runtime.attempts(place.key) == 0
+
+
+async def test_an_agent_under_a_shim_of_another_version_is_left_at_work(place: Place) -> None:
+    """A shim as a later release may bring it, which no longer speaks this release's protocol."""
+    program = Path(shim.__file__).with_name("shim.py").read_text()
+    other = place.work / "other"
+    other.mkdir()
+    later = program.replace("\nPROTOCOL = 1\n", "\nPROTOCOL = 3\n")
+    later = later.replace("\nMIN_PROTOCOL = 1\n", "\nMIN_PROTOCOL = 2\n")
+    (other / "shim.py").write_text(later)
+    attempt = place.directory.attempt(1)
+    attempt.parent.mkdir()
+    argv = [sys.executable, "-c", "import time; time.sleep(600)"]
+    spec = {"protocol": 3, "argv": argv, "cwd": str(place.work), "env": {"PLACE_MARK": place.mark}}
+    started = subprocess.run(
+        [sys.executable, str(other / "shim.py"), "run", str(attempt)],
+        input=json.dumps(spec),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    agent = json.loads(started.stdout)["status"]["pid"]
+    with pytest.raises(Incompatible, match="left at work"):
+        await place.open(None)
+    assert lives(agent)
+    os.kill(json.loads(started.stdout)["status"]["shim_pid"], signal.SIGTERM)
+    await until(lambda: not lives(agent))
