@@ -54,7 +54,10 @@ class LocalRuntime:
         while True:
             attempt = directory.attempt(number)
             if shim.is_alive(attempt) or not await asyncio.to_thread(shim.entomb, attempt):
-                report = await self._stop_living(attempt, ladder, reason)
+                stopped = await self._stop_living(attempt, ladder, reason)
+                if stopped is None:
+                    continue  # another stop was at the lock, or a shim that did not come to life: look again
+                report = stopped
             elif (attempt / "journal").exists():
                 report = await self._stop_dead(attempt)
             if not _may_follow(directory, number):
@@ -93,7 +96,7 @@ class LocalRuntime:
         except shim.StartRefused as error:
             raise _translated(error, launch) from error
 
-    async def _stop_living(self, attempt: Path, ladder: Ladder, reason: str) -> StopReport:
+    async def _stop_living(self, attempt: Path, ladder: Ladder, reason: str) -> StopReport | None:
         try:
             async with await shim.connect(attempt, epoch=None) as connection:
                 report = await _stop(connection, ladder, reason)
@@ -102,7 +105,7 @@ class LocalRuntime:
                     report = await _report_of_end(connection) or report
                 return _report(report)
         except shim.ShimGone:
-            return await self._stop_dead(attempt)
+            return await self._stop_dead(attempt) if (attempt / "journal").exists() else None
 
     async def _stop_dead(self, attempt: Path) -> StopReport:
         cleared = await shim.kill_marked(attempt)

@@ -18,6 +18,7 @@ from activities.shim import client as shim
 from activities.store import Ownership, RunStore
 from steersman.contracts.activities import RunKey
 from steersman.contracts.errors import AgentFailed, AgentNotInstalled, RunError, WorkspaceError
+from steersman.contracts.run import StopReport
 from tests.support.processes import kill_marked, lives, marked, until
 
 pytestmark = [pytest.mark.integration, pytest.mark.linux]
@@ -336,3 +337,21 @@ async def test_an_agent_under_a_shim_of_another_version_is_left_at_work(place: P
     assert lives(agent)
     os.kill(json.loads(started.stdout)["status"]["shim_pid"], signal.SIGTERM)
     await until(lambda: not lives(agent))
+
+
+async def test_two_stops_at_once_tell_the_same(tmp_path: Path) -> None:
+    """A cancel reaches the session and the host at once: neither may say that there was nothing to stop."""
+    for number in range(25):
+        directory = tmp_path / str(number)
+        directory.mkdir()
+        place = Place(directory)
+        channel = await place.open(place.launch("import time; time.sleep(600)"))
+
+        async def stop(after_s: float, place: Place = place) -> StopReport:
+            await asyncio.sleep(after_s)
+            return await place.runtime.stop(place.key, Ladder(0, 1.5), "cancelled")
+
+        reports = await asyncio.gather(stop(0), stop(number / 2500))
+        assert {(report.outcome, report.how) for report in reports} == {("stopped", "terminated")}
+        await channel.close()
+        await place.runtime.release(place.key)
