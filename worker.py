@@ -203,7 +203,13 @@ async def _work(settings: Settings) -> int:
     client = await _connect(settings)
     if client is None:
         return 1
-    await _register(client)
+    try:
+        await _register(client)
+    except RPCError as error:
+        wanted = f"{names.AGENT_NAME} and {names.RUN_PHASE} (Keyword), {names.COST_USD} (Double)"
+        hint = f"create the search attributes {wanted} in namespace {client.namespace} (see `steer doctor`)"
+        _say("search_attributes_missing", f"{error.message}; {hint}", level=logging.ERROR)
+        return 1
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)

@@ -86,7 +86,7 @@ class AgentRun:
             self._board.set(stop_report=never_started(self._board.state.phase))
             return Ending("cancelled")
         self._board.set(host=claim.host)
-        agent = commands.run_agent(claim.host, request, self._started_at)
+        agent = commands.run_agent(claim.host, request)
         try:
             await workflow.wait([agent], timeout=request.limits.duration_s)
         except asyncio.CancelledError:

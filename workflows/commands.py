@@ -1,6 +1,6 @@
 """The activities that a run asks for, each with its queue, its timeouts and its retries. No decisions."""
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from temporalio import workflow
 from temporalio.common import RetryPolicy
@@ -60,13 +60,11 @@ async def claim_host(request: RunRequest) -> Claim:
     return elsewhere
 
 
-def run_agent(host: str, request: RunRequest, started_at: datetime) -> workflow.ActivityHandle[RunOutcome]:
+def run_agent(host: str, request: RunRequest) -> workflow.ActivityHandle[RunOutcome]:
     """The one long activity. It is tried again for ever: a worker's death is no reason to give a run up."""
-    limit = request.limits.duration_s
-    deadline = started_at + timedelta(seconds=limit) if limit else None
     return workflow.start_activity(
         names.RUN_AGENT,
-        RunAgentInput(key=run_key(), request=request, deadline=deadline),
+        RunAgentInput(key=run_key(), request=request),
         task_queue=names.runs_queue(host),
         result_type=RunOutcome,
         start_to_close_timeout=NO_LIMIT,

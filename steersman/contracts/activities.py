@@ -34,8 +34,6 @@ class RunAgentInput(Answer):
 
     key: RunKey
     request: RunRequest
-    deadline: datetime | None = None
-    """When limits.duration_s ends, UTC."""
 
 
 class RunOutcome(Answer):

@@ -1,6 +1,7 @@
 """What may befall runs in the middle of their work, all runs of a test at the same moment."""
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -11,7 +12,7 @@ from tests.acceptance.site import Site
 from tests.support.processes import stopped, until
 
 
-class Calamity:
+class Calamity(ABC):
     """Strikes once all runs are ready for it, and is mended once all have seen what they wanted of it.
 
     Mended means: whoever is to lead the runs leads them.
@@ -36,8 +37,8 @@ class Calamity:
             await self.mend()
         await self._meeting.wait()
 
-    async def strike(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    async def strike(self) -> None: ...
 
     async def mend(self) -> None:
         """Another worker starts and takes every run over."""

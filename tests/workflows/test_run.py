@@ -51,8 +51,6 @@ async def test_a_run_succeeds(anywhere: Machine) -> None:
     assert [(end.event.type, end.event.text) for end in anywhere.ends if end.event.type == "done"] == [("done", "42")]
     (asked,) = anywhere.runs
     assert (asked.key.run, asked.key.execution) == (run.id, run.first_execution_run_id)
-    assert asked.deadline is not None
-    assert abs((asked.deadline - result.started_at).total_seconds() - 600) < 1
     await never_retried(run)
 
 
