@@ -1,8 +1,8 @@
 """A run that says a lot: how long its history is, and how long that takes to replay."""
 
 import asyncio
-import os
 import json
+import os
 import subprocess
 import sys
 import time

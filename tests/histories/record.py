@@ -209,3 +209,5 @@ async def main(wanted: list[str]) -> None:
 
 if __name__ == "__main__":
     asyncio.run(main(sys.argv[1:]))
+    sys.stdout.flush()
+    os._exit(0)  # Temporal's native threads can crash an interpreter that shuts down
