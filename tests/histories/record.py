@@ -6,6 +6,7 @@ here: judgement of what a run did, which the acceptance tests have.
 
 import asyncio
 import contextlib
+import os
 import socket
 import sys
 import tempfile
