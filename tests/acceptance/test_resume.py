@@ -30,6 +30,13 @@ def shim_of(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[1])
 
 
+def written_down(site: Site, *words: str) -> bool:
+    """Whether a line of some transcript of Claude Code has all these words."""
+    transcripts = site.root.rglob("projects/*/*.jsonl")
+    lines = (line for file in transcripts for line in file.read_text().splitlines())
+    return any(all(word in line for word in words) for line in lines)
+
+
 async def test_a_killed_agent_goes_on_with_its_session(
     shared: Site, steersman: Steersman, model: ScriptedModel, mark: str
 ) -> None:
@@ -40,6 +47,8 @@ async def test_a_killed_agent_goes_on_with_its_session(
     async with following(steersman, run) as attached:
         await script.wait_held()
         await attached.until(lambda e: e.type == "message" and e.text == "thinking")
+        # Claude Code writes its transcript some 100 ms behind what it says.
+        await until(lambda: written_down(shared, '"tool_result"', "a first step"))
         first = await handle_of(steersman, run)
         os.kill(first.pid, signal.SIGKILL)
         result = await steersman.result(run)
