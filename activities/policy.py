@@ -120,8 +120,10 @@ class Policy:
     agents: frozenset[str] = frozenset(CAPABILITIES)
     max_permission: PermissionMode = "full"
 
-    def admit(self, request: RunRequest, agent: Agent) -> None:
-        """Raise InvalidRequest naming what is wrong or not allowed, WorkspaceError for an unusable directory,
+    def admit(self, request: RunRequest, agent: Agent) -> dict[str, str]:
+        """The agent's complete environment, if the request may run here.
+
+        Raises InvalidRequest naming what is wrong or not allowed, WorkspaceError for an unusable directory,
         AgentNotInstalled.
         """
         if request.agent not in self.agents:
@@ -133,7 +135,7 @@ class Policy:
             self._resolve(directory, "options.add_dirs")
         for name, value in request.env.items():
             self._check_env(request.agent, name, value)
-        self.environment(request)
+        return self.environment(request)
 
     def environment(self, request: RunRequest) -> dict[str, str]:
         """The agent's complete environment. Raises InvalidRequest where a value is not to be had."""

@@ -100,7 +100,7 @@ class AgentActivities:
     def _prepare(self, run: RunAgentInput, notifier: "WorkflowNotifier", epoch: int) -> Session:
         # Checked here too: the run may have waited long in the queue, or another operator's worker claimed it.
         agent = self._agents[run.request.agent]
-        self._policy.admit(run.request, agent)
+        environment = self._policy.admit(run.request, agent)
         directory = self._store.create(run.key)
         if is_ended(directory.events):
             # A closed run was reset: it begins anew, and what was is kept beside it until it is pruned.
@@ -111,7 +111,7 @@ class AgentActivities:
             agent=agent,
             runtime=self._runtime,
             directory=directory,
-            environment=self._policy.environment(run.request),
+            environment=environment,
             notifier=notifier,
             epoch=epoch,
         )

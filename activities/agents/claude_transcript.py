@@ -66,11 +66,6 @@ class ClaudeTranscript:
         self._settled: dict[str, Settlement] = {}
 
     @property
-    def begun(self) -> bool:
-        """A session exists that another process could resume."""
-        return self._begun
-
-    @property
     def working(self) -> bool:
         """It is the agent's turn to speak."""
         asking = any(part(each, "request").get("subtype") == "can_use_tool" for each in self.pending.values())
@@ -87,10 +82,6 @@ class ClaudeTranscript:
         """Something runs that an interrupt would end."""
         return self._turn_open or self._state != "idle" or bool(self._owed)
 
-    @property
-    def _owed_still(self) -> bool:
-        return bool(self._owed) and self._begun
-
     def settlements(self) -> list[Settlement]:
         """What the journal says of each message."""
         return list(self._settled.values())
@@ -106,7 +97,8 @@ class ClaudeTranscript:
         if self._resumes and not self._begun and isinstance(self._error, InvalidRequest):
             # The process before this one died before Claude Code had written its session down.
             return Verdict(self._error, resumable=True, start_over=True)
-        if self._answered_once and not self._turn_open and not self._owed_still and not self.parked:
+        owed = self._begun and self._owed
+        if self._answered_once and not self._turn_open and not owed and not self.parked:
             return Verdict(self._error)
         if self._begun or exit_fact.signal or exit_fact.lost or exit_fact.reason != "exited":
             return Verdict(crash(exit_fact), resumable=True)

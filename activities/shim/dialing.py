@@ -22,8 +22,6 @@ from activities.shim.reports import MIN_PROTOCOL, PROTOCOL
 DIAL_TIMEOUT = timedelta(seconds=10)
 BUFFER_SIZE = 1024 * 1024
 
-Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-
 
 async def dial(
     directory: str | os.PathLike[str], epoch: int | None, timeout: timedelta = DIAL_TIMEOUT
