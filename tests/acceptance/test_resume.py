@@ -127,7 +127,8 @@ async def test_an_agent_that_crashes_again_and_again_is_given_up(
                 if "stream-json" in line and pid not in killed and len(script.requests) > len(killed):
                     killed.add(pid)
                     os.kill(pid, signal.SIGKILL)
-        return (await steersman.list(f'WorkflowId="{run}"'))[0].phase == "closed"
+        # Lists lag behind: the run may not be in them yet.
+        return [each.phase for each in await steersman.list(f'WorkflowId="{run}"')] == ["closed"]
 
     await until(crash_until_closed, 60)
     with pytest.raises(AgentCrashed) as failure:
