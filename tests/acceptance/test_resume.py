@@ -118,11 +118,12 @@ async def test_an_agent_that_crashes_again_and_again_is_given_up(
     shared: Site, steersman: Steersman, model: ScriptedModel, mark: str
 ) -> None:
     script = model.script("loop", *(hold("thinking") for _ in range(20)))
-    run = await steersman.start(shared.claude(script, mark=mark))
+    run = await steersman.start(shared.claude(script, prompt=f"prompt-{mark}", mark=mark))
     killed: set[int] = set()
 
     async def crash_until_closed() -> bool:
-        if script.holding:
+        # Before its transcript is on disk a resume finds nothing, and takes a process more.
+        if script.holding and written_down(shared, f"prompt-{mark}"):
             for pid, line in marked(mark).items():
                 if "stream-json" in line and pid not in killed and len(script.requests) > len(killed):
                     killed.add(pid)
