@@ -105,6 +105,7 @@ class OutgoingMessage(Answer):
     id: str
     kind: MessageKind
     text: str | None = None
+    end: bool = False
 
 
 class OutgoingDecision(Answer):

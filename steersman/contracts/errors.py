@@ -26,6 +26,7 @@ class ErrorType(StrEnum):
     WORKSPACE_ERROR = "WorkspaceError"
     AGENT_NOT_INSTALLED = "AgentNotInstalled"
     AUTHENTICATION_FAILED = "AuthenticationFailed"
+    LOOP_FAILED = "LoopFailed"
 
 
 class RunError(Exception):
@@ -89,6 +90,12 @@ class AuthenticationFailed(RunError):
     type = ErrorType.AUTHENTICATION_FAILED
 
 
+class LoopFailed(RunError):
+    """A loop gave up: too many failed iterations, or nothing that could verify them."""
+
+    type = ErrorType.LOOP_FAILED
+
+
 ERRORS: dict[ErrorType, type[RunError]] = {
     error.type: error
     for error in (
@@ -100,6 +107,7 @@ ERRORS: dict[ErrorType, type[RunError]] = {
         WorkspaceError,
         AgentNotInstalled,
         AuthenticationFailed,
+        LoopFailed,
     )
 }
 
@@ -115,9 +123,14 @@ def sentence(error: ValidationError, what: str, under: tuple[str, ...] = ()) -> 
     return f"{what}: {'; '.join(parts)}{more}"
 
 
+_FORMS = {(field, form) for field in ("plan", "command") for form in ("text", "file", "list")}
+"""Field and tag of unions whose members are told apart by their form."""
+
+
 def _path(loc: Sequence[int | str]) -> str:
-    # pydantic puts the tag of a union's member last in the path, which says nothing to the caller.
+    # pydantic puts the tag of a union's member into the path, which says nothing to the caller.
     names = [str(part) for part in loc]
+    names = [name for name, before in zip(names, ["", *names], strict=False) if (before, name) not in _FORMS]
     if len(names) > 1 and names[-1] in ("literal", "from_env", "from_file"):
         names = names[:-1] if names[-1] == "literal" or names[-2] == names[-1] else names
     path = ".".join(names)

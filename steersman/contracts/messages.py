@@ -19,6 +19,10 @@ class Message(Question):
     text: MessageText | None = None
     id: MessageId | None = None
     reason: Annotated[str, Field(max_length=1000)] | None = None
+    end: bool = False
+    """Only of `interrupt`, and without a text: end the run with the turn. It closes as succeeded, with stop_reason
+    "interrupted"; its session can be gone on with.
+    """
 
 
 class MessageReceipt(Answer):

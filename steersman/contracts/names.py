@@ -8,12 +8,28 @@ from typing import Final
 TASK_QUEUE: Final = "steersman"
 
 RUN_WORKFLOW: Final = "AgentRun"
+LOOP_WORKFLOW: Final = "AgentLoop"
 SWEEP_WORKFLOW: Final = "SweepHost"
 
 STATE_QUERY: Final = "state"
 STEER: Final = "steer"
 INTERRUPT: Final = "interrupt"
 DECIDE: Final = "decide"
+
+# What a loop is told: updates, and signals of the same names.
+PAUSE: Final = "pause"
+RESUME: Final = "resume"
+FEEDBACK: Final = "feedback"
+REMOVE_FEEDBACK: Final = "remove_feedback"
+REVISE: Final = "revise"
+RESTART: Final = "restart"
+SKIP_WAIT: Final = "skip_wait"
+SET_LIMITS: Final = "set_limits"
+EXIT: Final = "exit"
+ROLLBACK: Final = "rollback"
+CHECKPOINTS: Final = "checkpoints"
+"""As a query, a page of checkpoints; as an update, which to delete."""
+FORK_POINT: Final = "fork_point"
 
 # Signals that `run_agent` sends to its own workflow.
 SESSION_STARTED: Final = "session_started"
@@ -29,6 +45,13 @@ FINALIZE_RUN: Final = "finalize_run"
 READ_EVENTS: Final = "read_events"
 SWEEP_HOST: Final = "sweep_host"
 PRUNE_HOST: Final = "prune_host"
+ADMIT_LOOP: Final = "admit_loop"
+SURVEY_WORKSPACE: Final = "survey_workspace"
+RESTORE_CHECKPOINT: Final = "restore_checkpoint"
+DROP_CHECKPOINTS: Final = "drop_checkpoints"
+DIFF_CHECKPOINTS: Final = "diff_checkpoints"
+READ_FORK_POINT: Final = "read_fork_point"
+LOOK_AT_RUN: Final = "look_at_run"
 
 AGENT_NAME: Final = "AgentName"
 RUN_PHASE: Final = "RunPhase"

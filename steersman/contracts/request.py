@@ -62,6 +62,8 @@ class Limits(Question):
 
     turns: Annotated[int, Field(ge=1)] | None = None
     cost_usd: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    tokens: Annotated[int, Field(ge=1)] | None = None
+    """Input, output, cache reads and cache writes together."""
     duration_s: Seconds | None = None
     idle_s: Seconds | None = None
     """The agent says nothing for this long while it is its turn to speak."""
@@ -158,6 +160,7 @@ class RunRequest(Question):
             "permissions": not can.permissions and self.permissions != Permissions(),
             "limits.turns": not can.cost and self.limits.turns is not None,
             "limits.cost_usd": not can.cost and self.limits.cost_usd is not None,
+            "limits.tokens": not can.cost and self.limits.tokens is not None,
             "model": self.agent == "process" and self.model is not None,
             "system_prompt": self.agent == "process" and self.system_prompt is not None,
         }
@@ -172,7 +175,7 @@ class RunRequest(Question):
 def parse_request(data: object) -> RunRequest:
     """The request in a decoded JSON value. Raises InvalidRequest with a sentence that names each wrong field."""
     if not isinstance(data, dict):
-        raise InvalidRequest(f"RunRequest: the input must be one JSON object, not {_kind(data)}")
+        raise InvalidRequest(f"RunRequest: the input must be one JSON object, not {kind_of(data)}")
     try:
         # Through JSON, so that a Python client's tuples and a JSON client's arrays are judged alike.
         return RunRequest.model_validate_json(json.dumps(data))
@@ -182,7 +185,8 @@ def parse_request(data: object) -> RunRequest:
         raise InvalidRequest(f"RunRequest: the input is no JSON: {error}") from error
 
 
-def _kind(data: object) -> str:
+def kind_of(data: object) -> str:
+    """What a decoded JSON value is, in words."""
     names = {
         type(None): "nothing",
         list: "a list",

@@ -1,0 +1,252 @@
+"""LoopRequest: the one JSON input of AgentLoop."""
+
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+
+from steersman.contracts.agents import CAPABILITIES
+from steersman.contracts.errors import InvalidRequest, sentence
+from steersman.contracts.model import Question, Seconds
+from steersman.contracts.request import RunRequest, Text, kind_of
+
+LoopMode = Literal["checkpoint", "batch", "autonomous"]
+SessionMode = Literal["continue", "fresh"]
+ItemSource = Literal["checkboxes", "beads", "json", "command"]
+
+MAX_PLAN = 64 * 1024
+PLACEHOLDERS = ("plan", "iteration", "iterations", "feedback", "verification", "open_items", "phase", "promise")
+"""`{plan}` and so on in a prompt's template; anything else in braces stays as it is."""
+
+
+def _inside(path: str) -> str:
+    parts = path.split("/")
+    if path.startswith("/") or ".." in parts or not path.strip("./"):
+        raise ValueError("must be a path inside the workspace, relative to it")
+    return path
+
+
+def _short(text: str) -> str:
+    if len(text.encode()) > MAX_PLAN:
+        raise ValueError(f"is longer than {MAX_PLAN // 1024} KiB: put it in a file and give its path")
+    return text
+
+
+def _said(text: str) -> str:
+    if not text.strip():
+        raise ValueError("must not be empty")
+    return text
+
+
+InsidePath = Annotated[Text, Field(min_length=1, max_length=4096), AfterValidator(_inside)]
+PlanText = Annotated[Text, AfterValidator(_said), AfterValidator(_short)]
+Template = Annotated[Text, AfterValidator(_said), AfterValidator(_short)]
+Argument = Annotated[Text, Field(max_length=100_000)]
+LoopId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,199}$")]
+ItemId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,199}$")]
+
+
+def _form(value: object) -> str | None:
+    if isinstance(value, str):
+        return "text"
+    return "file" if isinstance(value, Mapping | BaseModel) else "list" if isinstance(value, list | tuple) else None
+
+
+class PlanFile(Question):
+    """A Markdown file in the workspace, or a directory of phases (`01-*.md`, `02-*.md`)."""
+
+    path: InsidePath
+    phase: Annotated[Text, Field(min_length=1, max_length=200)] | None = None
+    """The phase to start at, by its file's name or number; those before it count as done elsewhere."""
+
+
+Plan = Annotated[
+    Annotated[PlanText, Tag("text")] | Annotated[PlanFile, Tag("file")],
+    Discriminator(_form, custom_error_type="plan", custom_error_message='must be a text or {"path": PATH}'),
+]
+Command = Annotated[
+    Annotated[Text, AfterValidator(_said), Tag("text")]
+    | Annotated[tuple[Argument, ...], Field(min_length=1), Tag("list")],
+    Discriminator(_form, custom_error_type="command", custom_error_message="must be a text or a list of texts"),
+]
+"""A text is given to `sh -c`, a list is run as it is."""
+
+
+class Items(Question):
+    """Where it is written what is left to do."""
+
+    kind: ItemSource
+    path: InsidePath | None = None
+    """checkboxes: a Markdown file or a directory of phases, the plan's path by default; json: the file."""
+    ids: tuple[ItemId, ...] = ()
+    """beads: the issues that make up the work."""
+    command: Command | None = None
+    """command: prints the items as JSON, or as Markdown checkboxes."""
+    allow_empty: bool = False
+    """A list without any item counts as closed; otherwise it never does."""
+
+    @model_validator(mode="after")
+    def _check_kind(self) -> "Items":
+        needs = {"beads": ("ids", self.ids), "json": ("path", self.path), "command": ("command", self.command)}
+        if self.kind in needs and not needs[self.kind][1]:
+            raise ValueError(f'{needs[self.kind][0]} is required for kind "{self.kind}"')
+        fits = {"checkboxes": {"path"}, "json": {"path"}, "beads": {"ids"}, "command": {"command"}}[self.kind]
+        for name in ("path", "ids", "command"):
+            if getattr(self, name) and name not in fits:
+                raise ValueError(f'{name} is not for kind "{self.kind}"')
+        return self
+
+
+class Verify(Question):
+    """A command that says whether the work is right: exit code 0. It runs in the workspace, as a run of its own."""
+
+    command: Command
+    timeout_s: Seconds = 900
+    every_iteration: bool = True
+    """False: only once all items are closed (and the promise is given)."""
+
+    def argv(self) -> tuple[str, ...]:
+        """The program to run; its stderr comes with its stdout."""
+        if isinstance(self.command, str):
+            return ("sh", "-c", f"exec 2>&1\n{self.command}")
+        return ("sh", "-c", 'exec "$@" 2>&1', "sh", *self.command)
+
+    def shown(self) -> str:
+        """The command as a person reads it."""
+        return self.command if isinstance(self.command, str) else " ".join(self.command)
+
+
+class Done(Question):
+    """When the loop is done: all that is given here must hold, after the same iteration."""
+
+    items: Items | None = None
+    verify: Verify | None = None
+    promise: Annotated[Text, Field(min_length=1, max_length=200), AfterValidator(str.strip)] | None = None
+    """The last line of the agent's final message, exactly."""
+
+    @model_validator(mode="after")
+    def _check_proof(self) -> "Done":
+        if self.items is None and self.verify is None:
+            raise ValueError("needs items or verify: an agent's word alone proves nothing")
+        if self.promise is not None and (not self.promise or "\n" in self.promise):
+            raise ValueError("promise must be one line of text")
+        return self
+
+
+class LoopLimits(Question):
+    """Held over all iterations, over continue-as-new and forks; cost, tokens and durations also within an iteration."""
+
+    iterations: Annotated[int, Field(ge=1)] = 100
+    cost_usd: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    tokens: Annotated[int, Field(ge=1)] | None = None
+    """Input, output, cache reads and cache writes together."""
+    duration_s: Seconds | None = None
+    """Without the time that the loop was paused or waited for a decision."""
+    iteration_duration_s: Seconds | None = None
+    idle_s: Seconds | None = None
+    no_progress: Annotated[int, Field(ge=0)] = 3
+    """Iterations in a row after which HEAD, files and items were all unchanged; 0 for no such limit."""
+    failures: Annotated[int, Field(ge=0)] = 3
+    """Iterations in a row that failed; 0 for no such limit."""
+
+
+class FromCheckpoint(Question):
+    """Begin as another loop was at its checkpoint: files, session (forked), items, and what has been used up."""
+
+    loop: LoopId
+    number: Annotated[int, Field(ge=0)]
+
+
+def _template(value: Any) -> Any:
+    """A run's prompt is made anew for each iteration: none is asked for here, and none is taken."""
+    if not isinstance(value, Mapping):
+        return value
+    if value.get("prompt"):
+        raise ValueError("prompt must not be given here: it is the loop's prompt and plan")
+    return {**value, "prompt": "-"}
+
+
+class LoopRequest(Question):
+    """Iterations of one agent on one plan. JSON on the wire; unknown fields are refused."""
+
+    run: Annotated[RunRequest, BeforeValidator(_template)]
+    """Template of each iteration's run, without its prompt."""
+    plan: Plan
+    prompt: Template | None = None
+    """Template of each iteration's prompt; see PLACEHOLDERS. By default one of Steersman's own."""
+    done: Done
+    session: SessionMode | None = None
+    """By default "continue" where the agent can resume a session, else "fresh"."""
+    mode: LoopMode = "autonomous"
+    batch_size: Annotated[int, Field(ge=1, le=10_000)] = 5
+    limits: LoopLimits = LoopLimits()
+    pause_between_s: Annotated[float, Field(ge=0, le=366 * 86400, allow_inf_nan=False)] = 10
+    rate_limit: Literal["wait", "stop"] = "wait"
+    from_checkpoint: FromCheckpoint | None = None
+
+    @field_validator("run")
+    @classmethod
+    def _check_run(cls, run: RunRequest) -> RunRequest:
+        if run.limits.duration_s is not None or run.limits.idle_s is not None:
+            raise ValueError("limits: give duration_s and idle_s as the loop's iteration_duration_s and idle_s")
+        return run
+
+    @model_validator(mode="after")
+    def _check_loop(self) -> "LoopRequest":
+        can = CAPABILITIES[self.run.agent]
+        agent = f'agent "{self.run.agent}"'
+        if self.session == "continue" and not can.resume:
+            raise ValueError(f'session: {agent} cannot go on with a session; use "fresh"')
+        for name in ("cost_usd", "tokens"):
+            if getattr(self.limits, name) is not None and not can.cost:
+                raise ValueError(f"limits.{name} is not supported by {agent}")
+        items = self.done.items
+        if items and items.kind == "checkboxes" and items.path is None and isinstance(self.plan, str):
+            raise ValueError("done.items.path is required: the plan is a text, not a file")
+        if self.run.session is not None and self.from_checkpoint is not None:
+            raise ValueError("run.session: the session comes from the checkpoint")
+        return self
+
+    @property
+    def continues(self) -> bool:
+        """Whether an iteration goes on with the session of the one before it."""
+        return (self.session or ("continue" if CAPABILITIES[self.run.agent].resume else "fresh")) == "continue"
+
+    def checkboxes(self) -> str | None:
+        """Where the checkboxes are, relative to the workspace; None where there are none to look for."""
+        items = self.done.items
+        if items is None or items.kind != "checkboxes":
+            return None
+        if items.path is not None:
+            return items.path
+        return self.plan.path if isinstance(self.plan, PlanFile) else None
+
+
+def parse_loop_request(data: object) -> LoopRequest:
+    """The request in a decoded JSON value. Raises InvalidRequest with a sentence that names each wrong field."""
+    if not isinstance(data, dict):
+        raise InvalidRequest(f"LoopRequest: the input must be one JSON object, not {kind_of(data)}")
+    try:
+        return LoopRequest.model_validate_json(json.dumps(data))
+    except ValidationError as error:
+        raise InvalidRequest(sentence(error, "LoopRequest")) from error
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidRequest(f"LoopRequest: the input is no JSON: {error}") from error
+
+
+def loop_request_json(request: LoopRequest) -> dict[str, Any]:
+    """The request as JSON, as a client sends it: without the placeholder that stands for the run's prompt."""
+    data = request.model_dump(mode="json", exclude_defaults=True)
+    data["run"].pop("prompt", None)
+    return data

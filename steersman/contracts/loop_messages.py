@@ -1,0 +1,154 @@
+"""What may be said to a loop, and the receipts."""
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from steersman.contracts.loop import LoopMode, Plan, Template
+from steersman.contracts.loop_state import Checkpoint, LoopStatus
+from steersman.contracts.messages import MessageId
+from steersman.contracts.model import Answer, Question
+from steersman.contracts.request import Text
+
+MAX_PAGE = 500
+
+FeedbackText = Annotated[Text, Field(min_length=1, max_length=20_000)]
+OptionalSeconds = Annotated[float, Field(ge=0, le=10 * 366 * 86400, allow_inf_nan=False)]
+Reason = Annotated[Text, Field(max_length=1000)]
+
+
+class Pause(Question):
+    """Input of `pause`. `now`: end the agent's turn at once; else the iteration finishes first."""
+
+    now: bool = False
+    reason: Reason | None = None
+
+
+class Resume(Question):
+    """Input of `resume`: go on after a pause, or take the decision that the loop waits for."""
+
+    mode: LoopMode | None = None
+    text: FeedbackText | None = None
+    """Feedback for the next iteration."""
+
+
+class Feedback(Question):
+    """Input of `feedback`: for the next iteration that begins. The same id twice is one."""
+
+    text: FeedbackText
+    id: MessageId | None = None
+
+
+class RemoveFeedback(Question):
+    """Input of `remove_feedback`."""
+
+    id: Annotated[str, Field(min_length=1, max_length=100)]
+
+
+class Revise(Question):
+    """Input of `revise`: a new version of the plan, of the prompt's template, or both."""
+
+    plan: Plan | None = None
+    prompt: Template | None = None
+
+    @model_validator(mode="after")
+    def _check_said(self) -> "Revise":
+        if self.plan is None and self.prompt is None:
+            raise ValueError("needs plan or prompt")
+        return self
+
+
+class Restart(Question):
+    """Input of `restart`: do it over, from the very beginning or from the beginning of one iteration."""
+
+    start: Annotated[Literal["plan", "iteration"], Field(alias="from")] = "plan"
+    number: Annotated[int, Field(ge=1)] | None = None
+    files: bool = True
+    """Take the workspace's files back too; false leaves them as they are."""
+
+    @model_validator(mode="after")
+    def _check_number(self) -> "Restart":
+        if (self.start == "iteration") != (self.number is not None):
+            raise ValueError('number is required with from "iteration", and only there')
+        return self
+
+
+class SetLimits(Question):
+    """Input of `set_limits`: what is given is changed; 0 takes a limit away, that of `iterations` excepted."""
+
+    iterations: Annotated[int, Field(ge=1)] | None = None
+    cost_usd: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    tokens: Annotated[int, Field(ge=0)] | None = None
+    duration_s: OptionalSeconds | None = None
+    iteration_duration_s: OptionalSeconds | None = None
+    idle_s: OptionalSeconds | None = None
+    no_progress: Annotated[int, Field(ge=0)] | None = None
+    failures: Annotated[int, Field(ge=0)] | None = None
+
+
+class Exit(Question):
+    """Input of `exit`: end the loop as "stopped", keep everything."""
+
+    reason: Reason | None = None
+
+
+class Rollback(Question):
+    """Input of `rollback`. The loop is paused afterwards."""
+
+    checkpoint: Annotated[int, Field(ge=0)]
+
+
+class Cleanup(Question):
+    """Input of the update `checkpoints`: which to delete, their git refs too; exactly one of these."""
+
+    numbers: tuple[Annotated[int, Field(ge=0)], ...] = ()
+    older_than_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    oldest: Annotated[int, Field(ge=1)] | None = None
+    """So many of them."""
+    all: bool = False
+
+    @model_validator(mode="after")
+    def _check_one(self) -> "Cleanup":
+        said = [bool(self.numbers), self.older_than_s is not None, self.oldest is not None, self.all]
+        if sum(said) != 1:
+            raise ValueError("needs exactly one of numbers, older_than_s, oldest, all")
+        return self
+
+
+class CheckpointQuery(Question):
+    """Input of the query `checkpoints`; nothing for the first page."""
+
+    after: int = -1
+    """Numbers greater than this are wanted."""
+    limit: Annotated[int, Field(ge=1, le=MAX_PAGE)] = 100
+
+
+class CheckpointPage(Answer):
+    """Answer of the query `checkpoints`, oldest first."""
+
+    checkpoints: tuple[Checkpoint, ...] = ()
+    more: bool = False
+
+
+class LoopReceipt(Answer):
+    """Answer of every update that changes what the loop does; it comes when it is done, `pause` and `exit` excepted."""
+
+    status: LoopStatus
+    iteration: int
+    note: str = ""
+    """What comes of it, in a sentence."""
+    id: str | None = None
+    """Of feedback."""
+    plan_version: int | None = None
+    checkpoint: int | None = None
+    rescue: int | None = None
+    """The checkpoint made before a rollback or restart."""
+    wakes_at: datetime | None = None
+
+
+class CleanupReceipt(Answer):
+    """Answer of the update `checkpoints`."""
+
+    deleted: tuple[int, ...] = ()
+    kept: int = 0
