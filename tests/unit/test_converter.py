@@ -21,7 +21,7 @@ def payload(data: bytes, encoding: bytes = b"json/plain") -> Payload:
 def test_a_model_is_plain_json_that_any_sdk_can_read() -> None:
     (encoded,) = CONVERTER.to_payloads([Message(text="go", id="m")])
     assert encoded.metadata["encoding"] == b"json/plain"
-    assert json.loads(encoded.data) == {"text": "go", "id": "m", "reason": None}
+    assert json.loads(encoded.data) == {"text": "go", "id": "m", "reason": None, "end": False}
     assert CONVERTER.from_payloads([encoded], [Message]) == [Message(text="go", id="m")]
 
 
