@@ -71,7 +71,7 @@ class Steersman:
         data = request.model_dump(mode="json") if isinstance(request, RunRequest) else request
         checked = parse_request(data)
         run_id = check_run_id(run_id) if run_id is not None else new_run_id()
-        with translated(run_id=run_id, address=self._address):
+        with translated(of=f"run {run_id}", address=self._address):
             await self._client.start_workflow(
                 names.RUN_WORKFLOW,
                 checked.model_dump(mode="json", exclude_defaults=True),
@@ -233,7 +233,7 @@ class Steersman:
 
         Raises: RunNotFound, ServerUnreachable.
         """
-        with translated(run_id=run_id, address=self._address):
+        with translated(of=f"run {run_id}", address=self._address):
             return (await self._client.get_workflow_handle(run_id).fetch_history()).to_json()
 
     async def prune(self, host: str, keep_days: float, *, dry_run: bool = False) -> Swept:

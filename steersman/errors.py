@@ -1,7 +1,9 @@
 """What the client raises beside contracts.errors.RunError, and the one place where Temporal's errors become ours.
 
+A loop raises the same: where it says run, read loop.
+
     Exception
-    ├── contracts.errors.RunError      the run itself failed; `.result` is what a RunResult would be
+    ├── contracts.errors.RunError      the run itself failed; `.result` is what a RunResult (LoopResult) would be
     │   ├── InvalidRequest             also raised by `start` before anything leaves the client (`.result` is then None)
     │   └── AgentFailed, AgentCrashed, RunTimedOut, BudgetExceeded, WorkspaceError, AgentNotInstalled,
     │       AuthenticationFailed
@@ -136,28 +138,28 @@ def no_worker(queue: str) -> NoWorker:
     return NoWorker(f"no worker answers on task queue {queue!r}; start one with `steer worker` (or `steer dev`)", queue)
 
 
-def translate(error: RPCError, *, run_id: str | None = None, address: str = "") -> SteersmanError:
-    """The one table from gRPC codes to what they mean here."""
+def translate(error: RPCError, *, of: str | None = None, address: str = "") -> SteersmanError:
+    """The one table from gRPC codes to what they mean here. `of`: who was asked, e.g. "run run-1"."""
     if error.status == RPCStatusCode.NOT_FOUND:
         if "namespace" in error.message.lower():
             return NamespaceNotFound(f"{error.message.rstrip('.')} (server {address})", address)
         if "already completed" in error.message:
-            return RunNotRunning(f"run {run_id} has already closed")
-        if run_id is not None:
-            return RunNotFound(f"no run {run_id}")
+            return RunNotRunning(f"{of} has already closed")
+        if of is not None:
+            return RunNotFound(f"no {of}")
     if error.status == RPCStatusCode.ALREADY_EXISTS:
-        return AlreadyRunning(f"run {run_id} is already running")
+        return AlreadyRunning(f"{of} is already running")
     if error.status in TRANSIENT:
         return ServerUnreachable(f"the Temporal server at {address} does not answer: {error.message}", address)
     return ServerRefused(f"the Temporal server refused: {error.message}")
 
 
 @contextmanager
-def translated(*, run_id: str | None = None, address: str = "") -> Iterator[None]:
+def translated(*, of: str | None = None, address: str = "") -> Iterator[None]:
     """Temporal's errors inside the block come out as ours, chained."""
     try:
         yield
     except WorkflowAlreadyStartedError as error:
-        raise AlreadyRunning(f"run {run_id} is already running") from error
+        raise AlreadyRunning(f"{of} is already running") from error
     except RPCError as error:
-        raise translate(error, run_id=run_id, address=address) from error
+        raise translate(error, of=of, address=address) from error

@@ -1,9 +1,11 @@
-"""How a run's workflow closed, in Steersman's words: a RunResult, an exception, or the run's terminal event.
+"""How a workflow closed, in Steersman's words: a result, an exception, or a run's terminal event.
 
 Only translation; waiting and asking servers is the client's.
 """
 
+from contextlib import suppress
 from datetime import UTC, datetime
+from typing import Any
 
 from pydantic import ValidationError
 from temporalio.client import WorkflowFailureError
@@ -11,6 +13,7 @@ from temporalio.exceptions import ApplicationError, CancelledError, TerminatedEr
 
 from steersman.contracts.errors import ERRORS, AgentFailed, ErrorType, RunError, RunTimedOut
 from steersman.contracts.events import CancelledEvent, DoneEvent, FailedEvent, TerminalEvent
+from steersman.contracts.model import Answer
 from steersman.contracts.run import RunResult, StopReport
 from steersman.errors import RunCancelled, RunTerminated
 
@@ -18,35 +21,30 @@ Closing = RunResult | RunError | RunCancelled
 """How a run can close."""
 
 
-def closing_of(failure: WorkflowFailureError, run_id: str, stop_report: StopReport | None = None) -> Closing:
-    """What the workflow's failure means."""
+def closing_of(failure: WorkflowFailureError, of: str, result: type[Answer]) -> RunError | RunCancelled:
+    """What the failure means. `of`: whose, e.g. "run run-1"; `result`: the shape of the failure's first detail."""
     cause: BaseException | None = failure.cause
     if isinstance(cause, CancelledError):
-        return RunCancelled(f"run {run_id} was cancelled", stop_report)
+        return RunCancelled(f"{of} was cancelled")
     if isinstance(cause, TerminatedError):
         reason = cause.message
-        return RunTerminated(f"run {run_id} was terminated" + (f": {reason}" if reason else ""), reason)
+        return RunTerminated(f"{of} was terminated" + (f": {reason}" if reason else ""), reason)
     if isinstance(cause, TimeoutError):
-        return _failed(RunTimedOut(f"run {run_id}: Temporal's own timeout for the workflow was reached"), None)
+        return RunTimedOut(f"{of}: Temporal's own timeout for the workflow was reached")
     while cause is not None:
         if isinstance(cause, ApplicationError) and cause.type in set(ErrorType):
-            result = _result(cause)
-            error = ERRORS[ErrorType(cause.type)](cause.message, **(result.facts if result else {}))
-            return _failed(error, result)
+            return _failed(cause, result)
         cause = cause.__cause__
-    return _failed(AgentFailed(f"run {run_id}: {failure.cause}"), None)
+    return AgentFailed(f"{of}: {failure.cause}")
 
 
-def _failed(error: RunError, result: RunResult | None) -> RunError:
-    error.result = result
+def _failed(failure: ApplicationError, result: type[Answer]) -> RunError:
+    found: Any = None
+    with suppress(ValidationError):
+        found = result.model_validate(failure.details[0]) if failure.details else None
+    error = ERRORS[ErrorType(failure.type or "")](failure.message, **getattr(found, "facts", {}))
+    error.result = found
     return error
-
-
-def _result(error: ApplicationError) -> RunResult | None:
-    try:
-        return RunResult.model_validate(error.details[0]) if error.details else None
-    except ValidationError:
-        return None
 
 
 def terminal_event(closing: Closing, seq: int, stop_report: StopReport | None = None) -> TerminalEvent:

@@ -1,0 +1,199 @@
+"""Asking a workflow of Steersman's: queries, updates, cancel, and how it closed, with Temporal's errors translated.
+
+One verb each, for runs and loops alike; what only one of them has is in runcalls and loopcalls.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final, Generic, TypeVar
+
+from pydantic import ValidationError
+from temporalio.client import (
+    Client,
+    WorkflowExecutionStatus,
+    WorkflowFailureError,
+    WorkflowHandle,
+    WorkflowQueryFailedError,
+    WorkflowUpdateFailedError,
+)
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError, RPCStatusCode
+
+from steersman.contracts import names
+from steersman.contracts.errors import ErrorType, InvalidRequest, RunError
+from steersman.contracts.model import Answer, Question
+from steersman.contracts.run import StopReport
+from steersman.errors import (
+    AlreadyDecided,
+    MessageRefused,
+    RunCancelled,
+    RunNotFound,
+    RunNotRunning,
+    RunTerminated,
+    ServerRefused,
+    ServerUnreachable,
+    no_worker,
+    translate,
+    translated,
+)
+from steersman.following import PATIENCE_S
+from steersman.hostcalls import Patience
+from steersman.outcome import closing_of
+
+QUERY_PATIENCE: Final = timedelta(seconds=5)
+"""A worker answers within milliseconds; after this there is none."""
+QUERY_TRIES: Final = (timedelta(seconds=3), timedelta(seconds=3.5))
+"""A query that the server had given to a worker which died in that moment is lost: it is asked again."""
+_LATE: Final = (RPCStatusCode.CANCELLED, RPCStatusCode.DEADLINE_EXCEEDED)
+
+A = TypeVar("A", bound=Answer)
+S = TypeVar("S", bound=Answer)
+R = TypeVar("R", bound=Answer)
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Kind(Generic[S, R]):
+    """What is asked: runs or loops."""
+
+    noun: str
+    workflow: str
+    state: type[S]
+    result: type[R]
+    mark: str
+    """A field that the states of this kind alone have: a loop's id where a run's is wanted must not pass for one."""
+    unseen: S
+    """The state of one that was ended before any worker saw it."""
+
+
+RUN_NOUNS: Final = {names.RUN_WORKFLOW: "a run", names.LOOP_WORKFLOW: "a loop: see `steer loop`"}
+
+
+class WorkflowCalls(Generic[S, R]):
+    """What can be asked of a workflow of one kind."""
+
+    def __init__(self, client: Client, kind: Kind[S, R]) -> None:
+        self._client = client
+        self._address = client.service_client.config.target_host
+        self._kind = kind
+
+    # Queries.
+
+    async def state(self, id: str) -> S:
+        """The `state` query. Raises RunNotFound, NoWorker, ServerUnreachable, ServerRefused."""
+        data = await self._query(id, names.STATE_QUERY)
+        if data is None:
+            return self._kind.unseen
+        if not isinstance(data, dict) or self._kind.mark not in data:
+            raise RunNotFound(f"{id} is no {self._kind.noun}")
+        try:
+            return self._kind.state.model_validate(data)
+        except ValidationError as error:
+            raise ServerRefused(f"{self._of(id)} answers in a way that this version does not understand") from error
+
+    async def ask(self, id: str, query: str, question: Question, answer: type[A]) -> A:
+        """A query with an input. Raises as `state`."""
+        data = await self._query(id, query, question)
+        try:
+            return answer.model_validate(data or {})
+        except ValidationError as error:
+            raise ServerRefused(f"{self._of(id)} answers in a way that this version does not understand") from error
+
+    async def _query(self, id: str, name: str, *arguments: Question) -> Any:
+        """The decoded answer; None of a workflow that was ended before any worker saw it."""
+        for each in QUERY_TRIES:
+            try:
+                return await self._handle(id).query(name, args=arguments, result_type=object, rpc_timeout=each)
+            except WorkflowQueryFailedError as error:
+                raise ServerRefused(f"{self._of(id)} cannot be looked at: {error.message}") from error
+            except RPCError as error:
+                if error.status in _LATE:
+                    if each is QUERY_TRIES[-1]:
+                        raise no_worker(names.TASK_QUEUE) from error
+                elif error.status == RPCStatusCode.FAILED_PRECONDITION and "closed before" in error.message:
+                    return None
+                else:
+                    raise self._meaning(error, id) from error
+        raise AssertionError("the last try returns or raises")
+
+    # The end.
+
+    async def closing(self, id: str, execution: str | None = None) -> R | RunError | RunCancelled:
+        """Wait until the workflow closes. Raises RunNotFound, ServerUnreachable (after a minute without it)."""
+        patience = Patience(PATIENCE_S)
+        while True:
+            try:
+                return await self._handle(id, execution).result()
+            except WorkflowFailureError as failure:
+                closing = closing_of(failure, self._of(id), self._kind.result)
+                if isinstance(closing, RunCancelled) and not isinstance(closing, RunTerminated):
+                    closing.stop_report = await self.stop_report(id)
+                return closing
+            except RPCError as error:
+                meaning = self._meaning(error, id)
+                if not isinstance(meaning, ServerUnreachable):
+                    raise meaning from error
+                await patience.bear(meaning)
+
+    async def stop_report(self, id: str) -> StopReport | None:
+        """What a stop found, as far as anybody can say now."""
+        raise NotImplementedError
+
+    async def open_execution(self, id: str) -> str | None:
+        """Temporal's run id if it is open, None if it has closed. Raises RunNotFound, ServerUnreachable."""
+        with translated(of=self._of(id), address=self._address):
+            description = await self._handle(id).describe()
+        if description.workflow_type != self._kind.workflow:
+            what = RUN_NOUNS.get(description.workflow_type, "another workflow")
+            raise RunNotFound(f"{id} is no {self._kind.noun}, but {what}")
+        return description.run_id if description.status == WorkflowExecutionStatus.RUNNING else None
+
+    async def cancel(self, id: str, execution: str | None, reason: str) -> None:
+        """Temporal's cancel; of the newest execution where none is given. Raises RunNotFound, ServerUnreachable."""
+        with translated(of=self._of(id), address=self._address):
+            await self._handle(id, execution).cancel(reason=reason)
+
+    # Updates.
+
+    async def update(self, id: str, name: str, said: Question | None, answer: type[A]) -> A:
+        """An update and its answer. Raises what the client's verbs say."""
+        arguments = [] if said is None else [said]
+        update: Coroutine[Any, Any, A] = self._handle(id).execute_update(name, args=arguments, result_type=answer)
+        try:
+            return await self.while_worked(id, update)
+        except WorkflowUpdateFailedError as failure:
+            raise self._refusal(failure.cause, name, id) from failure
+        except RPCError as error:
+            raise self._meaning(error, id) from error
+
+    async def while_worked(self, id: str, answer: Coroutine[Any, Any, T]) -> T:
+        """The answer, however long it takes, while there is anybody who could give it: else NoWorker."""
+        task = asyncio.ensure_future(answer)
+        try:
+            while not task.done():
+                await asyncio.wait({task}, timeout=QUERY_PATIENCE.total_seconds())
+                if not task.done():
+                    await self.state(id)
+            return task.result()
+        finally:
+            task.cancel()
+
+    def _refusal(self, cause: BaseException, name: str, id: str) -> Exception:
+        if not isinstance(cause, ApplicationError):
+            return MessageRefused(str(cause))
+        if cause.type == ErrorType.INVALID_REQUEST:
+            return InvalidRequest(cause.message)
+        if cause.type == "AcceptedUpdateCompletedWorkflow":
+            return RunNotRunning(f"{self._of(id)} closed before it could answer")
+        return AlreadyDecided(cause.message) if name == names.DECIDE else MessageRefused(cause.message)
+
+    def _meaning(self, error: RPCError, id: str) -> Exception:
+        return translate(error, of=self._of(id), address=self._address)
+
+    def _of(self, id: str) -> str:
+        return f"{self._kind.noun} {id}"
+
+    def _handle(self, id: str, execution: str | None = None) -> WorkflowHandle[Any, R]:
+        return self._client.get_workflow_handle(id, run_id=execution, result_type=self._kind.result)
