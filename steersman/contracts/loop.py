@@ -26,6 +26,8 @@ SessionMode = Literal["continue", "fresh"]
 ItemSource = Literal["checkboxes", "beads", "json", "command"]
 
 MAX_PLAN = 64 * 1024
+NO_PROMPT = "-"
+"""Stands for the prompt in a run's template."""
 PLACEHOLDERS = ("plan", "iteration", "iterations", "feedback", "verification", "open_items", "phase", "promise")
 """`{plan}` and so on in a prompt's template; anything else in braces stays as it is."""
 
@@ -172,9 +174,9 @@ def _template(value: Any) -> Any:
     """A run's prompt is made anew for each iteration: none is asked for here, and none is taken."""
     if not isinstance(value, Mapping):
         return value
-    if value.get("prompt"):
+    if value.get("prompt") not in (None, "", NO_PROMPT):
         raise ValueError("prompt must not be given here: it is the loop's prompt and plan")
-    return {**value, "prompt": "-"}
+    return {**value, "prompt": NO_PROMPT}
 
 
 class LoopRequest(Question):

@@ -74,6 +74,10 @@ class Restart(Question):
         return self
 
 
+class SkipWait(Question):
+    """Input of `skip_wait`: nothing."""
+
+
 class SetLimits(Question):
     """Input of `set_limits`: what is given is changed; 0 takes a limit away, that of `iterations` excepted."""
 

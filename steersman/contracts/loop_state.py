@@ -172,6 +172,8 @@ class PlanVersion(Answer):
     hash: str
     since: datetime
     path: str | None = None
+    phase: str | None = None
+    """The phase to start at."""
     text: str | None = None
     """Of a plan that is a text."""
     prompt: str | None = None

@@ -1,0 +1,152 @@
+"""AgentLoop: one agent on one plan, iteration after iteration, until it is proved done or a person ends it.
+
+The path is in `loops/journey`, what people say in `loops/verbs`, what is remembered in `loops/memory`.
+"""
+
+import asyncio
+from typing import Any
+
+from temporalio import workflow
+from temporalio.exceptions import ApplicationError, CancelledError
+
+with workflow.unsafe.imports_passed_through():
+    from steersman.contracts import names
+    from steersman.contracts.errors import ErrorType, InvalidRequest
+    from steersman.contracts.loop import LoopRequest, parse_loop_request
+    from steersman.contracts.loop_activities import ForkPoint
+    from steersman.contracts.loop_messages import CheckpointPage, CheckpointQuery
+    from steersman.contracts.loop_state import CLOSED, LoopResult, LoopState
+    from steersman.contracts.messages import parse_message
+    from workflows.loops.book import Book
+    from workflows.loops.desk import Desk
+    from workflows.loops.handlers import Told, signal_of, update_of
+    from workflows.loops.journey import Ending, Journey
+    from workflows.loops.memory import Memory
+    from workflows.loops.verbs import Verbs
+    from workflows.uncancelled import uncancelled
+
+
+@workflow.defn(name=names.LOOP_WORKFLOW)
+class AgentLoop(Told):
+    """Input: one LoopRequest as JSON. Result: LoopResult. Queries `state`, `checkpoints`, `fork_point`."""
+
+    @workflow.init
+    def __init__(self, *inputs: Any) -> None:
+        self._request: LoopRequest | None = None
+        self._refusal: InvalidRequest | None = None
+        memory = Memory()
+        try:
+            self._request, memory = _read(inputs)
+        except InvalidRequest as error:
+            self._refusal = error
+        self._desk = Desk()
+        self._book = Book(self._request, memory, workflow.now())
+        if self._request is not None:
+            self.verbs = Verbs(self._request, self._book, self._desk)
+
+    @workflow.run
+    async def run(self, *inputs: Any) -> LoopResult:
+        """Lead the loop to its end; closes Completed (completed, stopped), Failed or Canceled."""
+        if self._request is None:
+            assert self._refusal is not None
+            return await self._close(Ending("failed", None, self._refusal.message, ErrorType.INVALID_REQUEST))
+        if not self._book.memory.host:
+            self._book.introduce()
+        journey = Journey(self._request, self._book, self._desk)
+        leading = asyncio.ensure_future(self._lead(journey, inputs[0]))
+        try:
+            await workflow.wait([leading])
+        except asyncio.CancelledError:
+            leading.cancel()
+            await uncancelled(workflow.wait([leading]))
+            await uncancelled(journey.cut_off())
+            return await self._close(Ending("cancelled"))
+        return await self._close(leading.result())
+
+    async def _lead(self, journey: Journey, request: Any) -> Ending:
+        while True:
+            ending = await journey.lead()
+            if ending is not None:
+                return ending
+            # What somebody says while others are still being answered is seen to first.
+            await workflow.wait_condition(lambda: workflow.all_handlers_finished() or not self._desk.quiet)
+            if self._desk.quiet and workflow.all_handlers_finished():
+                workflow.continue_as_new(args=[request, self._book.carried()])
+
+    async def _close(self, ending: Ending) -> LoopResult:
+        book = self._book
+        book.clock.rest(workflow.now())
+        book.set(stop_reason=ending.reason, last_error=ending.message or book.memory.last_error, hold=None)
+        book.show(ending.status)
+        await uncancelled(workflow.wait_condition(workflow.all_handlers_finished))
+        result = self._result(ending)
+        if ending.status in ("completed", "stopped"):
+            return result
+        if ending.status == "cancelled":
+            raise CancelledError("the loop was cancelled")
+        raise ApplicationError(ending.message, result, type=ending.error, non_retryable=True)
+
+    def _result(self, ending: Ending) -> LoopResult:
+        memory, recent, now = self._book.memory, self._book.archive.recent, workflow.now()
+        return LoopResult(
+            status=ending.status,
+            stop_reason=ending.reason,
+            iterations=memory.totals.iterations,
+            checkpoints=len(self._book.archive),
+            last_checkpoint=recent[-1] if recent else None,
+            usage=memory.totals.usage,
+            cost_usd=memory.totals.cost_usd,
+            verification=memory.verification,
+            items=memory.items.count if memory.items else None,
+            session_id=memory.session_id,
+            text=memory.text,
+            started_at=memory.started_at or now,
+            ended_at=now,
+            error=ending.message or None,
+        )
+
+    @workflow.query(name=names.STATE_QUERY)
+    def state(self) -> LoopState:
+        """LoopState, also after the loop has closed."""
+        return self._book.state()
+
+    @workflow.query(name=names.CHECKPOINTS)
+    def checkpoints(self, *inputs: Any) -> CheckpointPage:
+        """CheckpointQuery -> CheckpointPage, oldest first."""
+        wanted = parse_message(CheckpointQuery, inputs[0] if inputs else None)
+        return self._book.archive.page(wanted.after, wanted.limit)
+
+    @workflow.query(name=names.FORK_POINT)
+    def fork_point(self, number: int) -> ForkPoint | None:
+        """What a fork needs of one checkpoint; None where there is no such checkpoint."""
+        checkpoint, memory = self._book.archive.get(number), self._book.memory
+        if checkpoint is None or self._request is None:
+            return None
+        return ForkPoint(
+            checkpoint=checkpoint,
+            plan=next(each for each in memory.plans if each.number == checkpoint.plan_version),
+            workspace=self._request.run.workspace.path,
+            host=memory.host,
+            open=self._book.status not in CLOSED,
+        )
+
+    pause, pause_signal = update_of(names.PAUSE), signal_of(names.PAUSE)
+    resume, resume_signal = update_of(names.RESUME), signal_of(names.RESUME)
+    feedback, feedback_signal = update_of(names.FEEDBACK), signal_of(names.FEEDBACK)
+    remove_feedback, remove_feedback_signal = update_of(names.REMOVE_FEEDBACK), signal_of(names.REMOVE_FEEDBACK)
+    revise, revise_signal = update_of(names.REVISE), signal_of(names.REVISE)
+    restart, restart_signal = update_of(names.RESTART), signal_of(names.RESTART)
+    skip_wait, skip_wait_signal = update_of(names.SKIP_WAIT), signal_of(names.SKIP_WAIT)
+    set_limits, set_limits_signal = update_of(names.SET_LIMITS), signal_of(names.SET_LIMITS)
+    exit, exit_signal = update_of(names.EXIT), signal_of(names.EXIT)
+    rollback, rollback_signal = update_of(names.ROLLBACK), signal_of(names.ROLLBACK)
+    clean, clean_signal = update_of(names.CHECKPOINTS), signal_of(names.CHECKPOINTS)
+
+
+def _read(inputs: tuple[Any, ...]) -> tuple[LoopRequest, Memory]:
+    """The request, and what an execution before this one remembered. Raises InvalidRequest."""
+    # Only this workflow itself can give a second input: what a client sends is a request alone.
+    continued = workflow.info().continued_run_id is not None and len(inputs) == 2
+    if len(inputs) != 1 and not continued:
+        raise InvalidRequest(f"LoopRequest: the input must be one JSON object, not {len(inputs)} values")
+    return parse_loop_request(inputs[0]), Memory.model_validate(inputs[1]) if continued else Memory()

@@ -1,0 +1,134 @@
+"""The prompt of an iteration, and the promise in an answer. Texts only."""
+
+import re
+from collections.abc import Sequence
+
+from steersman.contracts.loop import PLACEHOLDERS, LoopRequest
+from steersman.contracts.loop_state import FeedbackNote, Item, Verification
+from workflows.loops.memory import Memory
+
+MAX_OPEN_ITEMS = 50
+MAX_FAILURE = 4000
+_PLACEHOLDER = re.compile(r"\{(" + "|".join(PLACEHOLDERS) + r")\}")
+
+BEGIN = """\
+Work on the plan below until it is done. This is iteration {iteration} of at most {iterations}; other iterations came \
+before it or will follow, so leave the workspace in a state from which the next one can go on.
+
+{plan}
+
+{open_items}
+Take the next open step and finish it completely. Say what is finished where the plan keeps its state, \
+and only what is really finished."""
+
+CONTINUE = """\
+Go on with the plan: iteration {iteration} of at most {iterations}. Take the next open step and finish it completely.
+{open_items}"""
+
+RESUME = """\
+You were interrupted in the middle of iteration {iteration}. Go on where you were."""
+
+
+def prompt(request: LoopRequest, memory: Memory, *, resumes: bool) -> str:
+    """The prompt of the iteration that begins now. `resumes`: it goes on with a session that knows the plan."""
+    version = memory.plan_version
+    if memory.unfinished and memory.heard and resumes:
+        template = RESUME
+    else:
+        template = version.prompt or (CONTINUE if resumes else BEGIN)
+    verified = memory.verification
+    failed = verified if verified and verified.status != "passed" else None
+    parts = {
+        "plan": version.text if version.text is not None else _where(memory),
+        "iteration": str(memory.iteration),
+        "iterations": str(memory.limits.iterations),
+        "phase": current_phase(memory) or "",
+        "promise": request.done.promise or "",
+        "open_items": _open_items(memory),
+        "feedback": _feedback(memory.feedback),
+        "verification": _failure(failed) if failed else "",
+    }
+    # In one pass: what is put in is never looked at for placeholders again.
+    text = _PLACEHOLDER.sub(lambda found: parts[found[1]], template)
+    used = set(_PLACEHOLDER.findall(template))
+    extra = [
+        memory.notice,
+        parts["verification"] if "verification" not in used else "",
+        parts["feedback"] if "feedback" not in used else "",
+        _proof(request) if template in (BEGIN, CONTINUE) else "",
+    ]
+    return "\n\n".join(part.strip("\n") for part in (text, *extra) if part.strip())
+
+
+def promised(answer: str, said: str, promise: str) -> bool:
+    """Whether an answer ends with the promise on a line of its own, and is no echo of the prompt that has it too."""
+    lines = [line.strip() for line in answer.strip().splitlines()]
+    echoed = sum(line.strip() == promise for line in said.splitlines())
+    return bool(lines) and lines[-1] == promise and lines.count(promise) > echoed
+
+
+def _where(memory: Memory) -> str:
+    path = memory.plan_version.path or ""
+    if not memory.phases:
+        return f"The plan is in the file `{path}`; read it first."
+    name = current_phase(memory)
+    now = f" Now it is the turn of phase `{name}`." if name else ""
+    return f"The plan is in the directory `{path}`, one file for each phase.{now} Read that file first."
+
+
+def current_phase(memory: Memory) -> str | None:
+    """The first phase, in their order, that can be worked on."""
+    return next((each.name for each in memory.phases if each.state in ("open", "in_progress")), None)
+
+
+def _open_items(memory: Memory) -> str:
+    if memory.items is None:
+        return ""
+    if memory.items.error:
+        return f"What is left to do could not be read: {memory.items.error}\n"
+    phase = current_phase(memory)
+    left = [each for each in memory.items.items if each.state not in ("closed", "blocked", "needs_review")]
+    here = [each for each in left if phase is None or each.phase in (None, phase)]
+    if not here:
+        return ""
+    shown = [_item(each) for each in here[:MAX_OPEN_ITEMS]]
+    more = memory.items.count.workable - len(shown)
+    more_line = [f"- ... and {more} more"] if more > 0 else []
+    return "\n".join(["Open:", *shown, *more_line]) + "\n"
+
+
+def _item(item: Item) -> str:
+    return f"- {item.id}: {item.text}" if item.text and item.text != item.id else f"- {item.id}"
+
+
+def _feedback(notes: Sequence[FeedbackNote]) -> str:
+    if not notes:
+        return ""
+    return "\n".join(["Feedback, which goes before the plan:", *(f"- {note.text}" for note in notes)])
+
+
+def _failure(verification: Verification) -> str:
+    if verification.status == "missing":
+        what = f"The verification `{verification.command}` could not be run: there is no such command."
+    elif verification.status == "timed_out":
+        what = f"The verification `{verification.command}` did not end in time."
+    else:
+        what = f"The verification `{verification.command}` failed with exit code {verification.exit_code}."
+    output = verification.output[-MAX_FAILURE:].strip("\n")
+    return f"{what} The end of its output:\n\n{_fenced(output)}" if output else what
+
+
+def _fenced(text: str) -> str:
+    longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}\n{text}\n{fence}"
+
+
+def _proof(request: LoopRequest) -> str:
+    parts = []
+    if request.done.verify:
+        parts.append(f"After your turn `{request.done.verify.shown()}` is run; the work is done only when it passes.")
+    if request.done.promise:
+        # Never on a line of its own: an agent that echoes its prompt must not seem to promise.
+        parts.append(f'When everything is done, end your answer with a line that says only "{request.done.promise}".')
+    return " ".join(parts)
