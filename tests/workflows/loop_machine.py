@@ -21,8 +21,8 @@ from steersman.contracts import names
 from steersman.contracts.activities import Claim
 from steersman.contracts.loop_activities import (
     AdmitLoop,
-    Dropped,
     DropInput,
+    Dropped,
     ForkInput,
     ForkPoint,
     LookInput,
