@@ -57,10 +57,13 @@ from steersman.contracts.agents import CAPABILITIES
 from steersman.contracts.request import PERMISSION_ORDER, PermissionMode
 from steersman.converter import DATA_CONVERTER
 from steersman.hosts import host_name, state_directory
+from workflows.agent_loop import AgentLoop
 from workflows.agent_run import AgentRun
 from workflows.sweep import SweepHost
 
 log = logging.getLogger("steersman.worker")
+
+WORKFLOWS = [AgentRun, AgentLoop, SweepHost]
 
 # The sandbox would load the workflows' files anew for each run: a checkout that changes under a living worker must not
 # mix old and new code. Tests and `replay` run them in the full sandbox.
@@ -283,7 +286,7 @@ async def _workers(client: Client, settings: Settings, spare: shim.Spare) -> tup
         Worker(
             client,
             task_queue=names.TASK_QUEUE,
-            workflows=[AgentRun, SweepHost],
+            workflows=WORKFLOWS,
             activities=[hosting.claim_host, running.deliver_messages],
             workflow_runner=AS_STARTED,
             # How long the runs of a worker that was killed wait for it before another answers for them.
@@ -351,7 +354,7 @@ async def _replay(file: Path) -> int:
         print(json.dumps({"ok": False, "workflow": None, "events": 0, "took_ms": 0, "divergence": f"{file}: {error}"}))
         return 1
     # Without a build id the SDK hashes every loaded module, which takes longer than the replay.
-    replayer = Replayer(workflows=[AgentRun, SweepHost], data_converter=DATA_CONVERTER, build_id="replay")
+    replayer = Replayer(workflows=WORKFLOWS, data_converter=DATA_CONVERTER, build_id="replay")
     result = await replayer.replay_workflow(history, raise_on_replay_failure=False)
     failure = result.replay_failure
     answer = {
