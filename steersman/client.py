@@ -29,6 +29,7 @@ from steersman.errors import RunCancelled, RunNotFound, translated
 from steersman.following import Place, RunLog
 from steersman.hostcalls import call_host
 from steersman.ids import check_run_id, new_message_id, new_run_id
+from steersman.loops import Loops
 from steersman.outcome import terminal_event
 from steersman.reports import RunSummary, StopResult
 from steersman.runcalls import RunCalls
@@ -42,6 +43,8 @@ class Steersman:
         self._client = client
         self._address = client.service_client.config.target_host
         self._runs = RunCalls(client)
+        self.loops = Loops(client, self.attach)
+        """Everything that can be done to loops."""
 
     @classmethod
     async def connect(

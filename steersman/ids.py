@@ -1,4 +1,4 @@
-"""Ids that clients make up: of runs and of messages.
+"""Ids that clients make up: of runs, loops and messages.
 
 They sort by the time they were made (UUID version 7, RFC 9562), so a list of runs is in order without looking inside.
 Nothing is parsed out of an id again: to everybody else it is an opaque string.
@@ -12,11 +12,17 @@ import uuid
 from steersman.contracts.errors import InvalidRequest
 
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,199}")
+_LOOP_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,179}")
 
 
 def new_run_id() -> str:
     """`run-` and a time-ordered uuid."""
     return f"run-{uuid7()}"
+
+
+def new_loop_id() -> str:
+    """`loop-` and a time-ordered uuid."""
+    return f"loop-{uuid7()}"
 
 
 def new_message_id() -> str:
@@ -37,3 +43,10 @@ def check_run_id(run_id: str) -> str:
     if not _RUN_ID.fullmatch(run_id):
         raise InvalidRequest("run_id: must be 1 to 200 of A-Z a-z 0-9 . _ : - and begin with a letter or digit")
     return run_id
+
+
+def check_loop_id(loop_id: str) -> str:
+    """The id as it is. Raises InvalidRequest for one that leaves no room for the ids of the loop's runs."""
+    if not _LOOP_ID.fullmatch(loop_id):
+        raise InvalidRequest("loop_id: must be 1 to 180 of A-Z a-z 0-9 . _ : - and begin with a letter or digit")
+    return loop_id

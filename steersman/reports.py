@@ -5,6 +5,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from steersman.contracts.loop_state import LoopStatus
 from steersman.contracts.model import Answer
 from steersman.contracts.run import Phase, StopReport
 
@@ -28,6 +29,24 @@ class RunSummary(Answer):
     closed_at: datetime | None = None
 
 
+class LoopSummary(Answer):
+    """One line of a list of loops, from Temporal's visibility (which lags by up to a second or so)."""
+
+    id: str
+    execution: str
+    """Temporal's run id of its newest execution."""
+    agent: str | None
+    status: LoopStatus | None
+    """None where nobody told."""
+    cost_usd: float
+    workspace: str | None
+    plan: str | None
+    """Its first line, or its path."""
+    labels: dict[str, str] = Field(default_factory=dict)
+    started_at: datetime
+    closed_at: datetime | None = None
+
+
 class StopResult(Answer):
     """What `stop` found: a StopReport's fields, and one outcome more, "not_found": no run of that id.
 
@@ -35,6 +54,7 @@ class StopResult(Answer):
     """
 
     run: str
+    """The id of the run, or of the loop."""
     outcome: Literal["stopped", "already_finished", "unverified", "not_found"]
     phase: Phase | None = None
     """The run's phase when the stop was asked for."""

@@ -1,16 +1,19 @@
-"""What Temporal shows of runs in its lists and its Web UI: written at the start, read by `list`.
+"""What Temporal shows of runs and loops in its lists and its Web UI: written at the start, read by `list`.
 
 The live values (phase, cost) are the workflow's own to write.
 """
 
-from typing import Any
+from datetime import UTC, datetime
+from typing import Any, get_args
 
 from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus
 from temporalio.common import SearchAttributeKey
 
 from steersman.contracts import names
+from steersman.contracts.loop import LoopRequest
+from steersman.contracts.loop_state import LoopStatus
 from steersman.contracts.request import RunRequest
-from steersman.reports import RunSummary
+from steersman.reports import LoopSummary, RunSummary
 
 AGENT_NAME = SearchAttributeKey.for_keyword(names.AGENT_NAME)
 RUN_PHASE = SearchAttributeKey.for_keyword(names.RUN_PHASE)
@@ -20,17 +23,34 @@ COST_USD = SearchAttributeKey.for_float(names.COST_USD)
 def introduction(request: RunRequest) -> dict[str, Any]:
     """Summary, details and memo of a new run, as keyword arguments of start_workflow."""
     task = request.prompt if request.prompt.strip() else " ".join(request.command or ())
-    line = _one_line(task, 120)
-    workspace = request.workspace.path
     return {
         "static_summary": _one_line(f"{request.agent}: {task}", 180),
-        "static_details": "\n".join(
-            f"- **{name}**: `{value}`"
-            for name, value in (("Agent", request.agent), ("Workspace", workspace), ("Task", line))
-            if value
-        ),
-        "memo": {"agent": request.agent, "workspace": workspace, "labels": request.labels},
+        "static_details": _details(Agent=request.agent, Workspace=request.workspace.path, Task=_one_line(task, 120)),
+        "memo": {"agent": request.agent, "workspace": request.workspace.path, "labels": request.labels},
     }
+
+
+def loop_introduction(request: LoopRequest) -> dict[str, Any]:
+    """The same of a new loop."""
+    run, done = request.run, request.done
+    plan = _one_line(request.plan if isinstance(request.plan, str) else request.plan.path, 120)
+    verify = _one_line(done.verify.shown(), 120) if done.verify else ""
+    return {
+        "static_summary": _one_line(f"loop of {run.agent}: {plan}", 180),
+        "static_details": _details(Agent=run.agent, Workspace=run.workspace.path, Plan=plan, Verification=verify),
+        "memo": {
+            "agent": run.agent,
+            "workspace": run.workspace.path,
+            "plan": plan,
+            "labels": run.labels,
+            # A loop that has gone on as a new execution is listed with that one's start.
+            "started_at": datetime.now(UTC).isoformat(),
+        },
+    }
+
+
+def _details(**facts: str) -> str:
+    return "\n".join(f"- **{name}**: `{value}`" for name, value in facts.items() if value)
 
 
 def _one_line(text: str, limit: int) -> str:
@@ -43,6 +63,13 @@ async def list_runs(client: Client, query: str | None, limit: int) -> list[RunSu
     runs = f'WorkflowType="{names.RUN_WORKFLOW}"'
     found = client.list_workflows(f"{runs} AND ({query})" if query else runs, limit=limit)
     return [await _summary(execution) async for execution in found]
+
+
+async def list_loops(client: Client, query: str | None, limit: int) -> list[LoopSummary]:
+    """Loops that match, the newest first; each once, however often it has gone on as a new execution."""
+    loops = f'WorkflowType="{names.LOOP_WORKFLOW}" AND ExecutionStatus != "ContinuedAsNew"'
+    found = client.list_workflows(f"{loops} AND ({query})" if query else loops, limit=limit)
+    return [await _loop_summary(execution) async for execution in found]
 
 
 async def _summary(execution: WorkflowExecution) -> RunSummary:
@@ -65,3 +92,49 @@ async def _summary(execution: WorkflowExecution) -> RunSummary:
             "closed_at": execution.close_time,
         }
     )
+
+
+_CLOSED: dict[WorkflowExecutionStatus, LoopStatus] = {
+    WorkflowExecutionStatus.COMPLETED: "completed",
+    WorkflowExecutionStatus.FAILED: "failed",
+    WorkflowExecutionStatus.TIMED_OUT: "failed",
+    WorkflowExecutionStatus.CANCELED: "cancelled",
+    WorkflowExecutionStatus.TERMINATED: "cancelled",
+}
+
+
+async def _loop_summary(execution: WorkflowExecution) -> LoopSummary:
+    memo = await execution.memo()
+    attributes = execution.typed_search_attributes
+    told = attributes.get(RUN_PHASE)
+    closed = _CLOSED.get(execution.status) if execution.status else None
+    # One that was left early closes as completed, too: only the loop itself knows which.
+    status = closed if closed and (closed, told) != ("completed", "stopped") else told
+    labels = memo.get("labels")
+    return LoopSummary.model_validate(
+        {
+            "id": execution.id,
+            "execution": execution.run_id,
+            "agent": attributes.get(AGENT_NAME) or _word(memo.get("agent")),
+            "status": status if status in get_args(LoopStatus) else None,
+            "cost_usd": attributes.get(COST_USD) or 0.0,
+            "workspace": _word(memo.get("workspace")),
+            "plan": _word(memo.get("plan")),
+            "labels": labels if isinstance(labels, dict) else {},
+            "started_at": _time(memo.get("started_at")) or execution.start_time,
+            "closed_at": execution.close_time,
+        }
+    )
+
+
+def _word(said: object) -> str | None:
+    """A memo can be anybody's."""
+    return said if isinstance(said, str) else None
+
+
+def _time(said: object) -> datetime | None:
+    try:
+        time = datetime.fromisoformat(said) if isinstance(said, str) else None
+    except ValueError:
+        return None
+    return time if time and time.tzinfo else None

@@ -12,6 +12,7 @@ from temporalio.client import Client
 
 from steersman.client import Steersman
 from steersman.connection import connect
+from tests.client.loopstandin import LoopStandIn
 from tests.client.standin import StandIn, temporal_binary
 
 
@@ -76,6 +77,13 @@ def steersman(client: Client) -> Steersman:
 @pytest.fixture
 async def stand_in(client: Client) -> AsyncIterator[StandIn]:
     async with StandIn(client).at_work() as machine:
+        yield machine
+
+
+@pytest.fixture
+async def loop_stand_in(client: Client) -> AsyncIterator[LoopStandIn]:
+    machine = LoopStandIn(client)
+    async with machine.at_work():
         yield machine
 
 

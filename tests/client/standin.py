@@ -8,7 +8,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -104,6 +104,7 @@ class StandIn:
     def __init__(self, client: Client, host: str = "stand-in") -> None:
         self.client = client
         self.host = host
+        self.workflows: list[type] = [AgentRun]
         self.plays: dict[str, Play] = {}
         self.refuse: str | None = None
         self.reads = 0
@@ -214,15 +215,19 @@ class StandIn:
     async def prune_host(self, asked: PruneInput) -> Swept:
         return Swept(pruned=("run-old",), bytes_freed=0 if asked.dry_run else 1234)
 
+    def others(self) -> list[Callable[..., Any]]:
+        """What else the host answers."""
+        return []
+
     @asynccontextmanager
     async def at_work(self) -> AsyncIterator["StandIn"]:
         """The machine's workers, polling."""
-        on_host = [self.stop_agent, self.finalize_run, self.read_events, self.prune_host]
+        on_host = [self.stop_agent, self.finalize_run, self.read_events, self.prune_host, *self.others()]
         async with AsyncExitStack() as workers:
             for queue, options in (
                 (
                     names.TASK_QUEUE,
-                    {"workflows": [AgentRun], "activities": [self.claim_host, self.deliver_messages]},
+                    {"workflows": self.workflows, "activities": [self.claim_host, self.deliver_messages]},
                 ),
                 (names.host_queue(self.host), {"activities": on_host}),
                 (

@@ -1,0 +1,237 @@
+"""A loop that is played by the test: AgentLoop's wire names with a workflow that does what it is told.
+
+Its runs are the stand-in's. For tests of the client and the command line alone; the real loop has tests of its own.
+"""
+
+import asyncio
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from temporalio import activity, workflow
+from temporalio.client import Client
+from temporalio.exceptions import ApplicationError, CancelledError
+
+from steersman.client import Steersman
+from steersman.contracts import names
+from steersman.contracts.loop import parse_loop_request
+from steersman.contracts.loop_activities import Diff, DiffInput, DropInput, Dropped
+from steersman.contracts.loop_messages import CheckpointPage, CheckpointQuery, CleanupReceipt, LoopReceipt
+from steersman.contracts.loop_state import Checkpoint, LoopResult, LoopState, PlanVersion
+from tests.client.standin import StandIn, now
+
+STAGE, CURTAIN, CALLS = "stage", "curtain", "calls"
+
+
+@workflow.defn(name=names.LOOP_WORKFLOW, sandboxed=False)
+class PlayedLoop:
+    """`stage`: fields of the state, "refuse" for what updates are answered, "again" for a new execution."""
+
+    def __init__(self) -> None:
+        self._state: dict[str, Any] = {}
+        self._calls: list[tuple[str, Any]] = []
+        self._refuse: str | None = None
+        self._again = False
+        self._curtain: dict[str, Any] | None = None
+
+    @workflow.run
+    async def run(self, request: dict[str, Any], carried: dict[str, Any] | None = None) -> LoopResult:
+        asked = parse_loop_request(request)
+        begun = LoopState(
+            agent=asked.run.agent,
+            workspace=asked.run.workspace.path,
+            host="stand-in",
+            labels=asked.run.labels,
+            mode=asked.mode,
+            limits=asked.limits,
+            plan=PlanVersion(
+                number=1,
+                hash="h1",
+                since=workflow.now(),
+                path=None if isinstance(asked.plan, str) else asked.plan.path,
+                text=asked.plan if isinstance(asked.plan, str) else None,
+            ),
+            plan_versions=1,
+            started_at=workflow.now(),
+            execution=workflow.info().first_execution_run_id,
+        )
+        self._state = carried or (begun.model_dump(mode="json") | self._state)
+        try:
+            await workflow.wait_condition(lambda: self._curtain is not None or self._again)
+        except asyncio.CancelledError:
+            self._state |= {"status": "cancelled", "run": None}
+            raise CancelledError("the loop was cancelled") from None
+        await workflow.wait_condition(workflow.all_handlers_finished)
+        if self._again:
+            workflow.continue_as_new(args=[request, self._state])
+        assert self._curtain is not None
+        result = LoopResult.model_validate(
+            {"started_at": workflow.now(), "ended_at": workflow.now(), "iterations": self._state["iteration"]}
+            | self._curtain
+        )
+        self._state |= {"status": result.status, "stop_reason": result.stop_reason, "run": None}
+        if result.status == "failed":
+            error = "InvalidRequest" if self._curtain.get("invalid") else "LoopFailed"
+            raise ApplicationError(result.error or "", result, type=error, non_retryable=True)
+        return result
+
+    @workflow.signal(name=STAGE)
+    def stage(self, fields: dict[str, Any]) -> None:
+        self._refuse = fields.pop("refuse", None)
+        self._again = fields.pop("again", False)
+        self._state |= fields
+
+    @workflow.signal(name=CURTAIN)
+    def curtain(self, result: dict[str, Any]) -> None:
+        self._curtain = result
+
+    @workflow.query(name=CALLS)
+    def calls(self) -> list[tuple[str, Any]]:
+        return self._calls
+
+    @workflow.query(name=names.STATE_QUERY)
+    def state(self) -> LoopState:
+        return LoopState.model_validate(self._state)
+
+    @workflow.query(name=names.CHECKPOINTS)
+    def checkpoints(self, asked: CheckpointQuery) -> CheckpointPage:
+        """Two a page, so that every reader has to go on reading."""
+        found = [each for each in self.state().checkpoints if each.number > asked.after]
+        return CheckpointPage(checkpoints=tuple(found[:2]), more=len(found) > 2)
+
+    def _take(self, name: str, said: Any, note: str = "", **fields: Any) -> LoopReceipt:
+        self._calls.append((name, said))
+        if self._refuse:
+            raise ApplicationError(self._refuse, type="Refused", non_retryable=True)
+        return LoopReceipt.model_validate(
+            {"status": self._state["status"], "iteration": self._state["iteration"], "note": note} | fields
+        )
+
+    @workflow.update(name=names.PAUSE)
+    async def pause(self, said: Any) -> LoopReceipt:
+        receipt = self._take(names.PAUSE, said)
+        if said["now"] or self._state["run"] is None:
+            self._state |= {"status": "paused", "waits_for": said["reason"] or "a person paused it", "run": None}
+        return receipt.model_copy(update={"status": self._state["status"]})
+
+    @workflow.update(name=names.RESUME)
+    async def resume(self, said: Any) -> LoopReceipt:
+        if self._state["status"] not in ("paused", "waiting_for_decision"):
+            self._refuse = "the loop is not paused"
+        receipt = self._take(names.RESUME, said)
+        self._state |= {"status": "running", "waits_for": None, "mode": said["mode"] or self._state["mode"]}
+        return receipt.model_copy(update={"status": "running"})
+
+    @workflow.update(name=names.FEEDBACK)
+    async def feedback(self, said: Any) -> LoopReceipt:
+        receipt = self._take(names.FEEDBACK, said, "for the next iteration")
+        id = said["id"] or f"feedback-{len(self._state['feedback']) + 1}"
+        note = {"id": id, "text": said["text"], "given_at": workflow.now().isoformat()}
+        self._state["feedback"] = [*self._state["feedback"], note]
+        return receipt.model_copy(update={"id": id})
+
+    @workflow.update(name=names.REMOVE_FEEDBACK)
+    async def remove_feedback(self, said: Any) -> LoopReceipt:
+        if said["id"] not in [each["id"] for each in self._state["feedback"]]:
+            self._refuse = f"there is no feedback {said['id']}"
+        receipt = self._take(names.REMOVE_FEEDBACK, said, "it is removed", id=said["id"])
+        self._state["feedback"] = [each for each in self._state["feedback"] if each["id"] != said["id"]]
+        return receipt
+
+    @workflow.update(name=names.REVISE)
+    async def revise(self, said: Any) -> LoopReceipt:
+        return self._take(names.REVISE, said, "for the next iteration", plan_version=2)
+
+    @workflow.update(name=names.RESTART)
+    async def restart(self, said: Any) -> LoopReceipt:
+        receipt = self._take(names.RESTART, said, "starts over from the beginning", checkpoint=0, rescue=9)
+        self._state |= {"status": "running", "iteration": 0}
+        return receipt.model_copy(update={"status": "running"})
+
+    @workflow.update(name=names.SKIP_WAIT)
+    async def skip_wait(self) -> LoopReceipt:
+        return self._take(names.SKIP_WAIT, None)
+
+    @workflow.update(name=names.SET_LIMITS)
+    async def set_limits(self, said: Any) -> LoopReceipt:
+        return self._take(names.SET_LIMITS, said)
+
+    @workflow.update(name=names.EXIT)
+    async def exit(self, said: Any) -> LoopReceipt:
+        receipt = self._take(names.EXIT, said, "it ends as stopped")
+        self._curtain = {"status": "stopped", "stop_reason": "exit"}
+        return receipt
+
+    @workflow.update(name=names.ROLLBACK)
+    async def rollback(self, said: Any) -> LoopReceipt:
+        receipt = self._take(names.ROLLBACK, said, checkpoint=said["checkpoint"], rescue=9)
+        self._state |= {"status": "paused"}
+        return receipt.model_copy(update={"status": "paused"})
+
+    @workflow.update(name=names.CHECKPOINTS)
+    async def clean(self, said: Any) -> CleanupReceipt:
+        self._take(names.CHECKPOINTS, said)
+        found = self._state["checkpoints"]
+        self._state["checkpoints"] = [] if said["all"] else found[1:]
+        return CleanupReceipt(deleted=(0,), kept=len(self._state["checkpoints"]))
+
+
+class LoopStandIn(StandIn):
+    """A machine for played loops."""
+
+    def __init__(self, client: Client) -> None:
+        super().__init__(client)
+        self.workflows = [*self.workflows, PlayedLoop]
+        self.dropped: list[DropInput] = []
+        self.diffs: list[DiffInput] = []
+
+    def others(self) -> list[Callable[..., Any]]:
+        return [self.drop_checkpoints, self.diff_checkpoints]
+
+    @activity.defn(name=names.DROP_CHECKPOINTS)
+    async def drop_checkpoints(self, asked: DropInput) -> Dropped:
+        self.dropped.append(asked)
+        return Dropped(numbers=asked.numbers)
+
+    @activity.defn(name=names.DIFF_CHECKPOINTS)
+    async def diff_checkpoints(self, asked: DiffInput) -> Diff:
+        self.diffs.append(asked)
+        return Diff(stat=" a | 2 +-", patch="--- a\n+++ b\n-old\n+new \x1b[2J\n", truncated=True)
+
+    # Playing.
+
+    async def stage(self, loop: str, **fields: Any) -> None:
+        """The loop's state from now on."""
+        await self.client.get_workflow_handle(loop).signal(STAGE, fields)
+
+    async def begin_run(self, loop: str, number: int = 1, verify: str = "", **state: Any) -> str:
+        """An iteration begins."""
+        run = f"{loop}-{number}{verify}"
+        asked = {"agent": "claude", "prompt": "go on", "workspace": {"path": "/w"}}
+        await Steersman(self.client).start(asked, run_id=run)
+        await self.stage(loop, **{"status": "running", "iteration": number, "run": run} | state)
+        return run
+
+    async def curtain(self, loop: str, **result: Any) -> None:
+        """The loop ends."""
+        await self.client.get_workflow_handle(loop).signal(CURTAIN, {"status": "completed"} | result)
+
+    async def calls(self, loop: str) -> list[tuple[str, Any]]:
+        """What was said to the loop, with what came along."""
+        said = await self.client.get_workflow_handle(loop).query(CALLS, result_type=list)
+        return [(name, _given(fields)) for name, fields in said]
+
+
+def _given(said: Any) -> Any:
+    if isinstance(said, dict):
+        return {name: value for name, value in said.items() if value not in (None, [], False)}
+    return said
+
+
+def checkpoint(number: int, **fields: Any) -> dict[str, Any]:
+    """A checkpoint as JSON."""
+    time: datetime = fields.pop("time", now())
+    made = Checkpoint.model_validate(
+        {"number": number, "kind": "iteration", "time": time, "iteration": number} | fields
+    )
+    return made.model_dump(mode="json")

@@ -1,0 +1,383 @@
+"""Loops from Python against a real server, with a loop and a machine that the test plays."""
+
+import asyncio
+import uuid
+from contextlib import aclosing
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from steersman import loopdata
+from steersman.client import Steersman
+from steersman.contracts.errors import InvalidRequest, LoopFailed
+from steersman.contracts.loop import parse_loop_request
+from steersman.contracts.loop_messages import Cleanup
+from steersman.contracts.loop_state import Checkpoint, LoopResult, LoopState
+from steersman.errors import (
+    AlreadyRunning,
+    HostUnreachable,
+    MessageRefused,
+    RunCancelled,
+    RunNotFound,
+    RunNotRunning,
+    RunTerminated,
+)
+from steersman.loopfollowing import LoopItem, RunBegun
+from tests.client.loopstandin import LoopStandIn, checkpoint
+from tests.client.standin import init, now, said, succeeded
+
+pytestmark = pytest.mark.integration
+
+
+def ask(workspace: str, /, **fields: Any) -> dict[str, Any]:
+    run = {"agent": "claude", "workspace": {"path": workspace}} | fields.pop("run", {})
+    return {"run": run, "plan": {"path": "PLAN.md"}, "done": {"items": {"kind": "checkboxes"}}} | fields
+
+
+class Watcher:
+    """Follows a loop beside the test."""
+
+    def __init__(self, steersman: Steersman, loop: str) -> None:
+        self.items: list[LoopItem] = []
+        self.wake = asyncio.Event()
+        self._changed = asyncio.Event()
+        self.task = asyncio.create_task(self._follow(steersman, loop))
+
+    async def _follow(self, steersman: Steersman, loop: str) -> None:
+        async with aclosing(steersman.loops.follow(loop, wake=self.wake)) as items:
+            async for item in items:
+                self.items.append(item)
+                self._changed.set()
+
+    @property
+    def told(self) -> list[str]:
+        """In short."""
+        names = []
+        for item in self.items:
+            if isinstance(item, LoopState):
+                names.append(f"{item.status} {item.iteration}")
+            elif isinstance(item, RunBegun):
+                names.append(f"begin {item.run.partition('-')[2]} of {item.iteration}{' verify' * item.verifies}")
+            else:
+                names.append(f"{item.event.seq} {item.event.type}")
+        return names
+
+    async def until(self, what: str) -> None:
+        async with asyncio.timeout(20):
+            while what not in self.told and not self.task.done():
+                self._changed.clear()
+                await self._changed.wait()
+
+
+async def test_a_loop_from_start_to_result(steersman: Steersman, loop_stand_in: LoopStandIn, workspace: str) -> None:
+    loop = await steersman.loops.start(ask(workspace, run={"labels": {"team": "blue"}}))
+    assert uuid.UUID(loop.removeprefix("loop-")).version == 7
+    await loop_stand_in.curtain(loop, stop_reason="done", iterations=3, cost_usd=0.5)
+    result = await steersman.loops.result(loop)
+    assert isinstance(result, LoopResult)
+    assert (result.status, result.stop_reason, result.iterations) == ("completed", "done", 3)
+    description = await steersman.temporal.get_workflow_handle(loop).describe()
+    assert await description.static_summary() == "loop of claude: PLAN.md"
+    memo = await description.memo()
+    assert (memo["agent"], memo["workspace"], memo["plan"]) == ("claude", workspace, "PLAN.md")
+    assert memo["labels"] == {"team": "blue"}
+    assert (await steersman.loops.state(loop)).status == "completed"
+
+
+async def test_a_request_as_a_model_is_the_same(
+    steersman: Steersman, loop_stand_in: LoopStandIn, workspace: str
+) -> None:
+    loop = await steersman.loops.start(parse_loop_request(ask(workspace, mode="batch")), loop_id="loop-of-a-model")
+    assert (await steersman.loops.state(loop)).mode == "batch"
+    with pytest.raises(AlreadyRunning, match="loop loop-of-a-model is already running"):
+        await steersman.loops.start(ask(workspace), loop_id=loop)
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"done": {}}, "done"),
+        ({"plan": " "}, "plan"),
+        ({"run": {"prompt": "x"}}, "run: prompt"),
+        ({"colour": "red"}, "colour"),
+        ({"run": {"env": {"API_KEY": "sk-1"}}}, "API_KEY"),
+    ],
+)
+async def test_a_bad_request_never_leaves_the_client(
+    steersman: Steersman, workspace: str, fields: dict[str, Any], named: str
+) -> None:
+    loop = f"bad-{uuid.uuid4()}"
+    with pytest.raises(InvalidRequest, match=named) as raised:
+        await steersman.loops.start(ask(workspace, **fields), loop_id=loop)
+    assert "sk-1" not in str(raised.value)
+    with pytest.raises(InvalidRequest, match="loop_id"):
+        await steersman.loops.start(ask(workspace), loop_id="x" * 181)
+    with pytest.raises(RunNotFound, match=f"no loop {loop}"):
+        await steersman.loops.state(loop)
+
+
+@pytest.mark.parametrize(("invalid", "kind"), [(False, LoopFailed), (True, InvalidRequest)])
+async def test_a_failure_is_typed_and_carries_the_result(
+    steersman: Steersman,
+    loop_stand_in: LoopStandIn,
+    workspace: str,
+    invalid: bool,  # noqa: FBT001 - pytest fills it in
+    kind: type[Exception],
+) -> None:
+    loop = await steersman.loops.start(ask(workspace))
+    ending = {"status": "failed", "stop_reason": "failures", "error": "3 failed", "iterations": 7}
+    await loop_stand_in.curtain(loop, invalid=invalid, **ending)
+    with pytest.raises(kind, match="3 failed") as raised:
+        await steersman.loops.result(loop)
+    result: Any = getattr(raised.value, "result", None)
+    assert isinstance(result, LoopResult)
+    assert (result.stop_reason, result.iterations) == ("failures", 7)
+
+
+async def test_every_verb_says_what_the_wire_says(
+    steersman: Steersman, loop_stand_in: LoopStandIn, workspace: str
+) -> None:
+    loops = steersman.loops
+    loop = await loops.start(ask(workspace))
+    assert (await loops.pause(loop, now=True, reason="lunch")).status == "paused"
+    assert (await loops.resume(loop, "go left", mode="batch")).status == "running"
+    assert (await loops.feedback(loop, "faster", id="f-1")).id == "f-1"
+    await loops.remove_feedback(loop, "f-1")
+    assert (await loops.revise(loop, {"path": "NEW.md"}, "do {plan}")).plan_version == 2
+    assert (await loops.restart(loop)).rescue == 9
+    await loops.restart(loop, 3, files=False)
+    await loops.skip_wait(loop)
+    await loops.set_limits(loop, iterations=7, cost_usd=0)
+    assert (await loops.rollback(loop, 2)).checkpoint == 2
+    assert await loop_stand_in.calls(loop) == [
+        ("pause", {"now": True, "reason": "lunch"}),
+        ("resume", {"mode": "batch", "text": "go left"}),
+        ("feedback", {"text": "faster", "id": "f-1"}),
+        ("remove_feedback", {"id": "f-1"}),
+        ("revise", {"plan": {"path": "NEW.md", "phase": None}, "prompt": "do {plan}"}),
+        ("restart", {"from": "plan", "files": True}),
+        ("restart", {"from": "iteration", "number": 3}),
+        ("skip_wait", None),
+        ("set_limits", {"iterations": 7}),
+        ("rollback", {"checkpoint": 2}),
+    ]
+    await loops.exit(loop, reason="enough")
+    assert (await loops.result(loop)).stop_reason == "exit"
+    with pytest.raises(RunNotRunning, match=f"loop {loop}"):
+        await loops.pause(loop)
+
+
+async def test_what_the_loop_or_the_contract_refuses(
+    steersman: Steersman, loop_stand_in: LoopStandIn, workspace: str
+) -> None:
+    loops = steersman.loops
+    loop = await loops.start(ask(workspace))
+    with pytest.raises(InvalidRequest, match="plan or prompt"):
+        await loops.revise(loop)
+    with pytest.raises(InvalidRequest, match="iterations"):
+        await loops.set_limits(loop, iterations=0)
+    with pytest.raises(InvalidRequest, match="speed"):
+        await loops.set_limits(loop, speed=1)
+    assert await loop_stand_in.calls(loop) == []
+    with pytest.raises(MessageRefused, match="not paused"):
+        await loops.resume(loop)
+    with pytest.raises(RunNotFound, match="no loop loop-none"):
+        await loops.pause("loop-none")
+
+
+async def test_a_run_is_no_loop_and_a_loop_no_run(
+    steersman: Steersman, loop_stand_in: LoopStandIn, workspace: str
+) -> None:
+    loop = await steersman.loops.start(ask(workspace))
+    run = await loop_stand_in.begin_run(loop)
+    with pytest.raises(RunNotFound, match="is no loop"):
+        await steersman.loops.state(run)
+    with pytest.raises(RunNotFound, match="is no run"):
+        await steersman.state(loop)
+    assert (await steersman.stop(loop)).outcome == "not_found"
+    assert (await steersman.loops.stop(run)).outcome == "not_found"
+    assert (await steersman.state(run)).phase != "closed"
+
+
+async def test_following_over_runs(steersman: Steersman, loop_stand_in: LoopStandIn, workspace: str) -> None:
+    loop = await steersman.loops.start(ask(workspace), loop_id=f"follow-{uuid.uuid4().hex[:8]}")
+    name = loop.partition("-")[2]
+    first = await loop_stand_in.begin_run(loop, 1)
+    loop_stand_in.show(first, init(), said("one"))
+    watcher = Watcher(steersman, loop)
+    await watcher.until("2 message")
+    loop_stand_in.finish(first, succeeded())
+    await watcher.until("3 done")
+    # These begin and end between two looks.
+    made = [checkpoint(1, run=first), checkpoint(2, run=f"{loop}-2", verification="failed")]
+    for run in (f"{loop}-2", f"{loop}-2-verify"):
+        loop_stand_in.show(run, said(f"in {run}"))
+        loop_stand_in.finish(run, succeeded())
+        await steersman.run({"agent": "claude", "prompt": "x", "workspace": {"path": "/w"}}, run_id=run)
+    await loop_stand_in.stage(loop, status="paused", iteration=2, run=None, checkpoints=made)
+    await watcher.until("paused 2")
+    await loop_stand_in.curtain(loop)
+    await asyncio.wait_for(watcher.task, 20)
+    assert watcher.told == [
+        "running 1",
+        f"begin {name}-1 of 1",
+        *("1 init", "2 message", "3 done"),
+        f"begin {name}-2 of 2",
+        *("1 message", "2 done"),
+        f"begin {name}-2-verify of 2 verify",
+        *("1 message", "2 done"),
+        "paused 2",
+        "completed 2",
+    ]
+    again = Watcher(steersman, loop)
+    await asyncio.wait_for(again.task, 20)
+    assert again.told == ["completed 2"]
+
+
+async def test_following_goes_on_in_the_next_execution(
+    steersman: Steersman, loop_stand_in: LoopStandIn, workspace: str
+) -> None:
+    loop = await steersman.loops.start(ask(workspace))
+    watcher = Watcher(steersman, loop)
+    await watcher.until("running 0")
+    await loop_stand_in.stage(loop, iteration=5, again=True)
+    await watcher.until("running 5")
+    await steersman.loops.feedback(loop, "still there?")
+    listed: list[str] = []
+    while not listed:
+        listed = [each.id for each in await steersman.loops.list(f'WorkflowId="{loop}"')]
+    await loop_stand_in.curtain(loop)
+    await asyncio.wait_for(watcher.task, 20)
+    assert watcher.told[-1] == "completed 5"
+    assert (await steersman.loops.result(loop)).iterations == 5
+
+
+async def test_a_change_is_told_at_once_where_somebody_is_in_a_hurry(
+    steersman: Steersman, loop_stand_in: LoopStandIn, workspace: str
+) -> None:
+    loop = await steersman.loops.start(ask(workspace))
+    watcher = Watcher(steersman, loop)
+    await watcher.until("running 0")
+    await asyncio.sleep(2)  # by now it looks once a second
+    await loop_stand_in.stage(loop, iteration=1)
+    began = asyncio.get_running_loop().time()
+    watcher.wake.set()
+    await watcher.until("running 1")
+    assert asyncio.get_running_loop().time() - began < 0.5
+    await loop_stand_in.curtain(loop)
+    await asyncio.wait_for(watcher.task, 20)
+
+
+async def test_stop_says_what_it_found_of_the_run_at_work(
+    steersman: Steersman, loop_stand_in: LoopStandIn, workspace: str
+) -> None:
+    loop = await steersman.loops.start(ask(workspace))
+    run = await loop_stand_in.begin_run(loop)
+    watcher = Watcher(steersman, loop)
+    await watcher.until("running 1")
+    await steersman.stop(run)  # a loop that is cancelled does this with its run
+    report = await steersman.loops.stop(loop, reason="enough")
+    assert (report.run, report.outcome, report.processes) == (loop, "stopped", 3)
+    await asyncio.wait_for(watcher.task, 20)
+    assert watcher.told[-2:] == ["1 cancelled", "cancelled 1"]
+    assert (await steersman.loops.stop(loop)).outcome == "already_finished"
+    assert (await steersman.loops.stop("loop-none")).outcome == "not_found"
+    with pytest.raises(RunCancelled, match=f"loop {loop} was cancelled"):
+        await steersman.loops.result(loop)
+
+
+async def test_stopping_a_paused_loop_finds_nothing(
+    steersman: Steersman, loop_stand_in: LoopStandIn, workspace: str
+) -> None:
+    loop = await steersman.loops.start(ask(workspace))
+    await steersman.loops.pause(loop)
+    report = await steersman.loops.stop(loop)
+    assert (report.outcome, report.processes) == ("stopped", 0)
+
+
+async def test_a_terminated_loop_ends_for_its_followers_too(
+    steersman: Steersman, loop_stand_in: LoopStandIn, workspace: str
+) -> None:
+    loop = await steersman.loops.start(ask(workspace))
+    watcher = Watcher(steersman, loop)
+    await watcher.until("running 0")
+    await steersman.temporal.get_workflow_handle(loop).terminate(reason="enough")
+    await asyncio.wait_for(watcher.task, 20)
+    with pytest.raises(RunTerminated, match="enough"):
+        await steersman.loops.result(loop)
+
+
+async def test_checkpoints(steersman: Steersman, loop_stand_in: LoopStandIn, workspace: str) -> None:
+    loops = steersman.loops
+    loop = await loops.start(ask(workspace))
+    made = [checkpoint(number) for number in range(5)]
+    await loop_stand_in.stage(loop, checkpoints=made)
+    assert [each.number for each in await loops.checkpoints(loop)] == [0, 1, 2, 3, 4]
+    diff = await loops.diff(loop, 1)
+    assert (diff.truncated, diff.stat) == (True, " a | 2 +-")
+    asked = loop_stand_in.diffs[0]
+    assert (asked.loop, asked.workspace, asked.older, asked.newer) == (loop, workspace, 1, None)
+    with pytest.raises(InvalidRequest, match="exactly one"):
+        await loops.clean(loop, oldest=1, all=True)
+    assert (await loops.clean(loop, oldest=1)).kept == 4
+    assert loop_stand_in.dropped == []
+    await loop_stand_in.curtain(loop)
+    await loops.result(loop)
+    receipt = await loops.clean(loop, numbers=(2, 3))
+    assert (receipt.deleted, receipt.kept) == ((2, 3), 2)
+    assert (loop_stand_in.dropped[0].workspace, loop_stand_in.dropped[0].numbers) == (workspace, (2, 3))
+
+
+async def test_a_host_that_is_gone_is_named(steersman: Steersman, loop_stand_in: LoopStandIn, workspace: str) -> None:
+    loop = await steersman.loops.start(ask(workspace))
+    await loop_stand_in.stage(loop, host="elsewhere")
+    with pytest.raises(HostUnreachable, match="elsewhere"):
+        await steersman.loops.diff(loop, 1)
+
+
+async def test_a_fork_asks_what_the_other_asked(
+    steersman: Steersman, loop_stand_in: LoopStandIn, workspace: str
+) -> None:
+    run = {"session": "s-1", "env": {"A": "1"}, "model": "m"}
+    loop = await steersman.loops.start(ask(workspace, run=run, limits={"iterations": 5}))
+    await loop_stand_in.stage(loop, again=True)
+    changes = {"mode": "checkpoint", "limits": {"cost_usd": 2}, "run": {"env": {"B": "2"}}}
+    fork = await steersman.loops.fork(loop, 4, changes)
+    request = await steersman.loops._calls.request(fork)  # noqa: SLF001 - what a fork of the fork would ask
+    assert request == {
+        "run": {"agent": "claude", "workspace": {"path": workspace}, "env": {"A": "1", "B": "2"}, "model": "m"},
+        "plan": {"path": "PLAN.md"},
+        "done": {"items": {"kind": "checkboxes"}},
+        "mode": "checkpoint",
+        "limits": {"iterations": 5, "cost_usd": 2.0},
+        "from_checkpoint": {"loop": loop, "number": 4},
+    }
+    with pytest.raises(RunNotFound):
+        await steersman.loops.fork("loop-none", 1)
+    with pytest.raises(InvalidRequest, match="mode"):
+        await steersman.loops.fork(loop, 1, {"mode": "wild"})
+
+
+async def test_the_list_shows_what_loops_where(
+    steersman: Steersman, loop_stand_in: LoopStandIn, workspace: str
+) -> None:
+    loop = await steersman.loops.start(ask(workspace))
+    found: list[Any] = []
+    async with asyncio.timeout(20):
+        while not found:
+            found = [each for each in await steersman.loops.list() if each.id == loop]
+    assert (found[0].agent, found[0].workspace, found[0].plan) == ("claude", workspace, "PLAN.md")
+    assert loop not in [each.id for each in await steersman.list()]
+
+
+def test_which_checkpoints_a_cleanup_means() -> None:
+    old, new = now() - timedelta(days=8), now()
+    made = [Checkpoint.model_validate(checkpoint(n, time=old if n < 3 else new)) for n in range(5)]
+    for said_, numbers in (
+        ({"oldest": 2}, (0, 1)),
+        ({"older_than_s": 7 * 86400}, (0, 1, 2)),
+        ({"numbers": (4, 0, 77)}, (0, 4)),
+        ({"all": True}, (0, 1, 2, 3, 4)),
+    ):
+        assert loopdata.chosen(made, Cleanup.model_validate(said_), new) == numbers
