@@ -5,12 +5,13 @@ the person chose to stop it.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import aclosing, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 from rich.console import Console
 from rich.text import Text
 
+from steersman.cli.ahead import Ahead, Ended, Note, Pressed
 from steersman.cli.approving import Approver
 from steersman.cli.exits import Exit, code_of
 from steersman.cli.keyboard import Interrupted, Keyboard, has_person
@@ -24,16 +25,11 @@ from steersman.errors import SteersmanError
 
 MENU = "[K]eep running (default)  [I]nterrupt with a message  [S]top   (Ctrl-C again: leave it running and go)"
 RESULT_PATIENCE_S = 10
-READ_AHEAD = 2000
 
 
 async def follow(steersman: Steersman, run: str, keyboard: Keyboard, *, after: int = 0, as_json: bool = False) -> Exit:
     """Show a run's events until its end or until the person leaves; the exit code."""
     return await Follower(steersman, run, after, console(), keyboard, as_json=as_json).run()
-
-
-class NothingLeft(Exception):
-    """The run's last event lies before the number to begin after."""
 
 
 class Follower:
@@ -52,55 +48,28 @@ class Follower:
         self._view = Renderer(out)
         self._view.last_seq = after
         self._approver = Approver(steersman, run, keyboard, self._view)
-        self._ahead: asyncio.Queue[AgentEvent | str] = asyncio.Queue(READ_AHEAD)
-        self._errands: set[asyncio.Task[None]] = set()
+        self._ahead = Ahead(steersman.attach(run, after=after), keyboard, self._approver.hear)
 
     async def run(self) -> Exit:
         """Until the terminal event, or until the person leaves."""
-        reading = asyncio.create_task(self._read())
         try:
             if self._person and self._after:
                 await self._asked(self._approver.catch_up)
             while True:
-                event = await self._next(reading)
+                event = await self._ahead.next()
                 if event is None:
                     if not self._person or await self._menu():
                         return self._leave()
-                elif isinstance(event, str):
-                    self._view.note(event)
-                elif (code := await self._show(event)) is not None:
+                elif isinstance(event, Note):
+                    self._view.note(event.text, event.style)
+                elif not isinstance(event, Pressed) and (code := await self._show(event)) is not None:
                     return code
         except Interrupted:
             return self._leave()
-        except NothingLeft:
+        except Ended:
             return await self._ended_before()
         finally:
-            for task in (reading, *self._errands):
-                task.cancel()
-            await asyncio.gather(reading, *self._errands, return_exceptions=True)
-
-    async def _read(self) -> None:
-        async with aclosing(self._steersman.attach(self._run, after=self._after)) as events:
-            async for event in events:
-                self._approver.hear(event)
-                await self._ahead.put(event)
-
-    async def _next(self, reading: "asyncio.Task[None]") -> AgentEvent | str | None:
-        """The next event or remark; None for Ctrl-C. Raises what reading raised, once all before it was shown."""
-        while self._ahead.empty():
-            if self._keyboard.ctrl_c.is_set():
-                return None
-            if reading.done():
-                await reading
-                raise NothingLeft
-            ready = asyncio.ensure_future(self._ahead.get())
-            pressed = asyncio.ensure_future(self._keyboard.ctrl_c.wait())
-            await asyncio.wait({ready, pressed, reading}, return_when=asyncio.FIRST_COMPLETED)
-            pressed.cancel()
-            if ready.done():
-                return ready.result()
-            ready.cancel()
-        return None if self._keyboard.ctrl_c.is_set() else self._ahead.get_nowait()
+            await self._ahead.close()
 
     async def _show(self, event: AgentEvent) -> Exit | None:
         if self._json:
@@ -158,33 +127,29 @@ class Follower:
                 choice = (answer or "k").lower()[:1]
                 if choice == "i":
                     text = await self._keyboard.ask(Text("Message (empty: just interrupt) >", style="bold"))
-                    self._errand(self._interrupt(text or None))
+                    self._ahead.errand(self._interrupt(text or None))
                 elif choice == "s":
-                    self._errand(self._stop())
+                    self._ahead.errand(self._stop())
                 elif choice != "k":
                     continue
                 return False
         except Interrupted:
             return True
 
-    def _errand(self, work: Coroutine[None, None, None]) -> None:
-        # Beside the stream: its outcome is shown among the events, not in the middle of a question.
-        self._errands.add(asyncio.ensure_future(work))
-
-    async def _interrupt(self, text: str | None) -> None:
+    async def _interrupt(self, text: str | None) -> Note:
         try:
             receipt = await self._steersman.interrupt(self._run, text)
         except (SteersmanError, RunError) as error:
-            await self._ahead.put(f"not interrupted: {error}")
-        else:
-            await self._ahead.put(f"interrupt {receipt.state}{f' ({receipt.how})' if receipt.how else ''}")
+            return Note(f"not interrupted: {error}")
+        return Note(f"interrupt {receipt.state}{f' ({receipt.how})' if receipt.how else ''}")
 
-    async def _stop(self) -> None:
+    async def _stop(self) -> Note | None:
         self._view.note("stopping ...")
         try:
             await self._steersman.stop(self._run)
         except SteersmanError as error:
-            await self._ahead.put(f"not stopped: {error}")
+            return Note(f"not stopped: {error}")
+        return None
 
     def _leave(self) -> Exit:
         self._view.end_line()

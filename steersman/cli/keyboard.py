@@ -1,6 +1,7 @@
-"""Asking the person at the terminal, one line at a time, beside everything else that goes on.
+"""Asking the person at the terminal, one line at a time, and single keys between the questions.
 
-Knows nothing of runs. While a question is open the caller prints nothing, so what is typed stays readable.
+Knows nothing of runs. While a question is open the caller prints nothing, so what is typed stays readable. The terminal
+is left as it was found, however the program ends; a SIGKILL aside.
 """
 
 import asyncio
@@ -8,15 +9,40 @@ import os
 import signal
 import sys
 import termios
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager, suppress
 from types import TracebackType
-from typing import Self
+from typing import Any, Protocol, Self, TypeVar
 
 from rich.console import Console
 from rich.text import Text
 
+T = TypeVar("T")
+MAX_TEXT_LINES = 1000
+
 
 class Interrupted(Exception):
     """Ctrl-C while a question was open."""
+
+
+class Curtain(Protocol):
+    """What stands on the terminal beside the text, and must not while a person types a line."""
+
+    def hide(self) -> None:
+        """Take it away."""
+
+    def show(self) -> None:
+        """The cursor is at the beginning of a line: put it back."""
+
+
+class NoCurtain:
+    """Nothing stands there."""
+
+    def hide(self) -> None:
+        """Nothing to take away."""
+
+    def show(self) -> None:
+        """Nothing to put back."""
 
 
 def has_person() -> bool:
@@ -25,36 +51,85 @@ def has_person() -> bool:
 
 
 class Keyboard:
-    """Ctrl-C (and SIGTERM) as something to wait for, and questions. Use as a context manager in a running loop."""
+    """Ctrl-C (and SIGTERM, SIGHUP) as something to wait for, and questions. A context manager in a running loop."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, curtain: Curtain | None = None) -> None:
         self._console = console
+        self._curtain = curtain or NoCurtain()
         self.ctrl_c = asyncio.Event()
+        self.stirred = asyncio.Event()
+        """Something may have happened here: Ctrl-C or a key. Whoever waits for more than that may set it, too."""
         self.terminated = False
+        self.keys: asyncio.Queue[str] = asyncio.Queue()
+        """What was read while `watching`: mostly one key each."""
+        self._cooked: list[Any] | None = None
 
     def __enter__(self) -> Self:
         loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGINT, self.ctrl_c.set)
+        loop.add_signal_handler(signal.SIGINT, self._interrupt)
         loop.add_signal_handler(signal.SIGTERM, self._terminate)
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup's wish
+            loop.add_signal_handler(signal.SIGHUP, self._terminate)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         loop = asyncio.get_running_loop()
-        loop.remove_signal_handler(signal.SIGINT)
-        loop.remove_signal_handler(signal.SIGTERM)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            loop.remove_signal_handler(number)
+
+    def _interrupt(self) -> None:
+        self.ctrl_c.set()
+        self.stirred.set()
 
     def _terminate(self) -> None:
         self.terminated = True
-        self.ctrl_c.set()
+        self._interrupt()
+
+    # Questions.
 
     async def ask(self, question: Text, *, unless: asyncio.Event | None = None) -> str | None:
         """What the person types; None at the end of input, or when `unless` is set meanwhile. Raises Interrupted."""
-        fd = sys.stdin.fileno()
+        with self._lines():
+            line = await self._line(question, unless)
+        return None if line is None else line.strip()
+
+    async def ask_text(self, question: Text, *, unless: asyncio.Event | None = None) -> str | None:
+        """Several lines, up to an empty one. Raises Interrupted."""
+        with self._lines():
+            self._console.print(question)
+            lines: list[str] = []
+            while len(lines) < MAX_TEXT_LINES:
+                line = await self._line(Text(">", style="dim"), unless)
+                if line is None and not lines:
+                    return None
+                if not line:
+                    break
+                lines.append(line)
+        return "\n".join(lines).strip()
+
+    @contextmanager
+    def _lines(self) -> Iterator[None]:
+        """The terminal edits lines and shows what is typed; nothing but the question is on the line."""
+        watching = self._cooked is not None
+        self._stop_watching()
+        self._curtain.hide()
         # What was typed before the question was seen is no answer to it.
-        termios.tcflush(fd, termios.TCIFLUSH)
+        with suppress(termios.error):
+            termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
         self.ctrl_c.clear()
+        try:
+            yield
+        finally:
+            self._curtain.show()
+            if watching:
+                self._start_watching()
+
+    async def _line(self, question: Text, unless: asyncio.Event | None) -> str | None:
+        if self.terminated:
+            raise Interrupted
+        fd = sys.stdin.fileno()
         self._console.print(question, end=" ")
         line = asyncio.get_running_loop().create_future()
         asyncio.get_running_loop().add_reader(fd, _read, fd, line)
@@ -65,16 +140,80 @@ class Keyboard:
             asyncio.get_running_loop().remove_reader(fd)
             for wait in waits:
                 wait.cancel()
+        text: str | None = line.result() if line.done() and not line.cancelled() else None
+        if self.ctrl_c.is_set() or text is None:
+            self._console.print()
         if self.ctrl_c.is_set():
-            self._console.print()
             raise Interrupted
-        if not line.done() or line.cancelled():
-            self._console.print()
-            return None
-        text: str | None = line.result()
-        if text is None:
-            self._console.print()
         return text
+
+    async def unless_interrupted(self, work: Coroutine[Any, Any, T]) -> T:
+        """The work's outcome. Raises Interrupted, which cancels it."""
+        doing, pressed = asyncio.ensure_future(work), asyncio.ensure_future(self.ctrl_c.wait())
+        try:
+            await asyncio.wait({doing, pressed}, return_when=asyncio.FIRST_COMPLETED)
+            if not doing.done():
+                raise Interrupted
+            return doing.result()
+        finally:
+            doing.cancel()
+            pressed.cancel()
+
+    # Single keys.
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Meanwhile what is typed goes to `keys`, unseen and at once; questions aside."""
+        self._start_watching()
+        try:
+            yield
+        finally:
+            self._stop_watching()
+
+    def _start_watching(self) -> None:
+        fd = sys.stdin.fileno()
+        with suppress(termios.error):  # a terminal that has gone
+            self._cooked = termios.tcgetattr(fd)
+            raw = termios.tcgetattr(fd)
+            raw[3] &= ~(termios.ICANON | termios.ECHO)
+            raw[6][termios.VMIN], raw[6][termios.VTIME] = 1, 0
+            termios.tcsetattr(fd, termios.TCSADRAIN, raw)
+            asyncio.get_running_loop().add_reader(fd, self._take_keys, fd)
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTSTP, self._suspend)
+
+    def _stop_watching(self) -> None:
+        if self._cooked is None:
+            return
+        fd = sys.stdin.fileno()
+        asyncio.get_running_loop().remove_reader(fd)
+        asyncio.get_running_loop().remove_signal_handler(signal.SIGTSTP)
+        with suppress(termios.error):
+            termios.tcsetattr(fd, termios.TCSADRAIN, self._cooked)
+        self._cooked = None
+        while not self.keys.empty():
+            self.keys.get_nowait()
+
+    def _take_keys(self, fd: int) -> None:
+        try:
+            data = os.read(fd, 4096)
+        except OSError:
+            data = b""
+        if data:
+            self.keys.put_nowait(data.decode(errors="replace"))
+            self.stirred.set()
+        else:
+            # The terminal went away.
+            asyncio.get_running_loop().remove_reader(fd)
+            self._terminate()
+
+    def _suspend(self) -> None:
+        """Ctrl-Z: the shell gets the terminal as it gave it to us, and we take it again when it lets us go on."""
+        self._stop_watching()
+        self._curtain.hide()
+        os.kill(os.getpid(), signal.SIGTSTP)
+        # Here the process stood still.
+        self._curtain.show()
+        self._start_watching()
 
 
 def _read(fd: int, line: "asyncio.Future[str | None]") -> None:
@@ -85,4 +224,4 @@ def _read(fd: int, line: "asyncio.Future[str | None]") -> None:
         data = os.read(fd, 65536)
     except OSError:
         data = b""
-    line.set_result(data.decode(errors="replace").partition("\n")[0].strip() if data else None)
+    line.set_result(data.decode(errors="replace").partition("\n")[0].rstrip("\r") if data else None)
