@@ -8,7 +8,7 @@ import json
 import math
 import time
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import Any, Protocol
@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from activities.eventlog import EventLog
 from activities.limits import Limit
 from activities.ports import (
+    END,
     Channel,
     ChannelClosed,
     Conversation,
@@ -25,12 +26,14 @@ from activities.ports import (
     Record,
     Transcript,
 )
-from steersman.contracts.activities import DeliverInput, Settlement
+from steersman.contracts.activities import DeliverInput, OutgoingMessage, Settlement
 from steersman.contracts.events import ErrorEvent, EventBase, UsageEvent
 from steersman.contracts.run import FINAL_STATES
 
 SEE_OUT_S = 3.0
 """How long a process that owes nothing more may take to exit after its stdin was closed."""
+TURN_END_S = 5.0
+"""How long an agent may take to end its turn when the run is ended with it."""
 STDERR_LINES = 20
 NEVER = 1 << 61
 """Beyond the last record of any journal."""
@@ -67,15 +70,17 @@ class Life:
     ) -> None:
         self.number, self.channel, self.transcript = number, channel, transcript
         self._conversation, self._log, self._overseer, self._before = conversation, log, overseer, before
+        self._live = asyncio.Event()
         self._open = asyncio.Event()
         self._order = asyncio.Lock()
         self._reported: dict[str, Settlement] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._stderr: deque[str] = deque(maxlen=STDERR_LINES)
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._live = False
         self._until = math.inf
         self.closing = False
+        self.ended_at: float | None = None
+        """When a person ended the run with the turn, in seconds since 1970."""
         self.limit: Limit | None = None
         self.last_word = time.time()
         """When something was last said, by the agent or to it: then its silence begins."""
@@ -122,17 +127,20 @@ class Life:
 
     async def deliver(self, parcel: DeliverInput) -> list[Settlement] | None:
         """Hand over messages and decisions in order, once the talk is open; None if the process has ended."""
+        if any(each.end for each in parcel.messages):
+            return await self._deliver_end(parcel)
         await self._open.wait()
         async with self._order:
             if self.closing:
-                return [
-                    Settlement(id=each.id, state="too_late", how="the agent had finished") for each in parcel.messages
-                ]
+                return _too_late(parcel.messages)
             answers = []
             try:
                 for decision in parcel.decisions:
                     await self._conversation.decide(decision)
                 for message in parcel.messages:
+                    if self.ended_at:
+                        answers += _too_late([message])
+                        continue
                     self._reported[message.id] = Settlement(id=message.id, state="delivered")
                     answer = await self._conversation.say(message)
                     self._reported[message.id] = answer
@@ -141,10 +149,28 @@ class Life:
                 return answers or None
             return answers
 
+    async def _deliver_end(self, parcel: DeliverInput) -> list[Settlement] | None:
+        """An end does not wait behind other messages, which are of no use any more, nor for an agent's handshake."""
+        await self._live.wait()
+        if self.closing and not self.ended_at:
+            return _too_late(parcel.messages)
+        self.ended_at = self.ended_at or time.time()
+        answers = _too_late(each for each in parcel.messages if not each.end)
+        try:
+            for message in parcel.messages:
+                if message.end:
+                    self._reported[message.id] = Settlement(id=message.id, state="delivered")
+                    answers.append(await self._conversation.say(message))
+        except ChannelClosed:
+            return None
+        return answers
+
     async def _take(self, record: Record) -> None:
         events = [self._over_all(event) for event in self.transcript.feed(record)]
         if record.stream in ("in", "out", "err"):
             self.last_word = record.time_ms / 1000
+        if record.stream == "in" and record.id.startswith(END):
+            self.ended_at = self.ended_at or record.time_ms / 1000
         if record.stream == "err":
             self._stderr.append(record.data[:2000].decode("utf-8", "replace"))
         if added := self._log.append(self.number, record.seq, events):
@@ -152,8 +178,8 @@ class Life:
             self.enforce()
         if record.stream == "exit":
             return
-        if record.seq >= self.channel.known and not self._live:
-            self._live = True
+        if record.seq >= self.channel.known and not self._live.is_set():
+            self._live.set()
             self._spawn(self._open_conversation())
         if record.seq > self.channel.known:
             await self._conversation.hear(record)
@@ -188,8 +214,11 @@ class Life:
             self._overseer.settle(news)
 
     def _consider(self) -> None:
-        """Close the process's stdin once nothing is owed and nothing is being said."""
-        if self.transcript.finished and self._open.is_set() and not self._order.locked() and not self.closing:
+        """Close the process's stdin once nothing is owed and nothing is being said, or that does not matter."""
+        if self.closing or not self.transcript.finished:
+            return
+        quiet = self._open.is_set() and not self._order.locked()
+        if quiet or (self.ended_at and self._live.is_set()):
             self.closing = True
             self._spawn(self._see_out())
 
@@ -211,9 +240,13 @@ class Life:
 
     def enforce(self) -> None:
         """Stop the process if a limit is reached; a dead process's journal is only read."""
-        if self.closing or not self._live:
+        if self.closing or not self._live.is_set():
             return
-        if self.transcript.hopeless:
+        if self.ended_at:
+            if time.time() - self.ended_at > TURN_END_S:
+                self.closing = True
+                self._spawn(self._stop("interrupted"))
+        elif self.transcript.hopeless:
             self.closing = True
             self._spawn(self._stop("hopeless"))
         elif self.limit is None and (reached := self._overseer.limit()) is not None:
@@ -246,3 +279,7 @@ class Life:
             why=(facts["stop"] or {}).get("reason"),
             stderr=stderr,
         )
+
+
+def _too_late(messages: Iterable[OutgoingMessage]) -> list[Settlement]:
+    return [Settlement(id=each.id, state="too_late", how="the agent had finished") for each in messages]

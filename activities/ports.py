@@ -23,6 +23,11 @@ from steersman.contracts.model import JsonValue
 from steersman.contracts.request import RunRequest
 from steersman.contracts.run import Handle, StopReport, Usage
 
+END = "end-"
+"""The write with which a person ends a run together with its turn has the id `end-<message id>`. A process in whose
+journal it stands is not followed by another: the run is over as interrupted, whatever became of the process.
+"""
+
 
 class Record(Protocol):
     """One numbered record of a process's journal: see activities/shim."""
@@ -154,6 +159,8 @@ class Progress:
     cost_usd: float = 0.0
     turns: int = 0
     text: str = ""
+    said: str = ""
+    """The agent's last words, also in a turn that did not come to its end."""
     structured: JsonValue = None
     stop_reason: str | None = None
 

@@ -6,6 +6,7 @@ Temporal: the workflow is reached through a Notifier.
 
 import asyncio
 import time
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from activities.eventlog import EventLog, last_event
@@ -34,7 +35,7 @@ from steersman.contracts.activities import (
     RunOutcome,
     Settlement,
 )
-from steersman.contracts.errors import RunError
+from steersman.contracts.errors import InvalidRequest, RunError
 from steersman.contracts.events import EventBase, ProgressEvent, UsageEvent
 from steersman.contracts.run import LastEvent, StopReport, Usage
 
@@ -42,6 +43,19 @@ BACKLOG_S = 3.0
 """How long a stopped agent's unread output is still read: one that floods can be gigabytes ahead."""
 MAX_CRASHES = 3
 """So many processes of one run may die before the run is given up."""
+OUR_STOPS = ("finished", "hopeless", "interrupted")
+"""Reasons for which a session itself stops a process: its transcript says what that end means."""
+
+
+@dataclass(frozen=True)
+class Lived:
+    """How one process ended. `ended`: a person had ended the run with the turn."""
+
+    exit_fact: ExitFact
+    verdict: Verdict
+    limit: Limit | None
+    parked: bool
+    ended: bool
 
 
 class Session:
@@ -66,6 +80,7 @@ class Session:
         self._settlements: dict[str, Settlement] = {}
         self._errands: set[asyncio.Task[list[Settlement] | None]] = set()
         self._last: LastEvent | None = None
+        self._end_asked = False
         self.ladder = agent.ladder(run.request)
 
     async def run(self) -> RunOutcome:
@@ -83,6 +98,8 @@ class Session:
 
     async def deliver(self, parcel: DeliverInput) -> Delivered:
         """Messages and decisions for the agent, in order."""
+        # Kept here too: the process may die before the end is in its journal, and no other must follow it then.
+        self._end_asked = self._end_asked or any(each.end for each in parcel.messages)
         if self._life is None:
             return Delivered(here=False)
         work = asyncio.create_task(self._life.deliver(parcel))
@@ -92,7 +109,7 @@ class Session:
         if not work.done():
             work.add_done_callback(self._delivered_late)
             return Delivered(here=True)
-        answers = work.result()
+        answers = None if work.cancelled() else work.result()
         if answers is None:
             return Delivered(here=False)
         for each in answers:
@@ -143,6 +160,8 @@ class Session:
         number = crashes = 0
         while True:
             number += 1
+            if self._end_asked and number > existing:
+                return self._interrupted(error)
             try:
                 launch = None if number <= existing else self._launch(resumption)
                 channel = await self._runtime.open(self._run.key, number, self._epoch, launch)
@@ -150,20 +169,30 @@ class Session:
                 return self._outcome("stopped")
             except RunError as refusal:
                 return self._outcome("failed", refusal)
-            exit_fact, verdict, limit, parked = await self._live(number, channel, log, resumption)
-            if limit:
-                return self._outcome("failed", limit.error())
-            if exit_fact.reason == "stopped" and exit_fact.why not in ("finished", "hopeless"):
-                return self._outcome("stopped")
-            if verdict.error is None:
-                return self._outcome("succeeded")
+            lived = await self._live(number, channel, log, resumption)
+            if (outcome := self._outcome_of(lived)) is not None:
+                return outcome
+            verdict = lived.verdict
             if not verdict.start_over:  # a resume that found no session tells nothing new
                 error = verdict.error
-                crashes += exit_fact.reason == "exited" or exit_fact.lost
-            if not verdict.resumable or crashes > MAX_CRASHES:
+                crashes += lived.exit_fact.reason == "exited" or lived.exit_fact.lost
+            if crashes > MAX_CRASHES:
                 return self._outcome("failed", error)
             session_id = None if verdict.start_over else self._total().session_id
-            resumption = Resumption(number + 1, session_id, parked)
+            resumption = Resumption(number + 1, session_id, lived.parked)
+
+    def _outcome_of(self, lived: Lived) -> RunOutcome | None:
+        """What a process's end makes of the run; None where another process may follow."""
+        verdict = lived.verdict
+        if lived.limit:
+            return self._outcome("failed", lived.limit.error())
+        if lived.exit_fact.reason == "stopped" and lived.exit_fact.why not in OUR_STOPS:
+            return self._outcome("stopped")
+        if lived.ended or (self._end_asked and verdict.resumable):
+            return self._interrupted(verdict.error)
+        if verdict.error is None:
+            return self._outcome("succeeded")
+        return None if verdict.resumable else self._outcome("failed", verdict.error)
 
     def _launch(self, resumption: Resumption | None) -> Launch:
         launch = self._agent.launch(self._run.key, self._run.request, self._directory.scratch, resumption)
@@ -177,9 +206,7 @@ class Session:
             lease_s=self._run.request.lease_s,
         )
 
-    async def _live(
-        self, number: int, channel: Channel, log: EventLog, resumption: Resumption | None
-    ) -> tuple[ExitFact, Verdict, Limit | None, bool]:
+    async def _live(self, number: int, channel: Channel, log: EventLog, resumption: Resumption | None) -> Lived:
         transcript = self._agent.transcript(self._run.key, self._run.request, resumption)
         life = self._life = Life(
             number=number,
@@ -201,8 +228,13 @@ class Session:
             self._past.append(transcript.progress)
             for each in transcript.settlements():
                 self._settlements[each.id] = each
-        limit = life.limit or stopped_for(exit_fact.why)
-        return exit_fact, transcript.verdict(exit_fact), limit, transcript.parked
+        return Lived(
+            exit_fact=exit_fact,
+            verdict=transcript.verdict(exit_fact),
+            limit=life.limit or stopped_for(exit_fact.why),
+            parked=transcript.parked,
+            ended=life.ended_at is not None,
+        )
 
     def _announce(self, log: EventLog, number: int, resumption: Resumption) -> None:
         how = f"session {resumption.session_id} resumed" if resumption.session_id else "started over"
@@ -226,7 +258,9 @@ class Session:
         """The limit that is reached, over all processes."""
         total, life = self._total(), self._life
         silent = time.time() - life.last_word if life and life.transcript.working else None
-        return reached(self._run.request.limits, turns=total.turns, cost_usd=total.cost_usd, silent_s=silent)
+        return reached(
+            self._run.request.limits, turns=total.turns, cost_usd=total.cost_usd, usage=total.usage, silent_s=silent
+        )
 
     def _total(self) -> Progress:
         lives = [*self._past, *([self._life.transcript.progress] if self._life else [])]
@@ -237,7 +271,15 @@ class Session:
             total.cost_usd += each.cost_usd
             total.turns += each.turns
             total.text, total.structured, total.stop_reason = each.text, each.structured, each.stop_reason
+            total.said = each.said or total.said
         return total
+
+    def _interrupted(self, error: RunError | None) -> RunOutcome:
+        """A person ended the run with its turn: that is no failure, whatever became of the process."""
+        request, total = self._run.request, self._total()
+        given = None if request.fork_session or isinstance(error, InvalidRequest) else request.session
+        told = {"text": total.said, "stop_reason": "interrupted", "session_id": total.session_id or given}
+        return self._outcome("succeeded").model_copy(update=told)
 
     def _outcome(self, status: str, error: RunError | None = None) -> RunOutcome:
         total = self._total()

@@ -36,6 +36,7 @@ SETTLING_TIME = timedelta(seconds=10)
 """How long a stopped agent's activity may take to report what it knows."""
 
 T = TypeVar("T")
+Why = Literal["cancelled", "duration", "ended"]
 
 
 @workflow.defn(name=names.RUN_WORKFLOW)
@@ -87,21 +88,26 @@ class AgentRun:
             return Ending("cancelled")
         self._board.set(host=claim.host)
         agent = commands.run_agent(claim.host, request)
+        unstarted = asyncio.create_task(workflow.wait_condition(self._ended_unstarted))
         try:
-            await workflow.wait([agent], timeout=request.limits.duration_s)
+            await workflow.wait(
+                [agent, unstarted], timeout=request.limits.duration_s, return_when=asyncio.FIRST_COMPLETED
+            )
         except asyncio.CancelledError:
             return await self._uncancelled(self._stopped(request, agent, "cancelled"))
+        finally:
+            unstarted.cancel()
         if not agent.done():
-            return await self._uncancelled(self._stopped(request, agent, "duration"))
+            why: Why = "ended" if self._ended_unstarted() else "duration"
+            return await self._uncancelled(self._stopped(request, agent, why))
         raised = agent.exception()
         return Ending.failed(raised) if raised else Ending.of(agent.result())
 
-    async def _stopped(
-        self,
-        request: RunRequest,
-        agent: workflow.ActivityHandle[RunOutcome],
-        why: Literal["cancelled", "duration"],
-    ) -> Ending:
+    def _ended_unstarted(self) -> bool:
+        """A person ended the run before a worker had taken it: there is no turn to interrupt."""
+        return self._board.at("queued") and self._courier.mailbox.ending
+
+    async def _stopped(self, request: RunRequest, agent: workflow.ActivityHandle[RunOutcome], why: Why) -> Ending:
         phase = self._board.state.phase
         self._board.set(phase="stopping")
         agent.cancel()
@@ -118,6 +124,8 @@ class AgentRun:
         outcome = agent.result() if agent.done() and not _raised(agent) else self._last_known()
         if why == "cancelled":
             return Ending.of(outcome) if outcome.status == "succeeded" else Ending("cancelled", outcome)
+        if why == "ended":
+            return Ending.of(outcome) if outcome.status == "succeeded" else Ending.interrupted(outcome)
         limit = f"limits.duration_s: the run took longer than {request.limits.duration_s:g} s"
         return Ending("failed", outcome, ErrorType.RUN_TIMED_OUT, limit)
 
@@ -141,7 +149,7 @@ class AgentRun:
 
     async def _close(self, ending: Ending) -> RunResult:
         outcome = ending.outcome
-        self._courier.close(outcome.messages)
+        self._courier.close(outcome.messages, interrupted=ending.was_interrupted)
         state = self._board.state
         self._board.set(
             phase="finalizing",
@@ -251,8 +259,10 @@ class AgentRun:
         message = _parsed(Message, inputs)
         if message.id and message.id in self._courier.mailbox:
             return
-        if kind == "steer" and not (message.text or "").strip():
-            raise ApplicationError("Message: text is required", type=ErrorType.INVALID_REQUEST, non_retryable=True)
+        if wrong := _wrong(kind, message):
+            raise ApplicationError(wrong, type=ErrorType.INVALID_REQUEST, non_retryable=True)
+        if self._courier.mailbox.ending and not message.end:
+            raise ApplicationError("the run is ending: it takes no more messages", type="Refused", non_retryable=True)
         if reason := self._deaf_to(kind):
             raise ApplicationError(reason, type="Refused", non_retryable=True)
 
@@ -329,6 +339,16 @@ def _parsed(model: type[Any], inputs: tuple[Any, ...]) -> Any:
         return parse_message(model, inputs[0] if inputs else None)
     except InvalidRequest as error:
         raise ApplicationError(error.message, type=ErrorType.INVALID_REQUEST, non_retryable=True) from error
+
+
+def _wrong(kind: MessageKind, message: Message) -> str | None:
+    if message.end and kind == "steer":
+        return "Message: end is only for interrupt"
+    if message.end and message.text:
+        return "Message: end goes without a text"
+    if kind == "steer" and not (message.text or "").strip():
+        return "Message: text is required"
+    return None
 
 
 def _raised(agent: workflow.ActivityHandle[RunOutcome]) -> bool:

@@ -95,10 +95,10 @@ class Courier:
         self.mailbox.settle(settled.messages, workflow.now())
         self.show()
 
-    def close(self, settlements: tuple[Settlement, ...]) -> None:
+    def close(self, settlements: tuple[Settlement, ...], *, interrupted: bool) -> None:
         """The run is over: the last words on its messages."""
         self.mailbox.settle(settlements, workflow.now())
-        self.mailbox.close(workflow.now())
+        self.mailbox.close(workflow.now(), interrupted=interrupted)
         self.approvals.close()
         self.show()
 

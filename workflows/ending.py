@@ -14,6 +14,9 @@ from steersman.contracts.run import Phase, RunStatus, StopReport
 NOTHING = RunOutcome(status="stopped")
 """The outcome of a run whose agent never came to work, or could not be asked."""
 
+INTERRUPTED = "interrupted"
+"""The stop reason of a run that a person ended together with its turn."""
+
 
 @dataclass(frozen=True)
 class Ending:
@@ -31,6 +34,16 @@ class Ending:
             return cls("succeeded", outcome)
         error = outcome.error or ErrorType.AGENT_FAILED
         return cls("failed", outcome, error, outcome.message or "the agent failed")
+
+    @classmethod
+    def interrupted(cls, outcome: RunOutcome) -> "Ending":
+        """A person ended the run before its agent had come to work."""
+        return cls("succeeded", outcome.model_copy(update={"status": "succeeded", "stop_reason": INTERRUPTED}))
+
+    @property
+    def was_interrupted(self) -> bool:
+        """A person ended the run together with its turn."""
+        return self.status == "succeeded" and self.outcome.stop_reason == INTERRUPTED
 
     @classmethod
     def failed(cls, error: BaseException, outcome: RunOutcome = NOTHING) -> "Ending":

@@ -17,6 +17,12 @@ class Mailbox:
     def __init__(self) -> None:
         self._messages: dict[str, MessageRecord] = {}
         self._unsent: list[str] = []
+        self._ends: list[str] = []
+
+    @property
+    def ending(self) -> bool:
+        """A person has ended the run together with its turn."""
+        return bool(self._ends)
 
     @property
     def records(self) -> tuple[MessageRecord, ...]:
@@ -42,6 +48,8 @@ class Mailbox:
                 id=message_id, kind=kind, text=message.text, reason=message.reason, received_at=now
             )
             self._unsent.append(message_id)
+            if message.end:
+                self._ends.append(message_id)
         return message_id
 
     def _new_id(self, kind: MessageKind) -> str:
@@ -53,7 +61,9 @@ class Mailbox:
     def unsent(self) -> tuple[OutgoingMessage, ...]:
         """What is to be delivered to the session, in order."""
         records = (self._messages[message_id] for message_id in self._unsent)
-        return tuple(OutgoingMessage(id=each.id, kind=each.kind, text=each.text) for each in records)
+        return tuple(
+            OutgoingMessage(id=each.id, kind=each.kind, text=each.text, end=each.id in self._ends) for each in records
+        )
 
     def sent(self, messages: Iterable[OutgoingMessage]) -> None:
         """These are with the session now."""
@@ -83,8 +93,10 @@ class Mailbox:
             if final:
                 self._unsent = [message_id for message_id in self._unsent if message_id != each.id]
 
-    def close(self, now: datetime) -> None:
-        """The run is over: what the agent did not take comes too late."""
+    def close(self, now: datetime, *, interrupted: bool = False) -> None:
+        """The run is over: what the agent did not take comes too late. `interrupted`: what ended it was done."""
+        if interrupted:
+            self.settle([Settlement(id=each, state="acknowledged", how="interrupted") for each in self._ends], now)
         late = [each.id for each in self._messages.values() if each.state not in FINAL_STATES]
         self.settle([Settlement(id=each, state="too_late", how="the run ended first") for each in late], now)
 

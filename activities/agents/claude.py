@@ -103,6 +103,8 @@ class ClaudeAgent:
                 "CLAUDE_CODE_ENTRYPOINT": "sdk-py",
                 "CLAUDE_AGENT_SDK_VERSION": claude_agent_sdk.__version__,
                 "CLAUDE_CODE_SDK_READS_SESSION_STATE": "1",
+                # A session whose `init` was seen is on disk: it can be resumed, however its process ends.
+                "CLAUDE_CODE_EAGER_FLUSH": "1",
                 "PWD": request.workspace.path,
             },
             first_input=() if resumption and resumption.parked else ((name, frame),),

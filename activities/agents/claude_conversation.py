@@ -23,8 +23,9 @@ from claude_agent_sdk import (
 )
 
 from activities.agents.claude_frames import bounded, is_sound, parse
-from activities.agents.claude_transcript import INTERRUPT, MESSAGE, ClaudeTranscript, approval_id
-from activities.ports import Channel, ChannelClosed, Desk, Record
+from activities.agents.claude_messages import INTERRUPT, MESSAGE, Messages
+from activities.agents.claude_transcript import ClaudeTranscript, approval_id
+from activities.ports import END, Channel, ChannelClosed, Desk, Record
 from steersman.contracts.activities import ApprovalAsked, OutgoingDecision, OutgoingMessage, RunKey, Settlement
 from steersman.contracts.request import PermissionMode
 from steersman.contracts.run import Approval
@@ -89,6 +90,7 @@ class ClaudeConversation:
         self, key: RunKey, mode: PermissionMode, channel: Channel, transcript: ClaudeTranscript, desk: Desk
     ) -> None:
         self._key, self._mode, self._desk, self._transcript = key, mode, desk, transcript
+        self._channel = channel
         self._transport = ChannelTransport(channel)
         self._client = ClaudeSDKClient(ClaudeAgentOptions(can_use_tool=self._may_use), self._transport)
         self._waiting: dict[str, tuple[str, asyncio.Future[OutgoingDecision]]] = {}
@@ -119,6 +121,8 @@ class ClaudeConversation:
 
     async def say(self, message: OutgoingMessage) -> Settlement:
         """Deliver once; says how far it got. Raises ChannelClosed."""
+        if message.end:
+            return await self._end(message)
         running = self._transcript.turn_open and not self._transcript.parked
         if message.kind == "steer":
             # In a turn it is read at the next tool boundary, whenever that is; between turns at once.
@@ -128,7 +132,7 @@ class ClaudeConversation:
             with _named(INTERRUPT + message.id):
                 await self._client.interrupt()
         elif already:
-            await self._until(lambda: self._transcript.settlement(message.id) is not None, PATIENCE_S)
+            await self._until(lambda: self._messages.settlement(message.id) is not None, PATIENCE_S)
         if message.text:
             return await self._tell(message, READING_TIME_S)
         how = "interrupted" if running or already else "nothing was running"
@@ -145,8 +149,27 @@ class ClaudeConversation:
 
     # ---- messages
 
+    @property
+    def _messages(self) -> Messages:
+        return self._transcript.messages
+
     def _written(self, command: str) -> bool:
-        return command in self._transcript.written
+        return command in self._messages.written
+
+    async def _end(self, message: OutgoingMessage) -> Settlement:
+        """Interrupt for good, without the SDK, whose handshake a hung process would not answer; the first end does it.
+
+        What is queued is cancelled in the same request, so that no further turn begins.
+        """
+        if not self._messages.ending:
+            request = {"subtype": "interrupt", "cancel_queued": True}
+            frame = {"type": "control_request", "request_id": END + message.id, "request": request}
+            await self._channel.write(END + message.id, json.dumps(frame) + "\n")
+        await self._until(lambda: self._transcript.finished, PATIENCE_S)
+        if not self._transcript.finished:
+            return Settlement(id=message.id, state="delivered")
+        known = self._messages.settlement(message.id)  # None of a second end: the first one did it
+        return known or Settlement(id=message.id, state="acknowledged", how="interrupted")
 
     async def _tell(self, message: OutgoingMessage, reading_time_s: float) -> Settlement:
         """Write the text once; wait until Claude has it, and a little longer for Claude to read it."""
@@ -156,12 +179,12 @@ class ClaudeConversation:
                 await self._client.query(_one(user_frame(self._key, command, message.text or "")))
 
         def state() -> str | None:
-            known = self._transcript.settlement(message.id)
+            known = self._messages.settlement(message.id)
             return known.state if known else None
 
         await self._until(lambda: state() is not None, PATIENCE_S)
         await self._until(lambda: state() != "delivered", reading_time_s)
-        return self._transcript.settlement(message.id) or Settlement(id=message.id, state="delivered")
+        return self._messages.settlement(message.id) or Settlement(id=message.id, state="delivered")
 
     async def _until(self, condition: Any, patience_s: float) -> None:
         with contextlib.suppress(TimeoutError):

@@ -1,6 +1,9 @@
 """What Claude Code's failures mean to a run: results that are errors, and processes that died."""
 
+from datetime import datetime
+
 from activities.agents.claude_frames import Frame, number, text_of
+from activities.agents.claude_limits import too_long
 from activities.ports import ExitFact
 from steersman.contracts.errors import (
     AgentCrashed,
@@ -9,13 +12,14 @@ from steersman.contracts.errors import (
     InvalidRequest,
     RunError,
 )
+from steersman.contracts.model import JsonObject
 
 NO_SESSION = ("No conversation found", "does not match any session")
 _NO_KEY = ("Not logged in", "Please run /login", "Invalid API key", "OAuth token")
 
 
-def result_error(frame: Frame) -> RunError | None:
-    """The error in a `result` frame, None where it is an answer."""
+def result_error(frame: Frame, limit: JsonObject) -> RunError | None:
+    """The error in a `result` frame, None where it is an answer. `limit`: facts of the limit it failed for, if any."""
     if not frame.get("is_error"):
         return None
     errors = frame.get("errors")
@@ -26,17 +30,17 @@ def result_error(frame: Frame) -> RunError | None:
     message = (text or text_of(frame.get("subtype")) or "Claude Code gave no reason")[:4000]
     if status in (401, 403) or any(sign in message for sign in _NO_KEY):
         return AuthenticationFailed(f"Claude Code could not authenticate: {message}")
-    return AgentFailed(message, **({"api_error_status": status} if status else {}))
+    return AgentFailed(message, **({"api_error_status": status} if status else {}), **limit)
 
 
-def hopeless(frame: Frame) -> RunError | None:
-    """An error that Claude Code would retry for minutes though only a person can mend it: a key that is refused."""
+def hopeless(time: datetime, frame: Frame) -> RunError | None:
+    """An error that Claude Code would retry for minutes to no use: a key that is refused, a limit that lasts."""
     status, attempt = number(frame.get("error_status")), number(frame.get("attempt"))
     if status in (401, 403) and attempt >= 2:
         return AuthenticationFailed(
             f"the model's service refused the key (HTTP {status}); set another one for the worker"
         )
-    return None
+    return too_long(time, frame)
 
 
 def crash(exit_fact: ExitFact) -> AgentCrashed:

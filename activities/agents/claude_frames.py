@@ -23,6 +23,8 @@ from steersman.contracts.model import JsonObject
 from steersman.contracts.run import Usage
 
 MAX_NAME = 200
+LAST_MOMENT = 253_402_300_800
+"""The end of the year 9999."""
 FILE_TOOLS = {"Write": "file_path", "Edit": "file_path", "MultiEdit": "file_path", "NotebookEdit": "notebook_path"}
 
 DELEGATED = ("local_agent", "local_workflow")
@@ -97,6 +99,12 @@ def blocks(frame: Frame) -> list[Frame]:
 def number(value: Any) -> int:
     """A count; 0 for what is none."""
     return int(value) if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1 << 53 else 0
+
+
+def moment(value: Any) -> datetime | None:
+    """A time from seconds since 1970; None for what is none."""
+    sound = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < LAST_MOMENT
+    return datetime.fromtimestamp(value, UTC) if sound else None
 
 
 def usage(value: Frame) -> Usage:
@@ -200,12 +208,10 @@ def file_event(time: datetime, tool_id: str, name: str, tool_input: Frame, resul
 def rate_limit_event(time: datetime, frame: Frame) -> RateLimitEvent:
     """From rate_limit_event."""
     info = part(frame, "rate_limit_info")
-    resets = info.get("resetsAt")
-    at = datetime.fromtimestamp(resets, UTC) if isinstance(resets, int | float) and 0 < resets < 1 << 40 else None
     return RateLimitEvent(
         time=time,
         status=text_of(info.get("status"))[:100],
-        resets_at=at,
+        resets_at=moment(info.get("resetsAt")),
         limit=text_of(info.get("rateLimitType"))[:100] or None,
     )
 

@@ -13,6 +13,8 @@ from typing import Any
 from activities.agents import claude_frames as frames
 from activities.agents.claude_errors import crash, hopeless, result_error, start_failure
 from activities.agents.claude_frames import Frame, part, text_of
+from activities.agents.claude_limits import Refusals
+from activities.agents.claude_messages import Messages
 from activities.agents.claude_meter import Meter
 from activities.agents.claude_plan import Plan
 from activities.ports import ExitFact, Progress, Record, Resumption, Verdict
@@ -29,11 +31,8 @@ from steersman.contracts.events import (
     UsageEvent,
 )
 from steersman.contracts.model import JsonValue
-from steersman.contracts.run import MessageState
 
 MAX_STRUCTURED = 512 * 1024
-MESSAGE = "message-"
-INTERRUPT = "interrupt-"
 
 Check = Callable[[JsonValue], RunError | None]
 
@@ -48,47 +47,43 @@ class ClaudeTranscript:
         """Requests of the agent that nobody has answered, by request id."""
         self.parked = bool(resumption and resumption.parked)
         """The last turn was interrupted and nothing was said since: the agent waits for a person."""
-        self.written: set[str] = set()
-        """The commands in the journal's input."""
+        self.messages = Messages()
         self._check_structured = check_structured
         self._resumes = bool(resumption and resumption.session_id)
         self._meter = Meter()
+        self._refusals = Refusals()
         self._state = "idle"
-        self._begun = self._turn_open = self._answered_once = False
-        self._owed: dict[str, str] = {}
+        self._begun = self._turn_open = self._answered_once = self._over = False
         self._error: RunError | None = None
         self._tools: dict[str, Frame] = {}
         self._tasks: set[str] = set()
         self._background: set[str] = set()
         self._plan = Plan()
-        self._messages: dict[str, str] = {}
-        self._interrupts: dict[str, str] = {}
-        self._settled: dict[str, Settlement] = {}
 
     @property
     def working(self) -> bool:
         """It is the agent's turn to speak."""
         asking = any(part(each, "request").get("subtype") == "can_use_tool" for each in self.pending.values())
-        return not asking and not self.finished and not (self.parked and not self._owed)
+        return not asking and not self.finished and not (self.parked and not self.messages.owed)
 
     @property
     def finished(self) -> bool:
-        """Nothing is owed, and no person was promised a wait."""
-        idle = self._state == "idle" and not self._owed and not self._background
-        return self._answered_once and idle and not self.parked
+        """Nothing is owed, and no person was promised a wait; or the run was ended, and its turn is over."""
+        idle = self._idle and not self._background
+        return self._over or (self._answered_once and idle and not self.parked)
+
+    @property
+    def _idle(self) -> bool:
+        return self._state == "idle" and not self.messages.owed
 
     @property
     def turn_open(self) -> bool:
         """Something runs that an interrupt would end."""
-        return self._turn_open or self._state != "idle" or bool(self._owed)
+        return self._turn_open or not self._idle
 
     def settlements(self) -> list[Settlement]:
         """What the journal says of each message."""
-        return list(self._settled.values())
-
-    def settlement(self, message_id: str) -> Settlement | None:
-        """What the journal says of one message."""
-        return self._settled.get(message_id)
+        return self.messages.settlements()
 
     def verdict(self, exit_fact: ExitFact) -> Verdict:
         """See ports.Transcript."""
@@ -97,7 +92,7 @@ class ClaudeTranscript:
         if self._resumes and not self._begun and isinstance(self._error, InvalidRequest):
             # The process before this one died before Claude Code had written its session down.
             return Verdict(self._error, resumable=True, start_over=True)
-        owed = self._begun and self._owed
+        owed = self._begun and self.messages.owed
         if self._answered_once and not self._turn_open and not owed and not self.parked:
             return Verdict(self._error)
         if self._begun or exit_fact.signal or exit_fact.lost or exit_fact.reason != "exited":
@@ -111,25 +106,20 @@ class ClaudeTranscript:
             frame = frames.parse(record.data) if record.stream in ("in", "out") else None
             if frame is None:
                 return []
-            return self._input(time, record.id, frame) if record.stream == "in" else self._output(time, frame)
+            events = self._input(time, record.id, frame) if record.stream == "in" else self._output(time, frame)
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError, OverflowError) as error:
-            return [ErrorEvent(time=time, message=f"a frame of the agent could not be read: {error!r}"[:500])]
+            events = [ErrorEvent(time=time, message=f"a frame of the agent could not be read: {error!r}"[:500])]
+        if self.messages.end_answered and self._idle:
+            # For good: that a background task begins another turn changes nothing any more.
+            self._over = True
+            self.messages.end_reached()
+        return events
 
     # ---- what was said to the agent
 
     def _input(self, time: datetime, command: str, frame: Frame) -> list[EventBase]:
-        self.written.add(command)
-        kind = frame.get("type")
-        if kind == "user":
-            uuid = str(frame.get("uuid"))
-            self._owed[uuid] = "written"
-            if command.startswith(MESSAGE):
-                self._messages[uuid] = command.removeprefix(MESSAGE)
-        elif kind == "control_request" and command.startswith(INTERRUPT):
-            self._interrupts[str(frame.get("request_id"))] = command.removeprefix(INTERRUPT)
-        elif kind == "control_response":
-            return self._answered(time, frame)
-        return []
+        self.messages.said(command, frame, running=self.turn_open and not self.parked)
+        return self._answered(time, frame) if frame.get("type") == "control_response" else []
 
     def _answered(self, time: datetime, frame: Frame) -> list[EventBase]:
         asked = self.pending.pop(str(part(frame, "response").get("request_id")), None)
@@ -157,7 +147,7 @@ class ClaudeTranscript:
             "assistant": self._assistant,
             "user": self._user,
             "result": self._turn_ended,
-            "rate_limit_event": lambda time, frame: [frames.rate_limit_event(time, frame)],
+            "rate_limit_event": self._limit_told,
             "control_request": self._asked,
             "control_cancel_request": self._withdrawn,
             "control_response": self._responded,
@@ -170,7 +160,7 @@ class ClaudeTranscript:
         if subtype == "session_state_changed":
             self._state = str(frame.get("state"))
             if self._state == "idle":
-                self._owed = {uuid: state for uuid, state in self._owed.items() if state != "started"}
+                self.messages.idle()
             return []
         if subtype == "init":
             self._turn_open = True
@@ -181,7 +171,7 @@ class ClaudeTranscript:
         if subtype == "background_tasks_changed":
             self._background = frames.delegated(frame)
         if subtype == "api_retry":
-            self.hopeless = self.hopeless or hopeless(frame)
+            self.hopeless = self.hopeless or hopeless(time, frame)
         if subtype == "task_started" and (frame.get("is_backgrounded") or frame.get("task_type") in frames.DELEGATED):
             self._tasks.add(text_of(frame.get("task_id")))
         if subtype in ("task_started", "task_notification") and text_of(frame.get("task_id")) not in self._tasks:
@@ -189,37 +179,29 @@ class ClaudeTranscript:
         event = frames.progress_event(time, frame)
         return [event] if event else []
 
+    def _limit_told(self, time: datetime, frame: Frame) -> list[EventBase]:
+        self._refusals.event(frame)
+        return [frames.rate_limit_event(time, frame)]
+
     def _lifecycle(self, time: datetime, frame: Frame) -> list[EventBase]:
         uuid, state = str(frame.get("command_uuid")), str(frame.get("state"))
-        how = "mid_turn" if self._turn_open else "new_turn"
-        if state in ("completed", "cancelled"):
-            self._owed.pop(uuid, None)
-        else:
-            self._owed[uuid] = state
+        self.messages.moved(uuid, state, turn_open=self._turn_open)
         if state == "started":
             self._turn_open, self.parked = True, False
-        message_id = self._messages.get(uuid)
-        if message_id is None:
-            return []
-        if message_id in self._interrupts.values():
-            how = "interrupted"
-        if state == "queued":
-            self._settle(message_id, "delivered", None)
-        elif state in ("started", "completed"):
-            self._settle(message_id, "acknowledged", how)
-        elif state == "cancelled":
-            self._settle(message_id, "rejected", "interrupted before the agent had read it")
         return []
-
-    def _settle(self, message_id: str, state: MessageState, how: str | None) -> None:
-        known = self._settled.get(message_id)
-        if known is None or known.state == "delivered":
-            self._settled[message_id] = Settlement(id=message_id, state=state, how=how)
 
     def _stream(self, time: datetime, frame: Frame) -> list[EventBase]:
         event = frames.delta_event(time, frame)
+        if part(frame, "event").get("type") == "message_start":
+            self._answers()
         metered = self._meter.stream(part(frame, "event"), main=frame.get("parent_tool_use_id") is None)
         return [*([event] if event else []), *([self._usage(time)] if metered else [])]
+
+    def _answers(self) -> None:
+        self._refusals.answered()
+        if self.hopeless and "rate_limit" in self.hopeless.facts:
+            # Nobody looked while it waited, and it has come through after all.
+            self.hopeless = None
 
     def _usage(self, time: datetime) -> UsageEvent:
         total = self._meter
@@ -228,8 +210,12 @@ class ClaudeTranscript:
 
     def _assistant(self, time: datetime, frame: Frame) -> list[EventBase]:
         events: list[EventBase] = []
+        self._refusals.message(frame)
+        said = frame.get("parent_tool_use_id") is None and not frame.get("is_api_error_message")
         for block in frames.blocks(frame):
             kind = block.get("type")
+            if said and kind == "text" and text_of(block.get("text")):
+                self.progress.said = text_of(block.get("text"))[:MAX_TEXT]
             if kind in ("text", "thinking") and text_of(block.get(kind)):
                 events.append(frames.message_event(time, "assistant", str(kind), text_of(block.get(kind)), frame))
             elif kind in ("tool_use", "server_tool_use"):
@@ -290,7 +276,7 @@ class ClaudeTranscript:
         self.progress.text = text_of(frame.get("result"))[:MAX_TEXT]
         self.progress.stop_reason = text_of(frame.get("stop_reason") or frame.get("subtype"))[:100] or None
         structured = frame.get("structured_output")
-        self._error = result_error(frame) or self._check_structured(structured)
+        self._error = result_error(frame, self._refusals.facts(frame)) or self._check_structured(structured)
         # Temporal takes 2 MiB a payload; the event log has the answer as it came.
         self.progress.structured = structured if len(json.dumps(structured)) <= MAX_STRUCTURED else None
         if self.progress.structured != structured:
@@ -319,11 +305,7 @@ class ClaudeTranscript:
         return [PermissionEvent(time=time, id=approval_id(request), tool=tool, state="withdrawn")]
 
     def _responded(self, time: datetime, frame: Frame) -> list[EventBase]:
-        response = part(frame, "response")
-        message_id = self._interrupts.get(str(response.get("request_id")))
-        if message_id is not None and response.get("subtype") == "success":
-            # With a text the message is settled by the text's own way through the agent.
-            self._settle(message_id, "delivered", "interrupted")
+        self.messages.responded(frame)
         return []
 
 

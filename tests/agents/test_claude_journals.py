@@ -334,7 +334,7 @@ class TestErrors:
         ],
     )
     def test_a_result_frame(self, frame: dict[str, Any], error: ErrorType | None) -> None:
-        found = result_error(frame)
+        found = result_error(frame, {})
         assert (found.type if found else None) == error
         assert found is None or found.message
 

@@ -1,0 +1,74 @@
+"""What Claude Code tells of the provider's limits on the account, and when waiting for them is not worth a process.
+
+Only structured fields count, never words in what the agent or a tool says. Measured with 2.1.327:
+- An account with a plan (OAuth): a `rate_limit_event` with status "rejected", and the refusal's own record in
+  `api_error_params.rate_limit_info` of an `assistant` frame. Both tell when the limit resets. Not retried.
+- An API key: 429 is retried up to ten times, after `retry-after` where the service gives one of 60 s at most. A longer
+  one ends the turn at once, and no frame tells it.
+"""
+
+from datetime import UTC, datetime, timedelta
+
+from activities.agents.claude_frames import Frame, moment, name_of, number, part
+from steersman.contracts.errors import AgentFailed
+from steersman.contracts.model import JsonObject
+
+RATE_LIMITED, OVERLOADED = 429, 529
+MAX_WAIT_S = 30.0
+"""A process does not sit out a single wait that is longer,"""
+MAX_WAITS_S = 60.0
+"""nor waits for one request that together would be longer."""
+FIRST_BACKOFF_S, LAST_BACKOFF_S = 0.5, 32.0
+"""Claude Code's own waits: doubled each time, up to a quarter more by chance."""
+
+
+class Refusals:
+    """Remembers the newest refusal of one process, until the service answers again."""
+
+    def __init__(self) -> None:
+        self._told: Frame = {}
+
+    def event(self, frame: Frame) -> None:
+        """A rate_limit_event. One that is covered by extra usage refuses nothing."""
+        info = part(frame, "rate_limit_info")
+        refused = info.get("status") == "rejected" and not info.get("isUsingOverage")
+        self._told = info if refused else {}
+
+    def message(self, frame: Frame) -> None:
+        """An assistant frame; one that stands for an error may hold the refusal's own record."""
+        info = part(frame, "api_error_params", "rate_limit_info")
+        if frame.get("is_api_error_message") and info:
+            self._told = info
+
+    def answered(self) -> None:
+        """The model answers: whatever was refused before is over."""
+        self._told = {}
+
+    def facts(self, result: Frame) -> JsonObject:
+        """Of a `result` frame that is an error: `rate_limit`, if that is what it failed for."""
+        status = number(result.get("api_error_status"))
+        if status == OVERLOADED:
+            return _facts(None, "overloaded")
+        if status == RATE_LIMITED or result.get("api_error") == "usage_limit_reached":
+            return _facts(moment(self._told.get("resetsAt")), name_of(self._told.get("rateLimitType")))
+        return {}
+
+
+def too_long(time: datetime, frame: Frame) -> AgentFailed | None:
+    """The failure in an api_retry frame, where Claude Code would wait for a limit so long that others should."""
+    if number(frame.get("error_status")) != RATE_LIMITED:
+        return None
+    attempt, wait_s = max(number(frame.get("attempt")), 1), number(frame.get("retry_delay_ms")) / 1000
+    own_s = min(FIRST_BACKOFF_S * 2 ** min(attempt - 1, 10), LAST_BACKOFF_S)
+    told = wait_s > 2 * own_s  # by retry-after: the service says the same each time
+    total_s = attempt * wait_s if told else 2 * wait_s
+    if wait_s <= MAX_WAIT_S and total_s <= MAX_WAITS_S:
+        return None
+    message = f"the model's service limits this account (HTTP 429): request refused {attempt} times"
+    resets_at = time + timedelta(seconds=min(wait_s, 86400)) if told else None
+    return AgentFailed(message, api_error_status=RATE_LIMITED, **_facts(resets_at, None))
+
+
+def _facts(resets_at: datetime | None, limit: str | None) -> JsonObject:
+    at = resets_at.astimezone(UTC).isoformat().replace("+00:00", "Z") if resets_at else None
+    return {"rate_limit": {"resets_at": at, "limit": limit}}
