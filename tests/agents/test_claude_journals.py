@@ -187,6 +187,35 @@ class TestWhatAJournalMeans:
         assert (failed.type, failed.facts["api_error_status"]) == (ErrorType.AGENT_FAILED, 500)
         assert isinstance(understood("error_401").hopeless, AuthenticationFailed)
 
+    def test_ended_by_a_person_nothing_is_owed(self) -> None:
+        found = understood("ended_in_tool")
+        assert found.finished
+        assert found.progress.said == "hm"
+        settled = {each.id: (each.state, each.how) for each in found.settlements()}
+        assert settled["m-1"][0] == "rejected"
+        assert settled["m-2"] == ("acknowledged", "interrupted")
+
+    def test_a_task_that_ends_behind_its_back_does_not_call_an_ended_run_back(self) -> None:
+        found = understood("ended_in_tool")
+        found.feed(line({"type": "system", "subtype": "session_state_changed", "state": "running"}))
+        assert found.finished
+
+    def test_a_limit_of_the_provider(self) -> None:
+        failed = understood("rate_limited").verdict(ExitFact(code=1)).error
+        assert failed is not None
+        assert failed.facts["rate_limit"] == {"resets_at": "2033-05-18T03:33:20Z", "limit": "five_hour"}
+        impatient = understood("retries_too_long").verdict(ExitFact(signal=15, reason="stopped")).error
+        assert impatient is not None
+        assert impatient.facts["rate_limit"]["resets_at"] is not None
+
+    def test_a_wait_that_nobody_cut_short_and_that_was_worth_it(self) -> None:
+        found = understood("retries_too_long")
+        found.feed(line({"type": "stream_event", "event": {"type": "message_start", "message": {"id": "m"}}}))
+        assert found.hopeless is None
+        stubborn = understood("error_401")
+        stubborn.feed(line({"type": "stream_event", "event": {"type": "message_start", "message": {"id": "m"}}}))
+        assert isinstance(stubborn.hopeless, AuthenticationFailed)
+
     def test_a_session_that_was_never_written_down_is_begun_anew(self) -> None:
         resumed = transcript(Resumption(attempt=2, session_id="s"))
         told(load(next(path for path in journals() if path.stem == "unknown_session")), resumed)
@@ -262,14 +291,19 @@ class TestHostileLines:
             "model",
             "attempt",
             "error_status",
+            "retry_delay_ms",
+            "api_error",
+            "api_error_status",
+            "api_error_params",
+            "is_api_error_message",
             "parent_tool_use_id",
         ]
         subtypes = ("init", "session_state_changed", "api_retry", "task_started", "background_tasks_changed", "success")
-        for stream in ("out", "in"):
+        for stream, command in (("out", ""), ("in", "message-m"), ("in", "end-m")):
             found = transcript()
             for subtype in subtypes:
                 for field in fields:
-                    events = found.feed(line({"type": kind, "subtype": subtype, field: value}, stream, "message-m"))
+                    events = found.feed(line({"type": kind, "subtype": subtype, field: value}, stream, command))
                     _sound(events, found)
 
     def test_a_name_of_a_type_that_nobody_knows(self) -> None:

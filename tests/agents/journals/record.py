@@ -1,4 +1,4 @@
-"""Record journals of the real Claude Code CLI against the scripted model: `python -m tests.agents.journals.record`.
+"""Record journals of the real CLI against the scripted model: `python -m tests.agents.journals.record [NAME...]`.
 
 With `--events` the events alone are derived anew from the journals that are there, when a change of them is meant.
 """
@@ -52,6 +52,16 @@ async def interrupt_question(kit: ClaudeKit, stage: Stage, session: Any, task: A
     await deliver(session, message("interrupt", "leave it"))
 
 
+async def end_in_tool(kit: ClaudeKit, stage: Stage, session: Any, task: Any) -> None:
+    """A steer waits behind the tool when the run is ended."""
+    await stage.wait_for("tool_use")
+    await until(lambda: [line for line in stage.alive().values() if "time.sleep(600)" in line])
+    await deliver(session, message("steer", "use tabs"))
+    parcel = message("interrupt", name="m-2")
+    ends = tuple(each.model_copy(update={"end": True}) for each in parcel.messages)
+    await deliver(session, parcel.model_copy(update={"messages": ends}))
+
+
 async def allow(kit: ClaudeKit, stage: Stage, session: Any, task: Any) -> None:
     (asked,) = await until(lambda: stage.listener.asks)
     await deliver(session, word(asked.approval.id, "allow", asked.approval.tool))
@@ -76,6 +86,12 @@ def scenarios(kit: ClaudeKit, workspace: Path) -> dict[str, tuple[Callable[[], S
     todo = {"CLAUDE_CODE_ENABLE_TODO_TOOLS": "1", "CLAUDE_CODE_ENABLE_TASKS": "0"}
     plan = tool("TodoWrite", todos=[{"content": "one", "status": "in_progress", "activeForm": "doing"}])
     few = {"CLAUDE_CODE_MAX_RETRIES": "1"}
+    plan_account = {"ANTHROPIC_API_KEY": "", "CLAUDE_CODE_OAUTH_TOKEN": "sk-ant-oat01-test"}
+    used_up = {
+        "anthropic-ratelimit-unified-status": "rejected",
+        "anthropic-ratelimit-unified-reset": "2000000000",
+        "anthropic-ratelimit-unified-representative-claim": "five_hour",
+    }
     return {
         "simple": (lambda: run(say("hello", chunks=3)), nothing),
         "tools": (lambda: run(tools, edit, tool("Bash", command="exit 3"), say("done")), nothing),
@@ -85,18 +101,24 @@ def scenarios(kit: ClaudeKit, workspace: Path) -> dict[str, tuple[Callable[[], S
         "interrupt_in_stream": (lambda: run(hold("long"), say("short")), interrupt_stream),
         "interrupt_in_tool": (lambda: run(tool("Bash", command=NAP, timeout=600_000), say("ok")), interrupt_tool),
         "interrupt_with_question": (lambda: run(touch, say("ok"), permissions=ask), interrupt_question),
+        "ended_in_tool": (
+            lambda: run(answer(Say("hm"), Tool("Bash", {"command": NAP, "timeout": 600_000}))),
+            end_in_tool,
+        ),
         "permission_allowed": (lambda: run(touch, say("ok"), permissions=ask), allow),
         "error_401": (lambda: run(*[fail(401, "no")] * 3), nothing),
         "error_500": (lambda: run(*[fail(500, "no")] * 3, env=few), nothing),
+        "rate_limited": (lambda: run(fail(429, "no", headers=used_up), env=plan_account), nothing),
+        "retries_too_long": (lambda: run(fail(429, "no", retry_after_s=45)), nothing),
         "structured": (lambda: run(structured({"answer": 42}), output_schema=SCHEMA), nothing),
         "killed": (lambda: run(tool("Bash", command="true"), hold("x"), say("y")), kill),
         "unknown_session": (lambda: run(session="00000000-0000-4000-8000-000000000000"), nothing),
     }
 
 
-async def main() -> None:
-    """Record every scenario."""
-    for name in NAMES:
+async def main(wanted: list[str]) -> None:
+    """Record what is wanted, or every scenario."""
+    for name in wanted or NAMES:
         with tempfile.TemporaryDirectory() as directory:
             async with ScriptedModel() as model:
                 kit = ClaudeKit(Path(directory), model)
@@ -141,9 +163,12 @@ NAMES = (
     "interrupt_in_stream",
     "interrupt_in_tool",
     "interrupt_with_question",
+    "ended_in_tool",
     "permission_allowed",
     "error_401",
     "error_500",
+    "rate_limited",
+    "retries_too_long",
     "structured",
     "killed",
     "unknown_session",
@@ -151,6 +176,6 @@ NAMES = (
 
 if __name__ == "__main__":
     if "--events" not in sys.argv[1:]:
-        asyncio.run(main())
+        asyncio.run(main(sys.argv[1:]))
     for path in journals():
         path.with_suffix(".events.jsonl").write_text(as_lines(told(load(path))), encoding="utf-8")
