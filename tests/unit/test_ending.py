@@ -37,6 +37,16 @@ def test_success_becomes_a_done_event_with_the_answer() -> None:
     )
 
 
+def test_an_interrupted_run_has_succeeded_and_says_why_it_ended() -> None:
+    ended = Ending.of(RunOutcome(status="succeeded", text="so far", stop_reason="interrupted", attempts=1))
+    before = Ending.interrupted(RunOutcome(status="stopped", error=ErrorType.AGENT_FAILED))
+    assert (ended.status, ended.was_interrupted) == (before.status, before.was_interrupted) == ("succeeded", True)
+    assert ended.terminal_event(NOW, None) == DoneEvent(
+        time=NOW, attempt=1, text="so far", structured=None, stop_reason="interrupted"
+    )
+    assert not Ending.of(RunOutcome(status="succeeded", stop_reason="end_turn")).was_interrupted
+
+
 @pytest.mark.parametrize("error", list(ErrorType))
 def test_a_failure_keeps_its_type_and_sentence(error: ErrorType) -> None:
     ending = Ending.of(RunOutcome(status="failed", error=error, message="why", attempts=1))

@@ -144,3 +144,41 @@ def test_it_is_full_at_its_limit() -> None:
     assert not mailbox.full
     mailbox.accept("steer", Message(text="last"), NOW)
     assert mailbox.full
+
+
+def test_an_end_is_told_to_the_session_and_marks_the_run_as_ending() -> None:
+    mailbox = said("one")
+    assert not mailbox.ending
+    mailbox.accept("interrupt", Message(end=True), NOW)
+    assert mailbox.ending
+    assert [(each.id, each.end) for each in mailbox.unsent()] == [("steer-1", False), ("interrupt-2", True)]
+    mailbox.sent(mailbox.unsent())
+    mailbox.resend()
+    assert [each.end for each in mailbox.unsent()] == [False, True]
+
+
+def test_the_first_of_two_with_one_id_says_whether_it_ends_the_run() -> None:
+    mailbox = Mailbox()
+    mailbox.accept("interrupt", Message(id="m"), NOW)
+    mailbox.accept("interrupt", Message(id="m", end=True), NOW)
+    assert not mailbox.ending
+
+
+def test_ends_of_a_run_that_was_ended_are_done_and_what_waited_behind_them_is_late() -> None:
+    mailbox = said("one")
+    mailbox.accept("interrupt", Message(id="e-1", end=True), NOW)
+    mailbox.accept("interrupt", Message(id="e-2", end=True), NOW)
+    mailbox.settle([Settlement(id="e-1", state="acknowledged", how="nothing was running")], NOW)
+    mailbox.close(LATER, interrupted=True)
+    assert [(each.state, each.how) for each in mailbox.records] == [
+        ("too_late", "the run ended first"),
+        ("acknowledged", "nothing was running"),
+        ("acknowledged", "interrupted"),
+    ]
+
+
+def test_an_end_that_came_after_the_end_is_late() -> None:
+    mailbox = Mailbox()
+    mailbox.accept("interrupt", Message(id="e-1", end=True), NOW)
+    mailbox.close(LATER)
+    assert mailbox["e-1"].state == "too_late"

@@ -259,6 +259,10 @@ async def test_what_the_agents_end_says_of_a_message_counts(machine: Machine) ->
         (names.STEER, (["go on"],), "Message"),
         (names.INTERRUPT, ({"text": "x" * 100_001},), "Message: text"),
         (names.INTERRUPT, (3,), "Message"),
+        (names.INTERRUPT, ({"text": "x", "end": True},), "Message: end goes without a text"),
+        (names.INTERRUPT, ({"end": "perhaps"},), "Message: end"),
+        (names.STEER, ({"text": "x", "end": True},), "Message: end is only for interrupt"),
+        (names.STEER, ({"end": True},), "Message: end is only for interrupt"),
         (names.DECIDE, (), "Decision: id"),
         (names.DECIDE, ({"id": "a", "decision": "maybe"},), "Decision: decision"),
     ],
@@ -285,6 +289,7 @@ async def test_an_agent_that_cannot_refuses(machine: Machine, kind: str, verb: s
         assert await refusal(run, kind, {"text": "x"}) == f'agent "process" cannot {verb}'
         await run.signal(kind, {"text": "x"})
         assert not await messages(run)
+        assert await refusal(run, names.INTERRUPT, {"end": True}) == 'agent "process" cannot interrupt'
 
 
 async def test_a_stopping_run_takes_no_more(machine: Machine) -> None:
