@@ -13,22 +13,24 @@ class Exit(IntEnum):
     UNREACHABLE = 4
     REFUSED = 5
     CANCELLED = 6
+    STOPPED = 7
     BUG = 70
     DETACHED = 130
     TERMINATED = 143
 
 
 MEANING: dict[Exit, str] = {
-    Exit.OK: "done; of run and attach: the run succeeded",
-    Exit.FAILED: "the run failed; doctor found a problem; the replay diverged; a process of dev ended by itself",
+    Exit.OK: "done; of run and attach: the run succeeded, the loop is completed",
+    Exit.FAILED: "the run or loop failed; doctor found a problem; the replay diverged; a process of dev ended",
     Exit.USAGE: "wrong usage, or a request that is refused as invalid",
-    Exit.NOT_FOUND: "no such run, file or approval",
+    Exit.NOT_FOUND: "no such run, loop, checkpoint, file or approval",
     Exit.UNREACHABLE: "no server, worker or host answers",
-    Exit.REFUSED: "the run did not take it: closed, already running, already decided, or the agent cannot",
-    Exit.CANCELLED: "the run was cancelled",
+    Exit.REFUSED: "the run or loop did not take it: closed, already running, already decided, or it cannot",
+    Exit.CANCELLED: "the run or loop was cancelled",
+    Exit.STOPPED: "the loop ended before it was done: exit, or a limit",
     Exit.BUG: "an error in steer itself",
-    Exit.DETACHED: "left with Ctrl-C; the run goes on",
-    Exit.TERMINATED: "left by SIGTERM; the run goes on",
+    Exit.DETACHED: "left with Ctrl-C or q, or not confirmed; the run or loop goes on, or stays paused",
+    Exit.TERMINATED: "left by SIGTERM or SIGHUP; the run or loop goes on",
 }
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -78,3 +78,25 @@ async def chosen(steersman: "Steersman", run: str, *, among_open: bool = False) 
         raise RunNotFound("there is no open run" if among_open else "there is no run yet")
     remark(f"run {found[0].id}")
     return found[0].id
+
+
+async def chosen_loop(steersman: "Steersman", loop: str, *, among_open: bool = False) -> str:
+    """The loop that is meant: `-` is the newest, or the newest open one where only an open one makes sense."""
+    from steersman.errors import RunNotFound
+
+    if loop != NEWEST:
+        return loop
+    found = await steersman.loops.list('ExecutionStatus="Running"' if among_open else None, limit=1)
+    if not found:
+        raise RunNotFound("there is no open loop" if among_open else "there is no loop yet")
+    remark(f"loop {found[0].id}")
+    return found[0].id
+
+
+async def here(steersman: "Steersman") -> dict[str, Any]:
+    """A workspace is a directory of this machine: its own worker takes the run, where there is one."""
+    from steersman.hosts import host_name, state_directory
+    from steersman.serverchecks import has_worker
+
+    host = host_name(state_directory())
+    return {"runtime": {"host": host}} if await has_worker(steersman.temporal, host) else {}

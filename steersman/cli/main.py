@@ -12,6 +12,7 @@ from steersman.cli import checking, dev, looking, replaying, running, talking
 from steersman.cli.checkout import become_worker
 from steersman.cli.exits import Exit, code_of, epilog
 from steersman.cli.link import Link, link_of
+from steersman.cli.loop import main as loop
 from steersman.cli.output import complain
 
 RUNS, TALK, SERVICE = "Runs", "Say something to a run", "Server, workers, upkeep"
@@ -56,6 +57,7 @@ app.command(name="list", rich_help_panel=RUNS)(looking.list_runs)
 app.command(name="show", rich_help_panel=RUNS)(looking.show)
 app.command(name="stop", rich_help_panel=RUNS)(talking.stop)
 app.command(name="replay", rich_help_panel=RUNS)(replaying.replay)
+app.add_typer(loop.app, name="loop", rich_help_panel=RUNS)
 app.command(name="say", rich_help_panel=TALK)(talking.say)
 app.command(name="interrupt", rich_help_panel=TALK)(talking.interrupt)
 app.command(name="approve", rich_help_panel=TALK)(talking.approve)

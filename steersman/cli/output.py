@@ -5,7 +5,7 @@ import functools
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from steersman.cli.clean import flat
 
@@ -19,11 +19,15 @@ PIPED_WIDTH = 160
 @functools.cache
 def console(*, stderr: bool = False) -> "Console":
     """A console that colors only terminals, honours NO_COLOR, and interprets nothing in what it prints."""
+    return terminal_console(sys.stderr if stderr else sys.stdout)
+
+
+def terminal_console(stream: TextIO) -> "Console":
+    """The same on a stream of the caller's."""
     from rich.console import Console
 
-    stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() else PIPED_WIDTH
-    return Console(stderr=stderr, markup=False, emoji=False, highlight=False, soft_wrap=True, width=width)
+    return Console(file=stream, markup=False, emoji=False, highlight=False, soft_wrap=True, width=width)
 
 
 def remark(text: str, style: str = "dim") -> None:

@@ -29,6 +29,7 @@ from steersman.contracts.events import (
 )
 from steersman.contracts.model import JsonObject
 from steersman.contracts.run import RunResult, StopReport
+from steersman.reports import StopResult
 
 RESULT_LINES = 4
 MAIN_ARGUMENTS = ("command", "file_path", "path", "notebook_path", "pattern", "url", "query", "description", "prompt")
@@ -225,6 +226,15 @@ def stopped(report: StopReport | None) -> str:
         return "cancelled; no process was running"
     plural = "es" * (report.processes != 1)
     return f"stopped: {report.processes} process{plural} {report.how or 'gone'}, {report.took_ms} ms"
+
+
+def stop_outcome(answer: StopResult, noun: str) -> str:
+    """What a stop came to, as a phrase."""
+    if answer.outcome == "not_found":
+        return f"no {noun} {flat(answer.run)}"
+    if answer.outcome == "already_finished":
+        return f"the {noun} had finished already"
+    return stopped(StopReport.model_validate(answer.model_dump() | {"phase": answer.phase or "closed"}))
 
 
 def duration(seconds: float) -> str:

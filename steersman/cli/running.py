@@ -8,7 +8,7 @@ from typer.core import TyperCommand
 
 from steersman.cli import request
 from steersman.cli.exits import Exit
-from steersman.cli.link import RUN_HELP, act, chosen
+from steersman.cli.link import RUN_HELP, act, chosen, here
 from steersman.cli.output import console, remark, write_line
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def run(
 
     async def work(steersman: "Steersman") -> Exit | None:
         if isinstance(asked, dict) and not asked.get("runtime"):
-            asked.update(await _here(steersman))
+            asked.update(await here(steersman))
         if detach:
             _announce(await steersman.start(asked, run_id=run_id), as_json=as_json, bare=True)
             return None
@@ -145,15 +145,6 @@ def attach(
             return await follow(steersman, chosen_run, keyboard, after=after, as_json=as_json)
 
     act(ctx, work)
-
-
-async def _here(steersman: "Steersman") -> dict[str, Any]:
-    """A workspace is a directory of this machine: its own worker takes the run, where there is one."""
-    from steersman.hosts import host_name, state_directory
-    from steersman.serverchecks import has_worker
-
-    host = host_name(state_directory())
-    return {"runtime": {"host": host}} if await has_worker(steersman.temporal, host) else {}
 
 
 def _workspace(path: str | None, request_file: str | None) -> dict[str, str] | None:

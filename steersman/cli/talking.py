@@ -72,20 +72,13 @@ def stop(
     """Stop a run, wait until nothing of it is left, and say what that took."""
 
     async def work(steersman: "Steersman") -> Exit:
-        from steersman.cli.render import stopped
-        from steersman.contracts.run import StopReport
+        from steersman.cli.render import stop_outcome
 
         answer = await steersman.stop(await chosen(steersman, run, among_open=True), reason=reason)
         if as_json:
             emit(answer)
-        elif answer.outcome == "not_found":
-            console().print(f"no run {answer.run}")
-        elif answer.outcome == "already_finished":
-            console().print("the run had finished already")
         else:
-            console().print(
-                stopped(StopReport.model_validate(answer.model_dump() | {"phase": answer.phase or "closed"}))
-            )
+            console().print(stop_outcome(answer, "run"))
         return {"not_found": Exit.NOT_FOUND, "unverified": Exit.FAILED}.get(answer.outcome, Exit.OK)
 
     act(ctx, work)

@@ -1,0 +1,254 @@
+"""Following a loop on the terminal: the events of its runs, a status line, keys, and the menu.
+
+Shows and asks; what a key does is in talking, the menu in menu. Whatever happens here, the loop goes on as it is unless
+the person said otherwise.
+"""
+
+import asyncio
+import signal
+import sys
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from datetime import UTC, datetime
+from typing import TextIO, cast
+
+from rich.console import Console
+
+from steersman.cli.ahead import Ahead, Ended, Note, Pressed
+from steersman.cli.approving import Approver
+from steersman.cli.bottom import BottomLine
+from steersman.cli.exits import Exit
+from steersman.cli.keyboard import Interrupted, Keyboard, has_person
+from steersman.cli.loop import wording
+from steersman.cli.loop.endings import end_line, told_end, write_end, write_item
+from steersman.cli.loop.menu import Menu
+from steersman.cli.loop.talking import Talk
+from steersman.cli.output import console, remark, terminal_console
+from steersman.cli.render import Renderer
+from steersman.client import Steersman
+from steersman.contracts.events import AgentEvent, PermissionEvent, is_terminal
+from steersman.contracts.loop_state import CLOSED, LoopState
+from steersman.loopfollowing import LoopItem, RunBegun, RunEvent
+
+TICK_S = 1.0
+SETTLE_S = 10.0
+"""How long what was said last may take to reach the loop before we leave."""
+
+
+class Follower:
+    """One loop on one terminal. `bottom`: where a person sits."""
+
+    def __init__(
+        self,
+        steersman: Steersman,
+        loop: str,
+        out: Console,
+        keyboard: Keyboard,
+        bottom: BottomLine | None,
+        *,
+        as_json: bool,
+    ) -> None:
+        self._steersman = steersman
+        self._loop = loop
+        self._out = out
+        self._keyboard = keyboard
+        self._bottom = bottom
+        self._json = as_json
+        self._wake = asyncio.Event()
+        self._view = Renderer(out)
+        self._approvers: dict[str, Approver] = {}
+        self._shown: LoopState | None = None
+        self._ahead: Ahead[LoopItem] = Ahead(self._items(), keyboard, self._hear)
+        self._talk = Talk(steersman, loop, self._ahead, self._wake)
+        self._menu = Menu(self._talk, keyboard, out)
+
+    def _items(self) -> AsyncGenerator[LoopItem, None]:
+        return self._steersman.loops.follow(self._loop, wake=self._wake)
+
+    def _hear(self, item: LoopItem) -> None:
+        """Read, maybe long before it is shown."""
+        if isinstance(item, LoopState):
+            self._talk.hear(item)
+            self._menu.hear(item)
+            self._status()
+        elif isinstance(item, RunBegun):
+            self._approvers[item.run] = Approver(self._steersman, item.run, self._keyboard, Renderer(self._out))
+        else:
+            self._approvers[item.run].hear(item.event)
+
+    async def run(self) -> Exit:
+        """Until the loop's end, or until the person leaves."""
+        ticking = asyncio.create_task(self._tick())
+        try:
+            with ExitStack() as keys:
+                if self._bottom:
+                    keys.callback(self._bottom.hide)
+                    keys.callback(self._end_line)
+                    keys.enter_context(self._keyboard.watching())
+                    keys.enter_context(_resized(self._bottom.redraw))
+                leaves = await self._stream()
+            return await self._leave() if leaves else await self._ending()
+        finally:
+            ticking.cancel()
+            await self._ahead.close()
+
+    async def _stream(self) -> bool:
+        """Whether the person left before the end."""
+        try:
+            while True:
+                item = await self._ahead.next()
+                if item is None:
+                    if self._bottom is None or self._keyboard.terminated or await self._ctrl_c():
+                        return True
+                elif isinstance(item, Note):
+                    self._view.note(item.text, item.style)
+                elif isinstance(item, Pressed):
+                    if await self._key(item.keys):
+                        return True
+                elif await self._show(item):
+                    return True
+        except Interrupted:
+            return True
+        except Ended:
+            return False
+
+    # Showing.
+
+    def _end_line(self) -> None:
+        self._view.end_line()
+
+    async def _show(self, item: LoopItem) -> bool:
+        """Whether the person leaves over a question that comes with it."""
+        if self._json:
+            write_item(item)
+            return False
+        if isinstance(item, LoopState):
+            return await self._show_state(item)
+        if isinstance(item, RunBegun):
+            self._view.end_line()
+            self._view = Renderer(self._out)
+            state = self._talk.state if self._talk.state and self._talk.state.run == item.run else None
+            self._view.note(wording.heading(item.iteration, verifies=item.verifies, state=state), "bold")
+            return False
+        return await self._show_event(item)
+
+    async def _show_state(self, state: LoopState) -> bool:
+        before, self._shown = self._shown, state
+        if before is None:
+            self._view.note(f"{state.agent or '?'} in {state.workspace or '?'}, mode {state.mode}")
+        for line, style in wording.changes(before, state):
+            self._view.note(line, style)
+        self._status()
+        asks = state.status == "waiting_for_decision" and (before is None or before.status != state.status)
+        # Somebody may have decided since: what was read last counts.
+        if asks and self._bottom and self._talk.waits_for_decision:
+            return await self._open_menu()
+        return False
+
+    async def _show_event(self, item: RunEvent) -> bool:
+        event: AgentEvent = item.event
+        self._view.show(event)
+        if is_terminal(event):
+            self._approvers.pop(item.run, None)
+        elif self._bottom and isinstance(event, PermissionEvent) and event.state == "asked":
+            approver = self._approvers[item.run]
+            while True:
+                try:
+                    self._view.end_line()
+                    await approver.ask(event.id)
+                    return False
+                except Interrupted:
+                    if self._keyboard.terminated or await self._ctrl_c():
+                        return True
+        return False
+
+    def _status(self) -> None:
+        state = self._talk.state
+        if self._bottom is None or state is None:
+            return
+        closed = state.status in CLOSED
+        self._bottom.say("" if closed else wording.status_line(state, self._talk.looked_at, datetime.now(UTC)))
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_S)
+            self._status()
+
+    # Talking.
+
+    async def _key(self, keys: str) -> bool:
+        """Whether the person leaves."""
+        self._view.end_line()
+        if keys in ("q", "d"):
+            return True
+        if keys == "m":
+            return await self._open_menu()
+        if keys == "s" and self._talk.state:
+            for name, value in wording.rows(self._loop, self._talk.state, datetime.now(UTC)):
+                if value:
+                    self._view.note(f"  {name:<12}{value}", "")
+            return False
+        with suppress(Interrupted):
+            for line in await self._talk.key(keys, self._keyboard):
+                self._view.note(line)
+        return self._keyboard.terminated
+
+    async def _ctrl_c(self) -> bool:
+        """Ctrl-C: pause now, and ask. Whether the person leaves."""
+        self._view.end_line()
+        if self._talk.closed:
+            return True
+        self._talk.pause_now()
+        return await self._open_menu()
+
+    async def _open_menu(self) -> bool:
+        self._view.end_line()
+        try:
+            return await self._menu.open(self._view.note)
+        except Interrupted:
+            return True
+
+    # Leaving, and the end.
+
+    async def _leave(self) -> Exit:
+        if self._keyboard.terminated:
+            remark(f"the loop goes on without this terminal; follow it again with: steer loop attach {self._loop}")
+            return Exit.TERMINATED
+        if not await self._ahead.settle(0) and not await self._settled():
+            remark("what was said last has not reached the loop yet", "yellow")
+        remark(f"{self._talk.left_as()}; follow it again with: steer loop attach {self._loop}")
+        return Exit.DETACHED
+
+    async def _settled(self) -> bool:
+        remark("waiting for the loop to take what was said last ...")
+        return await self._ahead.settle(SETTLE_S)
+
+    async def _ending(self) -> Exit:
+        result = await told_end(self._steersman, self._loop)
+        if self._json:
+            write_end(result)
+        else:
+            self._view.note(*end_line(result))
+        return result.code
+
+
+@contextmanager
+def _resized(redraw: Callable[[], None]) -> Iterator[None]:
+    """Meanwhile a change of the terminal's size is heard of."""
+    asyncio.get_running_loop().add_signal_handler(signal.SIGWINCH, redraw)
+    try:
+        yield
+    finally:
+        asyncio.get_running_loop().remove_signal_handler(signal.SIGWINCH)
+
+
+async def follow(steersman: Steersman, which: Callable[[], Awaitable[str]], *, as_json: bool) -> Exit:
+    """Show what a loop does until its end or until the person leaves; the exit code. `which`: starts or finds it."""
+    with ExitStack() as ending:
+        bottom = None
+        if has_person() and not as_json:
+            bottom = BottomLine(sys.stdout, colored=console().color_system is not None)
+        out = terminal_console(cast("TextIO", bottom)) if bottom else console()
+        # From before the start, so that no Ctrl-C leaves a loop behind unsaid.
+        keyboard = ending.enter_context(Keyboard(out, bottom))
+        return await Follower(steersman, await which(), out, keyboard, bottom, as_json=as_json).run()

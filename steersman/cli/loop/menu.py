@@ -1,0 +1,138 @@
+"""The menu of a loop that is followed: continue, revise, give feedback, start over, exit.
+
+It opens with Ctrl-C, when the loop waits for a decision, or by a key. What is chosen is carried out by Talk.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from rich.console import Console
+from rich.text import Text
+
+from steersman.cli.clean import flat, shortened
+from steersman.cli.keyboard import Keyboard
+from steersman.cli.loop.talking import FEEDBACK, Talk
+from steersman.contracts.errors import RunError
+from steersman.contracts.loop import LoopMode
+from steersman.contracts.loop_state import CLOSED, LoopState
+from steersman.errors import SteersmanError
+
+MENU = "[C]ontinue (default)  [R]evise  [F]eedback  [S]tart over  [E]xit"
+CHOICES = ("continue", "revise", "feedback", "start over", "exit")
+MODES: dict[str, LoopMode] = {"checkpoint": "checkpoint", "batch": "batch", "autonomous": "autonomous"}
+REVISE = Text(
+    "The new plan; an empty line ends it. @PATH alone: a file or directory in the workspace, read anew.", style="bold"
+)
+START = Text("Start over from: Enter for the very beginning, or the number of an iteration >", style="bold")
+FILES = Text("Take the files back, too? [y]es  [k]eep them as they are  [n]o, do not start over >", style="bold")
+
+
+class Menu:
+    """One loop's menu. `hear` every state: a question whose answer was given elsewhere is taken back."""
+
+    def __init__(self, talk: Talk, keyboard: Keyboard, out: Console) -> None:
+        self._talk = talk
+        self._keyboard = keyboard
+        self._out = out
+        self._open = False
+        self._was_held = False
+        self._moved = asyncio.Event()
+
+    def hear(self, state: LoopState) -> None:
+        """The newest state, also while a question is open."""
+        if not self._open:
+            return
+        if state.status in CLOSED or (self._was_held and not self._talk.held):
+            self._moved.set()
+        self._was_held = self._was_held or self._talk.held
+
+    async def open(self, tell: Callable[..., None]) -> bool:
+        """Ask until something is chosen that closes the menu; whether the person leaves. Raises Interrupted.
+
+        `tell`: prints a remark.
+        """
+        self._moved.clear()
+        self._open, self._was_held = True, self._talk.held
+        try:
+            self._introduce(tell)
+            while True:
+                question = Text(f"{MENU} >", style="bold")
+                answer = await self._keyboard.ask(question, unless=self._moved)
+                if answer is None:
+                    if not self._moved.is_set():
+                        return True  # Ctrl-D, or the terminal went away
+                    tell("the loop went on meanwhile")
+                    return False
+                if await self._chosen(answer, tell):
+                    return False
+        finally:
+            self._open = False
+
+    def _introduce(self, tell: Callable[..., None]) -> None:
+        if self._talk.pausing:
+            tell("pausing now: the agent's turn is ended, its session kept")
+        elif not self._talk.held:
+            tell("the loop goes on while this menu is open")
+        tell("Ctrl-C again: leave the loop as it is and go")
+
+    async def _chosen(self, answer: str, tell: Callable[..., None]) -> bool:
+        """Do what was chosen; whether the menu closes."""
+        word, _, rest = answer.lower().partition(" ")
+        choice = next((each for each in CHOICES if each.startswith(answer.lower())), None)
+        if choice is None and "continue".startswith(word) and rest.strip() in MODES:
+            self._talk.resume(MODES[rest.strip()])
+            return True
+        match choice:
+            case "continue":
+                self._talk.resume(None)
+            case "exit":
+                self._talk.exit()
+            case "start over":
+                return await self._start_over(tell)
+            case "feedback":
+                await self._feedback(tell)
+                return False
+            case "revise":
+                await self._revise(tell)
+                return False
+            case _:
+                tell(
+                    f"{shortened(flat(answer), 40)!r} is none of c, r, f, s, e; c MODE goes on in another mode",
+                    "yellow",
+                )
+                return False
+        return True
+
+    async def _feedback(self, tell: Callable[..., None]) -> None:
+        if text := await self._keyboard.ask_text(FEEDBACK, unless=self._moved):
+            try:
+                tell(await self._keyboard.unless_interrupted(self._talk.feedback(text)))
+            except (SteersmanError, RunError) as error:
+                tell(str(error), "yellow")
+
+    async def _revise(self, tell: Callable[..., None]) -> None:
+        text = await self._keyboard.ask_text(REVISE, unless=self._moved)
+        if not text:
+            tell("the plan stays as it is")
+            return
+        plan = {"path": text[1:].strip()} if text.startswith("@") and "\n" not in text else text
+        try:
+            tell(await self._keyboard.unless_interrupted(self._talk.revise(plan)))
+        except (SteersmanError, RunError) as error:
+            tell(str(error), "yellow")
+
+    async def _start_over(self, tell: Callable[..., None]) -> bool:
+        start = await self._ask(START)
+        if start is None or (start and not start.isdecimal()):
+            tell("not started over: that is no number" if start else "not started over", "yellow")
+            return False
+        files = (await self._ask(FILES) or "n").lower()[:1]
+        if files not in ("y", "k"):
+            tell("not started over")
+            return False
+        tell("starting over; what is there now is kept as a rescue checkpoint")
+        self._talk.restart(int(start) if start else None, files=files == "y")
+        return True
+
+    async def _ask(self, question: Text) -> str | None:
+        return await self._keyboard.ask(question, unless=self._moved)

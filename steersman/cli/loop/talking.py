@@ -1,0 +1,171 @@
+"""What a person says to a loop that is followed: keys and the menu's choices, carried out beside the stream.
+
+Things are said in the order in which they were chosen. Nothing is printed here: what comes of it is told as remarks.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from datetime import UTC, datetime
+from typing import Any
+
+from rich.text import Text
+
+from steersman.cli.ahead import Ahead, Note
+from steersman.cli.keyboard import Keyboard
+from steersman.cli.loop.wording import ACTIVE, HELD
+from steersman.client import Steersman
+from steersman.contracts.errors import RunError
+from steersman.contracts.loop import LoopMode
+from steersman.contracts.loop_messages import LoopReceipt
+from steersman.contracts.loop_state import CLOSED, LoopState
+from steersman.errors import SteersmanError
+
+REASON = "Ctrl-C at the terminal"
+KEYS = (
+    "p      pause when the iteration has ended",
+    "P      pause now: end the agent's turn, keep its session",
+    "r      resume",
+    "n      next iteration now: skip the wait",
+    "f      feedback for the next iteration",
+    "i      interrupt the agent in its turn, with a message",
+    "s      status",
+    "m      menu, without pausing",
+    "q, d   leave; the loop goes on",
+    "Ctrl-C pause now, and the menu",
+)
+FEEDBACK = Text("Feedback for the next iteration; an empty line ends it.", style="bold")
+
+
+class Talk:
+    """The loop as far as it is known, and what is said to it."""
+
+    def __init__(self, steersman: Steersman, loop: str, ahead: Ahead[Any], wake: asyncio.Event) -> None:
+        self._steersman = steersman
+        self._loops = steersman.loops
+        self.loop = loop
+        self._ahead = ahead
+        self._wake = wake
+        self.state: LoopState | None = None
+        """As it was read last."""
+        self.looked_at = datetime.now(UTC)
+        self.pausing = False
+        """It was told to pause and is not held yet."""
+
+    def hear(self, state: LoopState) -> None:
+        """The newest state."""
+        self.state, self.looked_at = state, datetime.now(UTC)
+        if state.status in HELD or state.status in CLOSED:
+            self.pausing = False
+
+    @property
+    def held(self) -> bool:
+        """Whether it waits for a person."""
+        return self.state is not None and self.state.status in HELD
+
+    @property
+    def closed(self) -> bool:
+        """Whether it has ended."""
+        return self.state is not None and self.state.status in CLOSED
+
+    @property
+    def waits_for_decision(self) -> bool:
+        """Whether it waits for a person because its mode says so."""
+        return self.state is not None and self.state.status == "waiting_for_decision"
+
+    def left_as(self) -> str:
+        """How it stands when the person leaves."""
+        status = self.state.status if self.state else "running"
+        if self.pausing:
+            return f"the loop is being paused; resume it with: steer loop resume {self.loop}"
+        if status == "paused":
+            return f"the loop stays paused; resume it with: steer loop resume {self.loop}"
+        if status == "waiting_for_decision":
+            return f"the loop waits for your decision; resume it with: steer loop resume {self.loop}"
+        return "the loop goes on" if status in ACTIVE else f"the loop is {status}"
+
+    # Saying.
+
+    def pause_now(self) -> None:
+        """End the agent's turn and hold the loop, unless it is held."""
+        if self.state is None or self.state.status not in (*HELD, *CLOSED):
+            self.pausing = True
+            self._say(self._loops.pause(self.loop, now=True, reason=REASON), "pause")
+
+    def resume(self, mode: LoopMode | None) -> None:
+        """Go on, where it is held or about to be."""
+        if self.held or self.pausing or mode is not None:
+            self._say(self._loops.resume(self.loop, mode=mode), "resume")
+
+    def exit(self) -> None:
+        """End the loop as stopped."""
+        self._say(self._loops.exit(self.loop, reason="chosen at the terminal"), "exit")
+
+    def restart(self, iteration: int | None, *, files: bool) -> None:
+        """Start over."""
+        self._say(self._loops.restart(self.loop, iteration, files=files), "start over")
+
+    async def feedback(self, text: str) -> str:
+        """Tell the next iteration; what comes of it. Raises SteersmanError, RunError."""
+        receipt = await self._loops.feedback(self.loop, text)
+        self._wake.set()
+        return f"{receipt.id or 'feedback'}: {receipt.note}"
+
+    async def revise(self, plan: str | dict[str, str]) -> str:
+        """A new plan; what comes of it. Raises SteersmanError, RunError."""
+        receipt = await self._loops.revise(self.loop, plan)
+        self._wake.set()
+        return f"plan version {receipt.plan_version}: {receipt.note}"
+
+    def _say(self, said: Coroutine[Any, Any, LoopReceipt], what: str) -> None:
+        self._ahead.errand(self._told(said, what), in_turn=True)
+
+    async def _told(self, said: Coroutine[Any, Any, LoopReceipt], what: str) -> Note | None:
+        try:
+            receipt = await said
+        except (SteersmanError, RunError) as error:
+            if what == "pause":
+                self.pausing = False
+            return Note(f"{what}: {error}", "yellow")
+        finally:
+            self._wake.set()
+        return Note(f"{what}: {receipt.note}") if receipt.note else None
+
+    # Keys.
+
+    async def key(self, keys: str, keyboard: Keyboard) -> tuple[str, ...]:
+        """Do what a key says; lines to be shown at once. Raises Interrupted out of a question."""
+        match keys:
+            case "p":
+                self._say(self._loops.pause(self.loop), "pause")
+            case "P":
+                self.pause_now()
+            case "r":
+                self._say(self._loops.resume(self.loop), "resume")
+            case "n":
+                self._say(self._loops.skip_wait(self.loop), "next iteration")
+            case "f":
+                if text := await keyboard.ask_text(FEEDBACK):
+                    self._say(self._loops.feedback(self.loop, text), "feedback")
+            case "i":
+                return await self._interrupt(keyboard)
+            case "?":
+                return KEYS
+            case _ if len(keys) > 1 and not keys.startswith("\x1b"):
+                return ("one key at a time, please; ? shows them",)
+        return ()
+
+    async def _interrupt(self, keyboard: Keyboard) -> tuple[str, ...]:
+        run = self.state.run if self.state else None
+        if run is None or (self.state and self.state.status == "verifying"):
+            return ("no agent is at work now; f gives feedback to the next iteration",)
+        text = await keyboard.ask(Text("Message to the agent (empty: just end its turn) >", style="bold"))
+        if text is not None:
+            self._ahead.errand(self._interrupted(run, text or None))
+        return ()
+
+    async def _interrupted(self, run: str, text: str | None) -> Note:
+        try:
+            receipt = await self._steersman.interrupt(run, text)
+        except (SteersmanError, RunError) as error:
+            return Note(f"not interrupted: {error}", "yellow")
+        return Note(f"interrupt {receipt.state}{f' ({receipt.how})' if receipt.how else ''}")
