@@ -45,7 +45,9 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 from activities.agents.claude import ClaudeAgent
 from activities.agents.process import ProcessAgent
 from activities.checks import check_host
-from activities.hosting import HostActivities
+from activities.hosting import HostActivities, Keeping
+from activities.looping import LoopActivities
+from activities.loops.places import LoopStore
 from activities.policy import AGENT_ENV, Policy
 from activities.ports import Agent
 from activities.running import AgentActivities
@@ -276,12 +278,15 @@ async def _register(client: Client) -> None:
 
 async def _workers(client: Client, settings: Settings, spare: shim.Spare) -> tuple[list[Worker], HostActivities]:
     cluster = await client.workflow_service.get_cluster_info(GetClusterInfoRequest())
-    store = RunStore(settings.state, Ownership(cluster=cluster.cluster_id, namespace=client.namespace))
+    owner = Ownership(cluster=cluster.cluster_id, namespace=client.namespace)
+    store, loops = RunStore(settings.state, owner), LoopStore(settings.state, owner)
     runtime = LocalRuntime(store, settings.host, spare)
     agents = _agents(settings.policy)
     own = names.worker_queue(settings.host, f"{os.getpid()}-{secrets.token_hex(4)}")
     running = AgentActivities(client, agents, runtime, store, settings.policy, own)
-    hosting = HostActivities(client, settings.host, agents, runtime, store, settings.policy, settings.keep_days)
+    keeping = Keeping(settings.keep_days, loops)
+    hosting = HostActivities(client, settings.host, agents, runtime, store, settings.policy, keeping)
+    looping = LoopActivities(client, agents, loops, settings.policy)
     return [
         Worker(
             client,
@@ -302,6 +307,13 @@ async def _workers(client: Client, settings: Settings, spare: shim.Spare) -> tup
                 hosting.read_events,
                 hosting.sweep_host,
                 hosting.prune_host,
+                looping.admit_loop,
+                looping.survey_workspace,
+                looping.restore_checkpoint,
+                looping.drop_checkpoints,
+                looping.diff_checkpoints,
+                looping.read_fork_point,
+                looping.look_at_run,
             ],
             max_concurrent_activities=1000,
         ),

@@ -3,16 +3,18 @@
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 
 from temporalio import activity
 from temporalio.client import Client, WorkflowExecutionStatus
-from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.service import RPCError, RPCStatusCode
 
+from activities.conduct import beating, refusing
 from activities.eventlog import Cursor, EventLog, is_ended, read
+from activities.loops.places import LoopStore
 from activities.policy import Policy
 from activities.ports import Agent, Ladder, Runtime
 from activities.store import RunDirectory, RunStore
@@ -27,16 +29,23 @@ from steersman.contracts.activities import (
     StopInput,
     Swept,
 )
-from steersman.contracts.errors import ErrorType, RunError
+from steersman.contracts.errors import ErrorType
 from steersman.contracts.events import CancelledEvent, FailedEvent, TerminalEvent
 from steersman.contracts.request import RunRequest
 from steersman.contracts.run import StopReport
 
 POLL_S = 0.02
-BEAT_S = 2.0
 MAX_WAIT_S = 60.0
 CURSORS = 1000
 SWEEP_LADDER = Ladder(0.25, 1.5)
+
+
+@dataclass(frozen=True)
+class Keeping:
+    """For how long the state of what has closed is kept, and where that of loops is."""
+
+    days: float
+    loops: LoopStore
 
 
 class HostActivities:
@@ -50,10 +59,10 @@ class HostActivities:
         runtime: Runtime,
         store: RunStore,
         policy: Policy,
-        keep_days: float,
+        keeping: Keeping,
     ) -> None:
         self._client, self._host, self._agents = client, host, agents
-        self._runtime, self._store, self._policy, self._keep_days = runtime, store, policy, keep_days
+        self._runtime, self._store, self._policy, self._keeping = runtime, store, policy, keeping
         self._cursors: OrderedDict[tuple[RunKey, int], Cursor] = OrderedDict()
 
     @activity.defn(name=names.CLAIM_HOST)
@@ -61,16 +70,8 @@ class HostActivities:
         """Whether this host can carry the run. Fails with the RunError's type, at once, if the request is wrong."""
         if request.runtime.host not in (None, self._host):
             return Claim(host=self._host)  # another host is asked next
-        try:
+        with refusing():
             self._policy.admit(request, self._agents[request.agent])
-        except RunError as error:
-            raise ApplicationError(
-                error.message,
-                error.facts,
-                type=error.type,
-                non_retryable=True,
-                category=ApplicationErrorCategory.BENIGN,  # the requester's mistake, not this worker's
-            ) from error
         return Claim(host=self._host)
 
     @activity.defn(name=names.STOP_AGENT)
@@ -79,7 +80,7 @@ class HostActivities:
         ladder = self._agents[stop.request.agent].ladder(stop.request)
         if stop.asked_at:
             ladder = ladder.after(datetime.now(UTC) - stop.asked_at)
-        async with _beating():
+        async with beating():
             report = await self._runtime.stop(stop.key, ladder, stop.reason)
         return report.model_copy(update={"phase": stop.phase})
 
@@ -87,7 +88,7 @@ class HostActivities:
     async def finalize_run(self, end: FinalizeInput) -> None:
         """Close the log with its terminal event; let the shims go."""
         directory = self._store.create(end.key)
-        async with _beating():
+        async with beating():
             await asyncio.to_thread(_end_log, directory, end.event)
             await self._runtime.release(end.key)
 
@@ -127,12 +128,12 @@ class HostActivities:
                 stopped.append(directory.key.run)
             await asyncio.to_thread(_end_log, directory, closed)
             await self._runtime.release(directory.key)
-        pruned = await self.prune_host(PruneInput(keep_days=self._keep_days))
+        pruned = await self.prune_host(PruneInput(keep_days=self._keeping.days))
         return Swept(stopped=tuple(stopped), pruned=pruned.pruned, bytes_freed=pruned.bytes_freed)
 
     @activity.defn(name=names.PRUNE_HOST)
     async def prune_host(self, prune: PruneInput) -> Swept:
-        """Remove the state of runs that closed longer ago than keep_days; of an open run never."""
+        """Remove the state of runs and loops that closed longer ago than keep_days; of an open one never."""
         horizon = time.time() - prune.keep_days * 86400
         pruned, freed = [], 0
         for directory in list(self._store.mine()):
@@ -145,7 +146,21 @@ class HostActivities:
                 freed += await asyncio.to_thread(directory.size)
             else:
                 freed += await asyncio.to_thread(self._store.remove, directory)
+        for loop in list(self._keeping.loops.mine()):
+            # A loop leaves no end in its directory: one that nobody used since is asked for.
+            if loop.used > horizon or not await self._closed_before(loop.loop, horizon):
+                continue
+            pruned.append(loop.loop)
+            freed += await asyncio.to_thread(loop.size if prune.dry_run else partial(self._keeping.loops.remove, loop))
         return Swept(pruned=tuple(pruned), bytes_freed=freed)
+
+    async def _closed_before(self, workflow: str, horizon: float) -> bool:
+        """Whether Temporal knows that it closed before then, or has forgotten it."""
+        try:
+            found = await self._client.get_workflow_handle(workflow).describe()
+        except RPCError as error:
+            return error.status == RPCStatusCode.NOT_FOUND
+        return found.close_time is not None and found.close_time.timestamp() < horizon
 
     async def _closed_as(self, key: RunKey) -> TerminalEvent | None:
         """The terminal event of a run that the server knows as closed; None while it is open or cannot be asked."""
@@ -180,22 +195,6 @@ class HostActivities:
         self._cursors[(key, cursor.seq)] = cursor
         while len(self._cursors) > CURSORS:
             self._cursors.popitem(last=False)
-
-
-@asynccontextmanager
-async def _beating() -> AsyncIterator[None]:
-    """Heartbeats meanwhile, so that another worker takes over at once if this one dies."""
-
-    async def beat() -> None:
-        while True:
-            activity.heartbeat()
-            await asyncio.sleep(BEAT_S)
-
-    task = asyncio.create_task(beat())
-    try:
-        yield
-    finally:
-        task.cancel()
 
 
 def _end_log(directory: RunDirectory, event: TerminalEvent) -> None:

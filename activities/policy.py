@@ -128,7 +128,7 @@ class Policy:
         """
         if request.agent not in self.agents:
             raise InvalidRequest(f'agent: "{request.agent}" is not allowed on this worker (see --agent)')
-        self._check_workspace(request.workspace.path, "workspace.path")
+        self.workspace(request.workspace.path)
         agent.check(request)
         self._check_permission(request, unasked=agent.runs_commands(request))
         for directory in agent.directories(request):
@@ -192,10 +192,12 @@ class Policy:
                 f'{what}: "{mode}" is more than this worker allows, "{self.max_permission}" (see --max-permission)'
             )
 
-    def _check_workspace(self, path: str, field_name: str) -> None:
-        real = self._resolve(path, field_name)
+    def workspace(self, path: str) -> Path:
+        """The directory that is meant, if requests may work there. Raises InvalidRequest, WorkspaceError."""
+        real = self._resolve(path, "workspace.path")
         if not os.access(real, os.R_OK | os.X_OK):
-            raise WorkspaceError(f"{field_name}: {path} is not readable by the worker's user")
+            raise WorkspaceError(f"workspace.path: {path} is not readable by the worker's user")
+        return real
 
     def _resolve(self, path: str, field_name: str) -> Path:
         try:

@@ -1,0 +1,216 @@
+"""What a host does for loops: may one run here, how is its workspace, keep its files, take them back.
+
+How files, plans and items are read must not live here: see activities/loops.
+"""
+
+import asyncio
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from temporalio import activity
+from temporalio.client import Client, WorkflowQueryFailedError
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError, RPCStatusCode
+
+from activities.conduct import beating, refusing
+from activities.loops.git import GitFailed
+from activities.loops.items import failed
+from activities.loops.places import LoopStore
+from activities.loops.plans import Plan, check_plan, read_plan
+from activities.loops.programs import output_of
+from activities.loops.snapshots import NoCheckpoint, ref
+from activities.loops.sources import check_items, read_items
+from activities.loops.workshop import NoRepository, Workshop
+from activities.policy import Policy
+from activities.ports import Agent
+from steersman.contracts import names
+from steersman.contracts.errors import AgentFailed, InvalidRequest, RunError
+from steersman.contracts.loop import LoopRequest, PlanFile
+from steersman.contracts.loop_activities import (
+    AdmitLoop,
+    Diff,
+    DiffInput,
+    DropInput,
+    Dropped,
+    ForkInput,
+    ForkPoint,
+    LookInput,
+    Restored,
+    RestoreInput,
+    Survey,
+    SurveyInput,
+)
+from steersman.contracts.loop_state import ItemList
+from steersman.contracts.request import RunRequest
+from steersman.contracts.run import RunState
+
+BEADS_ENV = {"BD_JSON_ENVELOPE": "0", "BEADS_NO_DAEMON": "1"}
+"""bd prints what it always has, and leaves no daemon behind."""
+
+
+class LoopActivities:
+    """Stateless: any worker of the host can answer."""
+
+    def __init__(self, client: Client, agents: Mapping[str, Agent], store: LoopStore, policy: Policy) -> None:
+        self._client, self._agents, self._store, self._policy = client, agents, store, policy
+        self._workshop = Workshop(policy.environ, policy.workspace_roots)
+
+    @activity.defn(name=names.ADMIT_LOOP)
+    async def admit_loop(self, asked: AdmitLoop) -> None:
+        """Whether the loop may run here. Fails with the RunError's type, at once, if the request is wrong."""
+        async with beating():
+            with refusing():
+                await asyncio.to_thread(self._admit, asked.request)
+
+    @activity.defn(name=names.SURVEY_WORKSPACE)
+    async def survey_workspace(self, asked: SurveyInput) -> Survey:
+        """Plan, items and files as they are now; the files kept as a checkpoint where a number is given."""
+        async with beating():
+            try:
+                workspace = await asyncio.to_thread(self._policy.workspace, asked.run.workspace.path)
+            except RunError as error:
+                return Survey(error=error.message, items=failed(error.message) if asked.items else None)
+            place = await asyncio.to_thread(self._store.create, asked.key.loop)
+            plan = Plan()
+            if asked.plan:
+                plan = await asyncio.to_thread(read_plan, workspace, asked.plan.path, asked.plan.phase)
+            items = await self._items(asked, plan, workspace, place)  # first: a command may write files
+            loop, number = asked.key.loop, asked.number
+            name = None if number is None else ref(loop, number)
+            message = f"{loop}: checkpoint {number}\n\n{asked.message}\n"
+            survey = await self._workshop.look(place, workspace, name, message)
+            return survey.model_copy(update={"plan_hash": plan.hash, "phases": plan.phases, "items": items})
+
+    @activity.defn(name=names.RESTORE_CHECKPOINT)
+    async def restore_checkpoint(self, asked: RestoreInput) -> Restored:
+        """The workspace's files as they were. Twice is fine."""
+        path, name = asked.run.workspace.path, ref(asked.source, asked.number)
+        async with beating():
+            try:
+                workspace = await asyncio.to_thread(self._standing, path)
+                place = await asyncio.to_thread(self._store.create, asked.key.loop)
+                return Restored(changed=await self._workshop.restore(place, workspace, name))
+            except RunError as error:
+                return Restored(error=error.message)
+            except (NoRepository, NoCheckpoint, GitFailed) as error:
+                return Restored(error=str(error))
+
+    @activity.defn(name=names.DROP_CHECKPOINTS)
+    async def drop_checkpoints(self, asked: DropInput) -> Dropped:
+        """Remove the refs of checkpoints; those that were there."""
+        async with beating():
+            with refusing():
+                workspace = await asyncio.to_thread(self._standing, asked.workspace)
+            place = await asyncio.to_thread(self._store.create, asked.loop)
+            numbers = None if asked.all else set(asked.numbers)
+            try:
+                return Dropped(numbers=tuple(await self._workshop.drop(place, workspace, asked.loop, numbers)))
+            except NoRepository:
+                return Dropped()
+            except GitFailed as error:
+                raise ApplicationError(str(error), type="GitFailed") from error
+
+    @activity.defn(name=names.DIFF_CHECKPOINTS)
+    async def diff_checkpoints(self, asked: DiffInput) -> Diff:
+        """What changed between two checkpoints, or since one."""
+        older = ref(asked.loop, asked.older)
+        newer = None if asked.newer is None else ref(asked.loop, asked.newer)
+        async with beating():
+            with refusing():
+                workspace = await asyncio.to_thread(self._policy.workspace, asked.workspace)
+                place = await asyncio.to_thread(self._store.create, asked.loop)
+                try:
+                    return await self._workshop.compare(place, workspace, older, newer, asked.max_bytes)
+                except (NoRepository, NoCheckpoint) as error:
+                    raise InvalidRequest(str(error)) from error
+                except GitFailed as error:
+                    raise ApplicationError(str(error), type="GitFailed") from error
+
+    @activity.defn(name=names.READ_FORK_POINT)
+    async def read_fork_point(self, asked: ForkInput) -> ForkPoint:
+        """Another loop's checkpoint, asked of its workflow."""
+        handle = self._client.get_workflow_handle(asked.loop)
+        async with beating():
+            with refusing():
+                try:
+                    point: ForkPoint = await handle.query(names.FORK_POINT, asked.number, result_type=ForkPoint)
+                except RPCError as error:
+                    if error.status != RPCStatusCode.NOT_FOUND:
+                        raise
+                    raise InvalidRequest(f"from_checkpoint: no loop {asked.loop}") from error
+                except WorkflowQueryFailedError as error:
+                    if (await handle.describe()).workflow_type != names.LOOP_WORKFLOW:
+                        raise InvalidRequest(f"from_checkpoint: no loop {asked.loop}") from error
+                    problem = f"from_checkpoint: loop {asked.loop} has no checkpoint {asked.number}"
+                    raise InvalidRequest(problem) from error
+                return point
+
+    @activity.defn(name=names.LOOK_AT_RUN)
+    async def look_at_run(self, asked: LookInput) -> RunState:
+        """What a run that closed without a result had come to."""
+        handle = self._client.get_workflow_handle(asked.run)
+        async with beating():
+            with refusing():
+                try:
+                    state: RunState = await handle.query(names.STATE_QUERY, result_type=RunState)
+                except RPCError as error:
+                    if error.status != RPCStatusCode.NOT_FOUND:
+                        raise
+                    raise AgentFailed(f"Temporal knows no run {asked.run}") from error
+                return state
+
+    # ---- what is allowed
+
+    def _admit(self, request: LoopRequest) -> None:
+        run, items = request.run, request.done.items
+        self._policy.admit(run, self._agents[run.agent])
+        workspace = self._policy.workspace(run.workspace.path)
+        if request.done.verify:
+            self._admit_program(run, "done.verify")
+        if items and items.kind in ("command", "beads"):
+            path = self._admit_program(run, "done.items").get("PATH")
+            if items.kind == "beads" and shutil.which("bd", path=path) is None:
+                raise InvalidRequest("done.items: bd is not on this host")
+        plan = request.plan if isinstance(request.plan, PlanFile) else None
+        if plan:
+            check_plan(workspace, plan.path, plan.phase, "plan")
+        if items:
+            check_items(items, plan, workspace)
+
+    def _admit_program(self, run: RunRequest, field: str) -> dict[str, str]:
+        """The environment of a program that the loop runs. Raises InvalidRequest naming the field."""
+        try:
+            return self._program_environment(run)
+        except InvalidRequest as error:
+            raise InvalidRequest(f"{field}: {error.message}") from error
+
+    def _program_environment(self, run: RunRequest) -> dict[str, str]:
+        # As the policy sees it, a program that the request names is a run of agent "process".
+        asked = RunRequest(agent="process", command=("sh",), workspace=run.workspace, env=run.env)
+        return self._policy.admit(asked, self._agents[asked.agent])
+
+    def _standing(self, path: str) -> Path:
+        """The workspace; also one that is gone and may come back. Raises InvalidRequest, WorkspaceError."""
+        found = Path(path)
+        while not found.exists() and found != found.parent:
+            found = found.parent
+        self._policy.workspace(str(found))
+        return Path(os.path.realpath(path))
+
+    # ---- items
+
+    async def _items(self, asked: SurveyInput, plan: Plan, workspace: Path, place: Path) -> ItemList | None:
+        if asked.items is None:
+            return None
+
+        async def run(argv: Sequence[str]) -> bytes:
+            # Judged anew each time: what the operator allows may have changed, and so may the values.
+            environment = await asyncio.to_thread(self._program_environment, asked.run)
+            return await output_of(argv, workspace, {**environment, **BEADS_ENV}, place / "programs")
+
+        try:
+            return await read_items(asked.items, asked.plan, plan if asked.plan else None, workspace, run)
+        except RunError as error:
+            return failed(error.message)

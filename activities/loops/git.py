@@ -1,0 +1,145 @@
+"""Running git: one process at a time in a given environment, bounded in time and output, and never left behind.
+
+What must not live here: which repository, and what is asked of git.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+MAX_OUTPUT = 128 * 1024 * 1024
+_MAX_ERRORS = 64 * 1024
+_CHUNK = 256 * 1024
+_TERMINATE_S = 2.0
+
+Argument = str | bytes
+
+
+class GitFailed(Exception):
+    """git said no, took too long or is not here, in a sentence."""
+
+    def __init__(self, sentence: str, command: str = "") -> None:
+        super().__init__(sentence)
+        self.command = command
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What git printed. `cut`: there was more."""
+
+    output: bytes
+    cut: bool = False
+
+
+@dataclass(frozen=True)
+class Git:
+    """A git to run. `deadline`: the loop's time after which none may run; `held`: a descriptor that each inherits, so
+    that a lock on it lasts as long as any of them does.
+    """
+
+    program: str
+    directory: Path
+    environment: Mapping[str, str]
+    deadline: float
+    held: int
+
+    async def run(self, *arguments: Argument, stdin: bytes = b"", well: Sequence[int] = (0,)) -> bytes:
+        """What it prints. Raises GitFailed where it does not end `well`."""
+        answer = await self.read(*arguments, stdin=stdin, well=well)
+        if answer.cut:
+            raise GitFailed(f"git {_name(arguments)} printed more than {MAX_OUTPUT // 1024 // 1024} MiB")
+        return answer.output
+
+    async def read(
+        self, *arguments: Argument, stdin: bytes = b"", limit: int = MAX_OUTPUT, well: Sequence[int] = (0,)
+    ) -> Answer:
+        """The beginning of what it prints. Raises GitFailed."""
+        name = _name(arguments)
+        try:
+            process = await asyncio.create_subprocess_exec(
+                self.program,
+                *arguments,
+                cwd=self.directory,
+                env=self.environment,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                start_new_session=True,
+                pass_fds=(self.held,),
+            )
+        except OSError as error:
+            raise GitFailed(f"git cannot be run: {error.strerror}", name) from error
+        try:
+            async with asyncio.timeout_at(self.deadline):
+                answer, errors, _ = await asyncio.gather(
+                    _output(process, limit), _errors(process), _feed(process, stdin)
+                )
+                code = await process.wait()
+        except TimeoutError:
+            raise GitFailed(f"git {name} took too long and was stopped", name) from None
+        finally:
+            if process.returncode is None:
+                await _end(process)
+        # Of a directory that it cannot read git only warns, and leaves out what is there.
+        if not answer.cut and (code not in well or b"could not open directory" in errors):
+            raise GitFailed(f"git {name}: {_sentence(errors) or f'exit code {code}'}", name)
+        return answer
+
+
+def _name(arguments: Sequence[Argument]) -> str:
+    """The subcommand."""
+    words = [os.fsdecode(each) for each in arguments]
+    while words and words[0] == "-c":
+        words = words[2:]
+    return words[0]
+
+
+async def _output(process: asyncio.subprocess.Process, limit: int) -> Answer:
+    assert process.stdout
+    data = bytearray()
+    while chunk := await process.stdout.read(_CHUNK):
+        data += chunk
+        if len(data) > limit:
+            await _end(process)
+            return Answer(bytes(data[:limit]), cut=True)
+    return Answer(bytes(data))
+
+
+async def _errors(process: asyncio.subprocess.Process) -> bytes:
+    assert process.stderr
+    kept = bytearray()
+    while chunk := await process.stderr.read(_CHUNK):
+        kept += chunk[: max(_MAX_ERRORS - len(kept), 0)]
+    return bytes(kept)
+
+
+async def _feed(process: asyncio.subprocess.Process, data: bytes) -> None:
+    assert process.stdin
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        process.stdin.write(data)
+        await process.stdin.drain()
+    process.stdin.close()
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """SIGTERM, at which git takes its lock files away; SIGKILL to what does not obey."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_TERMINATE_S):
+                await process.wait()
+                return
+
+
+def _sentence(errors: bytes) -> str:
+    """The line that says why, with nothing in it that could move a cursor."""
+    lines = [line.strip() for line in errors.decode("utf-8", "replace").splitlines() if line.strip()]
+    said = [line for line in lines if line.startswith(("fatal:", "error:"))] or lines
+    # The first error names the file, the last one only says that something went wrong.
+    text = said[0].removeprefix("fatal:").removeprefix("error:").strip() if said else ""
+    return "".join(each if each.isprintable() else "?" for each in text)[:500]

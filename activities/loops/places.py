@@ -1,0 +1,79 @@
+"""Where loops are kept on this machine: one directory a loop, private to the worker's user.
+
+loops/<loop id, quoted>/loop.json   whose loop it is; its time of change says when it was last used
+                       /lock, git/  see shadow
+                       /programs/   directories of programs at work
+"""
+
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+from activities.store import Ownership
+
+MAX_NAME = 120
+
+
+@dataclass(frozen=True)
+class LoopDirectory:
+    """One loop's place."""
+
+    path: Path
+    loop: str
+    used: float
+    """Unix time."""
+
+    def size(self) -> int:
+        """Bytes on disk."""
+        return sum(each.lstat().st_size for each in self.path.rglob("*") if each.is_file())
+
+
+class LoopStore:
+    """All loops of this host."""
+
+    def __init__(self, state: Path, owner: Ownership) -> None:
+        self._loops = state / "loops"
+        self._owner = owner
+
+    def create(self, loop: str) -> Path:
+        """The loop's directory, made if it is not there, and marked as used now."""
+        path = self._loops / quoted(loop)
+        for each in (self._loops.parent, self._loops, path):
+            each.mkdir(mode=0o700, parents=True, exist_ok=True)
+        facts = json.dumps({"loop": loop, **asdict(self._owner)})
+        temporary = path / f"loop.json.{os.getpid()}"
+        temporary.touch(mode=0o600)
+        temporary.write_text(facts)
+        temporary.replace(path / "loop.json")
+        return path
+
+    def mine(self) -> Iterator[LoopDirectory]:
+        """Every loop of this worker's own Temporal namespace."""
+        for meta in sorted(self._loops.glob("*/loop.json")):
+            try:
+                facts = json.loads(meta.read_text())
+                if (facts["cluster"], facts["namespace"]) == (self._owner.cluster, self._owner.namespace):
+                    yield LoopDirectory(meta.parent, str(facts["loop"]), meta.stat().st_mtime)
+            except (OSError, ValueError, KeyError, TypeError):
+                continue  # half-written or foreign: nobody's to prune
+
+    def remove(self, directory: LoopDirectory) -> int:
+        """Delete a loop's state, not its checkpoints; the bytes freed."""
+        size = directory.size()
+        shutil.rmtree(directory.path, ignore_errors=True)
+        return size
+
+
+def quoted(loop: str) -> str:
+    """A name for any loop id that is one part of a path and of a git ref, readable where that is possible."""
+    name = quote(loop, safe="-_.").replace("~", "%7E")
+    name = re.sub(r"^\.|\.$|\.(?=\.)|\.(?=lock$)", "%2E", name)
+    if name and len(name) <= MAX_NAME:
+        return name
+    return f"{name.replace('.', '%2E')[:80]}+{hashlib.sha256(loop.encode('utf-8', 'surrogatepass')).hexdigest()[:24]}"

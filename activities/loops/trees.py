@@ -1,0 +1,138 @@
+"""A work tree's files as a git tree: all that git would see, exactly as they are.
+
+What is ignored is left out unless the person's own index has it. A repository within the work tree is in the tree as
+such, by its commit, as a submodule is. Keeping trees must not live here.
+"""
+
+import asyncio
+import os
+import stat
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from activities.loops.git import GitFailed
+from activities.loops.repository import commit_of
+from activities.loops.shadow import Shadow
+
+Kind = Literal["file", "repository", "missing", "other"]
+
+
+@dataclass
+class Changes:
+    """What to do to the index, by path."""
+
+    update: list[bytes] = field(default_factory=list)
+    remove: set[bytes] = field(default_factory=set)
+    nested: set[bytes] = field(default_factory=set)
+
+
+async def tree_of_now(shadow: Shadow) -> str:
+    """The id of the tree, written. Raises GitFailed: then nothing of it can be relied on."""
+    fresh = not shadow.index.exists()
+    try:
+        return await _tree(shadow)
+    except GitFailed as error:
+        # Objects that only our index named may have been pruned, and an index may be torn: read everything anew.
+        if fresh or error.command not in ("ls-files", "write-tree"):
+            raise
+    shadow.forget_index()
+    return await _tree(shadow)
+
+
+async def _tree(shadow: Shadow) -> str:
+    stale = {path for path in shadow.nested if _kind(shadow, path, {}) != "repository"}
+    await remove(shadow, stale)
+    # `add` would ask each repository within for its changes, and so run what its configuration says: plumbing does not.
+    listing = shadow.listing("ls-files", "-z", "--exclude-standard")
+    changed, ignored, tracked = await asyncio.gather(
+        shadow.git.run(*listing, "-t", "-o", "-m"),
+        shadow.git.run(*listing, "-c", "-i"),
+        _tracked_and_ignored(shadow),
+    )
+    changes = await asyncio.to_thread(_judged, shadow, _paths(changed), set(_paths(ignored)), set(_paths(tracked)))
+    shadow.keep_nested((shadow.nested | changes.nested) - changes.remove - stale)
+    await remove(shadow, changes.remove)
+    if changes.update:
+        listed = b"".join(path + b"\0" for path in changes.update)
+        await shadow.git.run("update-index", "-z", "--add", "--remove", "--replace", "--stdin", stdin=listed)
+    return (await shadow.git.run("write-tree")).decode().strip()
+
+
+async def remove(shadow: Shadow, paths: Iterable[bytes]) -> None:
+    """Take paths out of the index, whatever is in the work tree."""
+    listed = b"".join(path + b"\0" for path in paths)
+    if listed:
+        await shadow.git.run("update-index", "--force-remove", "-z", "--stdin", stdin=listed)
+
+
+async def _tracked_and_ignored(shadow: Shadow) -> bytes:
+    """Paths that the person's own index has though they are ignored."""
+    index = shadow.repository.index
+    try:
+        if not stat.S_ISREG(index.lstat().st_mode):
+            return b""
+    except FileNotFoundError:
+        return b""
+    git = shadow.elsewhere(GIT_INDEX_FILE=str(index))
+    return await git.run(*shadow.listing("ls-files", "-z", "--exclude-standard", "-c", "-i"))
+
+
+def _judged(shadow: Shadow, changed: list[bytes], ignored: set[bytes], tracked: set[bytes]) -> Changes:
+    changes = Changes(remove=ignored - tracked)
+    known: dict[bytes, bool] = {}
+    for line in changed:
+        tag, path = line[:2], line[2:]
+        if tag == b"? " and path.endswith(b"/"):
+            path = path.rstrip(b"/")
+            if _kind(shadow, path, known) == "repository":
+                changes.nested.add(path)
+                changes.update.append(path)
+        elif tag == b"? ":
+            changes.update.append(path)
+        elif path not in changes.remove:
+            _sort(shadow, path, changes, known)
+    for path in tracked - ignored:
+        if _kind(shadow, path, known) == "file":
+            changes.update.append(path)
+    for path in tracked & ignored:
+        if _kind(shadow, path, known) == "other":
+            changes.remove.add(path)
+    return changes
+
+
+def _sort(shadow: Shadow, path: bytes, changes: Changes, known: dict[bytes, bool]) -> None:
+    """A path of the index that has changed."""
+    if _kind(shadow, path, known) == "other":
+        changes.remove.add(path)
+    else:
+        changes.update.append(path)
+
+
+def _kind(shadow: Shadow, path: bytes, known: dict[bytes, bool]) -> Kind:
+    """What is there. What lies behind a link is not there: `other`, as everything that git cannot keep."""
+    top = os.fsencode(shadow.repository.top)
+    if _behind_link(top, path, known):
+        return "other"
+    try:
+        mode = os.lstat(os.path.join(top, path)).st_mode
+    except OSError:
+        return "missing"
+    if stat.S_ISREG(mode) or stat.S_ISLNK(mode):
+        return "file"
+    if stat.S_ISDIR(mode) and commit_of(shadow.repository.top / os.fsdecode(path)):
+        return "repository"
+    return "other"
+
+
+def _behind_link(top: bytes, path: bytes, known: dict[bytes, bool]) -> bool:
+    parent = os.path.dirname(path)
+    if not parent:
+        return False
+    if parent not in known:
+        known[parent] = _behind_link(top, parent, known) or os.path.islink(os.path.join(top, parent))
+    return known[parent]
+
+
+def _paths(output: bytes) -> list[bytes]:
+    return output.split(b"\0")[:-1]
