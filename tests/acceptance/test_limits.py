@@ -3,14 +3,15 @@
 import os
 import signal
 import time
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from steersman.client import Steersman
-from steersman.contracts.errors import BudgetExceeded, RunError, RunTimedOut
+from steersman.contracts.errors import AgentFailed, BudgetExceeded, RunError, RunTimedOut
 from tests.acceptance.programs import OBEDIENT, STUBBORN, python
 from tests.acceptance.site import Site, following, gone, in_order
-from tests.scripted_model import ScriptedModel, Usage, answer, hold, say, tool
+from tests.scripted_model import ScriptedModel, Usage, answer, fail, hold, say, tool
 from tests.scripted_model.steps import Hold
 from tests.support.processes import marked, until
 
@@ -64,6 +65,33 @@ async def test_cost_over_attempts(shared: Site, steersman: Steersman, model: Scr
 
     await fails(steersman, run, mark, BudgetExceeded, "limits.cost_usd")
     assert (await steersman.state(run)).attempt == 2
+
+
+async def test_tokens_in_the_middle_of_a_turn(
+    shared: Site, steersman: Steersman, model: ScriptedModel, mark: str
+) -> None:
+    much = answer(say("this will be long"), Hold(), usage=Usage(input=600, cache_read=300, cache_write=200))
+    script = model.script("tokens", much)
+    run = await steersman.start(shared.claude(script, mark=mark, limits={"tokens": 1000}))
+
+    await fails(steersman, run, mark, BudgetExceeded, "limits.tokens")
+
+    assert await script.wait_outcome(script.requests[0]) == "hung up"
+
+
+async def test_a_limit_of_the_provider_is_told_as_a_fact(
+    shared: Site, steersman: Steersman, model: ScriptedModel, mark: str
+) -> None:
+    script = model.script("refused", tool("Bash", command="true"), fail(429, "slow down", retry_after_s=45))
+    began = datetime.now(UTC)
+    run = await steersman.start(shared.claude(script, mark=mark, permissions=FULL))
+
+    failure = await fails(steersman, run, mark, AgentFailed, "limits this account")
+
+    limit = failure.result.facts["rate_limit"] if failure.result else None
+    assert isinstance(limit, dict)
+    assert limit["limit"] is None
+    assert began + timedelta(seconds=44) < datetime.fromisoformat(str(limit["resets_at"]))
 
 
 async def test_duration_of_a_program_that_will_not_go(shared: Site, steersman: Steersman, mark: str) -> None:
