@@ -111,6 +111,18 @@ async def claude_steered_interrupted_approved(at: Recorder) -> Any:
     return run
 
 
+async def claude_ended(at: Recorder) -> Any:
+    """A steer waits behind the tool when the run is ended with its turn."""
+    run = await at.start(agent="claude", prompt="work", permissions={"mode": "ask"}, limits={"tokens": 100_000})
+    await until(lambda: _asked(run))
+    (approval,) = (await state(run)).approvals
+    await run.execute_update(names.DECIDE, {"id": approval.id, "decision": "allow"})
+    await at.script.wait_held()
+    await run.execute_update(names.STEER, {"text": "use tabs"})
+    await run.execute_update(names.INTERRUPT, {"end": True, "reason": "lunch"})
+    return run
+
+
 async def _asked(run: "WorkflowHandle[Any, Any]") -> bool:
     return bool((await state(run)).approvals)
 
@@ -162,6 +174,7 @@ SCENARIOS: dict[str, Callable[[Recorder], Awaitable[Any]]] = {
         process_succeeded,
         process_failed,
         claude_steered_interrupted_approved,
+        claude_ended,
         cancelled,
         input_was_no_object,
         workspace_was_missing,
