@@ -92,7 +92,7 @@ def _settled(found: Sequence[Found]) -> list[Item]:
             text=item.text,
             state=_state(item, states),
             phase=item.phase,
-            blocked_by=tuple(name for name, said in item.waits_for if _holds(name, said, states)),
+            blocked_by=() if item.state == "closed" else _blockers(item, states),
         )
         for item in found
     ]
@@ -108,8 +108,8 @@ def _state(item: Found, states: Mapping[str, ItemState]) -> ItemState:
     return "open" if known and all(state == "closed" for state in known) else item.state
 
 
-def _holds(name: str, said: ItemState | None, states: Mapping[str, ItemState]) -> bool:
-    return states.get(name, said) not in (None, "closed")
+def _blockers(item: Found, states: Mapping[str, ItemState]) -> tuple[str, ...]:
+    return tuple(name for name, said in item.waits_for if states.get(name, said) not in (None, "closed"))
 
 
 def _shortened(item: Item) -> Item:
