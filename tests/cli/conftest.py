@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from tests.cli.terminal import Terminal
-from tests.client.fixtures import client, server, stand_in, steersman, workspace
+from tests.client.fixtures import client, loop_stand_in, server, stand_in, steersman, workspace
 
-__all__ = ["client", "server", "stand_in", "steersman", "workspace"]
+__all__ = ["client", "loop_stand_in", "server", "stand_in", "steersman", "workspace"]
 
 ROOT = Path(__file__).resolve().parents[2]
 STEER = [sys.executable, "-m", "steersman.cli"]

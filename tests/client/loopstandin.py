@@ -99,10 +99,10 @@ class PlayedLoop:
         found = [each for each in self.state().checkpoints if each.number > asked.after]
         return CheckpointPage(checkpoints=tuple(found[:2]), more=len(found) > 2)
 
-    def _take(self, name: str, said: Any, note: str = "", **fields: Any) -> LoopReceipt:
+    def _take(self, name: str, said: Any, note: str = "", *, refuse: str | None = None, **fields: Any) -> LoopReceipt:
         self._calls.append((name, said))
-        if self._refuse:
-            raise ApplicationError(self._refuse, type="Refused", non_retryable=True)
+        if reason := refuse or self._refuse:
+            raise ApplicationError(reason, type="Refused", non_retryable=True)
         return LoopReceipt.model_validate(
             {"status": self._state["status"], "iteration": self._state["iteration"], "note": note} | fields
         )
@@ -116,9 +116,8 @@ class PlayedLoop:
 
     @workflow.update(name=names.RESUME)
     async def resume(self, said: Any) -> LoopReceipt:
-        if self._state["status"] not in ("paused", "waiting_for_decision"):
-            self._refuse = "the loop is not paused"
-        receipt = self._take(names.RESUME, said)
+        held = self._state["status"] in ("paused", "waiting_for_decision")
+        receipt = self._take(names.RESUME, said, refuse=None if held else "the loop is not paused")
         self._state |= {"status": "running", "waits_for": None, "mode": said["mode"] or self._state["mode"]}
         return receipt.model_copy(update={"status": "running"})
 
@@ -132,9 +131,9 @@ class PlayedLoop:
 
     @workflow.update(name=names.REMOVE_FEEDBACK)
     async def remove_feedback(self, said: Any) -> LoopReceipt:
-        if said["id"] not in [each["id"] for each in self._state["feedback"]]:
-            self._refuse = f"there is no feedback {said['id']}"
-        receipt = self._take(names.REMOVE_FEEDBACK, said, "it is removed", id=said["id"])
+        known = said["id"] in [each["id"] for each in self._state["feedback"]]
+        refuse = None if known else f"there is no feedback {said['id']}"
+        receipt = self._take(names.REMOVE_FEEDBACK, said, "it is removed", refuse=refuse, id=said["id"])
         self._state["feedback"] = [each for each in self._state["feedback"] if each["id"] != said["id"]]
         return receipt
 

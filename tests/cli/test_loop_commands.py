@@ -1,0 +1,426 @@
+"""`steer loop` on pipes: what a script and a person get from each command, and the exit codes."""
+
+import asyncio
+import json
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from steersman.client import Steersman
+from steersman.contracts.loop import parse_loop_request
+from tests.cli.conftest import Steer, ended, line_with
+from tests.client.loopstandin import LoopStandIn, checkpoint
+from tests.client.standin import init, now, said, succeeded
+
+pytestmark = pytest.mark.acceptance
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> str:
+    """A workspace with a plan."""
+    (tmp_path / "app").mkdir()
+    (tmp_path / "app" / "PLAN.md").write_text("- [ ] one\n")
+    return str(tmp_path / "app")
+
+
+async def begin(steersman: Steersman, place: str, **fields: Any) -> str:
+    """A loop of the stand-in's."""
+    request = {
+        "run": {"agent": "claude", "workspace": {"path": place}},
+        "plan": {"path": "PLAN.md"},
+        "done": {"items": {"kind": "checkboxes"}},
+    }
+    return await steersman.loops.start(request | fields)
+
+
+async def request_of(steersman: Steersman, loop: str) -> dict[str, Any]:
+    """What the loop was started with."""
+    asked: dict[str, Any] = await steersman.loops._calls.request(loop)  # noqa: SLF001 - as a fork reads it
+    parse_loop_request(asked)
+    return asked
+
+
+async def test_every_word_of_start_reaches_the_request(
+    steer: Steer, loop_stand_in: LoopStandIn, steersman: Steersman, place: str
+) -> None:
+    words = [
+        *("loop", "start", "PLAN.md", "-d", "-w", place, "--id", "loop-words", "--model", "m", "--permissions", "ask"),
+        *("--allow", "Read", "--allow", "Bash(git *)", "--deny", "Write", "--system-prompt", "be brief"),
+        *("--env", "A=1=2", "--env", "KEY=from_env:MY_KEY", "--label", "team=blue", "--option", 'add_dirs=["/x"]'),
+        *("--verify", "make test", "--verify-timeout", "5m", "--promise", "DONE", "--prompt", "do {plan}"),
+        *("--mode", "batch", "--batch-size", "3", "--session", "fresh", "--pause-between", "0"),
+        *("--rate-limit", "stop", "--iterations", "7", "--cost", "2.5", "--tokens", "1000", "--duration", "2h"),
+        *("--iteration-duration", "10m", "--idle", "90", "--no-progress", "0", "--failures", "1", "--host", "stand-in"),
+    ]
+    answer = await steer(*words)
+    assert (answer.code, answer.out) == (0, "loop-words\n"), answer.err
+    assert "steer loop attach loop-words" in answer.err
+    assert await request_of(steersman, "loop-words") == {
+        "run": {
+            "agent": "claude",
+            "workspace": {"path": place},
+            "runtime": {"host": "stand-in"},
+            "model": "m",
+            "system_prompt": "be brief",
+            "permissions": {"mode": "ask", "allow": ["Read", "Bash(git *)"], "deny": ["Write"]},
+            "env": {"A": "1=2", "KEY": {"from_env": "MY_KEY"}},
+            "labels": {"team": "blue"},
+            "options": {"add_dirs": ["/x"]},
+        },
+        "plan": {"path": "PLAN.md"},
+        "prompt": "do {plan}",
+        "done": {
+            "items": {"kind": "checkboxes"},
+            "verify": {"command": "make test", "timeout_s": 300.0},
+            "promise": "DONE",
+        },
+        "session": "fresh",
+        "mode": "batch",
+        "batch_size": 3,
+        "pause_between_s": 0.0,
+        "rate_limit": "stop",
+        "limits": {
+            "iterations": 7,
+            "cost_usd": 2.5,
+            "tokens": 1000,
+            "duration_s": 7200.0,
+            "iteration_duration_s": 600.0,
+            "idle_s": 90.0,
+            "no_progress": 0,
+            "failures": 1,
+        },
+    }
+
+
+async def test_a_program_as_the_agent_and_a_request_from_a_file(
+    steer: Steer, loop_stand_in: LoopStandIn, steersman: Steersman, place: str
+) -> None:
+    words = ("loop", "start", "tidy up", "-d", "-w", place, "--verify", "true", "--id")
+    answer = await steer(*words, "loop-program", "--json", "--", "sh", "-c", "make -j 4")
+    assert (answer.code, answer.json) == (0, {"type": "loop", "id": "loop-program"}), answer.err
+    asked = await request_of(steersman, "loop-program")
+    assert (asked["run"]["agent"], asked["run"]["command"]) == ("process", ["sh", "-c", "make -j 4"])
+    assert asked["done"] == {"verify": {"command": "true"}}
+    base = {**asked, "limits": {"iterations": 3, "failures": 9}, "mode": "checkpoint"}
+    other = (
+        "loop",
+        "start",
+        "--from-file",
+        "-",
+        "-d",
+        "--id",
+        "loop-file",
+        "--iterations",
+        "5",
+        "--mode",
+        "autonomous",
+    )
+    answer = await steer(*other, stdin=json.dumps(base))
+    assert answer.code == 0, answer.err
+    again = await request_of(steersman, "loop-file")
+    assert (again["limits"], again.get("mode"), again["plan"]) == ({"iterations": 5, "failures": 9}, None, "tidy up")
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["start"], "PLAN"),
+        (["start", "just a text"], "done"),
+        (["start", "x", "--items", "tickets"], "tickets"),
+        (["start", "x", "--items", "beads"], "done.items: ids"),
+        (["start", "x", "--items", "checkboxes"], "done.items.path"),
+        (["start", "x", "--verify", "true", "--phase", "01"], "--phase"),
+        (["start", "x", "--verify-timeout", "5m"], "--verify-timeout"),
+        (["start", "x", "--verify", "true", "--duration", "soon"], "--duration"),
+        (["start", "x", "--verify", "true", "--iterations", "0"], "limits.iterations"),
+        (["start", "x", "--verify", "true", "--mode", "wild"], "--mode"),
+        (["start", "x", "--verify", "true", "--env", "API_TOKEN=abc"], "API_TOKEN"),
+        (["start", "@/nowhere.md", "--verify", "true"], "/nowhere.md"),
+        (["start", "x", "--verify", "true", "--id", "a/b"], "loop_id"),
+        (["feedback", "loop-x"], "--list"),
+        (["feedback", "loop-x", "text", "--list"], "--list"),
+        (["revise", "loop-x"], "--plan"),
+        (["limits", "loop-x"], "limit"),
+        (["limits", "loop-x", "--iterations", "0"], "iterations"),
+        (["cleanup", "loop-x"], "--older-than"),
+        (["cleanup", "loop-x", "--all", "--oldest", "1"], "exactly one"),
+        (["checkpoints", "loop-x", "show"], "number"),
+        (["checkpoints", "loop-x", "diff", "1", "2", "3"], "one or two"),
+        (["checkpoints", "loop-x", "list", "3"], "no number"),
+    ],
+)
+async def test_wrong_words_are_named_and_exit_with_2(steer: Steer, words: list[str], named: str) -> None:
+    answer = await steer("loop", *words)
+    assert answer.code == 2
+    assert named in answer.err
+    assert "Traceback" not in answer.err
+    assert "abc" not in answer.err
+
+
+async def test_a_plan_without_checkboxes_is_judged_by_its_command_alone(
+    steer: Steer, loop_stand_in: LoopStandIn, steersman: Steersman, place: str
+) -> None:
+    (Path(place) / "PLAN.md").write_text("Make it good.\n")
+    answer = await steer("loop", "start", "PLAN.md", "-d", "-w", place, "--verify", "true", "--id", "loop-prose")
+    assert answer.code == 0, answer.err
+    assert "PLAN.md has no checkboxes" in answer.err
+    assert (await request_of(steersman, "loop-prose"))["done"] == {"verify": {"command": "true"}}
+
+
+async def test_following_on_a_pipe_shows_runs_and_remarks(
+    steer: Steer, loop_stand_in: LoopStandIn, steersman: Steersman, place: str
+) -> None:
+    loop = await begin(steersman, place)
+    run = await loop_stand_in.begin_run(loop, 1)
+    loop_stand_in.show(run, init(), said("hi \x1b[2J there"))
+    process = await steer.start("loop", "attach", loop)
+    await line_with(process, "there")
+    loop_stand_in.finish(run, succeeded())
+    made = checkpoint(1, run=run, cost_usd=0.5, took_s=3.0, items={"open": 1})
+    items = {"count": {"open": 1, "closed": 0}}
+    await loop_stand_in.stage(
+        loop, run=None, status="paused", waits_for="lun\x1b[2Jch", checkpoints=[made], items=items
+    )
+    await line_with(process, "checkpoint 1 · after iteration 1 · $0.5000 · 3.0 s · items 1 of 1 left")
+    await line_with(process, "paused: lun␛[2Jch")
+    await loop_stand_in.curtain(loop, stop_reason="done", iterations=1, cost_usd=0.5)
+    answer = await ended(process)
+    assert answer.code == 0
+    assert answer.out.startswith("completed · 1 iteration · $0.5000")
+    again = await steer("loop", "attach", loop)
+    assert (again.code, "hi" in again.out) == (0, False)
+    assert "\x1b" not in again.out
+
+
+@pytest.mark.parametrize(
+    ("ending", "code", "last"),
+    [
+        ({"status": "completed", "stop_reason": "done"}, 0, "completed"),
+        ({"status": "stopped", "stop_reason": "cost"}, 7, "stopped (cost)"),
+        ({"status": "failed", "error": "3 in a row", "stop_reason": "failures"}, 1, "3 in a row · failed (failures)"),
+        ({"status": "failed", "error": "bad", "invalid": True}, 2, "bad"),
+    ],
+)
+async def test_how_a_loop_ended_is_the_exit_code(
+    steer: Steer, loop_stand_in: LoopStandIn, steersman: Steersman, place: str, ending: Any, code: int, last: str
+) -> None:
+    loop = await begin(steersman, place)
+    await loop_stand_in.curtain(loop, **ending)
+    answer = await steer("loop", "attach", loop)
+    assert (answer.code, answer.out.splitlines()[-1].startswith(last)) == (code, True), answer
+    lines = (await steer("loop", "attach", loop, "--json")).lines
+    assert [line["type"] for line in lines] == ["state", "result"]
+    assert (lines[-1]["status"], lines[-1]["stop_reason"]) == (ending["status"], ending.get("stop_reason"))
+
+
+async def test_json_lines_are_states_runs_events_and_the_result(
+    steer: Steer, loop_stand_in: LoopStandIn, steersman: Steersman, place: str
+) -> None:
+    loop = await begin(steersman, place)
+    run = await loop_stand_in.begin_run(loop, 1)
+    loop_stand_in.show(run, init(), said("hi\x1b[31m\u202e"))
+    loop_stand_in.finish(run, succeeded())
+    process = await steer.start("loop", "attach", loop, "--json")
+    assert json.loads(await line_with(process, "state"))["run"] == run
+    assert json.loads(await line_with(process, "run")) == {
+        "type": "run", "id": run, "iteration": 1, "verifies": False,
+    }  # fmt: skip
+    await line_with(process, '"done"')
+    await loop_stand_in.curtain(loop)
+    answer = await ended(process)
+    assert answer.code == 0
+    assert answer.out.isascii()
+    assert answer.lines[-1]["type"] == "result"
+
+
+async def test_a_signal_detaches_where_nobody_can_be_asked(
+    steer: Steer, loop_stand_in: LoopStandIn, steersman: Steersman, place: str
+) -> None:
+    loop = await begin(steersman, place)
+    process = await steer.start("loop", "attach", loop)
+    await line_with(process, "claude in")
+    process.send_signal(2)
+    answer = await ended(process)
+    assert answer.code == 130
+    assert f"steer loop attach {loop}" in answer.err
+    assert await loop_stand_in.calls(loop) == []
+
+
+async def test_the_verbs(steer: Steer, loop_stand_in: LoopStandIn, steersman: Steersman, place: str) -> None:
+    loop = await begin(steersman, place)
+    paused = await steer("loop", "pause", loop, "--now", "--reason", "lunch")
+    assert (paused.code, paused.out) == (0, "paused, iteration 0\n")
+    assert (await steer("loop", "resume", loop, "-", "--mode", "batch", stdin="left")).code == 0
+    refused = await steer("loop", "resume", loop)
+    assert (refused.code, "the loop is not paused" in refused.err) == (5, True)
+    given = await steer("loop", "feedback", loop, "fas\x1b[2Jter", "--json")
+    assert given.json["id"] == "feedback-1"
+    listed = await steer("loop", "feedback", loop, "--list")
+    assert listed.out == "feedback-1  waits  fas␛[2Jter\n"
+    assert (await steer("loop", "feedback", loop, "--list", "--json")).json[0]["text"] == "fas\x1b[2Jter"
+    assert (await steer("loop", "feedback", loop, "--remove", "feedback-1")).code == 0
+    assert (await steer("loop", "feedback", loop, "--remove", "feedback-9")).code == 5
+    revised = await steer("loop", "revise", loop, "--plan", "PLAN.md", "--prompt", "do it")
+    assert "plan version 2" in revised.out
+    assert (await steer("loop", "skip-wait", loop, "--json")).json["status"] == "running"
+    assert (await steer("loop", "limits", loop, "--iterations", "9", "--duration", "1h")).code == 0
+    assert (await steer("loop", "exit", loop, "--reason", "enough")).code == 0
+    assert await loop_stand_in.calls(loop) == [
+        ("pause", {"now": True, "reason": "lunch"}),
+        ("resume", {"mode": "batch", "text": "left"}),
+        ("resume", {}),
+        ("feedback", {"text": "fas\x1b[2Jter"}),
+        ("remove_feedback", {"id": "feedback-1"}),
+        ("remove_feedback", {"id": "feedback-9"}),
+        ("revise", {"plan": {"path": "PLAN.md", "phase": None}, "prompt": "do it"}),
+        ("skip_wait", None),
+        ("set_limits", {"iterations": 9, "duration_s": 3600.0}),
+        ("exit", {"reason": "enough"}),
+    ]
+    late = await steer("loop", "pause", loop)
+    assert (late.code, f"loop {loop}" in late.err) == (5, True)
+    assert (await steer("loop", "status", "loop-none")).code == 3
+
+
+async def test_what_takes_something_back_asks_first(
+    steer: Steer, loop_stand_in: LoopStandIn, steersman: Steersman, place: str
+) -> None:
+    loop = await begin(steersman, place)
+    await loop_stand_in.stage(loop, checkpoints=[checkpoint(0), checkpoint(1)])
+    for words in (["restart", loop], ["rollback", loop, "1"], ["cleanup", loop, "--all"]):
+        answer = await steer("loop", *words)
+        assert (answer.code, "--yes" in answer.err) == (2, True), words
+    assert await loop_stand_in.calls(loop) == []
+    assert "checkpoint 9" in (await steer("loop", "rollback", loop, "1", "--yes")).out
+    assert (await steer("loop", "restart", loop, "--yes", "--json")).json["rescue"] == 9
+    assert (await steer("loop", "restart", loop, "--from-iteration", "2", "--keep-files", "-y")).code == 0
+    deleted = await steer("loop", "checkpoints", loop, "delete", "1", "--yes", "--json")
+    assert deleted.json["deleted"] == [0]
+    assert await loop_stand_in.calls(loop) == [
+        ("rollback", {"checkpoint": 1}),
+        ("restart", {"from": "plan", "files": True}),
+        ("restart", {"from": "iteration", "number": 2}),
+        ("checkpoints", {"numbers": [1]}),
+    ]
+    assert (await steer("loop", "checkpoints", loop, "delete", "77", "--yes")).code == 3
+
+
+async def test_checkpoints(steer: Steer, loop_stand_in: LoopStandIn, steersman: Steersman, place: str) -> None:
+    loop = await begin(steersman, place)
+    old = now() - timedelta(days=8)
+    made = [
+        checkpoint(0, kind="baseline", time=old, iteration=0),
+        checkpoint(1, time=old, commit="abcdef0123456789", items={"open": 1, "closed": 3}, note="evil \x1b[2J"),
+        checkpoint(2),
+    ]
+    await loop_stand_in.stage(loop, checkpoints=made)
+    listed = await steer("loop", "checkpoints", loop)
+    assert "abcdef0123" in listed.out
+    assert "1 of 4" in listed.out
+    assert "evil ␛[2J" in listed.out
+    assert [each["number"] for each in (await steer("loop", "checkpoints", loop, "--json")).json] == [0, 1, 2]
+    shown = await steer("loop", "checkpoints", loop, "show", "1")
+    assert "abcdef0123456789" in shown.out
+    assert (await steer("loop", "checkpoints", loop, "show", "1", "--json")).json["items"]["closed"] == 3
+    assert (await steer("loop", "checkpoints", loop, "show", "7")).code == 3
+    diff = await steer("loop", "checkpoints", loop, "diff", "0", "1")
+    assert "+new ␛[2J" in diff.out
+    assert "too long" in diff.err
+    assert (loop_stand_in.diffs[0].older, loop_stand_in.diffs[0].newer) == (0, 1)
+    assert (await steer("loop", "checkpoints", loop, "diff", "0", "--json")).json["truncated"]
+    await loop_stand_in.curtain(loop)
+    await steersman.loops.result(loop)
+    cleaned = await steer("loop", "cleanup", loop, "--older-than", "7d", "--yes")
+    assert (cleaned.code, cleaned.out) == (0, "deleted 2, kept 1\n")
+    assert loop_stand_in.dropped[0].numbers == (0, 1)
+
+
+async def test_a_fork_from_a_checkpoint(
+    steer: Steer, loop_stand_in: LoopStandIn, steersman: Steersman, place: str
+) -> None:
+    loop = await begin(steersman, place, limits={"iterations": 5, "failures": 2})
+    words = (
+        "loop",
+        "fork",
+        loop,
+        "2",
+        "--id",
+        "loop-fork",
+        "--mode",
+        "checkpoint",
+        "--iterations",
+        "50",
+        "--cost",
+        "3",
+    )
+    answer = await steer(*words)
+    assert (answer.code, answer.out) == (0, "loop-fork\n")
+    asked = await request_of(steersman, "loop-fork")
+    assert asked["from_checkpoint"] == {"loop": loop, "number": 2}
+    assert asked["limits"] == {"iterations": 50, "failures": 2, "cost_usd": 3.0}
+    assert asked["mode"] == "checkpoint"
+    assert (await steer("loop", "fork", "loop-none", "2")).code == 3
+
+
+async def test_looking(steer: Steer, loop_stand_in: LoopStandIn, steersman: Steersman, place: str) -> None:
+    loop = await begin(steersman, place)
+    item = {"id": "i", "text": "evil \x1b[2J item"}
+    await loop_stand_in.stage(loop, status="paused", waits_for="lunch", items={"count": {"open": 1}, "items": [item]})
+    shown = await steer("loop", "status", loop)
+    for words in (loop, place, "lunch", "evil ␛[2J item", "PLAN.md"):
+        assert words in shown.out
+    assert "\x1b" not in shown.out
+    assert (await steer("loop", "status", loop, "--json")).json["status"] == "paused"
+    while not (await steersman.loops.list(f'WorkflowId="{loop}"')):
+        await asyncio.sleep(0.05)
+    listed = await steer("loop", "list", f'WorkflowId="{loop}"', "--json")
+    assert [(each["id"], each["agent"], each["plan"]) for each in listed.json] == [(loop, "claude", "PLAN.md")]
+    assert loop in (await steer("loop", "list", "-n", "100")).out
+    assert (await steer("loop", "list", "Colour=1")).code == 5
+
+
+async def test_resume_without_an_id_says_what_could_be_where_nobody_can_choose(
+    steer: Steer, loop_stand_in: LoopStandIn, steersman: Steersman, place: str
+) -> None:
+    for each in await steersman.loops.list('ExecutionStatus="Running"'):
+        await steersman.temporal.get_workflow_handle(each.id).terminate()
+    while await steersman.loops.list('ExecutionStatus="Running"'):
+        await asyncio.sleep(0.05)
+    assert (await steer("loop", "resume")).code == 3
+    loop = await begin(steersman, place)
+    await loop_stand_in.stage(loop, status="paused")
+    while not await steersman.loops.list('ExecutionStatus="Running"'):
+        await asyncio.sleep(0.05)
+    answer = await steer("loop", "resume")
+    assert answer.code == 2
+    assert loop in answer.err
+    assert "steer loop resume LOOP" in answer.err
+    assert await loop_stand_in.calls(loop) == []
+
+
+async def test_stop_says_what_it_found(
+    steer: Steer, loop_stand_in: LoopStandIn, steersman: Steersman, place: str
+) -> None:
+    loop = await begin(steersman, place)
+    run = await loop_stand_in.begin_run(loop)
+    while (await steersman.state(run)).phase != "running":
+        await asyncio.sleep(0.01)
+    await steersman.stop(run)
+    answer = await steer("loop", "stop", loop)
+    assert (answer.code, answer.out) == (0, "stopped: 3 processes terminated, 42 ms\n")
+    assert (await steer("loop", "stop", loop, "--json")).json["outcome"] == "already_finished"
+    assert (await steer("loop", "stop", "loop-none")).code == 3
+    attached = await steer("loop", "attach", loop)
+    assert (attached.code, f"loop {loop} was cancelled" in attached.out) == (6, True)
+
+
+async def test_the_newest_is_meant_by_a_dash(
+    steer: Steer, loop_stand_in: LoopStandIn, steersman: Steersman, place: str
+) -> None:
+    loop = await begin(steersman, place)
+    while (await steersman.loops.list(limit=1))[0].id != loop:
+        await asyncio.sleep(0.05)
+    answer = await steer("loop", "status", "-", "--json")
+    assert (answer.json["id"], f"loop {loop}" in answer.err) == (loop, True)
