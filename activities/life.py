@@ -159,7 +159,6 @@ class Life:
         try:
             for message in parcel.messages:
                 if message.end:
-                    self._reported[message.id] = Settlement(id=message.id, state="delivered")
                     answers.append(await self._conversation.say(message))
         except ChannelClosed:
             return None

@@ -148,9 +148,9 @@ def test_it_is_full_at_its_limit() -> None:
 
 def test_an_end_is_told_to_the_session_and_marks_the_run_as_ending() -> None:
     mailbox = said("one")
-    assert not mailbox.ending
+    before = mailbox.ending
     mailbox.accept("interrupt", Message(end=True), NOW)
-    assert mailbox.ending
+    assert (before, mailbox.ending) == (False, True)
     assert [(each.id, each.end) for each in mailbox.unsent()] == [("steer-1", False), ("interrupt-2", True)]
     mailbox.sent(mailbox.unsent())
     mailbox.resend()
