@@ -8,6 +8,7 @@ import os
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import unquote
 
 from activities.loops.git import Answer, GitFailed
 from activities.loops.places import quoted
@@ -103,7 +104,9 @@ async def tree_at(shadow: Shadow, name: str) -> str:
     try:
         said = await shadow.git.run("rev-parse", "--verify", "--quiet", f"{name}^{{tree}}")
     except GitFailed as error:
-        raise NoCheckpoint(f"{shadow.repository.top} has no files under {name}") from error
+        loop, _, number = name.removeprefix(f"{REFS}/").rpartition("/")
+        where = shadow.repository.top
+        raise NoCheckpoint(f"{where} has no files of checkpoint {number} of {unquote(loop)}") from error
     return said.decode().strip()
 
 
@@ -122,13 +125,16 @@ async def _ignored_then(shadow: Shadow, wanted: str, paths: list[bytes]) -> set[
         return set()
     place = shadow.path.parent
     with tempfile.TemporaryDirectory(dir=place) as tree, tempfile.TemporaryDirectory(dir=place) as scratch:
-        git = shadow.elsewhere(Path(tree), GIT_WORK_TREE=tree, GIT_INDEX_FILE=f"{scratch}/index")
+        git = shadow.elsewhere(
+            Path(tree), GIT_WORK_TREE=tree, GIT_INDEX_FILE=f"{scratch}/index", GIT_LITERAL_PATHSPECS="0"
+        )
         await git.run("read-tree", wanted)
         await git.run("checkout-index", "-z", "--stdin", stdin=b"".join(path + b"\0" for path in rules))
-        listed = b"".join(path + b"\0" for path in paths)
+        # So that no name is taken for a pattern.
+        listed = b"".join(b"./" + path + b"\0" for path in paths)
         asked = shadow.listing("check-ignore", "--no-index", "-z", "--stdin")
         said = await git.run(*asked, stdin=listed, well=(0, 1))
-    return set(said.split(b"\0")) - {b""}
+    return {path.removeprefix(b"./") for path in said.split(b"\0")[:-1]}
 
 
 async def _check_nested(shadow: Shadow, wanted: str) -> None:

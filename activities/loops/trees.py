@@ -22,7 +22,7 @@ Kind = Literal["file", "repository", "missing", "other"]
 class Changes:
     """What to do to the index, by path."""
 
-    update: list[bytes] = field(default_factory=list)
+    update: dict[bytes, None] = field(default_factory=dict)
     remove: set[bytes] = field(default_factory=set)
     nested: set[bytes] = field(default_factory=set)
 
@@ -51,7 +51,7 @@ async def _tree(shadow: Shadow) -> str:
         _tracked_and_ignored(shadow),
     )
     changes = await asyncio.to_thread(_judged, shadow, _paths(changed), set(_paths(ignored)), set(_paths(tracked)))
-    shadow.keep_nested((shadow.nested | changes.nested) - changes.remove - stale)
+    shadow.keep_nested((shadow.nested - changes.remove - stale) | changes.nested)
     await remove(shadow, changes.remove)
     if changes.update:
         listed = b"".join(path + b"\0" for path in changes.update)
@@ -87,14 +87,14 @@ def _judged(shadow: Shadow, changed: list[bytes], ignored: set[bytes], tracked: 
             path = path.rstrip(b"/")
             if _kind(shadow, path, known) == "repository":
                 changes.nested.add(path)
-                changes.update.append(path)
+                changes.update[path] = None
         elif tag == b"? ":
-            changes.update.append(path)
+            changes.update[path] = None
         elif path not in changes.remove:
             _sort(shadow, path, changes, known)
     for path in tracked - ignored:
         if _kind(shadow, path, known) == "file":
-            changes.update.append(path)
+            changes.update[path] = None
     for path in tracked & ignored:
         if _kind(shadow, path, known) == "other":
             changes.remove.add(path)
@@ -103,10 +103,14 @@ def _judged(shadow: Shadow, changed: list[bytes], ignored: set[bytes], tracked: 
 
 def _sort(shadow: Shadow, path: bytes, changes: Changes, known: dict[bytes, bool]) -> None:
     """A path of the index that has changed."""
-    if _kind(shadow, path, known) == "other":
+    kind = _kind(shadow, path, known)
+    if kind == "repository" and path not in shadow.nested:
+        changes.nested.add(path)
+        changes.remove.add(path)  # the file that it was: git would not put a repository in its place
+    if kind == "other":
         changes.remove.add(path)
     else:
-        changes.update.append(path)
+        changes.update[path] = None
 
 
 def _kind(shadow: Shadow, path: bytes, known: dict[bytes, bool]) -> Kind:
