@@ -18,9 +18,10 @@ from activities.shim import client as shim
 
 TIMEOUT = timedelta(seconds=60)
 MAX_OUTPUT = 4 * 1024 * 1024
+MAX_LINES = 200_000
 _MAX_ERRORS = 64 * 1024
-_LEASE = timedelta(seconds=12)
-_RENEWAL_S = 3.0
+_LEASE = timedelta(seconds=8)
+_RENEWAL_S = 2.0
 _EPOCH = 1
 _STALE_S = 300.0
 
@@ -96,8 +97,10 @@ async def _renew(connection: shim.Connection) -> None:
 
 async def _listen(directory: Path, said: _Said) -> None:
     stream = shim.records(directory, epoch=_EPOCH)
+    lines = 0
     try:
         async for record in stream:
+            lines += 1
             text = record.data if record.stream.endswith("+") else record.data + b"\n"
             if record.stream in ("out", "out+"):
                 said.output += text
@@ -105,6 +108,8 @@ async def _listen(directory: Path, said: _Said) -> None:
                 said.errors = (said.errors + text)[-_MAX_ERRORS:]
             if len(said.output) > MAX_OUTPUT:
                 raise ProgramFailed(f"printed more than {MAX_OUTPUT // 1024 // 1024} MiB and was stopped")
+            if lines > MAX_LINES:
+                raise ProgramFailed(f"printed more than {MAX_LINES} lines and was stopped")
     finally:
         await stream.aclose()
 
