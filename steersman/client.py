@@ -162,9 +162,15 @@ class Steersman:
         *,
         id: str | None = None,
         reason: str | None = None,
+        end: bool = False,
     ) -> MessageReceipt:
-        """End the running turn at once and keep the session; with a text, go on with that. Raises as `steer`."""
-        message = parse_message(Message, {"text": text, "id": id or new_message_id(), "reason": reason})
+        """End the running turn at once and keep the session; with a text, go on with that. Raises as `steer`.
+
+        `end`, without a text: end the run with the turn. It succeeds, with stop_reason "interrupted"; a further run can
+        go on with its session.
+        """
+        said = {"text": text, "id": id or new_message_id(), "reason": reason, "end": end}
+        message = parse_message(Message, said)
         return await self._runs.update(run_id, names.INTERRUPT, message, MessageReceipt)
 
     async def decide(

@@ -69,6 +69,7 @@ def run(
     label: Annotated[list[str] | None, typer.Option(help="NAME=VALUE.")] = None,
     max_turns: Annotated[int | None, typer.Option(rich_help_panel=LIMITS)] = None,
     max_cost: Annotated[float | None, typer.Option(help="US dollars.", rich_help_panel=LIMITS)] = None,
+    max_tokens: Annotated[int | None, typer.Option(help="Of all kinds together.", rich_help_panel=LIMITS)] = None,
     max_duration: Annotated[str | None, typer.Option(help="e.g. 90, 15m, 2h.", rich_help_panel=LIMITS)] = None,
     idle: Annotated[str | None, typer.Option(help="Longest silence.", rich_help_panel=LIMITS)] = None,
     approval: Annotated[
@@ -100,6 +101,7 @@ def run(
         limits=request.given(
             turns=max_turns,
             cost_usd=max_cost,
+            tokens=max_tokens,
             duration_s=request.seconds(max_duration, "--max-duration"),
             idle_s=request.seconds(idle, "--idle"),
             approval_s=request.seconds(approval, "--approval"),

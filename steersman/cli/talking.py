@@ -40,6 +40,7 @@ def interrupt(
     run: Run,
     text: Annotated[str | None, typer.Argument(help="Go on with this; - reads stdin, @FILE a file.")] = None,
     reason: Annotated[str | None, typer.Option(help="Why, for the record.")] = None,
+    end: Annotated[bool, typer.Option("--end", help="End the run with the turn; its session is kept.")] = False,
     message_id: MessageId = None,
     as_json: AsJson = False,
 ) -> None:
@@ -48,7 +49,7 @@ def interrupt(
 
     async def work(steersman: "Steersman") -> Exit:
         chosen_run = await chosen(steersman, run, among_open=True)
-        receipt = await steersman.interrupt(chosen_run, said, id=message_id, reason=reason)
+        receipt = await steersman.interrupt(chosen_run, said, id=message_id, reason=reason, end=end)
         return _receipt(receipt, as_json=as_json)
 
     act(ctx, work)

@@ -38,7 +38,7 @@ class RunError(Exception):
         super().__init__(message)
         self.message = message
         self.result: RunResult | None = None
-        """What the run came to, where a client tells of its end."""
+        """What the run came to, where a client tells of its end; of a loop, a LoopResult."""
         self.facts: dict[str, Any] = facts
 
 
@@ -67,7 +67,7 @@ class RunTimedOut(RunError):
 
 
 class BudgetExceeded(RunError):
-    """limits.turns or limits.cost_usd was reached."""
+    """limits.turns, limits.cost_usd or limits.tokens was reached."""
 
     type = ErrorType.BUDGET_EXCEEDED
 
