@@ -5,7 +5,7 @@ The order is kept here: a state that comes after a run is told once the run's la
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,6 +19,8 @@ from steersman.loopcalls import LoopCalls
 FIRST_LOOK_S: Final = 0.05
 LOOK_S: Final = 1.0
 READ_AHEAD: Final = 500
+LAST_RUN_S: Final = 30.0
+"""How long the last run of a loop that has closed may take to end."""
 START_PATIENCE_S: Final = 15.0
 """A loop names its run a moment before it starts it."""
 Attach = Callable[..., AsyncGenerator[AgentEvent, None]]
@@ -96,9 +98,11 @@ class LoopLog:
             over = self._closed.done()
             if over:
                 self._closed.result()
+            if over:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._finish_reading(), LAST_RUN_S)
             changed = await self._look()
             if over:
-                await self._finish_reading()
                 return
             pause = FIRST_LOOK_S if changed else min(pause * 2, LOOK_S)
             if await self._doze(pause):

@@ -12,11 +12,13 @@ import termios
 from collections.abc import Mapping, Sequence
 from typing import Self
 
+from tests.cli.screen import Screen
+
 # The program gets the terminal as its controlling one, so that Ctrl-C is a signal and not a character.
 TAKE_TERMINAL = (
     "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
 )
-ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+ESCAPES = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|[78DM])")
 
 
 class Terminal:
@@ -31,7 +33,7 @@ class Terminal:
         asyncio.get_running_loop().add_reader(master, self._read)
 
     @classmethod
-    async def open(cls, command: Sequence[str], env: Mapping[str, str]) -> Self:
+    async def open(cls, command: Sequence[str], env: Mapping[str, str], cwd: str | None = None) -> Self:
         """Start the program."""
         master, slave = os.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
@@ -41,6 +43,7 @@ class Terminal:
             stdout=slave,
             stderr=slave,
             env=dict(env),
+            cwd=cwd,
             start_new_session=True,
         )
         os.close(slave)
@@ -62,6 +65,26 @@ class Terminal:
             raise AssertionError(f"{words!r} was not printed after {self._seen} of {self.raw!r}") from None
         before, self._seen = self.text[self._seen : at], at + len(words)
         return before
+
+    def screen(self) -> list[str]:
+        """The lines of the terminal and of its scrollback."""
+        return Screen(100, 40).feed(self.raw).text
+
+    @property
+    def pid(self) -> int:
+        """The program's."""
+        return self._process.pid
+
+    def modes(self) -> int:
+        """The terminal's local modes: ECHO, ICANON ..."""
+        found: int = termios.tcgetattr(self._master)[3]
+        return found
+
+    def hang_up(self) -> None:
+        """Close the window."""
+        asyncio.get_running_loop().remove_reader(self._master)
+        os.close(self._master)
+        self._master = os.open(os.devnull, os.O_RDWR)
 
     def type(self, keys: str) -> None:
         os.write(self._master, keys.encode())

@@ -14,7 +14,7 @@ import pytest
 from steersman.client import Steersman
 from steersman.contracts.agents import CAPABILITIES
 from steersman.contracts.errors import AgentFailed
-from tests.cli.conftest import ROOT, Steer, ended, line_with
+from tests.cli.steer import ROOT, Steer, ended, line_with
 from tests.client.standin import StandIn, init, said, succeeded, tool_result, tool_use
 
 pytestmark = pytest.mark.acceptance

@@ -10,7 +10,7 @@ import pytest
 
 from steersman.client import Steersman
 from steersman.contracts.loop import parse_loop_request
-from tests.cli.conftest import Steer, ended, line_with
+from tests.cli.steer import Steer, ended, line_with
 from tests.client.loopstandin import LoopStandIn, checkpoint
 from tests.client.standin import init, now, said, succeeded
 

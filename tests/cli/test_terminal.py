@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from steersman.client import Steersman
-from tests.cli.conftest import Steer
+from tests.cli.steer import Steer
 from tests.cli.test_commands import begin
 from tests.client.standin import StandIn, init, said, succeeded, tool_use
 

@@ -8,7 +8,7 @@ import asyncio
 import signal
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from typing import TextIO, cast
 
@@ -27,7 +27,7 @@ from steersman.cli.output import console, remark, terminal_console
 from steersman.cli.render import Renderer
 from steersman.client import Steersman
 from steersman.contracts.events import AgentEvent, PermissionEvent, is_terminal
-from steersman.contracts.loop_state import CLOSED, LoopState
+from steersman.contracts.loop_state import LoopState
 from steersman.loopfollowing import LoopItem, RunBegun, RunEvent
 
 TICK_S = 1.0
@@ -166,8 +166,8 @@ class Follower:
         state = self._talk.state
         if self._bottom is None or state is None:
             return
-        closed = state.status in CLOSED
-        self._bottom.say("" if closed else wording.status_line(state, self._talk.looked_at, datetime.now(UTC)))
+        line = "" if self._talk.closed else wording.status_line(state, self._talk.looked_at, datetime.now(UTC))
+        self._bottom.say(f"pausing · {line}" if self._talk.pausing else line)
 
     async def _tick(self) -> None:
         while True:
@@ -188,9 +188,13 @@ class Follower:
                 if value:
                     self._view.note(f"  {name:<12}{value}", "")
             return False
-        with suppress(Interrupted):
+        try:
             for line in await self._talk.key(keys, self._keyboard):
                 self._view.note(line)
+        except Interrupted:
+            # Out of the question, which a key had opened.
+            if not self._keyboard.terminated:
+                self._keyboard.ctrl_c.clear()
         return self._keyboard.terminated
 
     async def _ctrl_c(self) -> bool:
@@ -220,8 +224,12 @@ class Follower:
         return Exit.DETACHED
 
     async def _settled(self) -> bool:
-        remark("waiting for the loop to take what was said last ...")
-        return await self._ahead.settle(SETTLE_S)
+        remark("waiting for the loop to take what was said last ... (Ctrl-C: do not wait)")
+        self._keyboard.ctrl_c.clear()
+        try:
+            return await self._keyboard.unless_interrupted(self._ahead.settle(SETTLE_S))
+        except Interrupted:
+            return False
 
     async def _ending(self) -> Exit:
         result = await told_end(self._steersman, self._loop)

@@ -1,0 +1,79 @@
+"""A played loop, and `steer loop attach` on a terminal: what the tests of the menu and of the keys share."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from steersman.client import Steersman
+from tests.cli.steer import Steer
+from tests.cli.terminal import Terminal
+from tests.client.loopstandin import LoopStandIn
+from tests.client.standin import init, said, succeeded
+
+MENU = "[C]ontinue (default)  [R]evise  [F]eedback  [S]tart over  [E]xit >"
+
+
+class Stage:
+    """One loop of the stand-in's, with `steer loop attach` on a terminal."""
+
+    def __init__(self, steer: Steer, machine: LoopStandIn, steersman: Steersman, loop: str) -> None:
+        self.steer, self.machine, self.steersman, self.loop = steer, machine, steersman, loop
+
+    async def attach(self) -> Terminal:
+        terminal = await self.steer.at_terminal("loop", "attach", self.loop)
+        await terminal.until("claude in")
+        return terminal
+
+    async def at_work(self, number: int = 1) -> str:
+        """An iteration that has said something."""
+        run = await self.machine.begin_run(self.loop, number)
+        self.machine.show(run, init(), said("first words"))
+        return run
+
+    async def told(self, *names: str) -> list[tuple[str, Any]]:
+        """What was said to the loop, once these verbs were."""
+        async with asyncio.timeout(20):
+            while True:
+                calls = await self.machine.calls(self.loop)
+                if [name for name, _ in calls] == list(names):
+                    return calls
+                assert len(calls) <= len(names), calls
+                await asyncio.sleep(0.02)
+
+    async def menu_by_ctrl_c(self) -> Terminal:
+        """The menu over an iteration that was paused by it."""
+        run = await self.at_work()
+        terminal = await self.attach()
+        await terminal.until("first words")
+        terminal.ctrl_c()
+        await terminal.until("the agent's turn is ended")
+        await terminal.until(MENU)
+        await self.told("pause")
+        self.machine.finish(run, succeeded())
+        return terminal
+
+    async def lines(self, terminal: Terminal, *lines: str) -> None:
+        """A text of several lines, typed at its prompts."""
+        for line in (*lines, ""):
+            await terminal.until("> ")
+            terminal.type(f"{line}\n")
+
+
+@pytest.fixture
+async def stage(steer: Steer, loop_stand_in: LoopStandIn, steersman: Steersman, tmp_path: Path) -> AsyncIterator[Stage]:
+    (tmp_path / "app").mkdir()
+    loop = await steersman.loops.start(
+        {
+            "run": {"agent": "claude", "workspace": {"path": str(tmp_path / "app")}},
+            "plan": "Make it good",
+            "done": {"verify": {"command": "true"}},
+        }
+    )
+    yield Stage(steer, loop_stand_in, steersman, loop)
+    for each in (loop, *loop_stand_in.plays):
+        handle = steersman.temporal.get_workflow_handle(each)
+        if (await handle.describe()).status == 1:
+            await handle.terminate()

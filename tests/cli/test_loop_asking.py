@@ -1,0 +1,67 @@
+"""Commands of `steer loop` that ask the person at a real terminal before they act."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tests.cli.loopstage import Stage
+from tests.client.loopstandin import checkpoint
+
+pytestmark = pytest.mark.acceptance
+
+
+async def test_resume_without_an_id_offers_what_can_be_resumed_here(stage: Stage, tmp_path: Path) -> None:
+    await stage.machine.stage(stage.loop, status="paused", waits_for="lunch \x1b[2J")
+    other = await stage.steersman.loops.start(
+        {
+            "run": {"agent": "claude", "workspace": {"path": "/elsewhere"}},
+            "plan": "x",
+            "done": {"verify": {"command": "true"}},
+        }
+    )
+    await stage.machine.stage(other, status="paused")
+    while len(await stage.steersman.loops.list('ExecutionStatus="Running"')) < 2:
+        await asyncio.sleep(0.05)
+    terminal = await stage.steer.at_terminal("loop", "resume", cwd=str(tmp_path / "app"))
+    await terminal.until(f"1  {stage.loop}  paused (lunch ␛[2J)")
+    await terminal.until("Resume which one? 1-1 (Enter for 1) >")
+    assert other not in terminal.text
+    terminal.type("7\n")
+    await terminal.until(">")
+    terminal.type("1\n")
+    await terminal.until("running, iteration 0")
+    assert await terminal.ended() == 0
+    await stage.told("resume")
+    everywhere = await stage.steer.at_terminal("loop", "resume", cwd="/")
+    await everywhere.until(other)
+    everywhere.ctrl_c()
+    assert await everywhere.ended() == 130
+    await stage.steersman.temporal.get_workflow_handle(other).terminate()
+
+
+async def test_cleanup_wants_the_word_typed(stage: Stage) -> None:
+    await stage.machine.stage(stage.loop, checkpoints=[checkpoint(number) for number in range(3)])
+    for answer, code in (("y", 130), ("", 130), ("delete", 0)):
+        terminal = await stage.steer.at_terminal("loop", "cleanup", stage.loop, "--oldest", "2")
+        await terminal.until("delete 2 of 3 checkpoints")
+        await terminal.until("Type delete to do it >")
+        assert await stage.machine.calls(stage.loop) == []
+        terminal.type(f"{answer}\n")
+        assert await terminal.ended() == code
+    calls = await stage.told("checkpoints")
+    assert calls[0][1] == {"numbers": [0, 1]}
+
+
+async def test_revise_opens_the_editor(stage: Stage, tmp_path: Path) -> None:
+    editor = tmp_path / "editor"
+    editor.write_text('#!/bin/sh\necho "and better" >> "$1"\n')
+    editor.chmod(0o755)
+    terminal = await stage.steer.at_terminal("loop", "revise", stage.loop, EDITOR=str(editor), VISUAL="")
+    await terminal.until("plan version 2")
+    assert await terminal.ended() == 0
+    calls = await stage.told("revise")
+    assert calls[0][1] == {"plan": "Make it good\nand better\n"}
+    unchanged = await stage.steer.at_terminal("loop", "revise", stage.loop, EDITOR="true", VISUAL="")
+    await unchanged.until("the plan is as it was")
+    assert await unchanged.ended() == 0

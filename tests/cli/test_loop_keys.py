@@ -1,0 +1,190 @@
+"""A followed loop at a real terminal: keys, the status line, approvals, and the terminal left as it was."""
+
+import os
+import signal
+import termios
+from pathlib import Path
+
+import pytest
+
+from steersman.client import Steersman
+from tests.cli.loopstage import MENU, Stage
+from tests.cli.steer import Steer
+from tests.cli.terminal import Terminal
+from tests.client.standin import init, said, succeeded
+
+pytestmark = pytest.mark.acceptance
+
+
+async def test_keys_while_it_streams(stage: Stage) -> None:
+    run = await stage.at_work()
+    terminal = await stage.attach()
+    await terminal.until("first words")
+    terminal.type("?")
+    await terminal.until("pause when the iteration has ended")
+    await terminal.until("leave; the loop goes on")
+    terminal.type("s")
+    await terminal.until("plan        Make it good")
+    terminal.type("p")
+    await stage.told("pause")
+    terminal.type("n")
+    await stage.told("pause", "skip_wait")
+    terminal.type("f")
+    await terminal.until("an empty line ends it")
+    await stage.lines(terminal, "faster")
+    await terminal.until("feedback: for the next iteration")
+    terminal.type("i")
+    await terminal.until("just end its turn) >")
+    terminal.type("to the left\n")
+    await terminal.until("interrupt acknowledged")
+    assert [each.text for each in stage.machine.play(run).messages] == ["to the left"]
+    terminal.type("npq?")
+    await terminal.until("one key at a time")
+    terminal.type("\x1b[A")  # an arrow key is nobody's wish
+    await terminal.until("? keys")
+    terminal.type("P")
+    calls = await stage.told("pause", "skip_wait", "feedback", "pause")
+    assert (calls[0][1], calls[3][1]["now"]) == ({}, True)
+    stage.machine.finish(run, succeeded())
+    await terminal.until("paused")
+    terminal.type("r")
+    await stage.told("pause", "skip_wait", "feedback", "pause", "resume")
+    terminal.type("q")
+    assert await terminal.ended() == 130
+    await terminal.until(f"the loop goes on; follow it again with: steer loop attach {stage.loop}")
+    assert "npq" not in terminal.text, "keys are not shown"
+
+
+async def test_ctrl_c_takes_a_question_back_that_a_key_had_opened(stage: Stage) -> None:
+    await stage.at_work()
+    terminal = await stage.attach()
+    await terminal.until("first words")
+    terminal.type("f")
+    await terminal.until("an empty line ends it")
+    await terminal.until("> ")
+    terminal.ctrl_c()
+    await terminal.until("? keys")
+    terminal.type("s")
+    await terminal.until("plan        Make it good")
+    assert await stage.machine.calls(stage.loop) == []
+
+
+async def test_the_status_line_stands_below_and_leaves_nothing_behind(stage: Stage) -> None:
+    run = await stage.machine.begin_run(stage.loop, 1, items={"count": {"open": 2, "closed": 1}})
+    terminal = await stage.attach()
+    await terminal.until("iteration 1/100")
+    await terminal.until("items 2 of 3 left · at work · ? keys")
+    stage.machine.show(run, init(), said("half a sen", delta=True, message_id="m"))
+    await terminal.until("half a sen")
+    await terminal.until("? keys")
+    stage.machine.show(run, said("tence", delta=True, message_id="m"), said("half a sentence", message_id="m"))
+    stage.machine.finish(run, succeeded())
+    await stage.machine.stage(stage.loop, run=None, status="waiting_rate_limit", wakes_at="2099-01-01T14:05:00Z")
+    await terminal.until("rate limit: until 2099-01-01")
+    terminal.type("q")
+    assert await terminal.ended() == 130
+    await terminal.until("steer loop attach")
+    shown = terminal.screen()
+    assert "half a sentence" in shown
+    assert not [line for line in shown if "? keys" in line]
+
+
+async def test_approvals_of_the_run_are_asked(stage: Stage) -> None:
+    run = await stage.at_work()
+    terminal = await stage.attach()
+    await terminal.until("first words")
+    await stage.machine.ask(run, "a-1", "Bash", command="make\x1b[2J install")
+    await terminal.until("command: make␛[2J install")
+    await terminal.until("Allow?")
+    await terminal.until(">")
+    terminal.ctrl_c()
+    await terminal.until(MENU)
+    terminal.type("c\n")
+    await stage.told("pause", "resume")
+
+
+async def test_an_approval_is_answered(stage: Stage) -> None:
+    run = await stage.at_work()
+    terminal = await stage.attach()
+    await stage.machine.ask(run, "a-1", "Bash", command="make")
+    await terminal.until("Allow?")
+    await terminal.until(">")
+    terminal.type("y\n")
+    await terminal.until("allowed Bash")
+    assert stage.machine.play(run).decisions[0].decision.decision == "allow"
+    stage.machine.finish(run, succeeded())
+    await stage.machine.curtain(stage.loop)
+    assert await terminal.ended() == 0
+
+
+@pytest.mark.parametrize("way", ["ctrl-c", "q", "sigterm", "sighup", "end"])
+async def test_the_terminal_is_left_as_it_was(stage: Stage, way: str) -> None:
+    await stage.at_work()
+    terminal = await stage.attach()
+    await terminal.until("first words")
+    assert not terminal.modes() & termios.ECHO, "keys are read unseen"
+    if way == "ctrl-c":
+        terminal.ctrl_c()
+        await terminal.until(MENU)
+        assert terminal.modes() & termios.ECHO, "a line is seen while it is typed"
+        terminal.ctrl_c()
+    elif way == "q":
+        terminal.type("q")
+    elif way == "end":
+        await stage.machine.curtain(stage.loop)
+        stage.machine.finish(next(iter(stage.machine.plays)), succeeded())
+    else:
+        os.kill(terminal.pid, signal.SIGTERM if way == "sigterm" else signal.SIGHUP)
+    code = {"ctrl-c": 130, "q": 130, "end": 0}.get(way, 143)
+    assert await terminal.ended() == code
+    assert terminal.modes() & termios.ECHO
+    assert terminal.modes() & termios.ICANON
+    if way in ("sigterm", "sighup"):
+        assert await stage.machine.calls(stage.loop) == [], "the loop goes on"
+
+
+async def test_closing_the_terminal_stops_nothing(stage: Stage) -> None:
+    await stage.at_work()
+    terminal = await stage.attach()
+    await terminal.until("first words")
+    terminal.hang_up()
+    assert await terminal.ended() == 143
+    assert await stage.machine.calls(stage.loop) == []
+    assert (await stage.steersman.loops.state(stage.loop)).status == "running"
+
+
+async def test_ctrl_z_gives_the_terminal_back_until_fg(stage: Stage) -> None:
+    run = await stage.at_work()
+    shell = await Terminal.open(["/bin/sh", "-i"], stage.steer.env | {"PS1": "$ ", "ENV": ""})
+    stage.steer.terminals.append(shell)
+    await shell.until("$ ")
+    shell.type(f"{' '.join(stage.steer.words)} loop attach {stage.loop}\n")
+    await shell.until("first words")
+    await shell.until("? keys")
+    shell.type("\x1a")
+    await shell.until("Stopped")
+    assert shell.modes() & termios.ECHO
+    assert shell.modes() & termios.ICANON
+    shell.type("fg\n")
+    await shell.until("? keys")
+    stage.machine.show(run, said("second words"))
+    await shell.until("second words")
+    shell.type("q")
+    await shell.until("steer loop attach")
+    shell.type("exit\n")
+    await shell.ended()
+
+
+async def test_start_can_be_left_before_any_worker_takes_the_loop(
+    steer: Steer, steersman: Steersman, tmp_path: Path
+) -> None:
+    words = ("loop", "start", "Make it good", "-w", str(tmp_path), "--verify", "true", "--id", "loop-queued")
+    terminal = await steer.at_terminal(*words)
+    await terminal.until("loop loop-queued")
+    terminal.ctrl_c()
+    await terminal.until(MENU)
+    terminal.type("\x04")
+    await terminal.until("waiting for the loop to take what was said last")
+    terminal.ctrl_c()
+    assert await terminal.ended() == 130
+    await steersman.temporal.get_workflow_handle("loop-queued").terminate()
