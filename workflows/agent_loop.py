@@ -15,15 +15,20 @@ with workflow.unsafe.imports_passed_through():
     from steersman.contracts.loop import LoopRequest, parse_loop_request
     from steersman.contracts.loop_activities import ForkPoint
     from steersman.contracts.loop_messages import CheckpointPage, CheckpointQuery
-    from steersman.contracts.loop_state import CLOSED, LoopResult, LoopState
+    from steersman.contracts.loop_state import LoopResult, LoopState
     from steersman.contracts.messages import parse_message
+    from workflows.loops import plans
     from workflows.loops.book import Book
     from workflows.loops.desk import Desk
+    from workflows.loops.ending import Ending
     from workflows.loops.handlers import Told, signal_of, update_of
-    from workflows.loops.journey import Ending, Journey
+    from workflows.loops.journey import Journey
     from workflows.loops.memory import Memory
     from workflows.loops.verbs import Verbs
     from workflows.uncancelled import uncancelled
+
+MAX_ID = 180
+"""The ids of its runs are longer, and become names of files."""
 
 
 @workflow.defn(name=names.LOOP_WORKFLOW)
@@ -57,10 +62,12 @@ class AgentLoop(Told):
         try:
             await workflow.wait([leading])
         except asyncio.CancelledError:
-            leading.cancel()
-            await uncancelled(workflow.wait([leading]))
-            await uncancelled(journey.cut_off())
-            return await self._close(Ending("cancelled"))
+            # A loop that has just ended keeps its end; one that was about to go on in a new execution does not.
+            if not leading.done() or leading.exception():
+                leading.cancel()
+                await uncancelled(workflow.wait([leading]))
+                await uncancelled(journey.cut_off())
+                return await self._close(Ending("cancelled"))
         return await self._close(leading.result())
 
     async def _lead(self, journey: Journey, request: Any) -> Ending:
@@ -76,7 +83,8 @@ class AgentLoop(Told):
     async def _close(self, ending: Ending) -> LoopResult:
         book = self._book
         book.clock.rest(workflow.now())
-        book.set(stop_reason=ending.reason, last_error=ending.message or book.memory.last_error, hold=None)
+        failed = ending.message if ending.status == "failed" else book.memory.last_error
+        book.set(stop_reason=ending.reason, last_error=failed, hold=None)
         book.show(ending.status)
         await uncancelled(workflow.wait_condition(workflow.all_handlers_finished))
         result = self._result(ending)
@@ -122,12 +130,13 @@ class AgentLoop(Told):
         checkpoint, memory = self._book.archive.get(number), self._book.memory
         if checkpoint is None or self._request is None:
             return None
+        then = plans.returned_to(memory, checkpoint.plan_version)
         return ForkPoint(
             checkpoint=checkpoint,
-            plan=next(each for each in memory.plans if each.number == checkpoint.plan_version),
+            plan=then.plan_version.model_copy(update={"prompt": then.template}),
             workspace=self._request.run.workspace.path,
             host=memory.host,
-            open=self._book.status not in CLOSED,
+            open=not self._book.closed,
         )
 
     pause, pause_signal = update_of(names.PAUSE), signal_of(names.PAUSE)
@@ -145,8 +154,15 @@ class AgentLoop(Told):
 
 def _read(inputs: tuple[Any, ...]) -> tuple[LoopRequest, Memory]:
     """The request, and what an execution before this one remembered. Raises InvalidRequest."""
+    info = workflow.info()
     # Only this workflow itself can give a second input: what a client sends is a request alone.
-    continued = workflow.info().continued_run_id is not None and len(inputs) == 2
+    continued = info.continued_run_id is not None and len(inputs) == 2
     if len(inputs) != 1 and not continued:
         raise InvalidRequest(f"LoopRequest: the input must be one JSON object, not {len(inputs)} values")
-    return parse_loop_request(inputs[0]), Memory.model_validate(inputs[1]) if continued else Memory()
+    if len(info.workflow_id) > MAX_ID:
+        raise InvalidRequest(f"LoopRequest: the workflow id is longer than {MAX_ID} characters")
+    request = parse_loop_request(inputs[0])
+    try:
+        return request, Memory.model_validate(inputs[1]) if continued else plans.opened(request, workflow.now())
+    except ValueError as error:  # a client's retry looks like a continuation, too
+        raise InvalidRequest("LoopRequest: the input must be one JSON object, not 2 values") from error

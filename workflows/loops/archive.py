@@ -1,28 +1,29 @@
-"""All checkpoints of a loop, small enough to be carried through continue-as-new: the old ones in compressed chunks."""
+"""All checkpoints of a loop, small enough to be carried through continue-as-new: the old ones packed."""
 
-import base64
-import json
-import zlib
 from collections.abc import Iterator
+from datetime import UTC, datetime
+from itertools import takewhile
 
 from steersman.contracts.loop_messages import CheckpointPage, Cleanup
 from steersman.contracts.loop_state import Checkpoint
-from workflows.loops.clock import age_s
+from workflows.loops import packing
+from workflows.loops.memory import Chunk
 
 RECENT = 40
 CHUNK = 100
+MAX_PAGE_BYTES = 800_000
 
 
 class Archive:
     """Checkpoints by number, oldest first."""
 
-    def __init__(self, chunks: tuple[str, ...] = (), recent: tuple[Checkpoint, ...] = ()) -> None:
+    def __init__(self, chunks: tuple[Chunk, ...] = (), recent: tuple[Checkpoint, ...] = ()) -> None:
         self._chunks = list(chunks)
         self._recent = list(recent)
 
     @property
-    def chunks(self) -> tuple[str, ...]:
-        """What is compressed."""
+    def chunks(self) -> tuple[Chunk, ...]:
+        """What is packed."""
         return tuple(self._chunks)
 
     @property
@@ -34,81 +35,100 @@ class Archive:
         """One more, the newest."""
         self._recent.append(checkpoint)
         if len(self._recent) >= RECENT + CHUNK:
-            self._chunks.append(_packed(self._recent[:CHUNK]))
+            self._chunks.append(_chunk(self._recent[:CHUNK]))
             del self._recent[:CHUNK]
 
     def get(self, number: int) -> Checkpoint | None:
         """The checkpoint of that number, if it was not deleted."""
-        return next((each for each in self._backwards() if each.number == number), None)
+        chunk = next((each for each in self._chunks if each.first <= number <= each.last), None)
+        among = packing.unpacked(chunk.packed) if chunk else self._recent
+        return next((each for each in among if each.number == number), None)
 
     def ended(self, iteration: int) -> Checkpoint | None:
         """The newest from which the iteration after this one can begin."""
-        kinds = ("iteration", "baseline")
-        return next((each for each in self._backwards() if each.iteration == iteration and each.kind in kinds), None)
+        kinds = ("iteration", "failure", "baseline")
+        return next((each for each in self._of(iteration) if each.kind in kinds), None)
 
     def baseline(self) -> Checkpoint | None:
-        """How it was before the loop's first iteration."""
-        return next((each for each in self._backwards() if each.kind == "baseline"), None)
+        """How it was before the loop's first iteration: the first one, or the second where files were taken over."""
+        return next((each for number in (0, 1) if (each := self.get(number)) and each.kind == "baseline"), None)
 
-    def amend(self, **changes: object) -> None:
-        """Change the newest."""
-        self._recent[-1] = self._recent[-1].model_copy(update=changes)
+    def amend(self, number: int, **changes: object) -> None:
+        """Change one of the newest, if it was not deleted."""
+        self._recent = [each.model_copy(update=changes) if each.number == number else each for each in self._recent]
 
     def page(self, after: int, limit: int) -> CheckpointPage:
-        """Those with a greater number than `after`."""
+        """Those with a greater number than `after`: `limit` of them, or as many as an answer has room for."""
         found: list[Checkpoint] = []
-        for each in self:
-            if each.number > after:
-                if len(found) == limit:
-                    return CheckpointPage(checkpoints=tuple(found), more=True)
-                found.append(each)
+        size = 0
+        for each in self._after(after):
+            size += len(each.model_dump_json())
+            if len(found) == limit or (found and size > MAX_PAGE_BYTES):
+                return CheckpointPage(checkpoints=tuple(found), more=True)
+            found.append(each)
         return CheckpointPage(checkpoints=tuple(found))
 
-    def chosen(self, cleanup: Cleanup, now_s: float) -> tuple[int, ...]:
+    def chosen(self, cleanup: Cleanup, now: datetime) -> tuple[int, ...]:
         """The numbers that a cleanup means."""
-        numbers = [each.number for each in self]
-        if cleanup.oldest is not None:
-            return tuple(numbers[: cleanup.oldest])
         if cleanup.older_than_s is not None:
             limit = cleanup.older_than_s
-            return tuple(each.number for each in self if age_s(each.time, now_s) > limit)
-        return tuple(number for number in numbers if cleanup.all or number in cleanup.numbers)
+            old = takewhile(lambda each: (now - each.time.astimezone(UTC)).total_seconds() > limit, self._after(-1))
+            return tuple(each.number for each in old)
+        numbers = self._numbers()
+        if cleanup.oldest is not None:
+            return tuple(numbers[: cleanup.oldest])
+        wanted = set(cleanup.numbers)
+        return tuple(number for number in numbers if cleanup.all or number in wanted)
+
+    def oldest(self) -> tuple[int, ...]:
+        """The numbers of those that go first where there is no room; not the baseline."""
+        keep = self.baseline()
+        for chunk in self._chunks:
+            numbers = [number for number in packing.numbers(chunk.packed) if keep is None or number != keep.number]
+            if numbers:
+                return tuple(numbers)
+        return ()
 
     def delete(self, numbers: tuple[int, ...]) -> None:
         """Forget these."""
         gone = set(numbers)
-        kept = [each for each in self if each.number not in gone]
-        self._chunks, self._recent = [], []
-        for each in kept:
-            self.add(each)
-
-    def __iter__(self) -> Iterator[Checkpoint]:
+        chunks = []
         for chunk in self._chunks:
-            yield from _unpacked(chunk)
-        yield from self._recent
+            if gone.isdisjoint(range(chunk.first, chunk.last + 1)):
+                chunks.append(chunk)
+            elif left := [each for each in packing.unpacked(chunk.packed) if each.number not in gone]:
+                chunks.append(_chunk(left))
+        self._chunks = chunks
+        self._recent = [each for each in self._recent if each.number not in gone]
 
     def __len__(self) -> int:
-        return sum(int(chunk.partition(":")[0]) for chunk in self._chunks) + len(self._recent)
+        return sum(chunk.count for chunk in self._chunks) + len(self._recent)
 
-    def _backwards(self) -> Iterator[Checkpoint]:
-        yield from reversed(self._recent)
+    def _numbers(self) -> list[int]:
+        packed = [number for chunk in self._chunks for number in packing.numbers(chunk.packed)]
+        return [*packed, *(each.number for each in self._recent)]
+
+    def _after(self, number: int) -> Iterator[Checkpoint]:
+        for chunk in self._chunks:
+            if chunk.last > number:
+                yield from (each for each in packing.unpacked(chunk.packed) if each.number > number)
+        yield from (each for each in self._recent if each.number > number)
+
+    def _of(self, iteration: int) -> Iterator[Checkpoint]:
+        """Newest first."""
+        yield from (each for each in reversed(self._recent) if each.iteration == iteration)
         for chunk in reversed(self._chunks):
-            yield from reversed(_unpacked(chunk))
+            if chunk.low <= iteration <= chunk.high:
+                yield from (each for each in reversed(packing.unpacked(chunk.packed)) if each.iteration == iteration)
 
 
-def _packed(checkpoints: list[Checkpoint]) -> str:
-    # Column by column: what repeats from one to the next then stands side by side.
-    rows = [each.model_dump(mode="json", exclude_defaults=True) for each in checkpoints]
-    names = sorted({name for row in rows for name in row})
-    columns = {name: [row.get(name) for row in rows] for name in names}
-    data = zlib.compress(json.dumps(columns, separators=(",", ":")).encode(), 9)
-    return f"{len(rows)}:{base64.b85encode(data).decode()}"
-
-
-def _unpacked(chunk: str) -> list[Checkpoint]:
-    count, _, data = chunk.partition(":")
-    columns = json.loads(zlib.decompress(base64.b85decode(data)))
-    return [
-        Checkpoint.model_validate({name: column[row] for name, column in columns.items() if column[row] is not None})
-        for row in range(int(count))
-    ]
+def _chunk(checkpoints: list[Checkpoint]) -> Chunk:
+    iterations = [each.iteration for each in checkpoints]
+    return Chunk(
+        count=len(checkpoints),
+        first=checkpoints[0].number,
+        last=checkpoints[-1].number,
+        low=min(iterations),
+        high=max(iterations),
+        packed=packing.packed(checkpoints),
+    )

@@ -6,7 +6,8 @@ from typing import Any
 from temporalio import workflow
 
 from steersman.contracts.loop import LoopRequest
-from steersman.contracts.loop_state import LoopState, LoopStatus
+from steersman.contracts.loop_messages import LoopReceipt
+from steersman.contracts.loop_state import CLOSED, LoopState, LoopStatus
 from workflows.board import AGENT_NAME, COST_USD, RUN_PHASE
 from workflows.loops.archive import Archive
 from workflows.loops.clock import Clock
@@ -16,6 +17,8 @@ from workflows.loops.prompts import current_phase
 from workflows.loops.shown import details
 
 SHOWN_CHECKPOINTS = 20
+MAX_CARRIED = 1_800_000
+"""Bytes that a loop takes along; Temporal takes 2 MiB."""
 STATUS_OF: dict[str, LoopStatus] = {
     "paused": "paused",
     "decision": "waiting_for_decision",
@@ -38,6 +41,11 @@ class Book:
         if memory.hold is not None:
             self.hold(memory.hold)
 
+    @property
+    def closed(self) -> bool:
+        """The loop has ended."""
+        return self.status in CLOSED
+
     # Changing.
 
     def set(self, **changes: Any) -> None:
@@ -47,8 +55,7 @@ class Book:
     def hold(self, hold: Hold | None) -> None:
         """Why the next iteration does not begin yet; None: it may."""
         self.set(hold=hold)
-        resting = hold is not None and not hold.timed
-        if resting:
+        if hold is not None and not hold.timed:
             self.clock.rest(workflow.now())
         else:
             self.clock.work(workflow.now())
@@ -83,6 +90,8 @@ class Book:
         """Count on from what was used up before."""
         self.clock = Clock(active_s, workflow.now())
 
+    # Taking along.
+
     def carried(self) -> Memory:
         """The memory as the next execution is to have it."""
         totals = self.memory.totals.model_copy(update={"active_s": self.active_s()})
@@ -90,7 +99,23 @@ class Book:
             update={"chunks": self.archive.chunks, "checkpoints": self.archive.recent, "totals": totals}
         )
 
+    def excess(self) -> tuple[int, ...]:
+        """Numbers of the oldest checkpoints, where there is more than can be taken along."""
+        fits = len(self.carried().model_dump_json().encode()) <= MAX_CARRIED
+        return () if fits else self.archive.oldest()
+
     # Showing.
+
+    def receipt(self, note: str = "", **more: Any) -> LoopReceipt:
+        """What whoever asked for something is told, with the status as it is now."""
+        memory = self.memory
+        return LoopReceipt(
+            status=self.status,
+            iteration=memory.iteration,
+            note=note or ("the loop has ended" if self.closed else ""),
+            wakes_at=memory.hold.until if memory.hold else None,
+            **more,
+        )
 
     def state(self) -> LoopState:
         """What the query answers."""
@@ -109,8 +134,8 @@ class Book:
             iteration=m.iteration,
             run=self.run,
             session_id=m.session_id,
-            plan=m.plan_version if m.plans else None,
-            plan_versions=len(m.plans),
+            plan=m.plan_version.model_copy(update={"prompt": m.template}),
+            plan_versions=m.plans[-1].number,
             phase=current_phase(m),
             phases=m.phases,
             items=m.items,

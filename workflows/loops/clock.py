@@ -1,11 +1,6 @@
 """How long a loop has been active: without the time that it was paused or waited for a person."""
 
-from datetime import UTC, datetime
-
-
-def age_s(time: datetime, now_s: float) -> float:
-    """Seconds from a time to now (Unix time)."""
-    return now_s - time.astimezone(UTC).timestamp()
+from datetime import datetime
 
 
 class Clock:

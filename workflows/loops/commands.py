@@ -22,6 +22,7 @@ from steersman.contracts.loop_activities import (
     Survey,
     SurveyInput,
 )
+from steersman.contracts.loop_state import PlanVersion
 from steersman.contracts.model import Answer
 from steersman.contracts.request import Limits, RunRequest
 from steersman.contracts.run import RunResult, RunState
@@ -57,13 +58,14 @@ async def _ask(host: str, activity: str, question: Answer, answer: type[A], summ
     return said
 
 
-async def admit(host: str, request: LoopRequest) -> None:
-    """Whether the loop may run on this host. Raises ActivityError with the reason's type."""
+async def admit(host: str, request: LoopRequest, patience: timedelta | None = None) -> None:
+    """Whether the loop may run on this host. Raises ActivityError with the reason's type, or after `patience`."""
     await workflow.execute_activity(
         names.ADMIT_LOOP,
         AdmitLoop(request=request),
         task_queue=names.host_queue(host),
         start_to_close_timeout=QUICK,
+        schedule_to_close_timeout=patience,
         retry_policy=RetryPolicy(maximum_attempts=3),
         summary="may this loop run here?",
     )
@@ -72,13 +74,12 @@ async def admit(host: str, request: LoopRequest) -> None:
 async def survey(
     host: str,
     request: LoopRequest,
-    memory: Memory,
+    version: PlanVersion,
     number: int | None,
     message: str = "",
     patience: timedelta | None = None,
 ) -> Survey:
     """Look at the workspace and keep it as a checkpoint. Raises ActivityError after `patience`."""
-    version = memory.plan_version
     question = SurveyInput(
         key=loop_key(),
         run=request.run,
@@ -107,10 +108,10 @@ async def restore(host: str, request: LoopRequest, source: str, number: int) -> 
 
 
 async def drop(host: str, request: LoopRequest, numbers: tuple[int, ...]) -> Dropped:
-    """Remove the git refs of checkpoints."""
+    """Remove the git refs of checkpoints. Raises ActivityError where the host does not answer."""
     question = DropInput(loop=loop_key().loop, workspace=request.run.workspace.path, numbers=numbers)
     summary = f"delete {len(numbers)} checkpoints"
-    return await _ask(host, names.DROP_CHECKPOINTS, question, Dropped, summary, start_to_close_timeout=LOOK)
+    return await _ask(host, names.DROP_CHECKPOINTS, question, Dropped, summary, schedule_to_close_timeout=QUICK)
 
 
 async def fork_point(host: str, loop: str, number: int) -> ForkPoint:
@@ -141,7 +142,7 @@ def iteration_run(request: LoopRequest, memory: Memory, prompt: str, limits: Lim
         update={
             "prompt": prompt,
             "session": memory.session_id if resumes else None,
-            "fork_session": resumes and (memory.forks or (template.fork_session and memory.totals.iterations == 1)),
+            "fork_session": resumes and memory.forks,
             "limits": limits,
             **_placed(request, memory, "iteration"),
         }

@@ -26,11 +26,13 @@ class Desk:
     orders: list[Order] = field(default_factory=list)
     nudged: bool = False
     """Waiting is to end: skip_wait, or feedback that came while waiting."""
+    look: bool = False
+    """The limits are others now: what it waits for may be beyond them."""
 
     @property
     def quiet(self) -> bool:
         """Nothing is left to be seen to."""
-        return not (self.pause or self.resume or self.orders or self.nudged) and self.exit is None
+        return not (self.pause or self.resume or self.orders or self.nudged or self.look) and self.exit is None
 
     @property
     def hurries(self) -> bool:

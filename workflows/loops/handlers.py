@@ -1,47 +1,45 @@
-"""The loop's updates and signals, one pair a name: decoding and refusing. What they mean is in `verbs`."""
+"""The loop's updates and signals, one pair a name. What they mean is in `verbs`."""
 
 from collections.abc import Callable
 from typing import Any
 
 from temporalio import workflow
-from temporalio.exceptions import ApplicationError
+from temporalio.exceptions import ApplicationError, FailureError
 
 from steersman.contracts.errors import ErrorType, InvalidRequest
-from steersman.contracts.messages import parse_message
 from steersman.contracts.model import Question
-from workflows.loops.verbs import MODELS, Verbs, refused
+from workflows.loops.verb import refused
+from workflows.loops.verbs import Verbs
 
 
 class Told:
     """A workflow that people can say things to."""
 
     verbs: Verbs | None = None
-    """None before the loop's request was found to be right."""
+    """None where the loop's request is wrong."""
 
-    def check(self, name: str, inputs: tuple[Any, ...]) -> tuple[Verbs, Question]:
+    def read(self, name: str, inputs: tuple[Any, ...]) -> tuple[Verbs, Question]:
         """Decode and judge. Raises ApplicationError of type InvalidRequest or Refused."""
-        try:
-            said = parse_message(MODELS[name], inputs[0] if inputs else None)
-        except InvalidRequest as error:
-            raise ApplicationError(error.message, type=ErrorType.INVALID_REQUEST, non_retryable=True) from error
         if self.verbs is None:
             raise refused("the loop's request is wrong: it never began")
-        if reason := self.verbs.refusal(name, said):
-            raise refused(reason)
-        return self.verbs, said
+        try:
+            return self.verbs, self.verbs.read(name, inputs[0] if inputs else None)
+        except InvalidRequest as error:
+            raise ApplicationError(error.message, type=ErrorType.INVALID_REQUEST, non_retryable=True) from error
 
 
 def update_of(name: str) -> Any:
     """The update of that name, with its validator."""
 
     async def update(self: Told, *inputs: Any) -> Any:
-        verbs, said = self.check(name, inputs)
+        # Judged again: a signal may have changed things since the validator looked.
+        verbs, said = self.read(name, inputs)
         return await verbs.do(name, said)
 
     handler = workflow.update(name=name)(_named(update, f"{name}_update"))
 
     def check(self: Told, *inputs: Any) -> None:
-        self.check(name, inputs)
+        self.read(name, inputs)
 
     handler.validator(_named(check, f"{name}_check"))
     return handler
@@ -52,9 +50,9 @@ def signal_of(name: str) -> Any:
 
     async def signal(self: Told, *inputs: Any) -> None:
         try:
-            verbs, said = self.check(name, inputs)
+            verbs, said = self.read(name, inputs)
             await verbs.do(name, said)
-        except ApplicationError as error:
+        except FailureError as error:
             workflow.logger.warning("%s refused: %s", name, error.message)
 
     return workflow.signal(name=name)(_named(signal, f"{name}_signal"))

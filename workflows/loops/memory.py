@@ -1,6 +1,5 @@
 """What a loop remembers. Carried through continue-as-new, so it is in histories: fields with defaults only."""
 
-import hashlib
 from datetime import datetime
 from typing import Literal
 
@@ -18,13 +17,6 @@ from steersman.contracts.loop_state import (
 from steersman.contracts.model import Answer
 from steersman.contracts.run import Usage
 
-MAX_CONSUMED = 50
-
-
-def plan_hash(text: str) -> str:
-    """Of a plan that is a text."""
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
 
 class Hold(Answer):
     """Why the next iteration does not begin yet."""
@@ -38,6 +30,19 @@ class Hold(Answer):
     def timed(self) -> bool:
         """Ends by itself."""
         return self.until is not None
+
+
+class Chunk(Answer):
+    """Some checkpoints, packed."""
+
+    count: int = 0
+    first: int = 0
+    last: int = 0
+    """Numbers of the first and the last one."""
+    low: int = 0
+    high: int = 0
+    """The least and the greatest of their iterations."""
+    packed: str = ""
 
 
 class Memory(Answer):
@@ -58,10 +63,16 @@ class Memory(Answer):
     unverified: bool = False
     """The iteration is finished, and its verification was not."""
     session_id: str | None = None
+    lent: bool = False
+    """The session was given with the request, and no run has gone on with it yet."""
+    briefed: bool = False
+    """The session has been told the plan."""
     forks: bool = False
-    """The session is another loop's: the next run forks it."""
+    """The session is somebody else's: the next run forks it."""
     notice: str = ""
-    """Something that the agent must know: told with the next prompt."""
+    """What the agent must know of a return to a checkpoint: told with the next prompt."""
+    revised: bool = False
+    """The plan was revised, and the agent has not been told yet."""
     text: str = ""
     """The agent's last answer."""
     promised: bool = False
@@ -71,14 +82,18 @@ class Memory(Answer):
     plans: tuple[PlanVersion, ...] = ()
     plan: int = 1
     """Number of the version in force."""
+    template: str | None = None
+    """The prompt's template in force; None for Steersman's own."""
     phases: tuple[Phase, ...] = ()
     items: ItemList | None = None
     feedback: tuple[FeedbackNote, ...] = ()
     consumed: tuple[FeedbackNote, ...] = ()
     next_feedback: int = 1
-    chunks: tuple[str, ...] = ()
+    chunks: tuple[Chunk, ...] = ()
     checkpoints: tuple[Checkpoint, ...] = ()
     next_checkpoint: int = 0
+    last_kept: int = -1
+    """Number of the checkpoint that was made after the last run of the agent."""
     verification: Verification | None = None
     missing: int = 0
     """Verifications in a row that found no command."""
@@ -97,4 +112,4 @@ class Memory(Answer):
     @property
     def plan_version(self) -> PlanVersion:
         """The version in force."""
-        return next(each for each in self.plans if each.number == self.plan)
+        return next((each for each in self.plans if each.number == self.plan), self.plans[-1])

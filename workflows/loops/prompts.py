@@ -30,15 +30,30 @@ You were interrupted in the middle of iteration {iteration}. Go on where you wer
 
 
 def prompt(request: LoopRequest, memory: Memory, *, resumes: bool) -> str:
-    """The prompt of the iteration that begins now. `resumes`: it goes on with a session that knows the plan."""
-    version = memory.plan_version
+    """The prompt of the iteration that begins now. `resumes`: it goes on with the session that there is."""
+    template = _template(memory, resumes=resumes)
+    parts = _parts(request, memory)
+    # In one pass: what is put in is never looked at for placeholders again.
+    text = _PLACEHOLDER.sub(lambda found: parts[found[1]], template)
+    used = set(_PLACEHOLDER.findall(template))
+    unsaid = [parts[name] for name in ("verification", "feedback") if name not in used]
+    if template is RESUME:
+        unsaid = [parts["feedback"]]  # how the last verification ended, its session knows
+    revised = _revised(memory) if memory.revised and "plan" not in used else ""
+    proof = _proof(request) if template in (BEGIN, CONTINUE) else ""
+    said = (text, memory.notice, revised, *unsaid, proof)
+    return "\n\n".join(part.strip("\n") for part in said if part.strip())
+
+
+def _template(memory: Memory, *, resumes: bool) -> str:
     if memory.unfinished and memory.heard and resumes:
-        template = RESUME
-    else:
-        template = version.prompt or (CONTINUE if resumes else BEGIN)
-    verified = memory.verification
-    failed = verified if verified and verified.status != "passed" else None
-    parts = {
+        return RESUME
+    return memory.template or (CONTINUE if resumes and memory.briefed else BEGIN)
+
+
+def _parts(request: LoopRequest, memory: Memory) -> dict[str, str]:
+    version, verified = memory.plan_version, memory.verification
+    return {
         "plan": version.text if version.text is not None else _where(memory),
         "iteration": str(memory.iteration),
         "iterations": str(memory.limits.iterations),
@@ -46,25 +61,32 @@ def prompt(request: LoopRequest, memory: Memory, *, resumes: bool) -> str:
         "promise": request.done.promise or "",
         "open_items": _open_items(memory),
         "feedback": _feedback(memory.feedback),
-        "verification": _failure(failed) if failed else "",
+        "verification": _failure(verified) if verified and verified.status != "passed" else "",
     }
-    # In one pass: what is put in is never looked at for placeholders again.
-    text = _PLACEHOLDER.sub(lambda found: parts[found[1]], template)
-    used = set(_PLACEHOLDER.findall(template))
-    extra = [
-        memory.notice,
-        parts["verification"] if "verification" not in used else "",
-        parts["feedback"] if "feedback" not in used else "",
-        _proof(request) if template in (BEGIN, CONTINUE) else "",
-    ]
-    return "\n\n".join(part.strip("\n") for part in (text, *extra) if part.strip())
 
 
 def promised(answer: str, said: str, promise: str) -> bool:
-    """Whether an answer ends with the promise on a line of its own, and is no echo of the prompt that has it too."""
-    lines = [line.strip() for line in answer.strip().splitlines()]
-    echoed = sum(line.strip() == promise for line in said.splitlines())
-    return bool(lines) and lines[-1] == promise and lines.count(promise) > echoed
+    """Whether an answer ends with the promise on a line of its own, and does not only repeat the prompt down to it."""
+    lines, asked = _lines(answer), _lines(said)
+    if not lines or lines[-1] != promise:
+        return False
+    return not any(before == lines[-2:-1] for before in _before(asked, promise))
+
+
+def _lines(text: str) -> list[str]:
+    return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+def _before(lines: list[str], wanted: str) -> list[list[str]]:
+    """The line above each line that is `wanted`."""
+    return [lines[place - 1 : place] for place, line in enumerate(lines) if line == wanted and place]
+
+
+def _revised(memory: Memory) -> str:
+    version = memory.plan_version
+    if version.text is not None:
+        return f"The plan was revised. It is now:\n\n{version.text}"
+    return f"The plan was revised: read `{version.path}` again."
 
 
 def _where(memory: Memory) -> str:
@@ -92,7 +114,8 @@ def _open_items(memory: Memory) -> str:
     if not here:
         return ""
     shown = [_item(each) for each in here[:MAX_OPEN_ITEMS]]
-    more = memory.items.count.workable - len(shown)
+    unlisted = memory.items.count.workable - len(left) if phase is None else 0
+    more = len(here) - len(shown) + unlisted
     more_line = [f"- ... and {more} more"] if more > 0 else []
     return "\n".join(["Open:", *shown, *more_line]) + "\n"
 

@@ -1,0 +1,81 @@
+"""Between two iterations of a loop: seeing to what people asked, and waiting as long as there is a reason to."""
+
+from contextlib import suppress
+
+from temporalio import workflow
+
+from steersman.contracts.loop_state import StopReason
+from workflows.loops.book import Book
+from workflows.loops.desk import Desk
+from workflows.loops.ending import Ending
+from workflows.loops.keeper import MAX_NOTE, Keeper
+from workflows.loops.memory import Hold
+from workflows.loops.returning import Returning
+
+MAX_EVENTS = 5000
+
+
+class Holding:
+    """Attends to a loop that is not at work."""
+
+    def __init__(self, book: Book, desk: Desk, keeper: Keeper, returning: Returning) -> None:
+        self._book, self._desk = book, desk
+        self._keeper, self._returning = keeper, returning
+
+    async def attend(self) -> Ending | None:
+        """How the loop ends; None: the next iteration may begin, or the loop is outgrown."""
+        desk, book = self._desk, self._book
+        while True:
+            hold = book.memory.hold
+            if desk.exit is not None:
+                if desk.exit:
+                    book.archive.amend(book.memory.next_checkpoint - 1, note=f"exit: {desk.exit}"[:MAX_NOTE])
+                return Ending("stopped", StopReason.EXIT)
+            if desk.orders:
+                await self._returning.carry_out(desk.orders[0])
+                del desk.orders[0]
+            elif desk.pause:
+                await self._pause(desk.pause.reason or "a person paused it")
+            elif desk.resume:
+                book.set(mode=desk.resume.mode or book.memory.mode, since_decision=0)
+                book.hold(None)
+                desk.resume = None
+            elif hold is None:
+                desk.nudged = desk.look = False
+                return None
+            elif outgrown(desk):
+                return None
+            elif await self._wait(hold) and (ending := Ending.of_limit(book.memory, book.active_s())):
+                return ending
+
+    async def _pause(self, reason: str) -> None:
+        hold = self._book.memory.hold
+        # Held before the checkpoint is made: a resume that comes meanwhile is one of a paused loop.
+        self._book.hold(Hold(kind="paused", reason=reason))
+        if hold is None or hold.kind != "paused":
+            await self._keeper.checkpoint("pause", note=reason)
+        self._desk.pause = None
+
+    async def _wait(self, hold: Hold) -> bool:
+        """Until the time has come or a person wakes the loop; whether time has passed that counts."""
+        book, desk = self._book, self._desk
+        if hold.until is None:
+            await workflow.wait_condition(lambda: not desk.quiet or outgrown(desk))
+            desk.nudged = desk.look = False
+            return False
+        patience = (hold.until - workflow.now()).total_seconds()
+        if book.memory.limits.duration_s is not None:
+            patience = min(patience, book.memory.limits.duration_s - book.active_s())
+        with suppress(TimeoutError):
+            await workflow.wait_condition(lambda: not desk.quiet, timeout=max(patience, 0))
+        if desk.nudged or workflow.now() >= hold.until:
+            book.hold(None)
+        desk.nudged = desk.look = False
+        return True
+
+
+def outgrown(desk: Desk) -> bool:
+    """Whether the loop is to go on in a new execution: this one's history is long, and nobody waits for anything."""
+    info = workflow.info()
+    grown = info.is_continue_as_new_suggested() or info.get_current_history_length() > MAX_EVENTS
+    return grown and desk.quiet

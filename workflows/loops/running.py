@@ -1,0 +1,133 @@
+"""The runs of a loop: child workflows, one at a time, which a person in a hurry or a cancelled loop ends early."""
+
+import asyncio
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any, Literal
+
+from temporalio import workflow
+from temporalio.exceptions import (
+    ActivityError,
+    CancelledError,
+    ChildWorkflowError,
+    FailureError,
+    is_cancelled_exception,
+)
+
+from steersman.contracts import names
+from steersman.contracts.agents import CAPABILITIES
+from steersman.contracts.messages import Message
+from steersman.contracts.request import RunRequest
+from steersman.contracts.run import RunResult
+from workflows.loops import commands, outcomes
+from workflows.loops.book import Book
+from workflows.loops.desk import Desk
+from workflows.loops.outcomes import Closed, Ran
+
+TURN_PATIENCE = timedelta(seconds=30)
+"""How long an interrupted run may take to close by itself before it is cancelled."""
+
+Child = workflow.ChildWorkflowHandle[Any, RunResult]
+
+
+@dataclass
+class _AtWork:
+    """The run at work, or about to be."""
+
+    run: str
+    status: Literal["running", "verifying"]
+    child: "asyncio.Future[Child]"
+    hurried: bool = False
+    """Its end was asked for."""
+
+
+class Runner:
+    """Starts the runs and waits for them."""
+
+    def __init__(self, book: Book, desk: Desk) -> None:
+        self._book, self._desk = book, desk
+        self._at_work: _AtWork | None = None
+
+    async def iterate(self, run_id: str, run: RunRequest, summary: str) -> Ran:
+        """A run of the agent, to its end."""
+        work = self._start(run_id, run, "running", summary)
+        outcome = await self._understood(work, await self._closed(work, run))
+        self._at_work = None
+        self._book.show("running")
+        return outcome
+
+    async def verify(self, run_id: str, run: RunRequest) -> Closed:
+        """A run of the verification, to its end."""
+        work = self._start(run_id, run, "verifying", "verification")
+        closed = await self._closed(work, run)
+        self._at_work = None
+        self._book.show("running")
+        return closed
+
+    async def cut_off(self) -> Ran | None:
+        """The loop was cancelled: cancel the run at work. What it came to; None where it was none of the agent's."""
+        work = self._at_work
+        if work is None:
+            return None
+        try:
+            child = await work.child
+        except FailureError:
+            return None
+        work.hurried = True
+        child.cancel()
+        await workflow.wait_condition(child.done)
+        return await self._understood(work, _outcome(child)) if work.status == "running" else None
+
+    def _start(self, run_id: str, run: RunRequest, status: Literal["running", "verifying"], summary: str) -> _AtWork:
+        self._book.show(status, run_id)
+        starting = asyncio.ensure_future(commands.start_run(run_id, run, f"{summary}: {run.agent}"))
+        self._at_work = _AtWork(run_id, status, starting)
+        return self._at_work
+
+    async def _closed(self, work: _AtWork, run: RunRequest) -> Closed:
+        try:
+            # Shielded: a cancel of the loop must find the run, not lose it in the moment of its start.
+            child = await asyncio.shield(work.child)
+        except FailureError as error:
+            return error
+        await workflow.wait_condition(lambda: child.done() or self._desk.hurries)
+        if not child.done():
+            work.hurried = True
+            await self._end(child, interrupts=CAPABILITIES[run.agent].interrupt)
+        return _outcome(child)
+
+    async def _end(self, child: Child, *, interrupts: bool) -> None:
+        if interrupts:
+            reason = self._desk.pause.reason if self._desk.pause else None
+            try:
+                await child.signal(names.INTERRUPT, Message(end=True, reason=reason))
+                await workflow.wait_condition(child.done, timeout=TURN_PATIENCE)
+            except (FailureError, TimeoutError) as error:
+                if is_cancelled_exception(error):
+                    raise
+                workflow.logger.info("the run did not end its turn: it is cancelled")
+        child.cancel()
+        await workflow.wait_condition(child.done)
+
+    async def _understood(self, work: _AtWork, closed: Closed) -> Ran:
+        outcome = outcomes.ran(work.run, closed)
+        if work.hurried and outcome.how in ("failed", "stopped_by_hand"):
+            # A person's wish, not an error.
+            outcome = replace(outcome, how="interrupted", error=None, error_type=None)
+        if not isinstance(closed, ChildWorkflowError | CancelledError) or not outcomes.stopped(closed):
+            return outcome
+        try:
+            found = await commands.look_at_run(self._book.memory.host, work.run)
+        except ActivityError as error:
+            if is_cancelled_exception(error):
+                raise
+            return outcome
+        return outcomes.as_far_as_known(found, outcome)
+
+
+def _outcome(child: Child) -> Closed:
+    """What a run that has closed came to."""
+    if child.cancelled():
+        return CancelledError("the run was cancelled")
+    error = child.exception()
+    return error if error is not None else child.result()
