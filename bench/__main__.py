@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 
 from rich.console import Console
 
-from bench import crowd, histories, report, starting, stopping, talking
+from bench import crowd, histories, loops, report, starting, stopping, talking
 from bench.agents import Bench
 from bench.figures import Figure
 from bench.stack import stack
@@ -29,6 +29,9 @@ MEASURES: dict[str, Measure] = {
     "attach": starting.attached,
     "crowd": crowd.crowd,
     "history": histories.talkative,
+    "loop": loops.iterations,
+    "loop-wake": loops.waking,
+    "loop-long": loops.ten_thousand,
 }
 
 

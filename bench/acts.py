@@ -19,8 +19,8 @@ class Acts:
         self.steersman = made.client
         self.workspace = made.home / "workspace"
 
-    async def play(self) -> bool:
-        """Whether everything held."""
+    async def play(self) -> None:
+        """All of them."""
         run = await self.start()
         watching = Watching(self.steersman, run, self.screen)
         try:
@@ -31,7 +31,6 @@ class Acts:
         finally:
             await watching.close()
         await self.stop()
-        return self.screen.summary()
 
     async def start(self) -> str:
         """A run of Claude Code; its id."""

@@ -1,4 +1,5 @@
-"""`make demo`: a real Claude Code run as a durable workflow, steered, interrupted, orphaned, adopted, stopped.
+"""`make demo`: a real Claude Code run as a durable workflow, steered, interrupted, orphaned, adopted, stopped;
+then a loop.
 
 With ANTHROPIC_API_KEY the agent talks to Claude; without one to the scripted model, and the screen says so. Exit code 0
 only if everything that it shows has happened.
@@ -12,8 +13,9 @@ import sys
 
 from rich.text import Text
 
-from bench import story
+from bench import loop_story, story
 from bench.acts import Acts, worker_flags
+from bench.loop_act import LoopAct
 from bench.screen import Screen
 from bench.stack import StackError, stack
 from steersman.contracts.errors import RunError
@@ -40,18 +42,22 @@ async def _scene(screen: Screen) -> int:
         screen.note("starting Temporal with its Web UI, on a file database")
         made = await exits.enter_async_context(stack(keep_agent_variables=key))
         story.lay_out(made.home / "workspace")
+        loop_story.lay_out(made.home / "loop")
         config = made.home / "claude"
         made.agent_env({"CLAUDE_CONFIG_DIR": str(config), "DISABLE_AUTOUPDATER": "1"})
         if model:
             scripts = {
                 "work": story.play_work(model, made.home / "workspace"),
                 "stubborn": story.play_stubborn(model),
+                "loop": loop_story.play(model, made.home / "loop"),
             }
             made.agent_env({k: v for k, v in scripts["work"].env(config).items() if k != "ANTHROPIC_BASE_URL"})
         screen.note("starting a worker")
         await made.start_worker(*worker_flags(scripts))
-        held = await Acts(screen, made, scripts).play()
-        screen.say(f"Look at both runs in Temporal: {made.ui}", "bold")
+        await Acts(screen, made, scripts).play()
+        await LoopAct(screen, made, scripts.get("loop")).play()
+        held = screen.summary()
+        screen.say(f"Look at the runs and the loop in Temporal: {made.ui}", "bold")
         if sys.stdin.isatty():
             screen.say("Press Enter to end the demo and to clear all of it away.", "bold")
             await _enter()

@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -63,10 +64,11 @@ while True:
 README: Final = "# wordcount\n\nA scratch project.\n"
 
 
-def lay_out(workspace: Path) -> None:
-    """Fill a new directory, as a git repository where there is git."""
+def lay_out(workspace: Path, more: Mapping[str, str] | None = None) -> None:
+    """Fill a new directory, with `more` files by name, as a git repository where there is git."""
     workspace.mkdir(parents=True)
-    for name, text in (("check.py", CHECK), ("stubborn.py", STUBBORN), ("README.md", README)):
+    files = {"check.py": CHECK, "stubborn.py": STUBBORN, "README.md": README, **(more or {})}
+    for name, text in files.items():
         (workspace / name).write_text(text)
     (workspace / ".gitignore").write_text("check.log\nstubborn.pids\n")
     if shutil.which("git") is None:
