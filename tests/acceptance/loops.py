@@ -1,0 +1,85 @@
+"""How loops are started on a machine of the tests, what the agent is told by them, and how they are waited for.
+
+What a loop is expected to do must not live here: each test says it.
+"""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from steersman.client import Steersman
+from steersman.contracts.loop_state import LoopResult, LoopState
+from tests.acceptance.site import Site
+from tests.agents.loop_site import git, repository
+from tests.scripted_model import Request, Script
+from tests.support.processes import marked, until
+
+PLAN = "# Plan\n\n- [ ] one\n- [ ] two\n"
+FILES = {"PLAN.md": PLAN, ".gitignore": "ignored/\n", "src/app.py": "print('app')\n"}
+LONG_TOOL = "python3 -c 'import time; time.sleep(600)'"
+
+
+def project(site: Site, files: dict[str, str] | None = None) -> Path:
+    """A git repository with a plan in it."""
+    return repository(site.workspace(), files or FILES)
+
+
+def claude_loop(site: Site, script: Script, workspace: Path, mark: str = "", **fields: Any) -> dict[str, Any]:
+    """A request for a loop of Claude Code that may do everything; `run` is added to its template."""
+    template = {"permissions": {"mode": "full"}, **fields.pop("run", {})}
+    run = site.claude(script, mark=mark, workspace=workspace, **template)
+    del run["prompt"]
+    return _loop(run, fields)
+
+
+def process_loop(site: Site, command: tuple[str, ...], workspace: Path, mark: str = "", **fields: Any) -> dict[str, Any]:
+    """A request for a loop of a program."""
+    return _loop(site.process(*command, mark=mark, workspace=workspace, **fields.pop("run", {})), fields)
+
+
+def _loop(run: dict[str, Any], fields: dict[str, Any]) -> dict[str, Any]:
+    plan: dict[str, Any] = {"plan": {"path": "PLAN.md"}, "done": {"items": {"kind": "checkboxes"}}}
+    return {"run": run, **plan, "pause_between_s": 0, **fields}
+
+
+def tick(*names: str) -> str:
+    """A command that ticks boxes of PLAN.md."""
+    return "; ".join(f"sed -i 's/\\[ \\] {name}/[x] {name}/' PLAN.md" for name in names)
+
+
+async def reaches(
+    steersman: Steersman, loop: str, wanted: str | Callable[[LoopState], object], timeout_s: float = 30
+) -> LoopState:
+    """Wait for a status, or for what a condition says; the state then."""
+
+    async def there() -> LoopState | None:
+        now = await steersman.loops.state(loop)
+        return now if (now.status == wanted if isinstance(wanted, str) else wanted(now)) else None
+
+    found: LoopState = await until(there, timeout_s)
+    return found
+
+
+async def ended(steersman: Steersman, loop: str, timeout_s: float = 60) -> LoopResult:
+    """The result of a loop that completes or stops."""
+    return await asyncio.wait_for(steersman.loops.result(loop), timeout_s)
+
+
+async def in_tool(mark: str, what: str = "time.sleep(600)") -> None:
+    """Wait until a tool of the agent runs."""
+    await until(lambda: any(what in line for line in marked(mark).values()))
+
+
+def told(request: Request) -> str:
+    """What the agent's turn has been told since the model last spoke."""
+    messages = list(request.body["messages"])
+    spoke = max((place for place, each in enumerate(messages) if each["role"] == "assistant"), default=-1)
+    return "\n".join(Request(0, {"messages": messages[spoke + 1 :]}, {}, 0).texts)
+
+
+def refs(workspace: Path, loop: str) -> dict[int, str]:
+    """Checkpoints of a loop in the repository: number -> commit."""
+    lines = git(workspace, "for-each-ref", f"refs/steersman/{loop}", "--format=%(refname) %(objectname)").splitlines()
+    found = dict(line.split(" ") for line in lines)
+    return {int(name.rpartition("/")[2]): commit for name, commit in found.items()}
