@@ -135,16 +135,17 @@ class LoopActivities:
         async with beating():
             with refusing():
                 try:
-                    point: ForkPoint = await handle.query(names.FORK_POINT, asked.number, result_type=ForkPoint)
+                    point: ForkPoint | None = await handle.query(names.FORK_POINT, asked.number, result_type=ForkPoint)
                 except RPCError as error:
                     if error.status != RPCStatusCode.NOT_FOUND:
                         raise
                     raise InvalidRequest(f"from_checkpoint: no loop {asked.loop}") from error
                 except WorkflowQueryFailedError as error:
-                    if (await handle.describe()).workflow_type != names.LOOP_WORKFLOW:
-                        raise InvalidRequest(f"from_checkpoint: no loop {asked.loop}") from error
-                    problem = f"from_checkpoint: loop {asked.loop} has no checkpoint {asked.number}"
-                    raise InvalidRequest(problem) from error
+                    if (await handle.describe()).workflow_type == names.LOOP_WORKFLOW:
+                        raise
+                    raise InvalidRequest(f"from_checkpoint: {asked.loop} is no loop") from error
+                if point is None:
+                    raise InvalidRequest(f"from_checkpoint: loop {asked.loop} has no checkpoint {asked.number}")
                 return point
 
     @activity.defn(name=names.LOOK_AT_RUN)

@@ -20,8 +20,8 @@ SKIPPED = frozenset({b".git", b".hg", b".svn", b".bzr", b".jj", b".sl", b".pijul
 class TooMany(Exception):
     """There are more entries than are looked at; `digest` is of the first ones."""
 
-    def __init__(self, digest: str) -> None:
-        super().__init__(f"there are more than {MAX_ENTRIES} files, and only the first ones were looked at")
+    def __init__(self, limit: int, digest: str) -> None:
+        super().__init__(f"there are more than {limit} files, and only the first ones were looked at")
         self.digest = digest
 
 
@@ -29,23 +29,26 @@ class TooMany(Exception):
 class _Look:
     stop: Callable[[], bool]
     contents: bool
+    limit: int
     digest: "hashlib._Hash" = field(default_factory=hashlib.sha256)
     entries: int = 0
     room: int = MAX_READ
 
 
-def fingerprint(directory: Path, stop: Callable[[], bool] = lambda: False, *, contents: bool = True) -> str:
+def fingerprint(
+    directory: Path, stop: Callable[[], bool] = lambda: False, *, contents: bool = True, limit: int = MAX_ENTRIES
+) -> str:
     """The hash, 40 hex digits. Without `contents` files count by size and time of change alone.
 
     What cannot be read counts as it is seen from outside. `stop` is asked now and then whether nobody waits any more.
     Raises TooMany.
     """
-    look = _Look(stop, contents)
+    look = _Look(stop, contents, limit)
     for path, found in _walk(os.fsencode(directory), b"", look):
         look.digest.update(b"%d:%s" % (len(path), path))
         look.digest.update(_described(os.path.join(os.fsencode(directory), path), found, look))
-    if look.entries > MAX_ENTRIES:
-        raise TooMany(look.digest.hexdigest()[:40])
+    if look.entries > limit:
+        raise TooMany(limit, look.digest.hexdigest()[:40])
     return look.digest.hexdigest()[:40]
 
 
@@ -70,7 +73,7 @@ def _walk(top: bytes, inner: bytes, look: _Look) -> Iterator[tuple[bytes, os.sta
                     inside.append(path)
                 continue
             look.entries += 1
-            if look.entries > MAX_ENTRIES:
+            if look.entries > look.limit:
                 return
             yield path, found
         waiting += reversed(inside)
