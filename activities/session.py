@@ -13,6 +13,7 @@ from activities.eventlog import EventLog, last_event
 from activities.life import Life
 from activities.limits import Limit, reached, stopped_for
 from activities.milestones import Milestones
+from activities.outcome import in_all, interrupted, outcome
 from activities.ports import (
     Agent,
     AlreadyStopped,
@@ -35,9 +36,9 @@ from steersman.contracts.activities import (
     RunOutcome,
     Settlement,
 )
-from steersman.contracts.errors import InvalidRequest, RunError
+from steersman.contracts.errors import RunError
 from steersman.contracts.events import EventBase, ProgressEvent, UsageEvent
-from steersman.contracts.run import LastEvent, StopReport, Usage
+from steersman.contracts.run import LastEvent, StopReport
 
 BACKLOG_S = 3.0
 """How long a stopped agent's unread output is still read: one that floods can be gigabytes ahead."""
@@ -170,8 +171,8 @@ class Session:
             except RunError as refusal:
                 return self._outcome("failed", refusal)
             lived = await self._live(number, channel, log, resumption)
-            if (outcome := self._outcome_of(lived)) is not None:
-                return outcome
+            if (end := self._outcome_of(lived)) is not None:
+                return end
             verdict = lived.verdict
             if not verdict.start_over:  # a resume that found no session tells nothing new
                 error = verdict.error
@@ -263,41 +264,11 @@ class Session:
         )
 
     def _total(self) -> Progress:
-        lives = [*self._past, *([self._life.transcript.progress] if self._life else [])]
-        total = Progress()
-        for each in lives:
-            total.session_id = each.session_id or total.session_id
-            total.usage = Usage() + total.usage + each.usage
-            total.cost_usd += each.cost_usd
-            total.turns += each.turns
-            total.text, total.structured, total.stop_reason = each.text, each.structured, each.stop_reason
-            total.said = each.said or total.said
-        return total
-
-    def _interrupted(self, error: RunError | None) -> RunOutcome:
-        """A person ended the run with its turn: that is no failure, whatever became of the process."""
-        request, total = self._run.request, self._total()
-        given = None if request.fork_session or isinstance(error, InvalidRequest) else request.session
-        told = {"text": total.said, "stop_reason": "interrupted", "session_id": total.session_id or given}
-        return self._outcome("succeeded").model_copy(update=told)
+        return in_all([*self._past, *([self._life.transcript.progress] if self._life else [])])
 
     def _outcome(self, status: str, error: RunError | None = None) -> RunOutcome:
-        total = self._total()
-        return RunOutcome.model_validate(
-            {
-                "status": status,
-                "text": total.text,
-                "structured": total.structured,
-                "session_id": total.session_id,
-                "usage": total.usage,
-                "cost_usd": total.cost_usd,
-                "turns": total.turns,
-                "stop_reason": total.stop_reason if status == "succeeded" else status,
-                "attempts": len(self._past),
-                "error": error.type if error else None,
-                "message": error.message if error else None,
-                "facts": error.facts if error else {},
-                "messages": tuple(self._settlements.values()),
-                "last_event": self._last,
-            }
-        )
+        messages = tuple(self._settlements.values())
+        return outcome(status, self._total(), error, attempts=len(self._past), messages=messages, last_event=self._last)
+
+    def _interrupted(self, error: RunError | None) -> RunOutcome:
+        return interrupted(self._outcome("succeeded"), self._total(), self._run.request, error)

@@ -30,7 +30,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.board import Board
     from workflows.courier import Courier
     from workflows.ending import Ending, never_started, unverified
-    from workflows.mailbox import MAX_MESSAGES
+    from workflows.mailbox import MAX_MESSAGES, wrong
 
 SETTLING_TIME = timedelta(seconds=10)
 """How long a stopped agent's activity may take to report what it knows."""
@@ -259,16 +259,16 @@ class AgentRun:
         message = _parsed(Message, inputs)
         if message.id and message.id in self._courier.mailbox:
             return
-        if wrong := _wrong(kind, message):
-            raise ApplicationError(wrong, type=ErrorType.INVALID_REQUEST, non_retryable=True)
-        if self._courier.mailbox.ending and not message.end:
-            raise ApplicationError("the run is ending: it takes no more messages", type="Refused", non_retryable=True)
-        if reason := self._deaf_to(kind):
+        if refusal := wrong(kind, message):
+            raise ApplicationError(refusal, type=ErrorType.INVALID_REQUEST, non_retryable=True)
+        if reason := self._deaf_to(kind, message):
             raise ApplicationError(reason, type="Refused", non_retryable=True)
 
-    def _deaf_to(self, kind: MessageKind) -> str | None:
+    def _deaf_to(self, kind: MessageKind, message: Message) -> str | None:
         if self._request is None or self._board.at("stopping", "finalizing", "closed"):
             return f"the run is {self._board.state.phase}: it takes no more messages"
+        if self._courier.mailbox.ending and not message.end:
+            return "the run is ending: it takes no more messages"
         can = CAPABILITIES[self._request.agent]
         if not (can.steer if kind == "steer" else can.interrupt):
             return f'agent "{self._request.agent}" cannot {kind}'
@@ -339,16 +339,6 @@ def _parsed(model: type[Any], inputs: tuple[Any, ...]) -> Any:
         return parse_message(model, inputs[0] if inputs else None)
     except InvalidRequest as error:
         raise ApplicationError(error.message, type=ErrorType.INVALID_REQUEST, non_retryable=True) from error
-
-
-def _wrong(kind: MessageKind, message: Message) -> str | None:
-    if message.end and kind == "steer":
-        return "Message: end is only for interrupt"
-    if message.end and message.text:
-        return "Message: end goes without a text"
-    if kind == "steer" and not (message.text or "").strip():
-        return "Message: text is required"
-    return None
 
 
 def _raised(agent: workflow.ActivityHandle[RunOutcome]) -> bool:

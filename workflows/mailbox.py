@@ -11,6 +11,17 @@ MAX_MESSAGES = 1000
 """A run's history has room for so many (Temporal allows 2,000 updates); more are refused with a reason."""
 
 
+def wrong(kind: MessageKind, message: Message) -> str | None:
+    """What is wrong with a message of this kind; None if nothing is."""
+    if message.end and kind == "steer":
+        return "Message: end is only for interrupt"
+    if message.end and message.text:
+        return "Message: end goes without a text"
+    if kind == "steer" and not (message.text or "").strip():
+        return "Message: text is required"
+    return None
+
+
 class Mailbox:
     """Keeps each message until the agent has acknowledged it, whichever worker holds the session."""
 

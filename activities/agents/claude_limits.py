@@ -64,7 +64,8 @@ def too_long(time: datetime, frame: Frame) -> AgentFailed | None:
     total_s = attempt * wait_s if told else 2 * wait_s
     if wait_s <= MAX_WAIT_S and total_s <= MAX_WAITS_S:
         return None
-    message = f"the model's service limits this account (HTTP 429): request refused {attempt} times"
+    how = f"it asks to wait {wait_s:.0f} s" if told else f"it refused {attempt} times in a row"
+    message = f"the model's service limits this account (HTTP 429): {how}"
     resets_at = time + timedelta(seconds=min(wait_s, 86400)) if told else None
     return AgentFailed(message, api_error_status=RATE_LIMITED, **_facts(resets_at, None))
 

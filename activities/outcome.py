@@ -1,0 +1,52 @@
+"""What the processes of a run came to, taken together. Pure judgement; which process follows which is the session's."""
+
+from collections.abc import Iterable
+
+from activities.ports import Progress
+from steersman.contracts.activities import RunOutcome
+from steersman.contracts.errors import InvalidRequest, RunError
+from steersman.contracts.request import RunRequest
+from steersman.contracts.run import Usage
+
+
+def in_all(lives: Iterable[Progress]) -> Progress:
+    """The sum of all processes, with the last one's answer."""
+    total = Progress()
+    for each in lives:
+        total.session_id = each.session_id or total.session_id
+        total.usage = Usage() + total.usage + each.usage
+        total.cost_usd += each.cost_usd
+        total.turns += each.turns
+        total.text, total.structured, total.stop_reason = each.text, each.structured, each.stop_reason
+        total.said = each.said or total.said
+    return total
+
+
+def outcome(status: str, total: Progress, error: RunError | None = None, **facts: object) -> RunOutcome:
+    """How the run ended; `facts`: what only the session knows."""
+    return RunOutcome.model_validate(
+        {
+            "status": status,
+            "text": total.text,
+            "structured": total.structured,
+            "session_id": total.session_id,
+            "usage": total.usage,
+            "cost_usd": total.cost_usd,
+            "turns": total.turns,
+            "stop_reason": total.stop_reason if status == "succeeded" else status,
+            "error": error.type if error else None,
+            "message": error.message if error else None,
+            "facts": error.facts if error else {},
+            **facts,
+        }
+    )
+
+
+def interrupted(ended: RunOutcome, total: Progress, request: RunRequest, error: RunError | None) -> RunOutcome:
+    """Of a run that a person ended with its turn: no failure, whatever `error` its last process died of.
+
+    The session is one that can be gone on with: what `init` named, else the one that was asked for.
+    """
+    given = None if request.fork_session or isinstance(error, InvalidRequest) else request.session
+    told = {"text": total.said, "stop_reason": "interrupted", "session_id": total.session_id or given}
+    return ended.model_copy(update=told)
