@@ -22,7 +22,7 @@ from activities.loops.plans import Plan, check_plan, read_plan
 from activities.loops.programs import output_of
 from activities.loops.snapshots import NoCheckpoint, ref
 from activities.loops.sources import check_items, read_items
-from activities.loops.workshop import NoRepository, Workshop
+from activities.loops.workshop import NoRepository, Workshop, standing
 from activities.policy import Policy
 from activities.ports import Agent
 from steersman.contracts import names
@@ -194,10 +194,7 @@ class LoopActivities:
 
     def _standing(self, path: str) -> Path:
         """The workspace; also one that is gone and may come back. Raises InvalidRequest, WorkspaceError."""
-        found = Path(path)
-        while not found.exists() and found != found.parent:
-            found = found.parent
-        self._policy.workspace(str(found))
+        self._policy.workspace(str(standing(Path(path))))
         return Path(os.path.realpath(path))
 
     # ---- items

@@ -16,20 +16,18 @@ import fcntl
 import os
 import re
 import sys
-import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from activities.loops.facts import FactBook, Facts, excludes
 from activities.loops.git import Git, GitFailed
 from activities.loops.reading import read_regular
 from activities.loops.repository import Repository
 
 PATIENCE_S = 600.0
 FACTS_PATIENCE_S = 15.0
-FACTS_S = 60.0
-"""How long what the person's configuration says is believed without asking again."""
 
 _CASE = "true" if sys.platform == "darwin" else "false"
 _CONFIG = f"""[core]
@@ -57,25 +55,8 @@ _CONFIG = f"""[core]
 _ATTRIBUTES = "* -text !eol !crlf -ident -filter !working-tree-encoding\n"
 """The bytes as they are; these come before what the work tree's own files say."""
 
-_SHARED = re.compile(r"true|false|yes|no|group|all|world|everybody|umask|[0-7]{1,4}")
 _SHARED_INDEX = re.compile(r"sharedindex\.[0-9a-f]{40,64}")
 _MAX_EXCLUDE = 1024 * 1024
-
-
-@dataclass(frozen=True)
-class Facts:
-    """What a repository's configuration says that we have to know. None of it can make git run anything."""
-
-    object_format: str = "sha1"
-    shared: str = "false"
-    excludes: str | None = None
-
-
-@dataclass
-class FactBook:
-    """Facts of repositories, remembered for a while: asking costs a process."""
-
-    known: dict[Path, tuple[object, float, Facts]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -133,10 +114,10 @@ async def opened(
         async with _locked(directory / "lock", deadline) as held:
             soon = deadline - PATIENCE_S + FACTS_PATIENCE_S
             own = Git(program, repository.top, _own(environ, repository), soon, held)
-            facts = await _facts(repository, own, book)
+            facts = await book.ask(repository, own)
             await asyncio.to_thread(_prepare, path, repository, facts)
             git = Git(program, repository.top, _environment(environ, path, repository), deadline, held)
-            yield Shadow(path, repository, git, _excludes(facts, environ, repository))
+            yield Shadow(path, repository, git, excludes(facts, environ, repository))
     except OSError as error:
         raise GitFailed(f"{error.filename or directory}: {error.strerror}") from error
 
@@ -155,51 +136,6 @@ async def _locked(path: Path, deadline: float) -> AsyncIterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
-
-
-# ---- what the repository says of itself
-
-
-async def _facts(repository: Repository, git: Git, book: FactBook) -> Facts:
-    config = repository.common / "config"
-    now = time.monotonic()
-    stamp = _stamp(config)
-    known = book.known.get(repository.common)
-    if known and known[0] == stamp and now - known[1] < FACTS_S:
-        return known[2]
-    if stamp is not None:
-        read_regular(config, _MAX_EXCLUDE)  # a pipe would keep git waiting
-    wanted = r"^(core\.(excludesfile|sharedrepository)|extensions\..*)$"
-    said = await git.run("config", "-z", "--get-regexp", wanted, well=(0, 1))
-    values = dict(each.split("\n", 1) for each in said.decode("utf-8", "surrogateescape").split("\0") if "\n" in each)
-    if values.get("extensions.refstorage", "files") != "files":
-        raise GitFailed(f"{repository.top}: refs in the format {values['extensions.refstorage']} are not supported")
-    shared = values.get("core.sharedrepository", "false")
-    facts = Facts(
-        object_format="sha256" if values.get("extensions.objectformat") == "sha256" else "sha1",
-        shared=shared if _SHARED.fullmatch(shared) else "false",
-        excludes=values.get("core.excludesfile") or None,
-    )
-    book.known[repository.common] = (stamp, now, facts)
-    return facts
-
-
-def _stamp(config: Path) -> tuple[int, int, int] | None:
-    try:
-        found = config.stat()
-    except OSError:
-        return None
-    return found.st_ino, found.st_mtime_ns, found.st_size
-
-
-def _excludes(facts: Facts, environ: Mapping[str, str], repository: Repository) -> str:
-    """The person's own file of ignored names, or none."""
-    home = environ.get("HOME", "/")
-    base = environ.get("XDG_CONFIG_HOME") or f"{home}/.config"
-    said = facts.excludes or f"{base}/git/ignore"
-    path = f"{home}{said[1:]}" if said.startswith("~/") else os.path.expanduser(said)
-    path = os.path.join(repository.top, path)
-    return path if os.path.isfile(path) else "/dev/null"
 
 
 # ---- the directory

@@ -6,6 +6,7 @@ such, by its commit, as a submodule is. Keeping trees must not live here.
 
 import asyncio
 import os
+import shutil
 import stat
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -15,6 +16,9 @@ from activities.loops.git import GitFailed
 from activities.loops.repository import commit_of
 from activities.loops.shadow import Shadow
 
+MAX_ADDED = 16 * 1024**3
+"""A checkpoint that would have to read more than this is none: it would take as long each time."""
+
 Kind = Literal["file", "repository", "missing", "other"]
 
 
@@ -23,6 +27,8 @@ class Changes:
     """What to do to the index, by path."""
 
     update: dict[bytes, None] = field(default_factory=dict)
+    size: int = 0
+    """Bytes of what is updated."""
     remove: set[bytes] = field(default_factory=set)
     nested: set[bytes] = field(default_factory=set)
 
@@ -51,6 +57,7 @@ async def _tree(shadow: Shadow) -> str:
         _tracked_and_ignored(shadow),
     )
     changes = await asyncio.to_thread(_judged, shadow, _paths(changed), set(_paths(ignored)), set(_paths(tracked)))
+    _check_room(shadow, changes.size)
     shadow.keep_nested((shadow.nested - changes.remove - stale) | changes.nested)
     await remove(shadow, changes.remove)
     if changes.update:
@@ -98,7 +105,24 @@ def _judged(shadow: Shadow, changed: list[bytes], ignored: set[bytes], tracked: 
     for path in tracked & ignored:
         if _kind(shadow, path, known) == "other":
             changes.remove.add(path)
+    changes.size = sum(_size(shadow, path) for path in changes.update)
     return changes
+
+
+def _check_room(shadow: Shadow, size: int) -> None:
+    """Before anything is written: a git that is stopped half-way leaves what it wrote."""
+    if size > MAX_ADDED:
+        raise GitFailed(f"{size / 1024**3:.0f} GiB would have to be read; name what need not be kept in .gitignore")
+    free = shutil.disk_usage(shadow.repository.objects).free
+    if size > free:
+        raise GitFailed(f"{size / 1024**3:.1f} GiB may have to be kept, and {free / 1024**3:.1f} GiB are free")
+
+
+def _size(shadow: Shadow, path: bytes) -> int:
+    try:
+        return os.lstat(os.path.join(os.fsencode(shadow.repository.top), path)).st_size
+    except OSError:
+        return 0
 
 
 def _sort(shadow: Shadow, path: bytes, changes: Changes, known: dict[bytes, bool]) -> None:

@@ -14,10 +14,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from activities.loops import snapshots
+from activities.loops.facts import FactBook
 from activities.loops.fingerprint import TooMany, fingerprint
 from activities.loops.git import GitFailed
 from activities.loops.repository import Broken, Repository, find
-from activities.loops.shadow import FactBook, Shadow, opened
+from activities.loops.shadow import Shadow, opened
 from steersman.contracts.loop_activities import Diff, Survey
 
 MAX_DIFF = 1_000_000
@@ -52,14 +53,14 @@ class Workshop:
 
     async def restore(self, place: Path, workspace: Path, name: str) -> int:
         """Make the files those of a checkpoint; how many that changed. Raises NoRepository, GitFailed, NoCheckpoint."""
-        async with self._opened(place, _standing(workspace)) as shadow:
+        async with self._opened(place, standing(workspace)) as shadow:
             changed = await snapshots.restore(shadow, name)
         await asyncio.to_thread(_put_back, workspace)
         return changed
 
     async def drop(self, place: Path, workspace: Path, loop: str, numbers: set[int] | None) -> list[int]:
         """Remove checkpoints, all with None; those that were there. Raises NoRepository, GitFailed."""
-        async with self._opened(place, _standing(workspace)) as shadow:
+        async with self._opened(place, standing(workspace)) as shadow:
             return await snapshots.drop(shadow, loop, numbers)
 
     async def compare(self, place: Path, workspace: Path, older: str, newer: str | None, limit: int) -> Diff:
@@ -109,8 +110,8 @@ async def _looked_at(directory: Path, *, contents: bool = True) -> tuple[str, st
         left.set()
 
 
-def _standing(workspace: Path) -> Path:
-    """The workspace, or what is left of the way to it."""
+def standing(workspace: Path) -> Path:
+    """The workspace, or what is left of the way to it where it is gone."""
     while not workspace.exists() and workspace != workspace.parent:
         workspace = workspace.parent
     return workspace

@@ -497,6 +497,14 @@ class TestTrouble:
         assert (survey.error, len(survey.commit or "")) == (None, 64)
         assert survey.head == git(top, "rev-parse", "HEAD").strip()
 
+    async def test_more_than_can_be_read_is_not_begun(self, site: Site, top: Path) -> None:
+        with (top / "huge").open("wb") as huge:
+            huge.truncate(17 * 1024**3)  # nothing but a hole
+        survey = await site.look(1)
+        assert "17 GiB would have to be read; name what need not be kept in .gitignore" in str(survey.error)
+        put(top, {".gitignore": "huge\n"})
+        await site.keep(2)
+
     async def test_a_cancelled_look_leaves_no_git_and_no_lock(self, site: Site, top: Path) -> None:
         os.mkfifo(top / "dir" / ".gitignore")  # git waits for somebody to write into it
         look = asyncio.create_task(site.look(1))
