@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from steersman.contracts.loop_messages import Cleanup
-from steersman.contracts.loop_state import Checkpoint
+from steersman.contracts.loop_state import Checkpoint, PlanVersion
 
 _OBJECTS = ("permissions", "limits", "env", "labels", "options")
 """Fields of a run's request that are laid over each other name by name."""
@@ -30,9 +30,13 @@ def _over(base: dict[str, Any], over: dict[str, Any], objects: tuple[str, ...]) 
     return both
 
 
-def forked(request: dict[str, Any], loop: str, number: int, changes: dict[str, Any]) -> dict[str, Any]:
-    """The request of a loop that begins where another one was."""
-    made = merged(request, changes)
+def forked(
+    request: dict[str, Any], plan: PlanVersion, loop: str, number: int, changes: dict[str, Any]
+) -> dict[str, Any]:
+    """The request of a loop that begins where another one was. `plan`: the version in force then."""
+    where = {"path": plan.path, **({"phase": plan.phase} if plan.phase else {})}
+    then = {"plan": plan.text if plan.text is not None else where, "prompt": plan.prompt}
+    made = merged({**request, **then}, changes)
     made["from_checkpoint"] = {"loop": loop, "number": number}
     if isinstance(made.get("run"), dict):
         # The session comes from the checkpoint.

@@ -15,7 +15,7 @@ from temporalio.exceptions import ApplicationError, CancelledError
 from steersman.client import Steersman
 from steersman.contracts import names
 from steersman.contracts.loop import parse_loop_request
-from steersman.contracts.loop_activities import Diff, DiffInput, DropInput, Dropped
+from steersman.contracts.loop_activities import Diff, DiffInput, DropInput, Dropped, ForkPoint
 from steersman.contracts.loop_messages import CheckpointPage, CheckpointQuery, CleanupReceipt, LoopReceipt
 from steersman.contracts.loop_state import Checkpoint, LoopResult, LoopState, PlanVersion
 from tests.client.standin import StandIn, now
@@ -98,6 +98,17 @@ class PlayedLoop:
         """Two a page, so that every reader has to go on reading."""
         found = [each for each in self.state().checkpoints if each.number > asked.after]
         return CheckpointPage(checkpoints=tuple(found[:2]), more=len(found) > 2)
+
+    @workflow.query(name=names.FORK_POINT)
+    def fork_point(self, number: int) -> ForkPoint | None:
+        """There is a checkpoint of each number up to 50."""
+        state = self.state()
+        if number > 50 or state.plan is None:
+            return None
+        checkpoint = Checkpoint(number=number, kind="iteration", time=workflow.now(), iteration=number)
+        return ForkPoint(
+            checkpoint=checkpoint, plan=state.plan, workspace=state.workspace or "", host=state.host or "", open=True
+        )
 
     def _take(self, name: str, said: Any, note: str = "", *, refuse: str | None = None, **fields: Any) -> LoopReceipt:
         self._calls.append((name, said))
