@@ -7,15 +7,17 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 MAX_OUTPUT = 128 * 1024 * 1024
 _MAX_ERRORS = 64 * 1024
 _CHUNK = 256 * 1024
 _TERMINATE_S = 2.0
 
+T = TypeVar("T")
 Argument = str | bytes
 
 
@@ -88,6 +90,17 @@ class Git:
         if not answer.cut and (code not in well or b"could not open directory" in errors):
             raise GitFailed(f"git {name}: {_sentence(errors) or f'exit code {code}'}", name)
         return answer
+
+
+async def together(*work: Coroutine[object, object, T]) -> list[T]:
+    """What each came to. None of them is at work any more afterwards, also where one fails."""
+    tasks = [asyncio.create_task(each) for each in work]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _name(arguments: Sequence[Argument]) -> str:

@@ -3,14 +3,13 @@
 HEAD, the index and the branches of the person's repository are never touched.
 """
 
-import asyncio
 import os
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote
 
-from activities.loops.git import Answer, GitFailed
+from activities.loops.git import Answer, GitFailed, together
 from activities.loops.places import quoted
 from activities.loops.shadow import Shadow
 from activities.loops.trees import remove, tree_of_now
@@ -57,8 +56,8 @@ async def restore(shadow: Shadow, name: str) -> int:
     What is ignored stays, by the rules of now or of then. A repository within the work tree stays as it is.
     """
     wanted = await tree_at(shadow, name)
-    now = await tree_of_now(shadow)
-    changed = await _changed(shadow, now, wanted)
+    changed = await _changed(shadow, await tree_of_now(shadow), wanted)
+    nested = shadow.nested
     await _check_nested(shadow, wanted)
     if not changed:
         return 0
@@ -69,8 +68,13 @@ async def restore(shadow: Shadow, name: str) -> int:
     try:
         await shadow.git.run("read-tree", "--reset", "-u", wanted)
     finally:
-        await _learn_nested(shadow)
-    return len(changed.keys() - kept)
+        nested |= await _learn_nested(shadow)
+    # Of a file that it cannot remove git only warns.
+    wrong = (await _changed(shadow, await tree_of_now(shadow), wanted)).keys()
+    left = (wrong & changed.keys()) - kept - nested
+    if left:
+        raise GitFailed(f"{len(left)} files could not be taken back, {os.fsdecode(min(left))!r} among them")
+    return len(changed.keys() - kept - nested)
 
 
 async def drop(shadow: Shadow, loop: str, numbers: set[int] | None) -> list[int]:
@@ -92,7 +96,7 @@ async def compare(shadow: Shadow, older: str, newer: str | None, limit: int) -> 
     before = await tree_at(shadow, older)
     after = await tree_at(shadow, newer) if newer else await tree_of_now(shadow)
     plain = ("diff-tree", "-r", "-M", "--no-ext-diff", "--no-textconv", "--no-color")
-    stat, patch = await asyncio.gather(
+    stat, patch = await together(
         shadow.git.read(*plain, "--stat=120", before, after, limit=MAX_STAT),
         shadow.git.read(*plain, "-p", before, after, limit=limit),
     )
@@ -151,9 +155,12 @@ async def _check_nested(shadow: Shadow, wanted: str) -> None:
             raise GitFailed(f"{shown} is a file in the checkpoint, and a repository of its own is there now")
 
 
-async def _learn_nested(shadow: Shadow) -> None:
+async def _learn_nested(shadow: Shadow) -> set[bytes]:
+    """The repositories that a tree has brought into the index."""
     said = await shadow.git.run("ls-files", "-s", "-z")
-    shadow.keep_nested({line.split(b"\t", 1)[1] for line in said.split(b"\0")[:-1] if line.startswith(_GITLINK)})
+    found = {line.split(b"\t", 1)[1] for line in said.split(b"\0")[:-1] if line.startswith(_GITLINK)}
+    shadow.keep_nested(found)
+    return found
 
 
 def _clear(shadow: Shadow, name: str) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from activities.loops.git import GitFailed
+from activities.loops.git import GitFailed, together
 from activities.loops.repository import commit_of
 from activities.loops.shadow import Shadow
 
@@ -51,7 +51,7 @@ async def _tree(shadow: Shadow) -> str:
     await remove(shadow, stale)
     # `add` would ask each repository within for its changes, and so run what its configuration says: plumbing does not.
     listing = shadow.listing("ls-files", "-z", "--exclude-standard")
-    changed, ignored, tracked = await asyncio.gather(
+    changed, ignored, tracked = await together(
         shadow.git.run(*listing, "-t", "-o", "-m"),
         shadow.git.run(*listing, "-c", "-i"),
         _tracked_and_ignored(shadow),

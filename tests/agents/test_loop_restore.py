@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -139,6 +140,21 @@ class TestRestore:
         site.workspace.mkdir()
         with pytest.raises(NoRepository, match="is in no git repository"):
             await site.restore(1)
+
+    async def test_a_file_that_will_not_go_is_told(self, site: Site, top: Path) -> None:
+        await site.keep(1)
+        put(top, {"held/fast": "x"})
+        if os.getuid():
+            (top / "held").chmod(0o555)
+        elif subprocess.run(["chattr", "+i", str(top / "held" / "fast")], check=False, capture_output=True).returncode:
+            pytest.skip("nothing holds a file fast for root here")
+        try:
+            with pytest.raises(GitFailed, match="1 files could not be taken back, 'held/fast' among them"):
+                await site.restore(1)
+        finally:
+            subprocess.run(["chattr", "-i", str(top / "held" / "fast")], check=False, capture_output=True)
+            (top / "held").chmod(0o755)
+        assert await site.restore(1) == 1
 
 
 class TestIgnored:
