@@ -96,11 +96,15 @@ async def together(*work: Coroutine[object, object, T]) -> list[T]:
     """What each came to. None of them is at work any more afterwards, also where one fails."""
     tasks = [asyncio.create_task(each) for each in work]
     try:
-        return await asyncio.gather(*tasks)
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
     finally:
+        # Once: a second cancel would keep a git from being waited for.
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+    for task in done:
+        task.result()
+    return [task.result() for task in tasks]
 
 
 def _name(arguments: Sequence[Argument]) -> str:
