@@ -33,7 +33,9 @@ def claude_loop(site: Site, script: Script, workspace: Path, mark: str = "", **f
     return _loop(run, fields)
 
 
-def process_loop(site: Site, command: tuple[str, ...], workspace: Path, mark: str = "", **fields: Any) -> dict[str, Any]:
+def process_loop(
+    site: Site, command: tuple[str, ...], workspace: Path, mark: str = "", **fields: Any
+) -> dict[str, Any]:
     """A request for a loop of a program."""
     return _loop(site.process(*command, mark=mark, workspace=workspace, **fields.pop("run", {})), fields)
 

@@ -1,41 +1,47 @@
 """A loop ends when its work is proved done, and tells the agent what is not."""
 
 import re
+from pathlib import Path
+
+import pytest
 
 from steersman.client import Steersman
 from tests.acceptance.loops import PLAN, claude_loop, ended, project, reaches, refs, tick, told
 from tests.acceptance.site import Site
-from tests.agents.loop_site import git, on_disk, seen, standing
+from tests.agents.loop_site import git, on_disk, put, seen, standing
 from tests.scripted_model import ScriptedModel, say, tool
 
 VERIFY = 'test "$(cat result.txt)" = 42 || { echo "the result is not 42 but $(cat result.txt)"; exit 3; }'
 
 
+def at_work(workspace: Path) -> None:
+    """What a person has in the works: staged, changed, untracked and ignored files."""
+    put(workspace, {"src/app.py": "print('staged')\n"})
+    git(workspace, "add", "src/app.py")
+    put(
+        workspace,
+        {"src/app.py": "print('changed')\n", "untracked.txt": "mine\n", "ignored/secret": "never kept\n"},
+    )
+
+
 async def test_boxes_and_verification_are_the_proof(shared: Site, steersman: Steersman, model: ScriptedModel) -> None:
     workspace = project(shared)
-    # What a person has in the works: staged, changed and untracked files.
-    (workspace / "src/app.py").write_text("print('staged')\n")
-    git(workspace, "add", "src/app.py")
-    (workspace / "src/app.py").write_text("print('changed')\n")
-    (workspace / "untracked.txt").write_text("mine\n")
-    (workspace / "ignored").mkdir()
-    (workspace / "ignored/secret").write_text("never kept\n")
+    at_work(workspace)
     before = standing(workspace)
+    plan = str(workspace / "PLAN.md")
     script = model.script(
         "proof",
-        tool("Read", file_path=str(workspace / "PLAN.md")),
-        tool("Edit", file_path=str(workspace / "PLAN.md"), old_string="[ ] one", new_string="[x] one"),
+        tool("Read", file_path=plan),
+        tool("Edit", file_path=plan, old_string="[ ] one", new_string="[x] one"),
         say("one is done"),
         tool("Bash", command=f"echo 41 > result.txt; {tick('two')}"),
         say("two is done, and so is everything"),
         tool("Bash", command="echo 42 > result.txt"),
         say("now it is right"),
     )
-    request = claude_loop(
-        shared, script, workspace, done={"items": {"kind": "checkboxes"}, "verify": {"command": VERIFY}}
-    )
+    done = {"items": {"kind": "checkboxes"}, "verify": {"command": VERIFY}}
 
-    loop = await steersman.loops.start(request)
+    loop = await steersman.loops.start(claude_loop(shared, script, workspace, done=done))
     result = await ended(steersman, loop)
 
     assert (result.status, result.stop_reason, result.iterations) == ("completed", "done", 3)
@@ -55,23 +61,27 @@ async def test_boxes_and_verification_are_the_proof(shared: Site, steersman: Ste
     after = standing(workspace)
     assert {name for name in before if before[name] != after[name]} == {"status"}
     assert re.sub(r"1 \.M .* PLAN.md\n|\? result.txt\n", "", str(after["status"])) == before["status"]
-    # Each iteration is kept, with all files but the ignored ones.
+    await each_iteration_is_kept(steersman, loop, workspace)
+
+
+async def each_iteration_is_kept(steersman: Steersman, loop: str, workspace: Path) -> None:
+    """With all files but the ignored ones, and what it came to."""
     kept = await steersman.loops.checkpoints(loop)
     assert [each.kind for each in kept] == ["baseline", "iteration", "iteration", "iteration"]
-    assert refs(workspace, loop) == {each.number: each.commit for each in kept}
     assert [each.verification for each in kept] == [None, "failed", "failed", "passed"]
+    assert [each.run for each in kept[1:]] == [f"{loop}-{number}" for number in (1, 2, 3)]
+    assert refs(workspace, loop) == {each.number: each.commit for each in kept}
     now = on_disk(workspace)
     del now["ignored/secret"]
     assert seen(workspace, kept[-1].commit or "") == now
-    first_files = seen(workspace, kept[0].commit or "")
-    assert first_files["PLAN.md"] == PLAN.encode()
-    assert first_files["untracked.txt"] == b"mine\n"
-    assert "result.txt" not in first_files
-    assert {each.run for each in kept[1:]} == {f"{loop}-{number}" for number in (1, 2, 3)}
+    first = seen(workspace, kept[0].commit or "")
+    assert (first["PLAN.md"], first["untracked.txt"]) == (PLAN.encode(), b"mine\n")
+    assert "result.txt" not in first
     assert git(workspace, "log", "-1", "--format=%P", f"refs/steersman/{loop}/3").strip() == kept[-1].head
     state = await steersman.loops.state(loop)
     assert (state.status, state.run, state.checkpoints_total) == ("completed", None, 4)
-    assert state.totals.cost_usd == sum(each.cost_usd for each in kept) > 0
+    assert state.totals.cost_usd == pytest.approx(sum(each.cost_usd for each in kept))
+    assert state.totals.cost_usd > 0
 
 
 async def test_a_session_goes_on_or_begins_anew(shared: Site, steersman: Steersman, model: ScriptedModel) -> None:

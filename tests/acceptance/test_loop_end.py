@@ -57,14 +57,14 @@ async def test_exit_ends_the_turn_and_keeps_everything(
     assert (state.status, state.run, state.stop_reason, state.failures) == ("stopped", None, "exit", 0)
 
 
-@pytest.mark.parametrize("while_verifying", [False, True], ids=["at_work", "verifying"])
+@pytest.mark.parametrize("status", ["running", "verifying"])
 async def test_cancel_stops_the_run_with_proof(
-    shared: Site, steersman: Steersman, model: ScriptedModel, mark: str, while_verifying: bool
+    shared: Site, steersman: Steersman, model: ScriptedModel, mark: str, status: str
 ) -> None:
-    steps = (say("done"),) if while_verifying else (AT_WORK,)
+    steps = (say("done"),) if status == "verifying" else (AT_WORK,)
     loop = await start(shared, model, steersman, mark, *steps)
-    state = await reaches(steersman, loop, "verifying" if while_verifying else "running")
-    assert state.run == (f"{loop}-1-verify" if while_verifying else f"{loop}-1")
+    state = await reaches(steersman, loop, status)
+    assert state.run == (f"{loop}-1-verify" if status == "verifying" else f"{loop}-1")
 
     await shared.temporal("workflow", "cancel", "--workflow-id", loop)
     with pytest.raises(RunCancelled) as raised:
@@ -80,8 +80,8 @@ async def test_cancel_stops_the_run_with_proof(
     after = await steersman.loops.state(loop)
     assert (after.status, after.run, after.failures) == ("cancelled", None, 0)
     kept = await steersman.loops.checkpoints(loop)
-    assert [each.kind for each in kept] == ["baseline", *(["iteration"] if while_verifying else []), "end"]
-    if not while_verifying:
+    assert [each.kind for each in kept] == ["baseline", *(["iteration"] if status == "verifying" else []), "end"]
+    if status == "running":
         assert raised.value.stop_report == proof
         assert kept[-1].run == f"{loop}-1"
         assert kept[-1].session_id == (await steersman.state(f"{loop}-1")).session_id is not None
@@ -116,20 +116,20 @@ async def test_a_loop_that_waits_is_cancelled_at_once(
     assert set(refs(workspace, loop)) == {0, 1, 2}
 
 
-@pytest.mark.parametrize("while_verifying", [False, True], ids=["at_work", "verifying"])
+@pytest.mark.parametrize("status", ["running", "verifying"])
 async def test_a_terminated_loop_takes_its_run_along(
-    shared: Site, steersman: Steersman, model: ScriptedModel, mark: str, while_verifying: bool
+    shared: Site, steersman: Steersman, model: ScriptedModel, mark: str, status: str
 ) -> None:
-    steps = (say("done"),) if while_verifying else (AT_WORK,)
+    steps = (say("done"),) if status == "verifying" else (AT_WORK,)
     loop = await start(shared, model, steersman, mark, *steps)
-    await reaches(steersman, loop, "verifying" if while_verifying else "running")
+    await reaches(steersman, loop, status)
 
     await shared.temporal("workflow", "terminate", "--workflow-id", loop, "--reason", "enough")
 
     with pytest.raises(RunTerminated, match="enough"):
         await ended(steersman, loop, 10)
     await gone(mark, 6)
-    run = f"{loop}-1-verify" if while_verifying else f"{loop}-1"
+    run = f"{loop}-1-verify" if status == "verifying" else f"{loop}-1"
     with pytest.raises(RunCancelled):
         await asyncio.wait_for(steersman.result(run), 10)
     assert (await report(steersman, run)).outcome == "stopped"

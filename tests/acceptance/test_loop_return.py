@@ -1,0 +1,149 @@
+"""A loop is taken back to one of its checkpoints: files byte for byte, session, counters; nothing is lost by it."""
+
+from pathlib import Path
+
+import pytest
+
+from steersman.client import Steersman
+from steersman.errors import MessageRefused
+from tests.acceptance.loops import FILES, claude_loop, ended, project, reaches, refs, tick, told
+from tests.acceptance.site import Site
+from tests.agents.loop_site import git, on_disk, put, seen, standing
+from tests.scripted_model import ScriptedModel, say, tool
+
+AWKWARD: dict[str, bytes | str] = {
+    "crlf.txt": b"one\r\ntwo\n\r\n",
+    "binary": bytes(range(256)) * 3,
+    "no newline": b"the end",
+    "d/\xe4.txt": "umlaut",
+}
+RUINS = (
+    "printf 'lost' > binary; rm crlf.txt; rm -r d; mkdir new; echo x > new/file; "
+    "echo changed > ignored/kept; git add -A; git commit -q -m agent; echo more > untracked"
+)
+
+
+def keeping(workspace: Path) -> dict[str, bytes | str]:
+    """The files that are there now, those that git ignores aside."""
+    return {name: content for name, content in on_disk(workspace).items() if not name.startswith("ignored/")}
+
+
+async def test_rollback_restores_files_and_nothing_else(
+    shared: Site, steersman: Steersman, model: ScriptedModel
+) -> None:
+    workspace = project(shared)
+    put(workspace, {**AWKWARD, "ignored/kept": "as it was"})
+    git(workspace, "config", "user.name", "agent")
+    git(workspace, "config", "user.email", "agent@example.com")
+    script = model.script(
+        "back",
+        tool("Bash", command=f"{tick('one')}; ln -s binary link; chmod +x binary"),
+        say("one is done"),
+        tool("Bash", command=RUINS),
+        say("ruined"),
+        tool("Bash", command=tick("two")),
+        say("two is done"),
+    )
+    loop = await steersman.loops.start(claude_loop(shared, script, workspace, mode="checkpoint"))
+    await reaches(steersman, loop, "waiting_for_decision")
+    good, first = keeping(workspace), await steersman.loops.state(loop)
+    await steersman.loops.resume(loop)
+    await reaches(steersman, loop, lambda now: now.status == "waiting_for_decision" and now.iteration == 2)
+    ruined, before = keeping(workspace), standing(workspace)
+
+    receipt = await steersman.loops.rollback(loop, 1)
+
+    assert (receipt.status, receipt.checkpoint, receipt.rescue) == ("paused", 1, 3)
+    assert keeping(workspace) == good
+    assert not (workspace / "new").exists()
+    assert (workspace / "ignored/kept").read_text() == "changed\n"
+    after = standing(workspace)
+    assert {name for name in before if before[name] != after[name]} == {"status"}
+    kept = await steersman.loops.checkpoints(loop)
+    assert [each.kind for each in kept] == ["baseline", "iteration", "iteration", "rescue"]
+    assert seen(workspace, refs(workspace, loop)[3]) == ruined
+    state = await steersman.loops.state(loop)
+    assert (state.status, state.iteration, state.totals.iterations) == ("paused", 1, 2)
+    assert state.session_id == first.session_id
+    assert state.items is not None
+    assert (state.items.count.closed, state.items.count.open) == (1, 1)
+
+    await steersman.loops.resume(loop, mode="autonomous")
+    result = await ended(steersman, loop)
+    assert (result.status, result.iterations) == ("completed", 3)
+    said = told(script.requests[4])
+    assert "The workspace was taken back to how it was after iteration 1" in said
+    assert "iteration 2 of at most" in said
+    assert script.requests[4].saw("one is done")
+    # What was ruined can be had back, even now.
+    assert seen(workspace, refs(workspace, loop)[3])["new/file"] == b"x\n"
+    with pytest.raises(MessageRefused, match="no checkpoint 9"):
+        await _refused_rollback(shared, steersman, model)
+
+
+async def _refused_rollback(shared: Site, steersman: Steersman, model: ScriptedModel) -> None:
+    script = model.script("refused", say("one"))
+    loop = await steersman.loops.start(claude_loop(shared, script, project(shared), mode="checkpoint"))
+    await reaches(steersman, loop, "waiting_for_decision")
+    try:
+        await steersman.loops.rollback(loop, 9)
+    finally:
+        await steersman.loops.exit(loop)
+
+
+async def test_starting_over_forgets_what_was_done(shared: Site, steersman: Steersman, model: ScriptedModel) -> None:
+    workspace = project(shared)
+    script = model.script(
+        "over",
+        tool("Bash", command=f"{tick('one')}; echo 1 > wrong.txt"),
+        say("wrong"),
+        tool("Bash", command=f"{tick('one')}; echo 2 > right.txt"),
+        say("better"),
+        tool("Bash", command="echo 3 > right.txt"),
+        say("worse"),
+        tool("Bash", command=tick("two")),
+        say("well"),
+    )
+    loop = await steersman.loops.start(claude_loop(shared, script, workspace, mode="checkpoint"))
+    first = await reaches(steersman, loop, "waiting_for_decision")
+    assert first.session_id is not None
+
+    receipt = await steersman.loops.restart(loop)
+    assert (receipt.checkpoint, receipt.rescue) == (0, 2)
+    second = await reaches(steersman, loop, lambda now: now.status == "waiting_for_decision")
+    assert (second.iteration, second.totals.iterations) == (1, 2)
+    assert second.session_id not in (None, first.session_id)
+    assert sorted(on_disk(workspace)) == sorted([*FILES, "right.txt"])
+    assert "Work on the plan below until it is done. This is iteration 1" in told(script.requests[2])
+    assert not script.requests[2].saw("wrong")
+
+    # Only the second iteration over again: the first one's work and its session are kept.
+    await steersman.loops.resume(loop)
+    await reaches(steersman, loop, lambda now: now.status == "waiting_for_decision" and now.iteration == 2)
+    assert (workspace / "right.txt").read_text() == "3\n"
+    await steersman.loops.restart(loop, from_iteration=2)
+    result = await ended(steersman, loop)
+
+    assert (result.status, result.iterations, result.session_id) == ("completed", 4, second.session_id)
+    assert (workspace / "right.txt").read_text() == "2\n"
+    assert "was taken back to how it was after iteration 1" in told(script.requests[6])
+    kinds = [each.kind for each in await steersman.loops.checkpoints(loop)]
+    assert kinds == ["baseline", "iteration", "rescue", "iteration", "iteration", "rescue", "iteration"]
+
+
+async def test_checkpoints_are_compared_and_deleted(shared: Site, steersman: Steersman, model: ScriptedModel) -> None:
+    workspace = project(shared)
+    steps = [each for n in (1, 2) for each in (tool("Bash", command=f"echo {n} > n.txt"), say("next"))]
+    script = model.script("compared", *steps, tool("Bash", command=tick("one", "two")), say("done"))
+    loop = await steersman.loops.start(claude_loop(shared, script, workspace))
+    await ended(steersman, loop)
+
+    diff = await steersman.loops.diff(loop, 1, 2)
+    assert "-1\n+2\n" in diff.patch
+    assert "n.txt" in diff.stat
+    (workspace / "n.txt").write_text("now\n")
+    assert "+now" in (await steersman.loops.diff(loop, 2)).patch
+    assert (await steersman.loops.clean(loop, numbers=(1,))).deleted == (1,)
+    assert set(refs(workspace, loop)) == {0, 2, 3}
+    assert (await steersman.loops.clean(loop, all=True)).kept == 0
+    assert refs(workspace, loop) == {}
