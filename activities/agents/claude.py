@@ -125,7 +125,7 @@ class ClaudeAgent:
 
     def transcript(self, key: RunKey, request: RunRequest, resumption: Resumption | None) -> ClaudeTranscript:
         """See ports.Agent."""
-        return ClaudeTranscript(_check(request), resumption)
+        return ClaudeTranscript(_check(request), resumption, request.limits.rate_limit_s)
 
     def converse(
         self, key: RunKey, request: RunRequest, channel: Channel, transcript: Transcript, desk: Desk

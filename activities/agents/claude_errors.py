@@ -33,14 +33,16 @@ def result_error(frame: Frame, limit: JsonObject) -> RunError | None:
     return AgentFailed(message, **({"api_error_status": status} if status else {}), **limit)
 
 
-def hopeless(time: datetime, frame: Frame) -> RunError | None:
-    """An error that Claude Code would retry for minutes to no use: a key that is refused, a limit that lasts."""
+def hopeless(time: datetime, frame: Frame, patience_s: float | None = None) -> RunError | None:
+    """An error that Claude Code would retry for minutes to no use: a key that is refused, a limit that lasts longer
+    than `patience_s`.
+    """
     status, attempt = number(frame.get("error_status")), number(frame.get("attempt"))
     if status in (401, 403) and attempt >= 2:
         return AuthenticationFailed(
             f"the model's service refused the key (HTTP {status}); set another one for the worker"
         )
-    return too_long(time, frame)
+    return too_long(time, frame, patience_s)
 
 
 def crash(exit_fact: ExitFact) -> AgentCrashed:

@@ -14,10 +14,6 @@ from steersman.contracts.errors import AgentFailed
 from steersman.contracts.model import JsonObject
 
 RATE_LIMITED, OVERLOADED = 429, 529
-MAX_WAIT_S = 30.0
-"""A process does not sit out a single wait that is longer,"""
-MAX_WAITS_S = 60.0
-"""nor waits for one request that together would be longer."""
 FIRST_BACKOFF_S, LAST_BACKOFF_S = 0.5, 32.0
 """Claude Code's own waits: doubled each time, up to a quarter more by chance."""
 
@@ -54,15 +50,18 @@ class Refusals:
         return {}
 
 
-def too_long(time: datetime, frame: Frame) -> AgentFailed | None:
-    """The failure in an api_retry frame, where Claude Code would wait for a limit so long that others should."""
-    if number(frame.get("error_status")) != RATE_LIMITED:
+def too_long(time: datetime, frame: Frame, patience_s: float | None) -> AgentFailed | None:
+    """The failure in an api_retry frame, where Claude Code would wait for a limit longer than it may.
+
+    `patience_s`: for all waits of one request together, half of it for one of them; None: as long as it would.
+    """
+    if patience_s is None or number(frame.get("error_status")) != RATE_LIMITED:
         return None
     attempt, wait_s = max(number(frame.get("attempt")), 1), number(frame.get("retry_delay_ms")) / 1000
     own_s = min(FIRST_BACKOFF_S * 2 ** min(attempt - 1, 10), LAST_BACKOFF_S)
     told = wait_s > 2 * own_s  # by retry-after: the service says the same each time
     total_s = attempt * wait_s if told else 2 * wait_s
-    if wait_s <= MAX_WAIT_S and total_s <= MAX_WAITS_S:
+    if wait_s <= patience_s / 2 and total_s <= patience_s:
         return None
     how = f"it asks to wait {wait_s:.0f} s" if told else f"it refused {attempt} times in a row"
     message = f"the model's service limits this account (HTTP 429): {how}"

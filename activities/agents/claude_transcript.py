@@ -40,7 +40,9 @@ Check = Callable[[JsonValue], RunError | None]
 class ClaudeTranscript:
     """State of one process: see ports.Transcript."""
 
-    def __init__(self, check_structured: Check, resumption: Resumption | None = None) -> None:
+    def __init__(
+        self, check_structured: Check, resumption: Resumption | None = None, rate_limit_s: float | None = None
+    ) -> None:
         self.progress = Progress()
         self.hopeless: RunError | None = None
         self.pending: dict[str, Frame] = {}
@@ -49,6 +51,7 @@ class ClaudeTranscript:
         """The last turn was interrupted and nothing was said since: the agent waits for a person."""
         self.messages = Messages()
         self._check_structured = check_structured
+        self._rate_limit_s = rate_limit_s
         self._resumes = bool(resumption and resumption.session_id)
         self._meter = Meter()
         self._refusals = Refusals()
@@ -171,7 +174,7 @@ class ClaudeTranscript:
         if subtype == "background_tasks_changed":
             self._background = frames.delegated(frame)
         if subtype == "api_retry":
-            self.hopeless = self.hopeless or hopeless(time, frame)
+            self.hopeless = self.hopeless or hopeless(time, frame, self._rate_limit_s)
         if subtype == "task_started" and (frame.get("is_backgrounded") or frame.get("task_type") in frames.DELEGATED):
             self._tasks.add(text_of(frame.get("task_id")))
         if subtype in ("task_started", "task_notification") and text_of(frame.get("task_id")) not in self._tasks:

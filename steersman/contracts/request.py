@@ -67,6 +67,8 @@ class Limits(Question):
     duration_s: Seconds | None = None
     idle_s: Seconds | None = None
     """The agent says nothing for this long while it is its turn to speak."""
+    rate_limit_s: Seconds | None = None
+    """How long the agent's process may itself wait for a provider's limit; null: as long as the agent would."""
     approval_s: Seconds = 3600
     """An approval nobody answers is denied after this."""
 
@@ -161,6 +163,7 @@ class RunRequest(Question):
             "limits.turns": not can.cost and self.limits.turns is not None,
             "limits.cost_usd": not can.cost and self.limits.cost_usd is not None,
             "limits.tokens": not can.cost and self.limits.tokens is not None,
+            "limits.rate_limit_s": not can.cost and self.limits.rate_limit_s is not None,
             "model": self.agent == "process" and self.model is not None,
             "system_prompt": self.agent == "process" and self.system_prompt is not None,
         }

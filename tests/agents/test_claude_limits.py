@@ -50,7 +50,7 @@ class TestProvider:
 
     async def test_a_wait_that_a_key_is_told_is_not_sat_out(self, claude: ClaudeKit) -> None:
         began = datetime.now(UTC)
-        async with claude.run(fail(429, "slow down", retry_after_s=45)) as stage:
+        async with claude.run(fail(429, "slow down", retry_after_s=45), limits={"rate_limit_s": 60}) as stage:
             first = await stage.play()
         resets_at = datetime.fromisoformat(refused(first)["resets_at"])
         assert timedelta(seconds=44) < resets_at - began < timedelta(seconds=80)
@@ -114,10 +114,10 @@ class TestTokens:
 
 
 class TestPatience:
-    """How long a living process may wait for a limit, by its api_retry frames."""
+    """How long a living process may wait for a limit, by its api_retry frames: 60 s here."""
 
     def gives_up(self, attempt: int, wait_ms: int, status: int = 429) -> Any:
-        error = hopeless(NOW, {"error_status": status, "attempt": attempt, "retry_delay_ms": wait_ms})
+        error = hopeless(NOW, {"error_status": status, "attempt": attempt, "retry_delay_ms": wait_ms}, 60)
         return error.facts["rate_limit"] if error else None
 
     @pytest.mark.parametrize(("attempt", "wait_ms"), [(1, 500), (4, 5000), (6, 19_900), (1, 29_000), (2, 29_000)])
@@ -139,7 +139,10 @@ class TestPatience:
 
     @pytest.mark.parametrize("value", [None, "x", -1, float("nan"), 1e300, [], True])
     def test_what_is_no_number_ends_nothing(self, value: Any) -> None:
-        assert hopeless(NOW, {"error_status": 429, "attempt": value, "retry_delay_ms": value}) is None
+        assert hopeless(NOW, {"error_status": 429, "attempt": value, "retry_delay_ms": value}, 60) is None
+
+    def test_nobody_asked_for_less_than_claude_codes_own(self) -> None:
+        assert hopeless(NOW, {"error_status": 429, "attempt": 10, "retry_delay_ms": 59_000}) is None
 
 
 class TestRefusals:

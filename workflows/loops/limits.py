@@ -1,10 +1,13 @@
 """The limits of a loop: what an iteration may still use, and which of them is used up. Pure."""
 
+from steersman.contracts.agents import CAPABILITIES
 from steersman.contracts.loop import LoopRequest
 from steersman.contracts.loop_state import StopReason
 from steersman.contracts.request import Limits
 from workflows.loops.memory import Memory
 
+RATE_LIMIT_S = 60.0
+"""A provider's limit that lasts longer is waited for with a timer, which holds no process."""
 CENT_FRACTION = 1e-9
 """Money is added up in floating point."""
 
@@ -21,6 +24,7 @@ def left(request: LoopRequest, memory: Memory, active_s: float) -> Limits:
             "tokens": _least(own.tokens, tokens),
             "duration_s": _least(limits.iteration_duration_s, duration),
             "idle_s": limits.idle_s,
+            "rate_limit_s": own.rate_limit_s or (RATE_LIMIT_S if CAPABILITIES[request.run.agent].cost else None),
         }
     )
 
