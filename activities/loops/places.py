@@ -44,9 +44,15 @@ class LoopStore:
     def create(self, loop: str) -> Path:
         """The loop's directory, made if it is not there, and marked as used now."""
         path = self._loops / quoted(loop)
+        facts = json.dumps({"loop": loop, **asdict(self._owner)})
+        try:
+            if (path / "loop.json").read_text() == facts:
+                os.utime(path / "loop.json")
+                return path
+        except OSError:
+            pass
         for each in (self._loops.parent, self._loops, path):
             each.mkdir(mode=0o700, parents=True, exist_ok=True)
-        facts = json.dumps({"loop": loop, **asdict(self._owner)})
         temporary = path / f"loop.json.{os.getpid()}"
         temporary.touch(mode=0o600)
         temporary.write_text(facts)
