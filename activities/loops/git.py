@@ -16,6 +16,7 @@ MAX_OUTPUT = 128 * 1024 * 1024
 _MAX_ERRORS = 64 * 1024
 _CHUNK = 256 * 1024
 _TERMINATE_S = 2.0
+_LOCK, _WORKER = "STEERSMAN_LOCK", "STEERSMAN_WORKER"
 
 T = TypeVar("T")
 Argument = str | bytes
@@ -90,6 +91,23 @@ class Git:
         if not answer.cut and (code not in well or b"could not open directory" in errors):
             raise GitFailed(f"git {name}: {_sentence(errors) or f'exit code {code}'}", name)
         return answer
+
+
+def marks(lock: Path) -> dict[str, str]:
+    """Variables by which a git that holds a lock is known, and the worker that started it."""
+    return {_LOCK: str(lock), _WORKER: str(os.getpid())}
+
+
+def end_orphans(lock: Path, how: signal.Signals) -> None:
+    """End gits whose worker has died: one that hangs would hold the lock for ever. Only /proc tells which they are."""
+    for each in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            variables = (each / "environ").read_bytes().split(b"\0")
+            if f"{_LOCK}={lock}".encode("utf-8", "surrogateescape") not in variables:
+                continue
+            parent = (each / "stat").read_text(errors="replace").rpartition(")")[2].split()[1]
+            if f"{_WORKER}={parent}".encode() not in variables:
+                os.kill(int(each.name), how)
 
 
 async def together(*work: Coroutine[object, object, T]) -> list[T]:

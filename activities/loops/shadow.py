@@ -15,6 +15,7 @@ import contextlib
 import fcntl
 import os
 import re
+import signal
 import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -22,12 +23,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from activities.loops.facts import FactBook, Facts, excludes
-from activities.loops.git import Git, GitFailed
+from activities.loops.git import Git, GitFailed, end_orphans, marks
 from activities.loops.reading import read_regular
 from activities.loops.repository import Repository
 
 PATIENCE_S = 600.0
 FACTS_PATIENCE_S = 15.0
+_TRY_S, _TRIES = 0.02, 50
 
 _CASE = "true" if sys.platform == "darwin" else "false"
 _CONFIG = f"""[core]
@@ -113,10 +115,12 @@ async def opened(
     try:
         async with _locked(directory / "lock", deadline) as held:
             soon = deadline - PATIENCE_S + FACTS_PATIENCE_S
-            own = Git(program, repository.top, _own(environ, repository), soon, held)
+            marked = marks(directory / "lock")
+            own = Git(program, repository.top, {**_own(environ, repository), **marked}, soon, held)
             facts = await book.ask(repository, own)
             await asyncio.to_thread(_prepare, path, repository, facts)
-            git = Git(program, repository.top, _environment(environ, path, repository), deadline, held)
+            environment = {**_environment(environ, path, repository), **marked}
+            git = Git(program, repository.top, environment, deadline, held)
             yield Shadow(path, repository, git, excludes(facts, environ, repository))
     except OSError as error:
         raise GitFailed(f"{error.filename or directory}: {error.strerror}") from error
@@ -125,6 +129,7 @@ async def opened(
 @asynccontextmanager
 async def _locked(path: Path, deadline: float) -> AsyncIterator[int]:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    tries = 0
     try:
         while True:
             with contextlib.suppress(BlockingIOError):
@@ -132,7 +137,11 @@ async def _locked(path: Path, deadline: float) -> AsyncIterator[int]:
                 break
             if asyncio.get_running_loop().time() > deadline:
                 raise GitFailed("another git is still at work for this loop")
-            await asyncio.sleep(0.02)
+            tries += 1
+            if tries % _TRIES == 0:
+                how = signal.SIGTERM if tries == _TRIES else signal.SIGKILL
+                await asyncio.to_thread(end_orphans, path, how)
+            await asyncio.sleep(_TRY_S)
         yield descriptor
     finally:
         os.close(descriptor)

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from activities.loops.snapshots import ref
 from activities.loops.workshop import Workshop
 from tests.agents.loop_site import Site, git, put, repository, seen, standing
-from tests.support.processes import until
+from tests.support.processes import lives, until
 
 pytestmark = [pytest.mark.integration]
 
@@ -504,6 +505,24 @@ class TestTrouble:
         assert "17 GiB would have to be read; name what need not be kept in .gitignore" in str(survey.error)
         put(top, {".gitignore": "huge\n"})
         await site.keep(2)
+
+    @pytest.mark.linux
+    async def test_a_git_that_hangs_on_after_its_worker_died(self, site: Site, top: Path, tmp_path: Path) -> None:
+        os.mkfifo(top / "dir" / ".gitignore")
+        script = (
+            "import asyncio; from pathlib import Path; from tests.agents.loop_site import Site\n"
+            f"asyncio.run(Site(Path({str(tmp_path)!r}), Path({str(top)!r})).look(1))"
+        )
+        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+        worker = await asyncio.create_subprocess_exec(sys.executable, "-c", script, env=environment)
+        pid = await _git_at_work(top)
+        worker.kill()
+        await worker.wait()
+        assert lives(pid)
+        (top / "dir" / ".gitignore").unlink()
+        async with asyncio.timeout(30):
+            await site.keep(2)
+        assert not lives(pid)
 
     async def test_a_cancelled_look_leaves_no_git_and_no_lock(self, site: Site, top: Path) -> None:
         os.mkfifo(top / "dir" / ".gitignore")  # git waits for somebody to write into it
