@@ -158,9 +158,11 @@ def _prepare(path: Path, repository: Repository, facts: Facts) -> None:
     _write(path / "info" / "exclude", _small(repository.common / "info" / "exclude"))
     _write(path / "HEAD", b"ref: refs/steersman/none\n")
     # An index knows files by their inodes: of another place it would know nothing, or worse.
-    if _write(path / "worktree", os.fsencode(f"{repository.top}\0{repository.common}\0{facts.object_format}")):
+    place = os.fsencode(f"{repository.top}\0{repository.common}\0{facts.object_format}")
+    if _content(path / "worktree") != place:
         (path / "index").unlink(missing_ok=True)
         (path / "nested").unlink(missing_ok=True)
+        _write(path / "worktree", place)
     for each in path.glob("*.lock"):
         each.unlink()  # of a git that was killed: none runs now
     for name in ("refs", "packed-refs"):
@@ -171,15 +173,16 @@ def _prepare(path: Path, repository: Repository, facts: Facts) -> None:
                 _link(path / entry.name, Path(entry.path))
 
 
-def _write(path: Path, data: bytes) -> bool:
-    """Whether it was not so already."""
+def _write(path: Path, data: bytes) -> None:
+    if _content(path) != data:
+        path.write_bytes(data)
+
+
+def _content(path: Path) -> bytes | None:
     try:
-        if path.read_bytes() == data:
-            return False
+        return path.read_bytes()
     except FileNotFoundError:
-        pass
-    path.write_bytes(data)
-    return True
+        return None
 
 
 def _link(path: Path, target: Path) -> None:
