@@ -45,12 +45,12 @@ class LoopCalls(WorkflowCalls[LoopState, LoopResult]):
                     raise
         raise AssertionError("the last try returns or raises")
 
-    async def checkpoints(self, loop: str) -> list[Checkpoint]:
-        """All of them, oldest first. Raises as `state`."""
+    async def checkpoints(self, loop: str, after: int = -1) -> list[Checkpoint]:
+        """All with a greater number than `after`, oldest first. Raises as `state`."""
         found: list[Checkpoint] = []
         more = True
         while more:
-            after = found[-1].number if found else -1
+            after = found[-1].number if found else after
             question = CheckpointQuery(after=after, limit=MAX_PAGE)
             page = await self.ask(loop, names.CHECKPOINTS, question, CheckpointPage)
             fresh = [each for each in page.checkpoints if each.number > after]

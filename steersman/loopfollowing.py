@@ -4,13 +4,13 @@ The order is kept here: a state that comes after a run is told once the run's la
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
 from steersman.contracts.events import AgentEvent
-from steersman.contracts.loop_state import LoopState
+from steersman.contracts.loop_state import Checkpoint, LoopState
 from steersman.errors import RunNotFound, Unreachable
 from steersman.following import PATIENCE_S
 from steersman.hostcalls import Patience
@@ -135,9 +135,9 @@ class LoopLog:
             return False
         if state.run is None or state.run not in self._read:
             await self._finish_reading()
-        for each in _runs_of(state):
+        for each in await self._over(state):
             if self._told is None:
-                self._read.add(each.run)  # they were over before
+                self._read.add(each.run)  # that was before
             elif each.run not in self._read and each.run != state.run:
                 # It began and ended between two looks.
                 self._begin(each)
@@ -147,6 +147,15 @@ class LoopLog:
         if state.run is not None and state.run not in self._read:
             self._begin(RunBegun(state.run, state.iteration, verifies=state.status == "verifying"))
         return True
+
+    async def _over(self, state: LoopState) -> Iterator[RunBegun]:
+        """Runs that have a checkpoint by now, oldest first."""
+        recent = state.checkpoints
+        last = self._told.checkpoints[-1].number if self._told and self._told.checkpoints else None
+        if last is not None and recent and recent[0].number > last + 1:
+            # More than a state shows since the last look.
+            return _runs_of(await self._calls.checkpoints(self._loop, last))
+        return _runs_of(recent)
 
     def _begin(self, begun: RunBegun) -> None:
         self._read.add(begun.run)
@@ -180,9 +189,9 @@ def _still(state: LoopState) -> LoopState:
     return state.model_copy(update={"totals": state.totals.model_copy(update={"active_s": 0.0})})
 
 
-def _runs_of(state: LoopState) -> Iterator[RunBegun]:
-    """Those of its checkpoints, oldest first, each with its verification."""
-    for each in state.checkpoints:
+def _runs_of(checkpoints: Iterable[Checkpoint]) -> Iterator[RunBegun]:
+    """Each with its verification."""
+    for each in checkpoints:
         if each.run is not None:
             yield RunBegun(each.run, each.iteration, verifies=False)
             if each.verification is not None:

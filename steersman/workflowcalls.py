@@ -68,7 +68,7 @@ class Kind(Generic[S, R]):
     """The state of one that was ended before any worker saw it."""
 
 
-RUN_NOUNS: Final = {names.RUN_WORKFLOW: "a run", names.LOOP_WORKFLOW: "a loop: see `steer loop`"}
+OTHERS: Final = {names.RUN_WORKFLOW: "a run", names.LOOP_WORKFLOW: "a loop: see `steer loop`"}
 
 
 class WorkflowCalls(Generic[S, R]):
@@ -87,7 +87,7 @@ class WorkflowCalls(Generic[S, R]):
         if data is None:
             return self._kind.unseen
         if not isinstance(data, dict) or self._kind.mark not in data:
-            raise RunNotFound(f"{id} is no {self._kind.noun}")
+            raise await self._no_such(id)
         try:
             return self._kind.state.model_validate(data)
         except ValidationError as error:
@@ -146,9 +146,15 @@ class WorkflowCalls(Generic[S, R]):
         with translated(of=self._of(id), address=self._address):
             description = await self._handle(id).describe()
         if description.workflow_type != self._kind.workflow:
-            what = RUN_NOUNS.get(description.workflow_type, "another workflow")
-            raise RunNotFound(f"{id} is no {self._kind.noun}, but {what}")
+            raise self._another(id, description.workflow_type)
         return description.run_id if description.status == WorkflowExecutionStatus.RUNNING else None
+
+    async def _no_such(self, id: str) -> RunNotFound:
+        with translated(of=self._of(id), address=self._address):
+            return self._another(id, (await self._handle(id).describe()).workflow_type)
+
+    def _another(self, id: str, workflow: str) -> RunNotFound:
+        return RunNotFound(f"{id} is no {self._kind.noun}, but {OTHERS.get(workflow, 'another workflow')}")
 
     async def cancel(self, id: str, execution: str | None, reason: str) -> None:
         """Temporal's cancel; of the newest execution where none is given. Raises RunNotFound, ServerUnreachable."""

@@ -4,11 +4,13 @@ It is taken away before each piece of text and put back after it, with nothing b
 scroll region, no position is ever left behind. Knows nothing of what the line says.
 """
 
+import asyncio
 import io
 import os
 import re
-from collections.abc import Callable
-from contextlib import suppress
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import TextIO
 
 from rich.cells import cell_len, set_cell_size
@@ -96,6 +98,16 @@ class BottomLine(io.TextIOBase):
         self._hidden = False
         self._column = 0
         self.redraw()
+
+    @contextmanager
+    def resized(self) -> Iterator[None]:
+        """Meanwhile it is drawn anew when the terminal's size changes."""
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGWINCH, self.redraw)
+        try:
+            yield
+        finally:
+            loop.remove_signal_handler(signal.SIGWINCH)
 
     # Escape sequences: DECSC and DECRC keep the place in the text, IND and RI make sure of a line below it.
 

@@ -26,7 +26,7 @@ async def test_wrong_input_asks_again_and_a_mode_may_be_given(stage: Stage) -> N
         terminal.type(f"{wrong}\n")
         await terminal.until(f"'{wrong}' is none of")
         await terminal.until(MENU)
-    terminal.type("c checkpoint\n")
+    terminal.type("c check\n")
     calls = await stage.told("pause", "resume")
     assert calls[1][1] == {"mode": "checkpoint"}
     await terminal.until("mode checkpoint")

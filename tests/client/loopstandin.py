@@ -14,7 +14,7 @@ from temporalio.exceptions import ApplicationError, CancelledError
 
 from steersman.client import Steersman
 from steersman.contracts import names
-from steersman.contracts.loop import parse_loop_request
+from steersman.contracts.loop import LoopRequest, parse_loop_request
 from steersman.contracts.loop_activities import Diff, DiffInput, DropInput, Dropped, ForkPoint
 from steersman.contracts.loop_messages import CheckpointPage, CheckpointQuery, CleanupReceipt, LoopReceipt
 from steersman.contracts.loop_state import Checkpoint, LoopResult, LoopState, PlanVersion
@@ -27,35 +27,16 @@ STAGE, CURTAIN, CALLS = "stage", "curtain", "calls"
 class PlayedLoop:
     """`stage`: fields of the state, "refuse" for what updates are answered, "again" for a new execution."""
 
-    def __init__(self) -> None:
-        self._state: dict[str, Any] = {}
+    @workflow.init
+    def __init__(self, request: dict[str, Any], carried: dict[str, Any] | None = None) -> None:
         self._calls: list[tuple[str, Any]] = []
         self._refuse: str | None = None
         self._again = False
         self._curtain: dict[str, Any] | None = None
+        self._state = carried or _begun(parse_loop_request(request)).model_dump(mode="json")
 
     @workflow.run
     async def run(self, request: dict[str, Any], carried: dict[str, Any] | None = None) -> LoopResult:
-        asked = parse_loop_request(request)
-        begun = LoopState(
-            agent=asked.run.agent,
-            workspace=asked.run.workspace.path,
-            host="stand-in",
-            labels=asked.run.labels,
-            mode=asked.mode,
-            limits=asked.limits,
-            plan=PlanVersion(
-                number=1,
-                hash="h1",
-                since=workflow.now(),
-                path=None if isinstance(asked.plan, str) else asked.plan.path,
-                text=asked.plan if isinstance(asked.plan, str) else None,
-            ),
-            plan_versions=1,
-            started_at=workflow.now(),
-            execution=workflow.info().first_execution_run_id,
-        )
-        self._state = carried or (begun.model_dump(mode="json") | self._state)
         try:
             await workflow.wait_condition(lambda: self._curtain is not None or self._again)
         except asyncio.CancelledError:
@@ -184,6 +165,27 @@ class PlayedLoop:
         found = self._state["checkpoints"]
         self._state["checkpoints"] = [] if said["all"] else found[1:]
         return CleanupReceipt(deleted=(0,), kept=len(self._state["checkpoints"]))
+
+
+def _begun(asked: LoopRequest) -> LoopState:
+    return LoopState(
+        agent=asked.run.agent,
+        workspace=asked.run.workspace.path,
+        host="stand-in",
+        labels=asked.run.labels,
+        mode=asked.mode,
+        limits=asked.limits,
+        plan=PlanVersion(
+            number=1,
+            hash="h1",
+            since=workflow.now(),
+            path=None if isinstance(asked.plan, str) else asked.plan.path,
+            text=asked.plan if isinstance(asked.plan, str) else None,
+        ),
+        plan_versions=1,
+        started_at=workflow.now(),
+        execution=workflow.info().first_execution_run_id,
+    )
 
 
 class LoopStandIn(StandIn):

@@ -191,9 +191,9 @@ async def test_a_run_is_no_loop_and_a_loop_no_run(
 ) -> None:
     loop = await steersman.loops.start(ask(workspace))
     run = await loop_stand_in.begin_run(loop)
-    with pytest.raises(RunNotFound, match="is no loop"):
+    with pytest.raises(RunNotFound, match="is no loop, but a run"):
         await steersman.loops.state(run)
-    with pytest.raises(RunNotFound, match="is no run"):
+    with pytest.raises(RunNotFound, match="is no run, but a loop: see `steer loop`"):
         await steersman.state(loop)
     assert (await steersman.stop(loop)).outcome == "not_found"
     assert (await steersman.loops.stop(run)).outcome == "not_found"
@@ -355,6 +355,8 @@ async def test_a_fork_asks_what_the_other_asked(
     }
     with pytest.raises(RunNotFound):
         await steersman.loops.fork("loop-none", 1)
+    with pytest.raises(InvalidRequest, match="checkpoint 51"):
+        await steersman.loops.fork(loop, 51)
     with pytest.raises(InvalidRequest, match="mode"):
         await steersman.loops.fork(loop, 1, {"mode": "wild"})
 

@@ -5,10 +5,9 @@ the person said otherwise.
 """
 
 import asyncio
-import signal
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from typing import TextIO, cast
 
@@ -85,7 +84,7 @@ class Follower:
                     keys.callback(self._bottom.hide)
                     keys.callback(self._end_line)
                     keys.enter_context(self._keyboard.watching())
-                    keys.enter_context(_resized(self._bottom.redraw))
+                    keys.enter_context(self._bottom.resized())
                 leaves = await self._stream()
             return await self._leave() if leaves else await self._ending()
         finally:
@@ -238,16 +237,6 @@ class Follower:
         else:
             self._view.note(*end_line(result))
         return result.code
-
-
-@contextmanager
-def _resized(redraw: Callable[[], None]) -> Iterator[None]:
-    """Meanwhile a change of the terminal's size is heard of."""
-    asyncio.get_running_loop().add_signal_handler(signal.SIGWINCH, redraw)
-    try:
-        yield
-    finally:
-        asyncio.get_running_loop().remove_signal_handler(signal.SIGWINCH)
 
 
 async def follow(steersman: Steersman, which: Callable[[], Awaitable[str]], *, as_json: bool) -> Exit:

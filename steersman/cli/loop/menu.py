@@ -19,7 +19,7 @@ from steersman.errors import SteersmanError
 
 MENU = "[C]ontinue (default)  [R]evise  [F]eedback  [S]tart over  [E]xit"
 CHOICES = ("continue", "revise", "feedback", "start over", "exit")
-MODES: dict[str, LoopMode] = {"checkpoint": "checkpoint", "batch": "batch", "autonomous": "autonomous"}
+MODES: tuple[LoopMode, ...] = ("checkpoint", "batch", "autonomous")
 REVISE = Text(
     "The new plan; an empty line ends it. @PATH alone: a file or directory in the workspace, read anew.", style="bold"
 )
@@ -70,7 +70,7 @@ class Menu:
 
     def _introduce(self, tell: Callable[..., None]) -> None:
         if self._talk.pausing:
-            tell("pausing now: the agent's turn is ended, its session kept")
+            tell("pausing now")
         elif not self._talk.held:
             tell("the loop goes on while this menu is open")
         tell("Ctrl-C again: leave the loop as it is and go")
@@ -79,8 +79,9 @@ class Menu:
         """Do what was chosen; whether the menu closes."""
         word, _, rest = answer.lower().partition(" ")
         choice = next((each for each in CHOICES if each.startswith(answer.lower())), None)
-        if choice is None and "continue".startswith(word) and rest.strip() in MODES:
-            self._talk.resume(MODES[rest.strip()])
+        mode = next((each for each in MODES if rest.strip() and each.startswith(rest.strip())), None)
+        if choice is None and mode and "continue".startswith(word):
+            self._talk.resume(mode)
             return True
         match choice:
             case "continue":

@@ -89,6 +89,7 @@ def restart(
         from steersman.cli.loop.choosing import confirmed
 
         chosen = await chosen_loop(steersman, loop, among_open=True)
+        await _open(steersman, chosen)
         where = f"the beginning of iteration {iteration}" if iteration else "the very beginning"
         files = "its files stay as they are" if keep_files else "its files are taken back, too"
         if not await confirmed(f"loop {chosen} starts over from {where}; {files}", "restart", yes=yes):
@@ -99,6 +100,17 @@ def restart(
     act(ctx, work)
 
 
+async def _open(steersman: "Steersman", loop: str) -> "LoopState":
+    """The loop's state, before anybody is asked anything. Raises RunNotRunning where it has ended."""
+    from steersman.contracts.loop_state import CLOSED
+    from steersman.errors import RunNotRunning
+
+    state = await steersman.loops.state(loop)
+    if state.status in CLOSED:
+        raise RunNotRunning(f"loop {loop} has ended: it is {state.status}; `steer loop fork` goes on from a checkpoint")
+    return state
+
+
 def rollback(ctx: typer.Context, loop: Loop, number: Number, yes: Yes = False, as_json: AsJson = False) -> None:
     """Take files and state back to a checkpoint, after making a rescue one. The loop is paused then."""
 
@@ -106,7 +118,8 @@ def rollback(ctx: typer.Context, loop: Loop, number: Number, yes: Yes = False, a
         from steersman.cli.loop.choosing import confirmed
 
         chosen = await chosen_loop(steersman, loop, among_open=True)
-        what = f"the files of loop {chosen}'s workspace are taken back to checkpoint {number}"
+        state = await _open(steersman, chosen)
+        what = f"loop {chosen} and the files in {state.workspace} are taken back to checkpoint {number}"
         if not await confirmed(what, "rollback", yes=yes):
             return Exit.DETACHED
         print_receipt(await steersman.loops.rollback(chosen, number), as_json=as_json)

@@ -4,6 +4,7 @@ Things are said in the order in which they were chosen. Nothing is printed here:
 """
 
 import asyncio
+import re
 from collections.abc import Coroutine
 from datetime import UTC, datetime
 from typing import Any
@@ -20,7 +21,7 @@ from steersman.contracts.loop_messages import LoopReceipt
 from steersman.contracts.loop_state import CLOSED, LoopState
 from steersman.errors import SteersmanError
 
-REASON = "Ctrl-C at the terminal"
+CTRL_C, KEY = "Ctrl-C at the terminal", "a key at the terminal"
 KEYS = (
     "p      pause when the iteration has ended",
     "P      pause now: end the agent's turn, keep its session",
@@ -33,6 +34,8 @@ KEYS = (
     "q, d   leave; the loop goes on",
     "Ctrl-C pause now, and the menu",
 )
+_SEQUENCES = re.compile(r"\x1b(?:\[[0-9;]*[A-Za-z~]|O.)?")
+"""Arrow keys and the like, which are nobody's wish."""
 FEEDBACK = Text("Feedback for the next iteration; an empty line ends it.", style="bold")
 
 
@@ -85,11 +88,11 @@ class Talk:
 
     # Saying.
 
-    def pause_now(self) -> None:
+    def pause_now(self, reason: str = CTRL_C) -> None:
         """End the agent's turn and hold the loop, unless it is held."""
         if self.state is None or self.state.status not in (*HELD, *CLOSED):
             self.pausing = True
-            self._say(self._loops.pause(self.loop, now=True, reason=REASON), "pause")
+            self._say(self._loops.pause(self.loop, now=True, reason=reason), "pause")
 
     def resume(self, mode: LoopMode | None) -> None:
         """Go on, where it is held or about to be."""
@@ -128,17 +131,20 @@ class Talk:
             return Note(f"{what}: {error}", "yellow")
         finally:
             self._wake.set()
+        if self.state is not None:
+            self.state = self.state.model_copy(update={"status": receipt.status})
         return Note(f"{what}: {receipt.note}") if receipt.note else None
 
     # Keys.
 
     async def key(self, keys: str, keyboard: Keyboard) -> tuple[str, ...]:
         """Do what a key says; lines to be shown at once. Raises Interrupted out of a question."""
+        keys = _SEQUENCES.sub("", keys)
         match keys:
             case "p":
-                self._say(self._loops.pause(self.loop), "pause")
+                self._say(self._loops.pause(self.loop, reason=KEY), "pause")
             case "P":
-                self.pause_now()
+                self.pause_now(KEY)
             case "r":
                 self._say(self._loops.resume(self.loop), "resume")
             case "n":
@@ -150,7 +156,7 @@ class Talk:
                 return await self._interrupt(keyboard)
             case "?":
                 return KEYS
-            case _ if len(keys) > 1 and not keys.startswith("\x1b"):
+            case _ if len(keys) > 1:
                 return ("one key at a time, please; ? shows them",)
         return ()
 
