@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from steersman.client import Steersman
-from steersman.contracts.loop_state import LoopResult, LoopState
+from steersman.contracts.loop_state import CLOSED, LoopResult, LoopState
 from tests.acceptance.site import Site
 from tests.agents.loop_site import git, repository
-from tests.scripted_model import Request, Script
+from tests.scripted_model import Failure, Request, Script, fail
 from tests.support.processes import marked, until
 
 PLAN = "# Plan\n\n- [ ] one\n- [ ] two\n"
@@ -33,11 +33,10 @@ def claude_loop(site: Site, script: Script, workspace: Path, mark: str = "", **f
     return _loop(run, fields)
 
 
-def process_loop(
-    site: Site, command: tuple[str, ...], workspace: Path, mark: str = "", **fields: Any
-) -> dict[str, Any]:
-    """A request for a loop of a program."""
-    return _loop(site.process(*command, mark=mark, workspace=workspace, **fields.pop("run", {})), fields)
+def process_loop(site: Site, script: str, workspace: Path, mark: str = "", **fields: Any) -> dict[str, Any]:
+    """A request for a loop of a shell's script."""
+    run = site.process("sh", "-c", script, mark=mark, workspace=workspace, **fields.pop("run", {}))
+    return _loop(run, fields)
 
 
 def _loop(run: dict[str, Any], fields: dict[str, Any]) -> dict[str, Any]:
@@ -57,7 +56,9 @@ async def reaches(
 
     async def there() -> LoopState | None:
         now = await steersman.loops.state(loop)
-        return now if (now.status == wanted if isinstance(wanted, str) else wanted(now)) else None
+        there = now.status == wanted if isinstance(wanted, str) else wanted(now)
+        assert there or now.status not in CLOSED, f"the loop is {now.status}: {now.last_error}"
+        return now if there else None
 
     found: LoopState = await until(there, timeout_s)
     return found
@@ -85,3 +86,13 @@ def refs(workspace: Path, loop: str) -> dict[int, str]:
     lines = git(workspace, "for-each-ref", f"refs/steersman/{loop}", "--format=%(refname) %(objectname)").splitlines()
     found = dict(line.split(" ") for line in lines)
     return {int(name.rpartition("/")[2]): commit for name, commit in found.items()}
+
+
+def used_up(resets: float) -> Failure:
+    """How the model's service refuses an account whose plan is used up until that time (seconds since the epoch)."""
+    unified = {"status": "rejected", "reset": str(int(resets)), "representative-claim": "five_hour"}
+    return fail(429, "no", headers={f"anthropic-ratelimit-unified-{name}": each for name, each in unified.items()})
+
+
+PLAN_ACCOUNT = {"ANTHROPIC_API_KEY": "", "CLAUDE_CODE_OAUTH_TOKEN": "sk-ant-oat01-test"}
+"""A worker's environment for an account with a plan, in place of a key."""
