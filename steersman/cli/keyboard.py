@@ -6,6 +6,7 @@ is left as it was found, however the program ends; a SIGKILL aside.
 
 import asyncio
 import os
+import re
 import signal
 import sys
 import termios
@@ -19,6 +20,8 @@ from rich.text import Text
 
 T = TypeVar("T")
 MAX_TEXT_LINES = 1000
+_SEQUENCES = re.compile(r"\x1b(?:\[[0-9;]*[A-Za-z~]|O.)?")
+"""Arrow keys and the like, which are nobody's wish."""
 
 
 class Interrupted(Exception):
@@ -199,8 +202,9 @@ class Keyboard:
         except OSError:
             data = b""
         if data:
-            self.keys.put_nowait(data.decode(errors="replace"))
-            self.stirred.set()
+            if keys := _SEQUENCES.sub("", data.decode(errors="replace")):
+                self.keys.put_nowait(keys)
+                self.stirred.set()
         else:
             # The terminal went away.
             asyncio.get_running_loop().remove_reader(fd)

@@ -76,8 +76,9 @@ class PlayedLoop:
 
     @workflow.query(name=names.CHECKPOINTS)
     def checkpoints(self, asked: CheckpointQuery) -> CheckpointPage:
-        """Two a page, so that every reader has to go on reading."""
-        found = [each for each in self.state().checkpoints if each.number > asked.after]
+        """Two a page, so that every reader has to go on reading. "archive": more than the state shows."""
+        made = [Checkpoint.model_validate(each) for each in self._state.get("archive", ())]
+        found = [each for each in (made or self.state().checkpoints) if each.number > asked.after]
         return CheckpointPage(checkpoints=tuple(found[:2]), more=len(found) > 2)
 
     @workflow.query(name=names.FORK_POINT)

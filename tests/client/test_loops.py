@@ -235,6 +235,25 @@ async def test_following_over_runs(steersman: Steersman, loop_stand_in: LoopStan
     assert again.told == ["completed 2"]
 
 
+async def test_following_catches_up_with_more_runs_than_a_state_shows(
+    steersman: Steersman, loop_stand_in: LoopStandIn, workspace: str
+) -> None:
+    loop = await steersman.loops.start(ask(workspace))
+    await loop_stand_in.stage(loop, checkpoints=[checkpoint(0)])
+    watcher = Watcher(steersman, loop)
+    await watcher.until("running 0")
+    made = [checkpoint(number, run=f"{loop}-{number}") for number in range(1, 6)]
+    for each in made:
+        loop_stand_in.finish(each["run"], succeeded())
+        await steersman.run({"agent": "claude", "prompt": "x", "workspace": {"path": "/w"}}, run_id=each["run"])
+    await loop_stand_in.stage(loop, iteration=5, checkpoints=made[-1:], archive=made)
+    await watcher.until("running 5")
+    begun = [item.iteration for item in watcher.items if isinstance(item, RunBegun)]
+    assert begun == [1, 2, 3, 4, 5]
+    await loop_stand_in.curtain(loop)
+    await asyncio.wait_for(watcher.task, 20)
+
+
 async def test_following_goes_on_in_the_next_execution(
     steersman: Steersman, loop_stand_in: LoopStandIn, workspace: str
 ) -> None:

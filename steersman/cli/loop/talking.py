@@ -4,7 +4,6 @@ Things are said in the order in which they were chosen. Nothing is printed here:
 """
 
 import asyncio
-import re
 from collections.abc import Coroutine
 from datetime import UTC, datetime
 from typing import Any
@@ -34,8 +33,6 @@ KEYS = (
     "q, d   leave; the loop goes on",
     "Ctrl-C pause now, and the menu",
 )
-_SEQUENCES = re.compile(r"\x1b(?:\[[0-9;]*[A-Za-z~]|O.)?")
-"""Arrow keys and the like, which are nobody's wish."""
 FEEDBACK = Text("Feedback for the next iteration; an empty line ends it.", style="bold")
 
 
@@ -139,7 +136,6 @@ class Talk:
 
     async def key(self, keys: str, keyboard: Keyboard) -> tuple[str, ...]:
         """Do what a key says; lines to be shown at once. Raises Interrupted out of a question."""
-        keys = _SEQUENCES.sub("", keys)
         match keys:
             case "p":
                 self._say(self._loops.pause(self.loop, reason=KEY), "pause")
