@@ -8,6 +8,7 @@ import pytest
 
 from steersman.client import Steersman
 from steersman.contracts.errors import LoopFailed
+from steersman.contracts.loop_state import LoopResult
 from tests.acceptance.loops import claude_loop, ended, process_loop, project, reaches, tick, told
 from tests.acceptance.site import Site
 from tests.scripted_model import Hold, Say, ScriptedModel, Usage, answer, fail, hold, say, tool
@@ -80,9 +81,8 @@ async def test_failures_in_a_row_fail_the_loop(shared: Site, steersman: Steersma
     with pytest.raises(LoopFailed, match=r"limits.failures: 2 in a row failed.*the reason is this") as raised:
         await ended(steersman, loop)
 
-    assert raised.value.result is not None
-    assert (raised.value.result.status, raised.value.result.stop_reason) == ("failed", "failures")
-    assert raised.value.result.iterations == 2
+    result = LoopResult.model_validate(raised.value.result)
+    assert (result.status, result.stop_reason, result.iterations) == ("failed", "failures", 2)
     assert [each.kind for each in await steersman.loops.checkpoints(loop)] == ["baseline", "failure", "failure"]
 
 

@@ -54,9 +54,9 @@ class Stage:
             await self.site.worker(**PLAN_ACCOUNT).ready()
         await self.barrier.wait()
 
-    def go(self, workspace: Path, name: str) -> None:
+    def go(self, name: str) -> None:
         """Let what waits for it go on."""
-        (workspace.parent / f"{name}.go").touch()
+        (self.site.root / f"{name}.go").touch()
 
     async def start(self, request: dict[str, Any]) -> str:
         return await self.steersman.loops.start(request)
@@ -96,7 +96,7 @@ async def running(stage: Stage) -> None:
     await stage.meet_it(feedback)
     await script.release()
     await script.wait_requests(2)
-    stage.go(workspace, "tool")
+    stage.go("tool")
     result = await stage.came_through(loop, workspace, 3)
     assert len(script.requests) == 5
     assert (await stage.steersman.result(f"{loop}-1")).text == "first half, second half"
@@ -142,7 +142,7 @@ async def verifying(stage: Stage) -> None:
     await until(count.exists)
     await stage.meet_it()
     assert (await stage.steersman.loops.state(loop)).status == "verifying"
-    stage.go(workspace, "verify")
+    stage.go("verify")
     await stage.came_through(loop, workspace, 1)
     assert count.read_text() == "x\n"
     assert (await stage.steersman.result(f"{loop}-1-verify")).attempts == 1
@@ -198,7 +198,7 @@ async def looking_at_the_workspace(stage: Stage) -> None:
     loop = await stage.start(process_loop(stage.site, command, workspace, mark, done=done))
     await until(lambda: any("items.go" in line for line in marked(mark).values()))
     await stage.meet_it()
-    stage.go(workspace, "items")
+    stage.go("items")
     await stage.came_through(loop, workspace, 2)
     assert not marked(mark)
 
@@ -236,13 +236,11 @@ LOOPS = (
 
 
 WITHOUT_CLAUDE = (verifying, waiting_for_decision, between_iterations, looking_at_the_workspace)
+WAYS = {"killed": LOOPS, "deployed": WITHOUT_CLAUDE}
 
 
-@pytest.mark.parametrize(
-    ("how", "loops"), [("killed", LOOPS), ("deployed", WITHOUT_CLAUDE)], ids=["killed", "deployed"]
-)
+@pytest.mark.parametrize("how", WAYS)
 async def test_loops_survive(site: Site, model: ScriptedModel, mark: str, how: str) -> None:
-    loops = WAYS[how]
     worker = site.worker(**PLAN_ACCOUNT)
     steersman = await site.steersman()
     await worker.ready()
@@ -253,8 +251,8 @@ async def test_loops_survive(site: Site, model: ScriptedModel, mark: str, how: s
         else:
             assert await worker.terminate() == 0
 
-    stage = Stage(site, steersman, model, mark, asyncio.Barrier(len(loops)), replace)
+    stage = Stage(site, steersman, model, mark, asyncio.Barrier(len(WAYS[how])), replace)
     async with asyncio.TaskGroup() as group:
-        for loop in loops:
+        for loop in WAYS[how]:
             group.create_task(loop(stage), name=str(loop))
     assert not marked(mark)
