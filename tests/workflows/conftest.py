@@ -11,6 +11,8 @@ from temporalio.testing import WorkflowEnvironment
 
 from steersman.converter import DATA_CONVERTER
 from tests.support.temporal import SEARCH_ATTRIBUTES, binary, connect, dev_server, temporal
+from tests.workflows.loop_machine import LoopMachine
+from tests.workflows.loop_watch import replays
 from tests.workflows.machine import Machine
 
 ATTRIBUTES = tuple(SEARCH_ATTRIBUTES.items())
@@ -43,6 +45,23 @@ async def skipping() -> AsyncIterator[WorkflowEnvironment]:
 async def machine(temporal: Client) -> Machine:
     """A machine on the dev server; its workers are started by the test."""
     return Machine(temporal)
+
+
+@pytest.fixture
+async def looping(temporal: Client) -> AsyncIterator[LoopMachine]:
+    """A machine for loops on the dev server, at work. What the loops of the test did is replayed after it."""
+    machine = LoopMachine(temporal)
+    async with machine.at_work():
+        yield machine
+    for loop in machine.loops:
+        await replays(loop)
+
+
+@pytest.fixture
+async def forgetful(temporal: Client) -> AsyncIterator[LoopMachine]:
+    """As `looping`, but each workflow task replays its loop from the first event."""
+    async with LoopMachine(temporal).at_work(cached=0) as machine:
+        yield machine
 
 
 @pytest.fixture(params=["dev server", "time-skipping server"])

@@ -6,15 +6,14 @@ tested elsewhere.
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
-import pytest
 from temporalio import activity, workflow
-from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
-from temporalio.exceptions import ActivityError, ApplicationError, CancelledError
+from temporalio.client import Client, WorkflowHandle
+from temporalio.exceptions import ActivityError, ApplicationError
 from temporalio.worker import Worker
 
 from steersman.contracts import names
@@ -31,42 +30,22 @@ from steersman.contracts.loop_activities import (
     Survey,
     SurveyInput,
 )
-from steersman.contracts.loop_state import Item, ItemCount, ItemList, LoopResult, LoopState
-from steersman.contracts.run import RunResult, RunState, Usage
-from tests.workflows.machine import WAIT_S, until
+from steersman.contracts.loop_state import ItemList
+from steersman.contracts.run import RunState, Usage
+from tests.workflows.loop_script import exits, result
 from workflows.agent_loop import AgentLoop
 
+__all__ = ["HELD", "Loop", "LoopMachine", "exits", "refusal"]
+
 Loop = WorkflowHandle[Any, Any]
-EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
+
+HELD: dict[str, Any] = {"held": True}
+"""In a script: at work until the test releases it, or it is ended."""
 
 
-def result(text: str = "done", **fields: Any) -> dict[str, Any]:
-    """What a run answers."""
-    usage = {"input_tokens": 100, "output_tokens": 10}
-    facts = {"status": "succeeded", "text": text, "session_id": "s-1", "turns": 1, "cost_usd": 0.01, "usage": usage}
-    times = {"started_at": EPOCH, "ended_at": EPOCH + timedelta(seconds=1)}
-    return RunResult.model_validate({**facts, **times, **fields}).model_dump(mode="json")
-
-
-def fails(kind: str, message: str, **fields: Any) -> dict[str, Any]:
-    """A run that fails with that type."""
-    return {"fails": kind, "message": message, "result": result("", status="failed", **fields)}
-
-
-def exits(code: int, output: str = "") -> dict[str, Any]:
-    """A verification that ends with that exit code."""
-    if code == 0:
-        return result(output, session_id=None, cost_usd=0, turns=0, usage={})
-    facts = {"exit_code": code}
-    more = {"session_id": None, "cost_usd": 0, "turns": 0, "usage": {}}
-    return {**fails("AgentCrashed", f"sh ended with exit code {code}"), "result": result(output, facts=facts, **more)}
-
-
-def items(closed: int, left: int = 0, **counts: int) -> ItemList:
-    """So many items."""
-    listed = [Item(id=f"#{n}", text=f"step {n}") for n in range(1, left + 1)]
-    count = ItemCount(closed=closed, open=left, **counts)
-    return ItemList(count=count, items=tuple(listed), digest=f"{count.model_dump_json()}")
+def refusal(message: str, kind: str = "InvalidRequest") -> ApplicationError:
+    """What an activity raises that will not change its mind."""
+    return ApplicationError(message, type=kind, non_retryable=True)
 
 
 @workflow.defn(name=names.RUN_WORKFLOW, sandboxed=False)
@@ -75,7 +54,6 @@ class StandInRun:
 
     def __init__(self) -> None:
         self.ended: dict[str, Any] | None = None
-        self.state_now = RunState(phase="running")
 
     @workflow.run
     async def run(self, request: dict[str, Any]) -> Any:
@@ -103,41 +81,48 @@ class StandInRun:
         if message.get("end"):
             self.ended = message
 
-    @workflow.query(name=names.STATE_QUERY)
-    def state(self) -> RunState:
-        return self.state_now
-
 
 class LoopMachine:
-    """Replace a `play_*` to say how; `asked` are the requests of the runs so far, in order."""
+    """Fill `script` and `verdicts` with what runs answer in turn, or replace a `play_*` to say how.
+
+    After the end of its script a run succeeds and changes a file, after the end of its verdicts a verification passes.
+    """
 
     def __init__(self, client: Client) -> None:
         self.client = client
         self.host = f"host-{uuid.uuid4().hex[:8]}"
         self.queue = f"steersman-{self.host}"
+        self.loops: list[Loop] = []
+        self.script: list[dict[str, Any]] = []
+        self.verdicts: list[dict[str, Any]] = []
         self.asked: list[dict[str, Any]] = []
+        """The requests of the agent's runs so far."""
         self.verified: list[dict[str, Any]] = []
         self.surveys: list[SurveyInput] = []
         self.restores: list[RestoreInput] = []
         self.drops: list[DropInput] = []
         self.items: ItemList | None = None
-        self.files = 0
-        """Counts up with every iteration that "changes" something."""
-        self.release = asyncio.Event()
+        self.head, self.files = "h", 0
+        self.known = RunState(phase="closed", session_id="s-1", cost_usd=0.005, turns=1, usage=Usage(output_tokens=5))
+        """What a run that closed without a result had come to."""
+        self._release = asyncio.Event()
+        self._holding = asyncio.Event()
 
     # ---- what a test may replace
 
     async def play_iteration(self, number: int, request: dict[str, Any]) -> dict[str, Any]:
         """The `number`th run of the agent, from 1."""
+        if number <= len(self.script):
+            return await self._played(self.script[number - 1])
         self.files += 1
         return result(f"iteration {number}")
 
     async def play_verification(self, number: int) -> dict[str, Any]:
-        return exits(0, "all fine")
+        return await self._played(self.verdicts[number - 1]) if number <= len(self.verdicts) else exits(0, "all fine")
 
     async def play_survey(self, wanted: SurveyInput) -> Survey:
         commit = f"c{wanted.number}" if wanted.number is not None else None
-        return Survey(commit=commit, head="h", files=f"f{self.files}", items=self.items, plan_hash="p")
+        return Survey(commit=commit, head=self.head, files=f"f{self.files}", items=self.items, plan_hash="p")
 
     async def play_restore(self, wanted: RestoreInput) -> Restored:
         return Restored(changed=1)
@@ -145,12 +130,33 @@ class LoopMachine:
     async def play_admit(self, wanted: AdmitLoop) -> None:
         return None
 
-    async def held(self) -> dict[str, Any]:
+    async def play_drop(self, wanted: DropInput) -> Dropped:
+        return Dropped(numbers=wanted.numbers)
+
+    # ---- runs that are held
+
+    async def at_hold(self) -> None:
+        """Wait until something is held."""
+        async with asyncio.timeout(20):
+            await self._holding.wait()
+        self._holding.clear()
+
+    def release(self) -> None:
+        """Let what is held go on."""
+        self._release.set()
+
+    async def held(self) -> None:
         """At work until the test releases it, or it is ended."""
-        while not self.release.is_set():
+        self._holding.set()
+        while not self._release.is_set():
             activity.heartbeat()
             await asyncio.sleep(0.02)
-        self.release.clear()
+        self._release.clear()
+
+    async def _played(self, said: dict[str, Any]) -> dict[str, Any]:
+        if said is not HELD:
+            return said
+        await self.held()
         return result("released")
 
     # ---- the activities
@@ -185,30 +191,25 @@ class LoopMachine:
     @activity.defn(name=names.DROP_CHECKPOINTS)
     async def drop_checkpoints(self, wanted: DropInput) -> Dropped:
         self.drops.append(wanted)
-        return Dropped(numbers=wanted.numbers)
+        return await self.play_drop(wanted)
 
     @activity.defn(name=names.READ_FORK_POINT)
     async def read_fork_point(self, wanted: ForkInput) -> ForkPoint:
         loop = self.client.get_workflow_handle(wanted.loop)
-        return ForkPoint.model_validate(await loop.query(names.FORK_POINT, wanted.number))
+        found: ForkPoint | None = await loop.query(names.FORK_POINT, wanted.number, result_type=ForkPoint)
+        if found is None:
+            raise refusal(f"from_checkpoint: loop {wanted.loop} has no checkpoint {wanted.number}")
+        return found
 
     @activity.defn(name=names.LOOK_AT_RUN)
     async def look_at_run(self, wanted: LookInput) -> RunState:
-        return RunState(phase="closed", session_id="s-1", cost_usd=0.005, turns=1, usage=Usage(output_tokens=5))
+        return self.known
 
     # ---- workers and loops
 
     @asynccontextmanager
-    async def at_work(self, *, cached: int = 100) -> AsyncIterator["LoopMachine"]:
+    async def at_work(self, *, cached: int = 100, host: bool = True) -> AsyncIterator["LoopMachine"]:
         """Poll the queues. `cached` 0: each workflow task replays its loop from the first event."""
-        host = [
-            self.admit_loop,
-            self.survey_workspace,
-            self.restore_checkpoint,
-            self.drop_checkpoints,
-            self.read_fork_point,
-            self.look_at_run,
-        ]
         async with AsyncExitStack() as stack:
             here = Worker(
                 self.client,
@@ -219,11 +220,25 @@ class LoopMachine:
                 max_heartbeat_throttle_interval=timedelta(seconds=0.1),
             )
             await stack.enter_async_context(here)
-            there = Worker(self.client, task_queue=names.host_queue(self.host), activities=host)
-            await stack.enter_async_context(there)
+            if host:
+                await stack.enter_async_context(self.hosting())
             yield self
 
-    async def start(self, **fields: Any) -> Loop:
+    def hosting(self) -> Worker:
+        """A worker of the host's own queue."""
+        activities = [
+            self.admit_loop,
+            self.survey_workspace,
+            self.restore_checkpoint,
+            self.drop_checkpoints,
+            self.read_fork_point,
+            self.look_at_run,
+        ]
+        throttle = timedelta(seconds=0.1)
+        queue = names.host_queue(self.host)
+        return Worker(self.client, task_queue=queue, activities=activities, max_heartbeat_throttle_interval=throttle)
+
+    async def start(self, *, loop: str | None = None, **fields: Any) -> Loop:
         """A loop of "claude" that is done when `true` says so, without pauses; its fields may be replaced."""
         request = {
             "run": {"agent": "claude", "workspace": {"path": "/w"}},
@@ -232,50 +247,11 @@ class LoopMachine:
             "pause_between_s": 0,
             **fields,
         }
-        return await self.start_raw(request)
+        return await self.start_raw(request, loop=loop)
 
-    async def start_raw(self, *inputs: Any) -> Loop:
+    async def start_raw(self, *inputs: Any, loop: str | None = None) -> Loop:
         """A loop with any inputs at all."""
-        loop = f"loop-{uuid.uuid4()}"
-        return await self.client.start_workflow(names.LOOP_WORKFLOW, args=inputs, id=loop, task_queue=self.queue)
-
-
-async def state(loop: Loop) -> LoopState:
-    """What the `state` query answers."""
-    return LoopState.model_validate(await loop.query(names.STATE_QUERY))
-
-
-async def reaches(loop: Loop, wanted: str | Callable[[LoopState], bool]) -> LoopState:
-    """Wait for a status, or for what a condition says."""
-
-    async def there() -> LoopState | None:
-        now = await state(loop)
-        return now if (now.status == wanted if isinstance(wanted, str) else wanted(now)) else None
-
-    found: LoopState = await until(there)
-    return found
-
-
-async def ended(loop: Loop) -> LoopResult:
-    """The result of a loop that completes or stops."""
-    async with asyncio.timeout(WAIT_S):
-        return LoopResult.model_validate(await loop.result())
-
-
-async def failed(loop: Loop) -> tuple[str | None, str, LoopResult]:
-    """Type, sentence and result of a loop that fails."""
-    with pytest.raises(WorkflowFailureError) as raised:
-        async with asyncio.timeout(WAIT_S):
-            await loop.result()
-    cause = raised.value.cause
-    assert isinstance(cause, ApplicationError), cause
-    return cause.type, cause.message, LoopResult.model_validate(cause.details[0])
-
-
-async def cancelled(loop: Loop) -> LoopState:
-    """The state of a loop that closes as Canceled."""
-    with pytest.raises(WorkflowFailureError) as raised:
-        async with asyncio.timeout(WAIT_S):
-            await loop.result()
-    assert isinstance(raised.value.cause, CancelledError)
-    return await state(loop)
+        loop = loop or f"loop-{uuid.uuid4()}"
+        started = await self.client.start_workflow(names.LOOP_WORKFLOW, args=inputs, id=loop, task_queue=self.queue)
+        self.loops.append(started)
+        return started

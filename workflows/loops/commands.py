@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 from temporalio import workflow
 from temporalio.common import RetryPolicy
+from temporalio.exceptions import ActivityError, FailureError
 
 from steersman.contracts import names
 from steersman.contracts.loop import LoopRequest, PlanFile
@@ -41,6 +42,11 @@ def loop_key() -> LoopKey:
     """This loop's name on disk."""
     info = workflow.info()
     return LoopKey(loop=info.workflow_id, execution=info.first_execution_run_id)
+
+
+def reason_of(error: ActivityError) -> str:
+    """Why an activity failed, without the names of Temporal's own errors."""
+    return error.cause.message if isinstance(error.cause, FailureError) else str(error.cause)
 
 
 async def _ask(host: str, activity: str, question: Answer, answer: type[A], summary: str, **times: Any) -> A:

@@ -20,6 +20,8 @@ class Desk:
     """Wishes that the loop has not yet seen to. Each wakes it."""
 
     pause: Pause | None = None
+    pausing: bool = False
+    """It is being seen to: too late to withdraw it."""
     resume: Resume | None = None
     exit: str | None = None
     """The reason, perhaps empty; None where nobody asked."""

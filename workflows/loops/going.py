@@ -39,7 +39,7 @@ class Going:
         earlier = desk.pause or Pause()
         now, reason = pause.now or earlier.now, pause.reason or earlier.reason
         desk.pause = Pause(now=now, reason=reason)
-        if hold is None and not desk.hurries:
+        if hold is None and not desk.pausing and not desk.hurries:
             return book.receipt("it pauses when the iteration has ended")
         await workflow.wait_condition(lambda: desk.pause is None or book.closed)
         return book.receipt()
@@ -55,7 +55,7 @@ class Going:
         desk, book = self._desk, self._book
         if resume.text:
             self._telling.note(resume.text)
-        if desk.pause and book.memory.hold is None and not desk.hurries:
+        if desk.pause and not desk.pausing and book.memory.hold is None and not desk.hurries:
             desk.pause = None
             book.set(mode=resume.mode or book.memory.mode)
             book.publish()

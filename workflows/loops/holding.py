@@ -4,6 +4,7 @@ from contextlib import suppress
 
 from temporalio import workflow
 
+from steersman.contracts.loop_messages import Pause
 from steersman.contracts.loop_state import StopReason
 from workflows.loops.book import Book
 from workflows.loops.desk import Desk
@@ -13,6 +14,7 @@ from workflows.loops.memory import Hold
 from workflows.loops.returning import Returning
 
 MAX_EVENTS = 5000
+UNSAID = "a person paused it"
 
 
 class Holding:
@@ -35,7 +37,7 @@ class Holding:
                 await self._returning.carry_out(desk.orders[0])
                 del desk.orders[0]
             elif desk.pause:
-                await self._pause(desk.pause.reason or "a person paused it")
+                await self._pause()
             elif desk.resume:
                 book.set(mode=desk.resume.mode or book.memory.mode, since_decision=0)
                 book.hold(None)
@@ -48,13 +50,16 @@ class Holding:
             elif await self._wait(hold) and (ending := Ending.of_limit(book.memory, book.active_s())):
                 return ending
 
-    async def _pause(self, reason: str) -> None:
-        hold = self._book.memory.hold
-        # Held before the checkpoint is made: a resume that comes meanwhile is one of a paused loop.
-        self._book.hold(Hold(kind="paused", reason=reason))
+    async def _pause(self) -> None:
+        book, desk = self._book, self._desk
+        hold = book.memory.hold
+        wish = desk.pause or Pause()
+        desk.pausing = True
         if hold is None or hold.kind != "paused":
-            await self._keeper.checkpoint("pause", note=reason)
-        self._desk.pause = None
+            await self._keeper.checkpoint("pause", note=wish.reason or UNSAID)
+        wish = desk.pause or wish
+        book.hold(Hold(kind="paused", reason=wish.reason or UNSAID))
+        desk.pause, desk.pausing = None, False
 
     async def _wait(self, hold: Hold) -> bool:
         """Until the time has come or a person wakes the loop; whether time has passed that counts."""

@@ -2,10 +2,10 @@
 
 import posixpath
 
-from temporalio.exceptions import ActivityError, TimeoutType
+from temporalio.exceptions import ActivityError, ApplicationError, TimeoutType
 from temporalio.exceptions import TimeoutError as TemporalTimeout
 
-from steersman.contracts.errors import InvalidRequest
+from steersman.contracts.errors import ErrorType, InvalidRequest
 from steersman.contracts.loop import LoopRequest
 from steersman.contracts.loop_activities import ForkPoint
 from steersman.contracts.request import RunRequest
@@ -21,10 +21,12 @@ async def open_loop(request: LoopRequest, book: Book, keeper: Keeper) -> None:
     if request.from_checkpoint is not None:
         point = await commands.fork_point(host, request.from_checkpoint.loop, request.from_checkpoint.number)
         host = await _host_of(request, point, host)
-    await commands.admit(host, request)
+    admitted = await _admitted(host, request, forks=point is not None)
     book.set(host=host)
     if point is not None:
         note = await _take_over(request, book, keeper, point)
+    if not admitted:
+        await commands.admit(host, request)
     await keeper.checkpoint("baseline", note=note)
     book.set(progress_mark=keeper.mark)
 
@@ -37,6 +39,18 @@ async def _claim(run: RunRequest) -> str:
         if isinstance(cause, TemporalTimeout) and cause.type == TimeoutType.SCHEDULE_TO_START:
             raise InvalidRequest("run.runtime.host: no worker of that host took the loop") from error
         raise
+
+
+async def _admitted(host: str, request: LoopRequest, *, forks: bool) -> bool:
+    """False: what the host misses may be among the files that a fork takes over."""
+    try:
+        await commands.admit(host, request)
+    except ActivityError as error:
+        missing = isinstance(error.cause, ApplicationError) and error.cause.type == ErrorType.INVALID_REQUEST
+        if not (forks and missing):
+            raise
+        return False
+    return True
 
 
 async def _host_of(request: LoopRequest, point: ForkPoint, host: str) -> str:
@@ -64,7 +78,7 @@ async def _take_over(request: LoopRequest, book: Book, keeper: Keeper, point: Fo
         try:
             problem = (await commands.restore(book.memory.host, request, source.loop, source.number)).error
         except ActivityError as error:
-            raise InvalidRequest(f"from_checkpoint: {error.cause}") from error
+            raise InvalidRequest(f"from_checkpoint: {commands.reason_of(error)}") from error
         if problem:
             raise InvalidRequest(f"from_checkpoint: {problem}")
     session, unfinished = checkpoint.session_id, checkpoint.kind == "pause"

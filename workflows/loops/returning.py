@@ -70,7 +70,7 @@ class Returning:
         except ActivityError as error:
             if is_cancelled_exception(error):
                 raise
-            problem = str(error.cause)
+            problem = commands.reason_of(error)
         if problem is None:
             return True
         order.refusal = f"the files of checkpoint {target.number} cannot be restored: {problem}"

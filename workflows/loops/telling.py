@@ -113,7 +113,9 @@ class Telling:
             if isinstance(error.cause, ApplicationError) and error.cause.type:
                 reason = ApplicationError(error.cause.message, type=error.cause.type, non_retryable=True)
                 raise reason from error
-            raise refused(f"nobody on {book.memory.host} could look at {plan.path}: {error.cause}") from error
+            raise refused(
+                f"nobody on {book.memory.host} could look at {plan.path}: {commands.reason_of(error)}"
+            ) from error
         if book.closed:
             raise refused("the loop has ended")
 

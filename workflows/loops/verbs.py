@@ -52,7 +52,7 @@ class Verbs:
             try:
                 await commands.drop(book.memory.host, self._request, numbers)
             except ActivityError as error:
-                raise refused(f"the checkpoints could not be deleted: {error.cause}") from error
+                raise refused(f"the checkpoints could not be deleted: {commands.reason_of(error)}") from error
             book.archive.delete(numbers)
             book.publish()
         return CleanupReceipt(deleted=numbers, kept=len(book.archive))

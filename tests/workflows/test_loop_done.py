@@ -1,0 +1,173 @@
+"""When a loop is done: items, verification and promise, all that is asked for and nothing less."""
+
+from typing import Any
+
+import pytest
+
+from tests.workflows.loop_machine import HELD, LoopMachine
+from tests.workflows.loop_script import exits, items, result
+from tests.workflows.loop_watch import checkpoints, ended, failed, kinds, never_retried, reaches, state
+
+ITEMS = {"kind": "json", "path": "items.json"}
+
+pytestmark = pytest.mark.integration
+
+
+async def test_a_failed_verification_goes_into_the_next_prompt(looping: LoopMachine) -> None:
+    looping.verdicts = [exits(1, "2 tests failed\nnamely these")]
+    loop = await looping.start(done={"verify": {"command": "make test", "timeout_s": 60}})
+    outcome = await ended(loop)
+
+    assert (outcome.status, outcome.stop_reason, outcome.iterations, outcome.error) == ("completed", "done", 2, None)
+    assert outcome.verification is not None
+    assert (outcome.verification.status, outcome.verification.iteration) == ("passed", 2)
+    first, second = (each["prompt"] for each in looping.asked)
+    assert "make it work" in first
+    assert "make test" in first
+    assert "2 tests failed\nnamely these" in second
+    assert "2 tests failed" not in first
+    verification = looping.verified[0]
+    assert verification["command"] == ["sh", "-c", "exec 2>&1\nmake test"]
+    assert verification["limits"] == {"duration_s": 60}
+    assert verification["labels"] == {"loop": loop.id, "iteration": "1", "role": "verify"}
+    assert looping.asked[1]["labels"] == {"loop": loop.id, "iteration": "2", "role": "iteration"}
+    assert looping.asked[1]["runtime"] == verification["runtime"] == {"host": looping.host}
+    now = await state(loop)
+    assert (now.status, now.stop_reason, now.run, now.totals.cost_usd) == ("completed", "done", None, 0.02)
+    assert [each.verification for each in now.checkpoints] == [None, "failed", "passed"]
+    assert kinds(now) == ["baseline", "iteration", "iteration"]
+    await never_retried(loop)
+
+
+async def test_closed_items_alone(looping: LoopMachine) -> None:
+    left = [2, 1, 0]
+
+    async def iterate(number: int, request: dict[str, Any]) -> dict[str, Any]:
+        looping.items = items(2 - left[number], left[number])
+        return result()
+
+    looping.items = items(0, 2)
+    looping.play_iteration = iterate  # type: ignore[method-assign]
+    outcome = await ended(await looping.start(done={"items": ITEMS}))
+    assert (outcome.stop_reason, outcome.iterations, outcome.verification) == ("done", 2, None)
+    assert outcome.items is not None
+    assert (outcome.items.closed, outcome.items.left) == (2, 0)
+    assert "- #2: step 2" in looping.asked[0]["prompt"]
+    assert "- #2: step 2" not in looping.asked[1]["prompt"]
+    assert looping.verified == []
+
+
+@pytest.mark.parametrize(("closed", "passes"), [(True, False), (False, True)])
+async def test_both_must_hold_after_the_same_iteration(looping: LoopMachine, closed: bool, passes: bool) -> None:
+    looping.items = items(1) if closed else items(0, 1)
+    looping.verdicts = [exits(0 if passes else 1), exits(0)]
+
+    async def iterate(number: int, request: dict[str, Any]) -> dict[str, Any]:
+        if number == 2:
+            looping.items = items(1)
+        return result()
+
+    looping.play_iteration = iterate  # type: ignore[method-assign]
+    outcome = await ended(await looping.start(done={"items": ITEMS, "verify": {"command": "true"}}))
+    assert (outcome.stop_reason, outcome.iterations) == ("done", 2)
+
+
+async def test_a_verification_that_waits_for_the_items(looping: LoopMachine) -> None:
+    looping.items = items(0, 1)
+
+    async def iterate(number: int, request: dict[str, Any]) -> dict[str, Any]:
+        assert not looping.verified
+        looping.items = items(0, 1) if number < 3 else items(1)
+        looping.files += 1
+        return result()
+
+    looping.play_iteration = iterate  # type: ignore[method-assign]
+    verify = {"command": "true", "every_iteration": False}
+    loop = await looping.start(done={"items": ITEMS, "verify": verify})
+    assert (await ended(loop)).iterations == 3
+    assert len(looping.verified) == 1
+    assert [each.verification for each in await checkpoints(loop)] == [None, None, None, "passed"]
+
+
+async def test_a_list_without_items_is_not_done(looping: LoopMachine) -> None:
+    looping.items = items(0)
+    loop = await looping.start(done={"items": ITEMS}, limits={"iterations": 2})
+    outcome = await ended(loop)
+    assert (outcome.status, outcome.stop_reason, outcome.iterations) == ("stopped", "iterations", 2)
+
+
+async def test_a_list_without_items_is_done_where_that_is_said(looping: LoopMachine) -> None:
+    looping.items = items(0)
+    outcome = await ended(await looping.start(done={"items": {**ITEMS, "allow_empty": True}}))
+    assert (outcome.stop_reason, outcome.iterations) == ("done", 1)
+
+
+async def test_items_that_cannot_be_read_are_not_closed_and_the_agent_is_told(looping: LoopMachine) -> None:
+    looping.items = items(3).model_copy(update={"error": "items.json: is no JSON"})
+    loop = await looping.start(done={"items": {**ITEMS, "allow_empty": True}}, limits={"iterations": 2})
+    outcome = await ended(loop)
+    assert (outcome.status, outcome.stop_reason) == ("stopped", "iterations")
+    assert "items.json: is no JSON" in looping.asked[1]["prompt"]
+
+
+async def test_a_promise_counts_in_the_last_line_and_not_as_an_echo(looping: LoopMachine) -> None:
+    prompt = "Work.\nWhen all is done, say:\nALL DONE"
+    looping.script = [
+        result("ALL DONE was asked of me, but I am not"),
+        result(f"You said:\n{prompt}"),
+        result("I checked everything.\nALL DONE"),
+    ]
+    loop = await looping.start(prompt=prompt, done={"verify": {"command": "true"}, "promise": "ALL DONE"})
+    assert (await ended(loop)).iterations == 3
+
+
+async def test_a_promise_alone_proves_nothing(looping: LoopMachine) -> None:
+    looping.script = [result("ALL DONE")]
+    looping.verdicts = [exits(1)]
+    loop = await looping.start(done={"verify": {"command": "true"}, "promise": "ALL DONE"}, limits={"iterations": 1})
+    assert (await ended(loop)).stop_reason == "iterations"
+
+
+async def test_done_in_the_last_allowed_iteration_is_done(looping: LoopMachine) -> None:
+    looping.verdicts = [exits(1)]
+    outcome = await ended(await looping.start(limits={"iterations": 2}))
+    assert (outcome.status, outcome.stop_reason, outcome.iterations) == ("completed", "done", 2)
+
+
+async def test_a_missing_verification_is_no_pass(looping: LoopMachine) -> None:
+    looping.verdicts = [exits(127, "sh: make: not found"), exits(127, "sh: make: not found")]
+    loop = await looping.start(done={"verify": {"command": "make test"}})
+    kind, message, outcome = await failed(loop)
+    assert (kind, outcome.status, outcome.stop_reason) == ("LoopFailed", "failed", "verification_missing")
+    assert message == outcome.error == "done.verify: there is no such command: make test"
+    assert len(looping.asked) == 2
+    assert "`make test` could not be run: there is no such command" in looping.asked[1]["prompt"]
+    assert "sh: make: not found" in looping.asked[1]["prompt"]
+    assert (await state(loop)).last_error == message
+
+
+async def test_a_verification_that_is_there_again_is_no_longer_missing(looping: LoopMachine) -> None:
+    looping.verdicts = [exits(127), exits(1), exits(126), exits(0)]
+    assert (await ended(await looping.start())).iterations == 4
+
+
+async def test_a_verification_that_takes_too_long(looping: LoopMachine) -> None:
+    slow = {**exits(1, "still compiling"), "fails": "RunTimedOut", "message": "limits.duration_s"}
+    looping.verdicts = [slow]
+    loop = await looping.start(limits={"iterations": 1})
+    outcome = await ended(loop)
+    assert outcome.verification is not None
+    assert (outcome.verification.status, outcome.verification.output) == ("timed_out", "still compiling")
+    assert outcome.stop_reason == "iterations"
+
+
+async def test_feedback_that_comes_in_the_last_iteration_is_not_lost(looping: LoopMachine) -> None:
+    looping.script = [HELD]
+    loop = await looping.start()
+    await looping.at_hold()
+    await loop.signal("feedback", {"text": "and write a changelog"})
+    await reaches(loop, lambda now: now.feedback)
+    looping.release()
+    outcome = await ended(loop)
+    assert (outcome.stop_reason, outcome.iterations) == ("done", 2)
+    assert "and write a changelog" in looping.asked[1]["prompt"]

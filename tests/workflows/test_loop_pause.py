@@ -1,0 +1,230 @@
+"""Pausing a loop and going on, in every status."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from temporalio.client import Client
+
+from tests.workflows.loop_machine import HELD, LoopMachine
+from tests.workflows.loop_script import exits, limited, result
+from tests.workflows.loop_watch import (
+    checkpoints,
+    ended,
+    kinds,
+    never_retried,
+    reaches,
+    refused,
+    state,
+    tell,
+)
+
+pytestmark = pytest.mark.integration
+
+
+async def test_pause_now_ends_the_turn_and_resume_goes_on_with_the_session(forgetful: LoopMachine) -> None:
+    forgetful.script = [HELD]
+    loop = await forgetful.start()
+    await forgetful.at_hold()
+    receipt = await tell(loop, "pause", now=True, reason="lunch")
+    assert (receipt.status, receipt.iteration) == ("paused", 1)
+    now = await state(loop)
+    assert (now.status, now.waits_for, now.run, now.session_id) == ("paused", "lunch", None, "s-1")
+    assert (now.failures, now.last_error, now.no_progress) == (0, None, 0)
+    assert kinds(now) == ["baseline", "pause"]
+    assert (now.checkpoints[1].error, now.checkpoints[1].cost_usd) == (None, 0.01)
+
+    await tell(loop, "feedback", text="use tabs")
+    receipt = await tell(loop, "resume", text="and be quick")
+    assert receipt.status == "running"
+    outcome = await ended(loop)
+    assert (outcome.iterations, outcome.cost_usd, outcome.error) == (1, 0.02, None)
+    again = forgetful.asked[1]
+    assert again["session"] == "s-1"
+    assert again["prompt"].startswith("You were interrupted in the middle of iteration 1.")
+    assert "- use tabs\n- and be quick" in again["prompt"]
+    assert "make it work" not in again["prompt"]
+    assert [each.run for each in await checkpoints(loop)] == [None, f"{loop.id}-1", f"{loop.id}-2"]
+    await never_retried(loop)
+
+
+async def test_pause_waits_for_the_iteration_and_its_verification(looping: LoopMachine) -> None:
+    looping.script = [HELD]
+    looping.verdicts = [exits(1)]
+    loop = await looping.start()
+    await looping.at_hold()
+    receipt = await tell(loop, "pause")
+    assert (receipt.status, receipt.note) == ("running", "it pauses when the iteration has ended")
+    looping.release()
+    now = await reaches(loop, "paused")
+    assert (now.iteration, now.waits_for) == (1, "a person paused it")
+    assert now.verification is not None
+    assert now.verification.status == "failed"
+    assert kinds(now) == ["baseline", "iteration", "pause"]
+    assert (await tell(loop, "pause")).note == "it is paused already"
+    await tell(loop, "resume")
+    assert (await ended(loop)).iterations == 2
+    assert kinds(await checkpoints(loop)) == ["baseline", "iteration", "pause", "iteration"]
+
+
+async def test_a_pause_that_is_withdrawn(looping: LoopMachine) -> None:
+    looping.script = [HELD]
+    looping.verdicts = [exits(1)]
+    loop = await looping.start()
+    await looping.at_hold()
+    await tell(loop, "pause")
+    receipt = await tell(loop, "resume", mode="checkpoint")
+    assert (receipt.status, receipt.note) == ("running", "the pause is withdrawn")
+    looping.release()
+    now = await reaches(loop, lambda now: now.status != "running" and now.status != "verifying")
+    assert (now.status, now.mode) == ("waiting_for_decision", "checkpoint")
+
+
+async def test_pause_now_while_verifying_verifies_again_after_resume(forgetful: LoopMachine) -> None:
+    forgetful.verdicts = [HELD]
+    loop = await forgetful.start()
+    await forgetful.at_hold()
+    assert (await state(loop)).status == "verifying"
+    assert (await tell(loop, "pause", now=True)).status == "paused"
+    now = await state(loop)
+    assert (now.verification, now.totals.iterations, now.failures) == (None, 1, 0)
+    await tell(loop, "resume")
+    outcome = await ended(loop)
+    assert (outcome.stop_reason, outcome.iterations) == ("done", 1)
+    assert (len(forgetful.asked), len(forgetful.verified)) == (1, 2)
+    assert [(each.kind, each.verification) for each in await checkpoints(loop)] == [
+        ("baseline", None),
+        ("iteration", "passed"),
+        ("pause", None),
+    ]
+
+
+async def test_pause_now_while_an_iteration_ends_starts_no_verification(looping: LoopMachine) -> None:
+    gate = asyncio.Event()
+    survey = looping.play_survey
+
+    async def slow(wanted: Any) -> Any:
+        if wanted.number == 1:
+            await gate.wait()
+        return await survey(wanted)
+
+    looping.play_survey = slow  # type: ignore[method-assign]
+    loop = await looping.start()
+    await reaches(loop, lambda now: len(looping.surveys) == 2 and now.run is None)
+    pausing = asyncio.ensure_future(tell(loop, "pause", now=True))
+    await reaches(loop, lambda now: True)
+    gate.set()
+    await pausing
+    assert looping.verified == []
+    await tell(loop, "resume")
+    assert (await ended(loop)).iterations == 1
+
+
+@pytest.mark.parametrize("after", ["a pause between iterations", "a rate limit"])
+async def test_pause_wakes_what_waits(looping: LoopMachine, after: str) -> None:
+    looping.script = [limited()] if after == "a rate limit" else []
+    looping.verdicts = [] if after == "a rate limit" else [exits(1)]
+    loop = await looping.start(pause_between_s=3600)
+    await reaches(loop, lambda now: now.wakes_at)
+    assert (await tell(loop, "pause")).status == "paused"
+    now = await state(loop)
+    assert (now.wakes_at, now.checkpoints[-1].kind) == (None, "pause")
+    receipt = await tell(loop, "resume")
+    assert receipt.status == "running"
+    assert (await ended(loop)).stop_reason == "done"
+
+
+async def test_pause_while_waiting_for_a_decision(looping: LoopMachine) -> None:
+    looping.verdicts = [exits(1)]
+    loop = await looping.start(mode="checkpoint")
+    await reaches(loop, "waiting_for_decision")
+    assert (await tell(loop, "pause", reason="later")).status == "paused"
+    await tell(loop, "resume", mode="autonomous")
+    assert (await ended(loop)).iterations == 2
+
+
+async def test_pause_before_the_first_iteration(looping: LoopMachine) -> None:
+    gate = asyncio.Event()
+
+    async def admit(wanted: Any) -> None:
+        await gate.wait()
+
+    looping.play_admit = admit  # type: ignore[method-assign]
+    loop = await looping.start()
+    await reaches(loop, "running")
+    await tell(loop, "pause")
+    await tell(loop, "set_limits", iterations=7)
+    await tell(loop, "revise", plan="another plan")
+    gate.set()
+    now = await reaches(loop, "paused")
+    assert (now.iteration, now.limits.iterations, looping.asked) == (0, 7, [])
+    await tell(loop, "resume")
+    await ended(loop)
+    assert "another plan" in looping.asked[0]["prompt"]
+    assert "make it work" not in looping.asked[0]["prompt"]
+
+
+async def test_a_pause_after_a_resume_that_nobody_has_seen_to_yet(temporal: Client) -> None:
+    """Both come while no worker is there, so that one workflow task has both: the last word counts."""
+    machine = LoopMachine(temporal)
+    machine.script = [HELD]
+    async with machine.at_work():
+        loop = await machine.start()
+        await machine.at_hold()
+        await tell(loop, "pause", now=True)
+    await loop.signal("resume", {"mode": "checkpoint"})
+    await loop.signal("pause", {"reason": "no, wait"})
+    async with machine.at_work(cached=0):
+        now = await reaches(loop, lambda now: now.mode == "checkpoint")
+        assert (now.status, len(machine.asked)) == ("paused", 1)
+        await tell(loop, "resume")
+        assert (await ended(loop)).iterations == 1
+    await never_retried(loop)
+
+
+async def test_resume_of_a_loop_that_is_not_paused(looping: LoopMachine) -> None:
+    looping.script = [HELD]
+    looping.verdicts = [exits(1)]
+    loop = await looping.start(pause_between_s=3600)
+    await looping.at_hold()
+    reason = "the loop is not paused and waits for no decision: "
+    assert await refused(loop, "resume") == ("Refused", reason + "it is at work")
+    assert await refused(loop, "skip_wait") == ("Refused", "the loop is not waiting for a time")
+    looping.release()
+    await reaches(loop, lambda now: now.wakes_at)
+    assert await refused(loop, "resume") == ("Refused", reason + "skip_wait ends its wait")
+
+
+async def test_an_agent_that_cannot_interrupt_is_cancelled(looping: LoopMachine) -> None:
+    looping.script = [HELD, result(session_id=None)]
+    run = {"agent": "process", "command": ["work"], "workspace": {"path": "/w"}}
+    loop = await looping.start(run=run)
+    await looping.at_hold()
+    await tell(loop, "feedback", text="use tabs")
+    receipt = await tell(loop, "pause", now=True)
+    assert receipt.status == "paused"
+    now = await state(loop)
+    assert (now.failures, now.last_error, now.totals.cost_usd) == (0, None, 0.005)
+    await tell(loop, "resume")
+    assert (await ended(loop)).iterations == 1
+    assert "use tabs" in looping.asked[1]["prompt"]
+
+
+async def test_a_run_that_fails_when_it_is_interrupted_is_no_failure(looping: LoopMachine) -> None:
+    async def iterate(number: int, request: dict[str, Any]) -> dict[str, Any]:
+        if number > 1:
+            return result()
+        await looping.held()
+        raise AssertionError("it is ended first")
+
+    looping.play_iteration = iterate  # type: ignore[method-assign]
+    loop = await looping.start(limits={"failures": 1})
+    await looping.at_hold()
+    child = looping.client.get_workflow_handle(f"{loop.id}-1")
+    await child.cancel()
+    receipt = await tell(loop, "pause", now=True)
+    assert receipt.status == "paused"
+    now = await state(loop)
+    assert (now.failures, now.last_error) == (0, None)
+    await tell(loop, "resume")
+    assert (await ended(loop)).stop_reason == "done"
