@@ -48,14 +48,14 @@ from activities.checks import check_host
 from activities.hosting import HostActivities, Keeping
 from activities.looping import LoopActivities
 from activities.loops.places import LoopStore
-from activities.policy import AGENT_ENV, Policy
+from activities.policy import Policy
 from activities.ports import Agent
 from activities.running import AgentActivities
 from activities.runtimes.local import LocalRuntime
 from activities.shim import client as shim
 from activities.store import Ownership, RunStore
 from steersman.contracts import names
-from steersman.contracts.agents import CAPABILITIES
+from steersman.contracts.agents import AGENT_VARIABLES, CAPABILITIES
 from steersman.contracts.request import PERMISSION_ORDER, PermissionMode
 from steersman.converter import DATA_CONVERTER
 from steersman.hosts import host_name, state_directory
@@ -195,7 +195,7 @@ def _listed(value: str | None, separator: str) -> list[str]:
 
 
 def _agents(policy: Policy) -> dict[str, Agent]:
-    names_allowed = frozenset().union(*AGENT_ENV.values()) | policy.allow_env
+    names_allowed = frozenset().union(*AGENT_VARIABLES.values()) | policy.allow_env
     environ = {name: value for name, value in policy.environ.items() if name in names_allowed}
     return {"claude": ClaudeAgent(environ), "process": ProcessAgent()}
 

@@ -27,7 +27,7 @@ from activities.policy import Policy
 from activities.ports import Agent
 from steersman.contracts import names
 from steersman.contracts.errors import AgentFailed, InvalidRequest, RunError
-from steersman.contracts.loop import LoopRequest, PlanFile
+from steersman.contracts.loop import LoopRequest, PlanFile, program_env
 from steersman.contracts.loop_activities import (
     AdmitLoop,
     Diff,
@@ -91,7 +91,7 @@ class LoopActivities:
             try:
                 workspace = await asyncio.to_thread(self._standing, path)
                 place = await asyncio.to_thread(self._store.create, asked.key.loop)
-                return Restored(changed=await self._workshop.restore(place, workspace, name))
+                return Restored(changed=await self._workshop.restore(place, workspace, name, asked.commit))
             except RunError as error:
                 return Restored(error=error.message)
             except (NoRepository, NoCheckpoint, GitFailed) as error:
@@ -189,7 +189,7 @@ class LoopActivities:
 
     def _program_environment(self, run: RunRequest) -> dict[str, str]:
         # As the policy sees it, a program that the request names is a run of agent "process".
-        asked = RunRequest(agent="process", command=("sh",), workspace=run.workspace, env=run.env)
+        asked = RunRequest(agent="process", command=("sh",), workspace=run.workspace, env=program_env(run))
         return self._policy.admit(asked, self._agents[asked.agent])
 
     def _standing(self, path: str) -> Path:

@@ -8,28 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from activities.ports import Agent
-from steersman.contracts.agents import CAPABILITIES
+from steersman.contracts.agents import AGENT_VARIABLES, CAPABILITIES
 from steersman.contracts.errors import InvalidRequest, WorkspaceError
 from steersman.contracts.request import PERMISSION_ORDER, FromEnv, FromFile, PermissionMode, RunRequest
-
-AGENT_ENV: Mapping[str, frozenset[str]] = {
-    "claude": frozenset(
-        {
-            "ANTHROPIC_API_KEY",
-            "ANTHROPIC_AUTH_TOKEN",
-            "ANTHROPIC_BASE_URL",
-            "ANTHROPIC_MODEL",
-            "CLAUDE_CODE_OAUTH_TOKEN",
-            "CLAUDE_CONFIG_DIR",
-            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC",
-            "DISABLE_AUTOUPDATER",
-            "DISABLE_TELEMETRY",
-            "IS_SANDBOX",
-        }
-    ),
-    "process": frozenset(),
-}
-"""The agents' own variables: handed on from the worker's environment, and what `from_env` may name by default."""
 
 BASE_ENV = frozenset(
     [
@@ -139,7 +120,7 @@ class Policy:
 
     def environment(self, request: RunRequest) -> dict[str, str]:
         """The agent's complete environment. Raises InvalidRequest where a value is not to be had."""
-        names = BASE_ENV | AGENT_ENV[request.agent]
+        names = BASE_ENV | AGENT_VARIABLES[request.agent]
         env = {name: value for name, value in self.environ.items() if name in names or name.startswith("LC_")}
         for name, value in request.env.items():
             env[name] = self._value(name, value)
@@ -161,7 +142,7 @@ class Policy:
         return data.decode("utf-8", "surrogateescape").rstrip("\r\n")
 
     def _check_env(self, agent: str, name: str, value: "str | FromEnv | FromFile") -> None:
-        own = AGENT_ENV[agent] | self.allow_env
+        own = AGENT_VARIABLES[agent] | self.allow_env
         if isinstance(value, FromEnv):
             if value.from_env not in own:
                 raise InvalidRequest(

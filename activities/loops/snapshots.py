@@ -50,12 +50,15 @@ async def take(shadow: Shadow, name: str | None, message: str, head: str | None)
     return Taken(tree, commit)
 
 
-async def restore(shadow: Shadow, name: str) -> int:
+async def restore(shadow: Shadow, name: str, commit: str | None = None) -> int:
     """Make the work tree's files those of a checkpoint; how many paths that changed. Raises GitFailed, NoCheckpoint.
 
+    With `commit`, only if the checkpoint's ref still names it: whoever may write in the workspace can overwrite refs.
     What is ignored stays, by the rules of now or of then. A repository within the work tree stays as it is.
     """
     wanted = await tree_at(shadow, name)
+    if commit is not None and (await shadow.git.run("rev-parse", "--verify", name)).decode().strip() != commit:
+        raise NoCheckpoint(f"{name} names another commit than the one that was kept, {commit}: it was overwritten")
     changed = await _changed(shadow, await tree_of_now(shadow), wanted)
     nested = shadow.nested
     await _check_nested(shadow, wanted)

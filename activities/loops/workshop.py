@@ -51,10 +51,13 @@ class Workshop:
             files, _ = await _looked_at(workspace)
             return Survey(files=files, head=head, error=f"the files could not be kept: {error}")
 
-    async def restore(self, place: Path, workspace: Path, name: str) -> int:
-        """Make the files those of a checkpoint; how many that changed. Raises NoRepository, GitFailed, NoCheckpoint."""
+    async def restore(self, place: Path, workspace: Path, name: str, commit: str | None = None) -> int:
+        """Make the files those of a checkpoint, kept as `commit`; how many that changed.
+
+        Raises NoRepository, GitFailed, NoCheckpoint.
+        """
         async with self._opened(place, standing(workspace)) as shadow:
-            changed = await snapshots.restore(shadow, name)
+            changed = await snapshots.restore(shadow, name, commit)
         await asyncio.to_thread(_put_back, workspace)
         return changed
 

@@ -181,7 +181,7 @@ class PruneInput(Answer):
 
 
 class Swept(Answer):
-    """Answer of sweep_host and prune_host: run ids."""
+    """Answer of sweep_host and prune_host: ids of runs, and of loops whose state was pruned."""
 
     stopped: tuple[str, ...] = ()
     pruned: tuple[str, ...] = ()

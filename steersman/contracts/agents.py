@@ -2,6 +2,7 @@
 validators refuse by it.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 from steersman.contracts.model import Answer
@@ -32,3 +33,22 @@ CAPABILITIES: Final[dict[str, Capabilities]] = {
         steer=False, interrupt=False, resume=False, structured_output=False, permissions=False, cost=False
     ),
 }
+
+AGENT_VARIABLES: Final[Mapping[str, frozenset[str]]] = {
+    "claude": frozenset(
+        {
+            "ANTHROPIC_API_KEY",
+            "ANTHROPIC_AUTH_TOKEN",
+            "ANTHROPIC_BASE_URL",
+            "ANTHROPIC_MODEL",
+            "CLAUDE_CODE_OAUTH_TOKEN",
+            "CLAUDE_CONFIG_DIR",
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC",
+            "DISABLE_AUTOUPDATER",
+            "DISABLE_TELEMETRY",
+            "IS_SANDBOX",
+        }
+    ),
+    "process": frozenset(),
+}
+"""The agents' own variables: handed on from the worker's environment, and what `from_env` may name by default."""

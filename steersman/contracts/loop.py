@@ -16,10 +16,10 @@ from pydantic import (
     model_validator,
 )
 
-from steersman.contracts.agents import CAPABILITIES
+from steersman.contracts.agents import AGENT_VARIABLES, CAPABILITIES
 from steersman.contracts.errors import InvalidRequest, sentence
 from steersman.contracts.model import Question, Seconds
-from steersman.contracts.request import RunRequest, Text, kind_of
+from steersman.contracts.request import EnvValue, RunRequest, Text, kind_of
 
 LoopMode = Literal["checkpoint", "batch", "autonomous"]
 SessionMode = Literal["continue", "fresh"]
@@ -233,6 +233,13 @@ class LoopRequest(Question):
         if items.path is not None:
             return items.path
         return self.plan.path if isinstance(self.plan, PlanFile) else None
+
+
+def program_env(run: RunRequest) -> dict[str, EnvValue]:
+    """What the programs of a loop are given of the template's environment: not the agent's own variables, its key least
+    of all.
+    """
+    return {name: value for name, value in run.env.items() if name not in AGENT_VARIABLES[run.agent]}
 
 
 def parse_loop_request(data: object) -> LoopRequest:

@@ -59,6 +59,8 @@ class RestoreInput(Answer):
     source: str
     """Whose checkpoint: this loop's id, or another's."""
     number: int
+    commit: str | None = None
+    """The commit that was kept: a ref that names another one now was overwritten, and is not restored."""
 
 
 class Restored(Answer):

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import stat
+import subprocess
 import time
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
@@ -122,10 +123,9 @@ class Host:
         assert survey.items is not None
         return survey.items.error or survey.items.count
 
-    async def restore(self, number: int, source: str = "loop-1") -> Restored:
-        asked = RestoreInput(
-            key=LoopKey(loop="loop-1", execution="e"), run=self.request().run, source=source, number=number
-        )
+    async def restore(self, number: int, source: str = "loop-1", commit: str | None = None) -> Restored:
+        key = LoopKey(loop="loop-1", execution="e")
+        asked = RestoreInput(key=key, run=self.request().run, source=source, number=number, commit=commit)
         return await ActivityEnvironment().run(self.activities.restore_checkpoint, asked)
 
     async def diff(self, **fields: Any) -> Diff:
@@ -321,6 +321,15 @@ class TestFiles:
         assert await host.restore(1) == Restored(changed=2)
         assert await host.restore(1) == Restored(changed=0)
         assert on_disk(host.work).keys() == {"PLAN.md", "a.txt"}
+
+    async def test_a_checkpoint_that_somebody_has_overwritten_is_none(self, host: Host) -> None:
+        kept = (await host.survey(host.request(), 1)).commit
+        put(host.work, {"a.txt": "changed"})
+        other = (await host.survey(host.request(), 2)).commit
+        assert kept is not None
+        subprocess.run(["git", "update-ref", "refs/steersman/loop-1/1", str(other)], cwd=host.work, check=True)
+        assert "overwritten" in str((await host.restore(1, commit=kept)).error)
+        assert (host.work / "a.txt").read_text() == "changed"
 
     async def test_what_cannot_be_restored_is_said(self, host: Host) -> None:
         missing = await host.restore(9, "other-loop")
