@@ -9,7 +9,7 @@ from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError, FailureError
 
 from steersman.contracts import names
-from steersman.contracts.loop import LoopRequest, PlanFile
+from steersman.contracts.loop import LoopRequest, PlanFile, program_env
 from steersman.contracts.loop_activities import (
     AdmitLoop,
     DropInput,
@@ -106,9 +106,9 @@ async def survey(
     )
 
 
-async def restore(host: str, request: LoopRequest, source: str, number: int) -> Restored:
+async def restore(host: str, request: LoopRequest, source: str, number: int, commit: str | None) -> Restored:
     """The workspace's files as they were."""
-    question = RestoreInput(key=loop_key(), run=request.run, source=source, number=number)
+    question = RestoreInput(key=loop_key(), run=request.run, source=source, number=number, commit=commit)
     summary = f"files of checkpoint {number}"
     return await _ask(host, names.RESTORE_CHECKPOINT, question, Restored, summary, start_to_close_timeout=LOOK)
 
@@ -156,7 +156,7 @@ def iteration_run(request: LoopRequest, memory: Memory, prompt: str, limits: Lim
 
 
 def verification_run(request: LoopRequest, memory: Memory) -> RunRequest:
-    """The request of a verification: a program in the same place, with the same environment."""
+    """The request of a verification: a program in the same place, with the same environment but the agent's key."""
     verify, template = request.done.verify, request.run
     assert verify is not None
     return RunRequest.model_validate(
@@ -164,7 +164,7 @@ def verification_run(request: LoopRequest, memory: Memory) -> RunRequest:
             "agent": "process",
             "command": verify.argv(),
             "workspace": template.workspace,
-            "env": template.env,
+            "env": program_env(template),
             "lease_s": template.lease_s,
             "limits": Limits(duration_s=verify.timeout_s),
             **_placed(request, memory, "verify"),

@@ -76,7 +76,8 @@ async def _take_over(request: LoopRequest, book: Book, keeper: Keeper, point: Fo
     await keeper.checkpoint("rescue", note=f"before taking over {name}")
     if checkpoint.commit is not None:
         try:
-            problem = (await commands.restore(book.memory.host, request, source.loop, source.number)).error
+            found = await commands.restore(book.memory.host, request, source.loop, source.number, checkpoint.commit)
+            problem = found.error
         except ActivityError as error:
             raise InvalidRequest(f"from_checkpoint: {commands.reason_of(error)}") from error
         if problem:

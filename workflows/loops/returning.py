@@ -66,7 +66,7 @@ class Returning:
             return True  # there never were files to take back: the state alone is
         host, own = self._book.memory.host, commands.loop_key().loop
         try:
-            problem = (await commands.restore(host, self._request, own, target.number)).error
+            problem = (await commands.restore(host, self._request, own, target.number, target.commit)).error
         except ActivityError as error:
             if is_cancelled_exception(error):
                 raise
