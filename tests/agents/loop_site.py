@@ -126,7 +126,7 @@ class Site:
         assert survey.commit is not None
         return survey.commit
 
-    async def restore(self, number: int, loop: str | None = None) -> int:
+    async def restore(self, number: int, loop: str | None = None, commit: str | None = None) -> int:
         """Files as they were; how many changed."""
         place = self.store.create(self.loop)
-        return await self.workshop.restore(place, self.workspace, ref(loop or self.loop, number))
+        return await self.workshop.restore(place, self.workspace, ref(loop or self.loop, number), commit)

@@ -72,7 +72,8 @@ class Host:
 
     def with_policy(self, **fields: Any) -> LoopActivities:
         """The activities of a worker with such a policy."""
-        environ = {"PATH": f"{self.bin}:{os.environ['PATH']}", "HOME": str(self.directory), "SECRET_KEY": SECRET}
+        environ = {"PATH": f"{self.bin}:{os.environ['PATH']}", "HOME": str(self.directory)}
+        environ |= {"SECRET_KEY": SECRET, "ANTHROPIC_API_KEY": SECRET}
         policy = Policy(environ, **fields)
         agents: dict[str, Agent] = {"claude": ClaudeAgent({"IS_SANDBOX": "1"}), "process": ProcessAgent()}
         self.activities = LoopActivities(self.client, agents, self.loops, policy)
@@ -274,6 +275,15 @@ class TestSurvey:
         assert survey.items is not None
         assert [item.text for item in survey.items.items] == [f"-given-{host.directory}"]
         assert list((host.directory / "state" / "loops" / "loop-1" / "programs").iterdir()) == []
+
+    async def test_the_agents_own_variables_are_not_for_programs(self, host: Host) -> None:
+        env = {"ANTHROPIC_API_KEY": {"from_env": "ANTHROPIC_API_KEY"}, "OTHER": "said"}
+        command = {"kind": "command", "command": 'echo "- [ ] ${ANTHROPIC_API_KEY-none} $OTHER"'}
+        request = host.request({"items": command}, run={"agent": "claude", "command": None, "env": env, "options": {}})
+        await host.admit(request)
+        survey = await host.survey(request)
+        assert survey.items is not None
+        assert [item.text for item in survey.items.items] == ["none said"]
 
     async def test_beads(self, host: Host) -> None:
         link = {"id": "bd-1", "title": "First", "status": "in_progress", "dependency_type": "blocks"}

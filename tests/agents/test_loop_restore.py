@@ -230,6 +230,16 @@ class TestHostile:
         assert not (tmp_path / "evil").exists()
         assert (top / "a.txt").read_text() == "one\n"
 
+    async def test_a_checkpoint_that_was_overwritten(self, site: Site, top: Path) -> None:
+        commit = await site.keep(1)
+        assert await site.restore(1, commit=commit) == 0
+        put(top, {"a.txt": "evil"})
+        git(top, "update-ref", ref(site.loop, 1), await site.keep(2))
+        put(top, {"a.txt": "changed"})
+        with pytest.raises(NoCheckpoint, match="names another commit than the one that was kept"):
+            await site.restore(1, commit=commit)
+        assert (top / "a.txt").read_text() == "changed"
+
     async def test_a_ref_that_is_no_checkpoint(self, site: Site, top: Path) -> None:
         put(top, {f".git/{ref(site.loop, 1)}": "garbage\n"})
         with pytest.raises(NoCheckpoint):
