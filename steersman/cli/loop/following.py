@@ -219,6 +219,7 @@ class Follower:
             return Exit.TERMINATED
         if not await self._ahead.settle(0) and not await self._settled():
             remark("what was said last has not reached the loop yet", "yellow")
+        await self._talk.look()
         remark(f"{self._talk.left_as()}; follow it again with: steer loop attach {self._loop}")
         return Exit.DETACHED
 

@@ -5,6 +5,7 @@ Things are said in the order in which they were chosen. Nothing is printed here:
 
 import asyncio
 from collections.abc import Coroutine
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -20,6 +21,7 @@ from steersman.contracts.loop_messages import LoopReceipt
 from steersman.contracts.loop_state import CLOSED, LoopState
 from steersman.errors import SteersmanError
 
+LOOK_S = 2.0
 CTRL_C, KEY = "Ctrl-C at the terminal", "a key at the terminal"
 KEYS = (
     "p      pause when the iteration has ended",
@@ -56,6 +58,11 @@ class Talk:
         self.state, self.looked_at = state, datetime.now(UTC)
         if state.status in HELD or state.status in CLOSED:
             self.pausing = False
+
+    async def look(self) -> None:
+        """See for ourselves how the loop stands, if it can be had at once: what was read last may be a second old."""
+        with suppress(SteersmanError, TimeoutError):
+            self.hear(await asyncio.wait_for(self._loops.state(self.loop), LOOK_S))
 
     @property
     def held(self) -> bool:
