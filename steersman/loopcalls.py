@@ -9,6 +9,8 @@ from typing import Any, Final
 from temporalio.client import Client
 
 from steersman.contracts import names
+from steersman.contracts.errors import InvalidRequest
+from steersman.contracts.loop_activities import ForkPoint
 from steersman.contracts.loop_messages import MAX_PAGE, CheckpointPage, CheckpointQuery
 from steersman.contracts.loop_state import Checkpoint, LoopResult, LoopState
 from steersman.contracts.model import Question
@@ -57,6 +59,13 @@ class LoopCalls(WorkflowCalls[LoopState, LoopResult]):
             found += fresh
             more = page.more and bool(fresh)
         return found
+
+    async def fork_point(self, loop: str, number: int) -> ForkPoint:
+        """What a fork needs of one checkpoint. Raises InvalidRequest where there is no such one, and as `state`."""
+        data = await self._query(loop, names.FORK_POINT, number)
+        if data is None:
+            raise InvalidRequest(f"from_checkpoint.number: {self._of(loop)} has no checkpoint {number}")
+        return ForkPoint.model_validate(data)
 
     async def request(self, loop: str) -> dict[str, Any]:
         """The request that the loop was started with, as JSON. Raises RunNotFound, ServerUnreachable, ServerRefused."""

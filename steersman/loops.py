@@ -22,9 +22,8 @@ from temporalio.common import WorkflowIDConflictPolicy
 
 from steersman import loopdata, visibility
 from steersman.contracts import names
-from steersman.contracts.errors import InvalidRequest
 from steersman.contracts.loop import LoopRequest, loop_request_json, parse_loop_request
-from steersman.contracts.loop_activities import Diff, DiffInput, DropInput, Dropped, ForkPoint
+from steersman.contracts.loop_activities import Diff, DiffInput, DropInput, Dropped
 from steersman.contracts.loop_messages import Cleanup, CleanupReceipt
 from steersman.contracts.loop_state import Checkpoint, LoopResult, LoopState
 from steersman.contracts.messages import parse_message
@@ -80,15 +79,11 @@ class Loops(LoopVerbs):
 
         Its request is the other's with the plan of that time, and `changes` over it. The id of the new loop.
 
-        Raises: RunNotFound for the other loop, and as `start`.
+        Raises: RunNotFound for the other loop, InvalidRequest where it has no such checkpoint; NoWorker; as `start`.
         """
-        with translated(of=f"loop {loop}", address=self._address):
-            point: ForkPoint | None = await self._client.get_workflow_handle(loop).query(
-                names.FORK_POINT, number, result_type=ForkPoint
-            )
-        if point is None:
-            raise InvalidRequest(f"from_checkpoint.number: loop {loop} has no checkpoint {number}")
-        request = loopdata.forked(await self._calls.request(loop), point.plan, loop, number, changes or {})
+        asked = await self._calls.request(loop)
+        point = await self._calls.fork_point(loop, number)
+        request = loopdata.forked(asked, point.plan, loop, number, changes or {})
         return await self.start(request, loop_id=loop_id)
 
     async def result(self, loop: str) -> LoopResult:

@@ -101,7 +101,7 @@ class WorkflowCalls(Generic[S, R]):
         except ValidationError as error:
             raise ServerRefused(f"{self._of(id)} answers in a way that this version does not understand") from error
 
-    async def _query(self, id: str, name: str, *arguments: Question) -> Any:
+    async def _query(self, id: str, name: str, *arguments: Any) -> Any:
         """The decoded answer; None of a workflow that was ended before any worker saw it."""
         for each in QUERY_TRIES:
             try:

@@ -362,6 +362,8 @@ async def test_a_fork_from_a_checkpoint(
     assert asked["limits"] == {"iterations": 50, "failures": 2, "cost_usd": 3.0}
     assert asked["mode"] == "checkpoint"
     assert (await steer("loop", "fork", "loop-none", "2")).code == 3
+    missing = await steer("loop", "fork", loop, "51")
+    assert (missing.code, "has no checkpoint 51" in missing.err) == (2, True)
 
 
 async def test_looking(steer: Steer, loop_stand_in: LoopStandIn, steersman: Steersman, place: str) -> None:

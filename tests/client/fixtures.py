@@ -58,10 +58,10 @@ def server() -> Iterator[str]:
 @pytest.fixture
 async def client(server: str) -> Client:
     """A Temporal client; waits until the server's namespace is there."""
-    client = await connect(address=server)
     deadline = time.monotonic() + 30
     while True:
         try:
+            client = await connect(address=server)
             await client.count_workflows()
             return client
         except Exception:

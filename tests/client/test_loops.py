@@ -360,13 +360,15 @@ async def test_a_fork_asks_what_the_other_asked(
 ) -> None:
     run = {"session": "s-1", "env": {"A": "1"}, "model": "m"}
     loop = await steersman.loops.start(ask(workspace, run=run, limits={"iterations": 5}))
-    await loop_stand_in.stage(loop, again=True)
+    revised = {"number": 2, "hash": "h", "since": now().isoformat(), "path": "NEW.md", "prompt": "do {plan}"}
+    await loop_stand_in.stage(loop, again=True, plan=revised)
     changes = {"mode": "checkpoint", "limits": {"cost_usd": 2}, "run": {"env": {"B": "2"}}}
     fork = await steersman.loops.fork(loop, 4, changes)
     request = await steersman.loops._calls.request(fork)  # noqa: SLF001 - what a fork of the fork would ask
     assert request == {
         "run": {"agent": "claude", "workspace": {"path": workspace}, "env": {"A": "1", "B": "2"}, "model": "m"},
-        "plan": {"path": "PLAN.md"},
+        "plan": {"path": "NEW.md"},
+        "prompt": "do {plan}",
         "done": {"items": {"kind": "checkboxes"}},
         "mode": "checkpoint",
         "limits": {"iterations": 5, "cost_usd": 2.0},
@@ -378,6 +380,10 @@ async def test_a_fork_asks_what_the_other_asked(
         await steersman.loops.fork(loop, 51)
     with pytest.raises(InvalidRequest, match="mode"):
         await steersman.loops.fork(loop, 1, {"mode": "wild"})
+    given = await steersman.loops.fork(loop, 4, {"plan": {"path": "MINE.md"}})
+    assert (await steersman.loops._calls.request(given))["plan"] == {"path": "MINE.md"}  # noqa: SLF001 - as above
+    with pytest.raises(RunNotFound, match="is no loop"):
+        await steersman.loops.fork(await loop_stand_in.begin_run(loop), 1)
 
 
 async def test_the_list_shows_what_loops_where(
