@@ -5,13 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.loopstage import stage
+from tests.cli.loopstage import place, stage
 from tests.cli.steer import Steer
 from tests.client.fixtures import client, loop_stand_in, server, stand_in, steersman, workspace
 
 __all__ = [
     "client",
     "loop_stand_in",
+    "place",
     "server",
     "stage",
     "stand_in",

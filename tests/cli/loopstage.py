@@ -10,6 +10,7 @@ import pytest
 from temporalio.service import RPCError
 
 from steersman.client import Steersman
+from steersman.contracts.loop import parse_loop_request
 from tests.cli.steer import Steer
 from tests.cli.terminal import Terminal
 from tests.client.loopstandin import LoopStandIn
@@ -78,3 +79,28 @@ async def stage(steer: Steer, loop_stand_in: LoopStandIn, steersman: Steersman, 
     for each in (loop, *loop_stand_in.plays):
         with suppress(RPCError):  # it has closed
             await steersman.temporal.get_workflow_handle(each).terminate()
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> str:
+    """A workspace with a plan."""
+    (tmp_path / "app").mkdir()
+    (tmp_path / "app" / "PLAN.md").write_text("- [ ] one\n")
+    return str(tmp_path / "app")
+
+
+async def begin(steersman: Steersman, place: str, **fields: Any) -> str:
+    """A loop of the stand-in's."""
+    request = {
+        "run": {"agent": "claude", "workspace": {"path": place}},
+        "plan": {"path": "PLAN.md"},
+        "done": {"items": {"kind": "checkboxes"}},
+    }
+    return await steersman.loops.start(request | fields)
+
+
+async def request_of(steersman: Steersman, loop: str) -> dict[str, Any]:
+    """What the loop was started with."""
+    asked: dict[str, Any] = await steersman.loops._calls.request(loop)  # noqa: SLF001 - as a fork reads it
+    parse_loop_request(asked)
+    return asked
