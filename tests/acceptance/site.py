@@ -56,12 +56,12 @@ class Following:
 class Site:
     """See the module. `root` is in the environment of every process of it, so nothing of it can hide."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, settings: tuple[str, ...] = ()) -> None:
         self.root = root
         self.state = root / "state"
         for name in ("home", "tmp", "claude"):
             (root / name).mkdir()
-        self.server = DevServer(root).start()
+        self.server = DevServer(root, settings).start()
         self.workers: list[WorkerProcess] = []
 
     # Workers.

@@ -1,90 +1,29 @@
-"""Record histories of real runs: `python -m tests.histories.record [NAME...]`.
+"""Record histories of real runs and loops: `python -m tests.histories.record [NAME...]`.
 
 A dev server, the real worker, real processes and the real Claude Code CLI with a scripted model. What must not live
 here: judgement of what a run did, which the acceptance tests have.
 """
 
 import asyncio
-import contextlib
 import os
 import socket
 import sys
 import tempfile
-import uuid
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
+from temporalio.client import WorkflowHandle
 
 from steersman.contracts import names
-from steersman.contracts.run import RunState
-from tests.scripted_model import Hold, Say, ScriptedModel, Tool, answer, hold, say, tool
-from tests.scripted_model.script import Script
+from tests.histories.loops import LOOPS, Scenario
+from tests.histories.recorder import HOST, Recorder, at_work, closed, state
+from tests.scripted_model import Hold, Say, ScriptedModel, Step, Tool, answer, hold, say, tool
 from tests.support.processes import until
 from tests.support.temporal import DevServer, connect
-from tests.support.workers import WorkerProcess
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-HOST = "recorder"
 WAITING = "import os, time\nprint('at work', flush=True)\nwhile not os.path.exists('go'): time.sleep(0.01)"
-
-
-class Recorder:
-    """One machine with a worker."""
-
-    def __init__(self, directory: Path, server: DevServer, client: Client, script: Script) -> None:
-        self.directory, self.client, self.script = directory, client, script
-        self.workspace = directory / "workspace"
-        self.workspace.mkdir(exist_ok=True)
-        self._server = server
-        self._workers: list[WorkerProcess] = []
-
-    async def work(self) -> WorkerProcess:
-        """A worker, polling."""
-        flags = ("--state-dir", str(self.directory / "state"), "--host", HOST)
-        model = {**self.script.env(self.directory / "config"), "HOME": str(self.directory)}
-        log = self.directory / f"worker-{len(self._workers)}.log"
-        worker = WorkerProcess(log, flags, {**self._server.env, **model})
-        self._workers.append(worker)
-        await worker.ready()
-        return worker
-
-    async def end(self) -> None:
-        for worker in self._workers:
-            with contextlib.suppress(ProcessLookupError):
-                worker.kill()
-
-    async def start(self, *inputs: Any, **fields: Any) -> "WorkflowHandle[Any, Any]":
-        """A run, of these inputs or of a request with these fields."""
-        request = {"workspace": {"path": str(self.workspace)}, **fields}
-        given = inputs or (request,)
-        run = f"run-{uuid.uuid4()}"
-        return await self.client.start_workflow(names.RUN_WORKFLOW, args=given, id=run, task_queue=names.TASK_QUEUE)
-
-    async def process(self, code: str, **fields: Any) -> "WorkflowHandle[Any, Any]":
-        """A run of a program in Python."""
-        return await self.start(agent="process", command=["python3", "-u", "-c", code], **fields)
-
-
-async def state(run: "WorkflowHandle[Any, Any]") -> RunState:
-    return RunState.model_validate(await run.query(names.STATE_QUERY))
-
-
-async def at_work(run: "WorkflowHandle[Any, Any]") -> None:
-    """Wait until the agent's process runs."""
-
-    async def running() -> bool:
-        return (await state(run)).handle is not None
-
-    await until(running)
-
-
-async def closed(run: "WorkflowHandle[Any, Any]") -> None:
-    """Wait for its end, whichever it is."""
-    with contextlib.suppress(WorkflowFailureError):
-        await run.result()
 
 
 async def process_succeeded(at: Recorder) -> Any:
@@ -168,9 +107,16 @@ async def _sessions(run: "WorkflowHandle[Any, Any]", count: int) -> bool:
     return told.count(names.SESSION_STARTED) >= 2 * count
 
 
-SCENARIOS: dict[str, Callable[[Recorder], Awaitable[Any]]] = {
-    scenario.__name__: scenario
-    for scenario in (
+def scripted() -> tuple[Step, ...]:
+    """What the model says in the runs with Claude."""
+    bash = Tool("Bash", {"command": "true"})
+    first = (tool("Bash", command="touch made-it"), answer(Say("made it"), Hold(), bash))
+    return (*first, answer(Say("tabs"), bash), hold("a long story"), say("short"))
+
+
+RUNS = {
+    play.__name__: Scenario(play, scripted())
+    for play in (
         process_succeeded,
         process_failed,
         claude_steered_interrupted_approved,
@@ -182,26 +128,21 @@ SCENARIOS: dict[str, Callable[[Recorder], Awaitable[Any]]] = {
         worker_was_killed,
     )
 }
-
-
-def scripted(model: ScriptedModel, name: str) -> Script:
-    """What the model says in the scenario with Claude."""
-    steered = answer(Say("made it"), Hold(), Tool("Bash", {"command": "true"}))
-    steps = (tool("Bash", command="touch made-it"), steered, say("with tabs"), hold("a long story"), say("short"))
-    return model.script(name, steps[0], steps[1], answer(Say("tabs"), Tool("Bash", {"command": "true"})), *steps[3:])
+SCENARIOS = {**RUNS, **LOOPS}
 
 
 async def record(name: str) -> None:
     """One scenario, on machinery of its own."""
+    scenario = SCENARIOS[name]
     with tempfile.TemporaryDirectory(prefix="steersman-") as directory:
-        server = DevServer(Path(directory)).start()
+        server = DevServer(Path(directory), scenario.settings).start()
         try:
             async with ScriptedModel() as model:
                 client = await connect(server.address)
-                at = Recorder(Path(directory), server, client, scripted(model, name))
+                at = Recorder(Path(directory), server, client, model.script(name, *scenario.steps))
                 try:
                     await at.work()
-                    run = await SCENARIOS[name](at)
+                    run = await scenario.play(at)
                     await closed(run)
                     history = await run.fetch_history()
                 finally:

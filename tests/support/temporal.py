@@ -25,6 +25,9 @@ from steersman.converter import DATA_CONVERTER
 PUSH_CANCEL = ("frontend.WorkerCommandsEnabled=true", "system.enableCancelActivityWorkerCommand=true")
 """Server settings with which a cancel reaches an activity at once instead of with its next heartbeat."""
 
+SHORT_HISTORIES = ("limit.historyCount.suggestContinueAsNew=60",)
+"""A server setting with which a loop goes on in a new execution every few iterations."""
+
 SEARCH_ATTRIBUTES = {names.AGENT_NAME: "Keyword", names.RUN_PHASE: "Keyword", names.COST_USD: "Double"}
 UP_S = 30.0
 
@@ -46,9 +49,11 @@ def free_port() -> int:
 class DevServer:
     """One dev server. `stop` or `kill`, then `start` again, goes on with the same database at the same address."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, settings: tuple[str, ...] = ()) -> None:
+        """`settings`: dynamic configuration of the server, NAME=VALUE each."""
         self.port = free_port()
         self._directory = directory
+        self._settings = (*PUSH_CANCEL, *settings)
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -66,7 +71,7 @@ class DevServer:
         command = [binary("temporal"), "server", "start-dev", "--headless", "--ip", "127.0.0.1"]
         command += ["--port", str(self.port), "--db-filename", str(self._directory / "temporal.db")]
         command += ["--log-level", "error"]
-        command += [part for each in PUSH_CANCEL for part in ("--dynamic-config-value", each)]
+        command += [part for each in self._settings for part in ("--dynamic-config-value", each)]
         command += [part for item in SEARCH_ATTRIBUTES.items() for part in ("--search-attribute", "=".join(item))]
         with (self._directory / "server.log").open("ab") as log:
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)

@@ -1,0 +1,81 @@
+"""A machine on which histories are recorded: a dev server, the real worker, a scripted model.
+
+Which runs and loops are recorded must not live here.
+"""
+
+import contextlib
+import uuid
+from pathlib import Path
+from typing import Any
+
+from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
+
+from steersman.contracts import names
+from steersman.contracts.run import RunState
+from tests.scripted_model.script import Script
+from tests.support.processes import until
+from tests.support.temporal import DevServer
+from tests.support.workers import WorkerProcess
+
+HOST = "recorder"
+
+
+class Recorder:
+    """One machine with a worker."""
+
+    def __init__(self, directory: Path, server: DevServer, client: Client, script: Script) -> None:
+        self.directory, self.client, self.script = directory, client, script
+        self.workspace = directory / "workspace"
+        self.workspace.mkdir(exist_ok=True)
+        self._server = server
+        self._workers: list[WorkerProcess] = []
+
+    async def work(self) -> WorkerProcess:
+        """A worker, polling."""
+        flags = ("--state-dir", str(self.directory / "state"), "--host", HOST)
+        model = {**self.script.env(self.directory / "config"), "HOME": str(self.directory)}
+        log = self.directory / f"worker-{len(self._workers)}.log"
+        worker = WorkerProcess(log, flags, {**self._server.env, **model})
+        self._workers.append(worker)
+        await worker.ready()
+        return worker
+
+    async def end(self) -> None:
+        for worker in self._workers:
+            with contextlib.suppress(ProcessLookupError):
+                worker.kill()
+
+    async def start(self, *inputs: Any, **fields: Any) -> "WorkflowHandle[Any, Any]":
+        """A run, of these inputs or of a request with these fields."""
+        request = {"workspace": {"path": str(self.workspace)}, **fields}
+        given = inputs or (request,)
+        run = f"run-{uuid.uuid4()}"
+        return await self.client.start_workflow(names.RUN_WORKFLOW, args=given, id=run, task_queue=names.TASK_QUEUE)
+
+    async def start_loop(self, request: Any) -> "WorkflowHandle[Any, Any]":
+        """A loop of that request."""
+        loop = f"loop-{uuid.uuid4()}"
+        return await self.client.start_workflow(names.LOOP_WORKFLOW, request, id=loop, task_queue=names.TASK_QUEUE)
+
+    async def process(self, code: str, **fields: Any) -> "WorkflowHandle[Any, Any]":
+        """A run of a program in Python."""
+        return await self.start(agent="process", command=["python3", "-u", "-c", code], **fields)
+
+
+async def state(run: "WorkflowHandle[Any, Any]") -> RunState:
+    return RunState.model_validate(await run.query(names.STATE_QUERY))
+
+
+async def at_work(run: "WorkflowHandle[Any, Any]") -> None:
+    """Wait until the agent's process runs."""
+
+    async def running() -> bool:
+        return (await state(run)).handle is not None
+
+    await until(running)
+
+
+async def closed(run: "WorkflowHandle[Any, Any]") -> None:
+    """Wait for its end, whichever it is."""
+    with contextlib.suppress(WorkflowFailureError):
+        await run.result()
