@@ -87,7 +87,9 @@ class LoopCalls(WorkflowCalls[LoopState, LoopResult]):
             state = await self.state(id)
         except SteersmanError:
             return None
-        return await self.run_report((state.run, *(each.run for each in state.checkpoints if each.kind == "end")))
+        last = [each.run for each in state.checkpoints if each.run is not None][-1:]
+        ended = [each.run for each in state.checkpoints if each.kind == "end"]
+        return await self.run_report((state.run, *ended, *(f"{run}-verify" for run in last)))
 
     async def run_report(self, runs: Iterable[str | None]) -> StopReport | None:
         """What stopping the first of these found of which anybody can say so."""

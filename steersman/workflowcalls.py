@@ -185,6 +185,9 @@ class WorkflowCalls(Generic[S, R]):
             return task.result()
         finally:
             task.cancel()
+            await asyncio.wait({task})
+            if not task.cancelled():
+                task.exception()  # looked at, so that nobody is told of it who did not wait for it
 
     def _refusal(self, cause: BaseException, name: str, id: str) -> Exception:
         if not isinstance(cause, ApplicationError):

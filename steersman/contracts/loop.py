@@ -19,7 +19,7 @@ from pydantic import (
 from steersman.contracts.agents import AGENT_VARIABLES, CAPABILITIES
 from steersman.contracts.errors import InvalidRequest, sentence
 from steersman.contracts.model import Question, Seconds
-from steersman.contracts.request import EnvValue, RunRequest, Text, kind_of
+from steersman.contracts.request import EnvValue, RunRequest, Text, kind_of, no_nul
 
 LoopMode = Literal["checkpoint", "batch", "autonomous"]
 SessionMode = Literal["continue", "fresh"]
@@ -51,10 +51,10 @@ def _said(text: str) -> str:
     return text
 
 
-InsidePath = Annotated[Text, Field(min_length=1, max_length=4096), AfterValidator(_inside)]
+InsidePath = Annotated[str, Field(min_length=1, max_length=4096), AfterValidator(no_nul), AfterValidator(_inside)]
 PlanText = Annotated[Text, AfterValidator(_said), AfterValidator(_short)]
 Template = Annotated[Text, AfterValidator(_said), AfterValidator(_short)]
-Argument = Annotated[Text, Field(max_length=100_000)]
+Argument = Annotated[str, Field(max_length=100_000), AfterValidator(no_nul)]
 LoopId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,199}$")]
 ItemId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,199}$")]
 
@@ -69,7 +69,7 @@ class PlanFile(Question):
     """A Markdown file in the workspace, or a directory of phases (`01-*.md`, `02-*.md`)."""
 
     path: InsidePath
-    phase: Annotated[Text, Field(min_length=1, max_length=200)] | None = None
+    phase: Annotated[str, Field(min_length=1, max_length=200), AfterValidator(no_nul)] | None = None
     """The phase to start at, by its file's name or number; those before it count as done elsewhere."""
 
 
@@ -134,7 +134,9 @@ class Done(Question):
 
     items: Items | None = None
     verify: Verify | None = None
-    promise: Annotated[Text, Field(min_length=1, max_length=200), AfterValidator(str.strip)] | None = None
+    promise: (
+        Annotated[str, Field(min_length=1, max_length=200), AfterValidator(no_nul), AfterValidator(str.strip)] | None
+    ) = None
     """The last line of the agent's final message, exactly."""
 
     @model_validator(mode="after")

@@ -3,19 +3,19 @@
 from datetime import datetime
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from steersman.contracts.loop import LoopMode, Plan, Template
 from steersman.contracts.loop_state import Checkpoint, LoopStatus
 from steersman.contracts.messages import MessageId
 from steersman.contracts.model import Answer, Question
-from steersman.contracts.request import Text
+from steersman.contracts.request import no_nul
 
 MAX_PAGE = 500
 
-FeedbackText = Annotated[Text, Field(min_length=1, max_length=20_000)]
+FeedbackText = Annotated[str, Field(min_length=1, max_length=20_000), AfterValidator(no_nul)]
 OptionalSeconds = Annotated[float, Field(ge=0, le=10 * 366 * 86400, allow_inf_nan=False)]
-Reason = Annotated[Text, Field(max_length=1000)]
+Reason = Annotated[str, Field(max_length=1000), AfterValidator(no_nul)]
 
 
 class Pause(Question):

@@ -2,15 +2,15 @@
 
 from typing import Annotated, Literal, TypeVar
 
-from pydantic import Field, ValidationError
+from pydantic import AfterValidator, Field, ValidationError
 
 from steersman.contracts.errors import InvalidRequest, sentence
 from steersman.contracts.model import Answer, JsonObject, Question
-from steersman.contracts.request import Text
+from steersman.contracts.request import no_nul
 from steersman.contracts.run import MessageState
 
 MessageId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,99}$")]
-MessageText = Annotated[Text, Field(max_length=100_000)]
+MessageText = Annotated[str, Field(max_length=100_000), AfterValidator(no_nul)]
 
 
 class Message(Question):
@@ -40,7 +40,7 @@ class Decision(Question):
 
     id: Annotated[str, Field(min_length=1, max_length=200)]
     decision: Literal["allow", "deny"]
-    message: Annotated[Text, Field(max_length=10_000)] | None = None
+    message: Annotated[str, Field(max_length=10_000), AfterValidator(no_nul)] | None = None
     """Told to the agent when denied."""
     remember: bool = False
     """Decide the same for this tool for the rest of the run."""

@@ -26,14 +26,15 @@ def _absolute(path: str) -> str:
     return path
 
 
-def _no_nul(text: str) -> str:
+def no_nul(text: str) -> str:
+    """The text as it is. Raises ValueError for one that no program could be given."""
     if "\0" in text:
         raise ValueError("must not contain a NUL character")
     return text
 
 
-Text = Annotated[str, AfterValidator(_no_nul)]
-AbsolutePath = Annotated[str, Field(min_length=1, max_length=4096), AfterValidator(_no_nul), AfterValidator(_absolute)]
+Text = Annotated[str, AfterValidator(no_nul)]
+AbsolutePath = Annotated[str, Field(min_length=1, max_length=4096), AfterValidator(no_nul), AfterValidator(_absolute)]
 
 
 class Workspace(Question):
@@ -120,7 +121,7 @@ class RunRequest(Question):
     prompt: Text = ""
     workspace: Workspace
     runtime: LocalRuntime = LocalRuntime()
-    model: Annotated[Text, Field(min_length=1, max_length=200)] | None = None
+    model: Annotated[str, Field(min_length=1, max_length=200), AfterValidator(no_nul)] | None = None
     session: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,199}$")] | None = None
     fork_session: bool = False
     system_prompt: Text | None = None
