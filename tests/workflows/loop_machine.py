@@ -1,12 +1,12 @@
 """A machine for loops: its agent runs, verifications and surveys do what a test says, under the wire names.
 
-AgentRun is a stand-in that asks the test how each run goes, so that a thousand iterations cost seconds. The real ones are
-tested elsewhere.
+AgentRun is a stand-in that asks the test how each run goes, so that a thousand iterations cost seconds. The real ones
+are tested elsewhere.
 """
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from typing import Any
@@ -208,13 +208,15 @@ class LoopMachine:
     # ---- workers and loops
 
     @asynccontextmanager
-    async def at_work(self, *, cached: int = 100, host: bool = True) -> AsyncIterator["LoopMachine"]:
+    async def at_work(
+        self, *, cached: int = 100, host: bool = True, run: type = StandInRun
+    ) -> AsyncIterator["LoopMachine"]:
         """Poll the queues. `cached` 0: each workflow task replays its loop from the first event."""
         async with AsyncExitStack() as stack:
             here = Worker(
                 self.client,
                 task_queue=self.queue,
-                workflows=[AgentLoop, StandInRun],
+                workflows=[AgentLoop, run],
                 activities=[self.claim_host, self.play_run],
                 max_cached_workflows=cached,
                 max_heartbeat_throttle_interval=timedelta(seconds=0.1),
@@ -226,7 +228,7 @@ class LoopMachine:
 
     def hosting(self) -> Worker:
         """A worker of the host's own queue."""
-        activities = [
+        activities: list[Callable[..., Any]] = [
             self.admit_loop,
             self.survey_workspace,
             self.restore_checkpoint,

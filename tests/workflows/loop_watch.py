@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from temporalio.client import WorkflowFailureError, WorkflowUpdateFailedError
+from temporalio.client import Client, WorkflowFailureError, WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError, CancelledError
 from temporalio.worker import Replayer
 
@@ -32,6 +32,16 @@ async def reaches(loop: Loop, wanted: str | Callable[[LoopState], object]) -> Lo
             if now.status == wanted if isinstance(wanted, str) else wanted(now):
                 return now
             await asyncio.sleep(0.02)
+
+
+def decision(iteration: int) -> Callable[[LoopState], object]:
+    """It waits for one after that iteration."""
+    return lambda now: now.status == "waiting_for_decision" and now.iteration == iteration
+
+
+def wait(iteration: int) -> Callable[[LoopState], object]:
+    """It waits for a time after that iteration."""
+    return lambda now: now.wakes_at and now.iteration == iteration
 
 
 async def ended(loop: Loop) -> LoopResult:
@@ -90,6 +100,17 @@ async def checkpoints(loop: Loop, page: int = 500) -> list[Checkpoint]:
 def kinds(found: LoopState | list[Checkpoint]) -> list[str]:
     """The kinds of the checkpoints, in order."""
     return [each.kind for each in (found if isinstance(found, list) else found.checkpoints)]
+
+
+async def executions(loop: Loop, client: Client) -> list[Loop]:
+    """All of its executions, the last one first."""
+    found = []
+    run: str = (await loop.describe()).run_id
+    while run:
+        found.append(client.get_workflow_handle(loop.id, run_id=run))
+        first = (await found[-1].fetch_history()).events[0]
+        run = first.workflow_execution_started_event_attributes.continued_execution_run_id
+    return found
 
 
 async def replays(loop: Loop) -> None:

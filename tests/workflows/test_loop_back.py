@@ -7,7 +7,7 @@ import pytest
 from steersman.contracts.loop_activities import Restored, RestoreInput
 from tests.workflows.loop_machine import HELD, LoopMachine, refusal
 from tests.workflows.loop_script import exits, fails, items, result
-from tests.workflows.loop_watch import checkpoints, ended, kinds, never_retried, reaches, refused, state, tell
+from tests.workflows.loop_watch import checkpoints, decision, ended, kinds, never_retried, reaches, refused, state, tell
 
 pytestmark = pytest.mark.integration
 
@@ -112,7 +112,7 @@ async def test_starting_over_from_the_plan(looping: LoopMachine) -> None:
     )
     await reaches(loop, DECIDED)
     await tell(loop, "resume")
-    now = await reaches(loop, lambda now: now.iteration == 2 and now.status == DECIDED)
+    now = await reaches(loop, decision(2))
     assert now.failures == 1
     looping.items = items(0, 2)
     receipt = await tell(loop, "restart", **{"from": "plan"})
@@ -133,7 +133,7 @@ async def test_starting_over_from_an_iteration_with_the_files_as_they_are(loopin
     loop = await looping.start(mode="checkpoint", limits={"no_progress": 0})
     looping.verdicts = [exits(1)] * 20
     for iteration in (1, 2, 3):
-        await reaches(loop, lambda now, iteration=iteration: now.status == DECIDED and now.iteration == iteration)
+        await reaches(loop, decision(iteration))
         if iteration < 3:
             await tell(loop, "resume")
     await tell(loop, "restart", **{"from": "iteration"}, number=3, files=False)
@@ -178,7 +178,7 @@ async def test_a_plan_goes_back_with_the_loop(looping: LoopMachine) -> None:
     loop = await decided(looping, 1, prompt="{plan}, I say")
     await tell(loop, "revise", plan="make it better", prompt="{plan}, they say")
     await tell(loop, "resume")
-    await reaches(loop, lambda now: now.status == DECIDED and now.iteration == 2)
+    await reaches(loop, decision(2))
     await tell(loop, "rollback", checkpoint=1)
     now = await state(loop)
     assert now.plan is not None

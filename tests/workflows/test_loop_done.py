@@ -57,10 +57,10 @@ async def test_closed_items_alone(looping: LoopMachine) -> None:
     assert looping.verified == []
 
 
-@pytest.mark.parametrize(("closed", "passes"), [(True, False), (False, True)])
-async def test_both_must_hold_after_the_same_iteration(looping: LoopMachine, closed: bool, passes: bool) -> None:
-    looping.items = items(1) if closed else items(0, 1)
-    looping.verdicts = [exits(0 if passes else 1), exits(0)]
+@pytest.mark.parametrize("holds", ["items", "verification"])
+async def test_both_must_hold_after_the_same_iteration(looping: LoopMachine, holds: str) -> None:
+    looping.items = items(1) if holds == "items" else items(0, 1)
+    looping.verdicts = [exits(0 if holds == "verification" else 1), exits(0)]
 
     async def iterate(number: int, request: dict[str, Any]) -> dict[str, Any]:
         if number == 2:

@@ -45,7 +45,11 @@ async def test_it_is_listed_removed_given_once_and_recorded(looping: LoopMachine
 
 @pytest.mark.parametrize("first", ["failed", "never began", "limited before it began"])
 async def test_it_is_given_again_where_the_agent_may_not_have_read_it(looping: LoopMachine, first: str) -> None:
-    ends = {"failed": fails(), "never began": never_began(), "limited before it began": limited(session_id=None, turns=0)}
+    ends = {
+        "failed": fails(),
+        "never began": never_began(),
+        "limited before it began": limited(session_id=None, turns=0),
+    }
     looping.verdicts = [exits(1)]
     looping.script = [result(), ends[first], result()]
     loop = await looping.start(mode="checkpoint", limits={"failures": 0})

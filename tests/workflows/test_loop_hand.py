@@ -5,7 +5,7 @@ import pytest
 from steersman.contracts.run import RunState, Usage
 from tests.workflows.loop_machine import HELD, LoopMachine, StandInRun
 from tests.workflows.loop_script import fails, never_began, result
-from tests.workflows.loop_watch import checkpoints, ended, kinds, reaches, state, tell
+from tests.workflows.loop_watch import checkpoints, ended, kinds, reaches, state, tell, wait
 
 pytestmark = pytest.mark.integration
 
@@ -90,7 +90,7 @@ async def test_a_session_in_which_runs_keep_failing_is_left(looping: LoopMachine
     looping.verdicts = [{**fails("AgentCrashed"), "result": None}]
     loop = await looping.start()
     for iteration in (2, 3):
-        await reaches(loop, lambda now, iteration=iteration: now.wakes_at and now.iteration == iteration)
+        await reaches(loop, wait(iteration))
         await tell(loop, "skip_wait")
     await ended(loop)
     assert [each.get("session") for each in looping.asked] == [None, "s-1", "s-1", None]

@@ -8,7 +8,7 @@ from temporalio.testing import WorkflowEnvironment
 
 from tests.workflows.loop_machine import HELD, LoopMachine
 from tests.workflows.loop_script import exits, fails, items, limited, result
-from tests.workflows.loop_watch import ended, failed, reaches, refused, state, tell
+from tests.workflows.loop_watch import ended, failed, reaches, refused, state, tell, wait
 
 pytestmark = pytest.mark.integration
 
@@ -18,7 +18,12 @@ NEVER = [exits(1)] * 20
 async def test_iterations_are_counted_exactly(looping: LoopMachine) -> None:
     looping.verdicts = NEVER
     outcome = await ended(await looping.start(limits={"iterations": 3}))
-    assert (outcome.status, outcome.stop_reason, outcome.iterations, len(looping.asked)) == ("stopped", "iterations", 3, 3)
+    assert (outcome.status, outcome.stop_reason, outcome.iterations, len(looping.asked)) == (
+        "stopped",
+        "iterations",
+        3,
+        3,
+    )
     assert outcome.error == "limits.iterations: 3 of 3 are done"
     assert "iteration 3 of at most 3" in looping.asked[2]["prompt"]
 
@@ -56,7 +61,7 @@ async def test_failures_in_a_row(looping: LoopMachine) -> None:
     looping.script = [fails(), result(), fails("AgentCrashed", "it fell over"), fails("AgentFailed", "no way")]
     loop = await looping.start(limits={"failures": 2})
     for number in (1, 3):
-        now = await reaches(loop, lambda now, number=number: now.iteration == number and now.wakes_at)
+        now = await reaches(loop, wait(number))
         assert (now.failures, now.status) == (1, "running")
         await tell(loop, "skip_wait")
     kind, message, outcome = await failed(loop)

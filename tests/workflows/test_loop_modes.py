@@ -9,7 +9,7 @@ from steersman.contracts.loop_activities import Survey, SurveyInput
 from steersman.contracts.loop_state import Phase
 from tests.workflows.loop_machine import HELD, LoopMachine
 from tests.workflows.loop_script import exits, fails, items
-from tests.workflows.loop_watch import ended, reaches, state, tell
+from tests.workflows.loop_watch import decision, ended, reaches, state, tell
 
 ITEMS = {"kind": "json", "path": "items.json"}
 UNTIL_NEVER = {"no_progress": 0, "iterations": 50}
@@ -21,8 +21,8 @@ async def test_checkpoint_mode_waits_after_every_iteration(looping: LoopMachine)
     looping.verdicts = [exits(1), exits(1)]
     loop = await looping.start(mode="checkpoint")
     for number in (1, 2):
-        now = await reaches(loop, lambda now, number=number: now.iteration == number and now.run is None and now.waits_for)
-        assert (now.status, now.waits_for) == ("waiting_for_decision", f"iteration {number} is finished")
+        now = await reaches(loop, decision(number))
+        assert now.waits_for == f"iteration {number} is finished"
         assert len(looping.asked) == number
         await tell(loop, "resume")
     assert (await ended(loop)).iterations == 3
@@ -44,7 +44,7 @@ async def test_batch_mode_waits_after_every_batch(looping: LoopMachine) -> None:
     now = await reaches(loop, "waiting_for_decision")
     assert (now.iteration, now.batch_size) == (2, 2)
     await tell(loop, "resume")
-    now = await reaches(loop, lambda now: now.status == "waiting_for_decision" and now.iteration > 2)
+    now = await reaches(loop, decision(4))
     assert now.iteration == 4
     await tell(loop, "resume")
     assert (await ended(loop)).iterations == 6
@@ -58,7 +58,7 @@ async def test_the_mode_given_on_resume_takes_effect(looping: LoopMachine) -> No
     now = await reaches(loop, "waiting_for_decision")
     assert (now.mode, now.totals.iterations) == ("checkpoint", 1)
     await tell(loop, "resume", mode="batch")
-    now = await reaches(loop, lambda now: now.status == "waiting_for_decision" and now.iteration > 1)
+    now = await reaches(loop, decision(3))
     assert (now.mode, now.iteration) == ("batch", 3)
     await tell(loop, "resume", mode="autonomous")
     assert (await ended(loop)).iterations == 5
@@ -136,13 +136,14 @@ async def test_exit_ends_the_turn_and_keeps_what_there_is(looping: LoopMachine) 
     assert (outcome.last_checkpoint.kind, outcome.last_checkpoint.number) == ("pause", 1)
 
 
-@pytest.mark.parametrize("now", [True, False])
-async def test_exit_while_paused_or_verifying(looping: LoopMachine, now: bool) -> None:
+@pytest.mark.parametrize("status", ["paused", "verifying"])
+async def test_exit_without_the_agent_at_work(looping: LoopMachine, status: str) -> None:
     looping.verdicts = [HELD]
     loop = await looping.start()
     await looping.at_hold()
-    if now:
+    if status == "paused":
         await tell(loop, "pause", now=True)
+    assert (await state(loop)).status == status
     await tell(loop, "exit")
     outcome = await ended(loop)
     assert (outcome.status, outcome.stop_reason, outcome.verification) == ("stopped", "exit", None)

@@ -76,7 +76,7 @@ async def test_a_pause_that_is_withdrawn(looping: LoopMachine) -> None:
     receipt = await tell(loop, "resume", mode="checkpoint")
     assert (receipt.status, receipt.note) == ("running", "the pause is withdrawn")
     looping.release()
-    now = await reaches(loop, lambda now: now.status != "running" and now.status != "verifying")
+    now = await reaches(loop, lambda now: now.status not in {"running", "verifying"})
     assert (now.status, now.mode) == ("waiting_for_decision", "checkpoint")
 
 

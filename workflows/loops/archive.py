@@ -62,7 +62,7 @@ class Archive:
         found: list[Checkpoint] = []
         size = 0
         for each in self._after(after):
-            size += len(each.model_dump_json())
+            size += len(each.model_dump_json().encode())
             if len(found) == limit or (found and size > MAX_PAGE_BYTES):
                 return CheckpointPage(checkpoints=tuple(found), more=True)
             found.append(each)

@@ -13,7 +13,8 @@ from workflows.loops.keeper import MAX_NOTE, Keeper
 from workflows.loops.memory import Hold
 from workflows.loops.returning import Returning
 
-MAX_EVENTS = 5000
+MAX_EVENTS = 2000
+"""A closed loop is replayed for each question: no longer than a second."""
 UNSAID = "a person paused it"
 
 

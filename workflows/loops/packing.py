@@ -73,7 +73,7 @@ def _after(before: Totals, each: Checkpoint) -> Totals:
 
 def _flat(data: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for name, value in data.items():
-        if isinstance(value, dict):
+        if isinstance(value, dict) and value:
             yield from _flat(value, f"{prefix}{name}.")
         else:
             yield prefix + name, value

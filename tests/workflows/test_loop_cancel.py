@@ -1,0 +1,179 @@
+"""Cancelling a loop, in every status: its run ends, what there is is kept, nothing is lost."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from temporalio.client import Client, WorkflowUpdateFailedError
+
+from steersman.contracts.loop_activities import DropInput, Dropped, Survey, SurveyInput
+from tests.workflows.loop_machine import HELD, LoopMachine
+from tests.workflows.loop_script import exits, limited, result
+from tests.workflows.loop_watch import cancelled, ended, kinds, never_retried, reaches, refused, state, tell
+
+pytestmark = pytest.mark.integration
+
+
+async def closed(looping: LoopMachine, run: str) -> str | None:
+    """How a run has closed."""
+    status = (await looping.client.get_workflow_handle(run).describe()).status
+    return status.name if status else None
+
+
+async def test_while_the_agent_works(forgetful: LoopMachine) -> None:
+    forgetful.script = [HELD]
+    loop = await forgetful.start()
+    await forgetful.at_hold()
+    await tell(loop, "feedback", text="use tabs")
+    await loop.cancel()
+    now = await cancelled(loop)
+    assert (now.status, now.stop_reason, now.run, now.failures, now.last_error) == ("cancelled", None, None, 0, None)
+    assert kinds(now) == ["baseline", "end"]
+    last = now.checkpoints[-1]
+    assert (last.run, last.session_id, last.cost_usd, last.error) == (f"{loop.id}-1", "s-1", 0.005, None)
+    assert (now.totals.cost_usd, now.totals.usage.output_tokens, now.totals.iterations) == (0.005, 5, 1)
+    assert [each.text for each in now.feedback] == ["use tabs"]
+    assert await closed(forgetful, f"{loop.id}-1") == "CANCELED"
+    await never_retried(loop)
+
+
+async def test_while_it_verifies(forgetful: LoopMachine) -> None:
+    forgetful.verdicts = [HELD]
+    loop = await forgetful.start()
+    await forgetful.at_hold()
+    await loop.cancel()
+    now = await cancelled(loop)
+    assert (kinds(now), now.verification) == (["baseline", "iteration", "end"], None)
+    assert now.totals.cost_usd == 0.01
+    assert await closed(forgetful, f"{loop.id}-1-verify") == "CANCELED"
+
+
+@pytest.mark.parametrize("waits", ["paused", "waiting_for_decision", "waiting_rate_limit", "running"])
+async def test_while_it_waits(looping: LoopMachine, waits: str) -> None:
+    looping.script = [limited() if waits == "waiting_rate_limit" else result()]
+    looping.verdicts = [exits(1)]
+    modes: dict[str, dict[str, Any]] = {
+        "waiting_for_decision": {"mode": "checkpoint"},
+        "paused": {"mode": "checkpoint"},
+    }
+    loop = await looping.start(pause_between_s=3600, **modes.get(waits, {}))
+    if waits == "paused":
+        await reaches(loop, "waiting_for_decision")
+        await tell(loop, "pause")
+    await reaches(loop, lambda now: now.status == waits and (now.wakes_at or waits in modes))
+    before = await state(loop)
+    await loop.cancel()
+    now = await cancelled(loop)
+    assert now.status == "cancelled"
+    assert kinds(now) == [*kinds(before), "end"]
+    assert now.totals.cost_usd == 0.01
+    assert (now.wakes_at, now.waits_for) == (None, None)
+
+
+async def test_while_a_run_starts(temporal: Client) -> None:
+    """No worker takes the run: it is withdrawn before it ever began."""
+    machine = LoopMachine(temporal)
+    gate = asyncio.Event()
+
+    async def survey(wanted: SurveyInput) -> Survey:
+        gate.set()
+        return Survey(head="h", files="f")
+
+    machine.play_survey = survey  # type: ignore[method-assign]
+    async with machine.at_work():
+        loop = await machine.start()
+        await gate.wait()
+        await loop.cancel()
+        now = await cancelled(loop)
+    assert now.status == "cancelled"
+    assert kinds(now)[-1] == "end"
+    described = await temporal.get_workflow_handle(f"{loop.id}-1").describe() if machine.asked else None
+    assert described is None or described.close_time is not None
+
+
+@pytest.mark.parametrize("number", [0, 1])
+async def test_while_the_workspace_is_looked_at(looping: LoopMachine, number: int) -> None:
+    async def survey(wanted: SurveyInput) -> Survey:
+        if wanted.number == number:
+            await looping.held()
+        return Survey(head="h", files="f")
+
+    looping.play_survey = survey  # type: ignore[method-assign]
+    loop = await looping.start()
+    await looping.at_hold()
+    await loop.cancel()
+    now = await cancelled(loop)
+    assert kinds(now) == ["baseline", "end"][1 - number :]
+    assert now.totals.cost_usd == 0.01 * number
+    assert now.checkpoints[-1].number == number + 1
+
+
+async def test_before_it_is_open(looping: LoopMachine) -> None:
+    async def admit(wanted: Any) -> None:
+        await looping.held()
+
+    looping.play_admit = admit  # type: ignore[method-assign]
+    loop = await looping.start()
+    await looping.at_hold()
+    await loop.cancel()
+    now = await cancelled(loop)
+    assert (now.status, now.checkpoints, looping.surveys) == ("cancelled", (), [])
+
+
+async def test_while_a_run_that_was_stopped_is_looked_at(looping: LoopMachine) -> None:
+    """Its cost is counted, whichever came first."""
+    looping.script = [HELD]
+    loop = await looping.start()
+    await looping.at_hold()
+    await asyncio.gather(looping.client.get_workflow_handle(f"{loop.id}-1").terminate(), loop.cancel())
+    now = await cancelled(loop)
+    assert now.totals.cost_usd == 0.005
+
+
+async def test_twice(looping: LoopMachine) -> None:
+    looping.script = [HELD]
+    loop = await looping.start()
+    await looping.at_hold()
+    await loop.cancel()
+    await loop.cancel()
+    assert (await cancelled(loop)).checkpoints_total == 2
+
+
+async def test_whoever_waits_for_something_is_told(looping: LoopMachine) -> None:
+    async def survey(wanted: SurveyInput) -> Survey:
+        if wanted.message.startswith("rescue"):
+            await looping.held()
+        return Survey(head="h", files="f", commit="c")
+
+    looping.play_survey = survey  # type: ignore[method-assign]
+    looping.verdicts = [exits(1)]
+    loop = await looping.start(mode="checkpoint")
+    await reaches(loop, "waiting_for_decision")
+    going_back = asyncio.ensure_future(loop.execute_update("rollback", {"checkpoint": 0}))
+    await looping.at_hold()
+    await loop.cancel()
+    await cancelled(loop)
+    with pytest.raises(WorkflowUpdateFailedError) as raised:
+        await going_back
+    assert str(raised.value.cause) == "Refused: the loop ended before it could be done"
+
+
+async def test_a_loop_that_ends_takes_no_more_wishes(looping: LoopMachine) -> None:
+    async def drop(wanted: DropInput) -> Dropped:
+        await looping.held()
+        return Dropped(numbers=wanted.numbers)
+
+    looping.play_drop = drop  # type: ignore[method-assign]
+    looping.verdicts = [exits(1)]
+    loop = await looping.start(mode="checkpoint")
+    await reaches(loop, "waiting_for_decision")
+    cleaning = asyncio.ensure_future(loop.execute_update("checkpoints", {"all": True}))
+    await looping.at_hold()
+    await tell(loop, "exit")
+    await reaches(loop, "stopped")
+    for name, said in (("feedback", {"text": "x"}), ("pause", {}), ("restart", {}), ("exit", {})):
+        assert await refused(loop, name, said) == ("Refused", "the loop has ended: it is stopped")
+    looping.release()
+    assert (await cleaning)["deleted"] == [0, 1]
+    outcome = await ended(loop)
+    assert (outcome.stop_reason, outcome.checkpoints, outcome.last_checkpoint) == ("exit", 0, None)

@@ -1,0 +1,184 @@
+"""Bad input: refused at once with the field named, whichever way it comes, and harmless."""
+
+from typing import Any
+
+import pytest
+from temporalio.client import Client, WorkflowQueryFailedError
+
+from steersman.contracts.loop_activities import AdmitLoop
+from tests.workflows.loop_machine import HELD, Loop, LoopMachine, refusal
+from tests.workflows.loop_watch import ended, failed, never_retried, reaches, refused, state, tell
+
+pytestmark = pytest.mark.integration
+
+RUN = {"agent": "claude", "workspace": {"path": "/w"}}
+GOOD: dict[str, Any] = {"run": RUN, "plan": "work", "done": {"verify": {"command": "true"}}}
+
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"plan": 3}, 'plan: must be a text or {"path": PATH}'),
+    ({"plan": " "}, "plan: must not be empty"),
+    ({"plan": {"path": "../x"}}, "plan.path: must be a path inside the workspace, relative to it"),
+    ({"done": {}}, "done: needs items or verify: an agent's word alone proves nothing"),
+    ({"done": {"promise": "DONE"}}, "done: needs items or verify: an agent's word alone proves nothing"),
+    ({"done": {"items": {"kind": "json"}}}, 'done.items: path is required for kind "json"'),
+    ({"done": {"items": {"kind": "checkboxes"}}}, "done.items.path is required: the plan is a text, not a file"),
+    ({"done": {"verify": {"command": 1}}}, "done.verify.command: must be a text or a list of texts"),
+    ({"run": {**RUN, "prompt": "work"}}, "run: prompt must not be given here: it is the loop's prompt and plan"),
+    ({"run": {**RUN, "agent": "chatgpt"}}, "run.agent: Input should be 'claude' or 'process'"),
+    ({"run": {**RUN, "limits": {"idle_s": 3}}}, "run: limits: give duration_s and idle_s as the loop's"),
+    ({"limits": {"iterations": 0}}, "limits.iterations: Input should be greater than or equal to 1"),
+    ({"limits": {"cost_usd": -1}}, "limits.cost_usd: Input should be greater than 0"),
+    ({"mode": "manual"}, "mode: Input should be 'checkpoint', 'batch' or 'autonomous'"),
+    ({"session": "new"}, "session: Input should be 'continue' or 'fresh'"),
+    ({"iterations": 5}, "iterations: unknown field"),
+    ({"from_checkpoint": {"loop": "x"}}, "from_checkpoint.number: is required"),
+]
+
+
+async def test_a_wrong_field_is_named(looping: LoopMachine) -> None:
+    for change, told in WRONG:
+        loop = await looping.start_raw({**GOOD, **change})
+        kind, message, outcome = await failed(loop)
+        assert kind == "InvalidRequest"
+        assert message.startswith(f"LoopRequest: {told}")
+        assert (outcome.status, outcome.error, outcome.iterations, looping.surveys) == ("failed", message, 0, [])
+        now = await state(loop)
+        assert (now.status, now.last_error) == ("failed", message)
+
+
+NO_REQUEST: list[tuple[tuple[Any, ...], str]] = [
+    ((), "the input must be one JSON object, not 0 values"),
+    ((GOOD, GOOD), "the input must be one JSON object, not 2 values"),
+    (([GOOD],), "the input must be one JSON object, not a list"),
+    ((None,), "the input must be one JSON object, not nothing"),
+    (("work",), "the input must be one JSON object, not a string"),
+]
+
+
+async def test_what_is_no_request(looping: LoopMachine) -> None:
+    for inputs, told in NO_REQUEST:
+        kind, message, _ = await failed(await looping.start_raw(*inputs))
+        assert (kind, message) == ("InvalidRequest", f"LoopRequest: {told}")
+
+
+async def test_an_id_that_its_runs_could_not_have(looping: LoopMachine) -> None:
+    kind, message, _ = await failed(await looping.start(loop=f"{'x' * 170}-{looping.host}"))
+    assert (kind, message) == ("InvalidRequest", "LoopRequest: the workflow id is longer than 180 characters")
+
+
+@pytest.mark.parametrize("kind", ["InvalidRequest", "WorkspaceError", "AgentNotInstalled"])
+async def test_what_the_host_refuses(looping: LoopMachine, kind: str) -> None:
+    async def admit(wanted: AdmitLoop) -> None:
+        raise refusal("plan.path: there is no PLAN.md", kind)
+
+    looping.play_admit = admit  # type: ignore[method-assign]
+    loop = await looping.start()
+    assert (await failed(loop))[:2] == (kind, "plan.path: there is no PLAN.md")
+    assert looping.surveys == []
+
+
+WRONG_WORDS: list[tuple[str, Any, str]] = [
+    ("pause", {"now": "perhaps"}, "Pause: now: Input should be a valid boolean"),
+    ("pause", {"when": "now"}, "Pause: when: unknown field"),
+    ("resume", {"mode": "fast"}, "Resume: mode: Input should be 'checkpoint', 'batch' or 'autonomous'"),
+    ("feedback", None, "Feedback: text: is required"),
+    ("feedback", {"text": "x", "id": "no good"}, "Feedback: id: String should match pattern"),
+    ("feedback", {"text": "x" * 20_001}, "Feedback: text: "),
+    ("remove_feedback", {}, "RemoveFeedback: id: is required"),
+    ("revise", {}, "Revise: needs plan or prompt"),
+    ("revise", {"plan": {"path": "/etc/passwd"}}, "Revise: plan.path: must be a path inside the workspace"),
+    ("restart", {"from": "iteration"}, 'Restart: number is required with from "iteration", and only there'),
+    ("rollback", {}, "Rollback: checkpoint: is required"),
+    ("rollback", "1", "Rollback: Input should be a valid dictionary"),
+    ("set_limits", {"iterations": 0}, "SetLimits: iterations: Input should be greater than or equal to 1"),
+    ("skip_wait", {"now": True}, "SkipWait: now: unknown field"),
+    ("exit", ["x"], "Exit: Input should be a valid dictionary"),
+    ("checkpoints", {}, "Cleanup: needs exactly one of numbers, older_than_s, oldest, all"),
+]
+
+
+async def test_a_wrong_update_is_refused_before_it_costs_history(held: Loop) -> None:
+    before = len((await held.fetch_history()).events)
+    for name, said, told in WRONG_WORDS:
+        kind, message = await refused(held, name, said)
+        assert kind == "InvalidRequest"
+        assert message.startswith(told)
+    assert len((await held.fetch_history()).events) == before
+
+
+async def test_signals_of_all_kinds_harm_nothing(looping: LoopMachine) -> None:
+    looping.script = [HELD]
+    loop = await looping.start()
+    await looping.at_hold()
+    names = ("feedback", "remove_feedback", "revise", "rollback", "set_limits", "checkpoints", "restart", "resume")
+    for name in names:
+        for said in ("garbage", 7, [None], {"unknown": 1}, {"number": -1}):
+            await loop.signal(name, said)
+    for name in ("feedback", "remove_feedback", "revise", "rollback", "checkpoints", "resume", "skip_wait"):
+        await loop.signal(name)
+        await loop.signal(name, None)
+    await loop.signal("rollback", {"checkpoint": 99})
+    await loop.signal("restart", {"from": "iteration", "number": 9})
+    await loop.signal("no_such_signal", "x")
+    await loop.signal("feedback", {"text": "the last word"})
+    now = await reaches(loop, lambda now: now.feedback)
+    assert [each.text for each in now.feedback] == ["the last word"]
+    assert (now.status, now.iteration, now.checkpoints_total, now.plan_versions) == ("running", 1, 1, 1)
+    looping.release()
+    assert (await ended(loop)).iterations == 2
+    await never_retried(loop)
+
+
+async def test_each_update_is_a_signal_too(looping: LoopMachine) -> None:
+    looping.script = [HELD]
+    loop = await looping.start()
+    await looping.at_hold()
+    await loop.signal("set_limits", {"iterations": 9})
+    await loop.signal("revise", {"plan": "another plan"})
+    await loop.signal("feedback", {"text": "one", "id": "f-1"})
+    await loop.signal("feedback", {"text": "two", "id": "f-2"})
+    await loop.signal("remove_feedback", {"id": "f-1"})
+    await loop.signal("pause", {"now": True})
+    now = await reaches(loop, "paused")
+    assert (now.limits.iterations, now.plan_versions, [each.id for each in now.feedback]) == (9, 2, ["f-2"])
+    await loop.signal("rollback", {"checkpoint": 0})
+    await reaches(loop, lambda now: now.checkpoints_total == 3 and now.iteration == 0)
+    await loop.signal("checkpoints", {"oldest": 1})
+    await reaches(loop, lambda now: now.checkpoints_total == 2)
+    await loop.signal("exit")
+    assert (await ended(loop)).stop_reason == "exit"
+
+
+async def test_wrong_queries(held: Loop) -> None:
+    with pytest.raises(WorkflowQueryFailedError, match=r"CheckpointQuery: limit: .*500"):
+        await held.query("checkpoints", {"limit": 501})
+    assert await held.query("fork_point", 99) is None
+
+
+async def test_a_loop_whose_request_is_wrong_is_told_nothing(temporal: Client) -> None:
+    """What came before its first workflow task finds it closing already."""
+    machine = LoopMachine(temporal)
+    loop = await machine.start_raw({"plan": "x"})
+    await loop.signal("feedback", {"text": "x"})
+    async with machine.at_work(cached=0):
+        assert (await failed(loop))[0] == "InvalidRequest"
+    await never_retried(loop)
+
+
+@pytest.fixture
+async def held(looping: LoopMachine) -> Loop:
+    """A loop whose agent is at work."""
+    looping.script = [HELD]
+    loop = await looping.start()
+    await looping.at_hold()
+    return loop
+
+
+async def test_the_receipt_of_a_pause_that_came_too_late(looping: LoopMachine) -> None:
+    looping.script = [HELD]
+    loop = await looping.start()
+    await looping.at_hold()
+    await tell(loop, "pause")
+    looping.release()
+    assert (await ended(loop)).stop_reason == "done"

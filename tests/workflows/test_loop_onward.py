@@ -1,0 +1,104 @@
+"""A loop that goes on in new executions: whatever it is doing then, nothing is forgotten.
+
+The server wants histories so short that it happens every few iterations.
+"""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from temporalio.client import Client
+from temporalio.common import SearchAttributeKey
+from temporalio.testing import WorkflowEnvironment
+
+from steersman.converter import DATA_CONVERTER
+from tests.support.temporal import SEARCH_ATTRIBUTES, binary
+from tests.workflows.loop_machine import HELD, LoopMachine
+from tests.workflows.loop_script import exits, items, limited, result
+from tests.workflows.loop_watch import checkpoints, ended, executions, never_retried, reaches, replays, state, tell
+
+pytestmark = pytest.mark.integration
+
+SHORT = 60
+ITEMS = {"items": {"kind": "json", "path": "x"}}
+
+
+@pytest.fixture
+async def hasty() -> AsyncIterator[Client]:
+    """A server that suggests a new execution after some 60 events."""
+    attributes: list[SearchAttributeKey[Any]] = [
+        SearchAttributeKey.for_float(name) if kind == "Double" else SearchAttributeKey.for_keyword(name)
+        for name, kind in SEARCH_ATTRIBUTES.items()
+    ]
+    async with await WorkflowEnvironment.start_local(
+        dev_server_existing_path=binary("temporal"),
+        data_converter=DATA_CONVERTER,
+        search_attributes=attributes,
+        dev_server_extra_args=["--dynamic-config-value", f"limit.historyCount.suggestContinueAsNew={SHORT}"],
+    ) as environment:
+        yield environment.client
+
+
+async def test_iterations_that_fail_pause_wait_and_end(hasty: Client) -> None:
+    machine = LoopMachine(hasty)
+    machine.script = [result(), result(), limited("2026-01-01T00:00:00Z"), result(), HELD, result(), result()]
+    machine.verdicts = [exits(1, f"red {number}") for number in range(1, 7)]
+    async with machine.at_work(cached=0):
+        loop = await machine.start(limits={"iterations": 7, "no_progress": 0, "cost_usd": 1}, mode="batch")
+        await machine.at_hold()
+        await tell(loop, "feedback", text="use tabs", id="mine")
+        await tell(loop, "pause", now=True)
+        await tell(loop, "resume", mode="autonomous")
+        outcome = await ended(loop)
+        made = await checkpoints(loop)
+        now = await state(loop)
+    assert (outcome.stop_reason, outcome.iterations, outcome.checkpoints) == ("done", 7, len(made))
+    assert [each.number for each in made] == list(range(10))
+    assert made[-1].totals.cost_usd == outcome.cost_usd == pytest.approx(0.09)
+    assert outcome.usage.input_tokens == 900
+    assert [each["limits"]["cost_usd"] for each in machine.asked] == pytest.approx([1 - 0.01 * n for n in range(9)])
+    assert [each["session"] for each in machine.asked[1:]] == ["s-1"] * 8
+    assert [each.feedback for each in made if each.feedback] == [("mine",)]
+    assert [(each.id, each.iteration) for each in now.feedback_consumed] == [("mine", 4)]
+    chain = await executions(loop, hasty)
+    assert len(chain) > 2
+    assert now.execution == chain[-1].run_id
+    assert now.started_at == outcome.started_at
+    for each in chain:
+        await replays(each)
+        await never_retried(each)
+
+
+async def test_a_loop_that_is_paused_or_unverified(hasty: Client) -> None:
+    machine = LoopMachine(hasty)
+    machine.verdicts = [HELD]
+    async with machine.at_work():
+        loop = await machine.start()
+        await machine.at_hold()
+        await tell(loop, "pause", now=True, reason="lunch")
+        for number in range(12):
+            await tell(loop, "feedback", text="x", id=f"f-{number}")
+            await tell(loop, "remove_feedback", id=f"f-{number}")
+        now = await reaches(loop, lambda now: True)
+        assert (now.status, now.waits_for, now.iteration, now.feedback) == ("paused", "lunch", 1, ())
+        assert len(await executions(loop, hasty)) > 1
+        await tell(loop, "resume")
+        outcome = await ended(loop)
+    assert (outcome.stop_reason, outcome.iterations) == ("done", 1)
+    assert (len(machine.asked), len(machine.verified)) == (1, 2)
+
+
+async def test_what_is_said_all_the_time_is_never_lost(hasty: Client) -> None:
+    machine = LoopMachine(hasty)
+    machine.items = items(0, 1)
+    async with machine.at_work():
+        loop = await machine.start(done=ITEMS, limits={"iterations": 30, "no_progress": 0})
+        for number in range(20):
+            await loop.signal("feedback", {"text": f"word {number}", "id": f"f-{number}"})
+        outcome = await ended(loop)
+        made = await checkpoints(loop)
+    heard = [each for one in made for each in one.feedback]
+    assert outcome.iterations == 30
+    assert heard == [f"f-{number}" for number in range(20)]
+    assert all(any(f"word {number}" in each["prompt"] for each in machine.asked) for number in range(20))
+    assert len(await executions(loop, hasty)) > 5
