@@ -150,7 +150,7 @@ async def record(name: str) -> None:
         finally:
             server.kill()
         text = history.to_json()
-    for place, word in ((str(ROOT), "/steersman"), (sys.prefix, "/venv"), (socket.gethostname(), HOST)):
+    for place, word in ((sys.prefix, "/venv"), (str(ROOT), "/steersman"), (socket.gethostname(), HOST)):
         text = text.replace(place, word)
     (HERE / f"{name}.json").write_text(text + "\n", encoding="utf-8")
     sys.stdout.write(f"{name}: {len(history.events)} events\n")

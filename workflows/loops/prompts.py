@@ -42,7 +42,8 @@ def prompt(request: LoopRequest, memory: Memory, *, resumes: bool) -> str:
     revised = _revised(memory) if memory.revised and "plan" not in used else ""
     proof = _proof(request) if template in (BEGIN, CONTINUE) else ""
     said = (text, memory.notice, revised, *unsaid, proof)
-    return "\n\n".join(part.strip("\n") for part in said if part.strip())
+    # What programs print may hold a NUL, which no prompt may.
+    return "\n\n".join(part.strip("\n") for part in said if part.strip()).replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
 def _template(memory: Memory, *, resumes: bool) -> str:
