@@ -93,3 +93,23 @@ async def test_a_fork_of_nothing_is_refused(shared: Site, steersman: Steersman, 
     request = claude_loop(shared, script, project(shared), from_checkpoint={"loop": "loop-nobody", "number": 1})
     with pytest.raises(InvalidRequest, match=r"from_checkpoint.*: no loop loop-nobody"):
         await ended(steersman, await steersman.loops.start(request))
+
+
+async def test_a_session_of_a_run_is_gone_on_with_or_forked(
+    shared: Site, steersman: Steersman, model: ScriptedModel
+) -> None:
+    workspace = project(shared)
+    script = model.script("given", say("the password is swordfish"))
+    first = await steersman.run(shared.claude(script, workspace=workspace))
+
+    for forks in (True, False):
+        (workspace / "PLAN.md").write_text(PLAN)
+        script = model.script(f"fork-{forks}", tool("Bash", command=tick("one", "two")), say("done"))
+        given = {"session": first.session_id, "fork_session": forks}
+        result = await ended(steersman, await steersman.loops.start(claude_loop(shared, script, workspace, run=given)))
+
+        assert result.status == "completed"
+        assert script.requests[0].saw("swordfish")
+        # It knows nothing of the plan yet.
+        assert "Work on the plan below" in told(script.requests[0])
+        assert (result.session_id == first.session_id) != forks

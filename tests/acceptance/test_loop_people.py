@@ -105,6 +105,23 @@ async def test_a_verification_that_somebody_stops_is_made_up_for(shared: Site, s
     assert (workspace / "work").read_text() == "x\n"
 
 
+async def test_the_run_at_work_asks_a_person(shared: Site, steersman: Steersman, model: ScriptedModel) -> None:
+    workspace = project(shared)
+    script = model.script("asks", BOTH, say("done"))
+    request = claude_loop(shared, script, workspace, run={"permissions": {"mode": "ask"}})
+    loop = await steersman.loops.start(request)
+    run = f"{loop}-1"
+    await script.wait_requests(1)
+
+    async def asked() -> str | None:
+        return next((each.id for each in (await steersman.state(run)).approvals), None)
+
+    await steersman.decide(run, await until(asked), "allow")
+    result = await ended(steersman, loop)
+
+    assert (result.status, result.iterations) == ("completed", 1)
+
+
 async def _kinds(steersman: Steersman, loop: str, wanted: list[str]) -> bool:
     return [each.kind for each in await steersman.loops.checkpoints(loop)] == wanted
 
