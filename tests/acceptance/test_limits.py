@@ -84,7 +84,7 @@ async def test_a_limit_of_the_provider_is_told_as_a_fact(
 ) -> None:
     script = model.script("refused", tool("Bash", command="true"), fail(429, "slow down", retry_after_s=45))
     began = datetime.now(UTC)
-    run = await steersman.start(shared.claude(script, mark=mark, permissions=FULL))
+    run = await steersman.start(shared.claude(script, mark=mark, permissions=FULL, limits={"rate_limit_s": 60}))
 
     failure = await fails(steersman, run, mark, AgentFailed, "limits this account")
 
