@@ -28,7 +28,7 @@ class Check(Answer):
 async def check_host(host: str, state: Path, environ: Mapping[str, str]) -> list[Check]:
     """Name, state directory, shim, agents and keys, as this process sees them."""
     named = Check(check="host", detail=f"{host} (runtime.host of requests for this machine)")
-    return [named, _state(state), await _shim(state), _claude(), _keys(environ)]
+    return [named, _state(state), await _shim(state), _claude(), _keys(environ), _git()]
 
 
 def _state(state: Path) -> Check:
@@ -71,6 +71,15 @@ def _claude() -> Check:
         hint = "pip install claude-agent-sdk (make setup does)"
         return Check(check="agent claude", ok=False, detail=str(error), hint=hint)
     return Check(check="agent claude", detail=f"{version.strip()} at {program}")
+
+
+def _git() -> Check:
+    try:
+        version = subprocess.run(["git", "--version"], capture_output=True, text=True, timeout=30, check=True).stdout
+    except (OSError, subprocess.SubprocessError) as error:
+        # Runs do without it: no failure, and not silent either.
+        return Check(check="git", detail=f"none ({error}): checkpoints of loops hold no files", hint="install git")
+    return Check(check="git", detail=version.strip())
 
 
 def _keys(environ: Mapping[str, str]) -> Check:
