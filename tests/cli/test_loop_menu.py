@@ -119,8 +119,9 @@ async def test_the_menu_opens_by_itself_where_a_decision_is_waited_for(stage: St
     await terminal.until(MENU)
     terminal.type("c\n")
     await stage.told("resume")
-    # The next time, somebody else decides.
-    await stage.machine.stage(stage.loop, status="waiting_for_decision")
+    await terminal.until("the loop goes on")
+    # The next time, after an iteration that was shorter than a look, somebody else decides.
+    await stage.machine.stage(stage.loop, status="waiting_for_decision", iteration=2, totals={"iterations": 2})
     await terminal.until(MENU)
     await stage.steersman.loops.resume(stage.loop, mode="autonomous")
     await terminal.until("the loop went on meanwhile")

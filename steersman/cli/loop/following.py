@@ -136,9 +136,12 @@ class Follower:
         if before is None:
             self._view.note(f"{state.agent or '?'} in {state.workspace or '?'}, mode {state.mode}")
         for line, style in wording.changes(before, state):
-            self._view.note(line, style)
+            if line != wording.GOES_ON or not self._talk.goes_on:
+                self._view.note(line, style)
+        if state.status not in wording.HELD:
+            self._talk.goes_on = False
         self._status()
-        asks = state.status == "waiting_for_decision" and (before is None or before.status != state.status)
+        asks = state.status == "waiting_for_decision" and (before is None or _moved(before, state))
         # Somebody may have decided since: what was read last counts.
         if asks and self._bottom and self._talk.waits_for_decision:
             return await self._open_menu()
@@ -238,6 +241,11 @@ class Follower:
         else:
             self._view.note(*end_line(result))
         return result.code
+
+
+def _moved(before: LoopState, state: LoopState) -> bool:
+    """Whether it is held anew: a short iteration comes and goes between two looks."""
+    return (before.status, before.totals.iterations) != (state.status, state.totals.iterations)
 
 
 async def follow(steersman: Steersman, which: Callable[[], Awaitable[str]], *, as_json: bool) -> Exit:

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from steersman.cli.ahead import Ahead, Note
 from steersman.cli.keyboard import Keyboard
-from steersman.cli.loop.wording import ACTIVE, HELD
+from steersman.cli.loop.wording import ACTIVE, GOES_ON, HELD
 from steersman.client import Steersman
 from steersman.contracts.errors import RunError
 from steersman.contracts.loop import LoopMode
@@ -52,6 +52,8 @@ class Talk:
         self.looked_at = datetime.now(UTC)
         self.pausing = False
         """It was told to pause and is not held yet."""
+        self.goes_on = False
+        """Said already that it does, by whoever told it to: the state that shows it says nothing new."""
 
     def hear(self, state: LoopState) -> None:
         """The newest state."""
@@ -136,7 +138,11 @@ class Talk:
         finally:
             self._wake.set()
         if self.state is not None:
-            self.state = self.state.model_copy(update={"status": receipt.status})
+            self.hear(self.state.model_copy(update={"status": receipt.status}))
+        if what == "resume" and receipt.status in ACTIVE:
+            # The state may have passed through the pause unseen.
+            self.pausing, self.goes_on = False, True
+            return Note(GOES_ON)
         return Note(f"{what}: {receipt.note}") if receipt.note else None
 
     # Keys.

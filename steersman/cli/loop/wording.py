@@ -12,6 +12,7 @@ from steersman.contracts.loop_state import Checkpoint, ItemCount, ItemList, Loop
 
 ACTIVE = ("running", "verifying", "waiting_rate_limit")
 HELD = ("paused", "waiting_for_decision")
+GOES_ON = "the loop goes on"
 WORDS = {"waiting_for_decision": "waiting for your decision", "waiting_rate_limit": "rate limit"}
 STYLES = {
     "running": "green",
@@ -122,7 +123,7 @@ def _turn(was: str, state: LoopState) -> Iterator[tuple[str, str]]:
     elif state.status == "waiting_rate_limit":
         yield next_step(state, datetime.now(UTC)), style
     elif was in HELD and state.status == "running":
-        yield "the loop goes on", "dim"
+        yield GOES_ON, "dim"
 
 
 def checkpoint_line(checkpoint: Checkpoint) -> str:
