@@ -9,12 +9,13 @@ import os
 import secrets
 import subprocess
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from steersman.client import Steersman
 from steersman.contracts.events import AgentEvent, is_terminal
+from steersman.errors import NoWorker
 from tests.scripted_model import Script
 from tests.support.processes import kill_marked, marked, until
 from tests.support.temporal import DevServer, binary, connect
@@ -165,7 +166,10 @@ async def phase(steersman: Steersman, run: str, wanted: str, timeout_s: float = 
     """Wait until the run is in that phase."""
 
     async def there() -> bool:
-        return (await steersman.state(run)).phase == wanted
+        # A worker that is busy, or was killed, does not answer at once.
+        with suppress(NoWorker):
+            return (await steersman.state(run)).phase == wanted
+        return False
 
     await until(there, timeout_s)
 

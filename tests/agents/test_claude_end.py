@@ -93,6 +93,7 @@ class TestAtAnyMoment:
         async with claude.run(hold("half a story")) as stage:
             session, task = stage.start()
             await claude.script.wait_held()
+            await stage.wait_for("message", text="half a story", delta=True)
             await told(session, message("interrupt"))
             await until(lambda: (life := session._life) is not None and life.transcript.parked)  # noqa: SLF001
             (receipt,) = await told(session, end())
