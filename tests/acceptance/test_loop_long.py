@@ -11,6 +11,7 @@ from steersman.loopfollowing import RunBegun
 from tests.acceptance.loops import claude_loop, ended, process_loop, project, reaches, refs, tick
 from tests.acceptance.site import Site
 from tests.scripted_model import Request, ScriptedModel, Step, say, tool
+from tests.support.processes import until
 from tests.support.temporal import SHORT_HISTORIES
 
 ITERATIONS = 12
@@ -35,9 +36,10 @@ async def executions(steersman: Steersman, loop: str) -> int:
 async def test_it_is_one_loop_to_everybody(hasty: Site) -> None:
     steersman = await hasty.steersman()
     workspace = project(hasty)
-    command = f"echo x >> n; test $(wc -l < n) -lt {ITERATIONS} || {{ {tick('one', 'two')}; }}"
+    command = f"until test -e ../go; do sleep 0.05; done; echo x >> n; test $(wc -l < n) -lt {ITERATIONS} || {{ {tick('one', 'two')}; }}"
     loop = await steersman.loops.start(process_loop(hasty, command, workspace, limits={"iterations": ITERATIONS}))
-    runs, states = [], []
+    runs: list[str] = []
+    states: list[LoopState] = []
 
     async def follow() -> None:
         async for item in steersman.loops.follow(loop):
@@ -47,6 +49,8 @@ async def test_it_is_one_loop_to_everybody(hasty: Site) -> None:
                 states.append(item)
 
     following = asyncio.create_task(follow())
+    await until(lambda: runs)
+    (workspace.parent / "go").touch()
     await reaches(steersman, loop, lambda now: now.iteration >= 2)
     await steersman.loops.feedback(loop, "use tabs", id="mine")
     await reaches(steersman, loop, lambda now: now.iteration >= ITERATIONS // 2)
