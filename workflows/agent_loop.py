@@ -25,7 +25,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.loops.journey import Journey
     from workflows.loops.memory import Memory
     from workflows.loops.verbs import Verbs
-    from workflows.uncancelled import uncancelled
+    from workflows.waiting import uncancelled
 
 MAX_ID = 180
 """The ids of its runs are longer, and become names of files."""

@@ -7,7 +7,7 @@ import pytest
 from temporalio.client import Client, WorkflowUpdateFailedError
 
 from steersman.contracts.loop_activities import DropInput, Dropped, Survey, SurveyInput
-from tests.workflows.loop_machine import HELD, LoopMachine
+from tests.workflows.loop_machine import HELD, Loop, LoopMachine
 from tests.workflows.loop_script import exits, limited, result
 from tests.workflows.loop_watch import cancelled, ended, kinds, never_retried, reaches, refused, state, tell
 
@@ -105,7 +105,8 @@ async def test_while_the_workspace_is_looked_at(looping: LoopMachine, number: in
     now = await cancelled(loop)
     assert kinds(now) == ["baseline", "end"][1 - number :]
     assert now.totals.cost_usd == 0.01 * number
-    assert now.checkpoints[-1].number == number + 1
+    last = now.checkpoints[-1]
+    assert (last.number, last.run, last.cost_usd) == [(1, None, 0), (2, f"{loop.id}-1", 0.01)][number]
 
 
 async def test_before_it_is_open(looping: LoopMachine) -> None:
@@ -128,6 +129,52 @@ async def test_while_a_run_that_was_stopped_is_looked_at(looping: LoopMachine) -
     await asyncio.gather(looping.client.get_workflow_handle(f"{loop.id}-1").terminate(), loop.cancel())
     now = await cancelled(loop)
     assert now.totals.cost_usd == 0.005
+
+
+async def test_in_the_moment_in_which_a_wait_ends(temporal: Client) -> None:
+    """Both are in one workflow task: what was said, and the cancel."""
+    machine = LoopMachine(temporal)
+    machine.verdicts = [exits(1)]
+    async with machine.at_work():
+        loop = await machine.start(pause_between_s=3600)
+        await reaches(loop, lambda now: now.wakes_at)
+    await loop.signal("feedback", {"text": "use tabs"})
+    await loop.cancel()
+    async with machine.at_work(cached=0):
+        assert (await cancelled(loop)).status == "cancelled"
+
+
+@pytest.mark.parametrize("during", ["admission", "a survey"])
+async def test_in_the_moment_in_which_the_host_answers(temporal: Client, during: str) -> None:
+    machine = LoopMachine(temporal)
+
+    async def admit(wanted: Any) -> None:
+        if during == "admission":
+            await machine.held()
+
+    async def survey(wanted: SurveyInput) -> Survey:
+        if during == "a survey" and wanted.number == 0:
+            await machine.held()
+        return Survey(head="h", files="f")
+
+    machine.play_admit, machine.play_survey = admit, survey  # type: ignore[method-assign]
+    async with machine.hosting():
+        async with machine.at_work(host=False):
+            loop = await machine.start()
+            await machine.at_hold()
+        machine.release()
+        await until_answered(loop)
+        await loop.cancel()
+        async with machine.at_work(host=False, cached=0):
+            now = await cancelled(loop)
+    assert (now.status, machine.asked) == ("cancelled", [])
+
+
+async def until_answered(loop: Loop) -> None:
+    """Wait until all activities that were asked for have answered."""
+    async with asyncio.timeout(20):
+        while (await loop.describe()).raw_description.pending_activities:
+            await asyncio.sleep(0.02)
 
 
 async def test_twice(looping: LoopMachine) -> None:

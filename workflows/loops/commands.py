@@ -30,6 +30,7 @@ from steersman.contracts.run import RunResult, RunState
 from workflows.commands import HEARTBEAT_TIMEOUT, PERSISTENT
 from workflows.display import one_line
 from workflows.loops.memory import Memory
+from workflows.waiting import outcome
 
 A = TypeVar("A", bound=Answer)
 
@@ -51,22 +52,22 @@ def reason_of(error: ActivityError) -> str:
 
 async def _ask(host: str, activity: str, question: Answer, answer: type[A], summary: str, **times: Any) -> A:
     """Until the host answers: a host that is away for a while is no reason to give a loop up."""
-    said: A = await workflow.execute_activity(
+    asked: workflow.ActivityHandle[A] = workflow.start_activity(
         activity,
         question,
         task_queue=names.host_queue(host),
         result_type=answer,
         heartbeat_timeout=HEARTBEAT_TIMEOUT,
-        retry_policy=times.pop("retry_policy", PERSISTENT),
+        retry_policy=PERSISTENT,
         summary=summary,
         **times,
     )
-    return said
+    return await outcome(asked)
 
 
 async def admit(host: str, request: LoopRequest, patience: timedelta | None = None) -> None:
     """Whether the loop may run on this host. Raises ActivityError with the reason's type, or after `patience`."""
-    await workflow.execute_activity(
+    asked = workflow.start_activity(
         names.ADMIT_LOOP,
         AdmitLoop(request=request),
         task_queue=names.host_queue(host),
@@ -75,6 +76,7 @@ async def admit(host: str, request: LoopRequest, patience: timedelta | None = No
         retry_policy=RetryPolicy(maximum_attempts=3),
         summary="may this loop run here?",
     )
+    await outcome(asked)
 
 
 async def survey(

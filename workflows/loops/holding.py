@@ -1,6 +1,6 @@
 """Between two iterations of a loop: seeing to what people asked, and waiting as long as there is a reason to."""
 
-from contextlib import suppress
+from datetime import timedelta
 
 from temporalio import workflow
 
@@ -12,6 +12,7 @@ from workflows.loops.ending import Ending
 from workflows.loops.keeper import MAX_NOTE, Keeper
 from workflows.loops.memory import Hold
 from workflows.loops.returning import Returning
+from workflows.waiting import within
 
 MAX_EVENTS = 2000
 """A closed loop is replayed for each question: no longer than a second."""
@@ -69,11 +70,10 @@ class Holding:
             await workflow.wait_condition(lambda: not desk.quiet or outgrown(desk))
             desk.nudged = desk.look = False
             return False
-        patience = (hold.until - workflow.now()).total_seconds()
+        patience = hold.until - workflow.now()
         if book.memory.limits.duration_s is not None:
-            patience = min(patience, book.memory.limits.duration_s - book.active_s())
-        with suppress(TimeoutError):
-            await workflow.wait_condition(lambda: not desk.quiet, timeout=max(patience, 0))
+            patience = min(patience, timedelta(seconds=book.memory.limits.duration_s - book.active_s()))
+        await within(patience, lambda: not desk.quiet)
         if desk.nudged or workflow.now() >= hold.until:
             book.hold(None)
         desk.nudged = desk.look = False

@@ -34,6 +34,8 @@ class Journey:
         """Ids of the feedback in the prompt of the run at work."""
         self._said = ""
         """That prompt."""
+        self._unkept: Ran | None = None
+        """What the last run came to, until it is in a checkpoint."""
 
     async def lead(self) -> Ending | None:
         """Until the loop ends; None: it is to go on in a new execution."""
@@ -62,7 +64,7 @@ class Journey:
         if not self._book.memory.next_checkpoint:
             return  # it has not begun
         try:
-            await self._keeper.checkpoint("end", outcome, given=self._given)
+            await self._keeper.checkpoint("end", self._unkept, given=self._given)
         except ActivityError as error:
             workflow.logger.warning("no last checkpoint: %s", error.cause)
 
@@ -120,7 +122,7 @@ class Journey:
             book.memory = counting.untold(book.memory, before)
         self._count(outcome)
         await self._keeper.checkpoint(outcome.checkpoint_kind, outcome, given=self._given)
-        self._given = ()
+        self._given, self._unkept = (), None
         book.memory = counting.progressed(book.memory, self._keeper.mark, outcome)
         return outcome
 
@@ -133,6 +135,7 @@ class Journey:
         return commands.iteration_run(request, memory, self._said, left, resumes=resumes)
 
     def _count(self, outcome: Ran) -> None:
+        self._unkept = outcome
         self._book.memory = counting.ended(self._request, self._book.memory, outcome, self._said)
 
     # Its proof.

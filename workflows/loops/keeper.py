@@ -4,7 +4,7 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from temporalio import workflow
-from temporalio.exceptions import ActivityError, is_cancelled_exception
+from temporalio.exceptions import ActivityError
 
 from steersman.contracts.loop import LoopRequest
 from steersman.contracts.loop_activities import Survey
@@ -106,8 +106,7 @@ class Keeper:
             try:
                 await commands.drop(book.memory.host, self._request, numbers)
             except ActivityError as error:
-                if is_cancelled_exception(error):
-                    raise
+                workflow.logger.warning("their files stay: %s", commands.reason_of(error))
             book.archive.delete(numbers)
 
 

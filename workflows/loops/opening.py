@@ -13,6 +13,7 @@ from workflows.commands import claim_host
 from workflows.loops import commands
 from workflows.loops.book import Book
 from workflows.loops.keeper import Keeper
+from workflows.waiting import outcome
 
 
 async def open_loop(request: LoopRequest, book: Book, keeper: Keeper) -> None:
@@ -33,7 +34,7 @@ async def open_loop(request: LoopRequest, book: Book, keeper: Keeper) -> None:
 
 async def _claim(run: RunRequest) -> str:
     try:
-        return (await claim_host(run)).host
+        return (await outcome(claim_host(run))).host
     except ActivityError as error:
         cause = error.cause
         if isinstance(cause, TemporalTimeout) and cause.type == TimeoutType.SCHEDULE_TO_START:

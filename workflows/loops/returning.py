@@ -1,6 +1,6 @@
 """Taking a loop back to one of its checkpoints: rollback and restart. A rescue checkpoint is made first."""
 
-from temporalio.exceptions import ActivityError, is_cancelled_exception
+from temporalio.exceptions import ActivityError
 
 from steersman.contracts.loop import LoopRequest
 from steersman.contracts.loop_messages import LoopReceipt, Restart, Rollback
@@ -68,8 +68,6 @@ class Returning:
         try:
             problem = (await commands.restore(host, self._request, own, target.number, target.commit)).error
         except ActivityError as error:
-            if is_cancelled_exception(error):
-                raise
             problem = commands.reason_of(error)
         if problem is None:
             return True

@@ -11,7 +11,6 @@ from temporalio.exceptions import (
     CancelledError,
     ChildWorkflowError,
     FailureError,
-    is_cancelled_exception,
 )
 
 from steersman.contracts import names
@@ -23,6 +22,7 @@ from workflows.loops import commands, outcomes
 from workflows.loops.book import Book
 from workflows.loops.desk import Desk
 from workflows.loops.outcomes import Closed, Ran
+from workflows.waiting import outcome, within
 
 TURN_PATIENCE = timedelta(seconds=30)
 """How long an interrupted run may take to close by itself before it is cancelled."""
@@ -51,10 +51,10 @@ class Runner:
     async def iterate(self, run_id: str, run: RunRequest, summary: str) -> Ran:
         """A run of the agent, to its end."""
         work = self._start(run_id, run, "running", summary)
-        outcome = await self._understood(work, await self._closed(work, run))
+        ran = await self._understood(work, await self._closed(work, run))
         self._at_work = None
         self._book.show("running")
-        return outcome
+        return ran
 
     async def verify(self, run_id: str, run: RunRequest) -> Closed:
         """A run of the verification, to its end."""
@@ -100,29 +100,25 @@ class Runner:
         if interrupts:
             reason = self._desk.pause.reason if self._desk.pause else None
             try:
-                await child.signal(names.INTERRUPT, Message(end=True, reason=reason))
-                await workflow.wait_condition(child.done, timeout=TURN_PATIENCE)
-            except (FailureError, TimeoutError) as error:
-                if is_cancelled_exception(error):
-                    raise
-                workflow.logger.info("the run did not end its turn: it is cancelled")
+                await outcome(child.signal(names.INTERRUPT, Message(end=True, reason=reason)))
+                await within(TURN_PATIENCE, child.done)
+            except FailureError as error:
+                workflow.logger.info("the run could not be interrupted: %s", error.message)
         child.cancel()
         await workflow.wait_condition(child.done)
 
     async def _understood(self, work: _AtWork, closed: Closed) -> Ran:
-        outcome = outcomes.ran(work.run, closed)
-        if work.hurried and outcome.how in ("failed", "stopped_by_hand"):
+        ran = outcomes.ran(work.run, closed)
+        if work.hurried and ran.how in ("failed", "stopped_by_hand"):
             # A person's wish, not an error.
-            outcome = replace(outcome, how="interrupted", error=None, error_type=None)
+            ran = replace(ran, how="interrupted", error=None, error_type=None)
         if not isinstance(closed, ChildWorkflowError | CancelledError) or not outcomes.stopped(closed):
-            return outcome
+            return ran
         try:
             found = await commands.look_at_run(self._book.memory.host, work.run)
-        except ActivityError as error:
-            if is_cancelled_exception(error):
-                raise
-            return outcome
-        return outcomes.as_far_as_known(found, outcome)
+        except ActivityError:
+            return ran
+        return outcomes.as_far_as_known(found, ran)
 
 
 def _outcome(child: Child) -> Closed:
