@@ -36,7 +36,8 @@ async def executions(steersman: Steersman, loop: str) -> int:
 async def test_it_is_one_loop_to_everybody(hasty: Site) -> None:
     steersman = await hasty.steersman()
     workspace = project(hasty)
-    command = f"until test -e ../go; do sleep 0.05; done; echo x >> n; test $(wc -l < n) -lt {ITERATIONS} || {{ {tick('one', 'two')}; }}"
+    counts = f"echo x >> n; test $(wc -l < n) -lt {ITERATIONS} || {{ {tick('one', 'two')}; }}"
+    command = f"until test -e ../go; do sleep 0.05; done; {counts}"
     loop = await steersman.loops.start(process_loop(hasty, command, workspace, limits={"iterations": ITERATIONS}))
     runs: list[str] = []
     states: list[LoopState] = []
