@@ -150,7 +150,9 @@ async def record(name: str) -> None:
         finally:
             server.kill()
         text = history.to_json()
-    for place, word in ((sys.prefix, "/venv"), (str(ROOT), "/steersman"), (socket.gethostname(), HOST)):
+    # The virtual environment may lie in the checkout: the longer path goes first.
+    places = {sys.prefix: "/venv", sys.base_prefix: "/python", str(ROOT): "/steersman", socket.gethostname(): HOST}
+    for place, word in places.items():
         text = text.replace(place, word)
     (HERE / f"{name}.json").write_text(text + "\n", encoding="utf-8")
     sys.stdout.write(f"{name}: {len(history.events)} events\n")
