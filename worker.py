@@ -362,7 +362,10 @@ async def _replay(file: Path) -> int:
     try:
         text = file.read_text()  # noqa: ASYNC240 - nothing else runs
         history = WorkflowHistory.from_json(file.stem, text)
-    except (OSError, ValueError) as error:
+        started = history.events[0].workflow_execution_started_event_attributes
+        # A loop names its runs after itself: the file's name would not do.
+        history = WorkflowHistory.from_json(started.workflow_id or file.stem, text)
+    except (OSError, ValueError, IndexError) as error:
         print(json.dumps({"ok": False, "workflow": None, "events": 0, "took_ms": 0, "divergence": f"{file}: {error}"}))
         return 1
     # Without a build id the SDK hashes every loaded module, which takes longer than the replay.
@@ -371,7 +374,7 @@ async def _replay(file: Path) -> int:
     failure = result.replay_failure
     answer = {
         "ok": failure is None,
-        "workflow": history.events[0].workflow_execution_started_event_attributes.workflow_type.name,
+        "workflow": started.workflow_type.name,
         "events": len(history.events),
         "took_ms": round((time.monotonic() - began) * 1000),
         "divergence": str(failure) if failure else None,
