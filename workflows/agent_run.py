@@ -5,9 +5,8 @@ judgements in `ending`, the way to the agent in `courier`, what is shown in `boa
 """
 
 import asyncio
-from collections.abc import Awaitable
 from datetime import timedelta
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError, CancelledError, FailureError
@@ -31,11 +30,10 @@ with workflow.unsafe.imports_passed_through():
     from workflows.courier import Courier
     from workflows.ending import Ending, never_started, unverified
     from workflows.mailbox import MAX_MESSAGES, wrong
+    from workflows.waiting import uncancelled
 
 SETTLING_TIME = timedelta(seconds=10)
 """How long a stopped agent's activity may take to report what it knows."""
-
-T = TypeVar("T")
 Why = Literal["cancelled", "duration", "ended"]
 
 
@@ -94,12 +92,12 @@ class AgentRun:
                 [agent, unstarted], timeout=request.limits.duration_s, return_when=asyncio.FIRST_COMPLETED
             )
         except asyncio.CancelledError:
-            return await self._uncancelled(self._stopped(request, agent, "cancelled"))
+            return await uncancelled(self._stopped(request, agent, "cancelled"))
         finally:
             unstarted.cancel()
         if not agent.done():
             why: Why = "ended" if self._ended_unstarted() else "duration"
-            return await self._uncancelled(self._stopped(request, agent, why))
+            return await uncancelled(self._stopped(request, agent, why))
         raised = agent.exception()
         return Ending.failed(raised) if raised else Ending.of(agent.result())
 
@@ -162,9 +160,9 @@ class AgentRun:
             error=ending.message or None,
         )
         if self._request and state.host:
-            await self._uncancelled(self._finalize(state.host, self._request, ending))
+            await uncancelled(self._finalize(state.host, self._request, ending))
         self._board.set(phase="closed")
-        await self._uncancelled(workflow.wait_condition(workflow.all_handlers_finished))
+        await uncancelled(workflow.wait_condition(workflow.all_handlers_finished))
         result = self._result(ending)
         if ending.status == "succeeded":
             return result
@@ -322,16 +320,6 @@ class AgentRun:
         """The agent has taken messages that had been delivered before."""
         if settled is not None:
             self._courier.settled(settled)
-
-    async def _uncancelled(self, work: Awaitable[T]) -> T:
-        """Finish this even if a cancel comes: it is the part that must not be left half done."""
-        task = asyncio.ensure_future(work)
-        while not task.done():
-            try:
-                await workflow.wait([task])
-            except asyncio.CancelledError:
-                workflow.logger.info("the run is ending already")
-        return task.result()
 
 
 def _parsed(model: type[Any], inputs: tuple[Any, ...]) -> Any:
