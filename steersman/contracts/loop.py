@@ -1,6 +1,5 @@
 """LoopRequest: the one JSON input of AgentLoop."""
 
-import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
@@ -11,15 +10,13 @@ from pydantic import (
     Discriminator,
     Field,
     Tag,
-    ValidationError,
     field_validator,
     model_validator,
 )
 
 from steersman.contracts.agents import AGENT_VARIABLES, CAPABILITIES
-from steersman.contracts.errors import InvalidRequest, sentence
 from steersman.contracts.model import Question, Seconds
-from steersman.contracts.request import EnvValue, RunRequest, Text, kind_of, no_nul
+from steersman.contracts.request import EnvValue, RunRequest, Text, no_nul, parse_object
 
 LoopMode = Literal["checkpoint", "batch", "autonomous"]
 SessionMode = Literal["continue", "fresh"]
@@ -246,14 +243,7 @@ def program_env(run: RunRequest) -> dict[str, EnvValue]:
 
 def parse_loop_request(data: object) -> LoopRequest:
     """The request in a decoded JSON value. Raises InvalidRequest with a sentence that names each wrong field."""
-    if not isinstance(data, dict):
-        raise InvalidRequest(f"LoopRequest: the input must be one JSON object, not {kind_of(data)}")
-    try:
-        return LoopRequest.model_validate_json(json.dumps(data))
-    except ValidationError as error:
-        raise InvalidRequest(sentence(error, "LoopRequest")) from error
-    except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidRequest(f"LoopRequest: the input is no JSON: {error}") from error
+    return parse_object(LoopRequest, data)
 
 
 def loop_request_json(request: LoopRequest) -> dict[str, Any]:

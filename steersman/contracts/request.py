@@ -2,13 +2,15 @@
 
 import json
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import AfterValidator, Discriminator, Field, Tag, ValidationError, field_validator, model_validator
 
 from steersman.contracts.agents import CAPABILITIES
 from steersman.contracts.errors import InvalidRequest, sentence
 from steersman.contracts.model import JsonObject, Question, Seconds
+
+Q = TypeVar("Q", bound=Question)
 
 AgentName = Literal["claude", "process"]
 PermissionMode = Literal["read_only", "ask", "accept_edits", "full"]
@@ -178,15 +180,21 @@ class RunRequest(Question):
 
 def parse_request(data: object) -> RunRequest:
     """The request in a decoded JSON value. Raises InvalidRequest with a sentence that names each wrong field."""
+    return parse_object(RunRequest, data)
+
+
+def parse_object(model: type[Q], data: object) -> Q:
+    """A workflow's input in a decoded JSON value. Raises InvalidRequest naming the model and each wrong field."""
+    name = model.__name__
     if not isinstance(data, dict):
-        raise InvalidRequest(f"RunRequest: the input must be one JSON object, not {kind_of(data)}")
+        raise InvalidRequest(f"{name}: the input must be one JSON object, not {kind_of(data)}")
     try:
         # Through JSON, so that a Python client's tuples and a JSON client's arrays are judged alike.
-        return RunRequest.model_validate_json(json.dumps(data))
+        return model.model_validate_json(json.dumps(data))
     except ValidationError as error:
-        raise InvalidRequest(sentence(error, "RunRequest")) from error
+        raise InvalidRequest(sentence(error, name)) from error
     except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidRequest(f"RunRequest: the input is no JSON: {error}") from error
+        raise InvalidRequest(f"{name}: the input is no JSON: {error}") from error
 
 
 def kind_of(data: object) -> str:
