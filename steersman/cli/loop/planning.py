@@ -18,6 +18,14 @@ _CHECKBOX = re.compile(rb"^\s*(?:[-*+]|\d+[.)])\s+\[[ xX]\]\s", re.MULTILINE)
 MAX_LOOKED_AT = 1024 * 1024
 
 
+def limits(
+    *, counts: dict[str, int | None], cost_usd: float | None, durations: dict[str, str | None]
+) -> dict[str, Any]:
+    """The limits that were said, by the contract's names. `durations`: by their option's name, e.g. 15m."""
+    timed = {f"{name.replace('-', '_')}_s": request.seconds(word, f"--{name}") for name, word in durations.items()}
+    return request.given(**counts, cost_usd=cost_usd, **timed)
+
+
 def workspace_of(path: str | None, base: Any) -> Path:
     """The directory that the words mean: the one named, the request file's, or this one."""
     if path is None and isinstance(base, dict):

@@ -9,6 +9,7 @@ from steersman.cli import request
 from steersman.cli.clean import flat
 from steersman.cli.exits import Exit
 from steersman.cli.link import act, chosen_loop
+from steersman.cli.loop import planning
 from steersman.cli.loop.starting import Mode
 from steersman.cli.output import console, emit, remark
 
@@ -146,15 +147,10 @@ def limits(
     as_json: AsJson = False,
 ) -> None:
     """Change limits; 0 takes one away. An iteration at work keeps those that it began with."""
-    said = request.given(
-        iterations=iterations,
+    said = planning.limits(
+        counts={"iterations": iterations, "tokens": tokens, "no_progress": no_progress, "failures": failures},
         cost_usd=cost,
-        tokens=tokens,
-        duration_s=request.seconds(duration, "--duration"),
-        iteration_duration_s=request.seconds(iteration_duration, "--iteration-duration"),
-        idle_s=request.seconds(idle, "--idle"),
-        no_progress=no_progress,
-        failures=failures,
+        durations={"duration": duration, "iteration-duration": iteration_duration, "idle": idle},
     )
     if not said:
         raise typer.BadParameter("give at least one limit")

@@ -137,15 +137,10 @@ def start(
         session=session,
         pause_between_s=request.seconds(pause_between, "--pause-between"),
         rate_limit=rate_limit,
-        limits=request.given(
-            iterations=iterations,
+        limits=planning.limits(
+            counts={"iterations": iterations, "tokens": tokens, "no_progress": no_progress, "failures": failures},
             cost_usd=cost,
-            tokens=tokens,
-            duration_s=request.seconds(duration, "--duration"),
-            iteration_duration_s=request.seconds(iteration_duration, "--iteration-duration"),
-            idle_s=request.seconds(idle, "--idle"),
-            no_progress=no_progress,
-            failures=failures,
+            durations={"duration": duration, "iteration-duration": iteration_duration, "idle": idle},
         ),
     )
     asked = planning.merged(base, said) if base is not None else {"run": {}, "done": {}} | said
