@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from activities.shim import client as shim
-from steersman.cli.dev import PUSH_CANCEL, SEARCH_ATTRIBUTES
+from steersman.cli.dev import SEARCH_ATTRIBUTES, SERVER_SETTINGS
 from steersman.client import Steersman
 from steersman.errors import SteersmanError
 
@@ -115,7 +115,7 @@ class Stack:
         """Return when it answers. Raises StackError."""
         command = [temporal(), "server", "start-dev", "--ip", IP, "--port", str(self.port), "--log-level", "error"]
         command += ["--ui-port", str(self.ui_port), "--db-filename", str(self.home / "temporal.db")]
-        command += [word for each in PUSH_CANCEL for word in ("--dynamic-config-value", each)]
+        command += [word for each in SERVER_SETTINGS for word in ("--dynamic-config-value", each)]
         command += [word for each in SEARCH_ATTRIBUTES for word in ("--search-attribute", each)]
         self._server = await Part.start("Temporal server", command, self.home / "server.log", self._env)
         async with self._patience(self._server):

@@ -20,6 +20,7 @@ from temporalio.client import Client
 from temporalio.testing import WorkflowEnvironment
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
+from steersman.cli.dev import SERVER_SETTINGS
 from steersman.contracts import names
 
 ROOT = Path(__file__).parent.parent
@@ -110,10 +111,11 @@ def test_mounted_and_built_files_exist(compose: dict[str, Any]) -> None:
         assert (ROOT / path).exists(), path
 
 
-def test_server_can_push_a_cancel() -> None:
+def test_server_has_the_settings_of_the_dev_server() -> None:
     config = yaml.safe_load((ROOT / "deploy/temporal/dynamicconfig.yaml").read_text())
-    for flag in ("frontend.WorkerCommandsEnabled", "system.enableCancelActivityWorkerCommand"):
-        assert config[flag] == [{"value": True}]
+    for setting in SERVER_SETTINGS:
+        name, _, value = setting.partition("=")
+        assert config[name] == [{"value": yaml.safe_load(value)}], name
 
 
 def test_docker_accepts_the_file() -> None:

@@ -18,7 +18,15 @@ from steersman.cli.exits import Exit
 from steersman.cli.output import complain
 
 IP = "127.0.0.1"
-PUSH_CANCEL = ("frontend.WorkerCommandsEnabled=true", "system.enableCancelActivityWorkerCommand=true")
+SERVER_SETTINGS = (
+    # Together: a cancel is pushed to the worker that holds the activity, instead of waiting for its next heartbeat.
+    "frontend.WorkerCommandsEnabled=true",
+    "system.enableCancelActivityWorkerCommand=true",
+    # The server reads the tasks of a history shard 20 times a second at most, and this one has a single shard: workflow
+    # tasks that follow each other closely would wait 50 ms each.
+    "history.transferProcessorMaxPollRPS=200",
+)
+"""Dynamic configuration, NAME=VALUE each; of a server of one's own: deploy/temporal/dynamicconfig.yaml."""
 SEARCH_ATTRIBUTES = ("AgentName=Keyword", "RunPhase=Keyword", "CostUsd=Double")
 
 
@@ -45,7 +53,7 @@ def dev(
     database = (db or state / "dev.db").absolute()
     server = [binary, "server", "start-dev", "--ip", IP, "--port", str(port), "--db-filename", str(database)]
     server += ["--headless"] if headless else ["--ui-port", str(ui_port)]
-    server += [word for each in PUSH_CANCEL for word in ("--dynamic-config-value", each)]
+    server += [word for each in SERVER_SETTINGS for word in ("--dynamic-config-value", each)]
     server += [word for each in SEARCH_ATTRIBUTES for word in ("--search-attribute", each)]
     environment = _environment(f"{IP}:{port}")
     code = asyncio.run(

@@ -19,11 +19,9 @@ from temporalio.client import Client
 from temporalio.runtime import Runtime, TelemetryConfig
 from temporalio.service import RPCError
 
+from steersman.cli.dev import SERVER_SETTINGS
 from steersman.contracts import names
 from steersman.converter import DATA_CONVERTER
-
-PUSH_CANCEL = ("frontend.WorkerCommandsEnabled=true", "system.enableCancelActivityWorkerCommand=true")
-"""Server settings with which a cancel reaches an activity at once instead of with its next heartbeat."""
 
 SHORT_HISTORIES = ("limit.historyCount.suggestContinueAsNew=60",)
 """A server setting with which a loop goes on in a new execution every few iterations."""
@@ -50,10 +48,10 @@ class DevServer:
     """One dev server. `stop` or `kill`, then `start` again, goes on with the same database at the same address."""
 
     def __init__(self, directory: Path, settings: tuple[str, ...] = ()) -> None:
-        """`settings`: dynamic configuration of the server, NAME=VALUE each."""
+        """`settings`: dynamic configuration of the server beyond that of `steer dev`, NAME=VALUE each."""
         self.port = free_port()
         self._directory = directory
-        self._settings = (*PUSH_CANCEL, *settings)
+        self._settings = (*SERVER_SETTINGS, *settings)
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
