@@ -1,7 +1,7 @@
 """Waiting, and cancels that come meanwhile: never lost, or put off until what must not be left half done is done.
 
-A plain `await` of an activity, of a signal to a child or of a condition with a timeout loses a cancel that is in the
-same workflow task as what is waited for.
+A plain `await` of a signal to a child or of a condition with a timeout loses a cancel that is in the same workflow
+task as what is waited for. (Of an activity it does not; the SDK sees to that.)
 """
 
 import asyncio

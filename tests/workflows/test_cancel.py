@@ -5,7 +5,7 @@ import contextlib
 from typing import Any
 
 import pytest
-from temporalio.client import WorkflowFailureError
+from temporalio.client import Client, WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
 from steersman.contracts import names
@@ -61,7 +61,7 @@ async def test_queued_with_no_worker_at_all(machine: Machine) -> None:
 
 async def test_queued_for_want_of_room(anywhere_queued: Machine) -> None:
     run = await anywhere_queued.start()
-    await until(lambda: _scheduled(run))
+    await until(lambda: _has(run, "ACTIVITY_TASK_SCHEDULED"))
     await run.cancel()
     closed = await cancelled(run)
     assert closed.stop_report is not None
@@ -74,10 +74,6 @@ async def test_queued_for_want_of_room(anywhere_queued: Machine) -> None:
 async def anywhere_queued(machine: Machine) -> Any:
     async with machine.at_work(runs=False):
         yield machine
-
-
-async def _scheduled(run: Any) -> bool:
-    return "ACTIVITY_TASK_SCHEDULED" in await event_types(run)
 
 
 async def test_while_a_host_is_being_claimed(machine: Machine) -> None:
@@ -97,6 +93,35 @@ async def test_while_a_host_is_being_claimed(machine: Machine) -> None:
     assert closed.stop_report is not None
     assert closed.stop_report.outcome == "stopped"
     assert not machine.runs
+
+
+async def test_that_comes_with_the_news_of_the_claim(machine: Machine, temporal: Client) -> None:
+    """The workflow learns of both in one task: while it was away, its host was claimed and a person cancelled."""
+    other = Machine(temporal)
+    claiming, go_on = asyncio.Event(), asyncio.Event()
+
+    async def dawdle(request: Any) -> Claim:
+        claiming.set()
+        await go_on.wait()
+        return Claim(host=other.host)
+
+    other.play_claim = dawdle  # type: ignore[method-assign]
+    async with other.at_work():
+        async with machine.at_work():
+            run = await machine.start(runtime={"kind": "local", "host": other.host})
+            await claiming.wait()
+        go_on.set()
+        await until(lambda: _has(run, "ACTIVITY_TASK_COMPLETED"))
+        await run.cancel()
+        async with machine.at_work():
+            closed = await cancelled(run)
+    assert closed.stop_report is not None
+    assert closed.stop_report.outcome == "stopped"
+    assert not other.runs
+
+
+async def _has(run: Any, event: str) -> bool:
+    return event in await event_types(run)
 
 
 async def test_while_the_workspace_is_being_prepared(machine: Machine) -> None:
