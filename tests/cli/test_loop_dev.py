@@ -81,6 +81,7 @@ async def test_a_loop_from_start_to_proof(own: Steer, place: Path, tmp_path: Pat
     await terminal.until("verification after iteration 2: passed")
     await terminal.until("completed")
     assert await terminal.ended() == 0
+    assert "Crashed" not in terminal.text  # a verification that says no
     assert (place / "PLAN.md").read_text() == "- [x] one\n- [x] two\n"
     assert git(place, "rev-parse", "HEAD") == head
     await _looked_back(own, place)

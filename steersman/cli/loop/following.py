@@ -25,7 +25,8 @@ from steersman.cli.loop.talking import Talk
 from steersman.cli.output import console, remark, terminal_console
 from steersman.cli.render import Renderer
 from steersman.client import Steersman
-from steersman.contracts.events import AgentEvent, PermissionEvent, is_terminal
+from steersman.contracts.errors import ErrorType
+from steersman.contracts.events import AgentEvent, FailedEvent, PermissionEvent, is_terminal
 from steersman.contracts.loop_state import LoopState
 from steersman.loopfollowing import LoopItem, RunBegun, RunEvent
 
@@ -55,6 +56,8 @@ class Follower:
         self._json = as_json
         self._wake = asyncio.Event()
         self._view = Renderer(out)
+        self._verifies = False
+        """What is shown are the events of a verification."""
         self._approvers: dict[str, Approver] = {}
         self._shown: LoopState | None = None
         self._ahead: Ahead[LoopItem] = Ahead(self._items(), keyboard, self._hear)
@@ -125,7 +128,7 @@ class Follower:
             return await self._show_state(item)
         if isinstance(item, RunBegun):
             self._view.end_line()
-            self._view = Renderer(self._out)
+            self._view, self._verifies = Renderer(self._out), item.verifies
             state = self._talk.state if self._talk.state and self._talk.state.run == item.run else None
             self._view.note(wording.heading(item.iteration, verifies=item.verifies, state=state), "bold")
             return False
@@ -149,7 +152,10 @@ class Follower:
 
     async def _show_event(self, item: RunEvent) -> bool:
         event: AgentEvent = item.event
-        self._view.show(event)
+        # A command that says no is no crash; the state that follows tells its exit code.
+        said_no = self._verifies and isinstance(event, FailedEvent) and event.error == ErrorType.AGENT_CRASHED
+        if not said_no:
+            self._view.show(event)
         if is_terminal(event):
             self._approvers.pop(item.run, None)
         elif self._bottom and isinstance(event, PermissionEvent) and event.state == "asked":
