@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
+from steersman.contracts.loop_activities import ForkPoint
 from steersman.contracts.loop_messages import Cleanup
-from steersman.contracts.loop_state import Checkpoint, PlanVersion
+from steersman.contracts.loop_state import Checkpoint
 
 _OBJECTS = ("permissions", "limits", "env", "labels", "options")
 """Fields of a run's request that are laid over each other name by name."""
@@ -31,12 +32,14 @@ def _over(base: dict[str, Any], over: dict[str, Any], objects: tuple[str, ...]) 
 
 
 def forked(
-    request: dict[str, Any], plan: PlanVersion, loop: str, number: int, changes: dict[str, Any]
+    request: dict[str, Any], point: ForkPoint, loop: str, number: int, changes: dict[str, Any]
 ) -> dict[str, Any]:
-    """The request of a loop that begins where another one was. `plan`: the version in force then."""
+    """The request of a loop that begins where another one was: with the plan of then, and the limits of now."""
+    plan = point.plan
     where = {"path": plan.path, **({"phase": plan.phase} if plan.phase else {})}
     then = {"plan": plan.text if plan.text is not None else where, "prompt": plan.prompt}
-    made = merged({**request, **then}, changes)
+    limits = point.limits.model_dump(mode="json", exclude_none=True)
+    made = merged({**request, **then, "limits": limits}, changes)
     made["from_checkpoint"] = {"loop": loop, "number": number}
     if isinstance(made.get("run"), dict):
         # The session comes from the checkpoint.

@@ -77,13 +77,14 @@ class Loops(LoopVerbs):
     ) -> str:
         """Start a new loop as another one was at a checkpoint: files, session (forked), items, what was used up.
 
-        Its request is the other's with the plan of that time, and `changes` over it. The id of the new loop.
+        Its request is the other's with the plan of that time, the limits that it has now, and `changes` over it. The id
+        of the new loop.
 
         Raises: RunNotFound for the other loop, InvalidRequest where it has no such checkpoint; NoWorker; as `start`.
         """
         asked = await self._calls.request(loop)
         point = await self._calls.fork_point(loop, number)
-        request = loopdata.forked(asked, point.plan, loop, number, changes or {})
+        request = loopdata.forked(asked, point, loop, number, changes or {})
         return await self.start(request, loop_id=loop_id)
 
     async def result(self, loop: str) -> LoopResult:

@@ -137,6 +137,7 @@ class AgentLoop(Told):
             workspace=self._request.run.workspace.path,
             host=memory.host,
             open=not self._book.closed,
+            limits=memory.limits,
         )
 
     pause, pause_signal = update_of(names.PAUSE), signal_of(names.PAUSE)

@@ -1,6 +1,6 @@
 """Inputs and outputs of the activities of loops. They are in recorded histories: fields with defaults only."""
 
-from steersman.contracts.loop import Items, LoopRequest, PlanFile
+from steersman.contracts.loop import Items, LoopLimits, LoopRequest, PlanFile
 from steersman.contracts.loop_state import Checkpoint, ItemList, Phase, PlanVersion
 from steersman.contracts.model import Answer
 from steersman.contracts.request import RunRequest
@@ -122,6 +122,8 @@ class ForkPoint(Answer):
     host: str
     open: bool
     """That loop is still at work."""
+    limits: LoopLimits = LoopLimits()
+    """As they are now, set_limits included."""
 
 
 class LookInput(Answer):

@@ -30,10 +30,11 @@ async def test_a_fork_begins_as_the_other_loop_was(shared: Site, steersman: Stee
     with pytest.raises(InvalidRequest, match="is still open"):
         await ended(steersman, open_still)
     assert (workspace / "second.txt").exists()
+    await steersman.loops.set_limits(loop, iterations=2)
     await steersman.loops.exit(loop)
     other = await ended(steersman, loop)
 
-    fork = await steersman.loops.fork(loop, 1, {"mode": "autonomous", "limits": {"iterations": 2}})
+    fork = await steersman.loops.fork(loop, 1, {"mode": "autonomous"})
     result = await ended(steersman, fork)
 
     assert (result.status, result.stop_reason, result.iterations) == ("completed", "done", 2)

@@ -89,7 +89,12 @@ class PlayedLoop:
             return None
         checkpoint = Checkpoint(number=number, kind="iteration", time=workflow.now(), iteration=number)
         return ForkPoint(
-            checkpoint=checkpoint, plan=state.plan, workspace=state.workspace or "", host=state.host or "", open=True
+            checkpoint=checkpoint,
+            plan=state.plan,
+            workspace=state.workspace or "",
+            host=state.host or "",
+            open=True,
+            limits=state.limits,
         )
 
     def _take(self, name: str, said: Any, note: str = "", *, refuse: str | None = None, **fields: Any) -> LoopReceipt:

@@ -359,9 +359,9 @@ async def test_a_fork_asks_what_the_other_asked(
     steersman: Steersman, loop_stand_in: LoopStandIn, workspace: str
 ) -> None:
     run = {"session": "s-1", "env": {"A": "1"}, "model": "m"}
-    loop = await steersman.loops.start(ask(workspace, run=run, limits={"iterations": 5}))
+    loop = await steersman.loops.start(ask(workspace, run=run, limits={"iterations": 5, "tokens": 100}))
     revised = {"number": 2, "hash": "h", "since": now().isoformat(), "path": "NEW.md", "prompt": "do {plan}"}
-    await loop_stand_in.stage(loop, again=True, plan=revised)
+    await loop_stand_in.stage(loop, again=True, plan=revised, limits={"iterations": 8})
     changes = {"mode": "checkpoint", "limits": {"cost_usd": 2}, "run": {"env": {"B": "2"}}}
     fork = await steersman.loops.fork(loop, 4, changes)
     request = await steersman.loops._calls.request(fork)  # noqa: SLF001 - what a fork of the fork would ask
@@ -371,7 +371,7 @@ async def test_a_fork_asks_what_the_other_asked(
         "prompt": "do {plan}",
         "done": {"items": {"kind": "checkboxes"}},
         "mode": "checkpoint",
-        "limits": {"iterations": 5, "cost_usd": 2.0},
+        "limits": {"iterations": 8, "cost_usd": 2.0},
         "from_checkpoint": {"loop": loop, "number": 4},
     }
     with pytest.raises(RunNotFound):
