@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import Any, Final, Generic, TypeVar
 
 from pydantic import ValidationError
+from temporalio.api.enums.v1 import PendingWorkflowTaskState
 from temporalio.client import (
     Client,
     WorkflowExecutionStatus,
@@ -44,7 +45,8 @@ from steersman.outcome import closing_of
 
 QUERY_PATIENCE: Final = timedelta(seconds=5)
 """A worker answers within milliseconds; after this there is none."""
-QUERY_TRIES: Final = (timedelta(seconds=3), timedelta(seconds=3.5))
+FIRST_TRY: Final = timedelta(seconds=3)
+SECOND_TRY: Final = timedelta(seconds=3.5)
 """A query that the server had given to a worker which died in that moment is lost: it is asked again."""
 _LATE: Final = (RPCStatusCode.CANCELLED, RPCStatusCode.DEADLINE_EXCEEDED)
 
@@ -52,6 +54,10 @@ A = TypeVar("A", bound=Answer)
 S = TypeVar("S", bound=Answer)
 R = TypeVar("R", bound=Answer)
 T = TypeVar("T")
+
+
+class _Unanswered(Exception):
+    """Nobody answered a query in time."""
 
 
 @dataclass(frozen=True)
@@ -103,20 +109,39 @@ class WorkflowCalls(Generic[S, R]):
 
     async def _query(self, id: str, name: str, *arguments: Any) -> Any:
         """The decoded answer; None of a workflow that was ended before any worker saw it."""
-        for each in QUERY_TRIES:
-            try:
-                return await self._handle(id).query(name, args=arguments, result_type=object, rpc_timeout=each)
-            except WorkflowQueryFailedError as error:
-                raise ServerRefused(f"{self._of(id)} cannot be looked at: {error.message}") from error
-            except RPCError as error:
-                if error.status in _LATE:
-                    if each is QUERY_TRIES[-1]:
-                        raise no_worker(names.TASK_QUEUE) from error
-                elif error.status == RPCStatusCode.FAILED_PRECONDITION and "closed before" in error.message:
-                    return None
-                else:
-                    raise self._meaning(error, id) from error
-        raise AssertionError("the last try returns or raises")
+        try:
+            return await self._query_once(id, name, arguments, FIRST_TRY)
+        except _Unanswered:
+            patience = SECOND_TRY + await self._taken_for(id)
+        try:
+            return await self._query_once(id, name, arguments, patience)
+        except _Unanswered as error:
+            raise no_worker(names.TASK_QUEUE) from error
+
+    async def _query_once(self, id: str, name: str, arguments: tuple[Any, ...], patience: timedelta) -> Any:
+        try:
+            return await self._handle(id).query(name, args=arguments, result_type=object, rpc_timeout=patience)
+        except WorkflowQueryFailedError as error:
+            raise ServerRefused(f"{self._of(id)} cannot be looked at: {error.message}") from error
+        except RPCError as error:
+            unmet = error.status == RPCStatusCode.FAILED_PRECONDITION
+            if unmet and "closed before" in error.message:
+                return None
+            if error.status in _LATE or (unmet and "no poller" in error.message):
+                raise _Unanswered from error
+            raise self._meaning(error, id) from error
+
+    async def _taken_for(self, id: str) -> timedelta:
+        """How long a workflow task that a worker has taken may stay with it. Until then no other worker is asked.
+
+        The worker may be busy, or dead, or the server may have lost the task on its way: under load it does.
+        """
+        with translated(of=self._of(id), address=self._address):
+            description = (await self._handle(id).describe()).raw_description
+        taken = PendingWorkflowTaskState.PENDING_WORKFLOW_TASK_STATE_STARTED
+        if description.pending_workflow_task.state != taken:
+            return timedelta()
+        return description.execution_config.default_workflow_task_timeout.ToTimedelta()
 
     # The end.
 

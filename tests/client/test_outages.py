@@ -2,13 +2,18 @@
 
 import asyncio
 import contextlib
+import uuid
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import PollWorkflowTaskQueueRequest
 
 from steersman.client import Steersman
 from steersman.connection import connect
+from steersman.contracts import names
 from steersman.errors import NoWorker, SteersmanError
 from tests.client.fixtures import dev_server, end, free_port
 from tests.client.standin import StandIn, init, said, succeeded
@@ -39,6 +44,16 @@ def ask(workspace: str) -> dict[str, Any]:
     return {"agent": "claude", "prompt": "go", "workspace": {"path": workspace}}
 
 
+async def reached(port: int) -> Steersman:
+    """A client of a server that may still be on its way up."""
+    async with asyncio.timeout(30):
+        while True:
+            with contextlib.suppress(SteersmanError):
+                steersman = Steersman(await connect(address=f"127.0.0.1:{port}"))
+                await steersman.list()
+                return steersman
+
+
 async def test_the_host_has_another_worker_now(steersman: Steersman, workspace: str) -> None:
     first = StandIn(steersman.temporal, "moving")
     async with first.at_work():
@@ -60,14 +75,8 @@ async def test_the_server_is_killed_and_comes_back(tmp_path: Path, workspace: st
     port, database = free_port(), str(tmp_path / "temporal.db")
     server = dev_server(port, "--db-filename", database)
     try:
-        client = await connect(address=f"127.0.0.1:{port}")
-        steersman = Steersman(client)
-        async with asyncio.timeout(30):
-            while True:
-                with contextlib.suppress(SteersmanError):
-                    await steersman.list()
-                    break
-        async with StandIn(client).at_work() as stand_in:
+        steersman = await reached(port)
+        async with StandIn(steersman.temporal).at_work() as stand_in:
             run = await steersman.start(ask(workspace))
             following = Following(steersman, run)
             stand_in.show(run, init(), said("one"))
@@ -81,6 +90,36 @@ async def test_the_server_is_killed_and_comes_back(tmp_path: Path, workspace: st
             await asyncio.wait_for(following.task, 60)
             assert (await steersman.result(run)).text == "done"
         assert following.seen == [(1, "init"), (2, "message"), (3, "message"), (4, "done")]
+    finally:
+        end(server)
+
+
+async def test_a_worker_that_died_with_the_task_is_waited_out(steersman: Steersman, workspace: str) -> None:
+    """The server gives the task to nobody else before its time is up; that is no want of workers."""
+    run = f"run-{uuid.uuid4()}"
+    temporal, patience = steersman.temporal, timedelta(seconds=8)
+    await temporal.start_workflow(
+        names.RUN_WORKFLOW, ask(workspace), id=run, task_queue=names.TASK_QUEUE, task_timeout=patience
+    )
+    poll = PollWorkflowTaskQueueRequest(namespace=temporal.namespace, task_queue=TaskQueue(name=names.TASK_QUEUE))
+    while (await temporal.workflow_service.poll_workflow_task_queue(poll)).workflow_execution.workflow_id != run:
+        pass
+    asked = asyncio.create_task(steersman.state(run))
+    async with StandIn(temporal).at_work() as stand_in:
+        assert (await asked).phase in ("queued", "running")
+        stand_in.show(run, init())
+        stand_in.finish(run, succeeded())
+        assert (await steersman.result(run)).text == "done"
+
+
+async def test_a_server_that_remembers_no_worker_has_none(tmp_path: Path, workspace: str) -> None:
+    port = free_port()
+    server = dev_server(port, "--dynamic-config-value", 'matching.queryPollerUnavailableWindow="1s"')
+    try:
+        steersman = await reached(port)
+        run = await steersman.start(ask(workspace))
+        with pytest.raises(NoWorker, match="'steersman'"):
+            await steersman.state(run)
     finally:
         end(server)
 
