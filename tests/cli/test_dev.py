@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.steer import Steer, ended, line_with
-from tests.client.fixtures import free_port
+from tests.support.temporal import free_port
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(180)]
 

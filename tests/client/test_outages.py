@@ -1,7 +1,6 @@
 """Following a run while servers and workers come and go."""
 
 import asyncio
-import contextlib
 import uuid
 from datetime import timedelta
 from pathlib import Path
@@ -12,11 +11,10 @@ from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import PollWorkflowTaskQueueRequest
 
 from steersman.client import Steersman
-from steersman.connection import connect
 from steersman.contracts import names
-from steersman.errors import NoWorker, SteersmanError
-from tests.client.fixtures import dev_server, end, free_port
+from steersman.errors import NoWorker
 from tests.client.standin import StandIn, init, said, succeeded
+from tests.support.temporal import DevServer, connect
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 
@@ -44,16 +42,6 @@ def ask(workspace: str) -> dict[str, Any]:
     return {"agent": "claude", "prompt": "go", "workspace": {"path": workspace}}
 
 
-async def reached(port: int) -> Steersman:
-    """A client of a server that may still be on its way up."""
-    async with asyncio.timeout(30):
-        while True:
-            with contextlib.suppress(SteersmanError):
-                steersman = Steersman(await connect(address=f"127.0.0.1:{port}"))
-                await steersman.list()
-                return steersman
-
-
 async def test_the_host_has_another_worker_now(steersman: Steersman, workspace: str) -> None:
     first = StandIn(steersman.temporal, "moving")
     async with first.at_work():
@@ -72,26 +60,24 @@ async def test_the_host_has_another_worker_now(steersman: Steersman, workspace: 
 
 
 async def test_the_server_is_killed_and_comes_back(tmp_path: Path, workspace: str) -> None:
-    port, database = free_port(), str(tmp_path / "temporal.db")
-    server = dev_server(port, "--db-filename", database)
+    server = DevServer(tmp_path).start()
     try:
-        steersman = await reached(port)
+        steersman = Steersman(await connect(server.address))
         async with StandIn(steersman.temporal).at_work() as stand_in:
             run = await steersman.start(ask(workspace))
             following = Following(steersman, run)
             stand_in.show(run, init(), said("one"))
             await following.until(2)
             server.kill()
-            server.wait()
             stand_in.show(run, said("two"))
-            server = dev_server(port, "--db-filename", database)
+            server.start()
             await following.until(3)
             stand_in.finish(run, succeeded())
             await asyncio.wait_for(following.task, 60)
             assert (await steersman.result(run)).text == "done"
         assert following.seen == [(1, "init"), (2, "message"), (3, "message"), (4, "done")]
     finally:
-        end(server)
+        server.stop()
 
 
 async def test_a_worker_that_died_with_the_task_is_waited_out(steersman: Steersman, workspace: str) -> None:
@@ -113,15 +99,14 @@ async def test_a_worker_that_died_with_the_task_is_waited_out(steersman: Steersm
 
 
 async def test_a_server_that_remembers_no_worker_has_none(tmp_path: Path, workspace: str) -> None:
-    port = free_port()
-    server = dev_server(port, "--dynamic-config-value", 'matching.queryPollerUnavailableWindow="1s"')
+    server = DevServer(tmp_path, ('matching.queryPollerUnavailableWindow="1s"',)).start()
     try:
-        steersman = await reached(port)
+        steersman = Steersman(await connect(server.address))
         run = await steersman.start(ask(workspace))
         with pytest.raises(NoWorker, match="'steersman'"):
             await steersman.state(run)
     finally:
-        end(server)
+        server.stop()
 
 
 async def test_no_worker_is_said_by_name(steersman: Steersman, workspace: str) -> None:
