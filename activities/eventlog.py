@@ -115,12 +115,17 @@ def _locked(path: Path) -> Iterator[TextIO]:
 
 def is_ended(path: Path) -> bool:
     """Whether the log has its terminal event."""
+    return ended_at(path) is not None
+
+
+def ended_at(path: Path) -> float | None:
+    """Unix time at which the log got its terminal event; None where it has none, or is not there."""
     try:
         with path.open("rb") as file:
             file.seek(max(file.seek(0, os.SEEK_END) - _TAIL, 0))
-            return _END_MARK in file.read()
+            return os.fstat(file.fileno()).st_mtime if _END_MARK in file.read() else None
     except FileNotFoundError:
-        return False
+        return None
 
 
 def _line(event: EventBase, source: Source) -> bytes:

@@ -6,14 +6,14 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 
 from temporalio import activity
 from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
+from activities import disk
 from activities.conduct import beating, refusing
-from activities.eventlog import Cursor, EventLog, is_ended, read
+from activities.eventlog import Cursor, EventLog, ended_at, is_ended, read
 from activities.loops.places import LoopStore
 from activities.policy import Policy
 from activities.ports import Agent, Ladder, Runtime
@@ -137,13 +137,14 @@ class HostActivities:
         horizon = time.time() - prune.keep_days * 86400
         pruned, freed = [], 0
         for directory in list(self._store.mine()):
-            if not is_ended(directory.events) or directory.events.stat().st_mtime > horizon:
+            ended = ended_at(directory.events)
+            if ended is None or ended > horizon:
                 continue
             if self._runtime.has_living(directory.key):
                 continue
             pruned.append(directory.key.run)
             if prune.dry_run:
-                freed += await asyncio.to_thread(directory.size)
+                freed += await asyncio.to_thread(disk.size, directory.path)
             else:
                 freed += await asyncio.to_thread(self._store.remove, directory)
         for loop in list(self._keeping.loops.mine()):
@@ -151,7 +152,10 @@ class HostActivities:
             if loop.used > horizon or not await self._closed_before(loop.loop, horizon):
                 continue
             pruned.append(loop.loop)
-            freed += await asyncio.to_thread(loop.size if prune.dry_run else partial(self._keeping.loops.remove, loop))
+            if prune.dry_run:
+                freed += await asyncio.to_thread(disk.size, loop.path)
+            else:
+                freed += await asyncio.to_thread(self._keeping.loops.remove, loop)
         return Swept(pruned=tuple(pruned), bytes_freed=freed)
 
     async def _closed_before(self, workflow: str, horizon: float) -> bool:

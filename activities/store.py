@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from urllib.parse import quote
 
+from activities import disk
 from steersman.contracts.activities import RunKey
 
 
@@ -56,14 +57,7 @@ class RunDirectory:
         return [self.attempt(number) for number in sorted(map(int, self._attempt_names()))]
 
     def _attempt_names(self) -> list[str]:
-        try:
-            return [each.name for each in (self.path / "attempts").iterdir() if each.name.isdigit()]
-        except FileNotFoundError:
-            return []
-
-    def size(self) -> int:
-        """Bytes on disk."""
-        return sum(each.lstat().st_size for each in self.path.rglob("*") if each.is_file())
+        return [name for name in disk.names(self.path / "attempts") if name.isdigit()]
 
 
 class RunStore:
@@ -92,7 +86,11 @@ class RunStore:
     def mine(self) -> Iterator[RunDirectory]:
         """Every run of this worker's own Temporal namespace, oldest first."""
         found = []
-        for meta in self._runs.glob("*/*/run.json"):
+        for meta in (
+            self._runs / run / execution / "run.json"
+            for run in disk.names(self._runs)
+            for execution in disk.names(self._runs / run)
+        ):
             try:
                 facts = json.loads(meta.read_text())
                 if (facts["cluster"], facts["namespace"]) == (self._owner.cluster, self._owner.namespace):
@@ -115,7 +113,7 @@ class RunStore:
 
     def remove(self, directory: RunDirectory) -> int:
         """Delete a run's state; the bytes freed."""
-        size = directory.size()
+        size = disk.size(directory.path)
         shutil.rmtree(directory.path, ignore_errors=True)
         try:
             directory.path.parent.rmdir()

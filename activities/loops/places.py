@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from urllib.parse import quote
 
+from activities import disk
 from activities.store import Ownership
 
 MAX_NAME = 120
@@ -28,10 +29,6 @@ class LoopDirectory:
     loop: str
     used: float
     """Unix time."""
-
-    def size(self) -> int:
-        """Bytes on disk."""
-        return sum(each.lstat().st_size for each in self.path.rglob("*") if each.is_file())
 
 
 class LoopStore:
@@ -61,7 +58,8 @@ class LoopStore:
 
     def mine(self) -> Iterator[LoopDirectory]:
         """Every loop of this worker's own Temporal namespace."""
-        for meta in sorted(self._loops.glob("*/loop.json")):
+        for name in disk.names(self._loops):
+            meta = self._loops / name / "loop.json"
             try:
                 facts = json.loads(meta.read_text())
                 if (facts["cluster"], facts["namespace"]) == (self._owner.cluster, self._owner.namespace):
@@ -71,7 +69,7 @@ class LoopStore:
 
     def remove(self, directory: LoopDirectory) -> int:
         """Delete a loop's state, not its checkpoints; the bytes freed."""
-        size = directory.size()
+        size = disk.size(directory.path)
         shutil.rmtree(directory.path, ignore_errors=True)
         return size
 

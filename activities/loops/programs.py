@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
+from activities import disk
 from activities.shim import client as shim
 
 TIMEOUT = timedelta(seconds=60)
@@ -117,9 +118,10 @@ async def _listen(directory: Path, said: _Said) -> None:
 def _tidy(place: Path) -> None:
     """Remove what a worker that was killed has left; a program that is still at work is its shim's affair."""
     place.mkdir(mode=0o700, exist_ok=True)
-    for each in place.iterdir():
-        if each.stat().st_mtime < time.time() - _STALE_S and not shim.is_alive(each / "shim"):
-            shutil.rmtree(each, ignore_errors=True)
+    for each in (place / name for name in disk.names(place)):
+        with contextlib.suppress(FileNotFoundError):  # another program of the loop has ended
+            if each.stat().st_mtime < time.time() - _STALE_S and not shim.is_alive(each / "shim"):
+                shutil.rmtree(each, ignore_errors=True)
 
 
 def _last_line(data: bytes) -> str:

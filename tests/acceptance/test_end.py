@@ -15,6 +15,7 @@ from steersman.contracts.run import RunResult
 from tests.acceptance.programs import OBEDIENT, python
 from tests.acceptance.site import Site, in_order, phase
 from tests.scripted_model import Say, ScriptedModel, Tool, answer, hold, say, tool
+from tests.support.files import files_with
 from tests.support.processes import marked, until
 
 END = {"end": True}
@@ -84,7 +85,7 @@ async def agent_dies(site: Site, agent: int, end: Callable[[], Awaitable[None]])
     """It has been told, and dies before it has heard."""
     os.kill(agent, signal.SIGSTOP)
     await end()
-    await until(lambda: any(b" end-" in each.read_bytes() for each in site.state.rglob("journal")))
+    await until(lambda: any(each.name == "journal" for each in files_with(site.state, " end-")))
     os.kill(agent, signal.SIGKILL)
 
 

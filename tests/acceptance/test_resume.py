@@ -12,6 +12,7 @@ from steersman.contracts.run import Handle
 from tests.acceptance.programs import CRASH, STUBBORN, python
 from tests.acceptance.site import Site, following, gone, in_order
 from tests.scripted_model import ScriptedModel, hold, say, tool
+from tests.support.files import below, content
 from tests.support.processes import lives, marked, until
 
 
@@ -32,8 +33,8 @@ def shim_of(pid: int) -> int:
 
 def written_down(site: Site, *words: str) -> bool:
     """Whether a line of some transcript of Claude Code has all these words."""
-    transcripts = site.root.rglob("projects/*/*.jsonl")
-    lines = (line for file in transcripts for line in file.read_text().splitlines())
+    transcripts = [path for path in below(site.root) if path.match("projects/*/*.jsonl")]
+    lines = (line for file in transcripts for line in content(file).decode("utf-8", "replace").splitlines())
     return any(all(word in line for word in words) for line in lines)
 
 

@@ -1,5 +1,6 @@
 """A secret's value reaches the agent's environment and nothing else: no history, log, argument, event or open file."""
 
+import contextlib
 import hashlib
 import os
 import secrets
@@ -13,6 +14,7 @@ from steersman.client import Steersman
 from tests.acceptance.programs import python
 from tests.acceptance.site import Site, following
 from tests.scripted_model import ScriptedModel, say, tool
+from tests.support.files import below, files_with
 from tests.support.processes import command_lines, marked, until
 
 DIGESTS = """
@@ -29,23 +31,13 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def files_with(root: Path, text: str) -> list[Path]:
-    """Files below a directory that hold a text."""
-    found = []
-    for path in root.rglob("*"):
-        if path.is_file() and not path.is_symlink():
-            try:
-                if text.encode() in path.read_bytes():
-                    found.append(path)
-            except OSError:
-                continue
-    return found
-
-
 def open_to_others(root: Path) -> list[tuple[Path, str]]:
     """What others than the owner may enter or read: anything that is not 0700 or 0600."""
-    every = [root, *root.rglob("*")]
-    modes = [(path, stat.S_IMODE(path.lstat().st_mode)) for path in every if not path.is_symlink()]
+    modes = []
+    for path in [root, *below(root)]:
+        with contextlib.suppress(FileNotFoundError):
+            if not path.is_symlink():
+                modes.append((path, stat.S_IMODE(path.lstat().st_mode)))
     return [(path, oct(mode)) for path, mode in modes if mode not in {0o700, 0o600}]
 
 

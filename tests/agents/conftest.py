@@ -11,6 +11,7 @@ import pytest
 from activities.shim.client import ShimError, connect
 from tests.agents.kits import ClaudeKit, Kit, ProcessKit
 from tests.scripted_model import ScriptedModel
+from tests.support.files import below
 
 
 @pytest.fixture
@@ -43,7 +44,7 @@ def no_shim_is_left(tmp_path: Path) -> Iterator[None]:
 
 
 async def _stop_all(root: Path) -> None:
-    for attempt in [socket.parent for socket in root.rglob("shim.sock")]:
+    for attempt in [path.parent for path in below(root) if path.name == "shim.sock"]:
         with contextlib.suppress(ShimError):
             async with await connect(attempt, epoch=None) as connection:
                 await connection.stop(terminate_after=timedelta(0), kill_after=timedelta(0))

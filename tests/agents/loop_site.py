@@ -10,6 +10,7 @@ from activities.loops.snapshots import ref
 from activities.loops.workshop import Workshop
 from activities.store import Ownership
 from steersman.contracts.loop_activities import Survey
+from tests.support.files import below
 
 PERSON = {
     "GIT_AUTHOR_NAME": "Person",
@@ -96,7 +97,7 @@ def standing(top: Path) -> dict[str, object]:
         "status": git(top, "status", "--porcelain=v2", "--branch"),
         "branches": git(top, "for-each-ref", "refs/heads", "refs/tags", "refs/remotes", "refs/stash"),
         "config": config.read_bytes() if config.exists() else b"",
-        "logs": {str(each): each.read_bytes() for each in logs.rglob("*") if each.is_file()},
+        "logs": {str(each): each.read_bytes() for each in below(logs) if each.is_file()},
     }
 
 

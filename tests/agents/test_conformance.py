@@ -12,6 +12,7 @@ from steersman.contracts.errors import ErrorType, InvalidRequest
 from steersman.contracts.events import is_terminal
 from tests.agents.kits import Kit, ProcessKit
 from tests.agents.stage import Stage, deliver, message
+from tests.support.files import below
 from tests.support.processes import command_lines, lives, until
 
 pytestmark = [pytest.mark.integration, pytest.mark.linux]
@@ -213,7 +214,7 @@ async def test_secrets_are_in_no_argument_and_in_no_file_of_the_run(kit: Kit) ->
         assert not [line for line in command_lines().values() if secret in line]
         await kit.go_on(stage)
         await ended(task)
-        files = [path for path in stage.directory.path.rglob("*") if path.is_file()]
+        files = [path for path in below(stage.directory.path) if path.is_file()]
         assert files
         assert not [path for path in files if secret.encode() in path.read_bytes()]
         assert not [path for path in files if path.stat().st_mode & 0o077]

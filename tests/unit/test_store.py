@@ -1,5 +1,6 @@
 """Where runs are kept: private, one directory each, whatever a run is called."""
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -106,6 +107,25 @@ def test_removing_one_execution_keeps_another(store: RunStore) -> None:
     assert [each.key for each in store.mine()] == [second.key]
     store.remove(second)
     assert not second.path.parent.exists()
+
+
+def test_looking_while_another_worker_removes(store: RunStore) -> None:
+    kept = store.create(RunKey(run="kept", execution="e"))
+    done = threading.Event()
+
+    def come_and_go() -> None:
+        while not done.is_set():
+            for number in range(20):
+                store.remove(store.create(RunKey(run=f"r{number}", execution="e")))
+
+    other = threading.Thread(target=come_and_go)
+    other.start()
+    try:
+        for _ in range(300):
+            assert kept.key in [each.key for each in store.mine()]
+    finally:
+        done.set()
+        other.join()
 
 
 def test_removing_does_not_follow_links(store: RunStore, tmp_path: Path) -> None:
