@@ -63,10 +63,15 @@ class Journey:
             self._count(outcome)
         if not self._book.memory.next_checkpoint:
             return  # it has not begun
+        unmade = self._keeper.making
         try:
             await self._keeper.checkpoint("end", self._unkept, given=self._given)
         except ActivityError as error:
             workflow.logger.warning("no last checkpoint: %s", error.cause)
+            return
+        if unmade is not None:
+            # Its files may have been kept in the moment in which it was given up: no list would name them.
+            await self._keeper.drop((unmade,))
 
     def _limit(self) -> Ending | None:
         return Ending.of_limit(self._book.memory, self._book.active_s())

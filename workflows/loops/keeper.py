@@ -30,6 +30,8 @@ class Keeper:
         self._request, self._book = request, book
         self.mark = ""
         """HEAD, files and items as they were at the last look: equal where nothing changed."""
+        self.making: int | None = None
+        """The checkpoint that is being made: nothing knows its files yet."""
 
     async def checkpoint(
         self, kind: CheckpointKind, outcome: Ran | None = None, note: str | None = None, given: tuple[str, ...] = ()
@@ -38,12 +40,14 @@ class Keeper:
         memory = self._book.memory
         number = memory.next_checkpoint
         self._book.set(next_checkpoint=number + 1)
+        self.making = number
         message = f"{kind} {memory.iteration}" + (f": {note}" if note else "")
         version, patience = memory.plan_version, LAST_LOOK if kind == "end" else None
         found = await commands.survey(memory.host, self._request, version, number, message, patience)
         self._learn(found, version.number)
         made = self._record(number, kind, found, outcome, note or found.error, given)
         self._book.archive.add(made)
+        self.making = None
         self._book.publish()
         return made
 
@@ -103,11 +107,15 @@ class Keeper:
         book = self._book
         while numbers := book.excess():
             workflow.logger.warning("checkpoints %d to %d are forgotten: there are too many", numbers[0], numbers[-1])
-            try:
-                await commands.drop(book.memory.host, self._request, numbers)
-            except ActivityError as error:
-                workflow.logger.warning("their files stay: %s", commands.reason_of(error))
+            await self.drop(numbers)
             book.archive.delete(numbers)
+
+    async def drop(self, numbers: tuple[int, ...]) -> None:
+        """Let go of the files of these, if the host answers."""
+        try:
+            await commands.drop(self._book.memory.host, self._request, numbers)
+        except ActivityError as error:
+            workflow.logger.warning("their files stay: %s", commands.reason_of(error))
 
 
 def _short_enough(items: ItemList | None) -> ItemList | None:
