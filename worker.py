@@ -312,6 +312,7 @@ async def _workers(client: Client, settings: Settings, spare: shim.Spare) -> tup
                 looping.restore_checkpoint,
                 looping.drop_checkpoints,
                 looping.diff_checkpoints,
+                looping.list_checkpoints,
                 looping.read_fork_point,
                 looping.look_at_run,
             ],

@@ -36,6 +36,8 @@ from steersman.contracts.loop_activities import (
     Dropped,
     ForkInput,
     ForkPoint,
+    Kept,
+    KeptInput,
     LookInput,
     Restored,
     RestoreInput,
@@ -109,6 +111,20 @@ class LoopActivities:
                 return Dropped(numbers=tuple(await self._workshop.drop(place, workspace, asked.loop, numbers)))
             except NoRepository:
                 return Dropped()
+            except GitFailed as error:
+                raise ApplicationError(str(error), type="GitFailed") from error
+
+    @activity.defn(name=names.LIST_CHECKPOINTS)
+    async def list_checkpoints(self, asked: KeptInput) -> Kept:
+        """The checkpoints whose files are there: none where the workspace is in no repository."""
+        async with beating():
+            with refusing():
+                workspace = await asyncio.to_thread(self._standing, asked.workspace)
+            place = await asyncio.to_thread(self._store.create, asked.loop)
+            try:
+                return Kept(numbers=tuple(await self._workshop.kept(place, workspace, asked.loop)))
+            except NoRepository:
+                return Kept()
             except GitFailed as error:
                 raise ApplicationError(str(error), type="GitFailed") from error
 

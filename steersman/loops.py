@@ -23,7 +23,7 @@ from temporalio.common import WorkflowIDConflictPolicy
 from steersman import loopdata, visibility
 from steersman.contracts import names
 from steersman.contracts.loop import LoopRequest, loop_request_json, parse_loop_request
-from steersman.contracts.loop_activities import Diff, DiffInput, DropInput, Dropped
+from steersman.contracts.loop_activities import Diff, DiffInput, DropInput, Dropped, Kept, KeptInput
 from steersman.contracts.loop_messages import Cleanup, CleanupReceipt
 from steersman.contracts.loop_state import Checkpoint, LoopResult, LoopState
 from steersman.contracts.messages import parse_message
@@ -148,6 +148,21 @@ class Loops(LoopVerbs):
         """All checkpoints, oldest first. Raises as `state`."""
         return await self._calls.checkpoints(loop)
 
+    async def deletable(self, loop: str) -> list[Checkpoint]:
+        """What `clean` chooses from, oldest first: of a loop that has closed, the checkpoints whose files are there.
+
+        What a closed loop's `checkpoints` says can change no more: after a `clean` it still names what was deleted.
+
+        Raises: as `state`; HostUnreachable, ServerRefused of a closed loop.
+        """
+        found = await self.checkpoints(loop)
+        if await self._calls.open_execution(loop) is not None:
+            return found
+        host, workspace = await self._place(loop)
+        question = KeptInput(loop=loop, workspace=workspace)
+        kept = (await call_host(self._client, host, names.LIST_CHECKPOINTS, question, Kept, takes_s=GIT_S)).numbers
+        return [each for each in found if each.number in kept]
+
     async def clean(
         self,
         loop: str,
@@ -165,7 +180,7 @@ class Loops(LoopVerbs):
         said = parse_message(Cleanup, fields)
         if await self._calls.open_execution(loop) is not None:
             return await self._calls.update(loop, names.CHECKPOINTS, said, CleanupReceipt)
-        found = await self.checkpoints(loop)
+        found = await self.deletable(loop)
         chosen = loopdata.chosen(found, said, datetime.now(UTC))
         host, workspace = await self._place(loop)
         question = DropInput(loop=loop, workspace=workspace, numbers=chosen, all=said.all)

@@ -82,16 +82,21 @@ async def restore(shadow: Shadow, name: str, commit: str | None = None) -> int:
 
 async def drop(shadow: Shadow, loop: str, numbers: set[int] | None) -> list[int]:
     """Remove checkpoints, all with None; those that were there. Raises GitFailed."""
-    prefix = f"{REFS}/{quoted(loop)}/"
-    said = await shadow.git.run("for-each-ref", "--format=%(refname)", prefix)
-    names = [line.removeprefix(prefix) for line in said.decode("utf-8", "replace").splitlines()]
-    found = sorted(int(name) for name in names if name.isdecimal() and (numbers is None or int(name) in numbers))
+    found = [number for number in await kept(shadow, loop) if numbers is None or number in numbers]
     for number in found:
-        _clear(shadow, f"{prefix}{number}")
-    listed = "".join(f"delete {prefix}{number}\0\0" for number in found).encode()
+        _clear(shadow, ref(loop, number))
+    listed = "".join(f"delete {ref(loop, number)}\0\0" for number in found).encode()
     if listed:
         await shadow.git.run("update-ref", "--no-deref", "-z", "--stdin", stdin=listed)
     return found
+
+
+async def kept(shadow: Shadow, loop: str) -> list[int]:
+    """The checkpoints that are there, in ascending order. Raises GitFailed."""
+    prefix = f"{REFS}/{quoted(loop)}/"
+    said = await shadow.git.run("for-each-ref", "--format=%(refname)", prefix)
+    names = [line.removeprefix(prefix) for line in said.decode("utf-8", "replace").splitlines()]
+    return sorted(int(name) for name in names if name.isdecimal())
 
 
 async def compare(shadow: Shadow, older: str, newer: str | None, limit: int) -> tuple[str, Answer]:

@@ -66,6 +66,11 @@ class Workshop:
         async with self._opened(place, standing(workspace)) as shadow:
             return await snapshots.drop(shadow, loop, numbers)
 
+    async def kept(self, place: Path, workspace: Path, loop: str) -> list[int]:
+        """The checkpoints that are there. Raises NoRepository, GitFailed."""
+        async with self._opened(place, standing(workspace)) as shadow:
+            return await snapshots.kept(shadow, loop)
+
     async def compare(self, place: Path, workspace: Path, older: str, newer: str | None, limit: int) -> Diff:
         """What changed from one to the other, or until now. Raises NoRepository, GitFailed, NoCheckpoint."""
         limit = max(0, min(limit, MAX_DIFF))

@@ -87,6 +87,19 @@ class Dropped(Answer):
     numbers: tuple[int, ...] = ()
 
 
+class KeptInput(Answer):
+    """Input of list_checkpoints, a standalone activity on the host's queue: whose files are still there?"""
+
+    loop: str
+    workspace: str
+
+
+class Kept(Answer):
+    """Answer of list_checkpoints: numbers in ascending order."""
+
+    numbers: tuple[int, ...] = ()
+
+
 class DiffInput(Answer):
     """Input of diff_checkpoints, a standalone activity on the host's queue."""
 

@@ -50,6 +50,7 @@ SURVEY_WORKSPACE: Final = "survey_workspace"
 RESTORE_CHECKPOINT: Final = "restore_checkpoint"
 DROP_CHECKPOINTS: Final = "drop_checkpoints"
 DIFF_CHECKPOINTS: Final = "diff_checkpoints"
+LIST_CHECKPOINTS: Final = "list_checkpoints"
 READ_FORK_POINT: Final = "read_fork_point"
 LOOK_AT_RUN: Final = "look_at_run"
 

@@ -38,6 +38,8 @@ from steersman.contracts.loop_activities import (
     Dropped,
     ForkInput,
     ForkPoint,
+    Kept,
+    KeptInput,
     LookInput,
     LoopKey,
     Restored,
@@ -136,6 +138,10 @@ class Host:
     async def drop(self, **fields: Any) -> Dropped:
         asked = DropInput(**{"loop": "loop-1", "workspace": str(self.work), **fields})
         return await ActivityEnvironment().run(self.activities.drop_checkpoints, asked)
+
+    async def kept(self) -> Kept:
+        asked = KeptInput(loop="loop-1", workspace=str(self.work))
+        return await ActivityEnvironment().run(self.activities.list_checkpoints, asked)
 
 
 @pytest.fixture
@@ -353,7 +359,7 @@ class TestFiles:
         survey = await host.survey(host.request(), 1)
         assert (survey.commit, survey.error, len(survey.files)) == (None, None, 40)
         assert "is in no git repository" in str((await host.restore(1)).error)
-        assert await host.drop(all=True) == Dropped()
+        assert (await host.drop(all=True), await host.kept()) == (Dropped(), Kept())
 
     async def test_differences(self, host: Host) -> None:
         await host.survey(host.request(), 1)
@@ -369,16 +375,18 @@ class TestFiles:
         for number in range(3):
             await host.survey(host.request(), number)
         assert await host.drop(numbers=(1, 7)) == Dropped(numbers=(1,))
+        assert await host.kept() == Kept(numbers=(0, 2))
         assert await host.drop(all=True) == Dropped(numbers=(0, 2))
         assert git(host.work, "for-each-ref", "refs/steersman") == ""
 
-    @pytest.mark.parametrize("ask", ["diff", "drop"])
+    @pytest.mark.parametrize("ask", ["diff", "drop", "kept"])
     async def test_other_places_are_not_for_anybody_who_asks(self, host: Host, ask: str) -> None:
         await host.survey(host.request(), 1)
         host.with_policy(workspace_roots=(host.directory / "bin",))
         asking: Callable[..., Any] = getattr(host, ask)
+        fields: dict[str, dict[str, Any]] = {"diff": {"older": 1}, "drop": {"all": True}, "kept": {}}
         with pytest.raises(ApplicationError, match="outside this worker's --workspace-root"):
-            await asking(**({"older": 1} if ask == "diff" else {"all": True}))
+            await asking(**fields[ask])
         assert git(host.work, "for-each-ref", "refs/steersman") != ""
 
 

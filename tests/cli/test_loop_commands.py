@@ -182,6 +182,10 @@ async def test_checkpoints(steer: Steer, loop_stand_in: LoopStandIn, steersman: 
     cleaned = await steer("loop", "cleanup", loop, "--older-than", "7d", "--yes")
     assert (cleaned.code, cleaned.out) == (0, "deleted 2, kept 1\n")
     assert loop_stand_in.dropped[0].numbers == (0, 1)
+    left = (await steer("loop", "checkpoints", loop)).out
+    assert ("abcdef0123" in left, left.count("deleted")) == (False, 1)
+    again = await steer("loop", "cleanup", loop, "--older-than", "7d", "--yes")
+    assert (again.code, again.out, again.err) == (0, "", "there is nothing to delete\n")
 
 
 async def test_a_fork_from_a_checkpoint(

@@ -3,11 +3,13 @@
 import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.cli.steer import Steer
 from tests.cli.test_dev import dev, own
+from tests.support.processes import until
 
 __all__ = ["own"]
 
@@ -66,13 +68,14 @@ async def test_a_loop_from_start_to_proof(own: Steer, place: Path, tmp_path: Pat
         terminal.type(f"{line}\n")
     await terminal.until("feedback-1: for the next iteration")
     await terminal.until(MENU)
-    # From elsewhere: it is paused, and can be resumed here.
-    state = (await own("loop", "status", "loop-1", "--json")).json
-    assert (state["status"], state["run"], [each["text"] for each in state["feedback"]]) == (
-        "paused",
-        None,
-        ["be quick"],
-    )
+
+    # From elsewhere: it comes to a pause, and can be resumed here.
+    async def paused() -> dict[str, Any] | None:
+        state: dict[str, Any] = (await own("loop", "status", "loop-1", "--json")).json
+        return state if state["status"] == "paused" else None
+
+    state = await until(paused, 60)
+    assert (state["run"], [each["text"] for each in state["feedback"]]) == (None, ["be quick"])
     (place / "go").touch()
     terminal.type("\n")
     await terminal.until("the loop goes on")
@@ -100,6 +103,7 @@ async def _looked_back(own: Steer, place: Path) -> None:
     assert (place / "PLAN.md").read_text() == "- [x] one\n- [x] two\n"
     cleaned = await own("loop", "cleanup", "loop-1", "--all", "--yes")
     assert cleaned.out == "deleted 4, kept 0\n"
+    assert (await own("loop", "checkpoints", "loop-1")).out.count("deleted") == 4
     refs = git(place, "for-each-ref", "--format=%(refname)", "refs/steersman")
     assert refs
     assert "loop-1" not in refs

@@ -15,7 +15,7 @@ from temporalio.exceptions import ApplicationError, CancelledError
 from steersman.client import Steersman
 from steersman.contracts import names
 from steersman.contracts.loop import LoopRequest, parse_loop_request
-from steersman.contracts.loop_activities import Diff, DiffInput, DropInput, Dropped, ForkPoint
+from steersman.contracts.loop_activities import Diff, DiffInput, DropInput, Dropped, ForkPoint, Kept, KeptInput
 from steersman.contracts.loop_messages import CheckpointPage, CheckpointQuery, CleanupReceipt, LoopReceipt
 from steersman.contracts.loop_state import Checkpoint, LoopResult, LoopState, PlanVersion
 from tests.client.standin import StandIn, now
@@ -202,14 +202,21 @@ class LoopStandIn(StandIn):
         self.workflows = [*self.workflows, PlayedLoop]
         self.dropped: list[DropInput] = []
         self.diffs: list[DiffInput] = []
+        self.kept: tuple[int, ...] = (0, 1, 2, 3)
+        """Whose files are there."""
 
     def others(self) -> list[Callable[..., Any]]:
-        return [self.drop_checkpoints, self.diff_checkpoints]
+        return [self.drop_checkpoints, self.diff_checkpoints, self.list_checkpoints]
 
     @activity.defn(name=names.DROP_CHECKPOINTS)
     async def drop_checkpoints(self, asked: DropInput) -> Dropped:
         self.dropped.append(asked)
+        self.kept = tuple(each for each in self.kept if each not in asked.numbers)
         return Dropped(numbers=asked.numbers)
+
+    @activity.defn(name=names.LIST_CHECKPOINTS)
+    async def list_checkpoints(self, asked: KeptInput) -> Kept:
+        return Kept(numbers=self.kept)
 
     @activity.defn(name=names.DIFF_CHECKPOINTS)
     async def diff_checkpoints(self, asked: DiffInput) -> Diff:

@@ -344,7 +344,9 @@ async def test_checkpoints(steersman: Steersman, loop_stand_in: LoopStandIn, wor
     await loop_stand_in.curtain(loop)
     await loops.result(loop)
     receipt = await loops.clean(loop, numbers=(2, 3))
-    assert (receipt.deleted, receipt.kept) == ((2, 3), 2)
+    assert (receipt.deleted, receipt.kept) == ((2, 3), 1)
+    assert [each.number for each in await loops.checkpoints(loop)] == [1, 2, 3, 4]  # what it was when it closed
+    assert [each.number for each in await loops.deletable(loop)] == [1]
     assert (loop_stand_in.dropped[0].workspace, loop_stand_in.dropped[0].numbers) == (workspace, (2, 3))
 
 

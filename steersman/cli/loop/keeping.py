@@ -54,10 +54,22 @@ def checkpoints(
         if as_json:
             emit(found)
         else:
-            _print_list(found)
+            _print_list(found, await _deleted(steersman, chosen, found))
         return None
 
     act(ctx, work)
+
+
+async def _deleted(steersman: "Steersman", loop: str, found: "list[Checkpoint]") -> set[int]:
+    """Numbers of those whose files were there and are not any more, as far as anybody can say."""
+    from steersman.errors import SteersmanError
+
+    try:
+        kept = {each.number for each in await steersman.loops.deletable(loop)}
+    except SteersmanError as error:
+        remark(f"which of them still have their files is not known: {error}", "yellow")
+        return set()
+    return {each.number for each in found if each.commit and each.number not in kept}
 
 
 def _many(most: int | None) -> str:
@@ -66,7 +78,7 @@ def _many(most: int | None) -> str:
     return {0: "no number", 1: "the number of a checkpoint", 2: "the numbers of one or two checkpoints"}[most]
 
 
-def _print_list(found: "list[Checkpoint]") -> None:
+def _print_list(found: "list[Checkpoint]", deleted: set[int]) -> None:
     from rich.text import Text
 
     from steersman.cli.loop.wording import clock
@@ -84,7 +96,7 @@ def _print_list(found: "list[Checkpoint]") -> None:
             Text(f"{each.items.left} of {each.items.total}" if each.items else "-"),
             Text(each.verification or "-"),
             Text(f"${each.totals.cost_usd:.4f}" if each.totals.cost_usd else "-"),
-            Text(flat(each.commit or "-")[:10]),
+            Text("deleted" if each.number in deleted else flat(each.commit or "-")[:10]),
             Text(shortened(flat(each.error or each.note or ""), 60)),
         )
     console().print(shown)
@@ -154,7 +166,7 @@ async def _delete(steersman: "Steersman", loop: str, said: dict[str, Any], *, ye
     from steersman.contracts.loop_messages import Cleanup
     from steersman.loopdata import chosen
 
-    found = await steersman.loops.checkpoints(loop)
+    found = await steersman.loops.deletable(loop)
     numbers = chosen(found, Cleanup.model_validate(said), datetime.now(UTC))
     if not numbers:
         remark("no such checkpoint" if "numbers" in said else "there is nothing to delete")
