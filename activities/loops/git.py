@@ -87,6 +87,7 @@ class Git:
         finally:
             if process.returncode is None:
                 await _end(process)
+            await _close(process)
         # Of a directory that it cannot read git only warns, and leaves out what is there.
         if not answer.cut and (code not in well or b"could not open directory" in errors):
             raise GitFailed(f"git {name}: {_sentence(errors) or f'exit code {code}'}", name)
@@ -169,6 +170,15 @@ async def _end(process: asyncio.subprocess.Process) -> None:
             async with asyncio.timeout(_TERMINATE_S):
                 await process.wait()
                 return
+
+
+async def _close(process: asyncio.subprocess.Process) -> None:
+    """Let go of the pipes of a git that has ended: asyncio keeps one open until it was read to its end."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_TERMINATE_S):
+            for stream in (process.stdout, process.stderr):
+                while stream and await stream.read(_CHUNK):
+                    pass
 
 
 def _sentence(errors: bytes) -> str:
