@@ -96,7 +96,6 @@ class ClaudeConversation:
         self._waiting: dict[str, tuple[str, asyncio.Future[OutgoingDecision]]] = {}
         self._remembered: dict[str, OutgoingDecision] = {}
         self._changed = asyncio.Condition()
-        self._closed = False
 
     async def open(self) -> None:
         """Initialize (harmless to a CLI at work), and ask again what nobody has answered."""
@@ -107,7 +106,6 @@ class ClaudeConversation:
 
     async def close(self) -> None:
         """Leave the process alone; requests that wait are asked again by the next conversation."""
-        self._closed = True
         await self._client.disconnect()
 
     async def hear(self, record: Record) -> None:
@@ -216,7 +214,8 @@ class ClaudeConversation:
         try:
             return await waiting
         except asyncio.CancelledError:
-            if not self._closed:  # Claude itself took the question back
+            # Of a worker that leaves before its handshake is over the SDK cancels, too: that is no word of Claude's.
+            if asked in self._transcript.withdrawn:
                 await self._desk.ask(ApprovalAsked(approval=approval, withdrawn=True))
             raise
         finally:

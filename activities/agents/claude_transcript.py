@@ -47,6 +47,8 @@ class ClaudeTranscript:
         self.hopeless: RunError | None = None
         self.pending: dict[str, Frame] = {}
         """Requests of the agent that nobody has answered, by request id."""
+        self.withdrawn: set[str] = set()
+        """Approvals that the agent has asked for and taken back."""
         self.parked = bool(resumption and resumption.parked)
         """The last turn was interrupted and nothing was said since: the agent waits for a person."""
         self.messages = Messages()
@@ -296,16 +298,18 @@ class ClaudeTranscript:
         if request.get("subtype") != "can_use_tool":
             return []
         tool = text_of(request.get("tool_name"))[:200]
-        asked = frames.bounded(part(request, "input"))
-        return [PermissionEvent(time=time, id=approval_id(request), tool=tool, input=asked, state="asked")]
+        asked, approval = frames.bounded(part(request, "input")), approval_id(request)
+        self.withdrawn.discard(approval)
+        return [PermissionEvent(time=time, id=approval, tool=tool, input=asked, state="asked")]
 
     def _withdrawn(self, time: datetime, frame: Frame) -> list[EventBase]:
         asked = self.pending.pop(str(frame.get("request_id")), None)
         request = part(asked, "request")
         if request.get("subtype") != "can_use_tool":
             return []
-        tool = text_of(request.get("tool_name"))[:200]
-        return [PermissionEvent(time=time, id=approval_id(request), tool=tool, state="withdrawn")]
+        tool, approval = text_of(request.get("tool_name"))[:200], approval_id(request)
+        self.withdrawn.add(approval)
+        return [PermissionEvent(time=time, id=approval, tool=tool, state="withdrawn")]
 
     def _responded(self, time: datetime, frame: Frame) -> list[EventBase]:
         self.messages.responded(frame)

@@ -58,13 +58,14 @@ async def test_an_iteration_that_takes_too_long_has_failed(
     workspace = project(shared)
     script = model.script("slow", hold("for ever"), tool("Bash", command=tick("one", "two")), say("done"))
     limits = {"iteration_duration_s": 4}
-    loop = await steersman.loops.start(claude_loop(shared, script, workspace, mark, limits=limits))
+    request = claude_loop(shared, script, workspace, mark, limits=limits, pause_between_s=600)
+    loop = await steersman.loops.start(request)
 
-    failed = await reaches(steersman, loop, lambda now: now.failures)
+    failed = await reaches(steersman, loop, lambda now: now.wakes_at)
     assert (failed.failures, failed.iteration) == (1, 1)
     assert "limits.duration_s" in (failed.last_error or "")
-    await reaches(steersman, loop, lambda now: now.wakes_at or now.iteration > 1)
     await steersman.loops.set_limits(loop, iteration_duration_s=0)
+    await steersman.loops.skip_wait(loop)
     result = await ended(steersman, loop)
 
     assert (result.status, result.iterations) == ("completed", 2)

@@ -1,6 +1,8 @@
 """What Claude Code does beyond every agent: steered, interrupted, resumed, asked, limited. Real CLI, scripted model."""
 
 import asyncio
+import os
+import signal
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -298,6 +300,23 @@ class TestPermissions:
             assert (await ended(task)).text == "that was it"
             assert made(stage)
         assert len(stage.said("permission", state="asked")) == 1
+
+    async def test_a_worker_that_leaves_in_its_handshake_takes_no_question_back(self, claude: ClaudeKit) -> None:
+        async with claude.run(tool("Bash", command=TOUCH), say("that was it"), permissions={"mode": "ask"}) as stage:
+            stage.start()
+            (first,) = await until(lambda: stage.listener.asks)
+            await stage.detach()
+            pid = await stage.pid()
+            os.kill(pid, signal.SIGSTOP)
+            stage.start()
+            await until(lambda: len(stage.listener.asks) == 2)
+            await stage.detach()
+            os.kill(pid, signal.SIGCONT)
+            session, task = stage.start()
+            await until(lambda: len(stage.listener.asks) > 2)
+            await deliver(session, word(first.approval.id, "allow", "Bash"))
+            assert (await ended(task)).text == "that was it"
+        assert [each.withdrawn for each in stage.listener.asks] == [False, False, False]
 
     async def test_an_interrupt_withdraws_the_question(self, claude: ClaudeKit) -> None:
         async with claude.run(tool("Bash", command=TOUCH), say("all right"), permissions={"mode": "ask"}) as stage:
