@@ -6,7 +6,8 @@ How files, plans and items are read must not live here: see activities/loops.
 import asyncio
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from temporalio import activity
@@ -107,12 +108,9 @@ class LoopActivities:
                 workspace = await asyncio.to_thread(self._standing, asked.workspace)
             place = await asyncio.to_thread(self._store.create, asked.loop)
             numbers = None if asked.all else set(asked.numbers)
-            try:
+            with _failing(), suppress(NoRepository):
                 return Dropped(numbers=tuple(await self._workshop.drop(place, workspace, asked.loop, numbers)))
-            except NoRepository:
-                return Dropped()
-            except GitFailed as error:
-                raise ApplicationError(str(error), type="GitFailed") from error
+            return Dropped()
 
     @activity.defn(name=names.LIST_CHECKPOINTS)
     async def list_checkpoints(self, asked: KeptInput) -> Kept:
@@ -121,12 +119,9 @@ class LoopActivities:
             with refusing():
                 workspace = await asyncio.to_thread(self._standing, asked.workspace)
             place = await asyncio.to_thread(self._store.create, asked.loop)
-            try:
+            with _failing(), suppress(NoRepository):
                 return Kept(numbers=tuple(await self._workshop.kept(place, workspace, asked.loop)))
-            except NoRepository:
-                return Kept()
-            except GitFailed as error:
-                raise ApplicationError(str(error), type="GitFailed") from error
+            return Kept()
 
     @activity.defn(name=names.DIFF_CHECKPOINTS)
     async def diff_checkpoints(self, asked: DiffInput) -> Diff:
@@ -134,15 +129,13 @@ class LoopActivities:
         older = ref(asked.loop, asked.older)
         newer = None if asked.newer is None else ref(asked.loop, asked.newer)
         async with beating():
-            with refusing():
+            with refusing(), _failing():
                 workspace = await asyncio.to_thread(self._policy.workspace, asked.workspace)
                 place = await asyncio.to_thread(self._store.create, asked.loop)
                 try:
                     return await self._workshop.compare(place, workspace, older, newer, asked.max_bytes)
                 except (NoRepository, NoCheckpoint) as error:
                     raise InvalidRequest(str(error)) from error
-                except GitFailed as error:
-                    raise ApplicationError(str(error), type="GitFailed") from error
 
     @activity.defn(name=names.READ_FORK_POINT)
     async def read_fork_point(self, asked: ForkInput) -> ForkPoint:
@@ -228,3 +221,12 @@ class LoopActivities:
             return await read_items(asked.items, asked.plan, plan if asked.plan else None, workspace, run)
         except RunError as error:
             return failed(error.message)
+
+
+@contextmanager
+def _failing() -> Iterator[None]:
+    """Where git says no, the activity fails with its words."""
+    try:
+        yield
+    except GitFailed as error:
+        raise ApplicationError(str(error), type="GitFailed") from error

@@ -148,14 +148,15 @@ class Loops(LoopVerbs):
         """All checkpoints, oldest first. Raises as `state`."""
         return await self._calls.checkpoints(loop)
 
-    async def deletable(self, loop: str) -> list[Checkpoint]:
+    async def deletable(self, loop: str, among: list[Checkpoint] | None = None) -> list[Checkpoint]:
         """What `clean` chooses from, oldest first: of a loop that has closed, the checkpoints whose files are there.
 
         What a closed loop's `checkpoints` says can change no more: after a `clean` it still names what was deleted.
+        `among`: what it has just said.
 
         Raises: as `state`; HostUnreachable, ServerRefused of a closed loop.
         """
-        found = await self.checkpoints(loop)
+        found = await self.checkpoints(loop) if among is None else among
         if await self._calls.open_execution(loop) is not None:
             return found
         host, workspace = await self._place(loop)

@@ -65,7 +65,7 @@ async def _deleted(steersman: "Steersman", loop: str, found: "list[Checkpoint]")
     from steersman.errors import SteersmanError
 
     try:
-        kept = {each.number for each in await steersman.loops.deletable(loop)}
+        kept = {each.number for each in await steersman.loops.deletable(loop, found)}
     except SteersmanError as error:
         remark(f"which of them still have their files is not known: {error}", "yellow")
         return set()
