@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import math
 import os
 import secrets
 import signal
@@ -48,7 +49,7 @@ from activities.checks import check_host
 from activities.hosting import HostActivities, Keeping
 from activities.looping import LoopActivities
 from activities.loops.places import LoopStore
-from activities.policy import Policy
+from activities.policy import Policy, lent_commands
 from activities.ports import Agent
 from activities.running import AgentActivities
 from activities.runtimes.local import LocalRuntime
@@ -56,15 +57,22 @@ from activities.shim import client as shim
 from activities.store import Ownership, RunStore
 from steersman.contracts import names
 from steersman.contracts.agents import AGENT_VARIABLES, CAPABILITIES
-from steersman.contracts.request import PERMISSION_ORDER, PermissionMode
+from steersman.contracts.request import PERMISSION_ORDER, Caps, PermissionMode
 from steersman.converter import DATA_CONVERTER
 from steersman.hosts import host_name, state_directory
+from steersman.trust import TrustUnreadable, trusted_directories
 from workflows.agent_loop import AgentLoop
 from workflows.agent_run import AgentRun
 from workflows.sweep import SweepHost
 
 log = logging.getLogger("steersman.worker")
 
+CAPS = (
+    ("max-cost", "the most that a run may cost, in dollars"),
+    ("max-duration-s", "the longest that a run may take"),
+    ("max-lease-s", "the longest that a run's agent may work without a worker"),
+    ("max-stop-s", "the longest that a run may ask between a stop and SIGKILL"),
+)
 WORKFLOWS = [AgentRun, AgentLoop, SweepHost]
 
 # The sandbox would load the workflows' files anew for each run: a checkout that changes under a living worker must not
@@ -134,6 +142,38 @@ def _parser() -> argparse.ArgumentParser:
         help="a file or directory that requests may hand to agents (STEERSMAN_ALLOW_FILE, ':'-separated)",
     )
     add(
+        "--allow-rule",
+        action="append",
+        default=None,
+        metavar="RULE",
+        help="below full: a tool or rule that requests may allow, e.g. 'Bash(make *)'; a tool's name lends all of it "
+        "(STEERSMAN_ALLOW_RULE, one a line)",
+    )
+    add(
+        "--allow-command",
+        action="append",
+        default=None,
+        metavar="COMMAND",
+        help="below full: a program with its arguments that requests may run unasked, e.g. 'make test' "
+        "(STEERSMAN_ALLOW_COMMAND, one a line)",
+    )
+    add(
+        "--trust",
+        action="append",
+        type=Path,
+        default=None,
+        metavar="DIR",
+        help="agents may load what workspaces in there bring along: settings, hooks, servers; beside those of "
+        "`steer trust` (STEERSMAN_TRUST, ':'-separated)",
+    )
+    for flag, what in CAPS:
+        add(
+            f"--{flag}",
+            type=_positive,
+            default=env.get(f"STEERSMAN_{flag.replace('-', '_').upper()}"),
+            help=f"{what}, whatever its request says (STEERSMAN_{flag.replace('-', '_').upper()})",
+        )
+    add(
         "--agent",
         action="append",
         default=None,
@@ -178,13 +218,25 @@ def _settings(arguments: argparse.Namespace) -> Settings:
         _parser().error(
             f"wrong value: {', '.join(sorted(unknown)) or f'{permission}, {arguments.max_runs}, {arguments.keep_days}'}"
         )
+    rules = arguments.allow_rule or _listed(env.get("STEERSMAN_ALLOW_RULE"), "\n")
+    trust = arguments.trust or [Path(each) for each in _listed(env.get("STEERSMAN_TRUST"), ":")]
+    trusted = tuple(each.expanduser().absolute() for each in trust)
     policy = Policy(
         environ=dict(env),
         allow_env=frozenset(arguments.allow_env or _listed(env.get("STEERSMAN_ALLOW_ENV"), ",")),
         allow_file=tuple(files),
         workspace_roots=tuple(root.expanduser().absolute() for root in roots) or (Path("/"),),
+        allow_rules=frozenset(rules),
+        allow_commands=_commands(arguments.allow_command or _listed(env.get("STEERSMAN_ALLOW_COMMAND"), "\n")),
+        trusted=lambda: (*trusted, *_kept_as_trusted(state)),
         agents=frozenset(agents),
         max_permission=permission,
+        caps=Caps(
+            cost_usd=arguments.max_cost,
+            duration_s=arguments.max_duration_s,
+            lease_s=arguments.max_lease_s,
+            stop_s=arguments.max_stop_s,
+        ),
     )
     host = arguments.host or host_name(state)
     return Settings(state, host, policy, arguments.max_runs, arguments.keep_days, arguments.profile)
@@ -194,10 +246,32 @@ def _listed(value: str | None, separator: str) -> list[str]:
     return [each.strip() for each in (value or "").split(separator) if each.strip()]
 
 
+def _commands(texts: list[str]) -> frozenset[tuple[str, ...]]:
+    try:
+        return lent_commands(texts)
+    except ValueError as error:
+        _parser().error(f"--allow-command: {error}")
+
+
+def _kept_as_trusted(state: Path) -> tuple[Path, ...]:
+    try:
+        return trusted_directories(state)
+    except TrustUnreadable as error:
+        _say("trust_unreadable", str(error), level=logging.ERROR)
+        return ()
+
+
+def _positive(text: str) -> float:
+    value = float(text)
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError("must be more than 0")
+    return value
+
+
 def _agents(policy: Policy) -> dict[str, Agent]:
-    names_allowed = frozenset().union(*AGENT_VARIABLES.values()) | policy.allow_env
+    names_allowed = frozenset({"HOME"}).union(*AGENT_VARIABLES.values()) | policy.allow_env
     environ = {name: value for name, value in policy.environ.items() if name in names_allowed}
-    return {"claude": ClaudeAgent(environ), "process": ProcessAgent()}
+    return {"claude": ClaudeAgent(environ, lent=policy.allow_env), "process": ProcessAgent()}
 
 
 # ---- working

@@ -16,7 +16,7 @@ from activities.conduct import beating, refusing
 from activities.eventlog import Cursor, EventLog, ended_at, is_ended, read
 from activities.loops.places import LoopStore
 from activities.policy import Policy
-from activities.ports import Agent, Ladder, Runtime
+from activities.ports import HURRIED, Agent, Ladder, Runtime
 from activities.store import RunDirectory, RunStore
 from steersman.contracts import names
 from steersman.contracts.activities import (
@@ -71,14 +71,16 @@ class HostActivities:
         if request.runtime.host not in (None, self._host):
             return Claim(host=self._host)  # another host is asked next
         with refusing():
-            self._policy.admit(request, self._agents[request.agent])
-        return Claim(host=self._host)
+            await asyncio.to_thread(self._policy.admit, request, self._agents[request.agent])
+        return Claim(host=self._host, caps=self._policy.caps)
 
     @activity.defn(name=names.STOP_AGENT)
     async def stop_agent(self, stop: StopInput) -> StopReport:
         """Stop whatever of the run is on this host and prove it. Twice is fine."""
         ladder = self._agents[stop.request.agent].ladder(stop.request)
-        if stop.asked_at:
+        if stop.hurried:
+            ladder = HURRIED
+        elif stop.asked_at:
             ladder = ladder.after(datetime.now(UTC) - stop.asked_at)
         async with beating():
             report = await self._runtime.stop(stop.key, ladder, stop.reason)
@@ -90,6 +92,7 @@ class HostActivities:
         directory = self._store.create(end.key)
         async with beating():
             await asyncio.to_thread(_end_log, directory, end.event)
+            await asyncio.to_thread(_clear, directory)
             await self._runtime.release(end.key)
 
     @activity.defn(name=names.READ_EVENTS)
@@ -127,6 +130,7 @@ class HostActivities:
                 await self._runtime.stop(directory.key, SWEEP_LADDER, "the run had closed")
                 stopped.append(directory.key.run)
             await asyncio.to_thread(_end_log, directory, closed)
+            await asyncio.to_thread(_clear, directory)
             await self._runtime.release(directory.key)
         pruned = await self.prune_host(PruneInput(keep_days=self._keeping.days))
         return Swept(stopped=tuple(stopped), pruned=pruned.pruned, bytes_freed=pruned.bytes_freed)
@@ -207,3 +211,9 @@ def _end_log(directory: RunDirectory, event: TerminalEvent) -> None:
         log.end(event)
     finally:
         log.close()
+
+
+def _clear(directory: RunDirectory) -> None:
+    """Remove what only the agent's processes needed: it may hold secrets."""
+    for name in disk.names(directory.scratch):
+        (directory.scratch / name).unlink(missing_ok=True)

@@ -22,13 +22,13 @@ from activities.loops.places import LoopStore
 from activities.loops.plans import Plan, check_plan, read_plan
 from activities.loops.programs import output_of
 from activities.loops.snapshots import NoCheckpoint, ref
-from activities.loops.sources import check_items, read_items
+from activities.loops.sources import argv, check_items, read_items
 from activities.loops.workshop import NoRepository, Workshop, standing
 from activities.policy import Policy
 from activities.ports import Agent
 from steersman.contracts import names
 from steersman.contracts.errors import AgentFailed, InvalidRequest, RunError
-from steersman.contracts.loop import LoopRequest, PlanFile, program_env
+from steersman.contracts.loop import Items, LoopRequest, PlanFile, program_env
 from steersman.contracts.loop_activities import (
     AdmitLoop,
     Diff,
@@ -178,9 +178,9 @@ class LoopActivities:
         self._policy.admit(run, self._agents[run.agent])
         workspace = self._policy.workspace(run.workspace.path)
         if request.done.verify:
-            self._admit_program(run, "done.verify")
+            self._admit_program(run, "done.verify", request.done.verify.argv())
         if items and items.kind in ("command", "beads"):
-            path = self._admit_program(run, "done.items").get("PATH")
+            path = self._admit_program(run, "done.items", _words(items)).get("PATH")
             if items.kind == "beads" and shutil.which("bd", path=path) is None:
                 raise InvalidRequest("done.items: bd is not on this host")
         plan = request.plan if isinstance(request.plan, PlanFile) else None
@@ -189,17 +189,17 @@ class LoopActivities:
         if items:
             check_items(items, plan, workspace)
 
-    def _admit_program(self, run: RunRequest, field: str) -> dict[str, str]:
+    def _admit_program(self, run: RunRequest, field: str, words: tuple[str, ...]) -> Mapping[str, str]:
         """The environment of a program that the loop runs. Raises InvalidRequest naming the field."""
         try:
-            return self._program_environment(run)
+            return self._program_environment(run, words)
         except InvalidRequest as error:
             raise InvalidRequest(f"{field}: {error.message}") from error
 
-    def _program_environment(self, run: RunRequest) -> dict[str, str]:
+    def _program_environment(self, run: RunRequest, words: tuple[str, ...]) -> Mapping[str, str]:
         # As the policy sees it, a program that the request names is a run of agent "process".
-        asked = RunRequest(agent="process", command=("sh",), workspace=run.workspace, env=program_env(run))
-        return self._policy.admit(asked, self._agents[asked.agent])
+        asked = RunRequest(agent="process", command=words, workspace=run.workspace, env=program_env(run))
+        return self._policy.admit(asked, self._agents[asked.agent]).environment
 
     def _standing(self, path: str) -> Path:
         """The workspace; also one that is gone and may come back. Raises InvalidRequest, WorkspaceError."""
@@ -209,18 +209,24 @@ class LoopActivities:
     # ---- items
 
     async def _items(self, asked: SurveyInput, plan: Plan, workspace: Path, place: Path) -> ItemList | None:
-        if asked.items is None:
+        wanted = asked.items
+        if wanted is None:
             return None
 
-        async def run(argv: Sequence[str]) -> bytes:
+        async def run(words: Sequence[str]) -> bytes:
             # Judged anew each time: what the operator allows may have changed, and so may the values.
-            environment = await asyncio.to_thread(self._program_environment, asked.run)
-            return await output_of(argv, workspace, {**environment, **BEADS_ENV}, place / "programs")
+            environment = await asyncio.to_thread(self._program_environment, asked.run, _words(wanted))
+            return await output_of(words, workspace, {**environment, **BEADS_ENV}, place / "programs")
 
         try:
-            return await read_items(asked.items, asked.plan, plan if asked.plan else None, workspace, run)
+            return await read_items(wanted, asked.plan, plan if asked.plan else None, workspace, run)
         except RunError as error:
             return failed(error.message)
+
+
+def _words(items: Items) -> tuple[str, ...]:
+    """The program that prints items, as an operator lends it; of beads its name alone."""
+    return ("bd",) if items.kind == "beads" else argv(items)
 
 
 @contextmanager

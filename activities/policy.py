@@ -2,121 +2,75 @@
 
 import errno
 import os
+import shlex
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from activities.ports import Agent
+from activities import trust
+from activities.ports import Admission, Agent, Program, Untrusted
+from activities.variables import BASE_ENV, is_guarded
 from steersman.contracts.agents import AGENT_VARIABLES, CAPABILITIES
 from steersman.contracts.errors import InvalidRequest, WorkspaceError
-from steersman.contracts.request import PERMISSION_ORDER, FromEnv, FromFile, PermissionMode, RunRequest
-
-BASE_ENV = frozenset(
-    [
-        "PATH",
-        "HOME",
-        "USER",
-        "LOGNAME",
-        "SHELL",
-        "LANG",
-        "LANGUAGE",
-        "LC_ALL",
-        "LC_CTYPE",
-        "TZ",
-        "TMPDIR",
-        "TERM",
-        "COLORTERM",
-        "XDG_CONFIG_HOME",
-        "XDG_CACHE_HOME",
-        "XDG_DATA_HOME",
-        "XDG_RUNTIME_DIR",
-        "SSL_CERT_FILE",
-        "SSL_CERT_DIR",
-        "NODE_EXTRA_CA_CERTS",
-        "HTTP_PROXY",
-        "HTTPS_PROXY",
-        "NO_PROXY",
-        "http_proxy",
-        "https_proxy",
-        "no_proxy",
-        "SSH_AUTH_SOCK",
-    ]
-)
-"""What every agent inherits of the worker's environment; the worker's other variables stay with the worker."""
-
-_GUARDED_PREFIXES = (
-    "ANTHROPIC_",
-    "BUN_",
-    "CLAUDE_",
-    "DYLD_",
-    "GIT_CONFIG",
-    "GIT_SSH",
-    "LD_",
-    "NODE_",
-    "PYTHON",
-    "SSL_",
-    "STEERSMAN_",
-    "TEMPORAL_",
-    "XDG_",
-)
-_GUARDED_NAMES = frozenset(
-    [
-        "PATH",
-        "HOME",
-        "SHELL",
-        "IS_SANDBOX",
-        "ENV",
-        "BASH_ENV",
-        "PAGER",
-        "EDITOR",
-        "VISUAL",
-        "BROWSER",
-        "GIT_EXTERNAL_DIFF",
-        "GIT_PAGER",
-        "GIT_EDITOR",
-        "GIT_ASKPASS",
-        "GIT_EXEC_PATH",
-        "GIT_DIR",
-        "SSH_ASKPASS",
-        "PERL5OPT",
-        "RUBYOPT",
-        "JAVA_TOOL_OPTIONS",
-        "DISABLE_AUTOUPDATER",
-    ]
-)
-"""A literal for these could redirect the operator's key, load other settings, or change which program runs."""
+from steersman.contracts.loop import Verify
+from steersman.contracts.request import PERMISSION_ORDER, Caps, FromEnv, FromFile, PermissionMode, RunRequest
 
 MAX_SECRET_FILE = 64 * 1024
 
 
 @dataclass(frozen=True)
 class Policy:
-    """Read once from flags and STEERSMAN_* variables; see worker.py."""
+    """Read once from flags and STEERSMAN_* variables; see worker.py. `trusted`: asked anew for each process."""
 
     environ: Mapping[str, str] = field(repr=False)
     allow_env: frozenset[str] = frozenset()
     allow_file: tuple[Path, ...] = ()
+    allow_rules: frozenset[str] = frozenset()
+    allow_commands: frozenset[tuple[str, ...]] = frozenset()
     workspace_roots: tuple[Path, ...] = (Path("/"),)
+    trusted: Callable[[], Sequence[Path]] = tuple
     agents: frozenset[str] = frozenset(CAPABILITIES)
     max_permission: PermissionMode = "full"
+    caps: Caps = field(default_factory=Caps)
 
-    def admit(self, request: RunRequest, agent: Agent) -> dict[str, str]:
-        """The agent's complete environment, if the request may run here.
+    def admit(self, request: RunRequest, agent: Agent) -> Admission:
+        """What the request gets, if it may run here. Looks into the workspace: not for an event loop.
 
         Raises InvalidRequest naming what is wrong or not allowed, WorkspaceError for an unusable directory,
         AgentNotInstalled.
         """
         if request.agent not in self.agents:
             raise InvalidRequest(f'agent: "{request.agent}" is not allowed on this worker (see --agent)')
-        self.workspace(request.workspace.path)
+        directory = self.workspace(request.workspace.path)
         agent.check(request)
-        self._check_permission(request, unasked=agent.runs_commands(request))
-        for directory in agent.directories(request):
-            self._resolve(directory, "options.add_dirs")
+        if CAPABILITIES[request.agent].permissions:
+            self._check_permission("permissions.mode", request.permissions.mode)
+        programs = agent.programs(request)
+        for program in programs:
+            self._check_program(program)
+        for rule in request.permissions.allow:
+            self._check_rule(rule)
+        further = [self._resolve(each, "options.add_dirs") for each in agent.directories(request)]
         for name, value in request.env.items():
             self._check_env(request.agent, name, value)
-        return self.environment(request)
+        untrusted = self._untrusted(agent, directory, further)
+        if untrusted:
+            for program in programs:
+                if program.of_workspace:
+                    raise InvalidRequest(f"{program.field}: {directory} is not trusted (see steer trust, --trust)")
+        return Admission(self.environment(request), directory, untrusted)
+
+    @property
+    def lends(self) -> bool:
+        """Requests get rules, programs and variables only where the operator named them."""
+        return self.max_permission != "full"
+
+    def _untrusted(self, agent: Agent, directory: Path, further: Sequence[Path]) -> Untrusted | None:
+        trusted = self.trusted()
+        if all(trust.is_within(each, trusted) or agent.trusts(each) for each in (directory, *further)):
+            return None
+        return trust.untrusted(directory, agent.files)
 
     def environment(self, request: RunRequest) -> dict[str, str]:
         """The agent's complete environment. Raises InvalidRequest where a value is not to be had."""
@@ -150,9 +104,8 @@ class Policy:
                 )
         elif isinstance(value, FromFile):
             self._allowed_file(name, value.from_file)
-        upper = name.upper()
-        guarded = upper in _GUARDED_NAMES or upper.startswith(_GUARDED_PREFIXES) or upper.endswith("_PROXY")
-        if guarded and name not in self.allow_env and not (isinstance(value, FromEnv) and value.from_env == name):
+        itself = isinstance(value, FromEnv) and value.from_env == name
+        if (self.lends or is_guarded(name)) and name not in self.allow_env and not itself:
             raise InvalidRequest(f"env.{name}: may not be set by a request on this worker (see --allow-env)")
 
     def _allowed_file(self, name: str, path: str) -> Path:
@@ -164,13 +117,28 @@ class Policy:
             raise InvalidRequest(f"env.{name}.from_file: {path} is not allowed on this worker (see --allow-file)")
         return real
 
-    def _check_permission(self, request: RunRequest, *, unasked: bool) -> None:
-        # Programs that the request itself names ask nobody: that is every permission.
-        mode: PermissionMode = "full" if unasked else request.permissions.mode
+    def _check_permission(self, field_name: str, mode: PermissionMode) -> None:
         if PERMISSION_ORDER.index(mode) > PERMISSION_ORDER.index(self.max_permission):
-            what = f'agent "{request.agent}" with a command' if unasked else "permissions.mode"
             raise InvalidRequest(
-                f'{what}: "{mode}" is more than this worker allows, "{self.max_permission}" (see --max-permission)'
+                f'{field_name}: "{mode}" is more than this worker allows, "{self.max_permission}" '
+                "(see --max-permission)"
+            )
+
+    def _check_program(self, program: Program) -> None:
+        # A program that the request itself names asks nobody: that is every permission.
+        if not self.lends or (program.words and program.words in self.allow_commands):
+            return
+        what = f"`{shlex.join(program.words)[:200]}`" if program.words else "it"
+        raise InvalidRequest(
+            f'{program.field}: {what} would run without asking anybody, which is "full" and more than this worker '
+            f'allows, "{self.max_permission}" (see --allow-command, --max-permission)'
+        )
+
+    def _check_rule(self, rule: str) -> None:
+        if self.lends and rule not in self.allow_rules and rule.partition("(")[0] not in self.allow_rules:
+            raise InvalidRequest(
+                f'permissions.allow: "{rule[:200]}" is not lent on this worker, which allows '
+                f'"{self.max_permission}" (see --allow-rule)'
             )
 
     def workspace(self, path: str) -> Path:
@@ -192,6 +160,18 @@ class Policy:
         if not any(real.is_relative_to(root.resolve()) for root in self.workspace_roots):
             raise InvalidRequest(f"{field_name}: {path} is outside this worker's --workspace-root")
         return real
+
+
+def lent_commands(texts: Iterable[str]) -> frozenset[tuple[str, ...]]:
+    """The command lines that an operator lends, in each form in which a request may spell them.
+
+    Raises ValueError for a text with an open quote.
+    """
+    found: set[tuple[str, ...]] = set()
+    for text in texts:
+        words = tuple(shlex.split(text))
+        found |= {words, ("sh", "-c", text), Verify(command=text).argv(), Verify(command=words).argv()}
+    return frozenset(found)
 
 
 def _read_regular(path: Path) -> bytes:

@@ -62,6 +62,10 @@ class Ladder:
         )
 
 
+HURRIED = Ladder(0, 1.5)
+"""Of a stop that nobody waits for politely any more: a second cancel, a terminate."""
+
+
 @dataclass(frozen=True)
 class Launch:
     """A process to start. `env` is complete; it and `first_input` may hold secrets and are never logged."""
@@ -275,25 +279,79 @@ class Resumption:
     """It waited for a person when its process died: it must go on waiting."""
 
 
+@dataclass(frozen=True)
+class WorkspaceFiles:
+    """Files of a workspace that an agent loads by itself, relative to it.
+
+    `instructions` are texts for the model. `programs` name programs, variables or permissions: whoever wrote them
+    decides what runs before anybody is asked, so they are for trusted workspaces alone.
+    """
+
+    instructions: tuple[str, ...] = ()
+    programs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Untrusted:
+    """What becomes of a workspace that nobody has trusted: its programs are not loaded, its texts are handed over."""
+
+    left_out: tuple[str, ...] = ()
+    """The files with programs that are there, relative to the workspace."""
+    instructions: str = ""
+    """What its instructions say, each file under its name."""
+    git_runs_programs: bool = False
+    """Its repository's configuration may make git run programs: no git command is harmless there."""
+
+
+@dataclass(frozen=True)
+class Admission:
+    """A request that may run on this machine, at this moment. The environment is complete and may hold secrets."""
+
+    environment: Mapping[str, str] = field(repr=False)
+    directory: Path
+    """The workspace, symbolic links resolved: where the agent is started."""
+    untrusted: Untrusted | None = None
+    """None: the operator, or the agent's own record of the operator's word, trusts the workspace."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program that a request names and that runs without anybody's permission. `words`: the whole command line; empty
+    where what it runs cannot be told, which nobody can have allowed.
+    """
+
+    field: str
+    words: tuple[str, ...] = ()
+    of_workspace: bool = False
+    """It is what the workspace's own files name."""
+
+
 class Agent(Protocol):
     """One kind of agent: its command line, its protocol, its errors. One file (or few) in activities/agents."""
 
     name: str
+    files: WorkspaceFiles
 
     def check(self, request: RunRequest) -> None:
         """Raise InvalidRequest for options that are wrong, AgentNotInstalled where the program is missing."""
         ...
 
-    def launch(self, key: RunKey, request: RunRequest, scratch: Path, resumption: Resumption | None) -> Launch:
+    def launch(
+        self, key: RunKey, request: RunRequest, admission: Admission, scratch: Path, resumption: Resumption | None
+    ) -> Launch:
         """The process to start. `scratch`: a private directory of the run for files that argv must not hold."""
+        ...
+
+    def trusts(self, directory: Path) -> bool:
+        """Whether the agent's own record says that this user trusts the directory. `directory` is resolved."""
         ...
 
     def directories(self, request: RunRequest) -> Sequence[str]:
         """Directories beside the workspace that the request's options let the agent work in."""
         ...
 
-    def runs_commands(self, request: RunRequest) -> bool:
-        """Whether the request names programs that run without anybody's permission."""
+    def programs(self, request: RunRequest) -> Sequence[Program]:
+        """Programs that the request names and that run without anybody's permission."""
         ...
 
     def ladder(self, request: RunRequest) -> Ladder: ...

@@ -12,7 +12,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from activities.eventlog import is_ended
 from activities.policy import Policy
-from activities.ports import Agent, Fenced, Incompatible, Runtime
+from activities.ports import HURRIED, Agent, Fenced, Incompatible, Runtime
 from activities.session import Session
 from activities.store import RunStore
 from steersman.contracts import names
@@ -61,7 +61,7 @@ class AgentActivities:
         workflow = self._client.get_workflow_handle(info.workflow_id or "", run_id=info.workflow_run_id)
         notifier = WorkflowNotifier(workflow, self._queue, epoch)
         try:
-            session = self._prepare(run, notifier, epoch)
+            session = await self._prepare(run, notifier, epoch)
         except RunError as error:
             return _refused(error)
         self._sessions[run.key] = session
@@ -97,10 +97,12 @@ class AgentActivities:
         session = self._sessions.get(parcel.key)
         return await session.deliver(parcel) if session else Delivered(here=False)
 
-    def _prepare(self, run: RunAgentInput, notifier: "WorkflowNotifier", epoch: int) -> Session:
+    async def _prepare(self, run: RunAgentInput, notifier: "WorkflowNotifier", epoch: int) -> Session:
         # Checked here too: the run may have waited long in the queue, or another operator's worker claimed it.
-        agent = self._agents[run.request.agent]
-        environment = self._policy.admit(run.request, agent)
+        request = self._policy.caps.held(run.request)
+        run = run.model_copy(update={"request": request})
+        agent = self._agents[request.agent]
+        await asyncio.to_thread(self._policy.admit, request, agent)
         directory = self._store.create(run.key)
         if is_ended(directory.events):
             # A closed run was reset: it begins anew, and what was is kept beside it until it is pruned.
@@ -111,7 +113,7 @@ class AgentActivities:
             agent=agent,
             runtime=self._runtime,
             directory=directory,
-            environment=environment,
+            admit=lambda: self._policy.admit(request, agent),
             notifier=notifier,
             epoch=epoch,
         )
@@ -126,7 +128,7 @@ class AgentActivities:
                 await session.stop("cancelled")
                 return await work
             if standing == "closed":
-                await session.stop("the run was terminated")
+                await session.stop("the run was terminated", HURRIED)
         why = "the worker shuts down" if details and details.worker_shutdown else "the activity was taken back"
         raise ApplicationError(
             f"{why}; the agent works on",

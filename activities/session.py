@@ -6,19 +6,23 @@ Temporal: the workflow is reached through a Notifier.
 
 import asyncio
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from activities import trust
 from activities.eventlog import EventLog, last_event
 from activities.life import Life
 from activities.limits import Limit, reached, stopped_for
 from activities.milestones import Milestones
 from activities.outcome import in_all, interrupted, outcome
 from activities.ports import (
+    Admission,
     Agent,
     AlreadyStopped,
     Channel,
     ExitFact,
+    Ladder,
     Launch,
     Notifier,
     Progress,
@@ -68,12 +72,12 @@ class Session:
         agent: Agent,
         runtime: Runtime,
         directory: RunDirectory,
-        environment: dict[str, str],
+        admit: Callable[[], Admission],
         notifier: Notifier,
         epoch: int,
     ) -> None:
         self._run, self._agent, self._runtime = run, agent, runtime
-        self._directory, self._environment = directory, environment
+        self._directory, self._admit = directory, admit
         self._notifier, self._epoch = notifier, epoch
         self._milestones = Milestones(notifier)
         self._past: list[Progress] = []
@@ -121,9 +125,9 @@ class Session:
         if not work.cancelled() and work.exception() is None and (answers := work.result()):
             self.settle(answers)
 
-    async def stop(self, reason: str) -> StopReport:
+    async def stop(self, reason: str, ladder: Ladder | None = None) -> StopReport:
         """Stop the agent for good; `run` then returns, after at most BACKLOG_S more of reading."""
-        report = await self._runtime.stop(self._run.key, self.ladder, reason)
+        report = await self._runtime.stop(self._run.key, ladder or self.ladder, reason)
         if self._life:
             self._life.hurry(BACKLOG_S)
         return report
@@ -164,7 +168,7 @@ class Session:
             if self._end_asked and number > existing:
                 return self._interrupted(error)
             try:
-                launch = None if number <= existing else self._launch(resumption)
+                launch = None if number <= existing else await self._launch(log, number, resumption)
                 channel = await self._runtime.open(self._run.key, number, self._epoch, launch)
             except AlreadyStopped:
                 return self._outcome("stopped")
@@ -195,12 +199,17 @@ class Session:
             return self._outcome("succeeded")
         return None if verdict.resumable else self._outcome("failed", verdict.error)
 
-    def _launch(self, resumption: Resumption | None) -> Launch:
-        launch = self._agent.launch(self._run.key, self._run.request, self._directory.scratch, resumption)
+    async def _launch(self, log: EventLog, number: int, resumption: Resumption | None) -> Launch:
+        """The next process. Judged anew each time: the workspace and what the operator allows may have changed."""
+        admission = await asyncio.to_thread(self._admit)
+        launch = self._agent.launch(self._run.key, self._run.request, admission, self._directory.scratch, resumption)
+        untrusted = admission.untrusted
+        if untrusted and number == 1 and (told := trust.sentence(admission.directory, untrusted)):
+            self.observe(log.append(number, 0, [ProgressEvent(time=datetime.now(UTC), text=told)]))
         return Launch(
             argv=launch.argv,
             cwd=launch.cwd,
-            env={**self._environment, **launch.env},
+            env={**admission.environment, **(trust.GIT_ENVIRONMENT if untrusted else {}), **launch.env},
             first_input=launch.first_input,
             close_stdin=launch.close_stdin,
             ladder=self.ladder,

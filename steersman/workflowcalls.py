@@ -186,6 +186,17 @@ class WorkflowCalls(Generic[S, R]):
         with translated(of=self._of(id), address=self._address):
             await self._handle(id, execution).cancel(reason=reason)
 
+    async def is_cancelling(self, id: str, execution: str) -> bool:
+        """Whether a cancel was asked for already: a second one would never reach the workflow."""
+        with translated(of=self._of(id), address=self._address):
+            description = await self._handle(id, execution).describe()
+        return description.raw_description.workflow_extended_info.cancel_requested
+
+    async def signal(self, id: str, execution: str | None, name: str) -> None:
+        """A signal without data. Raises RunNotFound, ServerUnreachable."""
+        with translated(of=self._of(id), address=self._address):
+            await self._handle(id, execution).signal(name)
+
     # Updates.
 
     async def update(self, id: str, name: str, said: Question | None, answer: type[A]) -> A:

@@ -5,6 +5,7 @@ judgements in `ending`, the way to the agent in `courier`, what is shown in `boa
 """
 
 import asyncio
+import contextlib
 from datetime import timedelta
 from typing import Any, Literal
 
@@ -48,6 +49,7 @@ class AgentRun:
         self._started_at = workflow.now()
         self._request: RunRequest | None = None
         self._refusal: InvalidRequest | None = None
+        self._hurried = False
         try:
             if len(inputs) != 1:
                 raise InvalidRequest(f"RunRequest: the input must be one JSON object, not {len(inputs)} values")
@@ -84,6 +86,7 @@ class AgentRun:
                 return Ending.failed(error)
             self._board.set(stop_report=never_started(self._board.state.phase))
             return Ending("cancelled")
+        request = self._request = claim.caps.held(request)
         self._board.set(host=claim.host)
         agent = commands.run_agent(claim.host, request)
         unstarted = asyncio.create_task(workflow.wait_condition(self._ended_unstarted))
@@ -128,10 +131,19 @@ class AgentRun:
         return Ending("failed", outcome, ErrorType.RUN_TIMED_OUT, limit)
 
     async def _stop_agent(self, request: RunRequest, phase: Phase, reason: str) -> StopReport:
+        host = self._board.state.host or ""
+        stopping = commands.stop_agent(host, request, phase, reason)
+        hurried = asyncio.ensure_future(workflow.wait_condition(lambda: self._hurried))
         try:
-            return await commands.stop_agent(self._board.state.host or "", request, phase, reason)
+            await workflow.wait([stopping, hurried], return_when=asyncio.FIRST_COMPLETED)
+            if not stopping.done():
+                with contextlib.suppress(ActivityError):
+                    await commands.stop_agent(host, request, phase, reason, hurried=True)
+            return await stopping
         except ActivityError:
             return unverified(phase)
+        finally:
+            hurried.cancel()
 
     def _last_known(self) -> RunOutcome:
         state = self._board.state
@@ -252,6 +264,11 @@ class AgentRun:
             workflow.logger.warning("decision refused: %s", error.message)
             return
         self._courier.decide(_parsed(Decision, inputs))
+
+    @workflow.signal(name=names.HURRY)
+    def hurry(self, *inputs: Any) -> None:
+        """The stop that is at work, or the next one, becomes as quick as it can be."""
+        self._hurried = True
 
     def _check_message(self, kind: MessageKind, inputs: tuple[Any, ...]) -> None:
         message = _parsed(Message, inputs)

@@ -75,20 +75,21 @@ def run_agent(host: str, request: RunRequest) -> workflow.ActivityHandle[RunOutc
     )
 
 
-async def stop_agent(host: str, request: RunRequest, phase: Phase, reason: str) -> StopReport:
-    """Stop and prove it. Raises ActivityError where no worker of the host came in time."""
-    report: StopReport = await workflow.execute_activity(
+def stop_agent(
+    host: str, request: RunRequest, phase: Phase, reason: str, *, hurried: bool = False
+) -> workflow.ActivityHandle[StopReport]:
+    """Stop and prove it; a second stop joins the first. Raises ActivityError where no worker of the host came."""
+    return workflow.start_activity(
         names.STOP_AGENT,
-        StopInput(key=run_key(), request=request, phase=phase, reason=reason, asked_at=workflow.now()),
+        StopInput(key=run_key(), request=request, phase=phase, reason=reason, asked_at=workflow.now(), hurried=hurried),
         task_queue=names.host_queue(host),
         result_type=StopReport,
         # When no worker is left on the host, the shim's lease has ended the agent by then.
         schedule_to_close_timeout=timedelta(seconds=request.lease_s + 120) + _longest_stop(request),
         heartbeat_timeout=HEARTBEAT_TIMEOUT,
         retry_policy=PERSISTENT,
-        summary="stop the agent and prove it",
+        summary="hurry the stop" if hurried else "stop the agent and prove it",
     )
-    return report
 
 
 async def finalize_run(host: str, request: RunRequest, event: TerminalEvent) -> None:

@@ -5,16 +5,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from activities.ports import (
+    Admission,
     Channel,
     Conversation,
     Desk,
     ExitFact,
     Ladder,
     Launch,
+    Program,
     Progress,
     Record,
     Resumption,
     Verdict,
+    WorkspaceFiles,
 )
 from steersman.contracts.activities import OutgoingDecision, OutgoingMessage, RunKey, Settlement
 from steersman.contracts.errors import AgentCrashed, AgentNotInstalled, InvalidRequest
@@ -29,6 +32,7 @@ class ProcessAgent:
     """Agent "process"."""
 
     name = "process"
+    files = WorkspaceFiles()
 
     def check(self, request: RunRequest) -> None:
         """No options; the program must be found."""
@@ -39,11 +43,13 @@ class ProcessAgent:
         if (path and not path.exists()) or (path is None and shutil.which(program) is None):
             raise AgentNotInstalled(f"command: {program} is not on this host")
 
-    def launch(self, key: RunKey, request: RunRequest, scratch: Path, resumption: Resumption | None) -> Launch:
+    def launch(
+        self, key: RunKey, request: RunRequest, admission: Admission, scratch: Path, resumption: Resumption | None
+    ) -> Launch:
         """The command itself."""
         return Launch(
             argv=request.command or (),
-            cwd=request.workspace.path,
+            cwd=str(admission.directory),
             env={},
             first_input=(("prompt", request.prompt),) if request.prompt else (),
             close_stdin=True,
@@ -52,8 +58,12 @@ class ProcessAgent:
     def directories(self, request: RunRequest) -> tuple[str, ...]:
         return ()
 
-    def runs_commands(self, request: RunRequest) -> bool:
+    def trusts(self, directory: Path) -> bool:
+        """It loads nothing of a workspace by itself."""
         return True
+
+    def programs(self, request: RunRequest) -> tuple[Program, ...]:
+        return (Program("command", request.command or ()),)
 
     def ladder(self, request: RunRequest) -> Ladder:
         """EOF has been sent already; a short time to obey SIGTERM."""

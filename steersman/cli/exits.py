@@ -44,6 +44,7 @@ def code_of(error: Exception) -> Exit | None:
     """The exit code for an error of the client's; None for one that nobody expected."""
     from steersman import errors
     from steersman.contracts.errors import InvalidRequest, RunError
+    from steersman.trust import TrustUnreadable
 
     table: tuple[tuple[type[Exception], Exit], ...] = (
         (InvalidRequest, Exit.USAGE),
@@ -52,6 +53,7 @@ def code_of(error: Exception) -> Exit | None:
         (errors.RunNotFound, Exit.NOT_FOUND),
         (errors.Unreachable, Exit.UNREACHABLE),
         (errors.BadProfile, Exit.USAGE),
+        (TrustUnreadable, Exit.FAILED),
         (errors.ServerRefused, Exit.REFUSED),
         (errors.MessageRefused, Exit.REFUSED),
         (errors.RunNotRunning, Exit.REFUSED),

@@ -14,6 +14,7 @@ from steersman.cli.exits import Exit, code_of, epilog
 from steersman.cli.link import Link, link_of
 from steersman.cli.loop import main as loop
 from steersman.cli.output import complain
+from steersman.cli.trust import trust
 
 RUNS, TALK, SERVICE = "Runs", "Say something to a run", "Server, workers, upkeep"
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
@@ -65,6 +66,7 @@ app.command(name="deny", rich_help_panel=TALK)(talking.deny)
 app.command(name="dev", rich_help_panel=SERVICE, context_settings=PASS_ON)(dev.dev)
 app.command(name="worker", rich_help_panel=SERVICE, context_settings=PASS_ON)(worker)
 app.command(name="agents", rich_help_panel=SERVICE)(looking.agents)
+app.command(name="trust", rich_help_panel=SERVICE)(trust)
 app.command(name="doctor", rich_help_panel=SERVICE)(checking.doctor)
 app.command(name="prune", rich_help_panel=SERVICE)(checking.prune)
 

@@ -12,7 +12,7 @@ from steersman.contracts.errors import ErrorType
 from steersman.contracts.events import AgentEvent, TerminalEvent
 from steersman.contracts.messages import Decision
 from steersman.contracts.model import Answer, JsonObject, JsonValue
-from steersman.contracts.request import RunRequest
+from steersman.contracts.request import Caps, RunRequest
 from steersman.contracts.run import Approval, Handle, LastEvent, MessageKind, MessageState, Phase, StopReport, Usage
 
 
@@ -24,9 +24,10 @@ class RunKey(Answer):
 
 
 class Claim(Answer):
-    """Answer of claim_host: which machine carries the run."""
+    """Answer of claim_host: which machine carries the run, and what its operator lets one have at the most."""
 
     host: str
+    caps: Caps = Caps()
 
 
 class RunAgentInput(Answer):
@@ -142,6 +143,8 @@ class StopInput(Answer):
     reason: str
     asked_at: datetime | None = None
     """When the stop was asked for, by the server's clock: the ladder counts from then."""
+    hurried: bool = False
+    """SIGTERM now and SIGKILL 1.5 s later, whatever the request says."""
 
 
 class FinalizeInput(Answer):

@@ -15,6 +15,10 @@ STATE_QUERY: Final = "state"
 STEER: Final = "steer"
 INTERRUPT: Final = "interrupt"
 DECIDE: Final = "decide"
+HURRY: Final = "hurry"
+"""A signal: the stop at work, or the next one, sends SIGTERM at once and SIGKILL 1.5 s later. Temporal shows a workflow
+its first cancel only, so a second one cannot say this.
+"""
 
 # What a loop is told: updates, and signals of the same names.
 PAUSE: Final = "pause"

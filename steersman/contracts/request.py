@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Discriminator, Field, Tag, ValidationError,
 
 from steersman.contracts.agents import CAPABILITIES
 from steersman.contracts.errors import InvalidRequest, sentence
-from steersman.contracts.model import JsonObject, Question, Seconds
+from steersman.contracts.model import Answer, JsonObject, Question, Seconds
 
 Q = TypeVar("Q", bound=Question)
 
@@ -20,6 +20,7 @@ PERMISSION_ORDER: tuple[PermissionMode, ...] = ("read_only", "ask", "accept_edit
 
 _SECRET_NAME = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)$", re.IGNORECASE)
 _ENV_NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
+_RULE = re.compile(r"[A-Za-z_][A-Za-z0-9_*.:-]*(\([^\x00-\x1f\x7f]*\))?")
 
 
 def _absolute(path: str) -> str:
@@ -52,12 +53,32 @@ class LocalRuntime(Question):
     host: Annotated[str, Field(min_length=1, max_length=200)] | None = None
 
 
+def _rule(text: str) -> str:
+    """A tool's name, or a name with one specifier in brackets: nothing that could swallow the rule beside it."""
+    if not _RULE.fullmatch(text):
+        raise ValueError("must be a tool or a rule like Bash(make *), without a line end")
+    depth, closed = 0, False
+    for character in text:
+        if closed:
+            raise ValueError("must end with the bracket that closes its first one")
+        depth += (character == "(") - (character == ")")
+        closed = character == ")" and depth == 0
+    if depth:
+        raise ValueError("has an open bracket")
+    if any(separator in rest for rest in text.split(")")[1:] for separator in ", "):
+        raise ValueError("must not hold a comma or a space behind an inner bracket: Claude Code would cut it there")
+    return text
+
+
+Rule = Annotated[Text, Field(min_length=1, max_length=1000), AfterValidator(_rule)]
+
+
 class Permissions(Question):
     """What the agent may do unasked. `allow` and `deny` hold tools or the agent's own rules, e.g. `Bash(git *)`."""
 
     mode: PermissionMode = "accept_edits"
-    allow: tuple[Annotated[Text, Field(min_length=1)], ...] = ()
-    deny: tuple[Annotated[Text, Field(min_length=1)], ...] = ()
+    allow: Annotated[tuple[Rule, ...], Field(max_length=1000)] = ()
+    deny: Annotated[tuple[Rule, ...], Field(max_length=1000)] = ()
 
 
 class Limits(Question):
@@ -176,6 +197,49 @@ class RunRequest(Question):
         if self.fork_session and self.session is None:
             raise ValueError("fork_session needs session")
         return self
+
+
+class Caps(Answer):
+    """What an operator lets one run have at the most, whatever its request says; null: no cap.
+
+    `stop_s` is the longest time to SIGKILL.
+    """
+
+    cost_usd: float | None = None
+    duration_s: float | None = None
+    lease_s: float | None = None
+    stop_s: float | None = None
+
+    def held(self, request: RunRequest) -> RunRequest:
+        """The request within these caps; the same object where nothing changes."""
+        limits, stop = request.limits, request.stop
+        changed = {
+            "limits": limits.model_copy(
+                update={
+                    # An agent that reports no cost has no limit of it, and is held by duration alone.
+                    "cost_usd": _least(limits.cost_usd, self.cost_usd if CAPABILITIES[request.agent].cost else None),
+                    "duration_s": _least(limits.duration_s, self.duration_s),
+                }
+            ),
+            "stop": stop.model_copy(
+                update={
+                    "terminate_after_s": _capped(stop.terminate_after_s, self.stop_s),
+                    "kill_after_s": _capped(stop.kill_after_s, self.stop_s),
+                }
+            ),
+            "lease_s": _least(request.lease_s, self.lease_s),
+        }
+        fields = {name: value for name, value in changed.items() if value != getattr(request, name)}
+        return request.model_copy(update=fields) if fields else request
+
+
+def _least(asked: float | None, cap: float | None) -> float | None:
+    return min((each for each in (asked, cap) if each is not None), default=None)
+
+
+def _capped(asked: float | None, cap: float | None) -> float | None:
+    """Null stays null: the agent's own time, which is short."""
+    return asked if asked is None else _least(asked, cap)
 
 
 def parse_request(data: object) -> RunRequest:

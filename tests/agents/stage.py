@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from activities.eventlog import Cursor, read
-from activities.ports import Agent
+from activities.ports import Admission, Agent
 from activities.runtimes.local import LocalRuntime
 from activities.session import Session
 from activities.store import Ownership, RunStore
+from activities.trust import untrusted
 from steersman.contracts.activities import (
     ApprovalAsked,
     Delivered,
@@ -76,6 +77,7 @@ class Stage:
         self.directory = self.store.create(self.key)
         base = {name: os.environ[name] for name in BASE if name in os.environ}
         self.environment = {**base, **environment, "STAGE_MARK": self.mark}
+        self.trusted = True
         self._epoch = 0
         self._tasks: list[asyncio.Task[RunOutcome]] = []
 
@@ -87,9 +89,16 @@ class Stage:
             agent=self.agent,
             runtime=self.runtime,
             directory=self.directory,
-            environment=dict(self.environment),
+            admit=self.admit,
             notifier=self.listener,
             epoch=self._epoch if epoch is None else epoch,
+        )
+
+    def admit(self) -> Admission:
+        """As a policy does that allows everything, in a workspace that is trusted or not."""
+        directory = Path(self.request.workspace.path).resolve()
+        return Admission(
+            dict(self.environment), directory, None if self.trusted else untrusted(directory, self.agent.files)
         )
 
     def start(self) -> tuple[Session, "asyncio.Task[RunOutcome]"]:

@@ -1,0 +1,61 @@
+"""The directories whose own settings, hooks and servers agents may load on this machine, as `steer trust` keeps them.
+
+One file in the state directory, for its user alone. Workers read it anew for each process that they start.
+"""
+
+import json
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from steersman.errors import SteersmanError
+
+FILE = "trusted.json"
+MAX_FILE = 1024 * 1024
+
+
+class TrustUnreadable(SteersmanError):
+    """The list of trusted directories is there and cannot be used."""
+
+
+def trusted_directories(state: Path) -> tuple[Path, ...]:
+    """The directories, each with what lies below it. Raises TrustUnreadable."""
+    path = state / FILE
+    try:
+        with path.open("rb") as file:
+            listed = json.loads(file.read(MAX_FILE))["directories"]
+        found = tuple(Path(each) for each in listed)
+    except FileNotFoundError:
+        return ()
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise TrustUnreadable(f"{path} cannot be used ({type(error).__name__}): mend it, or remove it") from error
+    return tuple(each for each in found if each.is_absolute())
+
+
+def trust(state: Path, directory: Path) -> Path:
+    """Add a directory; as it was added, links resolved. Raises TrustUnreadable, OSError where it is none."""
+    real = directory.resolve(strict=True)
+    if not real.is_dir():
+        raise NotADirectoryError(f"{directory} is not a directory")
+    known = trusted_directories(state)
+    if real not in known:
+        _write(state, (*known, real))
+    return real
+
+
+def distrust(state: Path, directory: Path) -> bool:
+    """Take a directory off the list, also one that is gone; whether it was on it. Raises TrustUnreadable, OSError."""
+    known = trusted_directories(state)
+    kept = tuple(each for each in known if each not in (directory.absolute(), directory.resolve()))
+    if kept != known:
+        _write(state, kept)
+    return kept != known
+
+
+def _write(state: Path, directories: Sequence[Path]) -> None:
+    state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor, name = tempfile.mkstemp(dir=state, prefix=f"{FILE}.")  # mode 0600
+    with os.fdopen(descriptor, "w") as file:
+        json.dump({"directories": [str(each) for each in directories]}, file, indent=2)
+    Path(name).replace(state / FILE)
