@@ -25,7 +25,7 @@ from activities.loops.snapshots import NoCheckpoint, ref
 from activities.loops.sources import argv, check_items, read_items
 from activities.loops.workshop import NoRepository, Workshop, standing
 from activities.policy import Policy
-from activities.ports import Agent
+from activities.ports import Agent, Program
 from steersman.contracts import names
 from steersman.contracts.errors import AgentFailed, InvalidRequest, RunError
 from steersman.contracts.loop import Items, LoopRequest, PlanFile, program_env
@@ -199,7 +199,7 @@ class LoopActivities:
     def _program_environment(self, run: RunRequest, words: tuple[str, ...]) -> Mapping[str, str]:
         # As the policy sees it, a program that the request names is a run of agent "process".
         asked = RunRequest(agent="process", command=words, workspace=run.workspace, env=program_env(run))
-        return self._policy.admit(asked, self._agents[asked.agent]).environment
+        return self._policy.admit_program(asked, Program("command", words))
 
     def _standing(self, path: str) -> Path:
         """The workspace; also one that is gone and may come back. Raises InvalidRequest, WorkspaceError."""

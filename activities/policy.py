@@ -61,6 +61,18 @@ class Policy:
                     raise InvalidRequest(f"{program.field}: {directory} is not trusted (see steer trust, --trust)")
         return Admission(self.environment(request), directory, untrusted)
 
+    def admit_program(self, request: RunRequest, program: Program) -> dict[str, str]:
+        """The complete environment of a program that a loop runs beside its agent. `request`: the same asked of agent
+        "process". Raises InvalidRequest, WorkspaceError.
+        """
+        if request.agent not in self.agents:
+            raise InvalidRequest(f'agent: "{request.agent}" is not allowed on this worker (see --agent)')
+        self.workspace(request.workspace.path)
+        self._check_program(program)
+        for name, value in request.env.items():
+            self._check_env(request.agent, name, value)
+        return self.environment(request)
+
     @property
     def lends(self) -> bool:
         """Requests get rules, programs and variables only where the operator named them."""

@@ -23,6 +23,20 @@ ENVIRON = {
     "IS_SANDBOX": "1",
 }
 
+NAMES = """
+GIT_COMMON_DIR GIT_TRACE GIT_DIR GIT_WORK_TREE GIT_CONFIG_COUNT GIT_PROXY_COMMAND GIT_TEMPLATE_DIR SHELLOPTS
+BASHOPTS PS4 BASH_ENV BASH_FUNC_ls PROMPT_COMMAND IFS CDPATH ENV ZDOTDIR FPATH LD_PRELOAD LD_AUDIT GCONV_PATH
+LOCPATH HOSTALIASES RES_OPTIONS MALLOC_TRACE PYTHONPATH PYTHONSTARTUP PYTHONBREAKPOINT PERL5LIB PERL5OPT RUBYOPT
+RUBYLIB GEM_PATH NODE_OPTIONS NODE_PATH NPM_CONFIG_SCRIPT_SHELL npm_config_registry YARN_RC_FILENAME
+JAVA_TOOL_OPTIONS _JAVA_OPTIONS JDK_JAVA_OPTIONS MAVEN_OPTS GRADLE_OPTS CARGO_HOME RUSTC_WRAPPER GOFLAGS GOPROXY
+CGO_CFLAGS CC CXX CMAKE_GENERATOR MAKEFLAGS MAKEFILES DOTNET_STARTUP_HOOKS PIP_INDEX_URL UV_INDEX_URL PHPRC LUA_INIT
+LESSOPEN PAGER MANPAGER EDITOR VISUAL BROWSER SSH_ASKPASS SSH_AUTH_SOCK GNUPGHOME AWS_ENDPOINT_URL AWS_CONFIG_FILE
+GOOGLE_CLOUD_PROJECT KUBECONFIG DOCKER_HOST CURL_HOME WGETRC OPENSSL_CONF SSL_CERT_FILE REQUESTS_CA_BUNDLE
+HTTPS_PROXY all_proxy OTEL_EXPORTER_OTLP_ENDPOINT CLAUDE_CONFIG_DIR CLAUDECODE ANTHROPIC_BASE_URL MCP_TIMEOUT
+RIPGREP_CONFIG_PATH TMPDIR PWD TERMINFO XDG_CONFIG_HOME TEMPORAL_ADDRESS STEERSMAN_MARK
+"""
+"""Each decides where keys go, what is loaded, or which program runs."""
+
 
 def agents(*lent: str) -> dict[str, Agent]:
     return {"claude": ClaudeAgent(ENVIRON, lent=frozenset(lent)), "process": ProcessAgent()}
@@ -187,99 +201,7 @@ class TestVariables:
 
     @pytest.mark.parametrize(
         "name",
-        [
-            "GIT_COMMON_DIR",
-            "GIT_TRACE",
-            "GIT_DIR",
-            "GIT_WORK_TREE",
-            "GIT_CONFIG_COUNT",
-            "GIT_PROXY_COMMAND",
-            "GIT_TEMPLATE_DIR",
-            "SHELLOPTS",
-            "BASHOPTS",
-            "PS4",
-            "BASH_ENV",
-            "BASH_FUNC_ls",
-            "PROMPT_COMMAND",
-            "IFS",
-            "CDPATH",
-            "ENV",
-            "ZDOTDIR",
-            "FPATH",
-            "LD_PRELOAD",
-            "LD_AUDIT",
-            "GCONV_PATH",
-            "LOCPATH",
-            "HOSTALIASES",
-            "RES_OPTIONS",
-            "MALLOC_TRACE",
-            "PYTHONPATH",
-            "PYTHONSTARTUP",
-            "PYTHONBREAKPOINT",
-            "PERL5LIB",
-            "PERL5OPT",
-            "RUBYOPT",
-            "RUBYLIB",
-            "GEM_PATH",
-            "NODE_OPTIONS",
-            "NODE_PATH",
-            "NPM_CONFIG_SCRIPT_SHELL",
-            "npm_config_registry",
-            "YARN_RC_FILENAME",
-            "JAVA_TOOL_OPTIONS",
-            "_JAVA_OPTIONS",
-            "JDK_JAVA_OPTIONS",
-            "MAVEN_OPTS",
-            "GRADLE_OPTS",
-            "CARGO_HOME",
-            "RUSTC_WRAPPER",
-            "GOFLAGS",
-            "GOPROXY",
-            "CGO_CFLAGS",
-            "CC",
-            "CXX",
-            "CMAKE_GENERATOR",
-            "MAKEFLAGS",
-            "MAKEFILES",
-            "DOTNET_STARTUP_HOOKS",
-            "PIP_INDEX_URL",
-            "UV_INDEX_URL",
-            "PHPRC",
-            "LUA_INIT",
-            "LESSOPEN",
-            "PAGER",
-            "MANPAGER",
-            "EDITOR",
-            "VISUAL",
-            "BROWSER",
-            "SSH_ASKPASS",
-            "SSH_AUTH_SOCK",
-            "GNUPGHOME",
-            "AWS_ENDPOINT_URL",
-            "AWS_CONFIG_FILE",
-            "GOOGLE_CLOUD_PROJECT",
-            "KUBECONFIG",
-            "DOCKER_HOST",
-            "CURL_HOME",
-            "WGETRC",
-            "OPENSSL_CONF",
-            "SSL_CERT_FILE",
-            "REQUESTS_CA_BUNDLE",
-            "HTTPS_PROXY",
-            "all_proxy",
-            "OTEL_EXPORTER_OTLP_ENDPOINT",
-            "CLAUDE_CONFIG_DIR",
-            "CLAUDECODE",
-            "ANTHROPIC_BASE_URL",
-            "MCP_TIMEOUT",
-            "RIPGREP_CONFIG_PATH",
-            "TMPDIR",
-            "PWD",
-            "TERMINFO",
-            "XDG_CONFIG_HOME",
-            "TEMPORAL_ADDRESS",
-            "STEERSMAN_MARK",
-        ],
+        NAMES.split(),
     )
     def test_with_full_what_decides_where_keys_go_or_what_runs_is_refused(self, tmp_path: Path, name: str) -> None:
         assert f"env.{name}" in refused(Policy(ENVIRON), asked(tmp_path, env={name: "/tmp/x"}))

@@ -77,7 +77,8 @@ class Traps:
         with (self.top / ".git" / "config").open("a") as config:
             config.write(
                 f'[core]\n\tfsmonitor = "{self._spring("fsmonitor")}"\n'
-                f'[filter "evil"]\n\tclean = "{self._spring("clean")}; cat"\n\tsmudge = "{self._spring("smudge")}; cat"\n'
+                f'[filter "evil"]\n\tclean = "{self._spring("clean")}; cat"\n'
+                f'\tsmudge = "{self._spring("smudge")}; cat"\n'
                 f'[diff]\n\texternal = "{self._spring("external")}"\n'
                 f'[diff "evil"]\n\ttextconv = "{self._spring("textconv")}; cat"\n'
             )
