@@ -142,8 +142,8 @@ class Policy:
             return
         what = f"`{shlex.join(program.words)[:200]}`" if program.words else "it"
         raise InvalidRequest(
-            f'{program.field}: {what} would run without asking anybody, which is "full" and more than this worker '
-            f'allows, "{self.max_permission}" (see --allow-command, --max-permission)'
+            f'{program.field}: {what} would run without asking anybody, and "full" is more than this worker allows '
+            "(see --allow-command, --max-permission)"
         )
 
     def _check_rule(self, rule: str) -> None:

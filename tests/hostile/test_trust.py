@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -13,22 +12,14 @@ from activities.agents.claude import FILES
 from activities.agents.claude_trust import accepted
 from activities.trust import git_runs_programs, untrusted
 from steersman.trust import trusted_directories
-from tests.agents.conftest import no_shim_is_left
 from tests.agents.kits import ClaudeKit
 from tests.scripted_model import ScriptedModel, Tool, answer, say, tool
 
 pytestmark = [pytest.mark.integration, pytest.mark.linux]
 
-__all__ = ["no_shim_is_left"]
 
 HOOKS = ("SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse", "Stop", "SessionEnd", "Setup")
 HARMLESS = "git status --short; git diff; git log -1"
-
-
-@pytest.fixture
-async def model() -> AsyncIterator[ScriptedModel]:
-    async with ScriptedModel() as model:
-        yield model
 
 
 @pytest.fixture
