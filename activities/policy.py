@@ -59,7 +59,7 @@ class Policy:
             for program in programs:
                 if program.of_workspace:
                     raise InvalidRequest(f"{program.field}: {directory} is not trusted (see steer trust, --trust)")
-        return Admission(self.environment(request), directory, untrusted)
+        return Admission(self.environment(request), directory, untrusted, restricted=self.lends)
 
     def admit_program(self, request: RunRequest, program: Program) -> dict[str, str]:
         """The complete environment of a program that a loop runs beside its agent. `request`: the same asked of agent

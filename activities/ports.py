@@ -312,6 +312,8 @@ class Admission:
     """The workspace, symbolic links resolved: where the agent is started."""
     untrusted: Untrusted | None = None
     """None: the operator, or the agent's own record of the operator's word, trusts the workspace."""
+    restricted: bool = False
+    """The operator allows requesters less than everything: a text must not reach the agent's own commands."""
 
 
 @dataclass(frozen=True)

@@ -132,6 +132,8 @@ class ClaudeAgent:
         """See ports.Agent."""
         argv = [*self._base(request), *self._session(key, request, resumption)]
         argv += [*self._configured(request, admission.untrusted, scratch)]
+        if admission.restricted:
+            argv.append("--disable-slash-commands")  # `/config` would change the operator's settings for good
         name, text = "prompt", request.prompt
         if resumption and resumption.session_id:
             name, text = f"resume-{resumption.attempt}", GO_ON
@@ -146,6 +148,8 @@ class ClaudeAgent:
                 # A session whose `init` was seen is on disk: it can be resumed, however its process ends.
                 "CLAUDE_CODE_EAGER_FLUSH": "1",
                 "PWD": str(admission.directory),
+                # `@/any/file` in a text would be read unasked, wherever it lies.
+                **({} if request.permissions.mode == "full" else {"CLAUDE_CODE_DISABLE_FILE_MENTIONS": "1"}),
             },
             first_input=() if resumption and resumption.parked else ((name, frame),),
         )

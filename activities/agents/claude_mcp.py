@@ -1,5 +1,6 @@
 """MCP servers of a request: which of them run a program, and their configuration with secrets filled in."""
 
+import json
 from collections.abc import Mapping
 
 from activities.ports import Program
@@ -8,6 +9,8 @@ from steersman.contracts.model import JsonObject, JsonValue
 
 _REMOTE = frozenset({"type", "url", "headers"})
 _LOCAL = frozenset({"type", "command", "args"})
+_EXPANSION = "${"
+"""Claude Code puts variables of its own environment in its place, the agent's key among them."""
 
 
 def programs(servers: Mapping[str, JsonObject]) -> tuple[Program, ...]:
@@ -26,6 +29,8 @@ def configuration(servers: Mapping[str, JsonObject], lent: Mapping[str, str]) ->
     """
     resolved: JsonObject = {}
     for name, server in servers.items():
+        if _EXPANSION in json.dumps(server):
+            raise InvalidRequest(f"options.mcp_servers.{name}: must not hold {_EXPANSION!r}, which Claude Code expands")
         filled = dict(server)
         for group in ("env", "headers"):
             values = filled.get(group)

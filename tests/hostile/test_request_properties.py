@@ -29,7 +29,7 @@ FLAGS = {
         "--restricted",
         "--tools",
         "--allowedTools",
-        "--disallowedTools",
+        "--disallowedTools", "--disable-slash-commands",
     ),
     *("--model", "--session-id", "--resume", "--fork-session", "--add-dir", "--append-system-prompt-file"),
     *("--json-schema", "--fallback-model", "--setting-sources", "--settings", "--mcp-config"),
