@@ -127,7 +127,7 @@ async def test_whatever_is_wrong_is_refused_at_once_and_named(shared: Site) -> N
     ("flags", "request_", "field"),
     [
         (("--agent", "claude"), GOOD, 'done.verify: agent: "process"'),
-        (("--max-permission", "accept_edits"), GOOD, 'done.verify: agent "process"'),
+        (("--max-permission", "accept_edits"), GOOD, "done.verify: command: `sh"),
         (
             ("--agent", "claude"),
             {**GOOD, "done": {"items": {"kind": "command", "command": "true"}}},
