@@ -12,7 +12,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from activities.eventlog import is_ended
 from activities.policy import Policy
-from activities.ports import Agent, Fenced, Incompatible, Runtime
+from activities.ports import Agent, Fenced, Incompatible, Ladder, Runtime
 from activities.session import Session
 from activities.store import RunStore
 from steersman.contracts import names
@@ -28,10 +28,12 @@ from steersman.contracts.activities import (
     SessionStarted,
     Settlement,
 )
-from steersman.contracts.errors import AgentFailed, RunError
+from steersman.contracts.errors import AgentFailed, RunError, WorkspaceError
 from steersman.contracts.run import Handle
 
 HEARTBEAT_S = 1.0
+CLOSED_LADDER = Ladder(0.25, 1.5)
+"""For what a closed run has left behind."""
 MAX_FAILURES = 3
 """So often leading a run may fail in a way that nothing foresaw."""
 
@@ -61,7 +63,7 @@ class AgentActivities:
         workflow = self._client.get_workflow_handle(info.workflow_id or "", run_id=info.workflow_run_id)
         notifier = WorkflowNotifier(workflow, self._queue, epoch)
         try:
-            session = self._prepare(run, notifier, epoch)
+            session = await self._prepare(run, notifier, epoch)
         except RunError as error:
             return _refused(error)
         self._sessions[run.key] = session
@@ -97,13 +99,17 @@ class AgentActivities:
         session = self._sessions.get(parcel.key)
         return await session.deliver(parcel) if session else Delivered(here=False)
 
-    def _prepare(self, run: RunAgentInput, notifier: "WorkflowNotifier", epoch: int) -> Session:
+    async def _prepare(self, run: RunAgentInput, notifier: "WorkflowNotifier", epoch: int) -> Session:
         # Checked here too: the run may have waited long in the queue, or another operator's worker claimed it.
         agent = self._agents[run.request.agent]
         environment = self._policy.admit(run.request, agent)
         directory = self._store.create(run.key)
         if is_ended(directory.events):
-            # A closed run was reset: it begins anew, and what was is kept beside it until it is pruned.
+            # A closed run was reset: it begins anew, and what was is kept beside it until it is pruned. Nothing of it
+            # may be left at work: in a directory of another name nobody would find it.
+            report = await self._runtime.stop(run.key, CLOSED_LADDER, "the run had closed")
+            if report.outcome == "unverified":
+                raise WorkspaceError(f"workspace: processes of the closed run are still there: {report.left}")
             self._store.set_aside(directory)
             directory = self._store.create(run.key)
         return Session(

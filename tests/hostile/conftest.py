@@ -1,0 +1,16 @@
+"""What attacks need: the machines of the acceptance tests, and how many examples a property is tried with."""
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+from tests.acceptance.conftest import mark, model, shared, site, steersman
+
+__all__ = ["mark", "model", "shared", "site", "steersman"]
+
+SLOW = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much)
+settings.register_profile("ci", max_examples=50, deadline=None, derandomize=True, database=None)
+settings.register_profile(
+    "hour", max_examples=1_000_000_000, deadline=None, print_blob=True, suppress_health_check=SLOW
+)
+settings.load_profile(os.environ.get("STEERSMAN_EXAMPLES", "ci"))
