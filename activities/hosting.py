@@ -18,6 +18,7 @@ from activities.eventlog import Cursor, EventLog, ended_at, is_ended, read
 from activities.loops.places import LoopStore
 from activities.policy import Policy
 from activities.ports import Agent, Ladder, Runtime
+from activities.schemas import admit_schema
 from activities.store import RunDirectory, RunStore
 from steersman.contracts import names
 from steersman.contracts.activities import (
@@ -73,6 +74,7 @@ class HostActivities:
             return Claim(host=self._host)  # another host is asked next
         with refusing():
             self._policy.admit(request, self._agents[request.agent])
+            await admit_schema(request)
         return Claim(host=self._host)
 
     @activity.defn(name=names.STOP_AGENT)

@@ -26,6 +26,7 @@ from activities.loops.sources import check_items, read_items
 from activities.loops.workshop import NoRepository, Workshop, standing
 from activities.policy import Policy
 from activities.ports import Agent
+from activities.schemas import admit_schema
 from steersman.contracts import names
 from steersman.contracts.errors import AgentFailed, InvalidRequest, RunError
 from steersman.contracts.loop import LoopRequest, PlanFile, program_env
@@ -66,6 +67,7 @@ class LoopActivities:
         async with beating():
             with refusing():
                 await asyncio.to_thread(self._admit, asked.request)
+                await admit_schema(asked.request.run)
 
     @activity.defn(name=names.SURVEY_WORKSPACE)
     async def survey_workspace(self, asked: SurveyInput) -> Survey:

@@ -13,6 +13,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from activities.eventlog import is_ended
 from activities.policy import Policy
 from activities.ports import Agent, Fenced, Incompatible, Ladder, Runtime
+from activities.schemas import admit_schema
 from activities.session import Session
 from activities.store import RunStore
 from steersman.contracts import names
@@ -103,6 +104,7 @@ class AgentActivities:
         # Checked here too: the run may have waited long in the queue, or another operator's worker claimed it.
         agent = self._agents[run.request.agent]
         environment = self._policy.admit(run.request, agent)
+        await admit_schema(run.request)
         directory = self._store.create(run.key)
         if is_ended(directory.events):
             # A closed run was reset: it begins anew, and what was is kept beside it until it is pruned. Nothing of it

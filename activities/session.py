@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from activities.eventlog import EventLog, last_event
-from activities.life import Life
+from activities.life import NEVER, Life
 from activities.limits import Limit, reached, stopped_for
 from activities.milestones import Milestones
 from activities.outcome import in_all, interrupted, outcome
@@ -26,6 +26,7 @@ from activities.ports import (
     Runtime,
     Verdict,
 )
+from activities.schemas import misfit
 from activities.store import RunDirectory
 from steersman.contracts.activities import (
     ApprovalAsked,
@@ -37,7 +38,7 @@ from steersman.contracts.activities import (
     Settlement,
 )
 from steersman.contracts.errors import RunError
-from steersman.contracts.events import EventBase, ProgressEvent, UsageEvent
+from steersman.contracts.events import ErrorEvent, EventBase, ProgressEvent, UsageEvent
 from steersman.contracts.run import LastEvent, StopReport
 
 BACKLOG_S = 3.0
@@ -171,7 +172,7 @@ class Session:
             except RunError as refusal:
                 return self._outcome("failed", refusal)
             lived = await self._live(number, channel, log, resumption)
-            if (end := self._outcome_of(lived)) is not None:
+            if (end := await self._outcome_of(lived, log)) is not None:
                 return end
             verdict = lived.verdict
             if not verdict.start_over:  # a resume that found no session tells nothing new
@@ -182,7 +183,7 @@ class Session:
             session_id = None if verdict.start_over else self._total().session_id
             resumption = Resumption(number + 1, session_id, lived.parked)
 
-    def _outcome_of(self, lived: Lived) -> RunOutcome | None:
+    async def _outcome_of(self, lived: Lived, log: EventLog) -> RunOutcome | None:
         """What a process's end makes of the run; None where another process may follow."""
         verdict = lived.verdict
         if lived.limit:
@@ -192,8 +193,16 @@ class Session:
         if lived.ended or (self._end_asked and verdict.resumable):
             return self._interrupted(verdict.error)
         if verdict.error is None:
-            return self._outcome("succeeded")
+            return await self._succeeded(log)
         return None if verdict.resumable else self._outcome("failed", verdict.error)
+
+    async def _succeeded(self, log: EventLog) -> RunOutcome:
+        """The agent says that it is done: its answer is held against the schema that was asked for."""
+        wrong = await misfit(self._run.request.output_schema, self._total().structured)
+        if wrong is None:
+            return self._outcome("succeeded")
+        self.observe(log.append(len(self._past), NEVER, [ErrorEvent(time=datetime.now(UTC), message=wrong.message)]))
+        return self._outcome("failed", wrong)
 
     def _launch(self, resumption: Resumption | None) -> Launch:
         launch = self._agent.launch(self._run.key, self._run.request, self._directory.scratch, resumption)

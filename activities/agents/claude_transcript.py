@@ -30,19 +30,14 @@ from steersman.contracts.events import (
     ToolUseEvent,
     UsageEvent,
 )
-from steersman.contracts.model import JsonValue
 
 MAX_STRUCTURED = 512 * 1024
-
-Check = Callable[[JsonValue], RunError | None]
 
 
 class ClaudeTranscript:
     """State of one process: see ports.Transcript."""
 
-    def __init__(
-        self, check_structured: Check, resumption: Resumption | None = None, rate_limit_s: float | None = None
-    ) -> None:
+    def __init__(self, resumption: Resumption | None = None, rate_limit_s: float | None = None) -> None:
         self.progress = Progress()
         self.hopeless: RunError | None = None
         self.pending: dict[str, Frame] = {}
@@ -52,7 +47,6 @@ class ClaudeTranscript:
         self.parked = bool(resumption and resumption.parked)
         """The last turn was interrupted and nothing was said since: the agent waits for a person."""
         self.messages = Messages()
-        self._check_structured = check_structured
         self._rate_limit_s = rate_limit_s
         self._resumes = bool(resumption and resumption.session_id)
         self._meter = Meter()
@@ -281,7 +275,7 @@ class ClaudeTranscript:
         self.progress.text = text_of(frame.get("result"))[:MAX_TEXT]
         self.progress.stop_reason = text_of(frame.get("stop_reason") or frame.get("subtype"))[:100] or None
         structured = frame.get("structured_output")
-        self._error = result_error(frame, self._refusals.facts(frame)) or self._check_structured(structured)
+        self._error = result_error(frame, self._refusals.facts(frame))
         # Temporal takes 2 MiB a payload; the event log has the answer as it came.
         self.progress.structured = structured if len(json.dumps(structured)) <= MAX_STRUCTURED else None
         if self.progress.structured != structured:
