@@ -40,7 +40,7 @@ def _confine() -> None:
 
 def _wrong(asked: dict[str, Any]) -> str | None:
     import jsonschema  # noqa: PLC0415 - behind the limits
-    import jsonschema_specifications  # noqa: PLC0415
+    import jsonschema_specifications  # type: ignore[import-untyped] # noqa: PLC0415
     import referencing.exceptions  # noqa: PLC0415
 
     schema = asked["schema"]

@@ -87,7 +87,7 @@ class Session:
 
     async def run(self) -> RunOutcome:
         """Lead the run to its end. Raises Fenced where a newer worker has taken it."""
-        log = EventLog.take_over(self._directory.events, self._epoch)
+        log = await self._log()
         self._milestones.put(self._notifier.preparing)
         telling = asyncio.create_task(self._milestones.run())
         try:
@@ -97,6 +97,15 @@ class Session:
                 task.cancel()
             await asyncio.gather(telling, *self._errands, return_exceptions=True)
             log.close()
+
+    async def _log(self) -> EventLog:
+        # Beside the loop: it is read to its end, and may be as long as an agent has talked.
+        opening = asyncio.create_task(asyncio.to_thread(EventLog.take_over, self._directory.events, self._epoch))
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            opening.add_done_callback(_close_unused)
+            raise
 
     async def deliver(self, parcel: DeliverInput) -> Delivered:
         """Messages and decisions for the agent, in order."""
@@ -281,3 +290,8 @@ class Session:
 
     def _interrupted(self, error: RunError | None) -> RunOutcome:
         return interrupted(self._outcome("succeeded"), self._total(), self._run.request, error)
+
+
+def _close_unused(opening: "asyncio.Task[EventLog]") -> None:
+    if not opening.cancelled() and opening.exception() is None:
+        opening.result().close()

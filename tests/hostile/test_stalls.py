@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
@@ -75,11 +75,11 @@ async def test_an_answer_that_takes_for_ever_is_given_up(name: str) -> None:
 
 @pytest.mark.parametrize("name", SCHEMAS)
 async def test_a_schema_that_takes_for_ever_is_given_up(name: str) -> None:
+    before = time.monotonic()
     async with watched():
-        try:
+        with suppress(InvalidRequest):
             await admit_schema(asking(SCHEMAS[name]))
-        except InvalidRequest as error:
-            assert error.message.startswith("output_schema: ")
+    assert time.monotonic() - before < 15
 
 
 async def test_checks_run_beside_each_other_and_cancelled_ones_leave_nothing() -> None:
