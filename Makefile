@@ -19,6 +19,7 @@ help:
 	@echo 'make check     linters, formatting, types, import contracts'
 	@echo 'make format    what the linters can put right themselves'
 	@echo 'make bench     measures, against the goals'
+	@echo 'make fuzz      the property tests of tests/hostile, FUZZ_S=3600 seconds for each file'
 	@echo 'make pictures  the pictures in the README, anew'
 	@echo 'make setup     the virtual environment alone ($(VENV))'
 	@echo 'make lock      the lock files from pyproject.toml'
@@ -72,6 +73,12 @@ format: setup
 bench: setup
 	@$(PY) -m bench
 
+# Seconds for each file of property tests.
+FUZZ_S = 3600
+
+fuzz: setup
+	@$(PY) -m bench.fuzz --seconds $(FUZZ_S) -- $(ARGS)
+
 pictures: setup
 	@$(PY) -m bench.pictures
 
@@ -86,4 +93,4 @@ lock: setup
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 
-.PHONY: help setup demo test check format bench pictures lock clean
+.PHONY: help setup demo test check format bench fuzz pictures lock clean

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, BinaryIO, TextIO
 
 from activities.ports import Fenced
 from steersman.contracts.events import EVENT, TERMINAL_TYPES, EventBase
@@ -24,9 +24,7 @@ Source = tuple[int, int, int]
 END: Source = (1 << 62, 0, 0)
 """The source of the terminal event: after everything."""
 
-_TAIL = 64 * 1024
-_END_MARK = json.dumps({"source": END}, separators=(",", ":"))[1:].encode()
-"""How the last line ends; a text of the agent cannot hold it, for its quotes are escaped."""
+_BLOCK = 64 * 1024
 
 
 class EventLog:
@@ -98,7 +96,7 @@ class EventLog:
                     break
                 facts = json.loads(line)
                 self.seq, self.source = int(facts["seq"]), tuple(facts["source"])
-                self.ended = facts["type"] in TERMINAL_TYPES
+                self.ended = _is_end(facts)
             except (ValueError, KeyError, TypeError):
                 break
             good += len(line)
@@ -122,16 +120,53 @@ def ended_at(path: Path) -> float | None:
     """Unix time at which the log got its terminal event; None where it has none, or is not there."""
     try:
         with path.open("rb") as file:
-            file.seek(max(file.seek(0, os.SEEK_END) - _TAIL, 0))
-            return os.fstat(file.fileno()).st_mtime if _END_MARK in file.read() else None
+            return os.fstat(file.fileno()).st_mtime if _ends(_last_line(file)) else None
     except FileNotFoundError:
         return None
+
+
+def _last_line(file: BinaryIO) -> bytes:
+    """The last line that is complete, read backwards if it ends as a terminal event does; else only its end."""
+    start = file.seek(0, os.SEEK_END)
+    found = b""
+    while start > 0:
+        size = min(_BLOCK, start)
+        start = file.seek(start - size)
+        found = file.read(size) + found
+        stop = found.rfind(b"\n") + 1
+        begin = found.rfind(b"\n", 0, max(stop - 1, 0)) + 1
+        if begin or (stop and not found.endswith(_END_SUFFIX, 0, stop)):
+            return found[begin:stop]
+    return found[: found.rfind(b"\n") + 1]
+
+
+def _ends(line: bytes) -> bool:
+    """Whether a whole line is the terminal event."""
+    if not line.endswith(_END_SUFFIX):
+        return False
+    try:
+        return _is_end(json.loads(line))
+    except (ValueError, RecursionError):
+        return False
+
+
+def _is_end(facts: Any) -> bool:
+    # By its own fields: what an agent puts into an event is an object further in, however it is called.
+    return isinstance(facts, dict) and facts.get("type") in TERMINAL_TYPES and facts.get("source") == list(END)
 
 
 def _line(event: EventBase, source: Source) -> bytes:
     # Pydantic writes NaN and infinity as null: whatever an agent says, each line is JSON.
     body = event.model_dump_json().encode()
-    return body[:-1] + b',"source":%s}\n' % json.dumps(source, separators=(",", ":")).encode()
+    return body[:-1] + _suffix(source)
+
+
+def _suffix(source: Source) -> bytes:
+    return b',"source":%s}\n' % json.dumps(source, separators=(",", ":")).encode()
+
+
+_END_SUFFIX = _suffix(END)
+"""How the terminal event's line ends. Necessary, and not enough: see _is_end."""
 
 
 @dataclass
@@ -158,13 +193,12 @@ def read(path: Path, cursor: Cursor, after: int, max_bytes: int) -> tuple[list[A
                 break
             cursor.seq, cursor.offset = cursor.seq + 1, cursor.offset + len(line)
             if cursor.seq <= after:
-                # A terminal event that the reader has already is still the end.
-                ended = json.loads(line)["type"] in TERMINAL_TYPES
+                ended = _ends(line)  # a terminal event that the reader has already is still the end
                 continue
             event = EVENT.validate_json(line)
             events.append(event)
             size += len(line)
-            ended = event.type in TERMINAL_TYPES
+            ended = _ends(line)
             if ended:
                 break
     return events, ended

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -17,6 +18,7 @@ from activities.eventlog import Cursor, EventLog, ended_at, is_ended, read
 from activities.loops.places import LoopStore
 from activities.policy import Policy
 from activities.ports import HURRIED, Agent, Ladder, Runtime
+from activities.schemas import admit_schema
 from activities.store import RunDirectory, RunStore
 from steersman.contracts import names
 from steersman.contracts.activities import (
@@ -29,7 +31,7 @@ from steersman.contracts.activities import (
     StopInput,
     Swept,
 )
-from steersman.contracts.errors import ErrorType
+from steersman.contracts.errors import ErrorType, RunError
 from steersman.contracts.events import CancelledEvent, FailedEvent, TerminalEvent
 from steersman.contracts.request import RunRequest
 from steersman.contracts.run import StopReport
@@ -72,6 +74,7 @@ class HostActivities:
             return Claim(host=self._host)  # another host is asked next
         with refusing():
             await asyncio.to_thread(self._policy.admit, request, self._agents[request.agent])
+            await admit_schema(request)
         return Claim(host=self._host, caps=self._policy.caps)
 
     @activity.defn(name=names.STOP_AGENT)
@@ -82,6 +85,8 @@ class HostActivities:
             ladder = HURRIED
         elif stop.asked_at:
             ladder = ladder.after(datetime.now(UTC) - stop.asked_at)
+        with refusing():
+            self._store.directory(stop.key)
         async with beating():
             report = await self._runtime.stop(stop.key, ladder, stop.reason)
         return report.model_copy(update={"phase": stop.phase})
@@ -89,7 +94,8 @@ class HostActivities:
     @activity.defn(name=names.FINALIZE_RUN)
     async def finalize_run(self, end: FinalizeInput) -> None:
         """Close the log with its terminal event; let the shims go."""
-        directory = self._store.create(end.key)
+        with refusing():
+            directory = self._store.create(end.key)
         async with beating():
             await asyncio.to_thread(_end_log, directory, end.event)
             await asyncio.to_thread(_clear, directory)
@@ -98,7 +104,8 @@ class HostActivities:
     @activity.defn(name=names.READ_EVENTS)
     async def read_events(self, wanted: ReadEvents) -> EventPage:
         """Events after a number; waits up to wait_s for the first of them."""
-        path = self._store.directory(wanted.key).events
+        with refusing():
+            path = self._store.directory(wanted.key).events
         cursor = self._cursors.pop((wanted.key, wanted.after), None) or Cursor()
         until = time.monotonic() + min(wanted.wait_s, MAX_WAIT_S)
         size = -1
@@ -120,13 +127,15 @@ class HostActivities:
     async def sweep_host(self) -> Swept:
         """Stop agents of runs that closed behind their back, close their logs, prune what is old."""
         stopped = []
-        for directory in list(self._store.mine()):
-            if is_ended(directory.events):
+        for directory in await asyncio.to_thread(self._mine):
+            # A log that has ended says nothing of processes: a run may have been ended with some still alive.
+            ended, living = is_ended(directory.events), self._runtime.has_living(directory.key)
+            if ended and not living:
                 continue
             closed = await self._closed_as(directory.key)
             if closed is None:
                 continue
-            if self._runtime.has_living(directory.key):
+            if living:
                 await self._runtime.stop(directory.key, SWEEP_LADDER, "the run had closed")
                 stopped.append(directory.key.run)
             await asyncio.to_thread(_end_log, directory, closed)
@@ -140,7 +149,7 @@ class HostActivities:
         """Remove the state of runs and loops that closed longer ago than keep_days; of an open one never."""
         horizon = time.time() - prune.keep_days * 86400
         pruned, freed = [], 0
-        for directory in list(self._store.mine()):
+        for directory in await asyncio.to_thread(self._mine):
             ended = ended_at(directory.events)
             if ended is None or ended > horizon:
                 continue
@@ -198,6 +207,15 @@ class HostActivities:
             first = event.workflow_execution_started_event_attributes.first_execution_run_id
             return first == key.execution
         return False
+
+    def _mine(self) -> list[RunDirectory]:
+        """This owner's runs; not one that was set aside and whose place another owner has taken since."""
+        found = []
+        for directory in self._store.mine():
+            with suppress(RunError):
+                self._store.directory(directory.key)
+                found.append(directory)
+        return found
 
     def _remember(self, key: RunKey, cursor: Cursor) -> None:
         self._cursors[(key, cursor.seq)] = cursor

@@ -35,6 +35,8 @@ SEE_OUT_S = 3.0
 TURN_END_S = 5.0
 """How long an agent may take to end its turn when the run is ended with it."""
 STDERR_LINES = 20
+SLICE_S = 0.02
+"""How long records are taken before others of the loop have their turn."""
 NEVER = 1 << 61
 """Beyond the last record of any journal."""
 
@@ -110,12 +112,16 @@ class Life:
 
     async def _read(self) -> ExitFact:
         exit_record: Record | None = None
+        came_round = time.monotonic()
         async with aclosing(self.channel.records()) as batches:
             async for batch in batches:
                 for record in batch:
                     if record.stream == "exit":
                         exit_record = record
                     await self._take(record)
+                    if time.monotonic() - came_round > SLICE_S:  # nothing in a record of the past waits for anybody
+                        await asyncio.sleep(0)
+                        came_round = time.monotonic()
                 if time.monotonic() > self._until and batch[-1].stream != "exit":
                     return self._give_up(batch[-1])
         return self._exit_fact(exit_record)

@@ -26,6 +26,7 @@ from activities.loops.sources import argv, check_items, read_items
 from activities.loops.workshop import NoRepository, Workshop, standing
 from activities.policy import Policy
 from activities.ports import Agent, Program
+from activities.schemas import admit_schema
 from steersman.contracts import names
 from steersman.contracts.errors import AgentFailed, InvalidRequest, RunError
 from steersman.contracts.loop import Items, LoopRequest, PlanFile, program_env
@@ -66,6 +67,7 @@ class LoopActivities:
         async with beating():
             with refusing():
                 await asyncio.to_thread(self._admit, asked.request)
+                await admit_schema(asked.request.run)
 
     @activity.defn(name=names.SURVEY_WORKSPACE)
     async def survey_workspace(self, asked: SurveyInput) -> Survey:
@@ -75,7 +77,7 @@ class LoopActivities:
                 workspace = await asyncio.to_thread(self._policy.workspace, asked.run.workspace.path)
             except RunError as error:
                 return Survey(error=error.message, items=failed(error.message) if asked.items else None)
-            place = await asyncio.to_thread(self._store.create, asked.key.loop)
+            place = await self._place(asked.key.loop)
             plan = Plan()
             if asked.plan:
                 plan = await asyncio.to_thread(read_plan, workspace, asked.plan.path, asked.plan.phase)
@@ -93,7 +95,7 @@ class LoopActivities:
         async with beating():
             try:
                 workspace = await asyncio.to_thread(self._standing, path)
-                place = await asyncio.to_thread(self._store.create, asked.key.loop)
+                place = await self._place(asked.key.loop, asked.source)
                 return Restored(changed=await self._workshop.restore(place, workspace, name, asked.commit))
             except RunError as error:
                 return Restored(error=error.message)
@@ -106,7 +108,7 @@ class LoopActivities:
         async with beating():
             with refusing():
                 workspace = await asyncio.to_thread(self._standing, asked.workspace)
-            place = await asyncio.to_thread(self._store.create, asked.loop)
+            place = await self._place(asked.loop)
             numbers = None if asked.all else set(asked.numbers)
             with _failing(), suppress(NoRepository):
                 return Dropped(numbers=tuple(await self._workshop.drop(place, workspace, asked.loop, numbers)))
@@ -118,7 +120,7 @@ class LoopActivities:
         async with beating():
             with refusing():
                 workspace = await asyncio.to_thread(self._standing, asked.workspace)
-            place = await asyncio.to_thread(self._store.create, asked.loop)
+            place = await self._place(asked.loop)
             with _failing(), suppress(NoRepository):
                 return Kept(numbers=tuple(await self._workshop.kept(place, workspace, asked.loop)))
             return Kept()
@@ -131,7 +133,7 @@ class LoopActivities:
         async with beating():
             with refusing(), _failing():
                 workspace = await asyncio.to_thread(self._policy.workspace, asked.workspace)
-                place = await asyncio.to_thread(self._store.create, asked.loop)
+                place = await self._place(asked.loop)
                 try:
                     return await self._workshop.compare(place, workspace, older, newer, asked.max_bytes)
                 except (NoRepository, NoCheckpoint) as error:
@@ -170,6 +172,13 @@ class LoopActivities:
                         raise
                     raise AgentFailed(f"Temporal knows no run {asked.run}") from error
                 return state
+
+    async def _place(self, loop: str, *others: str) -> Path:
+        """The loop's directory; no loop that is named is another Temporal namespace's."""
+        with refusing():
+            for each in others:
+                await asyncio.to_thread(self._store.check, each)
+            return await asyncio.to_thread(self._store.create, loop)
 
     # ---- what is allowed
 

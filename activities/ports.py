@@ -23,6 +23,9 @@ from steersman.contracts.model import JsonValue
 from steersman.contracts.request import RunRequest
 from steersman.contracts.run import Handle, StopReport, Usage
 
+MAX_LINE = 16 * 1024 * 1024
+"""Bytes of one line of an agent's output that a channel hands on; the rest of a longer one is left out."""
+
 END = "end-"
 """The write with which a person ends a run together with its turn has the id `end-<message id>`. A process in whose
 journal it stands is not followed by another: the run is over as interrupted, whatever became of the process.
@@ -95,7 +98,7 @@ class Channel(Protocol):
 
     def records(self) -> AsyncGenerator[Sequence[Record], None]:
         """All records from the first, in batches; ends after the process has, or where its shim was lost. Pieces of a
-        long line come joined in the record of its end; the records of the pieces before it are empty.
+        long line come joined in the record of its end, cut at MAX_LINE; the records of the pieces before it are empty.
         """
         ...
 

@@ -12,7 +12,8 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from activities.eventlog import is_ended
 from activities.policy import Policy
-from activities.ports import HURRIED, Agent, Fenced, Incompatible, Runtime
+from activities.ports import HURRIED, Agent, Fenced, Incompatible, Ladder, Runtime
+from activities.schemas import admit_schema
 from activities.session import Session
 from activities.store import RunStore
 from steersman.contracts import names
@@ -28,10 +29,12 @@ from steersman.contracts.activities import (
     SessionStarted,
     Settlement,
 )
-from steersman.contracts.errors import AgentFailed, RunError
+from steersman.contracts.errors import AgentFailed, RunError, WorkspaceError
 from steersman.contracts.run import Handle
 
 HEARTBEAT_S = 1.0
+CLOSED_LADDER = Ladder(0.25, 1.5)
+"""For what a closed run has left behind."""
 MAX_FAILURES = 3
 """So often leading a run may fail in a way that nothing foresaw."""
 
@@ -103,9 +106,14 @@ class AgentActivities:
         run = run.model_copy(update={"request": request})
         agent = self._agents[request.agent]
         await asyncio.to_thread(self._policy.admit, request, agent)
+        await admit_schema(request)
         directory = self._store.create(run.key)
         if is_ended(directory.events):
-            # A closed run was reset: it begins anew, and what was is kept beside it until it is pruned.
+            # A closed run was reset: it begins anew, and what was is kept beside it until it is pruned. Nothing of it
+            # may be left at work: in a directory of another name nobody would find it.
+            report = await self._runtime.stop(run.key, CLOSED_LADDER, "the run had closed")
+            if report.outcome == "unverified":
+                raise WorkspaceError(f"workspace: processes of the closed run are still there: {report.left}")
             self._store.set_aside(directory)
             directory = self._store.create(run.key)
         return Session(

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 from activities import trust
 from activities.eventlog import EventLog, last_event
-from activities.life import Life
+from activities.life import NEVER, Life
 from activities.limits import Limit, reached, stopped_for
 from activities.milestones import Milestones
 from activities.outcome import in_all, interrupted, outcome
@@ -30,6 +30,7 @@ from activities.ports import (
     Runtime,
     Verdict,
 )
+from activities.schemas import misfit
 from activities.store import RunDirectory
 from steersman.contracts.activities import (
     ApprovalAsked,
@@ -41,7 +42,7 @@ from steersman.contracts.activities import (
     Settlement,
 )
 from steersman.contracts.errors import RunError
-from steersman.contracts.events import EventBase, ProgressEvent, UsageEvent
+from steersman.contracts.events import ErrorEvent, EventBase, ProgressEvent, UsageEvent
 from steersman.contracts.run import LastEvent, StopReport
 
 BACKLOG_S = 3.0
@@ -90,7 +91,7 @@ class Session:
 
     async def run(self) -> RunOutcome:
         """Lead the run to its end. Raises Fenced where a newer worker has taken it."""
-        log = EventLog.take_over(self._directory.events, self._epoch)
+        log = await self._log()
         self._milestones.put(self._notifier.preparing)
         telling = asyncio.create_task(self._milestones.run())
         try:
@@ -100,6 +101,15 @@ class Session:
                 task.cancel()
             await asyncio.gather(telling, *self._errands, return_exceptions=True)
             log.close()
+
+    async def _log(self) -> EventLog:
+        # Beside the loop: it is read to its end, and may be as long as an agent has talked.
+        opening = asyncio.create_task(asyncio.to_thread(EventLog.take_over, self._directory.events, self._epoch))
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            opening.add_done_callback(_close_unused)
+            raise
 
     async def deliver(self, parcel: DeliverInput) -> Delivered:
         """Messages and decisions for the agent, in order."""
@@ -175,7 +185,7 @@ class Session:
             except RunError as refusal:
                 return self._outcome("failed", refusal)
             lived = await self._live(number, channel, log, resumption)
-            if (end := self._outcome_of(lived)) is not None:
+            if (end := await self._outcome_of(lived, log)) is not None:
                 return end
             verdict = lived.verdict
             if not verdict.start_over:  # a resume that found no session tells nothing new
@@ -186,7 +196,7 @@ class Session:
             session_id = None if verdict.start_over else self._total().session_id
             resumption = Resumption(number + 1, session_id, lived.parked)
 
-    def _outcome_of(self, lived: Lived) -> RunOutcome | None:
+    async def _outcome_of(self, lived: Lived, log: EventLog) -> RunOutcome | None:
         """What a process's end makes of the run; None where another process may follow."""
         verdict = lived.verdict
         if lived.limit:
@@ -196,8 +206,16 @@ class Session:
         if lived.ended or (self._end_asked and verdict.resumable):
             return self._interrupted(verdict.error)
         if verdict.error is None:
-            return self._outcome("succeeded")
+            return await self._succeeded(log)
         return None if verdict.resumable else self._outcome("failed", verdict.error)
+
+    async def _succeeded(self, log: EventLog) -> RunOutcome:
+        """The agent says that it is done: its answer is held against the schema that was asked for."""
+        wrong = await misfit(self._run.request.output_schema, self._total().structured)
+        if wrong is None:
+            return self._outcome("succeeded")
+        self.observe(log.append(len(self._past), NEVER, [ErrorEvent(time=datetime.now(UTC), message=wrong.message)]))
+        return self._outcome("failed", wrong)
 
     async def _launch(self, log: EventLog, number: int, resumption: Resumption | None) -> Launch:
         """The next process. Judged anew each time: the workspace and what the operator allows may have changed."""
@@ -281,3 +299,8 @@ class Session:
 
     def _interrupted(self, error: RunError | None) -> RunOutcome:
         return interrupted(self._outcome("succeeded"), self._total(), self._run.request, error)
+
+
+def _close_unused(opening: "asyncio.Task[EventLog]") -> None:
+    if not opening.cancelled() and opening.exception() is None:
+        opening.result().close()

@@ -12,12 +12,14 @@ import os
 import shutil
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from urllib.parse import quote
 
 from activities import disk
 from steersman.contracts.activities import RunKey
+from steersman.contracts.errors import InvalidRequest
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,14 @@ class Ownership:
 
     cluster: str
     namespace: str
+
+    def recorded(self, meta: Path) -> bool | None:
+        """Whether the JSON file names this owner; None where there is no such file or it names nobody."""
+        try:
+            facts = json.loads(meta.read_text())
+            return bool((facts["cluster"], facts["namespace"]) == (self.cluster, self.namespace))
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            return None
 
 
 @dataclass(frozen=True)
@@ -68,19 +78,35 @@ class RunStore:
         self._owner = owner
 
     def directory(self, key: RunKey) -> RunDirectory:
-        return RunDirectory(self._runs / _safe(key.run) / _safe(key.execution), key)
+        """The run's directory, whether or not it is there. Raises InvalidRequest for one that is not this owner's.
+
+        Temporal makes an execution's id up, but whoever calls an activity names the key: here every door is guarded.
+        """
+        directory = RunDirectory(self._runs / _safe(key.run) / _safe(key.execution), key)
+        mine = self._owner.recorded(directory.path / "run.json")
+        if mine is False:
+            raise InvalidRequest("key: this host keeps that run for another Temporal namespace")
+        if mine is None and (directory.events.exists() or (directory.path / "attempts").exists()):
+            raise InvalidRequest("key: whose run that is cannot be told: its run.json is missing or unreadable")
+        return directory
 
     def create(self, key: RunKey) -> RunDirectory:
-        """The run's directory, made if it is not there."""
+        """The run's directory, made if it is not there. Raises InvalidRequest as `directory` does."""
         directory = self.directory(key)
-        if not (directory.path / "run.json").exists():
+        meta = directory.path / "run.json"
+        if self._owner.recorded(meta) is None:
             for path in (self._runs.parent, self._runs, directory.path.parent, directory.path, directory.scratch):
                 path.mkdir(mode=0o700, parents=True, exist_ok=True)
             facts = {"run": key.run, "execution": key.execution, "created": time.time(), **asdict(self._owner)}
             temporary = directory.path / f"run.json.{os.getpid()}"
             temporary.touch(mode=0o600)
             temporary.write_text(json.dumps(facts))
-            temporary.replace(directory.path / "run.json")
+            if not meta.exists():
+                with suppress(FileExistsError):
+                    meta.hardlink_to(temporary)  # never over what another worker has written meanwhile
+                temporary.unlink(missing_ok=True)
+                return self.directory(key)
+            temporary.replace(meta)  # unreadable, and of a run that has nothing yet
         return directory
 
     def mine(self) -> Iterator[RunDirectory]:

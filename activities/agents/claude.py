@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import claude_agent_sdk
-import jsonschema
 from pydantic import Field, ValidationError
 
 from activities.agents import claude_mcp, claude_trust
 from activities.agents.claude_conversation import ClaudeConversation, frame_uuid, user_frame
-from activities.agents.claude_transcript import Check, ClaudeTranscript
+from activities.agents.claude_transcript import ClaudeTranscript
 from activities.ports import (
     Admission,
     Channel,
@@ -27,8 +26,8 @@ from activities.ports import (
     WorkspaceFiles,
 )
 from steersman.contracts.activities import RunKey
-from steersman.contracts.errors import AgentFailed, AgentNotInstalled, InvalidRequest, RunError, sentence
-from steersman.contracts.model import JsonObject, JsonValue, Question
+from steersman.contracts.errors import AgentNotInstalled, InvalidRequest, sentence
+from steersman.contracts.model import JsonObject, Question
 from steersman.contracts.request import AbsolutePath, PermissionMode, RunRequest, Text
 
 MODES: Mapping[PermissionMode, str] = {
@@ -98,13 +97,8 @@ class ClaudeAgent:
         """Raises InvalidRequest, AgentNotInstalled."""
         options = self._options(request)
         self.program()
-        if request.output_schema is not None:
-            try:
-                jsonschema.validators.validator_for(request.output_schema).check_schema(request.output_schema)
-            except jsonschema.SchemaError as error:
-                raise InvalidRequest(f"output_schema: not a JSON Schema: {error.message[:500]}") from error
-            if len(json.dumps(request.output_schema)) > MAX_ARGUMENT:
-                raise InvalidRequest("output_schema: larger than Claude Code takes (120,000 characters)")
+        if request.output_schema is not None and len(json.dumps(request.output_schema)) > MAX_ARGUMENT:
+            raise InvalidRequest("output_schema: larger than Claude Code takes (120,000 characters)")
         if len(request.system_prompt or "") > MAX_ARGUMENT:
             raise InvalidRequest("system_prompt: longer than Claude Code takes (120,000 characters)")
         if request.permissions.mode == "read_only" and options.setting_sources is not None:
@@ -176,7 +170,7 @@ class ClaudeAgent:
 
     def transcript(self, key: RunKey, request: RunRequest, resumption: Resumption | None) -> ClaudeTranscript:
         """See ports.Agent."""
-        return ClaudeTranscript(_check(request), resumption, request.limits.rate_limit_s)
+        return ClaudeTranscript(resumption, request.limits.rate_limit_s)
 
     def converse(
         self, key: RunKey, request: RunRequest, channel: Channel, transcript: Transcript, desk: Desk
@@ -249,18 +243,3 @@ def _private(path: Path, text: str) -> Path:
     path.touch(mode=0o600)
     path.write_text(text, encoding="utf-8", errors="surrogateescape")
     return path
-
-
-def _check(request: RunRequest) -> Check:
-    schema = request.output_schema
-    if schema is None:
-        return lambda _: None
-    validator = jsonschema.validators.validator_for(schema)(schema)
-
-    def check(value: JsonValue) -> RunError | None:
-        if value is None:
-            return AgentFailed("output_schema: the agent gave no structured answer")
-        error = next(iter(validator.iter_errors(value)), None)
-        return AgentFailed(f"output_schema: the answer does not fit: {error.message[:500]}") if error else None
-
-    return check

@@ -22,7 +22,7 @@ from claude_agent_sdk import (
     Transport,
 )
 
-from activities.agents.claude_frames import bounded, is_sound, parse
+from activities.agents.claude_frames import TooMuch, bounded, is_sound, parse
 from activities.agents.claude_messages import INTERRUPT, MESSAGE, Messages
 from activities.agents.claude_transcript import ClaudeTranscript, approval_id
 from activities.ports import END, Channel, ChannelClosed, Desk, Record
@@ -112,8 +112,10 @@ class ClaudeConversation:
         """Pass control frames on; wake whoever waits for news in the transcript."""
         if record.stream != "out":
             return
-        if b'"control_' in record.data and (frame := parse(record.data)) is not None and is_sound(frame):
-            self._transport.push(frame)
+        if b'"control_' in record.data:
+            with contextlib.suppress(TooMuch):  # the transcript has told it
+                if (frame := parse(record.data)) is not None and is_sound(frame):
+                    self._transport.push(frame)
         async with self._changed:
             self._changed.notify_all()
 

@@ -9,8 +9,10 @@ import math
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any
 
+from activities.ports import MAX_LINE
 from steersman.contracts.events import (
     MAX_TEXT,
     FileChangeEvent,
@@ -23,6 +25,11 @@ from steersman.contracts.model import JsonObject
 from steersman.contracts.run import Usage
 
 MAX_NAME = 200
+MAX_VALUES = 250_000
+"""Of one frame, as its punctuation tells before anything is made of it: each takes memory and time."""
+MAX_BLOCKS = 1_000
+MAX_NODES = 10_000
+"""Values of a tool's input that come into an event: together with its text less than Temporal's 2 MiB."""
 LAST_MOMENT = 253_402_300_800
 """The end of the year 9999."""
 FILE_TOOLS = {"Write": "file_path", "Edit": "file_path", "MultiEdit": "file_path", "NotebookEdit": "notebook_path"}
@@ -34,15 +41,23 @@ Frame = dict[str, Any]
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
+class TooMuch(ValueError):
+    """A frame that nobody who means well sends: it is left out, and the reason told."""
+
+
 def parse(line: bytes) -> Frame | None:
-    """The frame in a line of output; None for what is no JSON object (debug output of some builds)."""
+    """The frame in a line of output; None for what is no JSON object (debug output of some builds). Raises TooMuch."""
+    if len(line) >= MAX_LINE:
+        raise TooMuch(f"the line has {MAX_LINE // 1024 // 1024} MiB or more")
+    if line.count(b",") + line.count(b"[") + line.count(b"{") > MAX_VALUES:
+        raise TooMuch(f"it holds more than {MAX_VALUES} values")
     try:
         frame = json.loads(line, parse_constant=str)  # NaN and Infinity are no JSON to anybody else
+        if not isinstance(frame, dict):
+            return None
+        return _encodable(frame) if _SURROGATE.search(line) else frame
     except (ValueError, RecursionError):
         return None
-    if not isinstance(frame, dict):
-        return None
-    return _encodable(frame) if _SURROGATE.search(line) else frame
 
 
 def _encodable(value: Any) -> Any:
@@ -89,10 +104,12 @@ def name_of(value: Any) -> str | None:
 
 
 def blocks(frame: Frame) -> list[Frame]:
-    """The content blocks of a message frame."""
+    """The content blocks of a message frame. Raises TooMuch."""
     content = part(frame, "message").get("content")
     if isinstance(content, str):
         return [{"type": "text", "text": content}]
+    if isinstance(content, list) and len(content) > MAX_BLOCKS:
+        raise TooMuch(f"the message has more than {MAX_BLOCKS} blocks")
     return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
 
 
@@ -118,17 +135,31 @@ def usage(value: Frame) -> Usage:
 
 
 def bounded(value: Any, limit: int = MAX_TEXT) -> JsonObject:
-    """A tool's input with long strings cut, so that one Write of a huge file does not fill the log."""
+    """A tool's input with long strings cut, so that one Write of a huge file does not fill the log.
+
+    A string has at most `limit` characters, all together four times that and at most MAX_TEXT; values MAX_NODES.
+    """
+    room, nodes = min(4 * limit, MAX_TEXT), MAX_NODES
+
+    def text(item: str, longest: int) -> str:
+        nonlocal room
+        kept = item[: min(longest, room)]
+        room -= len(kept)
+        return item if len(kept) == len(item) else f"{kept}… ({len(item)} characters)"
 
     def cut(item: Any, depth: int) -> Any:
+        nonlocal nodes
+        nodes -= 1
         if isinstance(item, str):
-            return item if len(item) <= limit else f"{item[:limit]}… ({len(item)} characters)"
-        if depth > 20:
+            return text(item, limit)
+        if depth > 20 or nodes < 0:
             return "…"
         if isinstance(item, dict):
-            return {str(key)[:500]: cut(each, depth + 1) for key, each in list(item.items())[:1000]}
+            return {
+                text(str(key)[:500], 500): cut(each, depth + 1) for key, each in islice(item.items(), min(1000, nodes))
+            }
         if isinstance(item, list):
-            return [cut(each, depth + 1) for each in item[:1000]]
+            return [cut(each, depth + 1) for each in item[: min(1000, nodes)]]
         if isinstance(item, float) and not math.isfinite(item):
             return str(item)
         return item if item is None or isinstance(item, bool | int | float) else str(item)

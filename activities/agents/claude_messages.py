@@ -11,6 +11,8 @@ from steersman.contracts.run import MessageState
 
 MESSAGE = "message-"
 INTERRUPT = "interrupt-"
+MAX_OWED = 10_000
+"""Frames of which an agent may say that it has still to deal with them."""
 
 
 class Messages:
@@ -59,7 +61,7 @@ class Messages:
         """Claude Code tells how far it is with a user frame."""
         if state in ("completed", "cancelled"):
             self.owed.pop(uuid, None)
-        else:
+        elif uuid in self.owed or len(self.owed) < MAX_OWED:
             self.owed[uuid] = state
         message_id = self._ids.get(uuid)
         if message_id is None:

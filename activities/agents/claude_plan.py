@@ -35,4 +35,4 @@ class Plan:
 
 
 def _item(text: object, status: object) -> PlanItem:
-    return PlanItem(text=text_of(text)[:2000], status=text_of(status)[:50])
+    return PlanItem(text=text_of(text)[:500], status=text_of(status)[:50])

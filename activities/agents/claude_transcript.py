@@ -30,19 +30,19 @@ from steersman.contracts.events import (
     ToolUseEvent,
     UsageEvent,
 )
-from steersman.contracts.model import JsonValue
 
 MAX_STRUCTURED = 512 * 1024
-
-Check = Callable[[JsonValue], RunError | None]
+MAX_ASKED = 100
+"""Requests that wait for an answer at one time; the agent's further ones are not heard."""
+MAX_OPEN_TOOLS = 200
+"""Tool calls whose results are waited for; of an older one the result is told without its name."""
+MAX_TASKS = 1_000
 
 
 class ClaudeTranscript:
     """State of one process: see ports.Transcript."""
 
-    def __init__(
-        self, check_structured: Check, resumption: Resumption | None = None, rate_limit_s: float | None = None
-    ) -> None:
+    def __init__(self, resumption: Resumption | None = None, rate_limit_s: float | None = None) -> None:
         self.progress = Progress()
         self.hopeless: RunError | None = None
         self.pending: dict[str, Frame] = {}
@@ -52,7 +52,6 @@ class ClaudeTranscript:
         self.parked = bool(resumption and resumption.parked)
         """The last turn was interrupted and nothing was said since: the agent waits for a person."""
         self.messages = Messages()
-        self._check_structured = check_structured
         self._rate_limit_s = rate_limit_s
         self._resumes = bool(resumption and resumption.session_id)
         self._meter = Meter()
@@ -177,9 +176,13 @@ class ClaudeTranscript:
             self._background = frames.delegated(frame)
         if subtype == "api_retry":
             self.hopeless = self.hopeless or hopeless(time, frame, self._rate_limit_s)
-        if subtype == "task_started" and (frame.get("is_backgrounded") or frame.get("task_type") in frames.DELEGATED):
-            self._tasks.add(text_of(frame.get("task_id")))
-        if subtype in ("task_started", "task_notification") and text_of(frame.get("task_id")) not in self._tasks:
+        if (
+            subtype == "task_started"
+            and len(self._tasks) < MAX_TASKS
+            and (frame.get("is_backgrounded") or frame.get("task_type") in frames.DELEGATED)
+        ):
+            self._tasks.add(text_of(frame.get("task_id"))[:200])
+        if subtype in ("task_started", "task_notification") and text_of(frame.get("task_id"))[:200] not in self._tasks:
             return []  # a command in the foreground is a tool call, told already
         event = frames.progress_event(time, frame)
         return [event] if event else []
@@ -229,13 +232,15 @@ class ClaudeTranscript:
 
     def _tool_use(self, time: datetime, frame: Frame, block: Frame) -> list[EventBase]:
         tool_id, name = text_of(block.get("id"))[:200], text_of(block.get("name"))[:200]
-        tool_input = part(block, "input")
+        tool_input = frames.bounded(part(block, "input"))
         self._tools[tool_id] = {"name": name, "input": tool_input}
+        if len(self._tools) > MAX_OPEN_TOOLS:
+            del self._tools[next(iter(self._tools))]
         event = ToolUseEvent(
             time=time,
             id=tool_id,
             name=name,
-            input=frames.bounded(tool_input),
+            input=tool_input,
             parent_tool_id=frames.name_of(frame.get("parent_tool_use_id")),
         )
         return [event]
@@ -281,7 +286,7 @@ class ClaudeTranscript:
         self.progress.text = text_of(frame.get("result"))[:MAX_TEXT]
         self.progress.stop_reason = text_of(frame.get("stop_reason") or frame.get("subtype"))[:100] or None
         structured = frame.get("structured_output")
-        self._error = result_error(frame, self._refusals.facts(frame)) or self._check_structured(structured)
+        self._error = result_error(frame, self._refusals.facts(frame))
         # Temporal takes 2 MiB a payload; the event log has the answer as it came.
         self.progress.structured = structured if len(json.dumps(structured)) <= MAX_STRUCTURED else None
         if self.progress.structured != structured:
@@ -293,6 +298,8 @@ class ClaudeTranscript:
     def _asked(self, time: datetime, frame: Frame) -> list[EventBase]:
         if not frames.is_sound(frame):
             return [ErrorEvent(time=time, message="the agent asked something that nobody can answer")]
+        if len(self.pending) >= MAX_ASKED:
+            return [ErrorEvent(time=time, message=f"the agent asks more than {MAX_ASKED} things at once")]
         self.pending[str(frame.get("request_id"))] = frame
         request = part(frame, "request")
         if request.get("subtype") != "can_use_tool":
@@ -308,7 +315,8 @@ class ClaudeTranscript:
         if request.get("subtype") != "can_use_tool":
             return []
         tool, approval = text_of(request.get("tool_name"))[:200], approval_id(request)
-        self.withdrawn.add(approval)
+        if len(self.withdrawn) < MAX_TASKS:
+            self.withdrawn.add(approval)
         return [PermissionEvent(time=time, id=approval, tool=tool, state="withdrawn")]
 
     def _responded(self, time: datetime, frame: Frame) -> list[EventBase]:

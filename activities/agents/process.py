@@ -99,8 +99,10 @@ class ProcessTranscript:
             self._begun = True
             events.append(InitEvent(time=time, version=self._program))
         if record.stream == "out":
-            text = record.data.decode("utf-8", "replace")
-            self.progress.text = f"{self.progress.text}\n{text}"[-MAX_RESULT:].lstrip("\n")
+            # A character has at most four bytes: no more of a long line is looked at than can be told.
+            end = record.data[-4 * MAX_RESULT :].decode("utf-8", "replace")
+            self.progress.text = f"{self.progress.text}\n{end}"[-MAX_RESULT:].lstrip("\n")
+            text = record.data[: 4 * MAX_TEXT + 4].decode("utf-8", "replace")
             events.append(MessageEvent(time=time, text=text[:MAX_TEXT], truncated=len(text) > MAX_TEXT))
         return events
 

@@ -17,6 +17,7 @@ from urllib.parse import quote
 
 from activities import disk
 from activities.store import Ownership
+from steersman.contracts.errors import InvalidRequest
 
 MAX_NAME = 120
 
@@ -39,7 +40,8 @@ class LoopStore:
         self._owner = owner
 
     def create(self, loop: str) -> Path:
-        """The loop's directory, made if it is not there, and marked as used now."""
+        """The loop's directory, made if it is not there, and marked as used now. Raises InvalidRequest as `check`."""
+        self.check(loop)
         path = self._loops / quoted(loop)
         facts = json.dumps({"loop": loop, **asdict(self._owner)})
         try:
@@ -55,6 +57,11 @@ class LoopStore:
         temporary.write_text(facts)
         temporary.replace(path / "loop.json")
         return path
+
+    def check(self, loop: str) -> None:
+        """Raises InvalidRequest for a loop that this host keeps for another Temporal: ids are what people chose."""
+        if self._owner.recorded(self._loops / quoted(loop) / "loop.json") is False:
+            raise InvalidRequest(f"loop {loop[:200]}: this host keeps a loop of that id for another Temporal namespace")
 
     def mine(self) -> Iterator[LoopDirectory]:
         """Every loop of this worker's own Temporal namespace."""

@@ -7,7 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TypeVar
 
-from activities.ports import AlreadyStopped, Channel, ChannelClosed, Fenced, Incompatible, Ladder, Launch
+from activities.ports import MAX_LINE, AlreadyStopped, Channel, ChannelClosed, Fenced, Incompatible, Ladder, Launch
 from activities.shim import client as shim
 from activities.store import RunDirectory, RunStore
 from steersman.contracts.activities import RunKey
@@ -136,7 +136,7 @@ class LocalChannel:
     async def records(self) -> AsyncGenerator[Sequence[shim.Record], None]:
         """See Channel. Raises Fenced."""
         stream = shim.records(self._directory, after=0, epoch=self._epoch if self._connection else None)
-        joiner = shim.LineJoiner()
+        joiner = shim.LineJoiner(MAX_LINE)
         try:
             while batch := await stream.batch():
                 yield [_joined(joiner, record) for record in batch]

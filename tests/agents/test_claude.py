@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from activities.schemas import admit_schema
 from steersman.contracts.activities import RunOutcome, Settlement
 from steersman.contracts.errors import ErrorType, InvalidRequest
 from tests.agents.kits import ClaudeKit
@@ -217,9 +218,9 @@ class TestStructuredOutput:
 
     @pytest.mark.parametrize("schema", [{"type": "integre"}, {"properties": 1}, {"$ref": 7}])
     async def test_a_wrong_schema_is_refused(self, claude: ClaudeKit, schema: dict[str, Any]) -> None:
-        with pytest.raises(InvalidRequest, match="output_schema"):
-            async with claude.run(output_schema=schema):
-                pass
+        async with claude.run(output_schema=schema) as stage:
+            with pytest.raises(InvalidRequest, match="output_schema: not a JSON Schema"):
+                await admit_schema(stage.request)
 
 
 class TestPermissions:

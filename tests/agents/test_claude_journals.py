@@ -25,7 +25,7 @@ ROUNDS = 60
 
 
 def transcript(resumption: Resumption | None = None) -> ClaudeTranscript:
-    return ClaudeTranscript(lambda _: None, resumption, rate_limit_s=60)
+    return ClaudeTranscript(resumption, rate_limit_s=60)
 
 
 def understood(name: str) -> ClaudeTranscript:

@@ -1,6 +1,16 @@
-"""Machines, models and marks, as the acceptance tests have them."""
+"""What attacks need: the machines of the acceptance tests, and how many examples a property is tried with."""
+
+import os
+
+from hypothesis import HealthCheck, settings
 
 from tests.acceptance.conftest import mark, model, shared, site, steersman
 from tests.agents.conftest import no_shim_is_left
 
 __all__ = ["mark", "model", "no_shim_is_left", "shared", "site", "steersman"]
+
+SLOW = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much)
+settings.register_profile("ci", max_examples=50, deadline=None, derandomize=True, database=None)
+# A round of many: `make fuzz` begins another with a fresh seed until its time is over.
+settings.register_profile("hour", max_examples=200, deadline=None, print_blob=True, suppress_health_check=SLOW)
+settings.load_profile(os.environ.get("STEERSMAN_EXAMPLES", "ci"))

@@ -60,7 +60,7 @@ def journals() -> list[Path]:
 
 def told(records: Iterable[Record], transcript: ClaudeTranscript | None = None) -> list[EventBase]:
     """The events that a transcript tells of these records."""
-    transcript = transcript or ClaudeTranscript(lambda _: None)
+    transcript = transcript or ClaudeTranscript()
     return [event for record in records for event in transcript.feed(record)]
 
 
