@@ -182,7 +182,11 @@ class WorkflowCalls(Generic[S, R]):
         return RunNotFound(f"{id} is no {self._kind.noun}, but {OTHERS.get(workflow, 'another workflow')}")
 
     async def cancel(self, id: str, execution: str | None, reason: str) -> None:
-        """Temporal's cancel; of the newest execution where none is given. Raises RunNotFound, ServerUnreachable."""
+        """Temporal's cancel; of the newest execution where none is given. Raises RunNotFound, ServerUnreachable.
+
+        Temporal keeps the reason in the clear: where a codec is set, it stays here.
+        """
+        reason = "" if self._client.data_converter.payload_codec else reason
         with translated(of=self._of(id), address=self._address):
             await self._handle(id, execution).cancel(reason=reason)
 
