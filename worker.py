@@ -232,8 +232,8 @@ async def _work(settings: Settings) -> int:
         await _schedule_sweeps(client, settings.host)
         sweep = asyncio.create_task(_sweep_now(hosting))
         queues = [worker.task_queue for worker in workers]
-        facts = {"host": settings.host, "namespace": client.namespace, "queues": queues}
-        _say("worker_ready", "polling", codec=name_of(settings.codec), **facts)
+        about = {"namespace": client.namespace, "codec": name_of(settings.codec)}
+        _say("worker_ready", "polling", logging.INFO, host=settings.host, queues=queues, **about)
         failed = [asyncio.create_task(_fatal(worker)) for worker in workers]
         await asyncio.wait([asyncio.create_task(stop.wait()), *failed], return_when=asyncio.FIRST_COMPLETED)
         sweep.cancel()

@@ -158,7 +158,7 @@ async def everything_is_read(steersman: Steersman, runs: list[str], loop: str) -
         assert (await steersman.state(run)).phase == "closed"
         assert await steersman.events(run)
     assert await steersman.loops.checkpoints(loop)
-    assert await steersman.loops.state(loop)
+    assert (await steersman.loops.state(loop)).status == "completed"
     listed = await steersman.list()
     assert {run.workspace for run in listed if run.id in runs} - {None}
     assert await steersman.loops.list()
