@@ -43,6 +43,7 @@ def load(named: str) -> PayloadCodec:
 
 def name_of(codec: PayloadCodec | None) -> str | None:
     """What a person is told of it."""
+    codec = codec.codec if isinstance(codec, PermanentlyUnreadable) else codec
     return f"{type(codec).__module__}:{type(codec).__qualname__}" if codec else None
 
 
@@ -63,22 +64,22 @@ class PermanentlyUnreadable(PayloadCodec, WithSerializationContext):
     """
 
     def __init__(self, codec: PayloadCodec) -> None:
-        self._codec = codec
+        self.codec = codec
 
     def with_context(self, context: SerializationContext) -> Self:
         """As the codec itself has it."""
-        if not isinstance(self._codec, WithSerializationContext):
+        if not isinstance(self.codec, WithSerializationContext):
             return self
-        return type(self)(self._codec.with_context(context))
+        return type(self)(self.codec.with_context(context))
 
     async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
         """As the codec itself does."""
-        return await self._codec.encode(payloads)
+        return await self.codec.encode(payloads)
 
     async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
         """As the codec itself does; what is tampered with is replaced by the reason why it cannot be read."""
         try:
-            return await self._codec.decode(payloads)
+            return await self.codec.decode(payloads)
         except TamperedPayload as error:
             if len(payloads) == 1:
                 return [unreadable(str(error))]

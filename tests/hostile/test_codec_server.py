@@ -18,8 +18,9 @@ from steersman.client import Steersman
 from steersman.codec import VARIABLE
 from steersman.encryption import KEYS_VARIABLE, EncryptionCodec, encrypt
 from steersman.keys import add_key, new_key, read_keys
+from tests.acceptance.site import Site
 from tests.cli.steer import Steer, line_with
-from tests.support.temporal import DevServer, binary, free_port
+from tests.support.temporal import binary, free_port
 
 CODEC = "steersman.encryption:EncryptionCodec"
 UI = "http://127.0.0.1:8233"
@@ -158,15 +159,15 @@ print(connection.getresponse().status)
         assert done.stdout.strip() == status
 
 
-async def test_the_temporal_cli_reads_histories_through_it(dev_server: DevServer, keys: Path, tmp_path: Path) -> None:
+async def test_the_temporal_cli_reads_histories_through_it(site: Site, keys: Path, tmp_path: Path) -> None:
     prompt = "find the canary"
-    steersman = await Steersman.connect(address=dev_server.address, codec=EncryptionCodec(keys))
+    steersman = await Steersman.connect(address=site.server.address, codec=EncryptionCodec(keys))
     request: dict[str, Any] = {"agent": "process", "workspace": {"path": "/"}, "command": ["true", prompt]}
     run = await steersman.start(request)
 
     def shown(*options: str) -> bytes:
         command = [binary("temporal"), "workflow", "show", "--workflow-id", run, "--output", "json", *options]
-        command += ["--address", dev_server.address]
+        command += ["--address", site.server.address]
         done = subprocess.run(command, capture_output=True, check=True, stdin=subprocess.DEVNULL)
         started = json.loads(done.stdout)["events"][0]["workflowExecutionStartedEventAttributes"]
         return base64.b64decode(started["input"]["payloads"][0]["data"])
