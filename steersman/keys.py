@@ -70,7 +70,7 @@ def add_key(path: Path, key: Key, *, last: bool = False) -> None:
         descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
         try:
             with os.fdopen(descriptor, "w") as file:
-                file.write(earlier + key.line if last else key.line + earlier)
+                file.write(earlier + key.line if last else _in_front(key, earlier))
                 file.flush()
                 os.fsync(file.fileno())
             Path(name).replace(path)
@@ -80,6 +80,11 @@ def add_key(path: Path, key: Key, *, last: bool = False) -> None:
             raise
     except OSError as error:
         raise BadCodec(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def _in_front(key: Key, earlier: str) -> str:
+    header = HEADER if earlier.startswith(HEADER) else ""
+    return header + key.line + earlier.removeprefix(header)
 
 
 class KeyFile:

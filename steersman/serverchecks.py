@@ -19,7 +19,7 @@ from steersman.connection import connect
 from steersman.contracts import names
 from steersman.contracts.activities import EventPage, ReadEvents, RunKey
 from steersman.contracts.model import Answer
-from steersman.errors import ServerRefused, SteersmanError, Unreachable, UnreadablePayload, translate
+from steersman.errors import BadCodec, ServerRefused, SteersmanError, Unreachable, UnreadablePayload, translate
 from steersman.hostcalls import call_host
 from steersman.hosts import host_name, state_directory
 
@@ -43,6 +43,8 @@ async def check_server(profile: str | None, address: str | None, namespace: str 
     """Server, push cancel, search attributes, workers, codec; the later ones only where the earlier allow it."""
     try:
         client = await connect(profile, address, namespace)
+    except BadCodec as error:
+        return [Check(check="codec", ok=False, detail=str(error), hint=f"see {VARIABLE} in docs/operations.md")]
     except SteersmanError as error:
         hint = "start a local server with `steer dev`, or give --address or --profile"
         return [Check(check="server", ok=False, detail=str(error), hint=hint)]

@@ -48,6 +48,10 @@ QUERY_PATIENCE: Final = timedelta(seconds=5)
 FIRST_TRY: Final = timedelta(seconds=3)
 SECOND_TRY: Final = timedelta(seconds=3.5)
 """A query that the server had given to a worker which died in that moment is lost: it is asked again."""
+STUCK: Final = (
+    "cannot be looked at: its workflow task fails again and again. The worker's log says why; where runs are "
+    "encrypted, `steer doctor` tells whether it has the key"
+)
 _LATE: Final = (RPCStatusCode.CANCELLED, RPCStatusCode.DEADLINE_EXCEEDED)
 
 A = TypeVar("A", bound=Answer)
@@ -129,6 +133,8 @@ class WorkflowCalls(Generic[S, R]):
                 return None
             if error.status in _LATE or (unmet and "no poller" in error.message):
                 raise _Unanswered from error
+            if unmet and "failed state" in error.message:
+                raise ServerRefused(f"{self._of(id)} {STUCK}") from error
             raise self._meaning(error, id) from error
 
     async def _taken_for(self, id: str) -> timedelta:

@@ -62,6 +62,13 @@ def encoded(word: str) -> Iterator[bytes]:
         yield text[(0, 2, 3)[before] : len(text) // 4 * 4 - 4]
 
 
+def test_the_words_would_be_found() -> None:
+    for before in range(7):
+        assert any(
+            form in base64.b64encode(bytes(before) + b"canary0123456789 and on") for form in encoded("canary0123456789")
+        )
+
+
 @pytest.fixture
 def keys(tmp_path: Path) -> Path:
     """A file with one key."""

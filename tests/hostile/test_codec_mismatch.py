@@ -18,10 +18,8 @@ from steersman.errors import UnreadablePayload
 from steersman.keys import Key, add_key, new_key, read_keys
 from tests.acceptance.site import Site, phase
 from tests.cli.steer import Steer
-from tests.support.processes import until
 
 CODEC = "steersman.encryption:EncryptionCodec"
-CLOSED = "Completed|Failed"
 
 
 @pytest.fixture
@@ -63,11 +61,8 @@ async def test_a_client_without_the_codec_is_told_so(site: Site, keys: Path, tmp
     assert {each.id for each in await plain.list()} == {run, failed}
 
     steer = Steer(site.server.address, tmp_path)
-    for words in (("show", run), ("attach", run), ("attach", failed), ("say", run, "hello")):
-        said = await steer(*words)
-        assert said.code in {2, 5}, said
-        assert "STEERSMAN_CODEC" in said.err or said.code == 5, said
-        assert "Traceback" not in said.err
+    said = await steer("show", run)
+    assert (said.code, "set STEERSMAN_CODEC" in said.err, "Traceback" in said.err) == (2, True, False), said
     here = {"STEERSMAN_STATE_DIR": str(site.state)}
     for environment, ok in (({}, False), (with_codec(keys), True)):
         checks = (await steer("doctor", "--json", **here, **environment)).json
@@ -123,24 +118,3 @@ async def start_raw(steersman: Steersman, site: Site, payload: Payload) -> str:
     plain = await Steersman.connect(address=site.server.address)
     await plain.temporal.start_workflow(names.RUN_WORKFLOW, RawValue(payload), id="raw", task_queue=names.TASK_QUEUE)
     return "raw"
-
-
-async def test_a_run_waits_for_a_key_that_the_worker_does_not_have_yet(site: Site, keys: Path, tmp_path: Path) -> None:
-    newer = tmp_path / "newer"
-    newer.write_text(keys.read_text())
-    newer.chmod(0o600)
-    key = new_key("second")
-    add_key(newer, key)
-    await site.worker(**with_codec(keys)).ready()
-    _, coded = await plain_and_sealed(site, newer)
-
-    run = await coded.start(site.process("echo", "hello"))
-    handle: WorkflowHandle[Any, Any] = coded.temporal.get_workflow_handle(run)
-
-    async def failing() -> bool:
-        return (await handle.describe()).raw_description.pending_workflow_task.attempt > 1
-
-    await until(failing)
-    add_key(keys, key, last=True)
-
-    assert (await coded.result(run)).text == "hello"
