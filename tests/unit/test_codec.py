@@ -37,7 +37,7 @@ async def test_the_bytes_are_those_of_the_wire(keys: Path) -> None:
         "encryption-cipher": b"AES-256-GCM",
         "encryption-key-id": b"first",
     }
-    name, secret = keys.read_text().splitlines()[0].split()
+    name, secret = keys.read_text().splitlines()[-1].split()
     opened = AESGCM(base64.b64decode(secret)).decrypt(sealed.data[:12], sealed.data[12:], name.encode())
     assert Payload.FromString(opened) == PLAIN
 
