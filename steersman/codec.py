@@ -12,7 +12,7 @@ from temporalio.api.common.v1 import Payload
 from temporalio.converter import DataConverter, PayloadCodec, SerializationContext, WithSerializationContext
 
 from steersman.converter import DATA_CONVERTER, EncodedFailureConverter, unreadable
-from steersman.errors import BadCodec, TamperedPayload
+from steersman.errors import BadCodec, SteersmanError, TamperedPayload, UnreadablePayload
 
 VARIABLE: Final = "STEERSMAN_CODEC"
 
@@ -77,10 +77,17 @@ class PermanentlyUnreadable(PayloadCodec, WithSerializationContext):
         return await self.codec.encode(payloads)
 
     async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        """As the codec itself does; what is tampered with is replaced by the reason why it cannot be read."""
+        """As the codec itself does; what is tampered with is replaced by the reason why it cannot be read.
+
+        Raises UnreadablePayload for whatever else the codec raises.
+        """
         try:
             return await self.codec.decode(payloads)
         except TamperedPayload as error:
             if len(payloads) == 1:
                 return [unreadable(str(error))]
+        except SteersmanError:
+            raise
+        except Exception as error:
+            raise UnreadablePayload(f"{name_of(self)}: {type(error).__name__}: {error}") from error
         return [each for payload in payloads for each in await self.decode([payload])]

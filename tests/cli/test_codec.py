@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from steersman.keys import read_keys
-from tests.cli.steer import Steer
+from steersman.keys import add_key, new_key, read_keys
+from tests.cli.steer import ROOT, Steer
 
 CODEC = "steersman.encryption:EncryptionCodec"
 NOWHERE = "127.0.0.1:1"
@@ -22,6 +22,14 @@ async def test_a_new_key_is_shown_to_nobody_who_did_not_ask(tmp_path: Path) -> N
     assert asked.out == read_keys(path)[1].line
     again = await steer("codec", "new-key", str(path), "--id", "first")
     assert (again.code, "already" in again.err) == (2, True)
+
+
+async def test_a_recorded_history_replays_with_a_codec_and_without(tmp_path: Path) -> None:
+    steer, path = Steer(NOWHERE, tmp_path), tmp_path / "keys"
+    add_key(path, new_key())
+    history = next((ROOT / "tests/histories").rglob("*.json"))
+    said = await steer("replay", str(history), STEERSMAN_CODEC=CODEC, STEERSMAN_CODEC_KEYS=str(path))
+    assert (said.code, said.err) == (0, "")
 
 
 @pytest.mark.parametrize("words", [("list",), ("dev", "--headless"), ("worker", "check"), ("doctor",)])

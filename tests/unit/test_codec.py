@@ -3,12 +3,14 @@
 import base64
 import os
 import stat
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from temporalio.api.common.v1 import Payload
 from temporalio.api.failure.v1 import Failure
+from temporalio.converter import PayloadCodec
 from temporalio.exceptions import ApplicationError
 
 from steersman.codec import PermanentlyUnreadable, codec_of, data_converter, load, name_of
@@ -186,6 +188,21 @@ def test_what_is_no_codec_is_refused_in_words(named: str, why: str, monkeypatch:
     monkeypatch.delenv(KEYS_VARIABLE, raising=False)
     with pytest.raises(BadCodec, match=why):
         load(named)
+
+
+class Broken(PayloadCodec):
+    """Somebody else's, which raises what it will."""
+
+    async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        return list(payloads)
+
+    async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        raise ZeroDivisionError("oh")
+
+
+async def test_another_codecs_errors_are_told_as_ours() -> None:
+    with pytest.raises(UnreadablePayload, match=r"test_codec:Broken: ZeroDivisionError: oh"):
+        await data_converter(Broken()).decode([PLAIN])
 
 
 def test_the_environment_names_it(keys: Path, monkeypatch: pytest.MonkeyPatch) -> None:
