@@ -204,6 +204,8 @@ class Steersman:
     async def stop(self, run_id: str, *, reason: str = "") -> StopResult:
         """Cancel the run, wait until it has closed, and say what the stop found. Stopping twice is fine.
 
+        With a codec the reason is not sent: Temporal keeps it in the clear.
+
         The outcome "not_found" stands for an unknown id; nothing is raised for it.
 
         Raises:
