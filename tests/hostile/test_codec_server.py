@@ -4,6 +4,7 @@ import base64
 import http.client
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -14,13 +15,14 @@ from typing import Any
 import pytest
 from temporalio.api.common.v1 import Payload
 
+from bench.browser import NAMES, browser
 from steersman.client import Steersman
 from steersman.codec import VARIABLE
 from steersman.encryption import KEYS_VARIABLE, EncryptionCodec, encrypt
 from steersman.keys import add_key, new_key, read_keys
 from tests.acceptance.site import Site
 from tests.cli.steer import Steer, line_with
-from tests.support.temporal import binary, free_port
+from tests.support.temporal import binary, connect, free_port
 
 CODEC = "steersman.encryption:EncryptionCodec"
 UI = "http://127.0.0.1:8233"
@@ -72,10 +74,11 @@ def as_json(*payloads: Payload) -> bytes:
 
 
 @asynccontextmanager
-async def serving(keys: Path, tmp_path: Path) -> AsyncIterator[Served]:
+async def serving(keys: Path, tmp_path: Path, origin: str = UI) -> AsyncIterator[Served]:
     steer = Steer("127.0.0.1:1", tmp_path)
     port = free_port()
-    process = await steer.start("codec", "serve", "--port", str(port), **{VARIABLE: CODEC, KEYS_VARIABLE: str(keys)})
+    words = ("codec", "serve", "--port", str(port), "--origin", origin)
+    process = await steer.start(*words, **{VARIABLE: CODEC, KEYS_VARIABLE: str(keys)})
     try:
         await line_with(process, f"http://127.0.0.1:{port}")
         yield Served(port, keys)
@@ -175,6 +178,46 @@ async def test_the_temporal_cli_reads_histories_through_it(site: Site, keys: Pat
     assert prompt.encode() not in shown()
     async with serving(keys, tmp_path) as server:
         assert prompt.encode() in shown("--codec-endpoint", f"http://127.0.0.1:{server.port}")
+
+
+@asynccontextmanager
+async def web_ui(server: str, port: int, codec: str) -> AsyncIterator[None]:
+    """A dev server with its Web UI on that port, which asks that codec server."""
+    command = [binary("temporal"), "server", "start-dev", "--ip", "127.0.0.1", "--port", server.rpartition(":")[2]]
+    command += ["--ui-port", str(port), "--ui-codec-endpoint", codec, "--log-level", "never"]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as process:
+        try:
+            yield
+        finally:
+            process.kill()
+
+
+ASKING = """
+window.got = "";
+fetch("%s/decode", {method: "POST", headers: {"content-type": "application/json"}, body: '{"payloads": []}'})
+    .then(answer => window.got = "status " + answer.status, error => window.got = "" + error)
+"""
+
+
+@pytest.mark.skipif(not any(map(shutil.which, NAMES)), reason="no Chromium here: apt install chromium")
+async def test_in_a_real_browser_the_web_ui_reads_and_another_page_does_not(keys: Path, tmp_path: Path) -> None:
+    server, ui_port = f"127.0.0.1:{free_port()}", free_port()
+    ui = f"http://127.0.0.1:{ui_port}"
+    async with serving(keys, tmp_path, ui) as codec, browser(1400, 1000) as page:
+        endpoint = f"http://127.0.0.1:{codec.port}"
+        async with web_ui(server, ui_port, endpoint):
+            await connect(server)
+            steersman = await Steersman.connect(address=server, codec=EncryptionCodec(keys))
+            request: dict[str, Any] = {"agent": "process", "workspace": {"path": "/"}, "command": ["find-the-canary"]}
+            run = await steersman.start(request)
+            runs = f"namespaces/default/workflows/{run}"
+            await page.visit(f"{ui}/{runs}", "find-the-canary")
+            await page.value(f"{ASKING % endpoint} && 0")
+            await page.wait("window.got === 'status 200'", "the answer")
+            await page.visit(f"{ui.replace('127.0.0.1', 'localhost')}/{runs}", "Event History")
+            await page.value(f"{ASKING % endpoint} && 0")
+            await page.wait("window.got.startsWith('TypeError')", "no answer")
+            assert not await page.value("document.body.innerText.includes('find-the-canary')")
 
 
 async def test_without_a_codec_there_is_no_server(tmp_path: Path) -> None:
