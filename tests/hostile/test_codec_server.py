@@ -210,6 +210,7 @@ async def test_in_a_real_browser_the_web_ui_reads_and_another_page_does_not(keys
             steersman = await Steersman.connect(address=server, codec=EncryptionCodec(keys))
             request: dict[str, Any] = {"agent": "process", "workspace": {"path": "/"}, "command": ["find-the-canary"]}
             run = await steersman.start(request)
+            await steersman.temporal.get_workflow_handle(run).terminate()
             runs = f"namespaces/default/workflows/{run}"
             await page.visit(f"{ui}/{runs}", "find-the-canary")
             await page.value(f"{ASKING % endpoint} && 0")
