@@ -37,6 +37,7 @@ from temporalio.client import (
     ScheduleSpec,
     WorkflowHistory,
 )
+from temporalio.converter import PayloadCodec
 from temporalio.envconfig import ClientConfig
 from temporalio.runtime import LogForwardingConfig, LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
 from temporalio.service import RPCError
@@ -55,10 +56,11 @@ from activities.running import AgentActivities
 from activities.runtimes.local import LocalRuntime
 from activities.shim import client as shim
 from activities.store import Ownership, RunStore
+from steersman.codec import codec_of, data_converter, name_of
 from steersman.contracts import names
 from steersman.contracts.agents import AGENT_VARIABLES, CAPABILITIES
 from steersman.contracts.request import PERMISSION_ORDER, Caps, PermissionMode
-from steersman.converter import DATA_CONVERTER
+from steersman.errors import BadCodec
 from steersman.hosts import host_name, state_directory
 from steersman.trust import TrustUnreadable, trusted_directories
 from workflows.agent_loop import AgentLoop
@@ -92,17 +94,22 @@ class Settings:
     max_runs: int
     keep_days: float
     profile: str | None
+    codec: PayloadCodec | None
 
 
 def main(argv: Sequence[str]) -> int:
     """The exit code: 0 after SIGTERM or SIGINT, 1 where the worker could not work, 2 for wrong flags."""
     arguments = _parser().parse_args(argv)
     _log_as_json()
+    try:
+        codec = codec_of(os.environ)
+    except BadCodec as error:
+        _parser().error(str(error))
     if arguments.command == "replay":
-        return asyncio.run(_replay(arguments.file))
-    settings = _settings(arguments)
+        return asyncio.run(_replay(arguments.file, codec))
+    settings = _settings(arguments, codec)
     if arguments.command == "check":
-        checks = asyncio.run(check_host(settings.host, settings.state, settings.policy.environ))
+        checks = asyncio.run(check_host(settings.host, settings.state, settings.policy.environ, name_of(codec)))
         print(json.dumps([check.model_dump() for check in checks]))
         return 0 if all(check.ok for check in checks) else 1
     return asyncio.run(_work(settings))
@@ -206,7 +213,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _settings(arguments: argparse.Namespace) -> Settings:
+def _settings(arguments: argparse.Namespace, codec: PayloadCodec | None) -> Settings:
     env = os.environ
     state = Path(arguments.state_dir).expanduser().absolute()
     agents = arguments.agents or _listed(env.get("STEERSMAN_AGENTS"), ",") or list(CAPABILITIES)
@@ -239,7 +246,7 @@ def _settings(arguments: argparse.Namespace) -> Settings:
         ),
     )
     host = arguments.host or host_name(state)
-    return Settings(state, host, policy, arguments.max_runs, arguments.keep_days, arguments.profile)
+    return Settings(state, host, policy, arguments.max_runs, arguments.keep_days, arguments.profile, codec)
 
 
 def _listed(value: str | None, separator: str) -> list[str]:
@@ -299,7 +306,8 @@ async def _work(settings: Settings) -> int:
         await _schedule_sweeps(client, settings.host)
         sweep = asyncio.create_task(_sweep_now(hosting))
         queues = [worker.task_queue for worker in workers]
-        _say("worker_ready", "polling", host=settings.host, namespace=client.namespace, queues=queues)
+        about = {"namespace": client.namespace, "codec": name_of(settings.codec)}
+        _say("worker_ready", "polling", logging.INFO, host=settings.host, queues=queues, **about)
         failed = [asyncio.create_task(_fatal(worker)) for worker in workers]
         await asyncio.wait([asyncio.create_task(stop.wait()), *failed], return_when=asyncio.FIRST_COMPLETED)
         sweep.cancel()
@@ -317,6 +325,7 @@ async def _work(settings: Settings) -> int:
 async def _connect(settings: Settings) -> Client | None:
     config = ClientConfig.load_client_connect_config(profile=settings.profile)
     config.setdefault("target_host", "127.0.0.1:7233")
+    converter = data_converter(settings.codec)
     # Push cancellation (15 ms instead of a heartbeat's pace) needs a runtime that heartbeats its workers.
     forwarding = LogForwardingConfig(logger=logging.getLogger("temporal.core"))
     logs = LoggingConfig(filter=TelemetryFilter(core_level="WARN", other_level="ERROR"), forwarding=forwarding)
@@ -324,7 +333,7 @@ async def _connect(settings: Settings) -> Client | None:
     said = False
     while True:
         try:
-            return await Client.connect(**config, data_converter=DATA_CONVERTER, runtime=runtime)
+            return await Client.connect(**config, data_converter=converter, runtime=runtime)
         except (RuntimeError, RPCError) as error:
             if not said:
                 hint = "start one with `steer dev`, or set TEMPORAL_ADDRESS; waiting for it"
@@ -432,7 +441,7 @@ async def _sweep_now(hosting: HostActivities) -> None:
 # ---- replay
 
 
-async def _replay(file: Path) -> int:
+async def _replay(file: Path, codec: PayloadCodec | None) -> int:
     began = time.monotonic()
     try:
         text = file.read_text()  # noqa: ASYNC240 - nothing else runs
@@ -444,7 +453,7 @@ async def _replay(file: Path) -> int:
         print(json.dumps({"ok": False, "workflow": None, "events": 0, "took_ms": 0, "divergence": f"{file}: {error}"}))
         return 1
     # Without a build id the SDK hashes every loaded module, which takes longer than the replay.
-    replayer = Replayer(workflows=WORKFLOWS, data_converter=DATA_CONVERTER, build_id="replay")
+    replayer = Replayer(workflows=WORKFLOWS, data_converter=data_converter(codec), build_id="replay")
     result = await replayer.replay_workflow(history, raise_on_replay_failure=False)
     failure = result.replay_failure
     answer = {

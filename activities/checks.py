@@ -25,10 +25,11 @@ class Check(Answer):
     hint: str = ""
 
 
-async def check_host(host: str, state: Path, environ: Mapping[str, str]) -> list[Check]:
-    """Name, state directory, shim, agents and keys, as this process sees them."""
+async def check_host(host: str, state: Path, environ: Mapping[str, str], codec: str | None) -> list[Check]:
+    """Name, state directory, shim, agents, keys and the payload codec, as this process sees them."""
+    coded = Check(check="payload codec", detail=codec or "none: Temporal holds what runs say in the clear")
     named = Check(check="host", detail=f"{host} (runtime.host of requests for this machine)")
-    return [named, _state(state), await _shim(state), _claude(), _keys(environ), _git()]
+    return [named, _state(state), await _shim(state), _claude(), _keys(environ), _git(), coded]
 
 
 def _state(state: Path) -> Check:

@@ -16,6 +16,7 @@ from typing import Any, Literal, Self
 
 from temporalio.client import Client
 from temporalio.common import WorkflowIDConflictPolicy
+from temporalio.converter import PayloadCodec
 
 from steersman import visibility
 from steersman.connection import connect
@@ -39,7 +40,7 @@ class Steersman:
     """Everything that can be done to runs. Safe to use from many tasks of one event loop."""
 
     def __init__(self, client: Client) -> None:
-        """`client`: connected, with `steersman.converter.DATA_CONVERTER` (or Temporal's own pydantic converter)."""
+        """`client`: connected, with `steersman.codec.data_converter(codec)` (or Temporal's own pydantic converter)."""
         self._client = client
         self._address = client.service_client.config.target_host
         self._runs = RunCalls(client)
@@ -48,13 +49,19 @@ class Steersman:
 
     @classmethod
     async def connect(
-        cls, profile: str | None = None, address: str | None = None, namespace: str | None = None
+        cls,
+        profile: str | None = None,
+        address: str | None = None,
+        namespace: str | None = None,
+        codec: PayloadCodec | None = None,
     ) -> Self:
         """A client by the Temporal CLI's profiles and variables; the local dev server where there are none.
 
-        Raises: BadProfile, ServerUnreachable.
+        `codec`: a temporalio PayloadCodec; default: what STEERSMAN_CODEC names.
+
+        Raises: BadProfile, BadCodec, ServerUnreachable.
         """
-        return cls(await connect(profile, address, namespace))
+        return cls(await connect(profile, address, namespace, codec))
 
     @property
     def temporal(self) -> Client:
@@ -197,6 +204,8 @@ class Steersman:
     async def stop(self, run_id: str, *, reason: str = "") -> StopResult:
         """Cancel the run, wait until it has closed, and say what the stop found. A second stop hurries the first: what
         is left then gets SIGTERM at once, and SIGKILL 1.5 s later.
+
+        With a codec the reason is not sent: Temporal keeps it in the clear.
 
         The outcome "not_found" stands for an unknown id; nothing is raised for it.
 

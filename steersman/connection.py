@@ -3,29 +3,39 @@
 Nothing about runs is known here.
 """
 
+import os
 from datetime import timedelta
 from typing import Final
 
 from temporalio.client import Client
+from temporalio.converter import PayloadCodec
 from temporalio.envconfig import ClientConfig
 
-from steersman.converter import DATA_CONVERTER
+from steersman.codec import codec_of, data_converter
 from steersman.errors import BadProfile, ServerUnreachable
 
 DEFAULT_ADDRESS: Final = "127.0.0.1:7233"
 CONNECT_TIMEOUT: Final = timedelta(seconds=5)
 
 
-async def connect(profile: str | None = None, address: str | None = None, namespace: str | None = None) -> Client:
+async def connect(
+    profile: str | None = None,
+    address: str | None = None,
+    namespace: str | None = None,
+    codec: PayloadCodec | None = None,
+) -> Client:
     """A connected Temporal client with the converter that Steersman's models need.
 
     What is not given comes from the profile (TEMPORAL_PROFILE, else "default"), TEMPORAL_ADDRESS, TEMPORAL_NAMESPACE,
-    TEMPORAL_API_KEY and TEMPORAL_TLS_*; without any of them it is namespace "default" at 127.0.0.1:7233.
+    TEMPORAL_API_KEY and TEMPORAL_TLS_*; without any of them it is namespace "default" at 127.0.0.1:7233. `codec`: what
+    encrypts payloads; default: what STEERSMAN_CODEC names, else none.
 
     Raises:
         BadProfile: the configuration file cannot be read, or has no such profile.
+        BadCodec: STEERSMAN_CODEC, or its file of keys, cannot be used.
         ServerUnreachable: nobody answers there.
     """
+    converter = data_converter(codec or codec_of(os.environ))
     try:
         config = ClientConfig.load_client_connect_config(profile)
     except Exception as error:
@@ -34,7 +44,7 @@ async def connect(profile: str | None = None, address: str | None = None, namesp
     config["namespace"] = namespace or config.get("namespace") or "default"
     target = config["target_host"]
     try:
-        return await Client.connect(**config, data_converter=DATA_CONVERTER, connect_timeout=CONNECT_TIMEOUT)
+        return await Client.connect(**config, data_converter=converter, connect_timeout=CONNECT_TIMEOUT)
     except (RuntimeError, ValueError) as error:
         hint = "; `steer dev` starts a local one, --address or a profile names another"
         raise ServerUnreachable(f"no Temporal server at {target}: {_reason(error)}{hint}", target) from error

@@ -1,18 +1,54 @@
 """The data converter of Steersman's clients and workers: pydantic models as plain JSON.
 
 A payload that cannot be decoded becomes an InvalidRequest that fails the workflow at once; Temporal's default is to
-retry the workflow task for ever without telling anybody.
+retry the workflow task for ever without telling anybody. Payload codecs are steersman.codec's.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from temporalio.api.common.v1 import Payload
+from temporalio.api.failure.v1 import Failure
 from temporalio.contrib.pydantic import PydanticPayloadConverter
-from temporalio.converter import DataConverter
+from temporalio.converter import DataConverter, DefaultFailureConverter, PayloadConverter
 from temporalio.exceptions import ApplicationError, FailureError
 
 from steersman.contracts.errors import ErrorType
+from steersman.errors import UnreadablePayload
+
+ENCRYPTED: Final = b"binary/encrypted"
+UNREADABLE: Final = b"binary/unreadable"
+"""Never on the wire: what a codec puts in place of what it cannot decode, with the reason for data."""
+NOT_HERE: Final = "it is encrypted, and there is no codec for it here: set STEERSMAN_CODEC as where it was written"
+
+
+class UnreadableInput(ApplicationError, UnreadablePayload):
+    """Not decoded, because it is encrypted. To a workflow an InvalidRequest, to a client UnreadablePayload."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            f"the input must be one JSON object, and could not be decoded: {reason}",
+            type=ErrorType.INVALID_REQUEST,
+            non_retryable=True,
+        )
+        self._reason = reason
+
+    def __str__(self) -> str:
+        """For a client, who has no input at hand."""
+        return f"what Temporal holds cannot be decoded: {self._reason}"
+
+
+def unreadable(reason: str) -> Payload:
+    """What stands in place of a payload that will never be decoded."""
+    return Payload(metadata={"encoding": UNREADABLE}, data=reason.encode())
+
+
+def reason_of(payload: Payload) -> str | None:
+    """Why the payload cannot be read; None where it is not encrypted."""
+    encoding = payload.metadata.get("encoding")
+    if encoding == UNREADABLE:
+        return payload.data.decode(errors="replace")
+    return NOT_HERE if encoding == ENCRYPTED else None
 
 
 class StrictPayloadConverter(PydanticPayloadConverter):
@@ -25,6 +61,9 @@ class StrictPayloadConverter(PydanticPayloadConverter):
         except FailureError:
             raise
         except Exception as error:
+            reason = next(filter(None, map(reason_of, payloads)), None)
+            if reason:
+                raise UnreadableInput(reason) from error
             encodings = ", ".join(
                 payload.metadata.get("encoding", b"?").decode(errors="replace") for payload in payloads
             )
@@ -36,4 +75,27 @@ class StrictPayloadConverter(PydanticPayloadConverter):
             ) from error
 
 
-DATA_CONVERTER = DataConverter(payload_converter_class=StrictPayloadConverter)
+class StrictFailureConverter(DefaultFailureConverter):
+    """Temporal's own; a message that is encrypted and cannot be read says so."""
+
+    def from_failure(self, failure: Failure, payload_converter: PayloadConverter) -> BaseException:
+        """The exception."""
+        if failure.HasField("encoded_attributes") and (reason := reason_of(failure.encoded_attributes)):
+            told = Failure()
+            told.CopyFrom(failure)
+            told.message = f"its message cannot be read: {reason}"
+            told.ClearField("encoded_attributes")
+            failure = told
+        return super().from_failure(failure, payload_converter)
+
+
+class EncodedFailureConverter(StrictFailureConverter):
+    """Message and stack trace travel as a payload, which a codec encrypts; the error's type stays in the clear."""
+
+    def __init__(self) -> None:
+        super().__init__(encode_common_attributes=True)
+
+
+DATA_CONVERTER = DataConverter(
+    payload_converter_class=StrictPayloadConverter, failure_converter_class=StrictFailureConverter
+)

@@ -21,6 +21,9 @@ A loop raises the same: where it says run, read loop.
         │   ├── NoWorker               nobody works on `.queue`
         │   └── HostUnreachable        no worker on `.host`
         ├── BadProfile                 the connection's profile or configuration cannot be used
+        ├── BadCodec                   STEERSMAN_CODEC, or what it names, cannot be used
+        ├── UnreadablePayload          what Temporal holds is encrypted, and not with a key that is here
+        │   └── TamperedPayload        with a key that is here, and it is not what was encrypted
         └── ServerRefused              whatever else the server says no to, with its own words
 
 Nothing here talks to a server.
@@ -113,6 +116,18 @@ class HostUnreachable(Unreachable):
 
 class BadProfile(SteersmanError):
     """The profile, or the configuration file that holds it, cannot be used."""
+
+
+class BadCodec(SteersmanError):
+    """The payload codec, or the file of its keys, cannot be used."""
+
+
+class UnreadablePayload(SteersmanError):
+    """What Temporal holds cannot be decoded here: encrypted where no codec is set, under another key, or changed."""
+
+
+class TamperedPayload(UnreadablePayload):
+    """It will never be readable: changed, cut, or made by somebody without the key that it names."""
 
 
 class ServerRefused(SteersmanError):

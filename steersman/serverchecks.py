@@ -14,10 +14,14 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
+from steersman.codec import VARIABLE, name_of
 from steersman.connection import connect
 from steersman.contracts import names
+from steersman.contracts.activities import EventPage, ReadEvents, RunKey
 from steersman.contracts.model import Answer
-from steersman.errors import SteersmanError, translate
+from steersman.errors import BadCodec, ServerRefused, SteersmanError, Unreachable, UnreadablePayload, translate
+from steersman.hostcalls import call_host
+from steersman.hosts import host_name, state_directory
 
 WANTED = {
     names.AGENT_NAME: IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
@@ -36,15 +40,17 @@ class Check(Answer):
 
 
 async def check_server(profile: str | None, address: str | None, namespace: str | None) -> list[Check]:
-    """Server, push cancel, search attributes, workers; the later ones only where the earlier allow it."""
+    """Server, push cancel, search attributes, workers, codec; the later ones only where the earlier allow it."""
     try:
         client = await connect(profile, address, namespace)
+    except BadCodec as error:
+        return [Check(check="codec", ok=False, detail=str(error), hint=f"see {VARIABLE} in docs/operations.md")]
     except SteersmanError as error:
         hint = "start a local server with `steer dev`, or give --address or --profile"
         return [Check(check="server", ok=False, detail=str(error), hint=hint)]
     server = client.service_client.config.target_host
     checks = []
-    for look in (_push_cancel, _search_attributes, _workers):
+    for look in (_push_cancel, _search_attributes, _workers, _codec):
         try:
             checks.append(await look(client))
         except RPCError as error:
@@ -126,3 +132,20 @@ async def _workers(client: Client) -> Check:
         detail=", ".join(workers) if workers else f"nobody polls task queue {names.TASK_QUEUE!r}",
         hint=None if workers else "start one with `steer worker`",
     )
+
+
+async def _codec(client: Client) -> Check:
+    """Whether client and worker understand each other: the worker of this machine is asked something harmless."""
+    mine = f"this client: {name_of(client.data_converter.payload_codec) or 'none'}"
+    host = host_name(state_directory())
+    if not await has_worker(client, host):
+        return Check(check="codec", ok=True, detail=f"{mine}; no worker of this machine to compare it with")
+    nothing = ReadEvents(key=RunKey(run="doctor", execution="doctor"), after=0, wait_s=0)
+    try:
+        await call_host(client, host, names.READ_EVENTS, nothing, EventPage, takes_s=5)
+    except (ServerRefused, UnreadablePayload) as error:
+        hint = f"start this program and all workers with the same {VARIABLE} and keys"
+        return Check(check="codec", ok=False, detail=f"{mine}; the worker has another: {error}", hint=hint)
+    except Unreachable as error:
+        return Check(check="codec", ok=False, detail=str(error), hint="see whether the worker is at work")
+    return Check(check="codec", ok=True, detail=f"{mine}; the worker of this machine has the same")

@@ -3,6 +3,7 @@
 The live values (phase, cost) are the workflow's own to write.
 """
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, get_args
 
@@ -13,6 +14,7 @@ from steersman.contracts import names
 from steersman.contracts.loop import LoopRequest
 from steersman.contracts.loop_state import LoopStatus
 from steersman.contracts.request import RunRequest
+from steersman.errors import UnreadablePayload
 from steersman.reports import LoopSummary, RunSummary
 
 AGENT_NAME = SearchAttributeKey.for_keyword(names.AGENT_NAME)
@@ -72,8 +74,16 @@ async def list_loops(client: Client, query: str | None, limit: int) -> list[Loop
     return [await _loop_summary(execution) async for execution in found]
 
 
+async def _memo(execution: WorkflowExecution) -> Mapping[str, Any]:
+    """Empty where it is encrypted and not for us: one run's secret must not hide all others."""
+    try:
+        return await execution.memo()
+    except UnreadablePayload:
+        return {}
+
+
 async def _summary(execution: WorkflowExecution) -> RunSummary:
-    memo = await execution.memo()
+    memo = await _memo(execution)
     attributes = execution.typed_search_attributes
     status = execution.status
     is_open = status == WorkflowExecutionStatus.RUNNING
@@ -104,7 +114,7 @@ _CLOSED: dict[WorkflowExecutionStatus, LoopStatus] = {
 
 
 async def _loop_summary(execution: WorkflowExecution) -> LoopSummary:
-    memo = await execution.memo()
+    memo = await _memo(execution)
     attributes = execution.typed_search_attributes
     told = attributes.get(RUN_PHASE)
     closed = _CLOSED.get(execution.status) if execution.status else None

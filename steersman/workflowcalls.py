@@ -48,6 +48,10 @@ QUERY_PATIENCE: Final = timedelta(seconds=5)
 FIRST_TRY: Final = timedelta(seconds=3)
 SECOND_TRY: Final = timedelta(seconds=3.5)
 """A query that the server had given to a worker which died in that moment is lost: it is asked again."""
+STUCK: Final = (
+    "cannot be looked at: its workflow task fails again and again. The worker's log says why; where runs are "
+    "encrypted, `steer doctor` tells whether it has the key"
+)
 _LATE: Final = (RPCStatusCode.CANCELLED, RPCStatusCode.DEADLINE_EXCEEDED)
 
 A = TypeVar("A", bound=Answer)
@@ -129,6 +133,8 @@ class WorkflowCalls(Generic[S, R]):
                 return None
             if error.status in _LATE or (unmet and "no poller" in error.message):
                 raise _Unanswered from error
+            if unmet and "failed state" in error.message:
+                raise ServerRefused(f"{self._of(id)} {STUCK}") from error
             raise self._meaning(error, id) from error
 
     async def _taken_for(self, id: str) -> timedelta:
@@ -182,7 +188,11 @@ class WorkflowCalls(Generic[S, R]):
         return RunNotFound(f"{id} is no {self._kind.noun}, but {OTHERS.get(workflow, 'another workflow')}")
 
     async def cancel(self, id: str, execution: str | None, reason: str) -> None:
-        """Temporal's cancel; of the newest execution where none is given. Raises RunNotFound, ServerUnreachable."""
+        """Temporal's cancel; of the newest execution where none is given. Raises RunNotFound, ServerUnreachable.
+
+        Temporal keeps the reason in the clear: where a codec is set, it stays here.
+        """
+        reason = "" if self._client.data_converter.payload_codec else reason
         with translated(of=self._of(id), address=self._address):
             await self._handle(id, execution).cancel(reason=reason)
 

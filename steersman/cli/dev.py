@@ -42,8 +42,10 @@ def dev(
 
     from steersman.cli.child import Child
     from steersman.cli.stage import run_both
+    from steersman.codec import codec_of
     from steersman.hosts import state_directory
 
+    codec_of(os.environ)  # a wrong one is told before anything is started
     state = state_directory()
     binary = _temporal()
     worker = worker_command(*ctx.args)

@@ -22,7 +22,7 @@ class Exit(IntEnum):
 MEANING: dict[Exit, str] = {
     Exit.OK: "done; of run and attach: the run succeeded, the loop is completed",
     Exit.FAILED: "the run or loop failed; doctor found a problem; the replay diverged; a process of dev ended",
-    Exit.USAGE: "wrong usage, or a request that is refused as invalid",
+    Exit.USAGE: "wrong usage or settings, or a request that is refused as invalid",
     Exit.NOT_FOUND: "no such run, loop, checkpoint, file or approval",
     Exit.UNREACHABLE: "no server, worker or host answers",
     Exit.REFUSED: "the run or loop did not take it: closed, already running, already decided, or it cannot",
@@ -54,6 +54,8 @@ def code_of(error: Exception) -> Exit | None:
         (errors.Unreachable, Exit.UNREACHABLE),
         (errors.BadProfile, Exit.USAGE),
         (TrustUnreadable, Exit.FAILED),
+        (errors.BadCodec, Exit.USAGE),
+        (errors.UnreadablePayload, Exit.USAGE),
         (errors.ServerRefused, Exit.REFUSED),
         (errors.MessageRefused, Exit.REFUSED),
         (errors.RunNotRunning, Exit.REFUSED),

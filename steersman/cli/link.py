@@ -67,6 +67,12 @@ def quiet() -> None:
     Runtime.set_default(Runtime(telemetry=TelemetryConfig(logging=quiet)), error_if_already_set=False)
 
 
+def withheld(steersman: "Steersman", reason: str) -> None:
+    """Say so where the reason of a stop goes nowhere."""
+    if reason and steersman.temporal.data_converter.payload_codec:
+        remark("the reason is not sent: Temporal would keep it in the clear")
+
+
 async def chosen(steersman: "Steersman", run: str, *, among_open: bool = False) -> str:
     """The run that is meant: `-` is the newest, or the newest open one where only an open one makes sense."""
     from steersman.errors import RunNotFound

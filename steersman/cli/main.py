@@ -8,7 +8,7 @@ from typing import Annotated, NoReturn
 import typer
 
 import steersman
-from steersman.cli import checking, dev, looking, replaying, running, talking
+from steersman.cli import checking, codec, dev, looking, replaying, running, talking
 from steersman.cli.checkout import become_worker
 from steersman.cli.exits import Exit, code_of, epilog
 from steersman.cli.link import Link, link_of
@@ -69,6 +69,7 @@ app.command(name="agents", rich_help_panel=SERVICE)(looking.agents)
 app.command(name="trust", rich_help_panel=SERVICE)(trust)
 app.command(name="doctor", rich_help_panel=SERVICE)(checking.doctor)
 app.command(name="prune", rich_help_panel=SERVICE)(checking.prune)
+app.add_typer(codec.app, name="codec", rich_help_panel=SERVICE)
 
 
 def run() -> NoReturn:

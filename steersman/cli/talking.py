@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from steersman.cli.exits import Exit
-from steersman.cli.link import act, chosen
+from steersman.cli.link import act, chosen, withheld
 from steersman.cli.output import console, emit, remark
 from steersman.cli.request import text_of
 
@@ -75,6 +75,7 @@ def stop(
     async def work(steersman: "Steersman") -> Exit:
         from steersman.cli.render import stop_outcome
 
+        withheld(steersman, reason)
         answer = await steersman.stop(await chosen(steersman, run, among_open=True), reason=reason)
         if as_json:
             emit(answer)

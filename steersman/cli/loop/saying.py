@@ -8,7 +8,7 @@ import typer
 from steersman.cli import request
 from steersman.cli.clean import flat
 from steersman.cli.exits import Exit
-from steersman.cli.link import act, chosen_loop
+from steersman.cli.link import act, chosen_loop, withheld
 from steersman.cli.loop import planning
 from steersman.cli.loop.starting import Mode
 from steersman.cli.output import console, emit, remark
@@ -173,6 +173,7 @@ def stop(
     async def work(steersman: "Steersman") -> Exit:
         from steersman.cli.render import stop_outcome
 
+        withheld(steersman, reason)
         answer = await steersman.loops.stop(await chosen_loop(steersman, loop, among_open=True), reason=reason)
         if as_json:
             emit(answer)

@@ -1,0 +1,93 @@
+"""Which payload codec clients and workers use: named by STEERSMAN_CODEC=module:object, loaded once, at the edge.
+
+Workflow code knows nothing of it. What a codec does to bytes is its own business: steersman.encryption is one.
+"""
+
+import importlib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final, Self
+
+from temporalio.api.common.v1 import Payload
+from temporalio.converter import DataConverter, PayloadCodec, SerializationContext, WithSerializationContext
+
+from steersman.converter import DATA_CONVERTER, EncodedFailureConverter, unreadable
+from steersman.errors import BadCodec, SteersmanError, TamperedPayload, UnreadablePayload
+
+VARIABLE: Final = "STEERSMAN_CODEC"
+
+
+def codec_of(environ: Mapping[str, str]) -> PayloadCodec | None:
+    """The codec that the environment names; None without one. Raises BadCodec."""
+    named = environ.get(VARIABLE, "").strip()
+    return load(named) if named else None
+
+
+def load(named: str) -> PayloadCodec:
+    """`module:object`; the object is a PayloadCodec, or makes one when it is called. Raises BadCodec."""
+    module, colon, attribute = named.partition(":")
+    if not (module and colon and attribute):
+        raise BadCodec(f"{VARIABLE}={named!r}: expected module:object, e.g. steersman.encryption:EncryptionCodec")
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+        made = found if isinstance(found, PayloadCodec) else found() if callable(found) else None
+    except BadCodec:
+        raise
+    except Exception as error:
+        hint = "; install steersman[codec]" if "cryptography" in str(error) else ""
+        raise BadCodec(f"{VARIABLE}={named!r}: {type(error).__name__}: {error}{hint}") from error
+    if not isinstance(made, PayloadCodec):
+        raise BadCodec(f"{VARIABLE}={named!r} is no temporalio.converter.PayloadCodec, and makes none")
+    return made
+
+
+def name_of(codec: PayloadCodec | None) -> str | None:
+    """What a person is told of it."""
+    codec = codec.codec if isinstance(codec, PermanentlyUnreadable) else codec
+    return f"{type(codec).__module__}:{type(codec).__qualname__}" if codec else None
+
+
+def data_converter(codec: PayloadCodec | None) -> DataConverter:
+    """Steersman's converter, with that codec. With one, a failure's message and stack trace are encoded, too."""
+    if codec is None:
+        return DATA_CONVERTER
+    return replace(
+        DATA_CONVERTER, payload_codec=PermanentlyUnreadable(codec), failure_converter_class=EncodedFailureConverter
+    )
+
+
+class PermanentlyUnreadable(PayloadCodec, WithSerializationContext):
+    """A codec whose TamperedPayload is left to the converter, which refuses the one input that it stands in.
+
+    Raised here, it would fail the workflow task, which is retried for ever: one forged signal would hold up a run and
+    its cancel. A key that is missing is raised: the task waits until the key is there.
+    """
+
+    def __init__(self, codec: PayloadCodec) -> None:
+        self.codec = codec
+
+    def with_context(self, context: SerializationContext) -> Self:
+        """As the codec itself has it."""
+        if not isinstance(self.codec, WithSerializationContext):
+            return self
+        return type(self)(self.codec.with_context(context))
+
+    async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        """As the codec itself does."""
+        return await self.codec.encode(payloads)
+
+    async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        """As the codec itself does; what is tampered with is replaced by the reason why it cannot be read.
+
+        Raises UnreadablePayload for whatever else the codec raises.
+        """
+        try:
+            return await self.codec.decode(payloads)
+        except TamperedPayload as error:
+            if len(payloads) == 1:
+                return [unreadable(str(error))]
+        except SteersmanError:
+            raise
+        except Exception as error:
+            raise UnreadablePayload(f"{name_of(self)}: {type(error).__name__}: {error}") from error
+        return [each for payload in payloads for each in await self.decode([payload])]

@@ -1,0 +1,160 @@
+"""The file of a payload codec's keys: one a line, `ID BASE64`, for its owner alone.
+
+The first key encrypts, all of them decrypt. What is done with them is the codec's business.
+"""
+
+import base64
+import binascii
+import os
+import re
+import secrets
+import stat
+import tempfile
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from steersman.errors import BadCodec
+
+KEY_BYTES: Final = 32
+MAX_FILE_BYTES: Final = 64 * 1024
+KEY_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
+HEADER: Final = "# Keys of Steersman's payload codec. The first encrypts, all decrypt.\n"
+
+
+@dataclass(frozen=True)
+class Key:
+    """256 bits, and the name under which payloads refer to them."""
+
+    id: str
+    secret: bytes = field(repr=False)
+
+    @property
+    def line(self) -> str:
+        """As in the file."""
+        return f"{self.id} {base64.b64encode(self.secret).decode()}\n"
+
+
+def read_keys(path: Path) -> tuple[Key, ...]:
+    """The keys of a file, at least one. Raises BadCodec, which names the file and never a key."""
+    keys = _parsed(_content(path), path)
+    if not keys:
+        raise BadCodec(f"{path} holds no key: make one with `steer codec new-key {path}`")
+    return keys
+
+
+def new_key(key_id: str | None = None) -> Key:
+    """A random key; its id is of the day where none is given. Raises BadCodec for a wrong id."""
+    key_id = key_id or f"{datetime.now(UTC):%Y-%m-%d}-{secrets.token_hex(2)}"
+    if not KEY_ID.fullmatch(key_id):
+        raise BadCodec("a key's id is 1 to 64 of A-Z a-z 0-9 . _ - and begins with a letter or digit")
+    return Key(key_id, secrets.token_bytes(KEY_BYTES))
+
+
+def add_key(path: Path, key: Key, *, last: bool = False) -> None:
+    """Write the key into the file, which is made where it is missing: as the first, or as the `last`.
+
+    The file is replaced as a whole, so that nobody reads half of it. Raises BadCodec.
+    """
+    path = path.resolve()
+    earlier = _content(path) if path.exists() else HEADER
+    if key.id in {each.id for each in _parsed(earlier, path)}:
+        raise BadCodec(f"{path} has a key {key.id} already")
+    if earlier and not earlier.endswith("\n"):
+        earlier += "\n"
+    try:
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+        try:
+            with os.fdopen(descriptor, "w") as file:
+                file.write(earlier + key.line if last else _in_front(key, earlier))
+                file.flush()
+                os.fsync(file.fileno())
+            Path(name).replace(path)
+        except OSError:
+            with suppress(OSError):
+                Path(name).unlink()
+            raise
+    except OSError as error:
+        raise BadCodec(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def _in_front(key: Key, earlier: str) -> str:
+    header = HEADER if earlier.startswith(HEADER) else ""
+    return header + key.line + earlier.removeprefix(header)
+
+
+class KeyFile:
+    """A file of keys that is looked at whenever it is used: a rotation needs no restart. Safe to use from threads."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises BadCodec where the file cannot be used."""
+        self.path = path
+        self._lock = threading.Lock()
+        self._mark = _mark(path)
+        self._keys = read_keys(path)
+
+    @property
+    def keys(self) -> Sequence[Key]:
+        """The keys as they are now; as they were, where the file has gone or is wrong in the meantime."""
+        with self._lock:
+            mark = _mark(self.path)
+            if mark is not None and mark != self._mark:
+                self._mark = mark
+                with suppress(BadCodec):
+                    self._keys = read_keys(self.path)
+            return self._keys
+
+
+def _mark(path: Path) -> tuple[int, ...] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def _content(path: Path) -> str:
+    try:
+        # A FIFO would hold up whoever opens it.
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        with os.fdopen(descriptor, "rb") as file:
+            _check(os.fstat(descriptor), path)
+            return file.read(MAX_FILE_BYTES).decode("ascii")
+    except OSError as error:
+        raise BadCodec(f"cannot read the codec's keys: {path}: {error.strerror or error}") from error
+    except UnicodeDecodeError:
+        raise BadCodec(f"{path} is no file of keys: each line is `ID BASE64`") from None
+
+
+def _check(found: os.stat_result, path: Path) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        raise BadCodec(f"{path} is no file")
+    if found.st_uid not in {0, os.geteuid()}:
+        raise BadCodec(f"{path} belongs to another user")
+    if found.st_mode & 0o077:
+        raise BadCodec(f"{path} is open to others (mode {stat.S_IMODE(found.st_mode):04o}): chmod 600 {path}")
+    if found.st_size > MAX_FILE_BYTES:
+        raise BadCodec(f"{path} is no file of keys: it is longer than {MAX_FILE_BYTES} bytes")
+
+
+def _parsed(text: str, path: Path) -> tuple[Key, ...]:
+    keys: dict[str, Key] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.split()
+        if not words or words[0].startswith("#"):
+            continue
+        # What a wrong line holds may be a key: it is not repeated.
+        if len(words) != 2 or not KEY_ID.fullmatch(words[0]) or words[0] in keys:
+            raise BadCodec(f"{path}, line {number}: expected `ID BASE64`, each id once")
+        try:
+            secret = base64.b64decode(words[1], validate=True)
+        except binascii.Error:
+            secret = b""
+        if len(secret) != KEY_BYTES:
+            raise BadCodec(f"{path}, line {number}: a key is {KEY_BYTES} bytes in base64")
+        keys[words[0]] = Key(words[0], secret)
+    return tuple(keys.values())
