@@ -20,7 +20,7 @@ from temporalio.client import Client
 from temporalio.testing import WorkflowEnvironment
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
-from steersman.cli.dev import SERVER_SETTINGS
+from steersman.cli.devserver import SERVER_SETTINGS
 from steersman.contracts import names
 
 ROOT = Path(__file__).parent.parent

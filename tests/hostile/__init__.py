@@ -1,0 +1,1 @@
+"""Attacks from outside and inside, each against the real thing: what they try must not come to be."""
