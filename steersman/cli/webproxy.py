@@ -6,6 +6,7 @@ behind it must not be within a browser's reach by itself: on a port of `weborigi
 
 import argparse
 import contextlib
+import os
 from collections.abc import AsyncIterator
 from typing import Final
 
@@ -18,6 +19,8 @@ from starlette.routing import Route
 
 from steersman.cli.weborigin import OWN_NAMES, refusal
 
+NAMES_VARIABLE: Final = "STEERSMAN_WEB_NAMES"
+"""Further names, separated by commas, for those who cannot say --name."""
 MAX_BODY: Final = 8 * 1024 * 1024
 """Bytes; twice what Temporal takes in one message."""
 HOP_BY_HOP: Final = frozenset(
@@ -99,10 +102,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m steersman.cli.webproxy", description=__doc__.partition("\n")[0])
     parser.add_argument("--listen", required=True, metavar="IP:PORT")
     parser.add_argument("--upstream", required=True, metavar="URL", help="the Web UI itself, http://HOST:PORT")
-    parser.add_argument("--name", action="append", default=[], help="a further host name under which people open it")
+    parser.add_argument("--name", action="append", help="a further host name under which people open it")
     options = parser.parse_args()
     ip, _, port = options.listen.rpartition(":")
-    names = OWN_NAMES | {name.lower() for name in options.name}
+    further = options.name or os.environ.get(NAMES_VARIABLE, "").split(",")
+    names = OWN_NAMES | {name.strip().lower() for name in further if name.strip()}
     uvicorn.run(
         application(options.upstream, names),
         host=ip,
