@@ -14,6 +14,9 @@ OWN_NAMES: Final = frozenset({"127.0.0.1", "localhost", "[::1]"})
 
 READING: Final = frozenset({"GET", "HEAD"})
 
+NO_PAGES: Final = ("/api/", "/render")
+"""Paths that no link from elsewhere opens: the API, and what shows any Markdown that its address holds."""
+
 _HOST: Final = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]{1,5})?")
 
 BLOCKED_PORTS: Final = (
@@ -50,7 +53,7 @@ def refusal(method: str, path: str, headers: Sequence[tuple[str, str]], names: f
 def _follows_link(method: str, path: str, headers: Sequence[tuple[str, str]]) -> bool:
     """Whether a person follows a link from elsewhere to a page of the UI: it shows, and runs nothing of theirs."""
     modes, places = _all(headers, "sec-fetch-mode"), _all(headers, "sec-fetch-dest")
-    return method == "GET" and modes == ["navigate"] and places == ["document"] and not path.startswith("/api/")
+    return method == "GET" and modes == ["navigate"] and places == ["document"] and not path.startswith(NO_PAGES)
 
 
 def _all(headers: Sequence[tuple[str, str]], name: str) -> list[str]:

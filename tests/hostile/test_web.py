@@ -14,6 +14,7 @@ from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.service import RPCError
 
 from steersman.cli.weborigin import BLOCKED_PORTS
+from steersman.client import Steersman
 from tests.hostile import webstage
 from tests.hostile.webstage import FOREIGN, Dev
 from tests.support.temporal import binary, connect, free_port
@@ -117,6 +118,27 @@ async def test_the_same_requests_from_the_ui_itself_work(dev: Dev, tmp_path: Pat
     async with asyncio.timeout(60):
         while (await client.get_workflow_handle("own-token").describe()).status == WorkflowExecutionStatus.RUNNING:
             await asyncio.sleep(0.05)
+
+
+@needs_browser
+async def test_what_a_requester_wrote_is_text_in_the_web_ui(dev: Dev, tmp_path: Path) -> None:
+    steersman = await Steersman.connect(address=dev.address, namespace="default")
+    prompt = "[Approve](https://evil.test/) ![p](https://evil.test/p.png) <img src=x> `c` **b** www.evil.test \u202egnp"
+    run = await steersman.start(
+        {"agent": "process", "prompt": prompt, "command": ["cat"], "workspace": {"path": str(tmp_path)}}
+    )
+    await steersman.result(run)
+    described = await steersman.temporal.get_workflow_handle(run).describe()
+    frames = "[...document.querySelectorAll('iframe')].map(each => each.contentDocument.body)"
+    async with webstage.page() as page:
+        page_of_it = f"{dev.ui}/namespaces/default/workflows/{run}/{described.run_id}/user-metadata"
+        await page.visit(page_of_it, "Current Details")
+        shown = f"{frames}.filter(each => each.innerText.includes('Approve'))"
+        await page.wait(f"{shown}.length === 3", "summary, details and current details")
+        made = f"{shown}.map(each => each.querySelectorAll('a, img, code *, p strong').length)"
+        assert await page.value(made) == [0, 0, 0]
+        texts = await page.value(f"{shown}.map(each => each.innerText)")
+    assert all("[Approve](https://evil.test/) ![p](" in each and "<202E>gnp" in each for each in texts), texts
 
 
 def post(path: str, body: object) -> str:

@@ -50,5 +50,6 @@ def test_a_link_from_elsewhere_opens_a_page_and_nothing_of_the_api() -> None:
     link = [("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "navigate"), ("sec-fetch-dest", "document")]
     assert refusal("GET", page, [OWN, *link], OWN_NAMES) is None
     assert refusal("GET", api, [OWN, *link], OWN_NAMES)
+    assert refusal("GET", "/render", [OWN, *link], OWN_NAMES)
     assert refusal("GET", page, [OWN, *link[:2], ("sec-fetch-dest", "iframe")], OWN_NAMES)
     assert refusal("POST", page, [OWN, *link], OWN_NAMES)
