@@ -123,6 +123,9 @@ class Stack:
         self._server = await Part.start("Temporal server", command, self.home / "server.log", self._env)
         web = proxy_command(self.ui_port, hidden)
         self._web = await Part.start("Web UI's proxy", web, self.home / "web.log", self._env)
+        async with self._patience(self._web):
+            while "Uvicorn running" not in self._web.log.read_text(errors="replace"):
+                await _alive(self._web)
         async with self._patience(self._server):
             while self._client is None:
                 try:

@@ -40,7 +40,10 @@ def compose() -> Iterator[dict[str, Any]]:
 
 @pytest.fixture
 async def temporal() -> AsyncIterator[Client]:
-    async with await WorkflowEnvironment.start_local(dev_server_existing_path=str(BIN / "temporal")) as env:
+    settings = [word for each in SERVER_SETTINGS for word in ("--dynamic-config-value", each)]
+    async with await WorkflowEnvironment.start_local(
+        dev_server_existing_path=str(BIN / "temporal"), dev_server_extra_args=settings
+    ) as env:
         yield env.client
 
 
