@@ -54,7 +54,8 @@ def server_command(program: str, port: int, database: Path, ui_port: int | None,
 def proxy_command(port: int, ui_port: int) -> list[str]:
     """The command line of the proxy before the Web UI."""
     listen, upstream = f"{IP}:{port}", f"http://{IP}:{ui_port}"
-    return [sys.executable, "-m", "steersman.cli.webproxy", "--listen", listen, "--upstream", upstream]
+    # -P: the directory that it is called in may be anybody's repository, and is no place to import from.
+    return [sys.executable, "-P", "-m", "steersman.cli.webproxy", "--listen", listen, "--upstream", upstream]
 
 
 def blocked_ports(count: int, taken: Collection[int] = ()) -> list[int]:

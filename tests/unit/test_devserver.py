@@ -3,13 +3,14 @@
 import base64
 import hashlib
 import socket
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from steersman.cli import devserver
-from steersman.cli.devserver import DevServerError, NoProgramError, blocked_ports, temporal_program
+from steersman.cli.devserver import DevServerError, NoProgramError, blocked_ports, proxy_command, temporal_program
 from steersman.cli.weborigin import BLOCKED_PORTS
 
 
@@ -62,6 +63,13 @@ def test_without_a_program_it_is_said_what_to_do(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(NoProgramError, match="--temporal"):
         temporal_program()
+
+
+def test_the_proxy_imports_nothing_from_where_it_is_started(tmp_path: Path) -> None:
+    for name in ("uvicorn.py", "httpx2.py", "steersman.py"):
+        (tmp_path / name).write_text("raise SystemExit(99)\n")
+    asked = subprocess.run([*proxy_command(1, 2), "--help"], cwd=tmp_path, capture_output=True, check=False)
+    assert asked.returncode == 0, asked.stderr
 
 
 def test_ports_out_of_a_browsers_reach_are_free_ones() -> None:
