@@ -58,6 +58,11 @@ class Browser:
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False
         )
 
+    async def go(self, address: str) -> None:
+        """Open an address, and wait for what is shown: the page, or the browser's own word that there is none."""
+        await self._ask("Page.navigate", url=address)
+        await self.wait("document.readyState === 'complete'", address)
+
     async def visit(self, address: str, *texts: str) -> None:
         """Open an address and wait until all these texts are on the page. Raises TimeoutError."""
         await self._ask("Page.navigate", url=address)
@@ -73,8 +78,8 @@ class Browser:
         raise TimeoutError(f"the page did not show {what!r} within {PATIENCE_S:.0f} s")
 
     async def value(self, expression: str) -> Any:
-        """What a JavaScript expression gives."""
-        answer = await self._ask("Runtime.evaluate", expression=expression, returnByValue=True)
+        """What a JavaScript expression gives; of a promise, what it comes to."""
+        answer = await self._ask("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         return answer["result"].get("value")
 
     async def picture(self, file: Path, width: int, height: int) -> None:
@@ -110,15 +115,15 @@ def program() -> str:
 
 
 @contextlib.asynccontextmanager
-async def browser(width: int, height: int) -> AsyncIterator[Browser]:
-    """A browser with an empty profile, gone afterwards. Raises NoBrowserError."""
+async def browser(width: int, height: int, *flags: str) -> AsyncIterator[Browser]:
+    """A browser with an empty profile and further flags, gone afterwards. Raises NoBrowserError."""
     found = program()
     with tempfile.TemporaryDirectory(prefix="steersman-browser-", ignore_cleanup_errors=True) as profile:
         commands, to_browser = os.pipe()
         from_browser, answers = os.pipe()
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-c", BECOME, str(commands), str(answers)),
-            *(found, *FLAGS, f"--user-data-dir={profile}", "about:blank"),
+            *(found, *FLAGS, *flags, f"--user-data-dir={profile}", "about:blank"),
             pass_fds=(commands, answers),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,

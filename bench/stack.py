@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from activities.shim import client as shim
-from steersman.cli.dev import SEARCH_ATTRIBUTES, SERVER_SETTINGS
+from steersman.cli.devserver import DevServerError, blocked_ports, proxy_command, server_command, temporal_program
 from steersman.client import Steersman
 from steersman.errors import SteersmanError
 
@@ -84,6 +84,7 @@ class Stack:
         self.ui_port = free_port(UI_PORT)
         self.workers: list[Part] = []
         self._server: Part | None = None
+        self._web: Part | None = None
         self._client: Steersman | None = None
         dropped = ("STEERSMAN_", "TEMPORAL_") if keep_agent_variables else AGENT_VARIABLES
         kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
@@ -113,11 +114,18 @@ class Stack:
 
     async def start_server(self) -> None:
         """Return when it answers. Raises StackError."""
-        command = [temporal(), "server", "start-dev", "--ip", IP, "--port", str(self.port), "--log-level", "error"]
-        command += ["--ui-port", str(self.ui_port), "--db-filename", str(self.home / "temporal.db")]
-        command += [word for each in SERVER_SETTINGS for word in ("--dynamic-config-value", each)]
-        command += [word for each in SEARCH_ATTRIBUTES for word in ("--search-attribute", each)]
+        try:
+            hidden, metrics = blocked_ports(2)
+            command = server_command(temporal_program(), self.port, self.home / "temporal.db", hidden, metrics)
+        except DevServerError as error:
+            raise StackError(str(error)) from error
+        command += ["--log-level", "error"]
         self._server = await Part.start("Temporal server", command, self.home / "server.log", self._env)
+        web = proxy_command(self.ui_port, hidden)
+        self._web = await Part.start("Web UI's proxy", web, self.home / "web.log", self._env)
+        async with self._patience(self._web):
+            while "Uvicorn running" not in self._web.log.read_text(errors="replace"):
+                await _alive(self._web)
         async with self._patience(self._server):
             while self._client is None:
                 try:
@@ -143,8 +151,9 @@ class Stack:
         for worker in self.workers:
             await worker.kill(signal.SIGTERM, grace_s=3)
         await clear_agents(self.state)
-        if self._server:
-            await self._server.kill(signal.SIGTERM, grace_s=5)
+        for part in (self._web, self._server):
+            if part:
+                await part.kill(signal.SIGTERM, grace_s=5)
 
     @contextlib.asynccontextmanager
     async def _patience(self, part: Part) -> AsyncIterator[None]:
@@ -182,14 +191,6 @@ async def clear_agents(state: Path) -> None:
                     await connection.release()
             else:
                 await shim.kill_marked(journal.parent)
-
-
-def temporal() -> str:
-    """The `temporal` program of this environment, else of PATH. Raises StackError."""
-    found = shutil.which("temporal", path=f"{Path(sys.prefix) / 'bin'}{os.pathsep}{os.environ.get('PATH', os.defpath)}")
-    if found is None:
-        raise StackError("no `temporal` program found: `make setup` installs it")
-    return found
 
 
 def free_port(wanted: int = 0) -> int:

@@ -14,19 +14,22 @@ from steersman.contracts import names
 from steersman.contracts.loop import LoopRequest
 from steersman.contracts.loop_state import LoopStatus
 from steersman.contracts.request import RunRequest
+from steersman.contracts.text import literal
 from steersman.errors import UnreadablePayload
 from steersman.reports import LoopSummary, RunSummary
 
 AGENT_NAME = SearchAttributeKey.for_keyword(names.AGENT_NAME)
 RUN_PHASE = SearchAttributeKey.for_keyword(names.RUN_PHASE)
 COST_USD = SearchAttributeKey.for_float(names.COST_USD)
+MAX_FACT = 4096
+"""Characters of a path, as long as the kernel takes."""
 
 
 def introduction(request: RunRequest) -> dict[str, Any]:
     """Summary, details and memo of a new run, as keyword arguments of start_workflow."""
     task = request.prompt if request.prompt.strip() else " ".join(request.command or ())
     return {
-        "static_summary": _one_line(f"{request.agent}: {task}", 180),
+        "static_summary": literal(_one_line(f"{request.agent}: {task}", 180), 180),
         "static_details": _details(Agent=request.agent, Workspace=request.workspace.path, Task=_one_line(task, 120)),
         "memo": {"agent": request.agent, "workspace": request.workspace.path, "labels": request.labels},
     }
@@ -38,7 +41,7 @@ def loop_introduction(request: LoopRequest) -> dict[str, Any]:
     plan = _one_line(request.plan if isinstance(request.plan, str) else request.plan.path, 120)
     verify = _one_line(done.verify.shown(), 120) if done.verify else ""
     return {
-        "static_summary": _one_line(f"loop of {run.agent}: {plan}", 180),
+        "static_summary": literal(_one_line(f"loop of {run.agent}: {plan}", 180), 180),
         "static_details": _details(Agent=run.agent, Workspace=run.workspace.path, Plan=plan, Verification=verify),
         "memo": {
             "agent": run.agent,
@@ -52,11 +55,11 @@ def loop_introduction(request: LoopRequest) -> dict[str, Any]:
 
 
 def _details(**facts: str) -> str:
-    return "\n".join(f"- **{name}**: `{value}`" for name, value in facts.items() if value)
+    return "\n".join(f"- **{name}**: {literal(value, MAX_FACT)}" for name, value in facts.items() if value)
 
 
 def _one_line(text: str, limit: int) -> str:
-    line = text.strip().partition("\n")[0].replace("`", "'")
+    line = text.strip().partition("\n")[0]
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 

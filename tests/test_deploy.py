@@ -5,6 +5,7 @@ No container engine is needed; the parts that talk to Temporal run against a rea
 
 import asyncio
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -20,7 +21,8 @@ from temporalio.client import Client
 from temporalio.testing import WorkflowEnvironment
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
-from steersman.cli.dev import SERVER_SETTINGS
+from steersman.cli.devserver import SERVER_SETTINGS
+from steersman.cli.weborigin import BLOCKED_PORTS
 from steersman.contracts import names
 
 ROOT = Path(__file__).parent.parent
@@ -38,7 +40,10 @@ def compose() -> Iterator[dict[str, Any]]:
 
 @pytest.fixture
 async def temporal() -> AsyncIterator[Client]:
-    async with await WorkflowEnvironment.start_local(dev_server_existing_path=str(BIN / "temporal")) as env:
+    settings = [word for each in SERVER_SETTINGS for word in ("--dynamic-config-value", each)]
+    async with await WorkflowEnvironment.start_local(
+        dev_server_existing_path=str(BIN / "temporal"), dev_server_extra_args=settings
+    ) as env:
         yield env.client
 
 
@@ -61,9 +66,55 @@ def test_long_running_services_come_back_and_tell_their_health(compose: dict[str
 
 def test_images_are_pinned_and_server_and_tools_are_of_one_version(compose: dict[str, Any]) -> None:
     images = {name: service["image"] for name, service in compose["services"].items() if "build" not in service}
-    tags = {name: image.partition(":")[2] for name, image in images.items()}
+    named = {name: re.fullmatch(r"\$\{[A-Z_]+_IMAGE:-[a-z/-]+:([\w.]+)\}", image) for name, image in images.items()}
+    tags = {name: found[1] if found else "" for name, found in named.items()}
     assert [name for name, tag in tags.items() if tag in {"", "latest"}] == []
     assert tags["temporal"] == tags["schema"] == tags["namespace"]
+
+
+def test_images_are_pinned_by_digest_where_the_operator_asks(tmp_path: Path) -> None:
+    docker = tmp_path / "docker"
+    docker.write_text('#!/bin/sh\n[ "$1 $2 $3" = "buildx imagetools inspect" ] && echo "sha256:${#4}"\n')
+    docker.chmod(0o700)
+    script = ["sh", str(ROOT / "deploy/pin_images.sh")]
+    env = {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
+    pinned = subprocess.run(script, env=env, capture_output=True, text=True, check=True).stdout.splitlines()
+    names = set(re.findall(r"\$\{([A-Z_]+_IMAGE):-", COMPOSE.read_text()))
+    assert {line.partition("=")[0] for line in pinned} == names
+    assert len(names) == 5
+    assert "POSTGRES_IMAGE=postgres:16@sha256:11" in pinned
+    docker.write_text("#!/bin/sh\necho nothing\n")
+    assert subprocess.run(script, env=env, capture_output=True, check=False).returncode == 1
+
+
+def test_every_service_has_its_limits(compose: dict[str, Any]) -> None:
+    for name, service in compose["services"].items():
+        assert service["mem_limit"], name
+        assert service["cpus"], name
+        assert service["pids_limit"], name
+
+
+def test_no_page_in_a_browser_comes_past_the_proxy(compose: dict[str, Any]) -> None:
+    services = compose["services"]
+    published = {name for name, service in services.items() if "ports" in service}
+    assert published == {"temporal", "web"}
+    port = int(services["ui"]["environment"]["TEMPORAL_UI_PORT"])
+    assert port in BLOCKED_PORTS
+    assert services["web"]["command"][1:3] == ["-m", "steersman.cli.webproxy"]
+    assert f"http://ui:{port}" in services["web"]["command"]
+
+
+def test_the_unit_gives_agents_no_more_than_they_need() -> None:
+    lines = (ROOT / "deploy/steersman-worker.service").read_text().splitlines()
+    settings = dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
+    assert settings["LimitCORE"] == "0"
+    assert int(settings["TasksMax"]) > 0
+    assert settings["CapabilityBoundingSet"] == settings["AmbientCapabilities"] == ""
+    assert settings["ProtectHome"] == settings["RestrictNamespaces"] == settings["NoNewPrivileges"] == "yes"
+    assert settings["KillMode"] == "process"
+    # A child that is not dumpable would be out of the shim's sight.
+    assert settings["ProtectProc"] == "default"
+    assert "PrivateTmp" not in settings
 
 
 def test_ports_are_on_the_loopback_address_only(compose: dict[str, Any]) -> None:

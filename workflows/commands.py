@@ -19,7 +19,7 @@ from steersman.contracts.activities import (
 from steersman.contracts.events import TerminalEvent
 from steersman.contracts.request import RunRequest
 from steersman.contracts.run import Phase, StopReport
-from workflows.display import one_line
+from workflows.display import summary
 
 PERSISTENT = RetryPolicy(
     initial_interval=timedelta(milliseconds=100), backoff_coefficient=2, maximum_interval=timedelta(seconds=10)
@@ -71,7 +71,7 @@ def run_agent(host: str, request: RunRequest) -> workflow.ActivityHandle[RunOutc
         heartbeat_timeout=HEARTBEAT_TIMEOUT,
         retry_policy=PERSISTENT,
         cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
-        summary=f"{request.agent}: {one_line(request.prompt or ' '.join(request.command or ()))}",
+        summary=f"{request.agent}: {summary(request.prompt or ' '.join(request.command or ()))}",
     )
 
 
@@ -134,6 +134,6 @@ async def deliver_there(parcel: DeliverInput, queue: str) -> Delivered:
         schedule_to_start_timeout=timedelta(seconds=5),
         start_to_close_timeout=timedelta(seconds=30),
         retry_policy=ONCE,
-        summary=", ".join(f"{each.kind} {each.id}" for each in parcel.messages) or "decisions",
+        summary=summary(", ".join(f"{each.kind} {each.id}" for each in parcel.messages) or "decisions"),
     )
     return delivered

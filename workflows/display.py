@@ -1,6 +1,9 @@
 """What the Temporal Web UI shows of a run: texts only, made from its state."""
 
+from collections.abc import Iterable
+
 from steersman.contracts.run import RunState
+from steersman.contracts.text import literal
 
 MAX_LINE = 160
 
@@ -9,6 +12,16 @@ def one_line(text: str, limit: int = MAX_LINE) -> str:
     """The first line, bounded."""
     line = text.strip().split("\n", 1)[0]
     return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+def summary(text: str, limit: int = MAX_LINE) -> str:
+    """The first line, bounded, for where Markdown is shown: it stays the text that somebody wrote."""
+    return literal(one_line(text, limit), limit)
+
+
+def listed(rows: Iterable[tuple[str, str | None]]) -> str:
+    """Markdown's list of what has a value, each on one bounded line: a value adds no line of ours, nor Markdown."""
+    return "\n".join(f"- **{name}**: {summary(' '.join(value.split()), 500)}" for name, value in rows if value)
 
 
 def details(state: RunState) -> str:
@@ -29,16 +42,11 @@ def details(state: RunState) -> str:
         ("Stopped", _stopped(state)),
         ("Error", state.error),
     ]
-    return "\n".join(f"- **{name}**: {_plain(value)}" for name, value in rows if value)
+    return listed(rows)
 
 
 def _turns(count: int) -> str:
     return "1 turn" if count == 1 else f"{count} turns"
-
-
-def _plain(text: str) -> str:
-    """One bounded line: what an agent wrote must not forge lines of ours."""
-    return one_line(" ".join(text.split()), 500)
 
 
 def _stopped(state: RunState) -> str | None:

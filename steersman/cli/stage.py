@@ -1,44 +1,65 @@
-"""What `steer dev` does once it knows what to start: server, then worker, ready, and both ended whatever happens."""
+"""What `steer dev` does once it knows what to start: server, then worker, ready, and all ended whatever happens."""
 
 import asyncio
 import signal
 from collections.abc import Coroutine
+from dataclasses import dataclass
 from datetime import timedelta
 
 from steersman.cli.child import Child
+from steersman.cli.devserver import IP
 from steersman.cli.exits import Exit
 from steersman.cli.output import complain, console, remark
 
-IP = "127.0.0.1"
 READY_S = 60
 WORKER_GRACE_S = 60
+WEB_GRACE_S = 5
 SERVER_GRACE_S = 15
 KEEP = timedelta(days=30)
 """As long as a worker keeps the state of closed runs by default; a new dev server forgets them after a day."""
 
 
-async def run_both(server: Child, worker: Child, port: int, ui_port: int | None) -> Exit:
-    """Until a signal (0) or until one of them ends by itself (1). `ui_port`: None without a Web UI."""
+@dataclass(frozen=True)
+class Cast:
+    """The processes of one `steer dev`. `web`: the proxy before the Web UI; None without one."""
+
+    server: Child
+    web: Child | None
+    worker: Child
+
+    @property
+    def members(self) -> list[Child]:
+        """In the order in which they are started."""
+        return [self.server, *([self.web] if self.web else []), self.worker]
+
+
+async def run_all(cast: Cast, port: int, ui_port: int) -> Exit:
+    """Until a signal (0) or until one of them ends by itself (1)."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, stop.set)
     try:
-        for child in (server, worker):
+        for child in cast.members:
             await child.start()
-            ready = _answers(port) if child is server else worker.logged('"action": "worker_ready"')
-            if not await _until(ready, child, stop):
+            if not await _until(_ready(cast, child, port), child, stop):
                 return _fallen(child) if not stop.is_set() else Exit.OK
             console().print(f"{child.name} ready, log in {child.log}", style="dim")
-        _welcome(port, ui_port)
-        ends = {child: asyncio.ensure_future(child.ended()) for child in (server, worker)}
+        _welcome(port, ui_port if cast.web else None)
+        ends = {child: asyncio.ensure_future(child.ended()) for child in cast.members}
         stopped = asyncio.ensure_future(_set(stop))
         await asyncio.wait({stopped, *ends.values()}, return_when=asyncio.FIRST_COMPLETED)
         fallen = next((child for child, end in ends.items() if end.done()), None)
         return _fallen(fallen) if fallen else Exit.OK
     finally:
         stop.clear()
-        await _end(server, worker, stop)
+        await _end(cast, stop)
+
+
+def _ready(cast: Cast, child: Child, port: int) -> Coroutine[None, None, None]:
+    if child is cast.server:
+        return _answers(port)
+    return child.logged('"action": "worker_ready"' if child is cast.worker else "Uvicorn running on")
 
 
 def _welcome(port: int, ui_port: int | None) -> None:
@@ -48,7 +69,7 @@ def _welcome(port: int, ui_port: int | None) -> None:
     out.print(f"Temporal {IP}:{port}", style="bold green")
     where = "" if port == 7233 else f" --address {IP}:{port}"
     out.print(f"Try in another terminal: steer{where} run claude 'What is in this directory?'")
-    out.print("Ctrl-C ends both; agents at work go on until a worker comes back.", style="dim")
+    out.print("Ctrl-C ends them all; agents at work go on until a worker comes back.", style="dim")
 
 
 def _fallen(child: Child) -> Exit:
@@ -76,14 +97,16 @@ async def _set(event: asyncio.Event) -> None:
     await event.wait()
 
 
-async def _end(server: Child, worker: Child, again: asyncio.Event) -> None:
-    """The worker first, so that it can say goodbye. A second signal hurries both."""
-    if worker.alive:
+async def _end(cast: Cast, again: asyncio.Event) -> None:
+    """The worker first, so that it can say goodbye. A second signal hurries them."""
+    if cast.worker.alive:
         remark("ending the worker; agents at work go on by themselves")
-    await worker.end(WORKER_GRACE_S, again)
-    if server.alive:
+    await cast.worker.end(WORKER_GRACE_S, again)
+    if cast.web:
+        await cast.web.end(WEB_GRACE_S, again)
+    if cast.server.alive:
         remark("ending the Temporal server")
-    await server.end(SERVER_GRACE_S, again)
+    await cast.server.end(SERVER_GRACE_S, again)
 
 
 async def _answers(port: int) -> None:

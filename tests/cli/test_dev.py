@@ -30,11 +30,11 @@ async def own(tmp_path: Path) -> AsyncIterator[Steer]:
     await command.close()
 
 
-async def dev(own: Steer, *words: str) -> asyncio.subprocess.Process:
+async def dev(own: Steer, *words: str, ui: tuple[str, ...] = ("--headless",)) -> asyncio.subprocess.Process:
     """`steer dev`, ready."""
     port = own.env["TEMPORAL_ADDRESS"].rpartition(":")[2]
-    process = await own.start("dev", "--port", port, "--headless", *words)
-    await line_with(process, "Ctrl-C ends both")
+    process = await own.start("dev", "--port", port, *ui, *words)
+    await line_with(process, "Ctrl-C ends them")
     return process
 
 
@@ -83,14 +83,21 @@ async def test_dev_is_all_one_needs(own: Steer, tmp_path: Path) -> None:
 
 
 @pytest.mark.linux
-@pytest.mark.parametrize(("words", "name"), [("worker.py", "worker"), ("start-dev", "Temporal server")])
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [("worker.py", "worker"), ("start-dev", "Temporal server"), ("webproxy", "Web UI's proxy")],
+)
 async def test_dev_says_what_ended_and_ends(own: Steer, words: str, name: str) -> None:
-    process = await dev(own)
+    process = await dev(own, ui=("--ui-port", str(free_port())))
+    others = list(children(process.pid).values())
     os.kill(child(process.pid, words), signal.SIGKILL)
     end = await ended(process)
     assert end.code == 1
     assert f"the {name} ended by itself (signal SIGKILL)" in end.err
     assert "ending the Temporal server" in end.err or name == "Temporal server"
+    for pid in others:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
 
 
 async def test_a_worker_that_cannot_start_is_shown_with_its_words(own: Steer) -> None:
@@ -102,15 +109,32 @@ async def test_a_worker_that_cannot_start_is_shown_with_its_words(own: Steer) ->
     assert "--max-runs" in end.err
 
 
-async def test_a_port_in_use_is_said(own: Steer) -> None:
+@pytest.mark.parametrize("option", ["--port", "--ui-port"])
+async def test_a_port_in_use_is_said(own: Steer, option: str) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = str(taken.getsockname()[1])
-        answer = await own("dev", "--port", port, "--headless")
+        ports = {"--port": str(free_port()), "--ui-port": str(free_port()), option: port}
+        answer = await own("dev", *(word for pair in ports.items() for word in pair))
     assert answer.code == 1
     assert f"port {port}" in answer.err
-    assert "--port" in answer.err
+    assert f"Choose with {option}" in answer.err
+
+
+async def test_a_temporal_of_the_operators_own_is_taken(own: Steer, tmp_path: Path) -> None:
+    mine = tmp_path / "temporal"
+    mine.write_text("#!/bin/sh\necho mine is no server\nexit 7\n")
+    mine.chmod(0o700)
+    port = str(free_port())
+    by_variable = await own("dev", "--port", port, "--headless", STEERSMAN_TEMPORAL=str(mine))
+    by_flag = await own("dev", "--port", port, "--headless", "--temporal", str(mine))
+    for answer in (by_variable, by_flag):
+        assert answer.code == 1
+        assert "mine is no server" in answer.err
+    missing = await own("dev", "--port", port, "--headless", "--temporal", str(tmp_path / "none"))
+    assert missing.code == 3
+    assert "is no program that can be run" in missing.err
 
 
 async def test_a_history_that_is_no_history(own: Steer, tmp_path: Path) -> None:

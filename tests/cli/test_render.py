@@ -76,7 +76,15 @@ def test_a_line_is_a_line() -> None:
 
 
 @pytest.mark.parametrize(
-    "code", [*range(9), *range(11, 32), *range(0x7F, 0xA0), 0x202E, 0x2066, 0x200B, 0xFEFF, 0xE0041]
+    "code",
+    [
+        *(*range(9), *range(11, 32), *range(0x7F, 0xA0)),
+        *(0x061C, 0x200E, 0x200F, 0x2028, 0x2029, 0x202E, 0x2066),
+        *(0x00AD, 0x034F, 0x180E, 0x200B, 0x200C, 0x200D, 0x2060, 0x2064, 0xFEFF, 0x1D173),
+        *(0x115F, 0x1160, 0x17B4, 0x180B, 0x2800, 0x3164, 0xFFA0, 0x1D159),
+        *(0xFE00, 0xFFF9, 0xFFFE, 0xE0041, 0xE0100, 0xE01EF),
+        *(0xE000, 0xF8FF, 0xF0000, 0x10FFFD, 0xD800),
+    ],
 )
 def test_no_control_or_invisible_character_is_left(code: int) -> None:
     assert chr(code) not in clean(f"a{chr(code)}b")
@@ -84,7 +92,7 @@ def test_no_control_or_invisible_character_is_left(code: int) -> None:
 
 
 def test_honest_text_stays_as_it_is() -> None:
-    honest = "naïve, 日本語 עברית 👩‍💻 [bold] \\x1b[31m\n\tnext"
+    honest = "naïve, 日本語 עברית 👩‍💻 ❤️‍🔥 می‌خواهم क्‍ष [bold] \\x1b[31m\n\tnext"
     assert clean(honest) == honest
     assert clean("a\r\nb") == "a\nb"
     assert shortened("abcdef", 4) == "abc…"

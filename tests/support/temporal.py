@@ -19,7 +19,7 @@ from temporalio.client import Client
 from temporalio.runtime import Runtime, TelemetryConfig
 from temporalio.service import RPCError
 
-from steersman.cli.dev import SERVER_SETTINGS
+from steersman.cli.devserver import SERVER_SETTINGS
 from steersman.contracts import names
 from steersman.converter import DATA_CONVERTER
 

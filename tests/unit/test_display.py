@@ -3,9 +3,15 @@
 from datetime import UTC, datetime
 
 import pytest
+from markdown_it import MarkdownIt
 
+from steersman.contracts.loop import LoopRequest
+from steersman.contracts.loop_state import LoopState
+from steersman.contracts.request import RunRequest
 from steersman.contracts.run import Approval, Handle, LastEvent, MessageRecord, RunState, StopReport, Usage
-from workflows.display import MAX_LINE, details, one_line
+from steersman.visibility import introduction, loop_introduction
+from workflows.display import MAX_LINE, details, one_line, summary
+from workflows.loops.shown import details as loop_details
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 
@@ -72,3 +78,81 @@ def test_text_of_an_agent_cannot_add_lines() -> None:
     )
     names = [line.split("**")[1] for line in details(state).split("\n")]
     assert names == ["Phase", "Workspace", "Last", "Error"]
+
+
+# What Markdown makes of texts of others.
+
+HOSTILE = [
+    "[Approve all](https://evil.test/)",
+    "![](https://evil.test/pixel.png)",
+    "<img src=x onerror=alert(1)>",
+    "<https://evil.test>",
+    "see https://evil.test/login now",
+    "see www.evil.test now",
+    "mail root@evil.test",
+    "# Approved by the operator",
+    "**bold** _emphasis_ ~~gone~~",
+    "a `code` b ``more`` c ```",
+    "` [x](https://evil.test)",
+    "`",
+    "| a | b |",
+    "- one - two",
+    "1. first",
+    "&#60;b&#62; &amp;",
+    "\\",
+    "x \\` [y](z)",
+    "[ref]: https://evil.test",
+    "---",
+    "\u202etxt.exe\u2066 zero\u200bwidth \x1b[31mred\x07 \ufeff\ue000\U000e0041",
+]
+
+
+def shown_texts(markdown: str) -> tuple[set[str], list[str]]:
+    """The kinds of tokens in a Markdown text, and the texts that a reader sees."""
+    tokens = MarkdownIt("gfm-like", {"html": True, "linkify": False}).parse(markdown)
+    inner = [child for token in tokens for child in token.children or ()]
+    return {token.type for token in (*tokens, *inner)}, [child.content for child in inner if child.content]
+
+
+OURS = {"bullet_list_open", "bullet_list_close", "list_item_open", "list_item_close", "inline", "softbreak"}
+OURS |= {"paragraph_open", "paragraph_close", "strong_open", "strong_close", "text", "code_inline"}
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_texts_of_others_are_no_markdown(text: str) -> None:
+    run = RunRequest.model_validate(
+        {"agent": "claude", "prompt": text, "workspace": {"path": f"/w/{text.replace(chr(0), '')}"}, "labels": {}}
+    )
+    loop = LoopRequest.model_validate(
+        {"plan": text, "run": {"agent": "claude", "workspace": {"path": "/w"}}, "done": {"verify": {"command": text}}}
+    )
+    state = RunState(
+        error=text,
+        workspace=text,
+        session_id=text,
+        last_event=LastEvent(seq=1, type="message", summary=text, time=NOW),
+        approvals=(Approval(id="a", tool=text, input={}, since=NOW),),
+    )
+    pages = [details(state), loop_details(LoopState(last_error=text, phase=text, session_id=text))]
+    pages += [str(introduction(run)["static_details"]), str(introduction(run)["static_summary"])]
+    pages += [str(loop_introduction(loop)["static_details"]), str(loop_introduction(loop)["static_summary"])]
+    pages += [f"claude: {summary(text)}"]
+    for page in pages:
+        kinds, texts = shown_texts(page)
+        assert kinds <= OURS, page
+        plain = [each for each in texts if "evil" in each]
+        # A link in plain text would be made one by the Web UI; in a code span it stays text.
+        assert all(f"`{each}" in page or f"` {each}" in page for each in plain), page
+        assert not set(page) & set("\u202e\u2066\u200b\x1b\x07\ufeff\ue000\U000e0041")
+        assert "evil" not in text or any("evil" in each for each in texts), page
+
+
+def test_a_text_that_means_nothing_in_markdown_stays_as_it_is() -> None:
+    assert summary("Fix it: 3 of 4 (naïve), then go on!") == "Fix it: 3 of 4 (naïve), then go on!"
+    assert summary("a_b") == "`a_b`"
+    assert summary("`a`") == "`` `a` ``"
+
+
+def test_a_summary_is_bounded_whatever_is_in_it() -> None:
+    assert len(summary("\u200b" * 10_000)) <= MAX_LINE + 2
+    assert len(summary("`" * 10_000)) <= 3 * MAX_LINE + 4

@@ -11,6 +11,7 @@ from temporalio.client import Client
 from temporalio.common import SearchAttributeKey
 from temporalio.testing import WorkflowEnvironment
 
+from steersman.cli.devserver import SERVER_SETTINGS
 from steersman.converter import DATA_CONVERTER
 from tests.support.temporal import SEARCH_ATTRIBUTES, binary
 from tests.workflows.loop_machine import HELD, LoopMachine
@@ -34,7 +35,10 @@ async def hasty() -> AsyncIterator[Client]:
         dev_server_existing_path=binary("temporal"),
         data_converter=DATA_CONVERTER,
         search_attributes=attributes,
-        dev_server_extra_args=["--dynamic-config-value", f"limit.historyCount.suggestContinueAsNew={SHORT}"],
+        dev_server_extra_args=[
+            *("--dynamic-config-value", f"limit.historyCount.suggestContinueAsNew={SHORT}"),
+            *(word for each in SERVER_SETTINGS for word in ("--dynamic-config-value", each)),
+        ],
     ) as environment:
         yield environment.client
 

@@ -28,7 +28,7 @@ from steersman.contracts.model import Answer
 from steersman.contracts.request import Limits, RunRequest
 from steersman.contracts.run import RunResult, RunState
 from workflows.commands import HEARTBEAT_TIMEOUT, PERSISTENT
-from workflows.display import one_line
+from workflows.display import summary
 from workflows.loops.memory import Memory
 from workflows.waiting import outcome
 
@@ -50,7 +50,7 @@ def reason_of(error: ActivityError) -> str:
     return error.cause.message if isinstance(error.cause, FailureError) else str(error.cause)
 
 
-async def _ask(host: str, activity: str, question: Answer, answer: type[A], summary: str, **times: Any) -> A:
+async def _ask(host: str, activity: str, question: Answer, answer: type[A], about: str, **times: Any) -> A:
     """Until the host answers: a host that is away for a while is no reason to give a loop up."""
     asked: workflow.ActivityHandle[A] = workflow.start_activity(
         activity,
@@ -59,7 +59,7 @@ async def _ask(host: str, activity: str, question: Answer, answer: type[A], summ
         result_type=answer,
         heartbeat_timeout=HEARTBEAT_TIMEOUT,
         retry_policy=PERSISTENT,
-        summary=summary,
+        summary=summary(about),
         **times,
     )
     return await outcome(asked)
@@ -96,13 +96,13 @@ async def survey(
         number=number,
         message=message,
     )
-    summary = "look at the workspace" if number is None else f"checkpoint {number}: {message}"
+    about = "look at the workspace" if number is None else f"checkpoint {number}: {message}"
     return await _ask(
         host,
         names.SURVEY_WORKSPACE,
         question,
         Survey,
-        one_line(summary),
+        about,
         start_to_close_timeout=LOOK,
         schedule_to_close_timeout=patience,
     )
@@ -111,15 +111,15 @@ async def survey(
 async def restore(host: str, request: LoopRequest, source: str, number: int, commit: str | None) -> Restored:
     """The workspace's files as they were."""
     question = RestoreInput(key=loop_key(), run=request.run, source=source, number=number, commit=commit)
-    summary = f"files of checkpoint {number}"
-    return await _ask(host, names.RESTORE_CHECKPOINT, question, Restored, summary, start_to_close_timeout=LOOK)
+    about = f"files of checkpoint {number}"
+    return await _ask(host, names.RESTORE_CHECKPOINT, question, Restored, about, start_to_close_timeout=LOOK)
 
 
 async def drop(host: str, request: LoopRequest, numbers: tuple[int, ...]) -> Dropped:
     """Remove the git refs of checkpoints. Raises ActivityError where the host does not answer."""
     question = DropInput(loop=loop_key().loop, workspace=request.run.workspace.path, numbers=numbers)
-    summary = f"delete {len(numbers)} checkpoints"
-    return await _ask(host, names.DROP_CHECKPOINTS, question, Dropped, summary, schedule_to_close_timeout=QUICK)
+    about = f"delete {len(numbers)} checkpoints"
+    return await _ask(host, names.DROP_CHECKPOINTS, question, Dropped, about, schedule_to_close_timeout=QUICK)
 
 
 async def fork_point(host: str, loop: str, number: int) -> ForkPoint:
@@ -180,9 +180,8 @@ def _placed(request: LoopRequest, memory: Memory, role: str) -> dict[str, Any]:
     return {"runtime": runtime, "labels": {**request.run.labels, **about}}
 
 
-async def start_run(run_id: str, run: RunRequest, summary: str) -> workflow.ChildWorkflowHandle[Any, RunResult]:
+async def start_run(run_id: str, run: RunRequest, about: str) -> workflow.ChildWorkflowHandle[Any, RunResult]:
     """Start a run as a child. Raises FailureError where one of this id is open."""
-    task = one_line(summary)
     handle: workflow.ChildWorkflowHandle[Any, RunResult] = await workflow.start_child_workflow(
         names.RUN_WORKFLOW,
         run.model_dump(mode="json", exclude_defaults=True),
@@ -191,7 +190,7 @@ async def start_run(run_id: str, run: RunRequest, summary: str) -> workflow.Chil
         # A loop that is terminated must not leave its agent at work.
         parent_close_policy=workflow.ParentClosePolicy.REQUEST_CANCEL,
         memo=_memo(run),
-        static_summary=task,
+        static_summary=summary(about),
     )
     return handle
 

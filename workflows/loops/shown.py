@@ -1,7 +1,7 @@
 """What the Temporal Web UI shows of a loop: texts only, made from its state."""
 
 from steersman.contracts.loop_state import LoopState
-from workflows.display import one_line
+from workflows.display import listed
 
 
 def details(state: LoopState) -> str:
@@ -27,9 +27,4 @@ def details(state: LoopState) -> str:
         ("Checkpoints", str(state.checkpoints_total)),
         ("Error", state.last_error),
     ]
-    return "\n".join(f"- **{name}**: {_plain(value)}" for name, value in rows if value)
-
-
-def _plain(text: str) -> str:
-    """One bounded line: what an agent wrote must not forge lines of ours."""
-    return one_line(" ".join(text.split()), 500)
+    return listed(rows)

