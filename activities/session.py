@@ -203,6 +203,7 @@ class Session:
             env={**self._environment, **launch.env},
             first_input=launch.first_input,
             close_stdin=launch.close_stdin,
+            stdin_has_authority=launch.stdin_has_authority,
             ladder=self.ladder,
             lease_s=self._run.request.lease_s,
         )

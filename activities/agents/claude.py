@@ -108,6 +108,7 @@ class ClaudeAgent:
                 "PWD": request.workspace.path,
             },
             first_input=() if resumption and resumption.parked else ((name, frame),),
+            stdin_has_authority=True,  # answers to its requests for permission
         )
 
     def directories(self, request: RunRequest) -> tuple[str, ...]:

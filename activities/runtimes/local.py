@@ -80,9 +80,11 @@ class LocalRuntime:
         spec = shim.Spec(
             argv=launch.argv,
             cwd=launch.cwd,
+            cwd_resolved=True,
             env=launch.env,
             input=[shim.Input(command, data) for command, data in launch.first_input],
             close_stdin=launch.close_stdin,
+            stdin="socket" if launch.stdin_has_authority else "pipe",
             lease=timedelta(seconds=launch.lease_s),
             terminate_after=timedelta(seconds=launch.ladder.terminate_after_s),
             kill_after=timedelta(seconds=launch.ladder.kill_after_s),
@@ -250,6 +252,6 @@ def _joined(joiner: shim.LineJoiner, record: shim.Record) -> shim.Record:
 def _translated(error: shim.StartRefused, launch: Launch) -> RunError:
     if isinstance(error, shim.AgentNotFound | shim.AgentNotExecutable):
         return AgentNotInstalled(f"{launch.argv[0]}: {error}")
-    if isinstance(error, shim.NoDirectory):
+    if isinstance(error, shim.NoDirectory | shim.Moved):
         return WorkspaceError(f"workspace.path: {error}")
     return AgentFailed(f"the agent could not be started: {error}")
