@@ -128,6 +128,10 @@ class Session:
             self._life.hurry(BACKLOG_S)
         return report
 
+    def failed(self, error: RunError) -> RunOutcome:
+        """The outcome of a run that could not be led to its end."""
+        return self._outcome("failed", error)
+
     def snapshot(self) -> Progressed:
         """Where the run stands."""
         total = self._total()
