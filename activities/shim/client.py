@@ -43,7 +43,7 @@ from activities.shim.errors import (
 from activities.shim.journal import Line, LineJoiner, Record, RecordParser
 from activities.shim.launching import Spare, launched, launcher, spawn
 from activities.shim.lock import entomb, is_alive
-from activities.shim.marked import Clearance, kill_marked
+from activities.shim.marked import Clearance, has_ended, kill_marked, kill_unresponsive, thaw
 from activities.shim.records import RecordStream, records
 from activities.shim.reports import ExitReport, Input, Spec, Status, StopReport
 
@@ -88,10 +88,13 @@ __all__ = [
     "Written",
     "connect",
     "entomb",
+    "has_ended",
     "is_alive",
     "kill_marked",
+    "kill_unresponsive",
     "records",
     "start",
+    "thaw",
 ]
 
 _CARRY_THROUGH_S = 10.0

@@ -403,11 +403,11 @@ def send(pid: int, number: int) -> None:
         pass  # gone already, or not ours (a setuid program): whether it is left is looked at, not assumed
 
 
-def kill_all(table: Table) -> list[int]:
+def kill_all(table: Table, root: int | None = None) -> list[int]:
     """SIGKILL to every descendant, frozen first so that a forker cannot outrun the walk."""
     seen: set[int] = set()
     for _ in range(20):
-        fresh = [pid for pid in table.alive() if pid not in seen]
+        fresh = [pid for pid in table.alive(root) if pid not in seen]
         if not fresh:
             break
         for pid in fresh:

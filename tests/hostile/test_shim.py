@@ -8,12 +8,15 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from activities.shim import launching
-from activities.shim.client import Moved, Spare, Spec, is_alive, records, start
+from activities.shim.client import Input, Moved, Spare, Spec, StdinClosed, is_alive, records, start
 from activities.shim.shim import NAME
+from tests.agents.kits import ClaudeKit
+from tests.scripted_model import say, tool
 from tests.shim.agents import SLEEP, collect, output, python, until
 from tests.shim.conftest import Running, Shims
 
@@ -126,6 +129,65 @@ async def first_said(shim: Running) -> str:
             return record.data.decode()
         assert record.stream != "err", record.data
     raise AssertionError("the attacker said nothing")
+
+
+class TestStdin:
+    """A socket in place of a pipe: nobody opens it by a path, and it does all that a pipe does."""
+
+    async def started(self, shims: Shims, code: str, **spec: Any) -> Running:
+        directory = shims.directory()
+        return Running(
+            directory, await start(directory, Spec(python(code), "/", dict(os.environ), stdin="socket", **spec))
+        )
+
+    async def test_nobody_can_open_it(self, shims: Shims) -> None:
+        shim = await self.started(shims, "import sys\nfor line in sys.stdin: print(line.strip())")
+        for path in (f"/proc/{shim.status.pid}/fd/0", *self.sockets_of(shim.status.shim_pid)):
+            with pytest.raises(OSError, match="No such device"):
+                os.close(os.open(path, os.O_WRONLY))
+        async with shim.controller() as worker:
+            await worker.write("allow\n")
+            await worker.close_stdin()
+        assert output(await collect(records(shim.directory))) == [b"allow"]
+
+    @staticmethod
+    def sockets_of(pid: int) -> list[str]:
+        return [str(each) for each in Path(f"/proc/{pid}/fd").iterdir() if "socket:" in str(each.readlink())]
+
+    async def test_much_is_held_back_and_ends_with_the_end_of_the_file(self, shims: Shims) -> None:
+        code = "import sys, time; time.sleep(0.3); print(len(sys.stdin.buffer.read()))"
+        data = [Input(str(number), "x" * 1_000_000) for number in range(8)]
+        shim = await self.started(shims, code, input=data, close_stdin=True)
+        assert output(await collect(records(shim.directory))) == [b"8000000"]
+
+    async def test_an_agent_may_close_it_or_write_to_it(self, shims: Shims) -> None:
+        code = """
+import os, signal, time
+signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+try: os.write(0, b"to the shim?")
+except OSError as error: print(type(error).__name__)
+os.close(0)
+print("closed")
+time.sleep(600)
+"""
+        shim = await self.started(shims, code)
+        await collect(records(shim.directory), until_line=b"closed")
+        async with shim.controller() as worker:
+            await worker.write("nobody reads this\n")
+            await until(lambda: " eof 0 " in (shim.directory / "journal").read_text())
+            with pytest.raises(StdinClosed):
+                await worker.write("nor this\n")
+        assert output(await collect(records(shim.directory), until_line=b"closed"))[0] == b"BrokenPipeError"
+
+    async def test_claude_code_has_one(self, claude: ClaudeKit) -> None:
+        """An approved command of its Bash tool cannot say yes to the next question."""
+        answer = "for fd in /proc/$PPID/fd/0 /proc/self/fd/0; do echo yes 2>&1 > $fd && echo written; done; echo tried"
+        async with claude.run(tool("Bash", command=answer), say("done"), permissions={"mode": "full"}) as stage:
+            outcome = await stage.play()
+            assert (outcome.status, outcome.text) == ("succeeded", "done")
+            (result,) = stage.said("tool_result")
+            assert "tried" in result.text
+            assert "No such device" in result.text
 
 
 class TestWorkspace:
