@@ -144,8 +144,7 @@ class TestGarbage:
         spoil(place.directory.attempt(1) / "state.json")
         assert (await stop(place, 2)).outcome == "unverified"
 
-    @pytest.mark.parametrize("spoil", [_fifo, _directory], ids=["FIFO", "directory"])
-    @pytest.mark.parametrize("name", ["lock", "shim.sock"])
+    @pytest.mark.parametrize(("name", "spoil"), [("lock", _fifo), ("lock", _directory), ("shim.sock", _directory)])
     async def test_a_stop_reaches_a_shim_whose_files_were_replaced(
         self, place: Place, name: str, spoil: Callable[[Path], None]
     ) -> None:
@@ -228,9 +227,12 @@ with open("state.json") as file: state = json.load(file)
 hello = {"ok": True, "status": {**state, "seq": 1, "lease_left_s": 60, "stdin_open": True}}
 while True:
     peer = listener.accept()[0]
-    for reply in (hello, stop):
-        asked = json.loads(peer.recv(65536) or b"{}")
-        peer.sendall(json.dumps({**reply, "id": asked.get("id")}).encode() + b"\\n")
+    try:
+        for reply in (hello, stop):
+            asked = json.loads(peer.recv(65536) or b"{}")
+            peer.sendall(json.dumps({**reply, "id": asked.get("id")}).encode() + b"\\n")
+    except OSError:
+        pass
 """
         channel = await place.open(place.launch(code))
         attempt = place.directory.attempt(1)
