@@ -207,7 +207,8 @@ class LocalChannel:
             except (shim.ShimGone, shim.JournalFull, shim.ShimUnresponsive) as error:
                 if not shim.is_alive(self._directory):
                     raise ChannelClosed(str(error)) from error
-                await shim.thaw(self._directory)
+                if isinstance(error, shim.ShimUnresponsive):
+                    await shim.thaw(self._directory)  # its agent may have frozen it
                 await asyncio.sleep(0.5)
 
     async def _connected(self) -> shim.Connection:

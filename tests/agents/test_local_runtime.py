@@ -355,3 +355,16 @@ async def test_two_stops_at_once_tell_the_same(tmp_path: Path) -> None:
         assert {(report.outcome, report.how) for report in reports} == {("stopped", "terminated")}
         await channel.close()
         await place.runtime.release(place.key)
+
+
+async def test_a_workspace_that_leads_elsewhere_by_now_is_refused(place: Place) -> None:
+    inner, outside = place.work / "inner", place.work.parent / "outside"
+    inner.mkdir()
+    outside.mkdir()
+    launch = place.launch("open('was-here', 'w')", cwd=str(inner))
+    inner.rmdir()
+    inner.symlink_to(outside)
+    with pytest.raises(WorkspaceError, match="workspace.path"):
+        await place.open(launch)
+    assert not list(outside.iterdir())
+    assert place.runtime.attempts(place.key) == 0
