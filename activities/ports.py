@@ -71,7 +71,9 @@ HURRIED = Ladder(0, 1.5)
 
 @dataclass(frozen=True)
 class Launch:
-    """A process to start. `env` is complete; it and `first_input` may hold secrets and are never logged."""
+    """A process to start. `env` is complete; it and `first_input` may hold secrets and are never logged. `cwd` is
+    absolute and resolved: a process that would find itself elsewhere, by a symlink put there since, is not started.
+    """
 
     argv: tuple[str, ...]
     cwd: str
@@ -79,6 +81,8 @@ class Launch:
     first_input: tuple[tuple[str, str], ...] = ()
     """(command id, data) pairs written to stdin at once."""
     close_stdin: bool = False
+    stdin_has_authority: bool = False
+    """What is written to stdin decides what the agent may do: nobody else of the user may be able to write there."""
     ladder: Ladder = Ladder(0.25, 1.5)
     lease_s: float = 900
 

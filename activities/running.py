@@ -1,6 +1,7 @@
 """run_agent and deliver_messages: the sessions that this worker process holds."""
 
 import asyncio
+import logging
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, Literal
@@ -15,6 +16,7 @@ from activities.policy import Policy
 from activities.ports import HURRIED, Agent, Fenced, Incompatible, Ladder, Runtime
 from activities.schemas import admit_schema
 from activities.session import Session
+from activities.standing import is_current
 from activities.store import RunStore
 from steersman.contracts import names
 from steersman.contracts.activities import (
@@ -31,6 +33,8 @@ from steersman.contracts.activities import (
 )
 from steersman.contracts.errors import AgentFailed, RunError, WorkspaceError
 from steersman.contracts.run import Handle
+
+log = logging.getLogger("steersman.running")
 
 HEARTBEAT_S = 1.0
 CLOSED_LADDER = Ladder(0.25, 1.5)
@@ -75,6 +79,8 @@ class AgentActivities:
         except asyncio.CancelledError:
             return await self._let_go(run.key, session, work)
         except Fenced as error:
+            if await is_current(self._client):
+                return await self._seized(run.key, session, error)
             raise ApplicationError(f"a newer worker has taken over: {error}", type="Fenced") from error
         except Incompatible as error:
             # Visible as the activity's last failure; an older worker, if one is left, can go on with the agent.
@@ -144,6 +150,17 @@ class AgentActivities:
             next_retry_delay=timedelta(milliseconds=50),
             category=ApplicationErrorCategory.BENIGN,
         )
+
+    async def _seized(self, key: RunKey, session: Session, error: Fenced) -> RunOutcome:
+        """Temporal knows of no other worker that fenced us off, so nobody holds the run's limits any more."""
+        report = await session.stop("seized")
+        message = (
+            "something on this host that is no worker took hold of the run, by the agent's shim or the event log "
+            f"({error}); the agent was stopped ({report.outcome})"
+        )
+        facts = {"run": key.run, "outcome": report.outcome, "left": report.left}
+        log.error(message, extra={"action": "run_seized", "facts": facts})
+        return session.failed(AgentFailed(message))
 
     async def _standing(self) -> Literal["open", "closed", "replaced", "unknown"]:
         """How this activity's own workflow execution stands."""

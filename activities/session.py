@@ -142,6 +142,10 @@ class Session:
             self._life.hurry(BACKLOG_S)
         return report
 
+    def failed(self, error: RunError) -> RunOutcome:
+        """The outcome of a run that could not be led to its end."""
+        return self._outcome("failed", error)
+
     def snapshot(self) -> Progressed:
         """Where the run stands."""
         total = self._total()
@@ -230,6 +234,7 @@ class Session:
             env={**admission.environment, **(trust.GIT_ENVIRONMENT if untrusted else {}), **launch.env},
             first_input=launch.first_input,
             close_stdin=launch.close_stdin,
+            stdin_has_authority=launch.stdin_has_authority,
             ladder=self.ladder,
             lease_s=self._run.request.lease_s,
         )

@@ -146,6 +146,7 @@ class ClaudeAgent:
                 **({} if request.permissions.mode == "full" else {"CLAUDE_CODE_DISABLE_FILE_MENTIONS": "1"}),
             },
             first_input=() if resumption and resumption.parked else ((name, frame),),
+            stdin_has_authority=True,  # answers to its requests for permission
         )
 
     def directories(self, request: RunRequest) -> tuple[str, ...]:

@@ -2,12 +2,14 @@
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import TypeVar
 
 from activities.ports import MAX_LINE, AlreadyStopped, Channel, ChannelClosed, Fenced, Incompatible, Ladder, Launch
+from activities.runtimes.leftovers import clear, entombed, lost, report_of, was_used, with_leftovers
 from activities.shim import client as shim
 from activities.store import RunDirectory, RunStore
 from steersman.contracts.activities import RunKey
@@ -16,8 +18,13 @@ from steersman.contracts.run import Handle, StopReport
 
 T = TypeVar("T")
 
+log = logging.getLogger("steersman.local")
+
 NEVER = 1 << 62
 """More records than any journal has: nothing of a dead process is live."""
+QUICK = timedelta(seconds=1)
+PATIENT = timedelta(seconds=3)
+"""How long a shim's first word is waited for: then it is woken; then a stop kills its agent by other means."""
 
 
 class LocalRuntime:
@@ -34,11 +41,12 @@ class LocalRuntime:
         """Attach to the attempt's process, or start it. Raises RunError, Fenced, AlreadyStopped."""
         directory = self._store.directory(key).attempt(attempt)
         if launch is not None:
+            await self._clear_earlier(key, attempt)
             await self._start(directory, launch)
         try:
-            connection = await shim.connect(directory, epoch=epoch)
+            connection = await self._connect(directory, epoch)
         except shim.ShimGone:
-            await shim.kill_marked(directory)
+            await clear(directory)
             return LocalChannel(directory, self._host, epoch, None)
         except shim.Fenced as error:
             raise Fenced(str(error)) from error
@@ -47,28 +55,32 @@ class LocalRuntime:
         return LocalChannel(directory, self._host, epoch, connection)
 
     async def stop(self, key: RunKey, ladder: Ladder, reason: str) -> StopReport:
-        """Stop the run's newest process and see to it that no other starts."""
+        """Stop the run's newest process, clear away what lost ones left, and see to it that no other starts."""
         directory = self._store.create(key)
-        number = max(directory.attempts(), 1)
+        first = number = max(directory.attempts(), 1)
         report: StopReport | None = None
         while True:
             attempt = directory.attempt(number)
-            if shim.is_alive(attempt) or not await asyncio.to_thread(shim.entomb, attempt):
+            if shim.is_alive(attempt) or not await asyncio.to_thread(entombed, attempt):
                 stopped = await self._stop_living(attempt, ladder, reason)
                 if stopped is None:
                     continue  # another stop was at the lock, or a shim that did not come to life: look again
                 report = stopped
-            elif (attempt / "journal").exists():
-                report = await self._stop_dead(attempt)
+            elif was_used(attempt):
+                report = report_of(await clear(attempt))
             if not _may_follow(directory, number):
-                return report or StopReport(outcome="stopped", phase="running", how="exited")
+                break
             number += 1
+        report = report or StopReport(outcome="stopped", phase="running", how="exited")
+        for each in lost(directory, first):
+            report = with_leftovers(report, await clear(each))
+        return report
 
     async def release(self, key: RunKey) -> None:
         """Let the shims of ended processes go."""
         for attempt in self._store.directory(key).all_attempts():
             with contextlib.suppress(shim.ShimError):
-                async with await shim.connect(attempt, epoch=None) as connection:
+                async with await shim.connect(attempt, epoch=None, timeout=PATIENT) as connection:
                     await connection.release()
 
     def has_living(self, key: RunKey) -> bool:
@@ -80,9 +92,11 @@ class LocalRuntime:
         spec = shim.Spec(
             argv=launch.argv,
             cwd=launch.cwd,
+            cwd_resolved=True,
             env=launch.env,
             input=[shim.Input(command, data) for command, data in launch.first_input],
             close_stdin=launch.close_stdin,
+            stdin="socket" if launch.stdin_has_authority else "pipe",
             lease=timedelta(seconds=launch.lease_s),
             terminate_after=timedelta(seconds=launch.ladder.terminate_after_s),
             kill_after=timedelta(seconds=launch.ladder.kill_after_s),
@@ -96,28 +110,37 @@ class LocalRuntime:
         except shim.StartRefused as error:
             raise _translated(error, launch) from error
 
-    async def _stop_living(self, attempt: Path, ladder: Ladder, reason: str) -> StopReport | None:
+    async def _connect(self, directory: Path, epoch: int) -> shim.Connection:
         try:
-            async with await shim.connect(attempt, epoch=None) as connection:
-                report = await _stop(connection, ladder, reason)
-                if report.outcome == "already_finished":
-                    # Perhaps another hand was quicker, for the same cancel: then its report is the answer.
-                    report = await _report_of_end(connection) or report
-                return _report(report)
-        except shim.ShimGone:
-            return await self._stop_dead(attempt) if (attempt / "journal").exists() else None
+            return await shim.connect(directory, epoch=epoch, timeout=QUICK)
+        except shim.ShimUnresponsive:
+            await shim.thaw(directory)
+            return await shim.connect(directory, epoch=epoch)
 
-    async def _stop_dead(self, attempt: Path) -> StopReport:
-        cleared = await shim.kill_marked(attempt)
-        if cleared.processes == 0 and not cleared.left:
-            return StopReport(outcome="already_finished", phase="running", how="exited")
-        return StopReport(
-            outcome="unverified" if cleared.left else "stopped",
-            phase="running",
-            how="killed",
-            processes=cleared.processes,
-            left=cleared.left,
-        )
+    async def _clear_earlier(self, key: RunKey, attempt: int) -> None:
+        """No second agent beside what a lost shim's left. Raises AgentFailed."""
+        for each in lost(self._store.directory(key), attempt):
+            cleared = await clear(each)
+            if cleared.left:
+                raise AgentFailed(f"processes of an earlier attempt cannot be stopped: {list(cleared.left)}")
+            if not cleared.proven:
+                facts = {"run": key.run, "suspects": cleared.suspects}
+                log.warning("a lost shim's agent may have left something", extra={"action": "unproven", "facts": facts})
+
+    async def _stop_living(self, attempt: Path, ladder: Ladder, reason: str) -> StopReport | None:
+        for patience in (QUICK, PATIENT):
+            try:
+                async with await shim.connect(attempt, epoch=None, timeout=patience) as connection:
+                    report = await _stop(connection, ladder, reason)
+                    if report.outcome == "already_finished":
+                        # Perhaps another hand was quicker, for the same cancel: then its report is the answer.
+                        report = await _report_of_end(connection) or report
+                    return _report(report)
+            except shim.ShimGone:
+                return report_of(await clear(attempt)) if was_used(attempt) else None
+            except (shim.ShimUnresponsive, shim.NotAdmitted):
+                await shim.thaw(attempt)  # its agent may have frozen it, or stands in its place
+        return report_of(await shim.kill_unresponsive(attempt))
 
 
 class LocalChannel:
@@ -142,7 +165,7 @@ class LocalChannel:
                 yield [_joined(joiner, record) for record in batch]
             if stream.ending == "crash":
                 # The shim died: before anybody acts on that, nothing of what it looked after may be left.
-                await shim.kill_marked(self._directory)
+                await clear(self._directory)
         except shim.Fenced as error:
             raise Fenced(str(error)) from error
         finally:
@@ -184,6 +207,8 @@ class LocalChannel:
             except (shim.ShimGone, shim.JournalFull, shim.ShimUnresponsive) as error:
                 if not shim.is_alive(self._directory):
                     raise ChannelClosed(str(error)) from error
+                if isinstance(error, shim.ShimUnresponsive):
+                    await shim.thaw(self._directory)  # its agent may have frozen it
                 await asyncio.sleep(0.5)
 
     async def _connected(self) -> shim.Connection:
@@ -225,7 +250,7 @@ async def _report_of_end(connection: shim.Connection) -> shim.StopReport | None:
 
 def _may_follow(directory: RunDirectory, number: int) -> bool:
     """Whether a further attempt might be starting: it is looked at, and entombed, too."""
-    return not (directory.attempt(number + 1) / "stopped").exists() and (directory.attempt(number) / "journal").exists()
+    return not (directory.attempt(number + 1) / "stopped").exists() and was_used(directory.attempt(number))
 
 
 def _report(report: shim.StopReport) -> StopReport:
@@ -250,6 +275,6 @@ def _joined(joiner: shim.LineJoiner, record: shim.Record) -> shim.Record:
 def _translated(error: shim.StartRefused, launch: Launch) -> RunError:
     if isinstance(error, shim.AgentNotFound | shim.AgentNotExecutable):
         return AgentNotInstalled(f"{launch.argv[0]}: {error}")
-    if isinstance(error, shim.NoDirectory):
+    if isinstance(error, shim.NoDirectory | shim.Moved):
         return WorkspaceError(f"workspace.path: {error}")
     return AgentFailed(f"the agent could not be started: {error}")

@@ -26,7 +26,9 @@ from activities.shim.errors import (
     InvalidSpec,
     JournalCorrupt,
     JournalFull,
+    Moved,
     NoDirectory,
+    NotAdmitted,
     NotController,
     ProtocolMismatch,
     ShimError,
@@ -41,7 +43,7 @@ from activities.shim.errors import (
 from activities.shim.journal import Line, LineJoiner, Record, RecordParser
 from activities.shim.launching import Spare, launched, launcher, spawn
 from activities.shim.lock import entomb, is_alive
-from activities.shim.marked import Clearance, kill_marked
+from activities.shim.marked import Clearance, has_ended, kill_marked, kill_unresponsive, thaw
 from activities.shim.records import RecordStream, records
 from activities.shim.reports import ExitReport, Input, Spec, Status, StopReport
 
@@ -64,7 +66,9 @@ __all__ = [
     "JournalFull",
     "Line",
     "LineJoiner",
+    "Moved",
     "NoDirectory",
+    "NotAdmitted",
     "NotController",
     "ProtocolMismatch",
     "Record",
@@ -84,10 +88,13 @@ __all__ = [
     "Written",
     "connect",
     "entomb",
+    "has_ended",
     "is_alive",
     "kill_marked",
+    "kill_unresponsive",
     "records",
     "start",
+    "thaw",
 ]
 
 _CARRY_THROUGH_S = 10.0

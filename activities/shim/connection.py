@@ -15,7 +15,7 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self
 
-from activities.shim.dialing import dial
+from activities.shim.dialing import DIAL_TIMEOUT, dial
 from activities.shim.errors import ShimGone, ShimUnresponsive, error_of
 from activities.shim.reports import Status, StopReport, as_text
 
@@ -131,7 +131,7 @@ class Connection:
                 waiting = self._waiting.pop(str(reply.get("id")), None)
                 if waiting is not None and not waiting.done():
                     waiting.set_result(reply)
-        except (OSError, ValueError):
+        except (OSError, ValueError, AttributeError, RecursionError):
             pass  # a connection that breaks is one that has ended
         finally:
             self._lost = ShimGone("the connection to the shim has ended")
@@ -141,7 +141,9 @@ class Connection:
                     waiting.exception()  # whoever asked may have gone
 
 
-async def connect(directory: str | os.PathLike[str], *, epoch: int | None) -> Connection:
+async def connect(
+    directory: str | os.PathLike[str], *, epoch: int | None, timeout: timedelta = DIAL_TIMEOUT
+) -> Connection:
     """Connect to the shim that lives in this directory, as a controller (with an epoch) or as an observer (None).
 
     A controller fences off all with a lower epoch; an equal one is the same controller again. An observer may look
@@ -151,6 +153,12 @@ async def connect(directory: str | os.PathLike[str], *, epoch: int | None) -> Co
         ShimGone: no shim lives there.
         Fenced: a newer controller has it.
         ProtocolMismatch: it speaks no version that this program speaks; its agent is left at work.
-        ShimUnresponsive: it lives and does not answer.
+        ShimUnresponsive: it lives and does not answer, or what answers is none.
+        NotAdmitted: this process descends from an agent.
     """
-    return Connection(*await dial(directory, epoch))
+    reader, writer, hello = await dial(directory, epoch, timeout)
+    try:
+        return Connection(reader, writer, hello)
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, OSError):
+        writer.close()
+        raise ShimUnresponsive(f"what answers in {os.fspath(directory)} is no shim") from None

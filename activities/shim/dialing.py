@@ -15,6 +15,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from activities.shim.census import is_impostor
 from activities.shim.errors import ShimGone, ShimUnresponsive, error_of
 from activities.shim.lock import is_alive
 from activities.shim.reports import MIN_PROTOCOL, PROTOCOL
@@ -52,6 +53,8 @@ async def _try(
     try:
         sock.settimeout(0)
         connect_socket(sock, directory)
+        if is_impostor(sock):
+            raise ShimUnresponsive(f"what listens in {os.fspath(directory)} is no shim")
         reader, writer = await asyncio.open_unix_connection(sock=sock, limit=BUFFER_SIZE)
     except OSError:
         sock.close()
@@ -74,10 +77,18 @@ async def _try(
 async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, command: dict[str, Any]) -> dict[str, Any]:
     """Send one command and read its answer; raises the error that the answer stands for, OSError without one."""
     writer.write(json.dumps(command).encode() + b"\n")
-    line = await reader.readline()
+    try:
+        line = await reader.readline()
+    except ValueError:  # longer than any answer
+        raise ShimUnresponsive("what answers there is no shim") from None
     if not line.endswith(b"\n"):
         raise ConnectionResetError("the shim went away")
-    reply: dict[str, Any] = json.loads(line)
+    try:
+        reply = json.loads(line)
+    except (ValueError, RecursionError):
+        reply = None
+    if not isinstance(reply, dict):
+        raise ShimUnresponsive("what answers there is no shim")
     if not reply.get("ok"):
         raise error_of(reply)
     return reply

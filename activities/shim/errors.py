@@ -5,12 +5,13 @@
     │ ├ AlreadyRunning     a shim lives in this directory
     │ ├ AlreadyUsed        a shim lived there and is gone
     │ ├ Tombstoned         the directory was entombed before anything started
-    │ ├ AgentNotFound, AgentNotExecutable, NoDirectory, InvalidSpec
+    │ ├ AgentNotFound, AgentNotExecutable, NoDirectory, Moved, InvalidSpec
     │ └ StartFailed        the system refused, or the shim died while it was starting
     ├ ShimGone             no shim lives there
     ├ ShimUnresponsive     one lives there and does not answer
     ├ ProtocolMismatch     it speaks another version; its agent is left at work
     ├ CommandRefused       it answered no
+    │ ├ NotAdmitted        this process descends from an agent
     │ ├ Fenced             a newer controller has taken over
     │ ├ StdinClosed, AgentExited, AgentRunning, NotController, JournalFull, InvalidCommand
     └ JournalCorrupt       the file is not what a shim writes
@@ -56,6 +57,10 @@ class NoDirectory(StartRefused):
     """The agent's working directory cannot be entered."""
 
 
+class Moved(StartRefused):
+    """The agent's working directory is no longer where its path led when it was resolved."""
+
+
 class InvalidSpec(StartRefused):
     """The spec names something that cannot be."""
 
@@ -78,6 +83,10 @@ class ProtocolMismatch(ShimError):
 
 class CommandRefused(ShimError):
     """The shim answered no."""
+
+
+class NotAdmitted(CommandRefused):
+    """This process descends from an agent, and agents do not lead shims."""
 
 
 class Fenced(CommandRefused):
@@ -119,8 +128,10 @@ BY_CODE: Mapping[str, type[ShimError]] = {
     "not_found": AgentNotFound,
     "not_executable": AgentNotExecutable,
     "no_directory": NoDirectory,
+    "moved": Moved,
     "invalid_spec": InvalidSpec,
     "os_error": StartFailed,
+    "not_admitted": NotAdmitted,
     "fenced": Fenced,
     "protocol": ProtocolMismatch,
     "stdin_closed": StdinClosed,

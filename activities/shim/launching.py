@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any, Self
@@ -16,6 +17,10 @@ from activities.shim.errors import StartFailed
 
 # Imported rather than run, the program comes compiled from its cache: 3 MB less for each shim's life.
 _RUN = "import sys; sys.path.insert(0, sys.argv[1]); import shim; sys.exit(shim.main(sys.argv[2:]))"
+_RESERVED = "-" * 512
+"""In place of the directory, whose name ps shows in this room once it is known."""
+_LIBRARIES = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
+"""All that an interpreter may need of the worker's environment; its secrets are none of a shim's business."""
 REFILL_S = 0.5
 """How long after one was taken the next is made: not while the agent itself is starting."""
 
@@ -28,7 +33,8 @@ def launcher(python: str) -> list[str]:
 async def spawn(command: list[str]) -> asyncio.subprocess.Process:
     """Raises OSError."""
     pipe = asyncio.subprocess.PIPE
-    return await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, stderr=pipe)
+    env = {name: os.environ[name] for name in _LIBRARIES if name in os.environ}
+    return await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, stderr=pipe, env=env)
 
 
 async def launched(process: asyncio.subprocess.Process, said: bytes) -> dict[str, Any]:
@@ -79,4 +85,4 @@ class Spare:
     async def _refill(self, pause_s: float) -> None:
         await asyncio.sleep(pause_s)
         with contextlib.suppress(OSError):  # without a spare, starts are only slower
-            self._process = await spawn([*launcher(self._python), "wait", "-"])
+            self._process = await spawn([*launcher(self._python), "wait", _RESERVED])

@@ -5,20 +5,26 @@ What must not live here: talking to the shim.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+_PLAIN = os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
 _PATIENCE_S = 0.1  # another probe holds the lock for microseconds
 
 
 @contextmanager
 def lock(directory: str | os.PathLike[str]) -> Iterator[bool]:
-    """Hold the directory's lock, so that no shim can start there; False where one lives or is starting."""
-    fd = os.open(Path(directory, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    """Hold the directory's lock, so that no shim can start there; False where one lives or is starting.
+
+    Raises OSError where the lock cannot be opened.
+    """
+    fd = os.open(Path(directory, "lock"), os.O_RDWR | os.O_CREAT | _PLAIN, 0o600)
     try:
         yield _take(fd)
     finally:
@@ -39,12 +45,16 @@ def _take(fd: int) -> bool:
 
 
 def is_alive(directory: str | os.PathLike[str]) -> bool:
-    """Whether a shim lives in this directory, or is starting there."""
+    """Whether a shim lives in this directory, or is starting there. Where its lock is none, one may live there."""
     try:
-        fd = os.open(Path(directory, "lock"), os.O_RDWR | os.O_CLOEXEC)
+        fd = os.open(Path(directory, "lock"), os.O_RDWR | _PLAIN)
     except (FileNotFoundError, NotADirectoryError):
         return False
+    except OSError:
+        return True
     try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            return True
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
@@ -58,9 +68,13 @@ def entomb(directory: str | os.PathLike[str]) -> bool:
 
     Returns:
         False where a shim lives or is starting there: that one has to be stopped instead.
+
+    Raises:
+        OSError: the directory or its lock cannot be used.
     """
     Path(directory).mkdir(mode=0o700, parents=True, exist_ok=True)
     with lock(directory) as held:
         if held:
-            os.close(os.open(Path(directory, "stopped"), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            with contextlib.suppress(FileExistsError):  # whatever it is, a shim takes it for the tombstone
+                os.close(os.open(Path(directory, "stopped"), os.O_WRONLY | os.O_CREAT | os.O_EXCL | _PLAIN, 0o600))
         return held

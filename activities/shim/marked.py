@@ -1,6 +1,8 @@
 """Clearing away what a shim that was killed has left behind: processes that carry its mark in their environment.
 
-What must not live here: stopping the agent of a shim that lives; the shim does that itself, and better.
+Everything in the shim's directory may have been changed by its agent: nothing read here is believed further than it can
+be checked, and nothing blocks. What must not live here: stopping the agent of a shim that lives and answers; the shim
+does that itself, and better.
 """
 
 from __future__ import annotations
@@ -8,31 +10,50 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
+import stat
 import time
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
+from activities.shim.census import has_proc, shim_of, unexplained
 from activities.shim.errors import AlreadyRunning
 from activities.shim.lock import lock
-from activities.shim.shim import ProcTable, PsTable, send
+from activities.shim.shim import ProcTable, PsTable, boot_id, kill_all, send
 
 _NOBODY = -1
+_STATE_LIMIT = 64 * 1024
+_MARK = re.compile("[0-9a-f]{32}")
+_PASSING_S = 0.5
+"""How long a process that may be a leftover is given to end by itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Clearance:
-    """How many processes were killed, and the ids of those that are there all the same."""
+    """What became of a dead shim's processes.
+
+    Attributes:
+        processes: how many were killed.
+        left: ids of those that carry the mark and are there all the same.
+        suspects: ids of processes that may belong to them: they have no mark, but the age and parent of a leftover.
+        proven: whether nothing can be left: the shim saw the agent's end, or the machine was restarted since, or there
+            is no suspect. An agent that forges its run's files can deceive here.
+    """
 
     processes: int
-    left: tuple[int, ...]
+    left: tuple[int, ...] = ()
+    suspects: tuple[int, ...] = ()
+    proven: bool = False
 
 
 async def kill_marked(directory: str | os.PathLike[str], *, timeout: timedelta = timedelta(seconds=5)) -> Clearance:
     """Kill what is left of the agent of a shim that died, and look until none of it is there.
 
-    A process that has cleared its environment and lost its parent is not found.
+    A process that has cleared its environment and lost its parent is not found by the mark; it keeps the clearance from
+    being proven. So does whatever cannot be read.
 
     Raises:
         AlreadyRunning: a shim lives in this directory: stop its agent through it.
@@ -40,22 +61,111 @@ async def kill_marked(directory: str | os.PathLike[str], *, timeout: timedelta =
     return await asyncio.to_thread(_kill_marked, Path(directory), timeout.total_seconds())
 
 
+async def kill_unresponsive(
+    directory: str | os.PathLike[str], *, timeout: timedelta = timedelta(seconds=5)
+) -> Clearance:
+    """Stop the agent of a shim that lives and does not answer, by hand: every descendant first, then the shim.
+
+    While the shim is there, however frozen, orphans of its agent are its children: none left is proof.
+    """
+    return await asyncio.to_thread(_kill_unresponsive, Path(directory), timeout.total_seconds())
+
+
+async def thaw(directory: str | os.PathLike[str]) -> None:
+    """SIGCONT to the shim of this directory: its agent may have frozen it."""
+    pid = await asyncio.to_thread(shim_of, directory)
+    if pid is not None:
+        send(pid, signal.SIGCONT)
+
+
+def has_ended(directory: str | os.PathLike[str]) -> bool:
+    """Whether the shim of this directory saw its agent's end."""
+    try:
+        return isinstance(_read_state(Path(directory)).get("exit"), dict)
+    except (OSError, ValueError, RecursionError):
+        return False
+
+
 def _kill_marked(directory: Path, timeout_s: float) -> Clearance:
     try:
-        mark = json.loads((directory / "state.json").read_bytes())["mark"]
+        with lock(directory) as held:
+            if not held:
+                raise AlreadyRunning(f"a shim lives in {directory}: stop its agent through it")
+            if shim_of(directory) is not None:
+                return _kill_unresponsive(directory, timeout_s)  # its lock was taken away
+            state = _read_state(directory)
+            killed, left = _kill(str(state["mark"]), timeout_s)
     except FileNotFoundError:
-        return Clearance(0, ())  # the shim died before it could have started anything
-    table = ProcTable(mark) if Path("/proc/self/stat").exists() else PsTable(mark)
+        # The shim died before it could have started anything, or somebody has removed its state.
+        return Clearance(0, proven=not os.path.lexists(directory / "journal"))
+    except (OSError, ValueError, RecursionError):
+        return Clearance(0)
+    if left or isinstance(state.get("exit"), dict) or _was_rebooted(directory, state):
+        return Clearance(killed, left, proven=not left)
+    suspects = _suspects(state)
+    return Clearance(killed, (), suspects or (), proven=suspects == ())
+
+
+def _kill(mark: str, timeout_s: float) -> tuple[int, tuple[int, ...]]:
+    table = ProcTable(mark) if has_proc() else PsTable(mark)
     killed: set[int] = set()
     until = time.monotonic() + timeout_s
-    with lock(directory) as held:
-        if not held:
-            raise AlreadyRunning(f"a shim lives in {directory}: stop its agent through it")
-        while True:
-            alive = table.alive(_NOBODY)
-            if not alive or time.monotonic() > until:
-                return Clearance(len(killed), tuple(sorted(alive)))
-            for pid in alive:
-                send(pid, signal.SIGKILL)
-            killed.update(alive)
-            time.sleep(0.005)
+    while True:
+        alive = table.alive(_NOBODY)
+        if not alive or time.monotonic() > until:
+            return len(killed), tuple(sorted(alive))
+        for pid in alive:
+            send(pid, signal.SIGKILL)
+        killed.update(alive)
+        time.sleep(0.005)
+
+
+def _suspects(state: dict[str, Any]) -> tuple[int, ...] | None:
+    until = time.monotonic() + _PASSING_S
+    while (found := unexplained(state)) and time.monotonic() < until:
+        time.sleep(0.05)
+    return found
+
+
+def _kill_unresponsive(directory: Path, timeout_s: float) -> Clearance:
+    pid = shim_of(directory)
+    if pid is None:
+        return Clearance(0)
+    table = ProcTable()
+    born, killed = table.start_time(pid), set(table.alive(pid))
+    until = time.monotonic() + timeout_s
+    while (alive := table.alive(pid)) and time.monotonic() < until:
+        killed.update(alive, kill_all(table, pid))
+        time.sleep(0.005)
+    watched = table.start_time(pid) == born != 0  # had it gone meanwhile, its orphans would have gone elsewhere
+    send(pid, signal.SIGKILL)
+    while table.start_time(pid) == born and time.monotonic() < until + 1:
+        time.sleep(0.005)
+    return Clearance(len(killed), tuple(sorted(alive)), proven=watched and not alive)
+
+
+def _read_state(directory: Path) -> dict[str, Any]:
+    """Raises OSError or ValueError for whatever no shim has written."""
+    fd = os.open(directory / "state.json", os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode) or found.st_size > _STATE_LIMIT:
+            raise ValueError("no state that a shim writes")
+        state = json.loads(os.read(fd, _STATE_LIMIT))
+    finally:
+        os.close(fd)
+    if not isinstance(state, dict) or not _MARK.fullmatch(str(state.get("mark"))):
+        raise ValueError("no state that a shim writes")
+    return state
+
+
+def _was_rebooted(directory: Path, state: dict[str, Any]) -> bool:
+    """The boot id says so, and the time of the last change, which nobody can set back, agrees."""
+    if state.get("boot_id") in (None, "", boot_id()) or not has_proc():
+        return False
+    up_s = float(Path("/proc/uptime").read_text().split()[0])
+    try:
+        changed = os.lstat(directory / "state.json").st_ctime
+    except OSError:
+        return False
+    return changed < time.time() - up_s

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import os
+import stat
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator
+from io import FileIO
 from pathlib import Path
 from typing import Literal
 
 from activities.shim.dialing import ask, dial
-from activities.shim.errors import ShimGone
+from activities.shim.errors import JournalCorrupt, ShimGone
 from activities.shim.journal import Record, RecordParser
 
 _CHUNK = 256 * 1024
@@ -103,12 +105,26 @@ class RecordStream(AsyncIterator[Record]):
 
     async def _stored(self) -> AsyncGenerator[bytes]:
         try:
-            file = await asyncio.to_thread(Path(self._directory, "journal").open, "rb", 0)
+            file = await asyncio.to_thread(_opened, Path(self._directory, "journal"))
         except FileNotFoundError:
             raise ShimGone(f"neither a shim nor a journal is in {os.fspath(self._directory)}") from None
         with file:
             while chunk := await asyncio.to_thread(file.read, _CHUNK):
                 yield chunk
+
+
+def _opened(path: Path) -> FileIO:
+    """Raises OSError, and JournalCorrupt where it is no file: a pipe could keep a reader for ever."""
+    try:
+        file = FileIO(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC))
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise JournalCorrupt(f"the journal cannot be opened: {error.strerror}") from error
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise JournalCorrupt("the journal is no file")
+    return file
 
 
 def records(directory: str | os.PathLike[str], *, after: int = 0, epoch: int | None = None) -> RecordStream:

@@ -30,9 +30,12 @@ class Spec:
     Attributes:
         argv: the program, looked up on the PATH of `env`, and its arguments.
         cwd: an absolute path.
+        cwd_resolved: `cwd` has no symlink in it: the start is refused where it leads somewhere else by then.
         env: the agent's whole environment. It goes to the shim through a pipe and is never stored.
         input: written to stdin at once, in this order.
         close_stdin: whether stdin is closed after that.
+        stdin: a socket cannot be opened by a path of /proc, so nobody but the shim can write to it; a pipe can be
+            opened as /dev/stdin, which some programs do.
         lease: without a word of a controller for longer than this the shim stops the agent.
         terminate_after: SIGTERM to every descendant, counted from the request of a stop.
         kill_after: SIGKILL to every descendant, counted from the same.
@@ -43,6 +46,8 @@ class Spec:
     env: Mapping[str, str] = field(repr=False)
     input: Sequence[Input] = field(default=(), repr=False)
     close_stdin: bool = False
+    cwd_resolved: bool = False
+    stdin: Literal["pipe", "socket"] = "pipe"
     lease: timedelta = timedelta(minutes=15)
     terminate_after: timedelta = timedelta(seconds=0.25)
     kill_after: timedelta = timedelta(seconds=1.5)
@@ -56,6 +61,8 @@ class Spec:
             "env": dict(self.env),
             "input": [{"id": write.id, "data": as_text(write.data)} for write in self.input],
             "close_stdin": self.close_stdin,
+            "cwd_resolved": self.cwd_resolved,
+            "stdin": self.stdin,
             "lease_s": self.lease.total_seconds(),
             "stop": {
                 "terminate_after_s": self.terminate_after.total_seconds(),

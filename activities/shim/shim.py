@@ -15,6 +15,7 @@ import errno
 import fcntl
 import json
 import os
+import select
 import selectors
 import signal
 import socket
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 PROTOCOL = 1
 MIN_PROTOCOL = 1
 MARK = "STEERSMAN_MARK"
+NAME = "steersman-shim"  # how ps and other shims know a shim; execve takes it away from the agent
 READ_SIZE = 64 * 1024
 OUTPUT_READ_SIZE = 32 * 1024  # a read of nothing but empty lines becomes 40 times as much journal
 PIECE_SIZE = 224 * 1024  # a longer line is journaled in pieces; one more read on top of it makes 256 KiB
@@ -49,7 +51,10 @@ LOCK_PATIENCE_S = 0.1  # a probe or a tombstone being written holds the lock for
 LEFTOVERS_KILL_S = 0.5
 GIVE_UP_S = 5.0
 PR_SET_PDEATHSIG = 1
+PR_SET_DUMPABLE = 4
+PR_SET_NAME = 15
 PR_SET_CHILD_SUBREAPER = 36
+SO_PEERPIDFD = 77
 M_MMAP_THRESHOLD = -3
 MMAP_THRESHOLD = 128 * 1024  # fixed, so that what a big command took goes back to the system
 
@@ -100,6 +105,13 @@ def c_string(value: object, name: str) -> bytes:
     if b"\0" in data:
         raise Refused("invalid", f"{name} holds a NUL")
     return data
+
+
+def is_socket(stdin: object) -> bool:
+    """What the agent's stdin is to be."""
+    if stdin not in ("pipe", "socket"):
+        raise Refused("invalid", "stdin must be 'pipe' or 'socket'")
+    return stdin == "socket"
 
 
 def command_id(value: object) -> str:
@@ -163,6 +175,8 @@ class Spec:
         if len({ident for ident, _ in self.writes}) < len(self.writes):
             raise Refused("invalid", "input has the same id twice")
         self.close_stdin = spec.get("close_stdin", False) is True
+        self.cwd_resolved = spec.get("cwd_resolved", False) is True
+        self.socket_stdin = is_socket(spec.get("stdin", "pipe"))
         self.lease_s = seconds(spec, "lease_s", 900.0)
         self.stop = StopTimes(spec.get("stop", {}))
 
@@ -175,19 +189,30 @@ class Libc:
 
     def __init__(self) -> None:
         self._prctl: Callable[..., int] | None = None
+        self._move: Callable[[int, bytes, int], object] | None = None
         if sys.platform == "linux":
             try:
                 import ctypes
 
                 libc = ctypes.CDLL(None)
                 self._prctl = libc.prctl
+                self._move = ctypes.memmove
                 libc.mallopt(M_MMAP_THRESHOLD, MMAP_THRESHOLD)  # not in every libc
             except (ImportError, OSError, AttributeError):
-                if self._prctl is None:
-                    log("no ctypes: this shim is no subreaper")
+                pass  # no ctypes, or another libc
 
-    def prctl(self, option: int, value: int) -> bool:
+    def prctl(self, option: int, value: int | bytes) -> bool:
         return self._prctl is not None and self._prctl(option, value, 0, 0, 0) == 0
+
+    def name(self, directory: bytes) -> None:
+        """Let ps show a shim and whose it is, in place of the launcher's command line."""
+        fields = read_small("/proc/self/stat").rpartition(b")")[2].split()
+        if not self.prctl(PR_SET_NAME, NAME.encode()) or self._move is None or len(fields) < 47:
+            return
+        start, end = int(fields[45]), int(fields[46])
+        if 0 < start < end:
+            title = (NAME.encode() + b"\0" + directory)[: end - start - 1]
+            self._move(start, title.ljust(end - start, b"\0"), end - start)
 
 
 def read_small(path: str) -> bytes:
@@ -202,6 +227,17 @@ def read_small(path: str) -> bytes:
         return b""
     finally:
         os.close(fd)
+
+
+def hidden(pid: int) -> bool:
+    """Whether a process that /proc does not show (hidepid) is there all the same, and another user's."""
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except OSError:
+        pass
+    return False
 
 
 def closure(root: int, children: dict[int, list[int]]) -> list[int]:
@@ -237,6 +273,36 @@ class ProcTable:
     def certain(self) -> bool:
         """Whether having no child left proves that there is no descendant."""
         return self._mark is None
+
+    def objection(self, peer: int) -> str | None:
+        """Why a process must not speak to this shim: it is an agent's, this one's or another's. None for all others.
+
+        Shims that this one descends from are no reason: Steersman may be at work within an agent of another.
+        """
+        lineage, here = self.lineage(peer), os.getpid()
+        if lineage is None:
+            return "it is gone"
+        if here in lineage or (self._mark and peer in self.alive()):
+            return "it descends from the agent"
+        shims = [pid for pid, is_shim in lineage.items() if is_shim]
+        if shims and not set(shims) <= set(self.lineage(here) or ()):
+            return "it descends from the agent of another shim"
+        return None
+
+    def lineage(self, pid: int) -> dict[int, bool] | None:
+        """A process and what it descends from, up to the first that is another user's and hidden, each with whether it
+        is a shim; None where one of them is gone.
+        """
+        found: dict[int, bool] = {}
+        if pid <= 0:
+            return None
+        while pid > 0 and pid not in found:
+            head, _, rest = read_small(f"{self.proc}/{pid}/stat").rpartition(b")")
+            if not rest:
+                return found if hidden(pid) else None
+            found[pid] = head.partition(b"(")[2] == NAME.encode()
+            pid = int(rest.split()[1])
+        return found
 
     def start_time(self, pid: int) -> int:
         fields = self.stat(pid)
@@ -302,6 +368,12 @@ class PsTable:
     def certain(self) -> bool:
         return False
 
+    def objection(self, peer: int) -> str | None:
+        return "it descends from the agent" if peer in self.alive() else None
+
+    def lineage(self, pid: int) -> dict[int, bool] | None:
+        return None
+
     def start_time(self, pid: int) -> int:
         born = self._rows().get(pid, (0, "", "", ""))[1]
         return int(time.mktime(time.strptime(born))) if born else 0
@@ -331,11 +403,11 @@ def send(pid: int, number: int) -> None:
         pass  # gone already, or not ours (a setuid program): whether it is left is looked at, not assumed
 
 
-def kill_all(table: Table) -> list[int]:
+def kill_all(table: Table, root: int | None = None) -> list[int]:
     """SIGKILL to every descendant, frozen first so that a forker cannot outrun the walk."""
     seen: set[int] = set()
     for _ in range(20):
-        fresh = [pid for pid in table.alive() if pid not in seen]
+        fresh = [pid for pid in table.alive(root) if pid not in seen]
         if not fresh:
             break
         for pid in fresh:
@@ -600,8 +672,9 @@ class Input:
 class Peer:
     """One connection: commands and replies, or after `attach` the journal from an offset."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, pid: int) -> None:
         self.sock = sock
+        self.pid = pid
         self.inbox = bytearray()
         self.scanned = 0
         self.skipping = False
@@ -647,6 +720,8 @@ class Shim:
         self.state = "running"
         self.exit: dict[str, object] | None = None
         self.epoch: int | None = None
+        self.controller = 0
+        self.turned_away = 0
         self.started_at = time.time()
         self.start_time = table.start_time(agent)
         self.boot_id = boot_id()
@@ -926,13 +1001,28 @@ class Shim:
             if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
                 time.sleep(0.01)
             return
-        if len(self.peers) >= PEERS_LIMIT or peer_uid(sock) not in (os.getuid(), 0):
+        uid, pid = peer_credentials(sock)
+        if len(self.peers) >= PEERS_LIMIT or uid not in (os.getuid(), 0):
             sock.close()
             return
         sock.settimeout(0)
-        peer = Peer(sock)
+        objection = self.table.objection(pid) or ("it is gone" if has_ended(sock) else None)
+        if objection is not None:
+            self._turn_away(sock, pid, objection)
+            return
+        peer = Peer(sock, pid)
         self.peers.add(peer)
         self._watch(peer)
+
+    def _turn_away(self, sock: socket.socket, pid: int, why: str) -> None:
+        self.turned_away += 1
+        if self.turned_away & (self.turned_away - 1) == 0:  # the 1st, 2nd, 4th, ...: an agent must not fill the disk
+            log(f"process {pid} must not speak to this shim: {why} ({self.turned_away} turned away so far)")
+        try:
+            sock.send(json.dumps(Refused("not_admitted", f"not from process {pid}: {why}").reply).encode() + b"\n")
+        except OSError:
+            pass
+        sock.close()
 
     def _watch(self, peer: Peer) -> None:
         if peer not in self.peers:
@@ -1063,9 +1153,12 @@ class Shim:
             if type(epoch) is not int or not 0 <= epoch < 1 << 63:
                 raise Refused("invalid", "epoch must be a whole number that is not negative, or null")
             self._check_epoch(epoch)
+            if epoch == self.epoch and peer.pid != self.controller:
+                raise Refused("fenced", "another process has this epoch", epoch=self.epoch)
             self.renewed_at = time.monotonic()
             if epoch != self.epoch:
                 self.epoch = epoch
+                self.controller = peer.pid
                 self.save()
                 for other in list(self.peers):
                     if other.offset is not None and other.epoch is not None and other.epoch < epoch:
@@ -1167,7 +1260,8 @@ class Shim:
         try:
             fd = os.open("state.json.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
             try:
-                os.write(fd, json.dumps({**self.identity(), "mark": self.mark}).encode())
+                inherits = list(self.table.lineage(os.getppid()) or ())  # whoever gets our processes when we are killed
+                os.write(fd, json.dumps({**self.identity(), "mark": self.mark, "reapers": inherits}).encode())
             finally:
                 os.close(fd)
             os.replace("state.json.new", "state.json")
@@ -1175,13 +1269,28 @@ class Shim:
             log(f"state.json cannot be written: {error}")
 
 
-def peer_uid(sock: socket.socket) -> int:
-    """Who is at the other end of a connection."""
+def peer_credentials(sock: socket.socket) -> tuple[int, int]:
+    """User and process at the other end of a connection."""
     if sys.platform == "linux":
-        uid = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[1]
+        pid, uid, _ = struct.unpack("iIi", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
     else:
         uid = struct.unpack_from("2I", sock.getsockopt(0, 1, 128))[1]  # LOCAL_PEERCRED: struct xucred
-    return int(uid)
+        pid = sock.getsockopt(0, 2)  # LOCAL_PEERPID
+    return int(uid), int(pid)
+
+
+def has_ended(sock: socket.socket) -> bool:
+    """Whether the process that connected has ended, so that its id may be another's. False before Linux 6.5."""
+    try:
+        fd = sock.getsockopt(socket.SOL_SOCKET, SO_PEERPIDFD)
+    except OSError as error:
+        return error.errno in (errno.ESRCH, errno.EINVAL) and sys.platform == "linux"
+    try:
+        poll = select.poll()
+        poll.register(fd, select.POLLIN)
+        return bool(poll.poll(0))
+    finally:
+        os.close(fd)
 
 
 def boot_id() -> str:
@@ -1212,6 +1321,10 @@ def exec_agent(spec: Spec, env: dict[bytes, bytes], fds: tuple[int, ...], report
         os.umask(umask)
         code = "no_directory"
         os.chdir(spec.cwd)
+        if spec.cwd_resolved:
+            code = "moved"
+            if os.getcwdb() != spec.cwd:
+                raise OSError(0, "its path leads somewhere else since it was looked at")
         code = "exec"
         os.execvpe(spec.argv[0], spec.argv, env)
     except OSError as error:
@@ -1219,18 +1332,27 @@ def exec_agent(spec: Spec, env: dict[bytes, bytes], fds: tuple[int, ...], report
             missing = error.errno in (errno.ENOENT, errno.ENOTDIR)
             unfit = error.errno in (errno.EACCES, errno.EPERM, errno.ENOEXEC, errno.EISDIR)
             code = "not_found" if missing else "not_executable" if unfit else "os_error"
-        name = os.fsdecode(spec.cwd) if code == "no_directory" else spec.program
+        name = os.fsdecode(spec.cwd) if code in ("no_directory", "moved") else spec.program
         os.write(report, json.dumps([code, f"{name}: {error.strerror}"]).encode())
     finally:
         os._exit(127)
 
 
-def start_agent(spec: Spec, table: str, umask: int) -> Shim:
+def socket_pair() -> tuple[int, int]:
+    """The agent's end and ours of a socket. Unlike a pipe nobody can open it by a path of /proc."""
+    theirs, ours = socket.socketpair()
+    ours.shutdown(socket.SHUT_RD)
+    return theirs.detach(), ours.detach()
+
+
+def start_agent(spec: Spec, table: str, umask: int, libc: Libc) -> Shim:
     """Fork the agent, get ready while it execs, and see that it did."""
     mark = os.urandom(16).hex()
-    libc = Libc()
     subreaper = libc.prctl(PR_SET_CHILD_SUBREAPER, 1)
-    inputs, outputs, errors, report = os.pipe(), os.pipe(), os.pipe(), os.pipe()
+    if not subreaper and sys.platform == "linux":
+        log("without prctl this shim is no subreaper")
+    inputs = socket_pair() if spec.socket_stdin else os.pipe()
+    outputs, errors, report = os.pipe(), os.pipe(), os.pipe()
     parent = os.getpid()
     agent = os.fork()
     if agent == 0:
@@ -1269,7 +1391,7 @@ def read_all(fd: int) -> bytes:
         chunks.append(chunk)
 
 
-def serve(spec: Spec, table: str, umask: int, lock: int, launcher: int) -> None:
+def serve(spec: Spec, table: str, umask: int, lock: int, launcher: int, libc: Libc) -> None:
     """The daemon. Answers the launcher as soon as the agent runs and the socket listens."""
     shim = None
     try:
@@ -1279,7 +1401,8 @@ def serve(spec: Spec, table: str, umask: int, lock: int, launcher: int) -> None:
             os.dup2(fd, target)
         os.close(null)
         os.close(errors)
-        shim = start_agent(spec, table, umask)
+        libc.name(os.getcwdb())
+        shim = start_agent(spec, table, umask, libc)
         answer: dict[str, object] = {"ok": True, "status": shim.status()}
     except Refused as refused:
         answer = refused.reply
@@ -1311,7 +1434,7 @@ def take_lock() -> int:
             time.sleep(0.005)
 
 
-def launch(directory: str, table: str, raw: bytes) -> dict[str, object]:
+def launch(directory: str, table: str, raw: bytes, libc: Libc) -> dict[str, object]:
     """Check, go into the background, and wait for the daemon's answer."""
     try:
         spec = Spec(raw)
@@ -1332,7 +1455,7 @@ def launch(directory: str, table: str, raw: bytes) -> dict[str, object]:
         os.close(reader)
         os.setsid()
         if os.fork() == 0:
-            serve_and_exit(spec, table, umask, lock, writer)
+            serve_and_exit(spec, table, umask, lock, writer, libc)
         os._exit(0)
     os.close(writer)
     os.waitpid(middle, 0)
@@ -1343,11 +1466,11 @@ def launch(directory: str, table: str, raw: bytes) -> dict[str, object]:
     return result
 
 
-def serve_and_exit(spec: Spec, table: str, umask: int, lock: int, launcher: int) -> NoReturn:
+def serve_and_exit(spec: Spec, table: str, umask: int, lock: int, launcher: int, libc: Libc) -> NoReturn:
     """The daemon's whole life; a failure goes to its log, where somebody may look for it."""
     code = 1
     try:
-        serve(spec, table, umask, lock, launcher)
+        serve(spec, table, umask, lock, launcher, libc)
         code = 0
     except BaseException:  # noqa: BLE001 - the last one to catch anything
         import traceback
@@ -1373,6 +1496,9 @@ def main(arguments: list[str]) -> int:
                 os.close(fd)
             except OSError:
                 pass  # the listing's own
+    libc = Libc()
+    # Secrets pass through here: no core dump, and nobody without privileges opens our memory or descriptors by /proc.
+    libc.prctl(PR_SET_DUMPABLE, 0)
     raw, directory = read_all(0), arguments[1]
     if arguments[0] == "wait":
         if not raw:
@@ -1380,7 +1506,7 @@ def main(arguments: list[str]) -> int:
         name, _, raw = raw.partition(b"\n")
         directory = os.fsdecode(name)
     try:
-        answer = launch(directory, table, raw)
+        answer = launch(directory, table, raw, libc)
     except Refused as refused:
         answer = refused.reply
     except OSError as error:

@@ -220,6 +220,8 @@ def stopped(report: StopReport | None) -> str:
     """A stop report as a phrase."""
     if report is None:
         return "cancelled"
+    if report.outcome == "unverified" and report.left:
+        return f"cancelled; not proven: look at process {', '.join(map(str, report.left))}"
     if report.outcome == "unverified":
         return "cancelled; nobody could look whether the agent is gone"
     if not report.processes:

@@ -29,7 +29,9 @@ class Usage(Answer):
 
 
 class StopReport(Answer):
-    """What a stop found and did. "unverified" means that nobody could look: the host is gone, or processes resisted."""
+    """What a stop found and did. "unverified" means that nobody could look (the host is gone), or that
+    processes resisted, or may have been left by a shim that was killed.
+    """
 
     outcome: Literal["stopped", "already_finished", "unverified"]
     phase: Phase

@@ -151,7 +151,7 @@ class Stage:
 
     def alive(self) -> dict[int, str]:
         """Everything of the agent that lives, its shims aside."""
-        return {pid: line for pid, line in marked(self.mark).items() if "shim" not in line}
+        return {pid: line for pid, line in marked(self.mark).items() if "steersman-shim" not in line}
 
     async def kill(self, attempt: int = 1) -> None:
         """SIGKILL to the agent."""

@@ -184,7 +184,7 @@ async def test_a_stop_leaves_nothing_and_nothing_follows(place: Place) -> None:
     report = await place.runtime.stop(place.key, QUICK, "cancelled")
     assert (report.outcome, report.how, report.left) == ("stopped", "killed", ())
     assert report.processes >= 2
-    assert not marked(place.mark) or all("shim" in line for line in marked(place.mark).values())
+    assert not marked(place.mark) or all("steersman-shim" in line for line in marked(place.mark).values())
     assert not lives(int((place.work / "grandchild").read_text()))
     again = await place.runtime.stop(place.key, QUICK, "cancelled")
     assert (again.outcome, again.processes) == (report.outcome, report.processes)
@@ -228,7 +228,7 @@ async def test_a_stop_and_a_start_at_once_leave_nothing(place: Place) -> None:
         assert stopped.outcome in {"stopped", "already_finished"}
         if not isinstance(started, BaseException):
             await started.close()
-        await until(lambda: all("shim" in line for line in marked(place.mark).values()))
+        await until(lambda: all("steersman-shim" in line for line in marked(place.mark).values()))
         await other.runtime.release(other.key)
 
 
@@ -355,3 +355,16 @@ async def test_two_stops_at_once_tell_the_same(tmp_path: Path) -> None:
         assert {(report.outcome, report.how) for report in reports} == {("stopped", "terminated")}
         await channel.close()
         await place.runtime.release(place.key)
+
+
+async def test_a_workspace_that_leads_elsewhere_by_now_is_refused(place: Place) -> None:
+    inner, outside = place.work / "inner", place.work.parent / "outside"
+    inner.mkdir()
+    outside.mkdir()
+    launch = place.launch("open('was-here', 'w')", cwd=str(inner))
+    inner.rmdir()
+    inner.symlink_to(outside)
+    with pytest.raises(WorkspaceError, match=r"workspace\.path"):
+        await place.open(launch)
+    assert not list(outside.iterdir())
+    assert place.runtime.attempts(place.key) == 0

@@ -41,7 +41,7 @@ class Stand:
 
     def alive(self) -> dict[int, str]:
         """Everything of it that lives."""
-        return {pid: line for pid, line in marked(self.mark).items() if "shim" not in line}
+        return {pid: line for pid, line in marked(self.mark).items() if "steersman-shim" not in line}
 
 
 @pytest.fixture

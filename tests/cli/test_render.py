@@ -108,6 +108,7 @@ def test_honest_text_stays_as_it_is() -> None:
         ),
         (StopReport(outcome="stopped", phase="queued", how="exited"), "no process was running"),
         (StopReport(outcome="unverified", phase="running"), "nobody could look"),
+        (StopReport(outcome="unverified", phase="running", left=(7, 8)), "look at process 7, 8"),
     ],
 )
 def test_a_stop_in_words(report: StopReport | None, text: str) -> None:

@@ -5,9 +5,10 @@ import os
 from hypothesis import HealthCheck, settings
 
 from tests.acceptance.conftest import mark, model, shared, site, steersman
-from tests.agents.conftest import no_shim_is_left
+from tests.agents.conftest import claude, no_shim_is_left
+from tests.shim.conftest import every_shim, shims
 
-__all__ = ["mark", "model", "no_shim_is_left", "shared", "site", "steersman"]
+__all__ = ["claude", "every_shim", "mark", "model", "no_shim_is_left", "shared", "shims", "site", "steersman"]
 
 SLOW = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much)
 settings.register_profile("ci", max_examples=50, deadline=None, derandomize=True, database=None)

@@ -1,0 +1,62 @@
+"""What lost shims left of a run on this machine, and what it makes of a stop's report.
+
+A shim that was killed proves nothing any more. What must not live here: shims that live and answer.
+"""
+
+import asyncio
+import os
+from pathlib import Path
+
+from activities.shim import client as shim
+from activities.store import RunDirectory
+from steersman.contracts.run import StopReport
+
+_TRIES = 5
+_PAUSE_S = 0.05
+
+
+def was_used(attempt: Path) -> bool:
+    """Whether a shim has begun its work in this directory."""
+    return os.path.lexists(attempt / "journal")
+
+
+def entombed(attempt: Path) -> bool:
+    """Whether no shim can start there; False also where the directory is not as a shim leaves it."""
+    try:
+        return shim.entomb(attempt)
+    except OSError:
+        return False
+
+
+def lost(directory: RunDirectory, before: int) -> list[Path]:
+    """Attempts before this one whose shim did not live to see its agent's end."""
+    attempts = [directory.attempt(number) for number in range(1, before)]
+    return [each for each in attempts if was_used(each) and not shim.is_alive(each) and not shim.has_ended(each)]
+
+
+async def clear(attempt: Path) -> shim.Clearance:
+    """Kill what the lost shim of this attempt left. Not proven where its lock is held by something else."""
+    for _ in range(_TRIES):
+        try:
+            return await shim.kill_marked(attempt)
+        except shim.AlreadyRunning:
+            await asyncio.sleep(_PAUSE_S)  # another stop is at it
+    return shim.Clearance(0)
+
+
+def report_of(cleared: shim.Clearance) -> StopReport:
+    """The report of a stop that found no shim to ask."""
+    nothing = StopReport(outcome="already_finished", phase="running", how="exited" if cleared.proven else None)
+    return nothing if cleared.proven and not cleared.processes else with_leftovers(nothing, cleared)
+
+
+def with_leftovers(report: StopReport, cleared: shim.Clearance) -> StopReport:
+    """The report of a stop, and of what was cleared away after a shim that was lost before."""
+    outcome = report.outcome
+    if not cleared.proven:
+        outcome = "unverified"
+    elif cleared.processes and outcome == "already_finished":
+        outcome = "stopped"
+    killed = {"how": "killed", "processes": report.processes + cleared.processes} if cleared.processes else {}
+    left = (*report.left, *cleared.left, *cleared.suspects)[:100]
+    return report.model_copy(update={**killed, "outcome": outcome, "left": left})

@@ -1,0 +1,64 @@
+"""A run that is taken from its worker by something that Temporal knows nothing of."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from activities.shim.client import connect
+from steersman.client import Steersman
+from steersman.contracts.errors import AgentFailed
+from tests.acceptance.programs import OBEDIENT, python
+from tests.acceptance.site import Site, gone, phase
+from tests.support.files import below
+
+pytestmark = [pytest.mark.acceptance, pytest.mark.linux]
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """A machine with one worker at work."""
+    site = Site(tmp_path_factory.mktemp("seized"))
+    try:
+        asyncio.run(site.worker().ready())
+        yield site
+    finally:
+        site.end()
+
+
+@pytest.fixture
+async def steersman(machine: Site) -> Steersman:
+    return await machine.steersman()
+
+
+def file_of(site: Site, run: str, name: str) -> Path:
+    return next(path for path in below(site.state) if path.name == name and run in str(path))
+
+
+async def test_a_run_whose_shim_was_taken_hold_of_is_stopped(machine: Site, steersman: Steersman) -> None:
+    """By a process that does not descend from the agent, as one may that it had somebody else start."""
+    run = await steersman.start(machine.process(*python(OBEDIENT), mark="seized-shim"))
+    await phase(steersman, run, "running")
+    attempt = file_of(machine, run, "shim.sock").parent
+    async with await connect(attempt, epoch=1 << 62):
+        with pytest.raises(AgentFailed, match="no worker took hold"):
+            await asyncio.wait_for(steersman.result(run), 20)
+        await gone("seized-shim")
+    assert machine.workers[-1].said("run_seized")
+
+
+async def test_a_run_whose_log_was_taken_hold_of_is_stopped(site: Site) -> None:
+    first = site.worker()
+    steersman = await site.steersman()
+    await first.ready()
+    run = await steersman.start(site.process(*python(OBEDIENT), mark="seized-log"))
+    await phase(steersman, run, "running")
+    file_of(site, run, "events.epoch").write_text(str(1 << 62))
+    second = site.worker()
+    await second.ready()
+    assert await first.terminate() == 0
+    with pytest.raises(AgentFailed, match="no worker took hold"):
+        await asyncio.wait_for(steersman.result(run), 40)
+    await gone("seized-log")
+    assert second.said("run_seized")
