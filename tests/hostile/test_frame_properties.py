@@ -16,12 +16,14 @@ from activities.agents.claude_transcript import MAX_ASKED, ClaudeTranscript
 from activities.eventlog import Cursor, EventLog, is_ended, read
 from activities.ports import ExitFact, Record
 from activities.shim.journal import Record as Line
+from activities.shim.journal import Stream
 from steersman.contracts.events import EVENT, AgentEvent, CancelledEvent, EventBase, is_terminal
 from tests.agents.journals import journals, load
 from tests.hostile.test_event_log import NOW
 
 pytestmark = pytest.mark.property
 
+STREAMS: list[Stream] = ["out", "out", "out", "in", "err"]
 RECORDED = [load(path) for path in journals()]
 FRAMES = [frame for journal in RECORDED for each in journal if (frame := parse(each.data))]
 WORDS = sorted({word for frame in FRAMES for word in (*frame, *map(str, frame.values())) if len(word) < 40})
@@ -65,7 +67,7 @@ def mutated(draw: st.DrawFn) -> Any:
 lines = st.builds(lambda frame: json.dumps(frame).encode(), mutated() | st.dictionaries(texts, values)) | st.binary(
     max_size=50
 )
-records = st.lists(st.tuples(st.sampled_from(["out", "out", "out", "in", "err"]), lines, texts), max_size=25).map(
+records = st.lists(st.tuples(st.sampled_from(STREAMS), lines, texts), max_size=25).map(
     lambda drawn: [
         Line(number, 1000 + number, stream, data, ident) for number, (stream, data, ident) in enumerate(drawn, 1)
     ]
