@@ -12,10 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from activities.loops.effort import stalled
+
 MAX_OUTPUT = 128 * 1024 * 1024
 _MAX_ERRORS = 64 * 1024
 _CHUNK = 256 * 1024
 _TERMINATE_S = 2.0
+STALL_S = 5.0
+"""A git that does nothing for so long hangs; one that is at work may take as long as its deadline allows."""
 _LOCK, _WORKER = "STEERSMAN_LOCK", "STEERSMAN_WORKER"
 
 T = TypeVar("T")
@@ -28,6 +32,10 @@ class GitFailed(Exception):
     def __init__(self, sentence: str, command: str = "") -> None:
         super().__init__(sentence)
         self.command = command
+
+
+class GitHung(GitFailed):
+    """git waited for something that did not come, a pipe perhaps: it would do so again."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +84,8 @@ class Git:
             )
         except OSError as error:
             raise GitFailed(f"git cannot be run: {error.strerror}", name) from error
+        hung = asyncio.Event()
+        watch = asyncio.create_task(_end_stalled(process, hung))
         try:
             async with asyncio.timeout_at(self.deadline):
                 answer, errors, _ = await asyncio.gather(
@@ -88,6 +98,9 @@ class Git:
             if process.returncode is None:
                 await _end(process)
             await _close(process)
+            watch.cancel()
+        if hung.is_set():
+            raise GitHung(f"git {name} waited for {STALL_S:g} s without doing anything and was stopped", name)
         # Of a directory that it cannot read git only warns, and leaves out what is there.
         if not answer.cut and (code not in well or b"could not open directory" in errors):
             raise GitFailed(f"git {name}: {_sentence(errors) or f'exit code {code}'}", name)
@@ -159,6 +172,12 @@ async def _feed(process: asyncio.subprocess.Process, data: bytes) -> None:
         process.stdin.write(data)
         await process.stdin.drain()
     process.stdin.close()
+
+
+async def _end_stalled(process: asyncio.subprocess.Process, hung: asyncio.Event) -> None:
+    await stalled(process.pid, STALL_S)
+    hung.set()
+    await _end(process)
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from activities.loops.git import GitFailed, together
-from activities.loops.repository import commit_of
 from activities.loops.shadow import Shadow
 
 MAX_ADDED = 16 * 1024**3
@@ -148,7 +147,7 @@ def _kind(shadow: Shadow, path: bytes, known: dict[bytes, bool]) -> Kind:
         return "missing"
     if stat.S_ISREG(mode) or stat.S_ISLNK(mode):
         return "file"
-    if stat.S_ISDIR(mode) and commit_of(shadow.repository.top / os.fsdecode(path)):
+    if stat.S_ISDIR(mode) and shadow.repository.commit_of(path):
         return "repository"
     return "other"
 

@@ -14,9 +14,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from activities.loops import snapshots
+from activities.loops.confines import Confines, Outside
 from activities.loops.facts import FactBook
 from activities.loops.fingerprint import TooMany, fingerprint
 from activities.loops.git import GitFailed
+from activities.loops.hangs import Hangs
 from activities.loops.repository import Broken, Repository, find
 from activities.loops.shadow import Shadow, opened
 from steersman.contracts.loop_activities import Diff, Survey
@@ -29,11 +31,13 @@ class NoRepository(Exception):
 
 
 class Workshop:
-    """What this worker does with git. `environ`: its own environment; `roots`: where workspaces may lie."""
+    """What this worker does with git. `environ`: its own environment; `roots`: where workspaces may lie; `git_roots`:
+    where their repositories may lie beside them.
+    """
 
-    def __init__(self, environ: Mapping[str, str], roots: Sequence[Path]) -> None:
-        self._environ, self._roots = environ, roots
-        self._book = FactBook()
+    def __init__(self, environ: Mapping[str, str], roots: Sequence[Path], git_roots: Sequence[Path] = ()) -> None:
+        self._environ, self._roots, self._git_roots = environ, roots, git_roots
+        self._book, self._hangs = FactBook(), Hangs()
 
     async def look(self, place: Path, workspace: Path, name: str | None, message: str) -> Survey:
         """Files and HEAD as they are, the files kept under this ref. Never raises for what stands in the way."""
@@ -86,13 +90,15 @@ class Workshop:
         program = shutil.which("git", path=self._environ.get("PATH"))
         if program is None:
             raise GitFailed("git is not on this host")
-        async with opened(place, repository, program, self._environ, self._book) as shadow:
-            yield shadow
+        await self._hangs.check(repository)
+        with self._hangs.watched(repository):
+            async with opened(place, repository, program, self._environ, self._book) as shadow:
+                yield shadow
 
     def _repository(self, workspace: Path) -> Repository:
         try:
-            repository = find(workspace, self._roots)
-        except Broken as error:
+            repository = find(workspace, Confines.of(self._roots, self._git_roots))
+        except (Broken, Outside) as error:
             raise GitFailed(str(error)) from error
         if repository is None:
             raise NoRepository(f"{workspace} is in no git repository")
