@@ -119,6 +119,14 @@ def _parser() -> argparse.ArgumentParser:
         help="workspaces must lie in one of these; default any (STEERSMAN_WORKSPACE_ROOT, ':'-separated)",
     )
     add(
+        "--git-root",
+        action="append",
+        type=Path,
+        default=None,
+        metavar="DIR",
+        help="git directories of workspaces may lie here, too (STEERSMAN_GIT_ROOT, ':'-separated)",
+    )
+    add(
         "--allow-env",
         action="append",
         default=None,
@@ -171,6 +179,7 @@ def _settings(arguments: argparse.Namespace) -> Settings:
     state = Path(arguments.state_dir).expanduser().absolute()
     agents = arguments.agents or _listed(env.get("STEERSMAN_AGENTS"), ",") or list(CAPABILITIES)
     roots = arguments.workspace_root or [Path(each) for each in _listed(env.get("STEERSMAN_WORKSPACE_ROOT"), ":")]
+    stores = arguments.git_root or [Path(each) for each in _listed(env.get("STEERSMAN_GIT_ROOT"), ":")]
     files = arguments.allow_file or [Path(each) for each in _listed(env.get("STEERSMAN_ALLOW_FILE"), ":")]
     unknown = set(agents) - set(CAPABILITIES)
     permission: PermissionMode = arguments.max_permission
@@ -183,6 +192,7 @@ def _settings(arguments: argparse.Namespace) -> Settings:
         allow_env=frozenset(arguments.allow_env or _listed(env.get("STEERSMAN_ALLOW_ENV"), ",")),
         allow_file=tuple(files),
         workspace_roots=tuple(root.expanduser().absolute() for root in roots) or (Path("/"),),
+        git_roots=tuple(each.expanduser().absolute() for each in stores),
         agents=frozenset(agents),
         max_permission=permission,
     )

@@ -58,7 +58,7 @@ class LoopActivities:
 
     def __init__(self, client: Client, agents: Mapping[str, Agent], store: LoopStore, policy: Policy) -> None:
         self._client, self._agents, self._store, self._policy = client, agents, store, policy
-        self._workshop = Workshop(policy.environ, policy.workspace_roots)
+        self._workshop = Workshop(policy.environ, policy.workspace_roots, policy.git_roots)
 
     @activity.defn(name=names.ADMIT_LOOP)
     async def admit_loop(self, asked: AdmitLoop) -> None:
@@ -203,8 +203,9 @@ class LoopActivities:
 
     def _standing(self, path: str) -> Path:
         """The workspace; also one that is gone and may come back. Raises InvalidRequest, WorkspaceError."""
-        self._policy.workspace(str(standing(Path(path))))
-        return Path(os.path.realpath(path))
+        real = self._policy.within(path, "workspace.path")
+        self._policy.workspace(str(standing(real)))
+        return real
 
     # ---- items
 
@@ -229,4 +230,5 @@ def _failing() -> Iterator[None]:
     try:
         yield
     except GitFailed as error:
-        raise ApplicationError(str(error), type="GitFailed") from error
+        # What stands in git's way stands there at the next try, too.
+        raise ApplicationError(str(error), type="GitFailed", non_retryable=True) from error

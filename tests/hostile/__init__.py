@@ -1,0 +1,1 @@
+"""Attacks: requests, repositories, agents and pages that want more than they were given."""
