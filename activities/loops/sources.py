@@ -45,12 +45,12 @@ async def read_items(items: Items, plan: PlanFile | None, found: Plan | None, wo
             case "checkboxes":
                 counted = await _ticked(items, plan, found, workspace)
             case "json":
-                text = await asyncio.to_thread(read_text, workspace, items.path or "")
-                counted = tally.listed(tally.from_entries(entries(text)))
+                counted = await asyncio.to_thread(_written, workspace, items.path or "")
             case "beads":
-                counted = _beads(items, await run(("bd", "show", *items.ids, "--json")))
+                output = await run(("bd", "show", *items.ids, "--json"))
+                counted = await asyncio.to_thread(_beads, items, output)
             case _:
-                counted = _printed(await run(argv(items)))
+                counted = await asyncio.to_thread(_printed, await run(argv(items)))
     except Unreadable as error:
         return tally.failed(str(error))
     except (Malformed, ProgramFailed) as error:
@@ -69,11 +69,15 @@ async def _ticked(items: Items, plan: PlanFile | None, found: Plan | None, works
     path = items.path or (plan.path if plan else "")
     if found is None or not _is_plan(path, plan):
         found = await asyncio.to_thread(read_plan, workspace, path, None)
-    return tally.listed(found.items, found.error)
+    return await asyncio.to_thread(tally.listed, found.items, found.error)
 
 
 def _is_plan(path: str, plan: PlanFile | None) -> bool:
     return plan is not None and posixpath.normpath(path) == posixpath.normpath(plan.path)
+
+
+def _written(workspace: Path, path: str) -> ItemList:
+    return tally.listed(tally.from_entries(entries(read_text(workspace, path))))
 
 
 def _printed(output: bytes) -> ItemList:

@@ -24,6 +24,8 @@ from activities.loops.shadow import Shadow, opened
 from steersman.contracts.loop_activities import Diff, Survey
 
 MAX_DIFF = 1_000_000
+LOOK_S = 300.0
+"""How long the files of a workspace without git, or of the repositories within one, are looked at."""
 
 
 class NoRepository(Exception):
@@ -109,7 +111,11 @@ async def _with_nested(tree: str, inside: Sequence[Path]) -> str:
     """The fingerprint. A tree knows a repository within by its commit alone: what is not committed counts, too."""
     if not inside:
         return tree
-    seen = [(await _looked_at(directory, contents=False))[0] for directory in inside]
+    try:
+        async with asyncio.timeout(LOOK_S):
+            seen = [(await _looked_at(directory, contents=False))[0] for directory in inside]
+    except TimeoutError:
+        return tree
     return hashlib.sha256("\n".join([tree, *seen]).encode()).hexdigest()[:40]
 
 
@@ -117,9 +123,12 @@ async def _looked_at(directory: Path, *, contents: bool = True) -> tuple[str, st
     """The fingerprint of a directory's files, and why it is not of all of them."""
     left = threading.Event()
     try:
-        return await asyncio.to_thread(fingerprint, directory, left.is_set, contents=contents), None
+        async with asyncio.timeout(LOOK_S):
+            return await asyncio.to_thread(fingerprint, directory, left.is_set, contents=contents), None
     except TooMany as error:
         return error.digest, str(error)
+    except TimeoutError:
+        return "", f"looking at the files took longer than {LOOK_S:g} s and was given up"
     finally:
         left.set()
 
