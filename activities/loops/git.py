@@ -18,7 +18,7 @@ MAX_OUTPUT = 128 * 1024 * 1024
 _MAX_ERRORS = 64 * 1024
 _CHUNK = 256 * 1024
 _TERMINATE_S = 2.0
-STALL_S = 5.0
+STALL_S = 3.0
 """A git that does nothing for so long hangs; one that is at work may take as long as its deadline allows."""
 _LOCK, _WORKER = "STEERSMAN_LOCK", "STEERSMAN_WORKER"
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote
 
-from activities.loops.git import Answer, GitFailed, together
+from activities.loops.git import Answer, GitFailed, GitHung, together
 from activities.loops.places import quoted
 from activities.loops.shadow import Shadow
 from activities.loops.trees import remove, tree_of_now
@@ -117,6 +117,8 @@ async def tree_at(shadow: Shadow, name: str) -> str:
     _place(shadow, name)
     try:
         said = await shadow.git.run("rev-parse", "--verify", "--quiet", f"{name}^{{tree}}")
+    except GitHung:
+        raise
     except GitFailed as error:
         loop, _, number = name.removeprefix(f"{REFS}/").rpartition("/")
         where = shadow.repository.top

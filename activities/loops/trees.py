@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from activities.loops.git import GitFailed, together
+from activities.loops.git import GitFailed, GitHung, together
 from activities.loops.shadow import Shadow
 
 MAX_ADDED = 16 * 1024**3
@@ -39,7 +39,7 @@ async def tree_of_now(shadow: Shadow) -> str:
         return await _tree(shadow)
     except GitFailed as error:
         # Objects that only our index named may have been pruned, and an index may be torn: read everything anew.
-        if fresh or error.command not in ("ls-files", "write-tree"):
+        if fresh or isinstance(error, GitHung) or error.command not in ("ls-files", "write-tree"):
             raise
     shadow.forget_index()
     return await _tree(shadow)

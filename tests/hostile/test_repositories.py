@@ -2,22 +2,28 @@
 
 import asyncio
 import os
-import signal
-import stat
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
+from typing import cast
 
 import pytest
+from temporalio.client import Client
+from temporalio.exceptions import ApplicationError
+from temporalio.testing import ActivityEnvironment
 
-from activities.loops.snapshots import ref
-from activities.loops.workshop import NoRepository, Workshop
+from activities.looping import LoopActivities
 from activities.loops.git import GitFailed
-from activities.loops.snapshots import NoCheckpoint
-from steersman.contracts.loop_activities import Survey
-from tests.agents.loop_site import Site, git, on_disk, put, repository, seen, standing
+from activities.loops.plans import check_plan, read_plan
+from activities.loops.snapshots import ref
+from activities.loops.workshop import Workshop
+from activities.policy import Policy
+from steersman.contracts.errors import InvalidRequest
+from steersman.contracts.loop_activities import DropInput, KeptInput, LoopKey, RestoreInput
+from steersman.contracts.request import RunRequest
+from tests.agents.loop_site import Site, git, put, repository, seen
 from tests.support.files import below
-from tests.support.processes import marked
+from tests.support.processes import marked, until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(60)]
 
@@ -295,3 +301,94 @@ class TestHangs:
         (top / "circle").symlink_to("circle")
         (top / "up").symlink_to("..")
         assert seen(top, await site.keep())["circle"] == b"-> circle"
+
+
+class TestAnswers:
+    """An answer about something outside of the roots is the same whatever is there."""
+
+    @pytest.fixture
+    def ways(self, top: Path, outside: Path) -> list[str]:
+        """Paths that lead out of the root: to a directory, a file, nothing, through links, and back again."""
+        (outside / "file").touch()
+        (outside / "to-root").symlink_to(top.parent)
+        for name in ("file", "none", "none/deeper", ".", "file/below"):
+            (top / f"link-{name.replace('/', '-')}").symlink_to(outside / name)
+        return [
+            *(str(outside / name) for name in ("", "file", "none", "none/deeper", "file/below")),
+            *(str(each) for each in top.glob("link-*")),
+            f"{top}/../../outside/.git",
+            f"{outside}/to-root/../none",
+            f"{outside}/none/../../root/work",
+            f"{outside}/dir/../../root/work",
+            f"{top.parent}/../outside/none/../../root/work",
+        ]
+
+    def test_a_requests_directories(self, top: Path, ways: list[str]) -> None:
+        policy = Policy({}, workspace_roots=(top.parent,))
+        for way in ways:
+            with pytest.raises(InvalidRequest) as refused:
+                policy.workspace(way)
+            assert refused.value.message == f"workspace.path: {way} is outside this worker's --workspace-root"
+
+    def test_a_requests_files(self, top: Path, ways: list[str]) -> None:
+        policy = Policy({}, allow_file=(top.parent,))
+        for way in ways:
+            run = {"agent": "process", "command": ["true"], "workspace": {"path": "/"}}
+            asked = RunRequest.model_validate({**run, "env": {"X": {"from_file": way}}})
+            with pytest.raises(InvalidRequest, match=r"env\.X\.from_file: .* is not allowed on this worker"):
+                policy.environment(asked)
+
+    @pytest.mark.parametrize("what", ["restored", "dropped", "listed"])
+    async def test_a_loop_whose_workspace_is_gone(self, site: Site, top: Path, ways: list[str], what: str) -> None:
+        policy = Policy(site.environ, workspace_roots=(top.parent,))
+        activities = LoopActivities(cast("Client", None), {}, site.store, policy)
+        for way in ways:
+            run = RunRequest.model_validate({"agent": "process", "command": ["true"], "workspace": {"path": way}})
+            said = f"workspace.path: {way} is outside this worker's --workspace-root"
+            if what == "restored":
+                key = LoopKey(loop=site.loop, execution="e")
+                asked = RestoreInput(key=key, run=run, source=site.loop, number=1)
+                assert (await ActivityEnvironment().run(activities.restore_checkpoint, asked)).error == said
+                continue
+            with pytest.raises(ApplicationError) as refused:
+                if what == "dropped":
+                    drop = DropInput(loop=site.loop, workspace=way, all=True)
+                    await ActivityEnvironment().run(activities.drop_checkpoints, drop)
+                else:
+                    kept = KeptInput(loop=site.loop, workspace=way)
+                    await ActivityEnvironment().run(activities.list_checkpoints, kept)
+            assert refused.value.message == said
+
+    def test_a_plan_and_items(self, top: Path, ways: list[str]) -> None:
+        for link in top.glob("link-*"):
+            with pytest.raises(InvalidRequest, match=f"plan.path: {link.name} leads out of the workspace$"):
+                check_plan(top, link.name, None, "plan")
+            assert read_plan(top, link.name).error == f"{link.name} leads out of the workspace"
+
+
+async def test_what_git_refuses_is_not_tried_again(site: Site, top: Path) -> None:
+    (top / ".git" / "refs" / "steersman").symlink_to("elsewhere")
+    activities = LoopActivities(cast("Client", None), {}, site.store, Policy(site.environ))
+    with pytest.raises(ApplicationError, match="refs/steersman in the repository is a link") as refused:
+        await ActivityEnvironment().run(
+            activities.drop_checkpoints, DropInput(loop=site.loop, workspace=str(top), all=True)
+        )
+    assert refused.value.non_retryable
+
+
+async def test_a_cancelled_look_at_something_that_hangs(site: Site, top: Path, tmp_path: Path) -> None:
+    """Neither the look that was cancelled nor the one after it takes long."""
+    put(tmp_path, {"bin/git": "#!/bin/sh\ntrap '' TERM\ntouch began\nwhile :; do sleep 1000; done\n"})
+    (tmp_path / "bin" / "git").chmod(0o755)
+    path = site.environ["PATH"]
+    site.environ["PATH"] = f"{tmp_path / 'bin'}:{path}"
+    look = asyncio.create_task(site.look(1))
+    await until(lambda: (site.store.create(site.loop) / "began").exists())
+    began = time.monotonic()
+    look.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await look
+    assert time.monotonic() - began < 4
+    assert marked(str(site.state)) == {}
+    site.environ["PATH"] = path
+    await site.keep(2)
