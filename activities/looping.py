@@ -4,7 +4,6 @@ How files, plans and items are read must not live here: see activities/loops.
 """
 
 import asyncio
-import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress

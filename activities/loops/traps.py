@@ -8,7 +8,6 @@ import os
 import stat
 import time
 from collections import deque
-from pathlib import Path
 
 from activities.loops.facts import MAX_RULES
 from activities.loops.repository import Repository

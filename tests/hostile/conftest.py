@@ -1,4 +1,4 @@
-"""How long hypothesis attacks: `HYPOTHESIS_PROFILE=hour` for an hour's worth, else as much as `make test` has time for."""
+"""How long hypothesis attacks: for about an hour with `HYPOTHESIS_PROFILE=hour`, else as long as `make test` has."""
 
 import os
 from datetime import timedelta

@@ -1,7 +1,8 @@
-"""What a hostile repository can do to a loop that works in it: nothing leaves the roots, nothing hangs, nothing runs."""
+"""What a hostile repository can do to a loop in it: nothing leaves the roots, and nothing hangs."""
 
 import asyncio
 import os
+import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -81,12 +82,12 @@ def linked(path: Path, target: Path) -> None:
 class TestRoots:
     """Real paths of a repository's parts lie within the roots."""
 
-    @pytest.mark.parametrize("there", [True, False], ids=["there", "missing"])
+    @pytest.mark.parametrize("name", [".git", "none"])
     async def test_a_git_file_that_names_a_directory_outside(
-        self, site: Site, top: Path, outside: Path, there: bool
+        self, site: Site, top: Path, outside: Path, name: str
     ) -> None:
         (top / ".git").rename(top.parent / "moved")
-        (top / ".git").write_text(f"gitdir: {outside / '.git' if there else outside / 'none'}\n")
+        (top / ".git").write_text(f"gitdir: {outside / name}\n")
         before = content(outside)
         said = await error_of(site)
         assert said.endswith(
@@ -95,9 +96,9 @@ class TestRoots:
         )
         assert content(outside) == before
 
-    @pytest.mark.parametrize("there", [True, False], ids=["there", "missing"])
-    async def test_a_common_directory_outside(self, site: Site, top: Path, outside: Path, there: bool) -> None:
-        (top / ".git" / "commondir").write_text(str(outside / ".git" if there else outside / "none"))
+    @pytest.mark.parametrize("name", [".git", "none"])
+    async def test_a_common_directory_outside(self, site: Site, top: Path, outside: Path, name: str) -> None:
+        (top / ".git" / "commondir").write_text(str(outside / name))
         before = content(outside)
         assert "the repository's common directory lies outside" in await error_of(site)
         assert content(outside) == before
@@ -119,10 +120,9 @@ class TestRoots:
         assert "a link in the repository's objects lies outside" in await error_of(site)
         assert content(tmp_path / "elsewhere") == {}
 
-    @pytest.mark.parametrize("there", [True, False], ids=["there", "missing"])
-    async def test_alternates_outside(self, site: Site, top: Path, outside: Path, there: bool) -> None:
-        named = outside / ".git" / "objects" if there else outside / "none"
-        put(top, {".git/objects/info/alternates": f"{named}\n"})
+    @pytest.mark.parametrize("name", [".git/objects", "none"])
+    async def test_alternates_outside(self, site: Site, top: Path, outside: Path, name: str) -> None:
+        put(top, {".git/objects/info/alternates": f"{outside / name}\n"})
         assert "an alternate of the repository's objects lies outside" in await error_of(site)
 
     async def test_alternates_of_alternates(self, site: Site, top: Path, outside: Path, tmp_path: Path) -> None:
@@ -338,26 +338,21 @@ class TestAnswers:
             with pytest.raises(InvalidRequest, match=r"env\.X\.from_file: .* is not allowed on this worker"):
                 policy.environment(asked)
 
-    @pytest.mark.parametrize("what", ["restored", "dropped", "listed"])
-    async def test_a_loop_whose_workspace_is_gone(self, site: Site, top: Path, ways: list[str], what: str) -> None:
+    async def test_a_loop_whose_workspace_may_be_gone(self, site: Site, top: Path, ways: list[str]) -> None:
         policy = Policy(site.environ, workspace_roots=(top.parent,))
         activities = LoopActivities(cast("Client", None), {}, site.store, policy)
         for way in ways:
-            run = RunRequest.model_validate({"agent": "process", "command": ["true"], "workspace": {"path": way}})
             said = f"workspace.path: {way} is outside this worker's --workspace-root"
-            if what == "restored":
-                key = LoopKey(loop=site.loop, execution="e")
-                asked = RestoreInput(key=key, run=run, source=site.loop, number=1)
-                assert (await ActivityEnvironment().run(activities.restore_checkpoint, asked)).error == said
-                continue
-            with pytest.raises(ApplicationError) as refused:
-                if what == "dropped":
-                    drop = DropInput(loop=site.loop, workspace=way, all=True)
-                    await ActivityEnvironment().run(activities.drop_checkpoints, drop)
-                else:
-                    kept = KeptInput(loop=site.loop, workspace=way)
-                    await ActivityEnvironment().run(activities.list_checkpoints, kept)
-            assert refused.value.message == said
+            run = RunRequest.model_validate({"agent": "process", "command": ["true"], "workspace": {"path": way}})
+            key = LoopKey(loop=site.loop, execution="e")
+            asked = RestoreInput(key=key, run=run, source=site.loop, number=1)
+            assert (await ActivityEnvironment().run(activities.restore_checkpoint, asked)).error == said
+            drop = DropInput(loop=site.loop, workspace=way, all=True)
+            with pytest.raises(ApplicationError, match=re.escape(said)):
+                await ActivityEnvironment().run(activities.drop_checkpoints, drop)
+            kept = KeptInput(loop=site.loop, workspace=way)
+            with pytest.raises(ApplicationError, match=re.escape(said)):
+                await ActivityEnvironment().run(activities.list_checkpoints, kept)
 
     def test_a_plan_and_items(self, top: Path, ways: list[str]) -> None:
         for link in top.glob("link-*"):
@@ -383,7 +378,7 @@ async def test_a_cancelled_look_at_something_that_hangs(site: Site, top: Path, t
     path = site.environ["PATH"]
     site.environ["PATH"] = f"{tmp_path / 'bin'}:{path}"
     look = asyncio.create_task(site.look(1))
-    await until(lambda: (site.store.create(site.loop) / "began").exists())
+    await until((site.store.create(site.loop) / "began").exists)
     began = time.monotonic()
     look.cancel()
     with pytest.raises(asyncio.CancelledError):

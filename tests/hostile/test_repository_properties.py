@@ -24,16 +24,16 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(0)]
 SOON_S = 12.0
 
 
-def described(path: bytes) -> tuple[object, ...]:
+def described(path: Path) -> tuple[object, ...]:
     """What of a file a checkpoint keeps."""
     try:
-        mode = os.lstat(path).st_mode
+        mode = path.lstat().st_mode
     except OSError:
         return ("missing",)
     if stat.S_ISLNK(mode):
-        return ("link", os.readlink(path))
+        return ("link", path.readlink())
     if stat.S_ISREG(mode):
-        return ("file", bool(mode & 0o100), Path(os.fsdecode(path)).read_bytes())
+        return ("file", bool(mode & 0o100), path.read_bytes())
     return ("other",)
 
 
@@ -45,11 +45,11 @@ def of_person(top: Path) -> dict[str, object]:
             path = Path(directory, name)
             key = str(path.relative_to(top / ".git"))
             if not key.startswith(("objects", "refs/steersman")):
-                found[key] = described(os.fsencode(path))
+                found[key] = described(path)
     return found
 
 
-def kept_in(site: Site, commit: str) -> list[bytes]:
+def kept_in(site: Site, commit: str) -> list[Path]:
     """The paths of a checkpoint's files, asked in the loop's own git directory, where nothing hostile is read."""
     shadow = site.store.create(site.loop) / "git"
     environment = {
@@ -62,18 +62,18 @@ def kept_in(site: Site, commit: str) -> list[bytes]:
     listed = subprocess.run(
         ["git", "ls-tree", "-r", "-z", commit], env=environment, capture_output=True, check=True, timeout=20
     ).stdout
-    return [line.split(b"\t", 1)[1] for line in listed.split(b"\0")[:-1] if line.split(b" ")[1] == b"blob"]
+    blobs = [line.split(b"\t", 1)[1] for line in listed.split(b"\0")[:-1] if line.split(b" ")[1] == b"blob"]
+    return [site.workspace / os.fsdecode(path) for path in blobs]
 
 
-def ruin(top: bytes, paths: list[bytes]) -> None:
+def ruin(paths: list[Path]) -> None:
     """Remove every other file, and put something else into the rest."""
     for number, path in enumerate(paths):
-        place = os.path.join(top, path)
         if number % 2:
-            Path(os.fsdecode(place)).unlink()
-        elif not os.path.islink(place):
-            os.chmod(place, 0o644)
-            Path(os.fsdecode(place)).write_bytes(b"ruined")
+            path.unlink()
+        elif not path.is_symlink():
+            path.chmod(0o644)
+            path.write_bytes(b"ruined")
 
 
 async def attack(directory: Path, traps: list[Trap]) -> None:
@@ -93,10 +93,10 @@ async def attack(directory: Path, traps: list[Trap]) -> None:
     event(f"kept: {survey.commit is not None}")
     if survey.commit is not None:
         paths = kept_in(site, survey.commit)
-        then = {path: described(os.path.join(os.fsencode(top), path)) for path in paths}
-        ruin(os.fsencode(top), paths)
+        then = {path: described(path) for path in paths}
+        ruin(paths)
         await site.restore(1, commit=survey.commit)
-        assert {path: described(os.path.join(os.fsencode(top), path)) for path in paths} == then
+        assert {path: described(path) for path in paths} == then
     assert of_person(top) == before
     assert list(canaries.iterdir()) == []
 

@@ -18,37 +18,105 @@ _BYTES = st.integers(1, 255).filter(lambda each: each != ord("/"))
 _RESERVED = (b".", b"..", b".git")
 _NAME = st.one_of(
     st.lists(_BYTES, min_size=1, max_size=12).map(bytes),
-    st.sampled_from([b"a", b"b", b"dir", b".gitignore", b".gitattributes", b".gitmodules", b".env", b"-x", b"\xff", b"HEAD"]),
+    st.sampled_from(
+        [b"a", b"b", b"dir", b".gitignore", b".gitattributes", b".gitmodules", b".env", b"-x", b"\xff", b"HEAD"]
+    ),
 ).filter(lambda name: name.lower() not in _RESERVED)
 _PATH = st.lists(_NAME, min_size=1, max_size=4).map(b"/".join)
 _GIT_PATHS = st.sampled_from(
-    """HEAD index config config.worktree commondir gitdir packed-refs shallow info/exclude info/grafts info/attributes
-    objects/info/alternates objects/info/http-alternates objects/info/commit-graph refs/heads/main refs/heads/x
-    refs/steersman refs/steersman/loop-1 refs/steersman/loop-1/1 refs/steersman/loop-1/1.lock refs/replace/x
-    objects/pack/multi-pack-index objects/pack/pack-x.idx MERGE_HEAD index.lock sharedindex.x""".split()
+    [
+        "HEAD",
+        "index",
+        "config",
+        "config.worktree",
+        "commondir",
+        "gitdir",
+        "packed-refs",
+        "shallow",
+        "info/exclude",
+        "info/grafts",
+        "info/attributes",
+        "objects/info/alternates",
+        "objects/info/http-alternates",
+        "objects/info/commit-graph",
+        "refs/heads/main",
+        "refs/heads/x",
+        "refs/steersman",
+        "refs/steersman/loop-1",
+        "refs/steersman/loop-1/1",
+        "refs/steersman/loop-1/1.lock",
+        "refs/replace/x",
+        "objects/pack/multi-pack-index",
+        "objects/pack/pack-x.idx",
+        "MERGE_HEAD",
+        "index.lock",
+        "sharedindex.x",
+    ]
 )
 _CONTENT = st.one_of(
     st.binary(max_size=60),
     st.sampled_from(
-        [b"", b"ref: refs/heads/none\n", b"ref: ../../../x\n", b"0" * 40 + b"\n", b"*\n", b"!*\n", b"*.a\n/dir\n", b"/etc\n", b"DIRC\0"]
+        [
+            b"",
+            b"ref: refs/heads/none\n",
+            b"ref: ../../../x\n",
+            b"0" * 40 + b"\n",
+            b"*\n",
+            b"!*\n",
+            b"*.a\n/dir\n",
+            b"/etc\n",
+            b"DIRC\0",
+        ]
     ),
 )
 _ATTRIBUTES = st.lists(
     st.sampled_from(
-        ["* filter=evil", "* text eol=crlf", "* working-tree-encoding=UTF-16", "* ident", "* diff=evil", "* merge=evil", "a -text"]
+        [
+            "* filter=evil",
+            "* text eol=crlf",
+            "* working-tree-encoding=UTF-16",
+            "* ident",
+            "* diff=evil",
+            "* merge=evil",
+            "a -text",
+        ]
     ),
     min_size=1,
 ).map(lambda lines: "\n".join(lines).encode())
 _CONFIG = st.sampled_from(
-    """[core]\n\tfsmonitor = {run}|[core]\n\thooksPath = {hooks}|[core]\n\tworktree = /|[core]\n\tpager = {run}
-[core]\n\tsshCommand = {run}|[core]\n\tattributesFile = {hooks}|[core]\n\texcludesFile = /dev/zero|[core]\n\tbare = true
-[filter "evil"]\n\tclean = {run}\n\tsmudge = {run}\n\trequired|[filter "evil"]\n\tprocess = {run}\n\trequired
-[diff "evil"]\n\ttextconv = {run}\n\tcommand = {run}|[diff]\n\texternal = {run}|[gpg]\n\tprogram = {run}
-[commit]\n\tgpgSign = true|[extensions]\n\tpartialClone = evil\n[remote "evil"]\n\turl = ext::{run}\n\tpromisor = true
-[extensions]\n\tworktreeConfig = true|[include]\n\tpath = /dev/zero|[include]\n\tpath = {hooks}/none|[extensions]\n\tobjectFormat = sha256
-[extensions]\n\trefStorage = reftable|[core]\n\trepositoryFormatVersion = 99|[core]\n\tsharedRepository = 0777|[core
-[core]\n\talternateRefsCommand = {run}|[credential]\n\thelper = !{run}|[alias]\n\tls-files = !{run}|[index]\n\tversion = 4
-[core]\n\tsplitIndex = true|[core]\n\tsparseCheckout = true|[core]\n\tautocrlf = true|[gc]\n\tauto = 1""".replace("\n[", "|[").replace("{run}\n|", "{run}\n").split("|")
+    [
+        "[core]\n\tfsmonitor = {run}",
+        "[core]\n\thooksPath = {hooks}",
+        "[core]\n\tworktree = /",
+        "[core]\n\tpager = {run}",
+        "[core]\n\tsshCommand = {run}",
+        "[core]\n\tattributesFile = {hooks}",
+        "[core]\n\texcludesFile = /dev/zero",
+        "[core]\n\tbare = true",
+        '[filter "evil"]\n\tclean = {run}\n\tsmudge = {run}\n\trequired',
+        '[filter "evil"]\n\tprocess = {run}\n\trequired',
+        '[diff "evil"]\n\ttextconv = {run}\n\tcommand = {run}',
+        "[diff]\n\texternal = {run}",
+        "[gpg]\n\tprogram = {run}",
+        "[commit]\n\tgpgSign = true",
+        '[extensions]\n\tpartialClone = evil\n[remote "evil"]\n\turl = ext::{run}\n\tpromisor = true',
+        "[extensions]\n\tworktreeConfig = true",
+        "[include]\n\tpath = /dev/zero",
+        "[include]\n\tpath = {hooks}/none",
+        "[extensions]\n\tobjectFormat = sha256",
+        "[extensions]\n\trefStorage = reftable",
+        "[core]\n\trepositoryFormatVersion = 99",
+        "[core]\n\tsharedRepository = 0777",
+        "[core]\n\talternateRefsCommand = {run}",
+        "[core]\n\tsplitIndex = true",
+        "[core]\n\tsparseCheckout = true",
+        "[core]\n\tautocrlf = true",
+        "[credential]\n\thelper = !{run}",
+        "[alias]\n\tls-files = !{run}",
+        "[index]\n\tversion = 4",
+        "[gc]\n\tauto = 1",
+        "[core",
+    ]
 )
 
 
@@ -78,7 +146,7 @@ def _file(path: bytes, content: bytes, mode: int) -> Trap:
 
 
 def _link(path: bytes, target: bytes) -> Trap:
-    return lambda top, canaries: os.symlink(target, os.fsencode(_at(top, path)))
+    return lambda top, canaries: _at(top, path).symlink_to(os.fsdecode(target))
 
 
 def _pipe(path: bytes) -> Trap:
@@ -160,12 +228,23 @@ def _damage(number: int, how: str) -> Trap:
     return plant
 
 
+def _deep(depth: int) -> Trap:
+    def plant(top: Path, canaries: Path) -> None:
+        place = top / Path(*["deep"] * depth)
+        place.mkdir(parents=True, exist_ok=True)
+        (place / "file").write_text("x")
+
+    return plant
+
+
 def _git(directory: Path, *arguments: str) -> None:
     """The person's own git, before anything hostile was there that it might run."""
     environment = {"PATH": os.environ["PATH"], "HOME": str(directory), **PERSON}
     safe = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "-c", "core.excludesFile=/dev/null")
     with suppress(subprocess.TimeoutExpired):
-        subprocess.run(["git", *safe, *arguments], cwd=directory, env=environment, capture_output=True, check=False, timeout=5)
+        subprocess.run(
+            ["git", *safe, *arguments], cwd=directory, env=environment, capture_output=True, check=False, timeout=5
+        )
 
 
 def _guarded(trap: Trap) -> Trap:
@@ -178,7 +257,10 @@ def _guarded(trap: Trap) -> Trap:
     return plant
 
 
-_TARGETS = st.one_of(st.binary(min_size=1, max_size=30).filter(lambda each: b"\0" not in each), st.sampled_from([b"..", b".", b"/dev/zero", b"/etc/passwd", b"../../outside", b"a"]))
+_TARGETS = st.one_of(
+    st.binary(min_size=1, max_size=30).filter(lambda each: b"\0" not in each),
+    st.sampled_from([b"..", b".", b"/dev/zero", b"/etc/passwd", b"../../outside", b"a"]),
+)
 
 TRAPS: st.SearchStrategy[list[Trap]] = st.lists(
     st.one_of(
@@ -209,17 +291,8 @@ TRAPS: st.SearchStrategy[list[Trap]] = st.lists(
             ]
         ),
         st.builds(_damage, st.integers(0, 100), st.sampled_from(["gone", "garbage"])),
-        st.builds(lambda depth: _commands_deep(depth), st.integers(1, 200)),
+        st.builds(_deep, st.integers(1, 200)),
     ).map(_guarded),
     min_size=1,
     max_size=8,
 )
-
-
-def _commands_deep(depth: int) -> Trap:
-    def plant(top: Path, canaries: Path) -> None:
-        place = top / Path(*["deep"] * depth)
-        place.mkdir(parents=True, exist_ok=True)
-        (place / "file").write_text("x")
-
-    return plant

@@ -18,7 +18,7 @@ from workflows.loops.prompts import current_phase
 A = TypeVar("A", bound=Answer)
 
 LAST_LOOK, SECOND_LOOK = timedelta(minutes=1), timedelta(seconds=10)
-"""How long a loop that ends waits for its last checkpoint; the second, where a look at the files was given up for it."""
+"""How long a loop that ends waits for its last checkpoint; the second: where it has given up a look at the files."""
 MAX_NOTE = 300
 MAX_LISTED_BYTES = 60_000
 
