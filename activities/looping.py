@@ -20,6 +20,7 @@ from activities.loops.items import failed
 from activities.loops.places import LoopStore
 from activities.loops.plans import Plan, check_plan, read_plan
 from activities.loops.programs import output_of
+from activities.loops.sentences import printable
 from activities.loops.snapshots import NoCheckpoint, ref
 from activities.loops.sources import check_items, read_items
 from activities.loops.workshop import NoRepository, Workshop, standing
@@ -97,7 +98,7 @@ class LoopActivities:
             except RunError as error:
                 return Restored(error=error.message)
             except (NoRepository, NoCheckpoint, GitFailed) as error:
-                return Restored(error=str(error))
+                return Restored(error=printable(str(error)))
 
     @activity.defn(name=names.DROP_CHECKPOINTS)
     async def drop_checkpoints(self, asked: DropInput) -> Dropped:
@@ -134,7 +135,7 @@ class LoopActivities:
                 try:
                     return await self._workshop.compare(place, workspace, older, newer, asked.max_bytes)
                 except (NoRepository, NoCheckpoint) as error:
-                    raise InvalidRequest(str(error)) from error
+                    raise InvalidRequest(printable(str(error))) from error
 
     @activity.defn(name=names.READ_FORK_POINT)
     async def read_fork_point(self, asked: ForkInput) -> ForkPoint:
@@ -230,4 +231,4 @@ def _failing() -> Iterator[None]:
         yield
     except GitFailed as error:
         # What stands in git's way stands there at the next try, too.
-        raise ApplicationError(str(error), type="GitFailed", non_retryable=True) from error
+        raise ApplicationError(printable(str(error)), type="GitFailed", non_retryable=True) from error

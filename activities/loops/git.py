@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from activities.loops.effort import stalled
+from activities.loops.sentences import printable
 
 MAX_OUTPUT = 128 * 1024 * 1024
 _MAX_ERRORS = 64 * 1024
@@ -206,4 +207,4 @@ def _sentence(errors: bytes) -> str:
     said = [line for line in lines if line.startswith(("fatal:", "error:"))] or lines
     # The first error names the file, the last one only says that something went wrong.
     text = said[0].removeprefix("fatal:").removeprefix("error:").strip() if said else ""
-    return "".join(each if each.isprintable() else "?" for each in text)[:500]
+    return printable(text, 500)

@@ -11,6 +11,7 @@ from collections import deque
 
 from activities.loops.facts import MAX_RULES
 from activities.loops.repository import Repository
+from activities.loops.sentences import printable
 
 NAMES = frozenset({".gitignore", ".gitattributes", ".gitmodules"})
 """What git opens in a work tree, by itself; it opens no pipe that is called otherwise."""
@@ -61,5 +62,4 @@ def _waits(entry: "os.DirEntry[str]", *, within_git: bool) -> bool:
 
 def _shown(path: str, top: str) -> str:
     relative = os.path.relpath(path, top)
-    shown = path if relative.startswith("..") else relative
-    return "".join(each if each.isprintable() else "?" for each in shown)
+    return printable(path if relative.startswith("..") else relative)

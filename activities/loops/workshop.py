@@ -20,6 +20,7 @@ from activities.loops.fingerprint import TooMany, fingerprint
 from activities.loops.git import GitFailed
 from activities.loops.hangs import Hangs
 from activities.loops.repository import Broken, Repository, find
+from activities.loops.sentences import printable
 from activities.loops.shadow import Shadow, opened
 from steersman.contracts.loop_activities import Diff, Survey
 
@@ -55,7 +56,7 @@ class Workshop:
             return Survey(files=files, error=problem)
         except GitFailed as error:
             files, _ = await _looked_at(workspace)
-            return Survey(files=files, head=head, error=f"the files could not be kept: {error}")
+            return Survey(files=files, head=head, error=printable(f"the files could not be kept: {error}"))
 
     async def restore(self, place: Path, workspace: Path, name: str, commit: str | None = None) -> int:
         """Make the files those of a checkpoint, kept as `commit`; how many that changed.

@@ -4,7 +4,7 @@ import asyncio
 import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -17,9 +17,11 @@ from activities.looping import LoopActivities
 from activities.loops.git import GitFailed
 from activities.loops.plans import check_plan, read_plan
 from activities.loops.snapshots import ref
+from activities.loops.sources import read_items
 from activities.loops.workshop import Workshop
 from activities.policy import Policy
 from steersman.contracts.errors import InvalidRequest
+from steersman.contracts.loop import Items
 from steersman.contracts.loop_activities import DropInput, KeptInput, LoopKey, RestoreInput
 from steersman.contracts.request import RunRequest
 from tests.agents.loop_site import Site, git, put, repository, seen
@@ -387,3 +389,37 @@ async def test_a_cancelled_look_at_something_that_hangs(site: Site, top: Path, t
     assert marked(str(site.state)) == {}
     site.environ["PATH"] = path
     await site.keep(2)
+
+
+async def test_names_that_are_no_text_are_told_as_text(site: Site, top: Path) -> None:
+    (top / ".git").rename(top.parent / "moved")
+    (top / ".git").write_bytes(b"gitdir: \xff\x1b[31m\n")
+    survey = await site.look(1)
+    assert f"{top}/??[31m, which is no git directory" in (survey.error or "")
+    survey.model_dump_json()
+
+
+@pytest.mark.parametrize("name", [b"01-\xff.md", b"01-\x1b[2J.md"], ids=["bytes", "control"])
+def test_a_phase_whose_name_cannot_be_shown(top: Path, name: bytes) -> None:
+    put(top, {"plan/02-good.md": "- [ ] x\n"})
+    (top / "plan" / os.fsdecode(name)).write_text("- [ ] y\n")
+    plan = read_plan(top, "plan")
+    assert (plan.phases, plan.error) == ((), "plan holds a phase whose name cannot be shown")
+
+
+@pytest.mark.parametrize(
+    "printed",
+    [
+        b"- [ ] \x1b[31m\n" * 10_000,
+        b'[{"id": "\\ud800", "title": "\\u001b[2J"}]',
+        b"[" * 100_000,
+        b"[" + b'"",' * 300_000 + b'""]',
+    ],
+    ids=["control", "surrogates", "deep", "many"],
+)
+async def test_what_a_program_prints_goes_over_the_wire(top: Path, printed: bytes) -> None:
+    async def run(argv: Sequence[str]) -> bytes:
+        return printed
+
+    items = await read_items(Items(kind="command", command="x"), None, None, top, run)
+    assert len(items.model_dump_json()) < 500_000

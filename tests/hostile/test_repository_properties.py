@@ -88,7 +88,7 @@ async def attack(directory: Path, traps: list[Trap]) -> None:
     began = time.monotonic()
     survey = await site.look(1)
     assert time.monotonic() - began < SOON_S
-    assert isinstance(survey, Survey)
+    assert Survey.model_validate_json(survey.model_dump_json()) == survey
     assert (survey.commit is None) == (survey.error is not None) or not (top / ".git" / "HEAD").exists()
     event(f"kept: {survey.commit is not None}")
     if survey.commit is not None:
