@@ -15,9 +15,11 @@ from pathlib import Path
 import pytest
 from hypothesis import event, given
 
+from activities.loops.workshop import Workshop
 from steersman.contracts.loop_activities import Survey
 from tests.agents.loop_site import Site, repository
 from tests.hostile.traps import TRAPS, Trap
+from tests.support.files import below
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(0)]
 
@@ -76,13 +78,17 @@ def ruin(paths: list[Path]) -> None:
             path.write_bytes(b"ruined")
 
 
-async def attack(directory: Path, traps: list[Trap]) -> None:
+async def attack(directory: Path, traps: list[Trap], *, rooted: bool) -> None:
+    outside = repository(directory / "outside", {"secret.txt": "s\n"})
     top = repository(directory / "root" / "work", {"a.txt": "one\n", "dir/b.txt": "two\n"})
     canaries = directory / "canaries"
     canaries.mkdir()
     for trap in traps:
         trap(top, canaries)
     site, before = Site(directory, top), of_person(top)
+    if rooted:
+        site.workshop = Workshop(site.environ, [directory / "root"])
+    elsewhere = {path: described(path) for path in below(outside)}
     for each in canaries.iterdir():
         each.unlink()
     began = time.monotonic()
@@ -91,20 +97,23 @@ async def attack(directory: Path, traps: list[Trap]) -> None:
     assert Survey.model_validate_json(survey.model_dump_json()) == survey
     assert (survey.commit is None) == (survey.error is not None) or not (top / ".git" / "HEAD").exists()
     event(f"kept: {survey.commit is not None}")
-    if survey.commit is not None:
+    # git takes an object that is there for whole: what was damaged before cannot be had again.
+    if survey.commit is not None and not (directory / "damaged").exists():
         paths = kept_in(site, survey.commit)
         then = {path: described(path) for path in paths}
         ruin(paths)
         await site.restore(1, commit=survey.commit)
         assert {path: described(path) for path in paths} == then
     assert of_person(top) == before
+    assert not rooted or {path: described(path) for path in below(outside)} == elsewhere
     assert list(canaries.iterdir()) == []
 
 
+@pytest.mark.parametrize("rooted", [True, False], ids=["in a root", "anywhere"])
 @given(traps=TRAPS)
-def test_any_repository(traps: list[Trap]) -> None:
+def test_any_repository(traps: list[Trap], *, rooted: bool) -> None:
     directory = Path(tempfile.mkdtemp(prefix="steersman-hostile-"))
     try:
-        asyncio.run(attack(directory, traps))
+        asyncio.run(attack(directory, traps, rooted=rooted))
     finally:
         shutil.rmtree(directory, ignore_errors=True)

@@ -53,6 +53,9 @@ _GIT_PATHS = st.sampled_from(
         "sharedindex.x",
     ]
 )
+_GIT_DIRECTORIES = st.sampled_from(
+    ["objects", "objects/info", "objects/pack", "objects/ab", "refs", "refs/heads", "info", "refs/steersman"]
+)
 _CONTENT = st.one_of(
     st.binary(max_size=60),
     st.sampled_from(
@@ -66,6 +69,8 @@ _CONTENT = st.one_of(
             b"*.a\n/dir\n",
             b"/etc\n",
             b"DIRC\0",
+            b"{outside}/.git\n",
+            b"{outside}/.git/objects\n",
         ]
     ),
 )
@@ -127,6 +132,11 @@ def _at(top: Path, path: bytes) -> Path:
     return place
 
 
+def _named(content: bytes, top: Path) -> bytes:
+    """With the path of somebody else's repository, outside of the root."""
+    return content.replace(b"{outside}", os.fsencode(top.parent.parent / "outside"))
+
+
 def _program(canaries: Path, name: str) -> Path:
     """A program that tells that it ran."""
     program = canaries.parent / "programs" / name
@@ -146,7 +156,7 @@ def _file(path: bytes, content: bytes, mode: int) -> Trap:
 
 
 def _link(path: bytes, target: bytes) -> Trap:
-    return lambda top, canaries: _at(top, path).symlink_to(os.fsdecode(target))
+    return lambda top, canaries: _at(top, path).symlink_to(os.fsdecode(_named(target, top)))
 
 
 def _pipe(path: bytes) -> Trap:
@@ -169,7 +179,7 @@ def _git_file(path: str, content: bytes) -> Trap:
     def plant(top: Path, canaries: Path) -> None:
         place = _at(top, f".git/{path}".encode())
         place.unlink(missing_ok=True)
-        place.write_bytes(content)
+        place.write_bytes(_named(content, top))
 
     return plant
 
@@ -177,8 +187,10 @@ def _git_file(path: str, content: bytes) -> Trap:
 def _git_link(path: str, target: bytes) -> Trap:
     def plant(top: Path, canaries: Path) -> None:
         place = _at(top, f".git/{path}".encode())
+        if place.is_dir() and not place.is_symlink():
+            place.rename(place.with_name(f"{place.name}.old"))
         place.unlink(missing_ok=True)
-        place.symlink_to(os.fsdecode(target))
+        place.symlink_to(os.fsdecode(_named(target, top)))
 
     return plant
 
@@ -221,6 +233,7 @@ def _damage(number: int, how: str) -> Trap:
     def plant(top: Path, canaries: Path) -> None:
         loose = sorted(each for each in (top / ".git" / "objects").glob("??/*") if each.is_file())
         if loose:
+            (canaries.parent / "damaged").touch()
             chosen = loose[number % len(loose)]
             chosen.chmod(0o600)
             chosen.unlink() if how == "gone" else chosen.write_bytes(b"x")
@@ -259,7 +272,19 @@ def _guarded(trap: Trap) -> Trap:
 
 _TARGETS = st.one_of(
     st.binary(min_size=1, max_size=30).filter(lambda each: b"\0" not in each),
-    st.sampled_from([b"..", b".", b"/dev/zero", b"/etc/passwd", b"../../outside", b"a"]),
+    st.sampled_from(
+        [
+            b"..",
+            b".",
+            b"/dev/zero",
+            b"/etc/passwd",
+            b"{outside}",
+            b"{outside}/.git",
+            b"{outside}/none",
+            b"{outside}/.git/objects",
+            b"a",
+        ]
+    ),
 )
 
 TRAPS: st.SearchStrategy[list[Trap]] = st.lists(
@@ -273,6 +298,7 @@ TRAPS: st.SearchStrategy[list[Trap]] = st.lists(
         st.builds(_pipe, _GIT_PATHS.map(lambda path: f".git/{path}".encode())),
         st.builds(_git_file, _GIT_PATHS, _CONTENT),
         st.builds(_git_link, _GIT_PATHS, _TARGETS),
+        st.builds(_git_link, _GIT_DIRECTORIES, _TARGETS),
         st.builds(_config, _CONFIG),
         st.just(_hooks),
         st.builds(_nested, _PATH, st.sampled_from([b"", b"", b"ref: refs/heads/none\n", b"x", b"0" * 40])),
