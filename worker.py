@@ -134,6 +134,14 @@ def _parser() -> argparse.ArgumentParser:
         help="workspaces must lie in one of these; default any (STEERSMAN_WORKSPACE_ROOT, ':'-separated)",
     )
     add(
+        "--git-root",
+        action="append",
+        type=Path,
+        default=None,
+        metavar="DIR",
+        help="git directories of workspaces may lie here, too (STEERSMAN_GIT_ROOT, ':'-separated)",
+    )
+    add(
         "--allow-env",
         action="append",
         default=None,
@@ -218,6 +226,7 @@ def _settings(arguments: argparse.Namespace, codec: PayloadCodec | None) -> Sett
     state = Path(arguments.state_dir).expanduser().absolute()
     agents = arguments.agents or _listed(env.get("STEERSMAN_AGENTS"), ",") or list(CAPABILITIES)
     roots = arguments.workspace_root or [Path(each) for each in _listed(env.get("STEERSMAN_WORKSPACE_ROOT"), ":")]
+    stores = arguments.git_root or [Path(each) for each in _listed(env.get("STEERSMAN_GIT_ROOT"), ":")]
     files = arguments.allow_file or [Path(each) for each in _listed(env.get("STEERSMAN_ALLOW_FILE"), ":")]
     unknown = set(agents) - set(CAPABILITIES)
     permission: PermissionMode = arguments.max_permission
@@ -236,6 +245,7 @@ def _settings(arguments: argparse.Namespace, codec: PayloadCodec | None) -> Sett
         allow_rules=frozenset(rules),
         allow_commands=_commands(arguments.allow_command or _listed(env.get("STEERSMAN_ALLOW_COMMAND"), "\n")),
         trusted=lambda: (*trusted, *_kept_as_trusted(state)),
+        git_roots=tuple(each.expanduser().absolute() for each in stores),
         agents=frozenset(agents),
         max_permission=permission,
         caps=Caps(

@@ -38,7 +38,7 @@ def refusing() -> Iterator[None]:
         yield
     except RunError as error:
         raise ApplicationError(
-            error.message,
+            error.message.encode("utf-8", "replace").decode(),  # names of files may hold any bytes
             error.facts,
             type=error.type,
             non_retryable=True,

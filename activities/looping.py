@@ -4,7 +4,6 @@ How files, plans and items are read must not live here: see activities/loops.
 """
 
 import asyncio
-import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -21,6 +20,7 @@ from activities.loops.items import failed
 from activities.loops.places import LoopStore
 from activities.loops.plans import Plan, check_plan, read_plan
 from activities.loops.programs import output_of
+from activities.loops.sentences import printable
 from activities.loops.snapshots import NoCheckpoint, ref
 from activities.loops.sources import argv, check_items, read_items
 from activities.loops.workshop import NoRepository, Workshop, standing
@@ -59,7 +59,7 @@ class LoopActivities:
 
     def __init__(self, client: Client, agents: Mapping[str, Agent], store: LoopStore, policy: Policy) -> None:
         self._client, self._agents, self._store, self._policy = client, agents, store, policy
-        self._workshop = Workshop(policy.environ, policy.workspace_roots)
+        self._workshop = Workshop(policy.environ, policy.workspace_roots, policy.git_roots)
 
     @activity.defn(name=names.ADMIT_LOOP)
     async def admit_loop(self, asked: AdmitLoop) -> None:
@@ -100,7 +100,7 @@ class LoopActivities:
             except RunError as error:
                 return Restored(error=error.message)
             except (NoRepository, NoCheckpoint, GitFailed) as error:
-                return Restored(error=str(error))
+                return Restored(error=printable(str(error)))
 
     @activity.defn(name=names.DROP_CHECKPOINTS)
     async def drop_checkpoints(self, asked: DropInput) -> Dropped:
@@ -137,7 +137,7 @@ class LoopActivities:
                 try:
                     return await self._workshop.compare(place, workspace, older, newer, asked.max_bytes)
                 except (NoRepository, NoCheckpoint) as error:
-                    raise InvalidRequest(str(error)) from error
+                    raise InvalidRequest(printable(str(error))) from error
 
     @activity.defn(name=names.READ_FORK_POINT)
     async def read_fork_point(self, asked: ForkInput) -> ForkPoint:
@@ -212,8 +212,9 @@ class LoopActivities:
 
     def _standing(self, path: str) -> Path:
         """The workspace; also one that is gone and may come back. Raises InvalidRequest, WorkspaceError."""
-        self._policy.workspace(str(standing(Path(path))))
-        return Path(os.path.realpath(path))
+        real = self._policy.within(path, "workspace.path")
+        self._policy.workspace(str(standing(real)))
+        return real
 
     # ---- items
 
@@ -244,4 +245,5 @@ def _failing() -> Iterator[None]:
     try:
         yield
     except GitFailed as error:
-        raise ApplicationError(str(error), type="GitFailed") from error
+        # What stands in git's way stands there at the next try, too.
+        raise ApplicationError(printable(str(error)), type="GitFailed", non_retryable=True) from error

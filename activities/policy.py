@@ -30,6 +30,8 @@ class Policy:
     allow_commands: frozenset[tuple[str, ...]] = frozenset()
     workspace_roots: tuple[Path, ...] = (Path("/"),)
     trusted: Callable[[], Sequence[Path]] = tuple
+    git_roots: tuple[Path, ...] = ()
+    """Where git directories of workspaces may lie beside those."""
     agents: frozenset[str] = frozenset(CAPABILITIES)
     max_permission: PermissionMode = "full"
     caps: Caps = field(default_factory=Caps)
@@ -121,13 +123,9 @@ class Policy:
             raise InvalidRequest(f"env.{name}: may not be set by a request on this worker (see --allow-env)")
 
     def _allowed_file(self, name: str, path: str) -> Path:
-        real = Path(os.path.realpath(path))
-        if not any(
-            real == Path(os.path.realpath(each)) or real.is_relative_to(os.path.realpath(each))
-            for each in self.allow_file
-        ):
+        if not _leads_into(path, [Path(os.path.realpath(each)) for each in self.allow_file]):
             raise InvalidRequest(f"env.{name}.from_file: {path} is not allowed on this worker (see --allow-file)")
-        return real
+        return Path(os.path.realpath(path))
 
     def _check_permission(self, field_name: str, mode: PermissionMode) -> None:
         if PERMISSION_ORDER.index(mode) > PERMISSION_ORDER.index(self.max_permission):
@@ -160,17 +158,25 @@ class Policy:
             raise WorkspaceError(f"workspace.path: {path} is not readable by the worker's user")
         return real
 
+    def within(self, path: str, field_name: str) -> Path:
+        """The path with all links followed, whether or not it is there. Raises InvalidRequest, the same for all that is
+        outside: an answer that differed would tell what is there.
+        """
+        roots = [Path(os.path.realpath(root)) for root in self.workspace_roots]
+        if not _leads_into(path, roots):
+            raise InvalidRequest(f"{field_name}: {path} is outside this worker's --workspace-root")
+        return Path(os.path.realpath(path))
+
     def _resolve(self, path: str, field_name: str) -> Path:
+        real = self.within(path, field_name)
         try:
-            real = Path(path).resolve(strict=True)
+            real = real.resolve(strict=True)
         except FileNotFoundError:
             raise InvalidRequest(f"{field_name}: {path} does not exist on this host") from None
         except (OSError, RuntimeError) as error:
             raise WorkspaceError(f"{field_name}: {path}: {error}") from error
         if not real.is_dir():
             raise InvalidRequest(f"{field_name}: {path} is not a directory")
-        if not any(real.is_relative_to(root.resolve()) for root in self.workspace_roots):
-            raise InvalidRequest(f"{field_name}: {path} is outside this worker's --workspace-root")
         return real
 
 
@@ -184,6 +190,19 @@ def lent_commands(texts: Iterable[str]) -> frozenset[tuple[str, ...]]:
         words = tuple(shlex.split(text))
         found |= {words, ("sh", "-c", text), Verify(command=text).argv(), Verify(command=words).argv()}
     return frozenset(found)
+
+
+def _leads_into(path: str, roots: Sequence[Path]) -> bool:
+    """Whether a path leads into one of these, all links followed. Its way back by `..` may not lead through elsewhere:
+    where it came out would tell what is there.
+    """
+    way = Path(path)
+    for end, part in enumerate(way.parts):
+        passed = Path(os.path.realpath(Path(*way.parts[:end])))
+        if part == ".." and not any(passed.is_relative_to(root) or root.is_relative_to(passed) for root in roots):
+            return False
+    real = Path(os.path.realpath(way))
+    return any(real.is_relative_to(root) for root in roots)
 
 
 def _read_regular(path: Path) -> bytes:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from activities.loops.confines import Confines
 from activities.loops.reading import Unreadable, inside, read_regular
 from activities.loops.repository import Broken, common_directory, git_directory
 from activities.ports import Untrusted, WorkspaceFiles
@@ -30,14 +31,18 @@ _PROGRAMS = re.compile(
     re.IGNORECASE,
 )
 
+_ANYWHERE = Confines((Path("/"),))
+
 GIT_ENVIRONMENT = {
-    "GIT_CONFIG_COUNT": "3",
+    "GIT_CONFIG_COUNT": "4",
     "GIT_CONFIG_KEY_0": "core.fsmonitor",
     "GIT_CONFIG_VALUE_0": "false",
     "GIT_CONFIG_KEY_1": "core.hooksPath",
     "GIT_CONFIG_VALUE_1": os.devnull,
     "GIT_CONFIG_KEY_2": "diff.ignoreSubmodules",
     "GIT_CONFIG_VALUE_2": "all",
+    "GIT_CONFIG_KEY_3": "safe.bareRepository",
+    "GIT_CONFIG_VALUE_3": "explicit",
 }
 """For git in an untrusted workspace: hooks lie in it, and a repository within it has a configuration of its own."""
 
@@ -81,20 +86,27 @@ def git_runs_programs(directory: Path) -> bool:
     (each has a configuration of its own), what cannot be read.
     """
     top = repository_top(directory)
+    if any(_is_bare(each) for each in (directory, *directory.parents) if each.is_relative_to(top)):
+        return True
     if not os.path.lexists(top / ".git"):
         return False
     if os.path.lexists(top / ".gitmodules"):
         return True
     try:
-        git = git_directory(top)
+        git = git_directory(top, _ANYWHERE)
     except Broken:
         return True
     if git is None:
         return True
-    common = common_directory(git)
+    common = common_directory(git, _ANYWHERE)
     return any(
         _names_programs(path) for path in {common / "config", common / "config.worktree", git / "config.worktree"}
     )
+
+
+def _is_bare(directory: Path) -> bool:
+    """git takes a directory that looks like this for a repository, its configuration included."""
+    return all(os.path.lexists(directory / name) for name in ("HEAD", "objects", "refs"))
 
 
 def _names_programs(config: Path) -> bool:

@@ -32,6 +32,7 @@ class _Look:
     limit: int
     digest: "hashlib._Hash" = field(default_factory=hashlib.sha256)
     entries: int = 0
+    directories: int = 0
     room: int = MAX_READ
 
 
@@ -56,6 +57,10 @@ def _walk(top: bytes, inner: bytes, look: _Look) -> Iterator[tuple[bytes, os.sta
     waiting = [inner]
     while waiting and not look.stop():
         directory = waiting.pop()
+        look.directories += 1
+        if look.directories > look.limit:
+            look.entries = look.limit + 1
+            return
         try:
             with os.scandir(os.path.join(top, directory)) as entries:
                 names = sorted(entry.name for entry in entries)
@@ -63,6 +68,8 @@ def _walk(top: bytes, inner: bytes, look: _Look) -> Iterator[tuple[bytes, os.sta
             continue
         inside = []
         for name in names:
+            if look.stop():
+                return
             path = os.path.join(directory, name)
             try:
                 found = os.lstat(os.path.join(top, path))

@@ -12,10 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from activities.loops.effort import stalled
+from activities.loops.sentences import printable
+
 MAX_OUTPUT = 128 * 1024 * 1024
 _MAX_ERRORS = 64 * 1024
 _CHUNK = 256 * 1024
 _TERMINATE_S = 2.0
+STALL_S = 3.0
+"""A git that does nothing for so long hangs; one that is at work may take as long as its deadline allows."""
 _LOCK, _WORKER = "STEERSMAN_LOCK", "STEERSMAN_WORKER"
 
 T = TypeVar("T")
@@ -28,6 +33,10 @@ class GitFailed(Exception):
     def __init__(self, sentence: str, command: str = "") -> None:
         super().__init__(sentence)
         self.command = command
+
+
+class GitHung(GitFailed):
+    """git waited for something that did not come, a pipe perhaps: it would do so again."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +85,8 @@ class Git:
             )
         except OSError as error:
             raise GitFailed(f"git cannot be run: {error.strerror}", name) from error
+        hung = asyncio.Event()
+        watch = asyncio.create_task(_end_stalled(process, hung))
         try:
             async with asyncio.timeout_at(self.deadline):
                 answer, errors, _ = await asyncio.gather(
@@ -88,6 +99,9 @@ class Git:
             if process.returncode is None:
                 await _end(process)
             await _close(process)
+            watch.cancel()
+        if hung.is_set():
+            raise GitHung(f"git {name} waited for {STALL_S:g} s without doing anything and was stopped", name)
         # Of a directory that it cannot read git only warns, and leaves out what is there.
         if not answer.cut and (code not in well or b"could not open directory" in errors):
             raise GitFailed(f"git {name}: {_sentence(errors) or f'exit code {code}'}", name)
@@ -161,6 +175,12 @@ async def _feed(process: asyncio.subprocess.Process, data: bytes) -> None:
     process.stdin.close()
 
 
+async def _end_stalled(process: asyncio.subprocess.Process, hung: asyncio.Event) -> None:
+    await stalled(process.pid, STALL_S)
+    hung.set()
+    await _end(process)
+
+
 async def _end(process: asyncio.subprocess.Process) -> None:
     """SIGTERM, at which git takes its lock files away; SIGKILL to what does not obey."""
     for number in (signal.SIGTERM, signal.SIGKILL):
@@ -187,4 +207,4 @@ def _sentence(errors: bytes) -> str:
     said = [line for line in lines if line.startswith(("fatal:", "error:"))] or lines
     # The first error names the file, the last one only says that something went wrong.
     text = said[0].removeprefix("fatal:").removeprefix("error:").strip() if said else ""
-    return "".join(each if each.isprintable() else "?" for each in text)[:500]
+    return printable(text, 500)

@@ -1,6 +1,7 @@
 """A plan in the workspace, a Markdown file or a directory of phases: its version, its phases, the items in it."""
 
 import hashlib
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -107,6 +108,8 @@ def _files(workspace: Path, path: str) -> dict[str, str] | None:
     names = [name for name in names if is_phase(name) or is_overview(name)]
     if not any(is_phase(name) for name in names):
         raise Unreadable(f"{path} holds no phases (01-*.md, 02-*.md)")
+    if any(unicodedata.category(each) in ("Cc", "Cs") for name in names for each in name):
+        raise Unreadable(f"{path} holds a phase whose name cannot be shown")
     if len(names) > MAX_PHASES:
         raise Unreadable(f"{path} holds more than {MAX_PHASES} phases")
     files = {}

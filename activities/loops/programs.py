@@ -15,6 +15,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from activities import disk
+from activities.loops.sentences import printable
 from activities.shim import client as shim
 
 TIMEOUT = timedelta(seconds=60)
@@ -56,7 +57,7 @@ async def output_of(
     except TimeoutError:
         raise ProgramFailed(f"took longer than {timeout.total_seconds():g} s and was stopped") from None
     except (shim.ShimError, OSError) as error:
-        raise ProgramFailed(f"could not be run: {error}") from error
+        raise ProgramFailed(f"could not be run: {printable(str(error))}") from error
     finally:
         await asyncio.to_thread(shutil.rmtree, directory.parent, ignore_errors=True)
     if end is None or end.code != 0:
@@ -127,4 +128,4 @@ def _tidy(place: Path) -> None:
 def _last_line(data: bytes) -> str:
     lines = data.decode("utf-8", "replace").split("\n")
     line = next((each.strip() for each in reversed(lines) if each.strip()), "")
-    return f": {''.join(each if each.isprintable() else '?' for each in line)[:300]}" if line else ""
+    return f": {printable(line, 300)}" if line else ""

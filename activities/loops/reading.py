@@ -26,14 +26,15 @@ def inside(workspace: Path, path: str) -> Path:
     """The real path of something in the workspace. Raises Missing, Unreadable where a link leads out of it."""
     root = Path(os.path.realpath(workspace))
     try:
-        real = (root / path).resolve(strict=True)
+        real = Path(os.path.realpath(root / path))
+        # Judged before it is looked at: whether something is there, outside, must not show in the answer.
+        if not real.is_relative_to(root):
+            raise Unreadable(f"{path} leads out of the workspace")
+        return real.resolve(strict=True)
     except FileNotFoundError:
         raise Missing(f"{path} does not exist in the workspace") from None
     except (OSError, RuntimeError, ValueError) as error:
         raise Unreadable(f"{path} cannot be read: {_reason(error)}") from error
-    if not real.is_relative_to(root):
-        raise Unreadable(f"{path} leads out of the workspace")
-    return real
 
 
 def read_text(workspace: Path, path: str) -> str:

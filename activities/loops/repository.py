@@ -1,15 +1,15 @@
 """Finding the git repository that a workspace lies in, by its files alone.
 
 Its configuration belongs to whoever may write in the workspace: no git is run in it here, and none of its hooks,
-filters or monitors is ever. What is kept in it must not live here.
+filters or monitors is ever. Where its parts may lie is judged in `confines`, what is kept in it must not live here.
 """
 
 import os
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from activities.loops.confines import Confines, Outside
 from activities.loops.reading import read_regular
 
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
@@ -30,6 +30,7 @@ class Repository:
     top: Path
     git: Path
     common: Path
+    confines: Confines
 
     @property
     def objects(self) -> Path:
@@ -43,42 +44,57 @@ class Repository:
         """The commit that is checked out; None on a branch without any."""
         return head(self.git, self.common)
 
+    def commit_of(self, path: bytes) -> str | None:
+        """The commit of a repository of its own in the work tree, e.g. a submodule; None where there is none."""
+        try:
+            git = git_directory(self.top / os.fsdecode(path), self.confines)
+            return head(git, common_directory(git, self.confines)) if git else None
+        except (Broken, Outside):
+            return None
 
-def find(workspace: Path, roots: Sequence[Path]) -> Repository | None:
-    """The repository whose work tree the workspace lies in, if that is within one of the roots. Raises Broken."""
+
+def find(workspace: Path, confines: Confines) -> Repository | None:
+    """The repository whose work tree the workspace lies in, if that is within a root. Raises Broken, Outside."""
     real = Path(os.path.realpath(workspace))
     if ".git" in real.parts:
         return None
-    within = [Path(os.path.realpath(root)) for root in roots]
     for directory in (real, *real.parents):
-        if not any(directory.is_relative_to(root) for root in within):
+        if not confines.hold_tree(directory):
             return None
-        git = git_directory(directory)
+        git = git_directory(directory, confines)
         if git is not None:
-            return Repository(directory, git, common_directory(git))
+            common = common_directory(git, confines)
+            confines.check_parts(git, common)
+            return Repository(directory, git, common, confines)
     return None
 
 
-def git_directory(top: Path) -> Path | None:
-    """The git directory of a work tree with this top; None where there is none. Raises Broken."""
+def git_directory(top: Path, confines: Confines) -> Path | None:
+    """The git directory of a work tree with this top; None where there is none. Raises Broken, Outside."""
     dot = top / ".git"
+    # Judged before it is looked at: whether something is there must not show in the answer.
+    confines.check(dot, "the workspace's .git")
     if dot.is_dir():
-        return dot if _is_git(dot) else None
+        return dot if _is_git(dot, confines) else None
     if not dot.is_file():
         return None
     said = _read(dot)
     if not said.startswith("gitdir: "):
         raise Broken(f"{dot} does not say where its repository is")
     git = top / said.removeprefix("gitdir: ").rstrip("\r\n")
-    if not _is_git(git):
+    confines.check(git, "the git directory that the workspace's .git names")
+    if not _is_git(git, confines):
         raise Broken(f"{dot} names {git}, which is no git directory")
     return Path(os.path.realpath(git))
 
 
-def common_directory(git: Path) -> Path:
-    """What a linked work tree's git directory shares with the others; itself where it is none's."""
+def common_directory(git: Path, confines: Confines) -> Path:
+    """What a linked work tree's git directory shares with the others; itself where it is none's. Raises Outside."""
     said = _read(git / "commondir").strip()
-    return Path(os.path.realpath(git / said)) if said else git
+    if not said:
+        return git
+    confines.check(git / said, "the repository's common directory")
+    return Path(os.path.realpath(git / said))
 
 
 def head(git: Path, common: Path) -> str | None:
@@ -94,17 +110,10 @@ def head(git: Path, common: Path) -> str | None:
     return None
 
 
-def commit_of(top: Path) -> str | None:
-    """The commit of a repository of its own at this place, e.g. a submodule; None where there is none."""
-    try:
-        git = git_directory(top)
-    except Broken:
-        return None
-    return head(git, common_directory(git)) if git else None
-
-
-def _is_git(git: Path) -> bool:
-    common = common_directory(git)
+def _is_git(git: Path, confines: Confines) -> bool:
+    common = common_directory(git, confines)
+    for part in ("objects", "refs"):
+        confines.check(common / part, f"the repository's {part}")
     return os.path.lexists(git / "HEAD") and (common / "objects").is_dir() and (common / "refs").is_dir()
 
 

@@ -116,7 +116,7 @@ async def opened(
         async with _locked(directory / "lock", deadline) as held:
             soon = deadline - PATIENCE_S + FACTS_PATIENCE_S
             marked = marks(directory / "lock")
-            own = Git(program, repository.top, {**_own(environ, repository), **marked}, soon, held)
+            own = Git(program, directory, {**_own(environ), **marked}, soon, held)
             facts = await book.ask(repository, own)
             await asyncio.to_thread(_prepare, path, repository, facts)
             environment = {**_environment(environ, path, repository), **marked}
@@ -216,10 +216,10 @@ _QUIET = {
 """git speaks English, asks nobody, fetches nothing, and takes every object for itself."""
 
 
-def _own(environ: Mapping[str, str], repository: Repository) -> dict[str, str]:
-    """To ask the repository for its own configuration, the person's included."""
+def _own(environ: Mapping[str, str]) -> dict[str, str]:
+    """To ask for the person's own configuration, in no repository."""
     kept = {name: environ[name] for name in ("PATH", "HOME", "XDG_CONFIG_HOME") if name in environ}
-    return {**kept, **_QUIET, "GIT_DIR": str(repository.git)}
+    return {**kept, **_QUIET, "GIT_DIR": os.devnull}
 
 
 def _environment(environ: Mapping[str, str], path: Path, repository: Repository) -> dict[str, str]:

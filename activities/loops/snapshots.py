@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote
 
-from activities.loops.git import Answer, GitFailed, together
+from activities.loops.git import Answer, GitFailed, GitHung, together
 from activities.loops.places import quoted
 from activities.loops.shadow import Shadow
 from activities.loops.trees import remove, tree_of_now
@@ -94,6 +94,7 @@ async def drop(shadow: Shadow, loop: str, numbers: set[int] | None) -> list[int]
 async def kept(shadow: Shadow, loop: str) -> list[int]:
     """The checkpoints that are there, in ascending order. Raises GitFailed."""
     prefix = f"{REFS}/{quoted(loop)}/"
+    _place(shadow, f"{prefix}0")
     said = await shadow.git.run("for-each-ref", "--format=%(refname)", prefix)
     names = [line.removeprefix(prefix) for line in said.decode("utf-8", "replace").splitlines()]
     return sorted(int(name) for name in names if name.isdecimal())
@@ -112,9 +113,12 @@ async def compare(shadow: Shadow, older: str, newer: str | None, limit: int) -> 
 
 
 async def tree_at(shadow: Shadow, name: str) -> str:
-    """The tree of a checkpoint. Raises NoCheckpoint."""
+    """The tree of a checkpoint. Raises NoCheckpoint, GitFailed."""
+    _place(shadow, name)
     try:
         said = await shadow.git.run("rev-parse", "--verify", "--quiet", f"{name}^{{tree}}")
+    except GitHung:
+        raise
     except GitFailed as error:
         loop, _, number = name.removeprefix(f"{REFS}/").rpartition("/")
         where = shadow.repository.top
@@ -172,9 +176,20 @@ async def _learn_nested(shadow: Shadow) -> set[bytes]:
 
 
 def _clear(shadow: Shadow, name: str) -> None:
-    """Take away the lock of a git that was killed. Raises GitFailed where the place leads out of the repository."""
+    """Take away the lock of a git that was killed, and a link, which would be followed. Raises GitFailed."""
+    place = _place(shadow, name)
+    if place.is_symlink():
+        place.unlink()
+    place.with_name(f"{place.name}.lock").unlink(missing_ok=True)
+
+
+def _place(shadow: Shadow, name: str) -> Path:
+    """Where a ref is kept. Raises GitFailed where a link, or no directory, is on the way to it."""
     common = Path(os.path.realpath(shadow.repository.common))
     place = common / name
-    if Path(os.path.realpath(place.parent)) != place.parent:
-        raise GitFailed(f"{place.parent} leads elsewhere")
-    place.with_name(f"{place.name}.lock").unlink(missing_ok=True)
+    for directory in reversed(place.relative_to(common).parents[:-1]):
+        if os.path.lexists(common / directory) and (
+            os.path.islink(common / directory) or not os.path.isdir(common / directory)
+        ):
+            raise GitFailed(f"{directory} in the repository is a link, or no directory: checkpoints are kept in one")
+    return place

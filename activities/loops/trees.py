@@ -12,8 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from activities.loops.git import GitFailed, together
-from activities.loops.repository import commit_of
+from activities.loops.git import GitFailed, GitHung, together
 from activities.loops.shadow import Shadow
 
 MAX_ADDED = 16 * 1024**3
@@ -40,7 +39,7 @@ async def tree_of_now(shadow: Shadow) -> str:
         return await _tree(shadow)
     except GitFailed as error:
         # Objects that only our index named may have been pruned, and an index may be torn: read everything anew.
-        if fresh or error.command not in ("ls-files", "write-tree"):
+        if fresh or isinstance(error, GitHung) or error.command not in ("ls-files", "write-tree"):
             raise
     shadow.forget_index()
     return await _tree(shadow)
@@ -148,7 +147,7 @@ def _kind(shadow: Shadow, path: bytes, known: dict[bytes, bool]) -> Kind:
         return "missing"
     if stat.S_ISREG(mode) or stat.S_ISLNK(mode):
         return "file"
-    if stat.S_ISDIR(mode) and commit_of(shadow.repository.top / os.fsdecode(path)):
+    if stat.S_ISDIR(mode) and shadow.repository.commit_of(path):
         return "repository"
     return "other"
 

@@ -14,14 +14,19 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from activities.loops import snapshots
+from activities.loops.confines import Confines, Outside
 from activities.loops.facts import FactBook
 from activities.loops.fingerprint import TooMany, fingerprint
 from activities.loops.git import GitFailed
+from activities.loops.hangs import Hangs
 from activities.loops.repository import Broken, Repository, find
+from activities.loops.sentences import printable
 from activities.loops.shadow import Shadow, opened
 from steersman.contracts.loop_activities import Diff, Survey
 
 MAX_DIFF = 1_000_000
+LOOK_S = 300.0
+"""How long the files of a workspace without git, or of the repositories within one, are looked at."""
 
 
 class NoRepository(Exception):
@@ -29,11 +34,13 @@ class NoRepository(Exception):
 
 
 class Workshop:
-    """What this worker does with git. `environ`: its own environment; `roots`: where workspaces may lie."""
+    """What this worker does with git. `environ`: its own environment; `roots`: where workspaces may lie; `git_roots`:
+    where their repositories may lie beside them.
+    """
 
-    def __init__(self, environ: Mapping[str, str], roots: Sequence[Path]) -> None:
-        self._environ, self._roots = environ, roots
-        self._book = FactBook()
+    def __init__(self, environ: Mapping[str, str], roots: Sequence[Path], git_roots: Sequence[Path] = ()) -> None:
+        self._environ, self._roots, self._git_roots = environ, roots, git_roots
+        self._book, self._hangs = FactBook(), Hangs()
 
     async def look(self, place: Path, workspace: Path, name: str | None, message: str) -> Survey:
         """Files and HEAD as they are, the files kept under this ref. Never raises for what stands in the way."""
@@ -49,7 +56,7 @@ class Workshop:
             return Survey(files=files, error=problem)
         except GitFailed as error:
             files, _ = await _looked_at(workspace)
-            return Survey(files=files, head=head, error=f"the files could not be kept: {error}")
+            return Survey(files=files, head=head, error=printable(f"the files could not be kept: {error}"))
 
     async def restore(self, place: Path, workspace: Path, name: str, commit: str | None = None) -> int:
         """Make the files those of a checkpoint, kept as `commit`; how many that changed.
@@ -86,13 +93,15 @@ class Workshop:
         program = shutil.which("git", path=self._environ.get("PATH"))
         if program is None:
             raise GitFailed("git is not on this host")
-        async with opened(place, repository, program, self._environ, self._book) as shadow:
-            yield shadow
+        await self._hangs.check(repository)
+        with self._hangs.watched(repository):
+            async with opened(place, repository, program, self._environ, self._book) as shadow:
+                yield shadow
 
     def _repository(self, workspace: Path) -> Repository:
         try:
-            repository = find(workspace, self._roots)
-        except Broken as error:
+            repository = find(workspace, Confines.of(self._roots, self._git_roots))
+        except (Broken, Outside) as error:
             raise GitFailed(str(error)) from error
         if repository is None:
             raise NoRepository(f"{workspace} is in no git repository")
@@ -103,7 +112,11 @@ async def _with_nested(tree: str, inside: Sequence[Path]) -> str:
     """The fingerprint. A tree knows a repository within by its commit alone: what is not committed counts, too."""
     if not inside:
         return tree
-    seen = [(await _looked_at(directory, contents=False))[0] for directory in inside]
+    try:
+        async with asyncio.timeout(LOOK_S):
+            seen = [(await _looked_at(directory, contents=False))[0] for directory in inside]
+    except TimeoutError:
+        return tree
     return hashlib.sha256("\n".join([tree, *seen]).encode()).hexdigest()[:40]
 
 
@@ -111,9 +124,12 @@ async def _looked_at(directory: Path, *, contents: bool = True) -> tuple[str, st
     """The fingerprint of a directory's files, and why it is not of all of them."""
     left = threading.Event()
     try:
-        return await asyncio.to_thread(fingerprint, directory, left.is_set, contents=contents), None
+        async with asyncio.timeout(LOOK_S):
+            return await asyncio.to_thread(fingerprint, directory, left.is_set, contents=contents), None
     except TooMany as error:
         return error.digest, str(error)
+    except TimeoutError:
+        return "", f"looking at the files took longer than {LOOK_S:g} s and was given up"
     finally:
         left.set()
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -507,33 +508,47 @@ class TestTrouble:
         await site.keep(2)
 
     @pytest.mark.linux
-    async def test_a_git_that_hangs_on_after_its_worker_died(self, site: Site, top: Path, tmp_path: Path) -> None:
-        os.mkfifo(top / "dir" / ".gitignore")
+    async def test_a_git_that_hangs_on_after_its_worker_died(
+        self, site: Site, top: Path, tmp_path: Path, hanging: Path
+    ) -> None:
         script = (
             "import asyncio; from pathlib import Path; from tests.agents.loop_site import Site\n"
             f"asyncio.run(Site(Path({str(tmp_path)!r}), Path({str(top)!r})).look(1))"
         )
-        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+        environment = {**os.environ, "PATH": site.environ["PATH"], "PYTHONPATH": str(Path(__file__).parents[2])}
         worker = await asyncio.create_subprocess_exec(sys.executable, "-c", script, env=environment)
         pid = await _git_at_work(top)
         worker.kill()
         await worker.wait()
         assert lives(pid)
-        (top / "dir" / ".gitignore").unlink()
+        hanging.unlink()
         async with asyncio.timeout(30):
             await site.keep(2)
         assert not lives(pid)
 
-    async def test_a_cancelled_look_leaves_no_git_and_no_lock(self, site: Site, top: Path) -> None:
-        os.mkfifo(top / "dir" / ".gitignore")  # git waits for somebody to write into it
+    async def test_a_cancelled_look_leaves_no_git_and_no_lock(self, site: Site, top: Path, hanging: Path) -> None:
         look = asyncio.create_task(site.look(1))
         pid = await _git_at_work(top)
         look.cancel()
         with pytest.raises(asyncio.CancelledError):
             await look
         assert not Path(f"/proc/{pid}").exists()
-        (top / "dir" / ".gitignore").unlink()
+        hanging.unlink()
         await site.keep(2)
+
+    @pytest.fixture
+    def hanging(self, site: Site, tmp_path: Path) -> Path:
+        """As long as this pipe is there, the site's git waits for somebody to write into it."""
+        pipe = tmp_path / "pipe"
+        os.mkfifo(pipe)
+        real = shutil.which("git")
+        (tmp_path / "bin").mkdir()
+        (tmp_path / "bin" / "git").write_text(
+            f'#!/bin/sh\ncase "$*" in *ls-files*) [ ! -e {pipe} ] || read -r line < {pipe};; esac\nexec {real} "$@"\n'
+        )
+        (tmp_path / "bin" / "git").chmod(0o755)
+        site.environ["PATH"] = f"{tmp_path / 'bin'}:{site.environ['PATH']}"
+        return pipe
 
 
 async def _git_at_work(top: Path) -> int:

@@ -249,6 +249,15 @@ class TestRepositories:
         (top / ".git" / "config").write_bytes(b"[core]\n" + b"#" * 1_000_000)
         assert git_runs_programs(top)
 
+    def test_a_directory_that_git_would_take_for_a_repository_is_not(self, top: Path) -> None:
+        (top / "sub").mkdir()
+        for name in ("objects", "refs"):
+            (top / "sub" / name).mkdir()
+        assert not git_runs_programs(top / "sub")
+        (top / "sub" / "HEAD").write_text("ref: refs/heads/main\n")
+        assert git_runs_programs(top / "sub")
+        assert git_runs_programs(top / "sub" / "refs")
+
     def test_submodules_have_a_configuration_of_their_own(self, top: Path) -> None:
         (top / ".gitmodules").write_text("")
         assert git_runs_programs(top)

@@ -61,13 +61,30 @@ async def test_a_run_of_that_id_that_is_at_work_already_is_left_alone(looping: L
     await looping.at_hold()
     loop = await looping.start(loop=loop_id)
     now = await reaches(loop, "paused")
-    assert now.waits_for == f"iteration 1: another run {loop_id}-1 is at work"
+    assert now.waits_for is not None
+    assert now.waits_for.startswith(f"iteration 1: a workflow {loop_id}-1 that is none of this loop's runs is open")
     assert (now.totals.cost_usd, now.failures) == (0, 0)
     await tell(loop, "resume")
     outcome = await ended(loop)
     assert (outcome.iterations, outcome.last_checkpoint and outcome.last_checkpoint.run) == (1, f"{loop_id}-2")
     assert (await other.describe()).close_time is None
     await other.terminate()
+
+
+async def test_a_verification_whose_id_is_taken_pauses_the_loop_with_that_id(looping: LoopMachine) -> None:
+    loop_id = f"loop-{looping.host}"
+    looping.verdicts = [HELD]
+    other = await looping.client.start_workflow(
+        StandInRun.run, {"mine": True}, id=f"{loop_id}-1-verify", task_queue=looping.queue
+    )
+    await looping.at_hold()
+    loop = await looping.start(loop=loop_id)
+    now = await reaches(loop, "paused")
+    assert now.waits_for is not None
+    assert now.waits_for.startswith(f"the verification of iteration 1: a workflow {loop_id}-1-verify that is none")
+    await other.terminate()
+    await tell(loop, "resume")
+    assert (await ended(loop)).iterations == 1
 
 
 async def test_a_failed_run_is_in_the_state_and_the_next_goes_on(looping: LoopMachine) -> None:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from temporalio import workflow
-from temporalio.exceptions import ActivityError, FailureError
+from temporalio.exceptions import ActivityError, FailureError, WorkflowAlreadyStartedError
 
 from steersman.contracts.errors import ErrorType, RunError
 from steersman.contracts.loop import LoopRequest
@@ -155,10 +155,15 @@ class Journey:
         closed = await self._runner.verify(run_id, commands.verification_run(self._request, memory))
         if outcomes.stopped(closed):
             if not self._desk.hurries:
-                book.hold(Hold(kind="paused", reason=f"the verification of iteration {memory.iteration} was stopped"))
+                book.hold(Hold(kind="paused", reason=_unverified(memory.iteration, run_id, closed)))
             return False
         found = outcomes.verified(verify, closed, memory.iteration, run_id, workflow.now())
         book.set(verification=found, missing=book.memory.missing + 1 if found.status == "missing" else 0)
         book.archive.amend(book.memory.last_kept, verification=found.status)
         book.publish()
         return True
+
+
+def _unverified(iteration: int, run: str, closed: outcomes.Closed) -> str:
+    why = f": {outcomes.taken(run)}" if isinstance(closed, WorkflowAlreadyStartedError) else " was stopped"
+    return f"the verification of iteration {iteration}{why}"

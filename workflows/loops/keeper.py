@@ -17,8 +17,8 @@ from workflows.loops.prompts import current_phase
 
 A = TypeVar("A", bound=Answer)
 
-LAST_LOOK = timedelta(minutes=1)
-"""How long a loop that ends waits for a host that does not answer."""
+LAST_LOOK, SECOND_LOOK = timedelta(minutes=1), timedelta(seconds=10)
+"""How long a loop that ends waits for its last checkpoint; the second: where it has given up a look at the files."""
 MAX_NOTE = 300
 MAX_LISTED_BYTES = 60_000
 
@@ -39,10 +39,11 @@ class Keeper:
         """Look, keep, record. Raises ActivityError where the workspace is gone, or nobody answers at the loop's end."""
         memory = self._book.memory
         number = memory.next_checkpoint
+        last = LAST_LOOK if self.making is None else SECOND_LOOK
         self._book.set(next_checkpoint=number + 1)
         self.making = number
         message = f"{kind} {memory.iteration}" + (f": {note}" if note else "")
-        version, patience = memory.plan_version, LAST_LOOK if kind == "end" else None
+        version, patience = memory.plan_version, last if kind == "end" else None
         found = await commands.survey(memory.host, self._request, version, number, message, patience)
         self._learn(found, version.number)
         made = self._record(number, kind, found, outcome, note or found.error, given)

@@ -56,7 +56,7 @@ def ran(run: str, closed: Closed) -> Ran:
         interrupted = closed.stop_reason == "interrupted"
         return _of(run, closed, "interrupted" if interrupted else "finished")
     if isinstance(closed, WorkflowAlreadyStartedError):
-        return Ran("stopped_by_hand", error=f"another run {run} is at work")
+        return Ran("stopped_by_hand", error=taken(run))
     cause = _cause(closed)
     if isinstance(cause, ApplicationError):
         result, limited = _details(cause), _rate_limit(cause)
@@ -72,6 +72,11 @@ def ran(run: str, closed: Closed) -> Ran:
 def stopped(closed: Closed) -> bool:
     """It was cancelled or terminated, and came to nothing of itself."""
     return not isinstance(closed, RunResult) and not isinstance(_cause(closed), ApplicationError)
+
+
+def taken(run: str) -> str:
+    """Why a run could not be started whose id is somebody else's."""
+    return f"a workflow {run} that is none of this loop's runs is open: end it, then resume"[:MAX_ERROR]
 
 
 def as_far_as_known(found: RunState, before: Ran) -> Ran:
