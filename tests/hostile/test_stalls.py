@@ -30,7 +30,10 @@ from tests.hostile.test_event_log import NOW
 from workflows.display import one_line
 
 STALL_S = 3.0
-"""The longest that one thing may hold the loop, on a machine with much else to do; alone it is about 0.3 s."""
+"""The longest that one thing may hold the loop, on a machine with much else to do.
+
+At a load of 8 on two cores all readers stayed below 1.5 s.
+"""
 
 
 @asynccontextmanager
