@@ -105,7 +105,7 @@ def git_runs_programs(directory: Path) -> bool:
 
 
 def _is_bare(directory: Path) -> bool:
-    """git takes a directory that looks like this for a repository, its configuration included."""
+    """Git takes a directory that looks like this for a repository, its configuration included."""
     return all(os.path.lexists(directory / name) for name in ("HEAD", "objects", "refs"))
 
 
