@@ -1,6 +1,6 @@
 """Any repository at all: a look at it ends soon, runs nothing, changes nothing of the person's, and can be taken back.
 
-`HYPOTHESIS_PROFILE=hour` attacks for about an hour.
+`make fuzz` goes on for as long as one likes.
 """
 
 import asyncio
