@@ -179,15 +179,14 @@ class Session:
         number = crashes = 0
         while True:
             number += 1
-            if self._end_asked and number > existing:
-                return self._interrupted(error)
             try:
-                launch = None if number <= existing else await self._launch(log, number, resumption)
-                channel = await self._runtime.open(self._run.key, number, self._epoch, launch)
+                channel = await self._open(log, number, resumption, exists=number <= existing)
             except AlreadyStopped:
                 return self._outcome("stopped")
             except RunError as refusal:
                 return self._outcome("failed", refusal)
+            if channel is None:
+                return self._interrupted(error)
             lived = await self._live(number, channel, log, resumption)
             if (end := await self._outcome_of(lived, log)) is not None:
                 return end
@@ -220,6 +219,15 @@ class Session:
             return self._outcome("succeeded")
         self.observe(log.append(len(self._past), NEVER, [ErrorEvent(time=datetime.now(UTC), message=wrong.message)]))
         return self._outcome("failed", wrong)
+
+    async def _open(self, log: EventLog, number: int, resumption: Resumption | None, *, exists: bool) -> Channel | None:
+        """An earlier process, or the next one, started; None where a person has ended the run before that."""
+        launch = None
+        if not exists and not self._end_asked:
+            launch = await self._launch(log, number, resumption)
+        if not exists and self._end_asked:
+            return None
+        return await self._runtime.open(self._run.key, number, self._epoch, launch)
 
     async def _launch(self, log: EventLog, number: int, resumption: Resumption | None) -> Launch:
         """The next process. Judged anew each time: the workspace and what the operator allows may have changed."""

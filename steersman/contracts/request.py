@@ -4,7 +4,16 @@ import json
 import re
 from typing import Annotated, Literal, TypeVar
 
-from pydantic import AfterValidator, Discriminator, Field, Tag, ValidationError, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    Discriminator,
+    FailFast,
+    Field,
+    Tag,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from steersman.contracts.agents import CAPABILITIES
 from steersman.contracts.errors import InvalidRequest, sentence
@@ -77,8 +86,8 @@ class Permissions(Question):
     """What the agent may do unasked. `allow` and `deny` hold tools or the agent's own rules, e.g. `Bash(git *)`."""
 
     mode: PermissionMode = "accept_edits"
-    allow: Annotated[tuple[Rule, ...], Field(max_length=1000)] = ()
-    deny: Annotated[tuple[Rule, ...], Field(max_length=1000)] = ()
+    allow: Annotated[tuple[Rule, ...], Field(max_length=1000), FailFast()] = ()
+    deny: Annotated[tuple[Rule, ...], Field(max_length=1000), FailFast()] = ()
 
 
 class Limits(Question):
