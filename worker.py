@@ -173,6 +173,13 @@ def _parser() -> argparse.ArgumentParser:
         "(STEERSMAN_ALLOW_COMMAND, one a line)",
     )
     add(
+        "--allow-approvals",
+        action="store_true",
+        default=env.get("STEERSMAN_ALLOW_APPROVALS", "") not in ("", "0"),
+        help="below full: requests may use mode ask; whoever may signal a run then decides what it runs "
+        "(STEERSMAN_ALLOW_APPROVALS)",
+    )
+    add(
         "--trust",
         action="append",
         type=Path,
@@ -244,6 +251,7 @@ def _settings(arguments: argparse.Namespace, codec: PayloadCodec | None) -> Sett
         workspace_roots=tuple(root.expanduser().absolute() for root in roots) or (Path("/"),),
         allow_rules=frozenset(rules),
         allow_commands=_commands(arguments.allow_command or _listed(env.get("STEERSMAN_ALLOW_COMMAND"), "\n")),
+        allow_approvals=arguments.allow_approvals,
         trusted=lambda: (*trusted, *_kept_as_trusted(state)),
         git_roots=tuple(each.expanduser().absolute() for each in stores),
         agents=frozenset(agents),

@@ -73,7 +73,7 @@ class HostActivities:
         if request.runtime.host not in (None, self._host):
             return Claim(host=self._host)  # another host is asked next
         with refusing():
-            await asyncio.to_thread(self._policy.admit, request, self._agents[request.agent])
+            await asyncio.to_thread(self._policy.check, request, self._agents[request.agent])
             await admit_schema(request)
         return Claim(host=self._host, caps=self._policy.caps)
 

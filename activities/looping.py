@@ -184,7 +184,7 @@ class LoopActivities:
 
     def _admit(self, request: LoopRequest) -> None:
         run, items = request.run, request.done.items
-        self._policy.admit(run, self._agents[run.agent])
+        self._policy.check(run, self._agents[run.agent])
         workspace = self._policy.workspace(run.workspace.path)
         if request.done.verify:
             self._admit_program(run, "done.verify", request.done.verify.argv())

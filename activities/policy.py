@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from activities import trust
-from activities.ports import Admission, Agent, Program, Untrusted
+from activities.loops.confines import Confines
+from activities.ports import Admission, Agent, Program
 from activities.variables import BASE_ENV, is_guarded
 from steersman.contracts.agents import AGENT_VARIABLES, CAPABILITIES
 from steersman.contracts.errors import InvalidRequest, WorkspaceError
@@ -28,6 +29,7 @@ class Policy:
     allow_file: tuple[Path, ...] = ()
     allow_rules: frozenset[str] = frozenset()
     allow_commands: frozenset[tuple[str, ...]] = frozenset()
+    allow_approvals: bool = False
     workspace_roots: tuple[Path, ...] = (Path("/"),)
     trusted: Callable[[], Sequence[Path]] = tuple
     git_roots: tuple[Path, ...] = ()
@@ -37,7 +39,18 @@ class Policy:
     caps: Caps = field(default_factory=Caps)
 
     def admit(self, request: RunRequest, agent: Agent) -> Admission:
-        """What the request gets, if it may run here. Looks into the workspace: not for an event loop.
+        """What the request gets, if it may run here. Looks through the workspace: not for an event loop.
+
+        Raises what `check` does.
+        """
+        directory, further = self.check(request, agent)
+        untrusted = None
+        if not self._trusts(agent, (directory, *further)):
+            untrusted = trust.untrusted(directory, agent.files, Confines.of(self.workspace_roots, self.git_roots))
+        return Admission(self.environment(request), directory, further, untrusted, restricted=self.lends)
+
+    def check(self, request: RunRequest, agent: Agent) -> tuple[Path, tuple[Path, ...]]:
+        """The workspace and the other directories, resolved, if the request may run here.
 
         Raises InvalidRequest naming what is wrong or not allowed, WorkspaceError for an unusable directory,
         AgentNotInstalled.
@@ -45,23 +58,27 @@ class Policy:
         if request.agent not in self.agents:
             raise InvalidRequest(f'agent: "{request.agent}" is not allowed on this worker (see --agent)')
         directory = self.workspace(request.workspace.path)
-        agent.check(request)
         if CAPABILITIES[request.agent].permissions:
-            self._check_permission("permissions.mode", request.permissions.mode)
+            self._check_mode(request.permissions.mode)
         programs = agent.programs(request)
         for program in programs:
             self._check_program(program)
         for rule in request.permissions.allow:
             self._check_rule(rule)
-        further = [self._resolve(each, "options.add_dirs") for each in agent.directories(request)]
+        further = tuple(self._resolve(each, "options.add_dirs") for each in agent.directories(request))
         for name, value in request.env.items():
             self._check_env(request.agent, name, value)
-        untrusted = self._untrusted(agent, directory, further)
-        if untrusted:
-            for program in programs:
-                if program.of_workspace:
-                    raise InvalidRequest(f"{program.field}: {directory} is not trusted (see steer trust, --trust)")
-        return Admission(self.environment(request), directory, untrusted, restricted=self.lends)
+        agent.check(request)  # last: it says what is on this host
+        if self.lends and request.session is not None and not agent.keeps(request.session, directory):
+            raise InvalidRequest(f"session: no conversation {request.session} was held in this workspace")
+        if any(each.of_workspace for each in programs) and not self._trusts(agent, (directory, *further)):
+            named = next(each.field for each in programs if each.of_workspace)
+            raise InvalidRequest(f"{named}: {directory} is not trusted (see steer trust, --trust)")
+        return directory, further
+
+    def _trusts(self, agent: Agent, directories: Sequence[Path]) -> bool:
+        trusted = self.trusted()
+        return all(trust.is_within(each, trusted) or agent.trusts(each) for each in directories)
 
     def admit_program(self, request: RunRequest, program: Program) -> dict[str, str]:
         """The complete environment of a program that a loop runs beside its agent. `request`: the same asked of agent
@@ -79,12 +96,6 @@ class Policy:
     def lends(self) -> bool:
         """Requests get rules, programs and variables only where the operator named them."""
         return self.max_permission != "full"
-
-    def _untrusted(self, agent: Agent, directory: Path, further: Sequence[Path]) -> Untrusted | None:
-        trusted = self.trusted()
-        if all(trust.is_within(each, trusted) or agent.trusts(each) for each in (directory, *further)):
-            return None
-        return trust.untrusted(directory, agent.files)
 
     def environment(self, request: RunRequest) -> dict[str, str]:
         """The agent's complete environment. Raises InvalidRequest where a value is not to be had."""
@@ -121,17 +132,25 @@ class Policy:
         itself = isinstance(value, FromEnv) and value.from_env == name
         if (self.lends or is_guarded(name)) and name not in self.allow_env and not itself:
             raise InvalidRequest(f"env.{name}: may not be set by a request on this worker (see --allow-env)")
+        if self.lends and isinstance(value, FromEnv) and not itself:
+            raise InvalidRequest(f"env.{name}.from_env: on this worker a variable keeps its name, {value.from_env}")
 
     def _allowed_file(self, name: str, path: str) -> Path:
         if not _leads_into(path, [Path(os.path.realpath(each)) for each in self.allow_file]):
             raise InvalidRequest(f"env.{name}.from_file: {path} is not allowed on this worker (see --allow-file)")
         return Path(os.path.realpath(path))
 
-    def _check_permission(self, field_name: str, mode: PermissionMode) -> None:
+    def _check_mode(self, mode: PermissionMode) -> None:
         if PERMISSION_ORDER.index(mode) > PERMISSION_ORDER.index(self.max_permission):
             raise InvalidRequest(
-                f'{field_name}: "{mode}" is more than this worker allows, "{self.max_permission}" '
+                f'permissions.mode: "{mode}" is more than this worker allows, "{self.max_permission}" '
                 "(see --max-permission)"
+            )
+        # Whoever may start a run may also answer what it asks.
+        if mode == "ask" and self.lends and self.max_permission != "ask" and not self.allow_approvals:
+            raise InvalidRequest(
+                'permissions.mode: "ask" is not lent on this worker: an approval may allow everything '
+                "(see --allow-approvals)"
             )
 
     def _check_program(self, program: Program) -> None:

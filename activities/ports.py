@@ -307,7 +307,9 @@ class Untrusted:
     instructions: str = ""
     """What its instructions say, each file under its name."""
     git_runs_programs: bool = False
-    """Its repository's configuration may make git run programs: no git command is harmless there."""
+    """Its repository's configuration, or one within it, may make git run programs: no git command is harmless there."""
+    leads_out: bool = False
+    """Links in it lead elsewhere, and commands that are harmless would read what is there: no command is."""
 
 
 @dataclass(frozen=True)
@@ -317,6 +319,8 @@ class Admission:
     environment: Mapping[str, str] = field(repr=False)
     directory: Path
     """The workspace, symbolic links resolved: where the agent is started."""
+    further: tuple[Path, ...] = ()
+    """The other directories that the agent may work in, resolved."""
     untrusted: Untrusted | None = None
     """None: the operator, or the agent's own record of the operator's word, trusts the workspace."""
     restricted: bool = False
@@ -349,6 +353,10 @@ class Agent(Protocol):
         self, key: RunKey, request: RunRequest, admission: Admission, scratch: Path, resumption: Resumption | None
     ) -> Launch:
         """The process to start. `scratch`: a private directory of the run for files that argv must not hold."""
+        ...
+
+    def keeps(self, session: str, directory: Path) -> bool:
+        """Whether the agent's own record has a conversation of this id, held in this directory (resolved)."""
         ...
 
     def trusts(self, directory: Path) -> bool:

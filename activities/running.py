@@ -70,7 +70,7 @@ class AgentActivities:
         try:
             session = await self._prepare(run, notifier, epoch)
         except RunError as error:
-            return _refused(error)
+            return await self._refuse(run.key, error)
         self._sessions[run.key] = session
         work = asyncio.create_task(session.run())
         pulse = asyncio.create_task(_pulse(session))
@@ -106,12 +106,21 @@ class AgentActivities:
         session = self._sessions.get(parcel.key)
         return await session.deliver(parcel) if session else Delivered(here=False)
 
+    async def _refuse(self, key: RunKey, error: RunError) -> RunOutcome:
+        """The run may not go on here. An agent of it that an earlier worker left at work is stopped with it."""
+        outcome = _refused(error)
+        if self._runtime.attempts(key) == 0:
+            return outcome
+        report = await self._runtime.stop(key, CLOSED_LADDER, "refused")
+        message = f"{error.message}; its agent was stopped ({report.outcome})"
+        return outcome.model_copy(update={"message": message, "stop_report": report})
+
     async def _prepare(self, run: RunAgentInput, notifier: "WorkflowNotifier", epoch: int) -> Session:
         # Checked here too: the run may have waited long in the queue, or another operator's worker claimed it.
         request = self._policy.caps.held(run.request)
         run = run.model_copy(update={"request": request})
         agent = self._agents[request.agent]
-        await asyncio.to_thread(self._policy.admit, request, agent)
+        await asyncio.to_thread(self._policy.check, request, agent)
         await admit_schema(request)
         directory = self._store.create(run.key)
         if is_ended(directory.events):

@@ -9,10 +9,11 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from activities.loops.confines import Confines
+from activities.loops.confines import Confines, Outside
 from activities.loops.reading import Unreadable, inside, read_regular
 from activities.loops.repository import Broken, common_directory, git_directory
 from activities.ports import Untrusted, WorkspaceFiles
+from activities.surroundings import look
 
 MAX_INSTRUCTIONS = 40_000
 """Characters of one file with instructions; Claude Code warns from there on."""
@@ -31,7 +32,7 @@ _PROGRAMS = re.compile(
     re.IGNORECASE,
 )
 
-_ANYWHERE = Confines((Path("/"),))
+ANYWHERE = Confines((Path("/"),))
 
 GIT_ENVIRONMENT = {
     "GIT_CONFIG_COUNT": "4",
@@ -47,13 +48,18 @@ GIT_ENVIRONMENT = {
 """For git in an untrusted workspace: hooks lie in it, and a repository within it has a configuration of its own."""
 
 
-def untrusted(directory: Path, files: WorkspaceFiles) -> Untrusted:
-    """What becomes of this workspace for an agent that loads `files`. Never raises for what is in it."""
+def untrusted(directory: Path, files: WorkspaceFiles, confines: Confines = ANYWHERE) -> Untrusted:
+    """What becomes of this workspace for an agent that loads `files`. Never raises for what is in it.
+
+    `confines`: where the parts of its repository may lie.
+    """
+    around = look(repository_top(directory))
     texts = [(name, text) for name in files.instructions if (text := _text(directory, name))]
     return Untrusted(
         left_out=tuple(name for name in files.programs if os.path.lexists(directory / name)),
         instructions="\n\n".join(f"# {name}\n\n{text}" for name, text in texts),
-        git_runs_programs=git_runs_programs(directory),
+        git_runs_programs=around.has_repositories or git_runs_programs(directory, confines),
+        leads_out=around.leads_out,
     )
 
 
@@ -62,8 +68,10 @@ def sentence(directory: Path, found: Untrusted) -> str | None:
     parts = []
     if found.left_out:
         parts.append(f"{', '.join(found.left_out)} not loaded")
-    if found.git_runs_programs:
-        parts.append("git asks for permission, because the repository's configuration may run programs")
+    if found.leads_out:
+        parts.append("every command asks for permission, because links may lead out of it")
+    elif found.git_runs_programs:
+        parts.append("git asks for permission, because a repository's configuration may run programs")
     if not parts:
         return None
     return f"the workspace is not trusted: {'; '.join(parts)}. To trust it: steer trust {directory}"
@@ -79,11 +87,11 @@ def repository_top(directory: Path) -> Path:
     return next((each for each in (directory, *directory.parents) if os.path.lexists(each / ".git")), directory)
 
 
-def git_runs_programs(directory: Path) -> bool:
+def git_runs_programs(directory: Path, confines: Confines = ANYWHERE) -> bool:
     """Whether the repository's own configuration may make a harmless git command run programs.
 
     True for everything that is not plainly harmless: other sections than the usual ones, included files, submodules
-    (each has a configuration of its own), what cannot be read.
+    (each has a configuration of its own), what cannot be read, parts that lie outside of the confines.
     """
     top = repository_top(directory)
     if any(_is_bare(each) for each in (directory, *directory.parents) if each.is_relative_to(top)):
@@ -93,12 +101,13 @@ def git_runs_programs(directory: Path) -> bool:
     if os.path.lexists(top / ".gitmodules"):
         return True
     try:
-        git = git_directory(top, _ANYWHERE)
-    except Broken:
+        git = git_directory(top, confines)
+        if git is None:
+            return True
+        common = common_directory(git, confines)
+        confines.check_parts(git, common)
+    except (Broken, Outside):
         return True
-    if git is None:
-        return True
-    common = common_directory(git, _ANYWHERE)
     return any(
         _names_programs(path) for path in {common / "config", common / "config.worktree", git / "config.worktree"}
     )

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Annotated, Literal
 import claude_agent_sdk
 from pydantic import Field, ValidationError
 
-from activities.agents import claude_mcp, claude_trust
+from activities.agents import claude_mcp, claude_sessions, claude_trust
 from activities.agents.claude_conversation import ClaudeConversation, frame_uuid, user_frame
 from activities.agents.claude_transcript import ClaudeTranscript
 from activities.ports import (
@@ -38,8 +39,8 @@ MODES: Mapping[PermissionMode, str] = {
 }
 READ_TOOLS = ("Read", "Grep", "Glob", "WebFetch", "WebSearch", "TodoWrite")
 WRITE_TOOLS = ("Write", "Edit", "NotebookEdit")
-UNATTENDED = ("AskUserQuestion", "EnterPlanMode", "EnterWorktree", "ScheduleWakeup", "CronCreate")
-"""Tools that need a person at Claude's own terminal, or that outlive the run."""
+UNATTENDED = ("AskUserQuestion", "EnterPlanMode", "EnterWorktree", "ScheduleWakeup", "CronCreate", "ListAgents")
+"""Tools that need a person at Claude's own terminal, that outlive the run, or that see other runs of the same user."""
 
 FILES = WorkspaceFiles(
     instructions=("CLAUDE.md", ".claude/CLAUDE.md", "CLAUDE.local.md"),
@@ -66,6 +67,7 @@ GO_ON = (
     "Your process ended unexpectedly and was started again; this conversation was kept. "
     "Check what was done already, then go on with your task where you left off."
 )
+_PLAIN_PATH = re.compile(r"/[A-Za-z0-9_./-]+")
 MAX_ARGUMENT = 120_000
 """One argument of a command line may have 128 KiB on Linux."""
 
@@ -101,6 +103,8 @@ class ClaudeAgent:
             raise InvalidRequest("output_schema: larger than Claude Code takes (120,000 characters)")
         if len(request.system_prompt or "") > MAX_ARGUMENT:
             raise InvalidRequest("system_prompt: longer than Claude Code takes (120,000 characters)")
+        if request.session is not None and not claude_sessions.is_id(request.session):
+            raise InvalidRequest("session: must be the id of one of Claude Code's sessions, a UUID in small letters")
         if request.permissions.mode == "read_only" and options.setting_sources is not None:
             raise InvalidRequest("options.setting_sources: read_only runs load no settings")
         if request.permissions.mode == "full" and os.geteuid() == 0 and "IS_SANDBOX" not in self._environ:
@@ -125,7 +129,7 @@ class ClaudeAgent:
     ) -> Launch:
         """See ports.Agent."""
         argv = [*self._base(request), *self._session(key, request, resumption)]
-        argv += [*self._configured(request, admission.untrusted, scratch)]
+        argv += [*self._configured(request, admission, scratch)]
         if admission.restricted:
             argv.append("--disable-slash-commands")  # `/config` would change the operator's settings for good
         name, text = "prompt", request.prompt
@@ -144,6 +148,8 @@ class ClaudeAgent:
                 "PWD": str(admission.directory),
                 # `@/any/file` in a text would be read unasked, wherever it lies.
                 **({} if request.permissions.mode == "full" else {"CLAUDE_CODE_DISABLE_FILE_MENTIONS": "1"}),
+                # What one run noted there unasked would be in the prompts of later ones, of people with more rights.
+                **({"CLAUDE_CODE_DISABLE_AUTO_MEMORY": "1"} if admission.restricted or admission.untrusted else {}),
             },
             first_input=() if resumption and resumption.parked else ((name, frame),),
             stdin_has_authority=True,  # answers to its requests for permission
@@ -152,6 +158,10 @@ class ClaudeAgent:
     def directories(self, request: RunRequest) -> tuple[str, ...]:
         """options.add_dirs."""
         return self._options(request).add_dirs
+
+    def keeps(self, session: str, directory: Path) -> bool:
+        """By Claude Code's own record of conversations."""
+        return claude_sessions.is_of(directory, session, self._environ)
 
     def trusts(self, directory: Path) -> bool:
         """By Claude Code's own record of its trust dialog."""
@@ -191,6 +201,8 @@ class ClaudeAgent:
             named = [rule.split("(", 1)[0] for rule in allow]
             argv += ["--restricted", "--tools", ",".join(dict.fromkeys([*READ_TOOLS, *named]))]
             deny += WRITE_TOOLS
+        if request.permissions.mode != "full":
+            deny += ["SendMessage", *self._own_files()]
         # An argument each: Claude Code looks for the end of a rule within one argument only. Ours come first.
         argv += [f"--disallowedTools={rule}" for rule in (*deny, *request.permissions.deny)]
         argv += [f"--allowedTools={rule}" for rule in allow]
@@ -207,14 +219,20 @@ class ClaudeAgent:
             return fresh
         return [f"--resume={request.session}", *(["--fork-session", *fresh] if request.fork_session else [])]
 
-    def _configured(self, request: RunRequest, untrusted: Untrusted | None, scratch: Path) -> list[str]:
-        options = self._options(request)
-        argv = [f"--add-dir={directory}" for directory in options.add_dirs]
+    def _own_files(self) -> list[str]:
+        """A rule against writing what Claude Code itself keeps, its memory of the workspace above all; a path that no
+        rule could hold is left to Claude Code's own care.
+        """
+        home = self._environ.get("CLAUDE_CONFIG_DIR") or f"{self._environ.get('HOME', '')}/.claude"
+        return [f"Edit(/{home}/**)"] if _PLAIN_PATH.fullmatch(home) else []
+
+    def _configured(self, request: RunRequest, admission: Admission, scratch: Path) -> list[str]:
+        options, untrusted = self._options(request), admission.untrusted
+        argv = [f"--add-dir={directory}" for directory in admission.further]
         sources = options.setting_sources
         if untrusted and request.permissions.mode != "read_only":  # which loads none in any case
             sources = ("user",) if sources is None else sources
-            if untrusted.git_runs_programs:
-                argv.append(f"--settings={json.dumps({'permissions': {'ask': ['Bash(git *)']}})}")
+        argv.append(f"--settings={json.dumps(_settings(untrusted))}")
         said = [request.system_prompt or ""]
         if untrusted and untrusted.instructions and request.permissions.mode != "read_only":
             said.append(f"{HANDED_OVER}\n\n{untrusted.instructions}")
@@ -236,6 +254,14 @@ class ClaudeAgent:
             return ClaudeOptions.model_validate_json(json.dumps(request.options))
         except ValidationError as error:
             raise InvalidRequest(sentence(error, "RunRequest", under=("options",))) from error
+
+
+def _settings(untrusted: Untrusted | None) -> JsonObject:
+    """Settings of every run; other sessions of the same user may not speak to its agent."""
+    asks = ["Bash"] if untrusted and untrusted.leads_out else []
+    if untrusted and untrusted.git_runs_programs and not asks:
+        asks = ["Bash(git *)"]
+    return {"crossSessionInbound": "refuse", **({"permissions": {"ask": list(asks)}} if asks else {})}
 
 
 def _private(path: Path, text: str) -> Path:

@@ -17,6 +17,7 @@ from activities.agents.claude_limits import Refusals
 from activities.agents.claude_messages import Messages
 from activities.agents.claude_meter import Meter
 from activities.agents.claude_plan import Plan
+from activities.agents.claude_sessions import is_id
 from activities.ports import ExitFact, Progress, Record, Resumption, Verdict
 from steersman.contracts.activities import Settlement
 from steersman.contracts.errors import AgentFailed, InvalidRequest, RunError
@@ -169,7 +170,9 @@ class ClaudeTranscript:
         if subtype == "init":
             self._turn_open = True
             self._meter.model = text_of(frame.get("model"))
-            self.progress.session_id = text_of(frame.get("session_id"))[:200] or self.progress.session_id
+            # What it names is resumed: anything but an id would be a file's name to Claude Code.
+            named = text_of(frame.get("session_id"))
+            self.progress.session_id = named if is_id(named) else self.progress.session_id
             first, self._begun = not self._begun, True
             return [frames.init_event(time, frame)] if first else []
         if subtype == "background_tasks_changed":

@@ -58,6 +58,10 @@ class ProcessAgent:
     def directories(self, request: RunRequest) -> tuple[str, ...]:
         return ()
 
+    def keeps(self, session: str, directory: Path) -> bool:
+        """It keeps none."""
+        return False
+
     def trusts(self, directory: Path) -> bool:
         """It loads nothing of a workspace by itself."""
         return True

@@ -97,9 +97,8 @@ class Stage:
     def admit(self) -> Admission:
         """As a policy does that allows everything, in a workspace that is trusted or not."""
         directory = Path(self.request.workspace.path).resolve()
-        return Admission(
-            dict(self.environment), directory, None if self.trusted else untrusted(directory, self.agent.files)
-        )
+        found = None if self.trusted else untrusted(directory, self.agent.files)
+        return Admission(dict(self.environment), directory, untrusted=found)
 
     def start(self) -> tuple[Session, "asyncio.Task[RunOutcome]"]:
         """A worker takes the run."""
