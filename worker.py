@@ -451,7 +451,11 @@ async def _schedule_sweeps(client: Client, host: str) -> None:
 
 
 async def _sweep_now(hosting: HostActivities) -> None:
-    swept = await hosting.sweep_host()
+    try:
+        swept = await hosting.sweep_host()
+    except Exception as error:  # noqa: BLE001 - nobody waits for this task: what it says is lost otherwise
+        _say("sweep_failed", f"{type(error).__name__}: {error}", level=logging.ERROR)
+        return
     if swept.stopped or swept.pruned:
         _say("swept", "stopped agents of closed runs, pruned old state", **swept.model_dump())
 

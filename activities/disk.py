@@ -1,8 +1,27 @@
-"""Looking at directories that others change meanwhile: what is gone since counts as not there."""
+"""Looking at files and directories that others change meanwhile: what is gone since counts as not there, and nothing
+that an agent may have put in a file's place is waited for.
+"""
 
+import errno
 import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
+
+
+def open_regular(path: Path, flags: int = os.O_RDONLY) -> int:
+    """A descriptor of a regular file, no link. Raises OSError; opening a pipe or a device could wait for ever."""
+    descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is no regular file", str(path))
+    return descriptor
+
+
+def read_text(path: Path, limit: int = 1024 * 1024) -> str:
+    """The beginning of a small file. Raises OSError, UnicodeDecodeError."""
+    with os.fdopen(open_regular(path), "rb") as file:
+        return file.read(limit).decode()
 
 
 def names(directory: Path) -> list[str]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
+from activities import disk
 from activities.ports import Fenced
 from steersman.contracts.events import EVENT, TERMINAL_TYPES, EventBase
 from steersman.contracts.run import LastEvent
@@ -32,7 +33,7 @@ class EventLog:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600), "r+b")
+        self._file = os.fdopen(disk.open_regular(path, os.O_RDWR | os.O_CREAT | os.O_APPEND), "r+b")
         self.seq = 0
         self.source: Source = (0, 0, 0)
         self.ended = False
@@ -48,10 +49,14 @@ class EventLog:
             newest = int(owner.read() or 0)
             if epoch < newest:
                 raise Fenced(f"session {newest} has taken over from session {epoch}")
-            if path.exists():
+            if os.path.lexists(path):
                 copy = path.with_suffix(".copy")
-                copy.touch(mode=0o600)
-                shutil.copyfile(path, copy)
+                copy.unlink(missing_ok=True)
+                with (
+                    os.fdopen(disk.open_regular(path), "rb") as old,
+                    os.fdopen(disk.open_regular(copy, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as new,
+                ):
+                    shutil.copyfileobj(old, new)
                 copy.replace(path)
             owner.seek(0)
             owner.write(str(epoch))
@@ -106,7 +111,7 @@ class EventLog:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[TextIO]:
-    with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+") as file:
+    with os.fdopen(disk.open_regular(path, os.O_RDWR | os.O_CREAT), "r+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield file
 
@@ -117,11 +122,11 @@ def is_ended(path: Path) -> bool:
 
 
 def ended_at(path: Path) -> float | None:
-    """Unix time at which the log got its terminal event; None where it has none, or is not there."""
+    """Unix time at which the log got its terminal event; None where it has none, is not there, or is no file."""
     try:
-        with path.open("rb") as file:
+        with os.fdopen(disk.open_regular(path), "rb") as file:
             return os.fstat(file.fileno()).st_mtime if _ends(_last_line(file)) else None
-    except FileNotFoundError:
+    except OSError:
         return None
 
 
@@ -180,13 +185,13 @@ class Cursor:
 def read(path: Path, cursor: Cursor, after: int, max_bytes: int) -> tuple[list[Any], bool]:
     """Events numbered above `after`, up to about max_bytes of them, and whether the last is terminal; moves the cursor.
 
-    Reads whole lines only, so it may run beside the writer. Raises FileNotFoundError.
+    Reads whole lines only, so it may run beside the writer. Raises OSError.
     """
     if cursor.seq > after:
         cursor.seq = cursor.offset = 0
     events: list[Any] = []
     size, ended = 0, False
-    with path.open("rb") as file:
+    with os.fdopen(disk.open_regular(path), "rb") as file:
         file.seek(cursor.offset)
         for line in file:
             if not line.endswith(b"\n") or (events and size + len(line) > max_bytes):

@@ -1,10 +1,12 @@
 """What a host does for its runs beside leading them: claims, stops, ends, reading of events, sweeping, pruning."""
 
 import asyncio
+import logging
+import shutil
 import time
 from collections import OrderedDict
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -35,6 +37,8 @@ from steersman.contracts.errors import ErrorType, RunError
 from steersman.contracts.events import CancelledEvent, FailedEvent, TerminalEvent
 from steersman.contracts.request import RunRequest
 from steersman.contracts.run import StopReport
+
+log = logging.getLogger("steersman.hosting")
 
 POLL_S = 0.02
 MAX_WAIT_S = 60.0
@@ -98,14 +102,14 @@ class HostActivities:
             directory = self._store.create(end.key)
         async with beating():
             await asyncio.to_thread(_end_log, directory, end.event)
-            await asyncio.to_thread(_clear, directory)
             await self._runtime.release(end.key)
+            await asyncio.to_thread(_clear, directory)
 
     @activity.defn(name=names.READ_EVENTS)
     async def read_events(self, wanted: ReadEvents) -> EventPage:
         """Events after a number; waits up to wait_s for the first of them."""
         with refusing():
-            path = self._store.directory(wanted.key).events
+            path = (await asyncio.to_thread(self._store.readable, wanted.key)).events
         cursor = self._cursors.pop((wanted.key, wanted.after), None) or Cursor()
         until = time.monotonic() + min(wanted.wait_s, MAX_WAIT_S)
         size = -1
@@ -128,21 +132,30 @@ class HostActivities:
         """Stop agents of runs that closed behind their back, close their logs, prune what is old."""
         stopped = []
         for directory in await asyncio.to_thread(self._mine):
-            # A log that has ended says nothing of processes: a run may have been ended with some still alive.
-            ended, living = is_ended(directory.events), self._runtime.has_living(directory.key)
-            if ended and not living:
-                continue
-            closed = await self._closed_as(directory.key)
-            if closed is None:
-                continue
-            if living:
-                await self._runtime.stop(directory.key, SWEEP_LADDER, "the run had closed")
-                stopped.append(directory.key.run)
-            await asyncio.to_thread(_end_log, directory, closed)
-            await asyncio.to_thread(_clear, directory)
-            await self._runtime.release(directory.key)
+            with _whatever_lies_there("sweep_failed", directory):
+                if await self._sweep(directory):
+                    stopped.append(directory.key.run)
         pruned = await self.prune_host(PruneInput(keep_days=self._keeping.days))
         return Swept(stopped=tuple(stopped), pruned=pruned.pruned, bytes_freed=pruned.bytes_freed)
+
+    async def _sweep(self, directory: RunDirectory) -> bool:
+        """See to one run; whether something of it was stopped."""
+        # A log that has ended says nothing of processes: a run may have been ended with some still alive.
+        ended = await asyncio.to_thread(is_ended, directory.events)
+        living = self._runtime.has_living(directory.key)
+        if ended and not living:
+            return False
+        closed = await self._closed_as(directory.key)
+        if closed is None:
+            return False
+        if living:
+            await self._runtime.stop(directory.key, SWEEP_LADDER, "the run had closed")
+        try:
+            await asyncio.to_thread(_end_log, directory, closed)
+        finally:
+            await self._runtime.release(directory.key)
+            await asyncio.to_thread(_clear, directory)
+        return living
 
     @activity.defn(name=names.PRUNE_HOST)
     async def prune_host(self, prune: PruneInput) -> Swept:
@@ -150,7 +163,7 @@ class HostActivities:
         horizon = time.time() - prune.keep_days * 86400
         pruned, freed = [], 0
         for directory in await asyncio.to_thread(self._mine):
-            ended = ended_at(directory.events)
+            ended = await asyncio.to_thread(ended_at, directory.events)
             if ended is None or ended > horizon:
                 continue
             if self._runtime.has_living(directory.key):
@@ -234,4 +247,18 @@ def _end_log(directory: RunDirectory, event: TerminalEvent) -> None:
 def _clear(directory: RunDirectory) -> None:
     """Remove what only the agent's processes needed: it may hold secrets."""
     for name in disk.names(directory.scratch):
-        (directory.scratch / name).unlink(missing_ok=True)
+        path = directory.scratch / name
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
+@contextmanager
+def _whatever_lies_there(action: str, directory: RunDirectory) -> Iterator[None]:
+    """One run's directory may hold anything: it must not keep the others from being seen to."""
+    try:
+        yield
+    except (OSError, ValueError, RunError) as error:
+        facts = {"run": directory.key.run, "error": f"{type(error).__name__}: {error}"}
+        log.warning("a run's directory could not be seen to", extra={"action": action, "facts": facts})

@@ -11,6 +11,7 @@ from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.service import RPCError, RPCStatusCode
 
+from activities.conduct import beating
 from activities.eventlog import is_ended
 from activities.policy import Policy
 from activities.ports import HURRIED, Agent, Fenced, Incompatible, Ladder, Runtime
@@ -39,6 +40,8 @@ log = logging.getLogger("steersman.running")
 HEARTBEAT_S = 1.0
 CLOSED_LADDER = Ladder(0.25, 1.5)
 """For what a closed run has left behind."""
+RELEASE_TRIES = 60
+"""How often it is looked, 50 ms apart, whether the shims of a closed run have gone."""
 MAX_FAILURES = 3
 """So often leading a run may fail in a way that nothing foresaw."""
 
@@ -68,7 +71,8 @@ class AgentActivities:
         workflow = self._client.get_workflow_handle(info.workflow_id or "", run_id=info.workflow_run_id)
         notifier = WorkflowNotifier(workflow, self._queue, epoch)
         try:
-            session = await self._prepare(run, notifier, epoch)
+            async with beating():
+                session = await self._prepare(run, notifier, epoch)
         except RunError as error:
             return await self._refuse(run.key, error)
         self._sessions[run.key] = session
@@ -79,7 +83,8 @@ class AgentActivities:
         except asyncio.CancelledError:
             return await self._let_go(run.key, session, work)
         except Fenced as error:
-            if await is_current(self._client):
+            # Twice: the server's clock may have stepped back between two attempts, and the next one is newer again.
+            if await is_current(self._client) and self._store.count_failure(run.key) > 1:
                 return await self._seized(run.key, session, error)
             raise ApplicationError(f"a newer worker has taken over: {error}", type="Fenced") from error
         except Incompatible as error:
@@ -106,6 +111,16 @@ class AgentActivities:
         session = self._sessions.get(parcel.key)
         return await session.deliver(parcel) if session else Delivered(here=False)
 
+    async def _clear_closed(self, key: RunKey) -> None:
+        """Stop what a closed run left at work, and let its shims go. Raises WorkspaceError where one stays."""
+        report = await self._runtime.stop(key, CLOSED_LADDER, "the run had closed")
+        await self._runtime.release(key)
+        for _ in range(RELEASE_TRIES):
+            if not self._runtime.has_living(key):
+                return
+            await asyncio.sleep(0.05)
+        raise WorkspaceError(f"workspace: processes of the closed run are still there: {report.left}")
+
     async def _refuse(self, key: RunKey, error: RunError) -> RunOutcome:
         """The run may not go on here. An agent of it that an earlier worker left at work is stopped with it."""
         outcome = _refused(error)
@@ -123,12 +138,10 @@ class AgentActivities:
         await asyncio.to_thread(self._policy.check, request, agent)
         await admit_schema(request)
         directory = self._store.create(run.key)
-        if is_ended(directory.events):
+        if await asyncio.to_thread(is_ended, directory.events):
             # A closed run was reset: it begins anew, and what was is kept beside it until it is pruned. Nothing of it
             # may be left at work: in a directory of another name nobody would find it.
-            report = await self._runtime.stop(run.key, CLOSED_LADDER, "the run had closed")
-            if report.outcome == "unverified":
-                raise WorkspaceError(f"workspace: processes of the closed run are still there: {report.left}")
+            await self._clear_closed(run.key)
             self._store.set_aside(directory)
             directory = self._store.create(run.key)
         return Session(

@@ -5,6 +5,7 @@ What is wrong with a schema or an answer is said by schema_program; how long and
 
 import asyncio
 import json
+import os
 import sys
 from asyncio.subprocess import DEVNULL, PIPE
 from pathlib import Path
@@ -16,11 +17,21 @@ from steersman.contracts.model import JsonObject, JsonValue
 from steersman.contracts.request import RunRequest
 
 DEADLINE_S = 5.0
+"""Of processor time; see schema_program."""
+WALL_S = 60.0
+"""How long a machine that is busy may take over that."""
 AT_ONCE = 4
 """So many checks run beside each other; others wait, and their waiting is not counted."""
 PROGRAM = Path(__file__).with_name("schema_program.py")
 
-_gates: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
+LIBRARIES = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
+"""Some interpreters do not start without them."""
+
+Gates = WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore]
+
+_admitting: Gates = WeakKeyDictionary()
+_judging: Gates = WeakKeyDictionary()
+"""Of their own: requests, which anybody may send, do not keep the answers of runs waiting."""
 
 
 class _TooLong(Exception):
@@ -32,7 +43,7 @@ async def admit_schema(request: RunRequest) -> None:
     if request.output_schema is None:
         return
     try:
-        wrong = await _ask({"schema": request.output_schema})
+        wrong = await _ask({"schema": request.output_schema}, _admitting)
     except _TooLong:
         raise InvalidRequest(f"output_schema: could not be checked within {DEADLINE_S:g} s") from None
     if wrong is not None:
@@ -46,21 +57,25 @@ async def misfit(schema: JsonObject | None, answer: JsonValue) -> RunError | Non
     if answer is None:
         return AgentFailed("output_schema: the agent gave no structured answer")
     try:
-        wrong = await _ask({"schema": schema, "value": answer})
+        wrong = await _ask({"schema": schema, "value": answer}, _judging)
     except _TooLong:
         return AgentFailed(f"output_schema: the answer could not be checked within {DEADLINE_S:g} s")
     return None if wrong is None else AgentFailed(f"output_schema: the answer does not fit: {wrong}")
 
 
-async def _ask(question: dict[str, Any]) -> str | None:
+async def _ask(question: dict[str, Any], gates: Gates) -> str | None:
     """The program's answer. Raises _TooLong, also where it went beyond its memory."""
-    gate = _gates.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(AT_ONCE))
+    gate = gates.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(AT_ONCE))
     async with gate:
-        # Isolated and without environment: nothing that anybody put there is loaded, and no proxy is asked.
+        # Isolated and without environment: nothing that anybody put there is loaded, and no proxy is asked. A session
+        # of its own: Ctrl-C at a worker's terminal is no word on an answer.
         command = (sys.executable, "-I", "-B", str(PROGRAM))
-        process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, env={})
+        env = {name: os.environ[name] for name in LIBRARIES if name in os.environ}
+        process = await asyncio.create_subprocess_exec(
+            *command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, env=env, start_new_session=True
+        )
         try:
-            async with asyncio.timeout(DEADLINE_S):
+            async with asyncio.timeout(WALL_S):
                 output, _ = await process.communicate(json.dumps(question).encode())
         except TimeoutError:
             raise _TooLong from None

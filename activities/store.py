@@ -32,7 +32,7 @@ class Ownership:
     def recorded(self, meta: Path) -> bool | None:
         """Whether the JSON file names this owner; None where there is no such file or it names nobody."""
         try:
-            facts = json.loads(meta.read_text())
+            facts = json.loads(disk.read_text(meta))
             return bool((facts["cluster"], facts["namespace"]) == (self.cluster, self.namespace))
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return None
@@ -83,10 +83,16 @@ class RunStore:
         Temporal makes an execution's id up, but whoever calls an activity names the key: here every door is guarded.
         """
         directory = RunDirectory(self._runs / _safe(key.run) / _safe(key.execution), key)
-        mine = self._owner.recorded(directory.path / "run.json")
-        if mine is False:
+        if self._owner.recorded(directory.path / "run.json") is False:
             raise InvalidRequest("key: this host keeps that run for another Temporal namespace")
-        if mine is None and (directory.events.exists() or (directory.path / "attempts").exists()):
+        return directory
+
+    def readable(self, key: RunKey) -> RunDirectory:
+        """The same to read from it. Raises InvalidRequest also where nobody can tell whose it is: its agent may have
+        removed that file, and must not hide from a stop by it, but what is in there is shown to its owner alone.
+        """
+        directory = self.directory(key)
+        if self._owner.recorded(directory.path / "run.json") is None and os.path.lexists(directory.path):
             raise InvalidRequest("key: whose run that is cannot be told: its run.json is missing or unreadable")
         return directory
 
@@ -99,14 +105,15 @@ class RunStore:
                 path.mkdir(mode=0o700, parents=True, exist_ok=True)
             facts = {"run": key.run, "execution": key.execution, "created": time.time(), **asdict(self._owner)}
             temporary = directory.path / f"run.json.{os.getpid()}"
-            temporary.touch(mode=0o600)
-            temporary.write_text(json.dumps(facts))
-            if not meta.exists():
+            _write(temporary, json.dumps(facts))
+            if not os.path.lexists(meta):
                 with suppress(FileExistsError):
                     meta.hardlink_to(temporary)  # never over what another worker has written meanwhile
                 temporary.unlink(missing_ok=True)
                 return self.directory(key)
-            temporary.replace(meta)  # unreadable, and of a run that has nothing yet
+            if meta.is_dir() and not meta.is_symlink():
+                meta.rename(meta.with_name(f"run.json.{time.time_ns()}"))
+            temporary.replace(meta)  # unreadable: a cut of power, or an agent
         return directory
 
     def mine(self) -> Iterator[RunDirectory]:
@@ -118,7 +125,7 @@ class RunStore:
             for execution in disk.names(self._runs / run)
         ):
             try:
-                facts = json.loads(meta.read_text())
+                facts = json.loads(disk.read_text(meta))
                 if (facts["cluster"], facts["namespace"]) == (self._owner.cluster, self._owner.namespace):
                     key = RunKey(run=facts["run"], execution=facts["execution"])
                     found.append((float(facts["created"]), RunDirectory(meta.parent, key)))
@@ -128,10 +135,11 @@ class RunStore:
 
     def count_failure(self, key: RunKey) -> int:
         """One more failure to lead this run; how many there have been."""
-        path = self.directory(key).path / "failures"
-        with path.open("ab") as file:
+        descriptor = disk.open_regular(self.directory(key).path / "failures", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        with os.fdopen(descriptor, "ab") as file:
             file.write(b"x")
-        return path.stat().st_size
+            file.flush()
+            return os.fstat(descriptor).st_size
 
     def set_aside(self, directory: RunDirectory) -> None:
         """Keep a run's state under another name, so that its key is free for a new beginning."""
@@ -146,6 +154,15 @@ class RunStore:
         except OSError:
             pass  # another execution of the same run id is kept
         return size
+
+
+def _write(path: Path, text: str) -> None:
+    """On the disk before it is used: an empty file after a cut of power would be nobody's."""
+    path.unlink(missing_ok=True)
+    with os.fdopen(disk.open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _safe(name: str) -> str:

@@ -51,16 +51,21 @@ def test_a_foreign_run_has_no_door(
 
 @pytest.mark.parametrize("facts", [None, b"", b"{", b"[]", b"null", b'{"cluster": "cluster"}', b"[" * 5000, b"\xff"])
 @pytest.mark.parametrize("holds", ["events.jsonl", "attempts"])
-def test_of_a_run_without_an_owner_nothing_is_read_or_stopped(tmp_path: Path, facts: bytes | None, holds: str) -> None:
+def test_a_run_whose_owner_was_removed_can_be_stopped_and_not_read(
+    tmp_path: Path, facts: bytes | None, holds: str
+) -> None:
     store = RunStore(tmp_path, MINE)
     path = store.create(KEY).path
     (path / holds).mkdir()
     (path / "run.json").unlink()
     if facts is not None:
         (path / "run.json").write_bytes(facts)
-    for door in (store.directory, store.create):
-        with pytest.raises(InvalidRequest, match=r"run\.json"):
-            door(KEY)
+    with pytest.raises(InvalidRequest, match=r"run\.json"):
+        store.readable(KEY)
+    assert store.directory(KEY).path == path
+    assert store.create(KEY).path == path
+    assert store.readable(KEY).path == path
+    assert seen(store) == [KEY]
 
 
 @pytest.mark.parametrize("facts", [None, b"", b"{"])
