@@ -37,7 +37,8 @@ texts = (
 )
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | texts
 values = st.recursive(
-    scalars | st.builds(lambda: dict(FORGED)), lambda inner: st.lists(inner, max_size=4) | st.dictionaries(texts, inner, max_size=4)
+    scalars | st.builds(lambda: dict(FORGED)),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(texts, inner, max_size=4),
 )
 
 
