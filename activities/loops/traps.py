@@ -54,10 +54,12 @@ def _waits(entry: "os.DirEntry[str]", *, within_git: bool) -> bool:
             return not within_git and entry.stat().st_size > MAX_RULES
         if entry.is_symlink() and not within_git:
             return False
-        mode = entry.stat().st_mode
+        found = entry.stat()
     except OSError:
         return False
-    return stat.S_ISFIFO(mode) or stat.S_ISCHR(mode)
+    # /dev/null is how people switch a file off; it gives its end at once.
+    device = stat.S_ISCHR(found.st_mode) and found.st_rdev != os.stat(os.devnull).st_rdev
+    return stat.S_ISFIFO(found.st_mode) or device
 
 
 def _shown(path: str, top: str) -> str:

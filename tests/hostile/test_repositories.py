@@ -254,6 +254,12 @@ class TestHangs:
         os.mkfifo(inner / ".git" / "HEAD")
         assert "git would hang at inner/.git/HEAD" in await error_of(site)
 
+    async def test_a_hook_that_was_switched_off_is_no_trap(self, site: Site, top: Path) -> None:
+        site.workshop = Workshop(site.environ, [Path("/")])
+        put(top, {".git/hooks/x": ""})
+        (top / ".git" / "hooks" / "pre-commit").symlink_to(os.devnull)
+        assert (await site.look(1)).error is None
+
     async def test_a_link_to_a_pipe(self, site: Site, top: Path, tmp_path: Path) -> None:
         site.workshop = Workshop(site.environ, [Path("/")])
         os.mkfifo(tmp_path / "pipe")
