@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from activities.agents.claude import ClaudeAgent
+from activities.agents.claude_transcript import ClaudeTranscript
 from activities.policy import Policy
+from activities.shim.journal import Record
 from activities.surroundings import MAX_ENTRIES, look
 from steersman.contracts.errors import InvalidRequest
 from steersman.contracts.request import PermissionMode, parse_request
@@ -258,3 +260,11 @@ class TestPolicy:
         link.unlink()
         link.symlink_to(shared_worker.outside)
         assert admission.further == (further,)
+
+
+@pytest.mark.parametrize("named", ["evil.jsonl", "../../x", "A title", "", 7, None])
+def test_a_session_that_an_agent_names_is_an_id_or_none(named: object) -> None:
+    understood = ClaudeTranscript()
+    frame = {"type": "system", "subtype": "init", "session_id": named, "model": "m"}
+    understood.feed(Record(1, 1, "out", json.dumps(frame).encode(), ""))
+    assert understood.progress.session_id is None

@@ -74,3 +74,19 @@ async def test_what_holds_secrets_goes_with_the_run(shared: Site, model: Scripte
     await steersman.result(run)
     scratch = [path for path in below(shared.state) if path.parent.name == "scratch" and run in str(path)]
     assert scratch == []
+
+
+async def test_a_worker_that_may_not_go_on_with_a_run_leaves_nothing_of_it(site: Site, mark: str) -> None:
+    worker = site.worker()
+    await worker.ready()
+    steersman = await site.steersman()
+    run = await steersman.start(site.process(*python(OBEDIENT), mark=mark))
+    async with following(steersman, run) as attached:
+        await attached.until(lambda e: e.type == "message")
+    worker.kill()
+
+    await site.worker("--agent", "claude").ready()
+    with pytest.raises(RunError, match=r"is not allowed on this worker.*was stopped") as refused:
+        await asyncio.wait_for(steersman.result(run), 40)
+    assert refused.value.type == ErrorType.INVALID_REQUEST
+    await gone(mark)
