@@ -4,6 +4,7 @@ import base64
 import os
 import stat
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -168,7 +169,29 @@ def test_new_keys_are_for_the_owner_alone(tmp_path: Path) -> None:
     assert "secret" not in repr(read_keys(path)[0])
     with pytest.raises(BadCodec, match="already"):
         add_key(path, new_key("second"))
-    assert list(tmp_path.iterdir()) == [path]
+    assert {each.name for each in tmp_path.iterdir()} == {"keys", ".keys.lock"}
+    assert {stat.S_IMODE(each.stat().st_mode) for each in tmp_path.iterdir()} == {0o600}
+
+
+def test_a_directory_that_is_missing_is_made_for_the_owner_alone(tmp_path: Path) -> None:
+    path = tmp_path / "config" / "steersman" / "keys"
+    before = os.umask(0)
+    try:
+        add_key(path, new_key("first"))
+    finally:
+        os.umask(before)
+    assert read_keys(path)[0].id == "first"
+    assert {stat.S_IMODE(each.stat().st_mode) for each in (path.parent, path.parent.parent)} == {0o700}
+    (tmp_path / "file").touch()
+    with pytest.raises(BadCodec, match="cannot write"):
+        add_key(tmp_path / "file" / "keys", new_key())
+
+
+def test_of_keys_that_are_made_at_once_none_is_lost(tmp_path: Path) -> None:
+    ids = [f"key-{number}" for number in range(24)]
+    with ThreadPoolExecutor(len(ids)) as threads:
+        list(threads.map(lambda each: add_key(tmp_path / "keys", new_key(each)), ids))
+    assert {each.id for each in read_keys(tmp_path / "keys")} == set(ids)
 
 
 @pytest.mark.parametrize(
