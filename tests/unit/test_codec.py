@@ -11,13 +11,14 @@ import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from temporalio.api.common.v1 import Payload
 from temporalio.api.failure.v1 import Failure
+from temporalio.common import RawValue
 from temporalio.converter import PayloadCodec
 from temporalio.exceptions import ApplicationError
 
-from steersman.codec import PermanentlyUnreadable, codec_of, data_converter, load, name_of
+from steersman.codec import LateRefusal, codec_of, data_converter, load, name_of
 from steersman.contracts.errors import AgentFailed
 from steersman.encryption import KEYS_VARIABLE, EncryptionCodec
-from steersman.errors import BadCodec, TamperedPayload, UnreadablePayload
+from steersman.errors import BadCodec, MissingKey, TamperedPayload, UnreadablePayload
 from steersman.keys import Key, KeyFile, add_key, new_key, read_keys
 
 PLAIN = Payload(metadata={"encoding": b"json/plain"}, data=b'"hello"')
@@ -92,7 +93,7 @@ async def test_the_keys_name_is_authenticated(keys: Path) -> None:
 
 
 async def test_forged_is_refused_as_input_and_a_missing_key_is_waited_for(keys: Path, tmp_path: Path) -> None:
-    codec = PermanentlyUnreadable(EncryptionCodec(keys))
+    codec = LateRefusal(EncryptionCodec(keys))
     converter = data_converter(EncryptionCodec(keys))
     (good,) = await codec.encode([PLAIN])
     forged = Payload(metadata=dict(good.metadata), data=good.data[:-1])
@@ -103,9 +104,11 @@ async def test_forged_is_refused_as_input_and_a_missing_key_is_waited_for(keys: 
     assert (refused.value.type, refused.value.non_retryable) == ("InvalidRequest", True)
     add_key(tmp_path / "other", new_key("other"))
     (foreign,) = await EncryptionCodec(tmp_path / "other").encode([PLAIN])
-    with pytest.raises(UnreadablePayload, match="key other, which is not in") as missing:
-        await codec.decode([good, foreign])
-    assert not isinstance(missing.value, TamperedPayload)
+    kept, told = await codec.decode([good, foreign])
+    assert kept == PLAIN
+    # No failure of the workflow, which would be for good: its task is retried.
+    with pytest.raises(MissingKey, match="key other, which is not in"):
+        converter.payload_converter.from_payloads([told], [RawValue])
 
 
 async def test_a_failures_words_travel_as_a_payload(keys: Path) -> None:
@@ -118,6 +121,15 @@ async def test_a_failures_words_travel_as_a_payload(keys: Path) -> None:
     back = await data_converter(EncryptionCodec(keys)).decode_failure(failure)
     assert isinstance(back, ApplicationError)
     assert (back.message, back.details) == ("the canary said", ("a detail",))
+
+
+async def test_a_failures_words_wait_for_their_key(keys: Path, tmp_path: Path) -> None:
+    failure = Failure()
+    add_key(tmp_path / "other", new_key("other"))
+    other = data_converter(EncryptionCodec(tmp_path / "other"))
+    await other.encode_failure(ApplicationError("the canary said", type="AgentFailed"), failure)
+    with pytest.raises(MissingKey, match="key other, which is not in"):
+        await data_converter(EncryptionCodec(keys)).decode_failure(failure)
 
 
 @pytest.mark.parametrize(
