@@ -11,8 +11,8 @@ from typing import Final, Self
 from temporalio.api.common.v1 import Payload
 from temporalio.converter import DataConverter, PayloadCodec, SerializationContext, WithSerializationContext
 
-from steersman.converter import DATA_CONVERTER, EncodedFailureConverter, unreadable
-from steersman.errors import BadCodec, SteersmanError, TamperedPayload, UnreadablePayload
+from steersman.converter import DATA_CONVERTER, EncodedFailureConverter, missing, unreadable
+from steersman.errors import BadCodec, MissingKey, SteersmanError, TamperedPayload, UnreadablePayload
 
 VARIABLE: Final = "STEERSMAN_CODEC"
 
@@ -43,7 +43,7 @@ def load(named: str) -> PayloadCodec:
 
 def name_of(codec: PayloadCodec | None) -> str | None:
     """What a person is told of it."""
-    codec = codec.codec if isinstance(codec, PermanentlyUnreadable) else codec
+    codec = codec.codec if isinstance(codec, LateRefusal) else codec
     return f"{type(codec).__module__}:{type(codec).__qualname__}" if codec else None
 
 
@@ -51,16 +51,14 @@ def data_converter(codec: PayloadCodec | None) -> DataConverter:
     """Steersman's converter, with that codec. With one, a failure's message and stack trace are encoded, too."""
     if codec is None:
         return DATA_CONVERTER
-    return replace(
-        DATA_CONVERTER, payload_codec=PermanentlyUnreadable(codec), failure_converter_class=EncodedFailureConverter
-    )
+    return replace(DATA_CONVERTER, payload_codec=LateRefusal(codec), failure_converter_class=EncodedFailureConverter)
 
 
-class PermanentlyUnreadable(PayloadCodec, WithSerializationContext):
-    """A codec whose TamperedPayload is left to the converter, which refuses the one input that it stands in.
+class LateRefusal(PayloadCodec, WithSerializationContext):
+    """A codec whose TamperedPayload and MissingKey are left to the converter, which refuses the input they stand in.
 
-    Raised here, it would fail the workflow task, which is retried for ever: one forged signal would hold up a run and
-    its cancel. A key that is missing is raised: the task waits until the key is there.
+    Raised here, they would fail the workflow task, which is retried for ever: one forged signal would hold up a run and
+    its cancel. Which payload it decodes no codec knows; the converter is asked for each where it is used.
     """
 
     def __init__(self, codec: PayloadCodec) -> None:
@@ -77,7 +75,7 @@ class PermanentlyUnreadable(PayloadCodec, WithSerializationContext):
         return await self.codec.encode(payloads)
 
     async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        """As the codec itself does; what is tampered with is replaced by the reason why it cannot be read.
+        """As the codec itself does; what is tampered with, or has no key here, is replaced by the reason.
 
         Raises UnreadablePayload for whatever else the codec raises.
         """
@@ -86,6 +84,9 @@ class PermanentlyUnreadable(PayloadCodec, WithSerializationContext):
         except TamperedPayload as error:
             if len(payloads) == 1:
                 return [unreadable(str(error))]
+        except MissingKey as error:
+            if len(payloads) == 1:
+                return [missing(str(error))]
         except SteersmanError:
             raise
         except Exception as error:

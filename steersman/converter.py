@@ -1,7 +1,9 @@
 """The data converter of Steersman's clients and workers: pydantic models as plain JSON.
 
 A payload that cannot be decoded becomes an InvalidRequest that fails the workflow at once; Temporal's default is to
-retry the workflow task for ever without telling anybody. Payload codecs are steersman.codec's.
+retry the workflow task for ever without telling anybody. Only a missing key of the codec is left to the SDK: it
+retries for a workflow's input and for what its activities return, and drops signals, refuses updates and queries.
+Payload codecs are steersman.codec's.
 """
 
 from collections.abc import Sequence
@@ -14,11 +16,13 @@ from temporalio.converter import DataConverter, DefaultFailureConverter, Payload
 from temporalio.exceptions import ApplicationError, FailureError
 
 from steersman.contracts.errors import ErrorType
-from steersman.errors import UnreadablePayload
+from steersman.errors import MissingKey, UnreadablePayload
 
 ENCRYPTED: Final = b"binary/encrypted"
 UNREADABLE: Final = b"binary/unreadable"
 """Never on the wire: what a codec puts in place of what it cannot decode, with the reason for data."""
+MISSING: Final = b"binary/missing-key"
+"""The same of what can be decoded once its key is there."""
 NOT_HERE: Final = "it is encrypted, and there is no codec for it here: set STEERSMAN_CODEC as where it was written"
 
 
@@ -43,6 +47,18 @@ def unreadable(reason: str) -> Payload:
     return Payload(metadata={"encoding": UNREADABLE}, data=reason.encode())
 
 
+def missing(reason: str) -> Payload:
+    """What stands in place of a payload whose key is not here."""
+    return Payload(metadata={"encoding": MISSING}, data=reason.encode())
+
+
+def check_keys(payloads: Sequence[Payload]) -> None:
+    """Raises MissingKey for the first payload whose key is not here."""
+    for payload in payloads:
+        if payload.metadata.get("encoding") == MISSING:
+            raise MissingKey(payload.data.decode(errors="replace"))
+
+
 def reason_of(payload: Payload) -> str | None:
     """Why the payload cannot be read; None where it is not encrypted."""
     encoding = payload.metadata.get("encoding")
@@ -55,7 +71,8 @@ class StrictPayloadConverter(PydanticPayloadConverter):
     """Pydantic JSON; raises ApplicationError InvalidRequest for a payload that is no JSON of the expected shape."""
 
     def from_payloads(self, payloads: Sequence[Payload], type_hints: list[type] | None = None) -> list[Any]:
-        """Decode, or raise a non-retryable InvalidRequest that says what is wrong."""
+        """Decode, or raise a non-retryable InvalidRequest that says what is wrong. Raises MissingKey."""
+        check_keys(payloads)
         try:
             return super().from_payloads(payloads, type_hints)
         except FailureError:
@@ -79,8 +96,10 @@ class StrictFailureConverter(DefaultFailureConverter):
     """Temporal's own; a message that is encrypted and cannot be read says so."""
 
     def from_failure(self, failure: Failure, payload_converter: PayloadConverter) -> BaseException:
-        """The exception."""
-        if failure.HasField("encoded_attributes") and (reason := reason_of(failure.encoded_attributes)):
+        """The exception. Raises MissingKey."""
+        encoded = [failure.encoded_attributes] if failure.HasField("encoded_attributes") else []
+        check_keys(encoded)
+        if reason := next(filter(None, map(reason_of, encoded)), None):
             told = Failure()
             told.CopyFrom(failure)
             told.message = f"its message cannot be read: {reason}"

@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError
 from temporalio.api.common.v1 import Payload
 from temporalio.converter import PayloadCodec
 
-from steersman.errors import BadCodec, TamperedPayload, UnreadablePayload
+from steersman.errors import BadCodec, MissingKey, TamperedPayload
 from steersman.keys import KEY_ID, Key, KeyFile
 
 KEYS_VARIABLE: Final = "STEERSMAN_CODEC_KEYS"
@@ -46,7 +46,7 @@ class EncryptionCodec(PayloadCodec):
         return await _apply(lambda payload: encrypt(payload, key), payloads)
 
     async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        """Each as it was before. Raises UnreadablePayload for a key that is not in the file, TamperedPayload."""
+        """Each as it was before. Raises MissingKey, TamperedPayload."""
         keys = {key.id: key for key in self._keys.keys}
         return await _apply(lambda payload: decrypt(payload, keys), payloads)
 
@@ -68,7 +68,7 @@ def decrypt(payload: Payload, keys: dict[str, Key]) -> Payload:
         raise TamperedPayload("an encrypted payload is damaged, or of another codec than Steersman's")
     key = keys.get(name)
     if key is None:
-        raise UnreadablePayload(f"a payload is encrypted with key {name}, which is not in {KEYS_VARIABLE}'s file here")
+        raise MissingKey(f"a payload is encrypted with key {name}, which is not in {KEYS_VARIABLE}'s file here")
     nonce, sealed = payload.data[:NONCE_BYTES], payload.data[NONCE_BYTES:]
     try:
         return Payload.FromString(AESGCM(key.secret).decrypt(nonce, sealed, name.encode()))

@@ -23,6 +23,7 @@ A loop raises the same: where it says run, read loop.
         ├── BadProfile                 the connection's profile or configuration cannot be used
         ├── BadCodec                   STEERSMAN_CODEC, or what it names, cannot be used
         ├── UnreadablePayload          what Temporal holds is encrypted, and not with a key that is here
+        │   ├── MissingKey             a key that is not in the file here, and may come
         │   └── TamperedPayload        with a key that is here, and it is not what was encrypted
         └── ServerRefused              whatever else the server says no to, with its own words
 
@@ -124,6 +125,10 @@ class BadCodec(SteersmanError):
 
 class UnreadablePayload(SteersmanError):
     """What Temporal holds cannot be decoded here: encrypted where no codec is set, under another key, or changed."""
+
+
+class MissingKey(UnreadablePayload):
+    """It names a key that is not here. It may come, or nobody has it: whoever forges a payload names what they like."""
 
 
 class TamperedPayload(UnreadablePayload):

@@ -5,14 +5,15 @@ The first key encrypts, all of them decrypt. What is done with them is the codec
 
 import base64
 import binascii
+import fcntl
 import os
 import re
 import secrets
 import stat
 import tempfile
 import threading
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -56,30 +57,55 @@ def new_key(key_id: str | None = None) -> Key:
 
 
 def add_key(path: Path, key: Key, *, last: bool = False) -> None:
-    """Write the key into the file, which is made where it is missing: as the first, or as the `last`.
+    """Write the key into the file: as the first, or as the `last`. File and directory are made where they are missing.
 
-    The file is replaced as a whole, so that nobody reads half of it. Raises BadCodec.
+    The file is replaced as a whole, so that nobody reads half of it; writers wait for each other. Raises BadCodec.
     """
     path = path.resolve()
+    try:
+        _make_directory(path.parent)
+        with _locked(path.with_name(f".{path.name}.lock")):
+            _write(path, key, last=last)
+    except OSError as error:
+        raise BadCodec(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def _make_directory(path: Path) -> None:
+    """For the owner alone, and its parents too, unlike those of Path.mkdir."""
+    if not path.is_dir():
+        _make_directory(path.parent)
+        path.mkdir(mode=0o700, exist_ok=True)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """One writer at a time. The lock has a file of its own, which stays: that of the keys is replaced."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _write(path: Path, key: Key, *, last: bool) -> None:
+    """Raises BadCodec, OSError."""
     earlier = _content(path) if path.exists() else HEADER
     if key.id in {each.id for each in _parsed(earlier, path)}:
         raise BadCodec(f"{path} has a key {key.id} already")
     if earlier and not earlier.endswith("\n"):
         earlier += "\n"
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
     try:
-        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
-        try:
-            with os.fdopen(descriptor, "w") as file:
-                file.write(earlier + key.line if last else _in_front(key, earlier))
-                file.flush()
-                os.fsync(file.fileno())
-            Path(name).replace(path)
-        except OSError:
-            with suppress(OSError):
-                Path(name).unlink()
-            raise
-    except OSError as error:
-        raise BadCodec(f"cannot write {path}: {error.strerror or error}") from error
+        with os.fdopen(descriptor, "w") as file:
+            file.write(earlier + key.line if last else _in_front(key, earlier))
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(path)
+    except OSError:
+        with suppress(OSError):
+            Path(name).unlink()
+        raise
 
 
 def _in_front(key: Key, earlier: str) -> str:

@@ -55,7 +55,7 @@ def environment(client: Client, **more: str) -> dict[str, str]:
 
 
 def test_long_running_services_come_back_and_tell_their_health(compose: dict[str, Any]) -> None:
-    one_shot = {"schema", "namespace"}
+    one_shot = {"schema", "namespace", "image"}
     for name, service in compose["services"].items():
         if name in one_shot:
             assert service["restart"].startswith("on-failure"), name
@@ -65,11 +65,26 @@ def test_long_running_services_come_back_and_tell_their_health(compose: dict[str
 
 
 def test_images_are_pinned_and_server_and_tools_are_of_one_version(compose: dict[str, Any]) -> None:
-    images = {name: service["image"] for name, service in compose["services"].items() if "build" not in service}
+    built = {service["image"] for service in compose["services"].values() if "build" in service}
+    images = {name: each["image"] for name, each in compose["services"].items() if each["image"] not in built}
     named = {name: re.fullmatch(r"\$\{[A-Z_]+_IMAGE:-[a-z/-]+:([\w.]+)\}", image) for name, image in images.items()}
     tags = {name: found[1] if found else "" for name, found in named.items()}
     assert [name for name, tag in tags.items() if tag in {"", "latest"}] == []
     assert tags["temporal"] == tags["schema"] == tags["namespace"]
+
+
+def test_each_image_is_built_once_before_anything_uses_it(compose: dict[str, Any]) -> None:
+    services = compose["services"]
+    builders = {service["image"]: name for name, service in services.items() if "build" in service}
+    assert len(builders) == len([name for name, service in services.items() if "build" in service])
+    # `--scale worker=0` and the like leave the builder.
+    assert not set(builders.values()) & {"worker", "web"}
+    users = {name for name, service in services.items() if service["image"] in builders} - set(builders.values())
+    assert users == {"worker", "web"}
+    for name in users:
+        needed = services[name]["depends_on"][builders[services[name]["image"]]]
+        assert needed == {"condition": "service_completed_successfully"}, name
+        assert services[name]["pull_policy"] == "never", name
 
 
 def test_images_are_pinned_by_digest_where_the_operator_asks(tmp_path: Path) -> None:
@@ -158,7 +173,7 @@ def test_mounted_and_built_files_exist(compose: dict[str, Any]) -> None:
         for volume in service.get("volumes", [])
         if volume.startswith("./")
     ]
-    for path in [*sources, compose["services"]["worker"]["build"]["dockerfile"]]:
+    for path in [*sources, compose["services"]["image"]["build"]["dockerfile"]]:
         assert (ROOT / path).exists(), path
 
 

@@ -5,17 +5,19 @@ behind it must not be within a browser's reach by itself: on a port of `weborigi
 """
 
 import argparse
+import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator
-from typing import Final
+from collections.abc import AsyncIterator, Coroutine
+from typing import Any, Final
 
 import httpx2
 import uvicorn
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from steersman.cli.weborigin import OWN_NAMES, refusal
 
@@ -31,20 +33,29 @@ HOP_BY_HOP: Final = frozenset(
 )
 METHODS: Final = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 CONNECT_S: Final = 5
+LIMITS: Final = httpx2.Limits(max_connections=None, max_keepalive_connections=20)
+"""One connection for each request that a client waits for: a long poll must keep no other request waiting."""
+TIMEOUT: Final = httpx2.Timeout(None, connect=CONNECT_S, pool=CONNECT_S)
+"""No limit on answers: the UI waits for events."""
+GONE: Final = 499
+"""What nobody reads: the client has gone."""
 GRACE_S: Final = 2
 
 
 def application(upstream: str, names: frozenset[str]) -> Starlette:
     """The proxy. `upstream`: the UI's own address, http://HOST:PORT. `names`: hosts under which it may be asked for."""
     # The transport alone: a client would keep cookies, follow redirects and heed proxies of the environment.
-    transport = httpx2.AsyncHTTPTransport()
+    transport = httpx2.AsyncHTTPTransport(limits=LIMITS)
 
     async def passed(request: Request) -> Response:
         headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in request.headers.raw]
         why = refusal(request.method, request.scope["path"], headers, names)
         if why is not None:
             return PlainTextResponse(f"{why}\n", 403)
-        body = await _body(request)
+        try:
+            body = await _body(request)
+        except ClientDisconnect:
+            return Response(status_code=GONE)
         if body is None:
             return PlainTextResponse(f"more than {MAX_BODY} bytes\n", 413)
         query = request.scope["query_string"]
@@ -54,14 +65,13 @@ def application(upstream: str, names: frozenset[str]) -> Starlette:
             httpx2.URL(upstream).copy_with(raw_path=target),
             headers=[(name, value) for name, value in headers if name not in {*HOP_BY_HOP, "content-length"}],
             content=body,
-            # No limit on answers: the UI waits for events.
-            extensions={"timeout": httpx2.Timeout(None, connect=CONNECT_S).as_dict()},
+            extensions={"timeout": TIMEOUT.as_dict()},
         )
         try:
-            answer = await transport.handle_async_request(asked)
+            answer = await _while_wanted(transport.handle_async_request(asked), request)
         except httpx2.TransportError as error:
             return PlainTextResponse(f"the Web UI does not answer: {type(error).__name__}\n", 502)
-        return _streamed(answer)
+        return Response(status_code=GONE) if answer is None else Streamed(answer)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -81,20 +91,39 @@ async def _body(request: Request) -> bytes | None:
     return bytes(body)
 
 
-def _streamed(answer: httpx2.Response) -> StreamingResponse:
-    """The answer as it comes, still compressed."""
+async def _while_wanted(asking: Coroutine[Any, Any, httpx2.Response], request: Request) -> httpx2.Response | None:
+    """The answer; None where the client goes first, and what was asked in its name is given up."""
+    asked, gone = asyncio.create_task(asking), asyncio.create_task(_gone(request))
+    try:
+        await asyncio.wait((asked, gone), return_when=asyncio.FIRST_COMPLETED)
+        return asked.result() if asked.done() else None
+    finally:
+        asked.cancel()
+        gone.cancel()
+        await asyncio.gather(asked, gone, return_exceptions=True)
 
-    async def parts() -> AsyncIterator[bytes]:
+
+async def _gone(request: Request) -> None:
+    """Returns once the client has closed its connection. The body has been read."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+class Streamed(StreamingResponse):
+    """The answer as it comes, still compressed. It is closed with the client, who may go at any time."""
+
+    def __init__(self, answer: httpx2.Response) -> None:
+        super().__init__(answer.aiter_raw(), answer.status_code)
+        self._answer = answer
+        kept = [(name.lower(), value) for name, value in answer.headers.raw]
+        self.raw_headers = [(name, value) for name, value in kept if name.decode("latin-1") not in HOP_BY_HOP]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass it on until it ends or the client does."""
         try:
-            async for part in answer.aiter_raw():
-                yield part
+            await super().__call__(scope, receive, send)
         finally:
-            await answer.aclose()
-
-    response = StreamingResponse(parts(), answer.status_code)
-    kept = [(name.lower(), value) for name, value in answer.headers.raw]
-    response.raw_headers = [(name, value) for name, value in kept if name.decode("latin-1") not in HOP_BY_HOP]
-    return response
+            await self._answer.aclose()
 
 
 def main() -> None:

@@ -23,7 +23,9 @@ _SIGN: Final = "\u2190-\u2bff\U0001f000-\U0001faff"
 _JOINER: Final = f"[\u200c\u200d](?!(?<={_LETTER}[\u200c\u200d]){_LETTER}|(?<=[{_SIGN}\ufe0e\ufe0f]\u200d)[{_SIGN}])"
 _INVISIBLE: Final = re.compile(f"[{''.join(_HIDDEN)}]|{_JOINER}")
 
-_PLAIN: Final = re.compile(r"[^\W_]?(?:[^\W_]|[ ,;:.?!'\"()/=$%+\N{HORIZONTAL ELLIPSIS}-])*")
+# What may begin a line without making it a list, a rule, a heading's underline or code. `1.` and `1)` begin a list.
+_BEGINNING: Final = r"(?!\d+[.)](?: |$))(?:[^\W_]|[/.($'\"\N{HORIZONTAL ELLIPSIS}])"
+_PLAIN: Final = re.compile(rf"(?:{_BEGINNING}(?:[^\W_]|[ ,;:.?!'\"()/=$%+\N{{HORIZONTAL ELLIPSIS}}-])*)?")
 _LINK: Final = re.compile(r"//|www\.", re.IGNORECASE)
 
 

@@ -13,7 +13,7 @@ NOWHERE = "127.0.0.1:1"
 
 
 async def test_a_new_key_is_shown_to_nobody_who_did_not_ask(tmp_path: Path) -> None:
-    steer, path = Steer(NOWHERE, tmp_path), tmp_path / "keys"
+    steer, path = Steer(NOWHERE, tmp_path), tmp_path / "no" / "such" / "keys"
     said = await steer("codec", "new-key", "--id", "first", STEERSMAN_CODEC_KEYS=str(path))
     (first,) = read_keys(path)
     assert (said.code, said.out, first.id, stat.S_IMODE(path.stat().st_mode)) == (0, "", "first", 0o600)

@@ -1,12 +1,14 @@
 """Client and worker that do not agree on a codec, and payloads that nobody with a key made: told, and harmless."""
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from temporalio.api.common.v1 import Payload
-from temporalio.client import WorkflowHandle
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import WorkflowHandle, WorkflowQueryFailedError, WorkflowUpdateFailedError
 from temporalio.common import RawValue
 
 from steersman.client import Steersman
@@ -98,6 +100,7 @@ async def test_forged_payloads_end_no_run_and_hold_none_up(site: Site, keys: Pat
         Payload(metadata=dict(good.metadata), data=b""),
         Payload(metadata={"encoding": b"binary/encrypted"}, data=good.data),
         Payload(metadata={**good.metadata, "encryption-key-id": b"\xff" * 1000}, data=good.data),
+        Payload(metadata={**good.metadata, "encryption-key-id": b"nobody"}, data=good.data),
     ]
 
     with pytest.raises(InvalidRequest, match="changed, or is forged"):
@@ -108,9 +111,29 @@ async def test_forged_payloads_end_no_run_and_hold_none_up(site: Site, keys: Pat
     for payload in forged:
         for signal in (names.STEER, names.DECIDE, "progressed"):
             await handle.signal(signal, RawValue(payload))
+        with pytest.raises(WorkflowUpdateFailedError):
+            await handle.execute_update(names.STEER, RawValue(payload))
+        with pytest.raises(WorkflowQueryFailedError):
+            await handle.query(names.STATE_QUERY, RawValue(payload))
     assert (await coded.state(run)).phase == "running"
     stopped = await coded.stop(run)
     assert stopped.outcome == "stopped"
+
+
+async def test_a_run_waits_for_the_key_of_its_request(site: Site, keys: Path) -> None:
+    await site.worker(**with_codec(keys)).ready()
+    _, coded = await plain_and_sealed(site, keys)
+    late = new_key("late")
+    run = await start_raw(coded, site, sealed(site.process("echo", "hello"), late))
+    handle = coded.temporal.get_workflow_handle(run)
+    async with asyncio.timeout(30):
+        failed = EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED
+        while failed not in {event.event_type for event in (await handle.fetch_history()).events}:
+            await asyncio.sleep(0.05)
+
+    add_key(keys, late, last=True)
+
+    assert (await coded.result(run)).text == "hello"
 
 
 async def start_raw(steersman: Steersman, site: Site, payload: Payload) -> str:

@@ -4,19 +4,21 @@ import base64
 import os
 import stat
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from temporalio.api.common.v1 import Payload
 from temporalio.api.failure.v1 import Failure
+from temporalio.common import RawValue
 from temporalio.converter import PayloadCodec
 from temporalio.exceptions import ApplicationError
 
-from steersman.codec import PermanentlyUnreadable, codec_of, data_converter, load, name_of
+from steersman.codec import LateRefusal, codec_of, data_converter, load, name_of
 from steersman.contracts.errors import AgentFailed
 from steersman.encryption import KEYS_VARIABLE, EncryptionCodec
-from steersman.errors import BadCodec, TamperedPayload, UnreadablePayload
+from steersman.errors import BadCodec, MissingKey, TamperedPayload, UnreadablePayload
 from steersman.keys import Key, KeyFile, add_key, new_key, read_keys
 
 PLAIN = Payload(metadata={"encoding": b"json/plain"}, data=b'"hello"')
@@ -91,7 +93,7 @@ async def test_the_keys_name_is_authenticated(keys: Path) -> None:
 
 
 async def test_forged_is_refused_as_input_and_a_missing_key_is_waited_for(keys: Path, tmp_path: Path) -> None:
-    codec = PermanentlyUnreadable(EncryptionCodec(keys))
+    codec = LateRefusal(EncryptionCodec(keys))
     converter = data_converter(EncryptionCodec(keys))
     (good,) = await codec.encode([PLAIN])
     forged = Payload(metadata=dict(good.metadata), data=good.data[:-1])
@@ -102,9 +104,11 @@ async def test_forged_is_refused_as_input_and_a_missing_key_is_waited_for(keys: 
     assert (refused.value.type, refused.value.non_retryable) == ("InvalidRequest", True)
     add_key(tmp_path / "other", new_key("other"))
     (foreign,) = await EncryptionCodec(tmp_path / "other").encode([PLAIN])
-    with pytest.raises(UnreadablePayload, match="key other, which is not in") as missing:
-        await codec.decode([good, foreign])
-    assert not isinstance(missing.value, TamperedPayload)
+    kept, told = await codec.decode([good, foreign])
+    assert kept == PLAIN
+    # No failure of the workflow, which would be for good: its task is retried.
+    with pytest.raises(MissingKey, match="key other, which is not in"):
+        converter.payload_converter.from_payloads([told], [RawValue])
 
 
 async def test_a_failures_words_travel_as_a_payload(keys: Path) -> None:
@@ -117,6 +121,15 @@ async def test_a_failures_words_travel_as_a_payload(keys: Path) -> None:
     back = await data_converter(EncryptionCodec(keys)).decode_failure(failure)
     assert isinstance(back, ApplicationError)
     assert (back.message, back.details) == ("the canary said", ("a detail",))
+
+
+async def test_a_failures_words_wait_for_their_key(keys: Path, tmp_path: Path) -> None:
+    failure = Failure()
+    add_key(tmp_path / "other", new_key("other"))
+    other = data_converter(EncryptionCodec(tmp_path / "other"))
+    await other.encode_failure(ApplicationError("the canary said", type="AgentFailed"), failure)
+    with pytest.raises(MissingKey, match="key other, which is not in"):
+        await data_converter(EncryptionCodec(keys)).decode_failure(failure)
 
 
 @pytest.mark.parametrize(
@@ -168,7 +181,29 @@ def test_new_keys_are_for_the_owner_alone(tmp_path: Path) -> None:
     assert "secret" not in repr(read_keys(path)[0])
     with pytest.raises(BadCodec, match="already"):
         add_key(path, new_key("second"))
-    assert list(tmp_path.iterdir()) == [path]
+    assert {each.name for each in tmp_path.iterdir()} == {"keys", ".keys.lock"}
+    assert {stat.S_IMODE(each.stat().st_mode) for each in tmp_path.iterdir()} == {0o600}
+
+
+def test_a_directory_that_is_missing_is_made_for_the_owner_alone(tmp_path: Path) -> None:
+    path = tmp_path / "config" / "steersman" / "keys"
+    before = os.umask(0)
+    try:
+        add_key(path, new_key("first"))
+    finally:
+        os.umask(before)
+    assert read_keys(path)[0].id == "first"
+    assert {stat.S_IMODE(each.stat().st_mode) for each in (path.parent, path.parent.parent)} == {0o700}
+    (tmp_path / "file").touch()
+    with pytest.raises(BadCodec, match="cannot write"):
+        add_key(tmp_path / "file" / "keys", new_key())
+
+
+def test_of_keys_that_are_made_at_once_none_is_lost(tmp_path: Path) -> None:
+    ids = [f"key-{number}" for number in range(24)]
+    with ThreadPoolExecutor(len(ids)) as threads:
+        list(threads.map(lambda each: add_key(tmp_path / "keys", new_key(each)), ids))
+    assert {each.id for each in read_keys(tmp_path / "keys")} == set(ids)
 
 
 @pytest.mark.parametrize(

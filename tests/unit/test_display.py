@@ -9,6 +9,7 @@ from steersman.contracts.loop import LoopRequest
 from steersman.contracts.loop_state import LoopState
 from steersman.contracts.request import RunRequest
 from steersman.contracts.run import Approval, Handle, LastEvent, MessageRecord, RunState, StopReport, Usage
+from steersman.contracts.text import literal
 from steersman.visibility import introduction, loop_introduction
 from workflows.display import MAX_LINE, details, one_line, summary
 from workflows.loops.shown import details as loop_details
@@ -145,6 +146,42 @@ def test_texts_of_others_are_no_markdown(text: str) -> None:
         assert all(f"`{each}" in page or f"` {each}" in page for each in plain), page
         assert not set(page) & set("\u202e\u2066\u200b\x1b\x07\ufeff\ue000\U000e0041")
         assert "evil" not in text or any("evil" in each for each in texts), page
+
+
+BLOCKS = [
+    "- a",
+    "+ a",
+    " - a",
+    "-",
+    "+",
+    "1. a",
+    "1) a",
+    "  12. a",
+    "1.",
+    "1)",
+    "123456789. a",
+    "---",
+    "- - -",
+    "===",
+    "=",
+]
+BLOCKS += ["    code", "    ", "     - a", "--- a", ": a"]
+
+
+@pytest.mark.parametrize("text", BLOCKS)
+def test_a_line_that_begins_as_a_block_does_is_text(text: str) -> None:
+    for before in ("", "Above\n"):
+        kinds, texts = shown_texts(before + literal(text, 100))
+        assert kinds <= {"paragraph_open", "paragraph_close", "inline", "text", "code_inline", "softbreak"}
+        assert [each.strip() for each in texts][-1:] == [text.strip()]
+        assert before + literal(text, 100) == f"{before}`{text}`"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "a - b", "1.5 is more", "2026-01-02 - 03", "/a/b-c", "./x", "$0.5", "(a)", "'a'", "12:30", "é"]
+)
+def test_a_line_that_begins_as_text_stays_as_it_is(text: str) -> None:
+    assert literal(text, 100) == text
 
 
 def test_a_text_that_means_nothing_in_markdown_stays_as_it_is() -> None:
