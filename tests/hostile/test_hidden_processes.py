@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -237,7 +238,9 @@ async def test_a_shim_that_waits_for_its_disk_still_stops_its_agent_itself(place
     await until(lambda: b"ready" in (attempt / "journal").read_bytes())
     (attempt / "block").touch()
     with contextlib.suppress(shim.ShimError):
-        await place.shim_pid()  # the loop goes round
+        await shim.connect(attempt, epoch=None, timeout=timedelta(seconds=0.1))  # the loop goes round
+    shim_pid = json.loads((attempt / "state.json").read_text())["shim_pid"]
+    await until(lambda: Path(f"/proc/{shim_pid}/stat").read_text().rpartition(")")[2].split()[0] == "D")
     report = await stop(place, 30)
     assert (report.outcome, report.how) == ("stopped", "terminated")
     assert (place.work / "graceful").exists()
