@@ -76,8 +76,9 @@ def unexplained(state: Mapping[str, Any]) -> tuple[int, ...] | None:
         return None
     processes = dict(_processes())
     older = {str(pid) for pid, fields in processes.items() if int(fields[20]) < born}
-    parents = {"1", *map(str, reapers)} if isinstance(reapers, list) else {"1", *older}
-    sessions = {*older, str(os.getsid(0))}
+    known = map(str, reapers) if isinstance(reapers, list) else older - {str(os.getpid())}  # we adopt only as process 1
+    parents = {"1", *known}
+    sessions = {"0", *older, str(os.getsid(0))}  # 0: the kernel's own, and of whoever came into this namespace
     here = ProcTable().lineage(os.getpid()) or {}
     found = []
     for pid, fields in processes.items():
