@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from activities.ports import MAX_LINE, AlreadyStopped, Channel, ChannelClosed, Fenced, Incompatible, Ladder, Launch
-from activities.runtimes.leftovers import clear, entombed, lost, report_of, was_used, with_leftovers
+from activities.runtimes.leftovers import clear, lost, was_used, with_leftovers
+from activities.runtimes.stopping import PATIENT, QUICK, stop_attempt, stop_through, unsealed
 from activities.shim import client as shim
 from activities.store import RunDirectory, RunStore
 from steersman.contracts.activities import RunKey
@@ -22,9 +23,6 @@ log = logging.getLogger("steersman.local")
 
 NEVER = 1 << 62
 """More records than any journal has: nothing of a dead process is live."""
-QUICK = timedelta(seconds=1)
-PATIENT = timedelta(seconds=3)
-"""How long a shim's first word is waited for: then it is woken; then a stop kills its agent by other means."""
 
 
 class LocalRuntime:
@@ -60,14 +58,11 @@ class LocalRuntime:
         first = number = max(directory.attempts(), 1)
         report: StopReport | None = None
         while True:
-            attempt = directory.attempt(number)
-            if shim.is_alive(attempt) or not await asyncio.to_thread(entombed, attempt):
-                stopped = await self._stop_living(attempt, ladder, reason)
-                if stopped is None:
-                    continue  # another stop was at the lock, or a shim that did not come to life: look again
-                report = stopped
-            elif was_used(attempt):
-                report = report_of(await clear(attempt))
+            found, sealed = await stop_attempt(directory.attempt(number), ladder, reason)
+            report = found or report
+            if not sealed:
+                report = unsealed(report)
+                break
             if not _may_follow(directory, number):
                 break
             number += 1
@@ -127,21 +122,6 @@ class LocalRuntime:
                 facts = {"run": key.run, "suspects": cleared.suspects}
                 log.warning("a lost shim's agent may have left something", extra={"action": "unproven", "facts": facts})
 
-    async def _stop_living(self, attempt: Path, ladder: Ladder, reason: str) -> StopReport | None:
-        for patience in (QUICK, PATIENT):
-            try:
-                async with await shim.connect(attempt, epoch=None, timeout=patience) as connection:
-                    report = await _stop(connection, ladder, reason)
-                    if report.outcome == "already_finished":
-                        # Perhaps another hand was quicker, for the same cancel: then its report is the answer.
-                        report = await _report_of_end(connection) or report
-                    return _report(report)
-            except shim.ShimGone:
-                return report_of(await clear(attempt)) if was_used(attempt) else None
-            except (shim.ShimUnresponsive, shim.NotAdmitted):
-                await shim.thaw(attempt)  # its agent may have frozen it, or stands in its place
-        return report_of(await shim.kill_unresponsive(attempt))
-
 
 class LocalChannel:
     """A shim's journal and socket as a Channel. Reconnects as often as it takes while the shim lives."""
@@ -184,7 +164,7 @@ class LocalChannel:
 
     async def stop(self, ladder: Ladder, reason: str) -> StopReport:
         """Stop this process. Raises ChannelClosed, Fenced."""
-        return _report(await self._with(lambda connection: _stop(connection, ladder, reason)))
+        return await self._with(lambda connection: stop_through(connection, ladder, reason))
 
     async def close(self) -> None:
         """Let go; the process works on."""
@@ -230,38 +210,9 @@ class LocalChannel:
                 await self._with(lambda connection: connection.renew())
 
 
-async def _stop(connection: shim.Connection, ladder: Ladder, reason: str) -> shim.StopReport:
-    return await connection.stop(
-        terminate_after=timedelta(seconds=ladder.terminate_after_s),
-        kill_after=timedelta(seconds=ladder.kill_after_s),
-        reason=reason,
-    )
-
-
-async def _report_of_end(connection: shim.Connection) -> shim.StopReport | None:
-    """What the stop took that ended the agent; None where it ended by itself."""
-    for _ in range(40):
-        ended = (await connection.status()).exit
-        if ended is not None:
-            return ended.stop if ended.reason == "stopped" else None
-        await asyncio.sleep(0.05)  # its last record is being written
-    return None
-
-
 def _may_follow(directory: RunDirectory, number: int) -> bool:
     """Whether a further attempt might be starting: it is looked at, and entombed, too."""
     return not (directory.attempt(number + 1) / "stopped").exists() and was_used(directory.attempt(number))
-
-
-def _report(report: shim.StopReport) -> StopReport:
-    return StopReport(
-        outcome=report.outcome,
-        phase="running",
-        how=report.how,
-        processes=report.processes,
-        took_ms=report.took_ms,
-        left=report.left,
-    )
 
 
 def _joined(joiner: shim.LineJoiner, record: shim.Record) -> shim.Record:

@@ -11,7 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from activities.shim.lock import is_alive
 from activities.shim.shim import NAME, ProcTable, peer_credentials, read_small
+from activities.shim.state import state_of
 
 _OLDER_SHIM = b"import shim; sys.exit(shim.main"
 """In the command line of a shim of a release that did not name its processes."""
@@ -22,46 +24,73 @@ def has_proc() -> bool:
     return Path("/proc/self/stat").exists()
 
 
-def is_impostor(sock: socket.socket) -> bool:
-    """Whether a listener is no shim of ours: another user's process, or one that descends from an agent."""
+def is_impostor(sock: socket.socket, directory: str | os.PathLike[str]) -> bool:
+    """Whether a listener is not the shim of this directory: another user's process, one that descends from an agent, or
+    another than the state names, if there is one (a shim listens before it writes its state).
+    """
     uid, pid = peer_credentials(sock)
-    return uid not in (os.geteuid(), 0) or (has_proc() and _is_agents(pid))
+    if uid not in (os.geteuid(), 0):
+        return True
+    return has_proc() and (_is_agents(pid) or (state_of(directory) is not None and not is_vouched(pid, directory)))
+
+
+def is_vouched(pid: int, directory: str | os.PathLike[str]) -> bool:
+    """Whether the state in this directory names this process as its shim, which is never younger than its agent."""
+    state = state_of(directory) or {}
+    born = state.get("start_time")
+    return state.get("shim_pid") == pid and type(born) is int and ProcTable().start_time(pid) <= born
 
 
 def shim_of(directory: str | os.PathLike[str]) -> int | None:
-    """The process id of the shim that works for this directory, found by its name; whatever became of its files."""
+    """The process id of the shim that works for this directory, found by its name; whatever became of its files.
+
+    Anybody can take such a name: where more than one has it, the one that the state names is taken.
+    """
     if not has_proc():
         return None
     wanted = os.fsencode(os.path.realpath(directory))
+    found = []
     for pid, fields in _processes():
         if fields[0] == NAME and fields[1] not in "ZX":
             words = read_small(f"/proc/{pid}/cmdline").split(b"\0")
             if words[:2] == [NAME.encode(), wanted] and not _is_agents(pid):
-                return pid
-    return None
+                found.append(pid)
+    return next((pid for pid in found if is_vouched(pid, directory)), found[0] if found else None)
 
 
 def unexplained(state: Mapping[str, Any]) -> tuple[int, ...] | None:
     """What may be left of a killed shim's agent though it does not carry its mark: processes of this user that are
     younger, and have the parent that orphans of that shim get. Some may have nothing to do with it.
 
+    Not among them: who is of a session that was there before the agent, or of ours, since nobody can join a session (a
+    worker's own programs are of its session); and shims, where their directory bears them out.
+
     Args:
-        state: the shim's state.json.
+        state: the shim's state.json; of an older shim, without `reapers`, whoever is older than the agent may be one.
 
     Returns:
-        None where nobody can tell: an older shim's state, or a machine without /proc.
+        None where nobody can tell: a state of no shim, or a machine without /proc.
     """
     born, reapers = state.get("start_time"), state.get("reapers")
-    if type(born) is not int or not isinstance(reapers, list) or not has_proc():
+    if type(born) is not int or not has_proc():
         return None
-    parents = {"1", *map(str, reapers)}
+    processes = dict(_processes())
+    older = {str(pid) for pid, fields in processes.items() if int(fields[20]) < born}
+    known = map(str, reapers) if isinstance(reapers, list) else older - {str(os.getpid())}  # we adopt only as process 1
+    parents = {"1", *known}
+    sessions = {"0", *older, str(os.getsid(0))}  # 0: the kernel's own, and of whoever came into this namespace
     here = ProcTable().lineage(os.getpid()) or {}
     found = []
-    for pid, fields in _processes():
-        orphaned = fields[2] in parents and int(fields[20]) >= born and fields[1] not in "ZX" and pid not in here
-        if orphaned and _is_ours(pid) and not _is_shim(pid, fields[0]):
+    for pid, fields in processes.items():
+        orphaned = fields[2] in parents and int(fields[20]) >= born and pid not in here and fields[4] not in sessions
+        if orphaned and _works(fields) and _is_ours(pid) and not _is_shim(pid, fields[0]):
             found.append(pid)
     return tuple(sorted(found))
+
+
+def _works(fields: list[str]) -> bool:
+    """Whether it has not ended: a leader that has, while other threads of it work, is shown as a zombie too."""
+    return fields[1] not in "ZX" or int(fields[18]) > 1
 
 
 def _processes() -> Iterator[tuple[int, list[str]]]:
@@ -74,7 +103,18 @@ def _processes() -> Iterator[tuple[int, list[str]]]:
 
 
 def _is_shim(pid: int, name: str) -> bool:
-    return name == NAME or _OLDER_SHIM in read_small(f"/proc/{pid}/cmdline")
+    """Its name alone says nothing: the lock of the directory that its command line names is held, and the state there
+    names this process.
+    """
+    words = read_small(f"/proc/{pid}/cmdline").split(b"\0")
+    if name == NAME and words[0] == NAME.encode():
+        directory = words[1] if len(words) > 1 else b""
+    elif any(_OLDER_SHIM in word for word in words) and b"run" in words[:-1]:
+        directory = words[words.index(b"run") + 1]
+    else:
+        return False
+    path = os.fsdecode(directory)
+    return path.startswith("/") and is_alive(path) and is_vouched(pid, path)
 
 
 def _is_agents(pid: int) -> bool:

@@ -43,7 +43,7 @@ from activities.shim.errors import (
 from activities.shim.journal import Line, LineJoiner, Record, RecordParser
 from activities.shim.launching import Spare, launched, launcher, spawn
 from activities.shim.lock import entomb, is_alive
-from activities.shim.marked import Clearance, has_ended, kill_marked, kill_unresponsive, thaw
+from activities.shim.marked import Clearance, has_ended, has_stray, kill_marked, kill_unresponsive, thaw, waits_for_disk
 from activities.shim.records import RecordStream, records
 from activities.shim.reports import ExitReport, Input, Spec, Status, StopReport
 
@@ -89,12 +89,14 @@ __all__ = [
     "connect",
     "entomb",
     "has_ended",
+    "has_stray",
     "is_alive",
     "kill_marked",
     "kill_unresponsive",
     "records",
     "start",
     "thaw",
+    "waits_for_disk",
 ]
 
 _CARRY_THROUGH_S = 10.0

@@ -53,7 +53,7 @@ async def _try(
     try:
         sock.settimeout(0)
         connect_socket(sock, directory)
-        if is_impostor(sock):
+        if is_impostor(sock, directory):
             raise ShimUnresponsive(f"what listens in {os.fspath(directory)} is no shim")
         reader, writer = await asyncio.open_unix_connection(sock=sock, limit=BUFFER_SIZE)
     except OSError:

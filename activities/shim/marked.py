@@ -8,25 +8,22 @@ does that itself, and better.
 from __future__ import annotations
 
 import asyncio
-import json
 import os
-import re
 import signal
-import stat
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from activities.shim.census import has_proc, shim_of, unexplained
+from activities.shim.census import has_proc, is_vouched, shim_of, unexplained
 from activities.shim.errors import AlreadyRunning
 from activities.shim.lock import lock
 from activities.shim.shim import ProcTable, PsTable, boot_id, kill_all, send
+from activities.shim.state import read_state, state_of
 
 _NOBODY = -1
-_STATE_LIMIT = 64 * 1024
-_MARK = re.compile("[0-9a-f]{32}")
+_LOOKS = 10
 _PASSING_S = 0.5
 """How long a process that may be a leftover is given to end by itself."""
 
@@ -66,7 +63,8 @@ async def kill_unresponsive(
 ) -> Clearance:
     """Stop the agent of a shim that lives and does not answer, by hand: every descendant first, then the shim.
 
-    While the shim is there, however frozen, orphans of its agent are its children: none left is proof.
+    While the shim is there, however frozen, orphans of its agent are its children: none left is proof, where the state
+    says that it is the shim. Where none is found, what carries the mark is killed, and nothing is proven.
     """
     return await asyncio.to_thread(_kill_unresponsive, Path(directory), timeout.total_seconds())
 
@@ -80,10 +78,22 @@ async def thaw(directory: str | os.PathLike[str]) -> None:
 
 def has_ended(directory: str | os.PathLike[str]) -> bool:
     """Whether the shim of this directory saw its agent's end."""
-    try:
-        return isinstance(_read_state(Path(directory)).get("exit"), dict)
-    except (OSError, ValueError, RecursionError):
-        return False
+    return isinstance((state_of(directory) or {}).get("exit"), dict)
+
+
+async def has_stray(directory: str | os.PathLike[str]) -> bool:
+    """Whether a shim works for this directory though its lock says no: its agent has moved or replaced its files."""
+    return await asyncio.to_thread(shim_of, directory) is not None
+
+
+async def waits_for_disk(directory: str | os.PathLike[str]) -> bool:
+    """Whether the shim of this directory is held up by the system (state D): it cannot answer, and will go on."""
+    pid = await asyncio.to_thread(shim_of, directory)
+    for _ in range(_LOOKS if pid is not None else 0):
+        if ProcTable().stat(pid or 0)[:1] == ["D"]:
+            return True
+        await asyncio.sleep(0.01)
+    return False
 
 
 def _kill_marked(directory: Path, timeout_s: float) -> Clearance:
@@ -93,13 +103,20 @@ def _kill_marked(directory: Path, timeout_s: float) -> Clearance:
                 raise AlreadyRunning(f"a shim lives in {directory}: stop its agent through it")
             if shim_of(directory) is not None:
                 return _kill_unresponsive(directory, timeout_s)  # its lock was taken away
-            state = _read_state(directory)
-            killed, left = _kill(str(state["mark"]), timeout_s)
+            return _clear(directory, timeout_s)
+    except OSError:
+        return Clearance(0)
+
+
+def _clear(directory: Path, timeout_s: float) -> Clearance:
+    try:
+        state = read_state(directory)
     except FileNotFoundError:
         # The shim died before it could have started anything, or somebody has removed its state.
         return Clearance(0, proven=not os.path.lexists(directory / "journal"))
-    except (OSError, ValueError, RecursionError):
+    except (OSError, ValueError):
         return Clearance(0)
+    killed, left = _kill(str(state["mark"]), timeout_s)
     if left or isinstance(state.get("exit"), dict) or _was_rebooted(directory, state):
         return Clearance(killed, left, proven=not left)
     suspects = _suspects(state)
@@ -130,7 +147,9 @@ def _suspects(state: dict[str, Any]) -> tuple[int, ...] | None:
 def _kill_unresponsive(directory: Path, timeout_s: float) -> Clearance:
     pid = shim_of(directory)
     if pid is None:
-        return Clearance(0)
+        return replace(_clear(directory, timeout_s), proven=False)
+    # Of a directory that was moved only the shim itself knows where it is.
+    vouched = is_vouched(pid, directory) or is_vouched(pid, f"/proc/{pid}/cwd")
     table = ProcTable()
     born, killed = table.start_time(pid), set(table.alive(pid))
     until = time.monotonic() + timeout_s
@@ -141,22 +160,10 @@ def _kill_unresponsive(directory: Path, timeout_s: float) -> Clearance:
     send(pid, signal.SIGKILL)
     while table.start_time(pid) == born and time.monotonic() < until + 1:
         time.sleep(0.005)
-    return Clearance(len(killed), tuple(sorted(alive)), proven=watched and not alive)
-
-
-def _read_state(directory: Path) -> dict[str, Any]:
-    """Raises OSError or ValueError for whatever no shim has written."""
-    fd = os.open(directory / "state.json", os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode) or found.st_size > _STATE_LIMIT:
-            raise ValueError("no state that a shim writes")
-        state = json.loads(os.read(fd, _STATE_LIMIT))
-    finally:
-        os.close(fd)
-    if not isinstance(state, dict) or not _MARK.fullmatch(str(state.get("mark"))):
-        raise ValueError("no state that a shim writes")
-    return state
+    if (watched and vouched) or alive:
+        return Clearance(len(killed), tuple(sorted(alive)), proven=not alive and watched and vouched)
+    cleared = _clear(directory, timeout_s)
+    return replace(cleared, processes=len(killed) + cleared.processes, proven=False)
 
 
 def _was_rebooted(directory: Path, state: dict[str, Any]) -> bool:

@@ -240,6 +240,15 @@ def hidden(pid: int) -> bool:
     return False
 
 
+def concealed(pid: int) -> bool:
+    """Whether a process that /proc does not show (hidepid) is there all the same, and ours to end. Zombies it shows."""
+    try:
+        os.kill(pid, 0)
+    except OSError:
+        return False
+    return True
+
+
 def closure(root: int, children: dict[int, list[int]]) -> list[int]:
     """All that descend from a process."""
     found = list(children.get(root, ()))
@@ -268,6 +277,8 @@ class ProcTable:
             # A leader that has ended while other threads of it work is shown as a zombie too.
             if fields and (fields[0] not in "ZX" or int(fields[17]) > 1):
                 found[pid] = fields[0]
+            elif not fields and concealed(pid):
+                found[pid] = "?"
         return found
 
     def certain(self) -> bool:
@@ -312,6 +323,16 @@ class ProcTable:
         """The fields of /proc/PID/stat from the state on; the name before them may hold anything."""
         return read_small(f"{self.proc}/{pid}/stat").decode("utf-8", "replace").rpartition(")")[2].split()
 
+    def _environ(self, pid: int, fields: list[str]) -> bytes:
+        """Of a leader that has ended, its other threads still have it."""
+        if fields[0] not in "ZX" or int(fields[17]) < 2:
+            return read_small(f"{self.proc}/{pid}/environ")
+        try:
+            tasks = os.listdir(f"{self.proc}/{pid}/task")
+        except OSError:
+            return b""
+        return b"\0".join(read_small(f"{self.proc}/{pid}/task/{task}/environ") for task in tasks)
+
     def _walk(self, root: int) -> list[int]:
         found = [root]
         for pid in found:
@@ -333,7 +354,7 @@ class ProcTable:
             fields = self.stat(pid)
             if fields:
                 children.setdefault(int(fields[1]), []).append(pid)
-                if self._mark and self._mark in b"\0" + read_small(f"{self.proc}/{pid}/environ"):
+                if self._mark and self._mark in b"\0" + self._environ(pid, fields):
                     marked.append(pid)
         found = closure(root, children)
         for pid in marked:
