@@ -15,7 +15,8 @@ from tests.support.processes import until
 
 pytestmark = [pytest.mark.integration, pytest.mark.linux]
 
-INIT = {"type": "system", "subtype": "init", "session_id": "s-1", "model": "m", "tools": []}
+SESSION = "0c0ffee0-0000-4000-8000-000000000002"
+INIT = {"type": "system", "subtype": "init", "session_id": SESSION, "model": "m", "tools": []}
 RUNNING = {"type": "system", "subtype": "session_state_changed", "state": "running"}
 IDLE = {"type": "system", "subtype": "session_state_changed", "state": "idle"}
 RESULT = {
@@ -96,7 +97,7 @@ MALFORMED: tuple[object, ...] = (
 async def test_the_stand_in_is_taken_for_claude(tmp_path: Path) -> None:
     async with cli(tmp_path, RUNNING, INIT, RESULT) as stage:
         outcome = await stage.play()
-    assert (outcome.status, outcome.text, outcome.session_id) == ("succeeded", "the answer", "s-1")
+    assert (outcome.status, outcome.text, outcome.session_id) == ("succeeded", "the answer", SESSION)
 
 
 @pytest.mark.parametrize("frame", MALFORMED, ids=lambda frame: json.dumps(frame)[:60])

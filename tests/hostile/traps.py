@@ -1,5 +1,6 @@
 """Strategies for hypothesis: what somebody who may write in a workspace could put into it and into its repository."""
 
+import errno
 import os
 import socket
 import subprocess
@@ -126,8 +127,11 @@ _CONFIG = st.sampled_from(
 
 
 def _at(top: Path, path: bytes) -> Path:
-    """A place in the tree, with its directories; what is in the way stays."""
+    """A place in the tree, with its directories; what is in the way stays. Raises OSError where a link leads out."""
     place = top / os.fsdecode(path)
+    for parent in (*reversed(place.parents), place.parent):
+        if not Path(os.path.realpath(parent)).is_relative_to(os.path.realpath(top)) and parent.is_relative_to(top):
+            raise OSError(errno.EXDEV, "a link leads out of the tree", str(parent))
     place.parent.mkdir(parents=True, exist_ok=True)
     return place
 
@@ -135,6 +139,14 @@ def _at(top: Path, path: bytes) -> Path:
 def _named(content: bytes, top: Path) -> bytes:
     """With the path of somebody else's repository, outside of the root."""
     return content.replace(b"{outside}", os.fsencode(top.parent.parent / "outside"))
+
+
+def _write(place: Path, content: bytes, mode: int = 0o644, *, how: int = os.O_TRUNC) -> None:
+    """Into this very file: not through a link, and without waiting at a pipe that another trap is."""
+    descriptor = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | how, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+        os.fchmod(descriptor, mode)
 
 
 def _program(canaries: Path, name: str) -> Path:
@@ -148,9 +160,7 @@ def _program(canaries: Path, name: str) -> Path:
 
 def _file(path: bytes, content: bytes, mode: int) -> Trap:
     def plant(top: Path, canaries: Path) -> None:
-        place = _at(top, path)
-        place.write_bytes(content)
-        place.chmod(mode)
+        _write(_at(top, path), content, mode)
 
     return plant
 
@@ -179,7 +189,7 @@ def _git_file(path: str, content: bytes) -> Trap:
     def plant(top: Path, canaries: Path) -> None:
         place = _at(top, f".git/{path}".encode())
         place.unlink(missing_ok=True)
-        place.write_bytes(_named(content, top))
+        _write(place, _named(content, top))
 
     return plant
 
@@ -198,8 +208,8 @@ def _git_link(path: str, target: bytes) -> Trap:
 def _config(text: str) -> Trap:
     def plant(top: Path, canaries: Path) -> None:
         hooks = canaries.parent / "programs"
-        with (top / ".git" / "config").open("a") as file:
-            file.write("\n" + text.format(run=_program(canaries, "config"), hooks=hooks) + "\n")
+        said = "\n" + text.format(run=_program(canaries, "config"), hooks=hooks) + "\n"
+        _write(_at(top, b".git/config"), said.encode(), how=os.O_APPEND)
 
     return plant
 
@@ -216,11 +226,11 @@ def _nested(path: bytes, head: bytes) -> Trap:
         place = _at(top, path)
         place.mkdir(exist_ok=True)
         _git(place, "init", "-q")
-        (place / "f").write_text("x")
+        _write(place / "f", b"x")
         _git(place, "add", "f")
         _git(place, "commit", "-q", "-m", "x")
         if head:
-            (place / ".git" / "HEAD").write_bytes(head)
+            _write(place / ".git" / "HEAD", head)
 
     return plant
 
@@ -236,16 +246,16 @@ def _damage(number: int, how: str) -> Trap:
             (canaries.parent / "damaged").touch()
             chosen = loose[number % len(loose)]
             chosen.chmod(0o600)
-            chosen.unlink() if how == "gone" else chosen.write_bytes(b"x")
+            chosen.unlink() if how == "gone" else _write(chosen, b"x")
 
     return plant
 
 
 def _deep(depth: int) -> Trap:
     def plant(top: Path, canaries: Path) -> None:
-        place = top / Path(*["deep"] * depth)
+        place = _at(top, b"deep/" * depth + b"x").parent
         place.mkdir(parents=True, exist_ok=True)
-        (place / "file").write_text("x")
+        _write(place / "file", b"x")
 
     return plant
 

@@ -210,7 +210,9 @@ class TestWorkspace:
 def test_the_highest_permission(tmp_path: Path, mode: PermissionMode, most: PermissionMode) -> None:
     policy = Policy({}, max_permission=most)
     asked = request(tmp_path, permissions={"mode": mode})
-    if PERMISSION_ORDER.index(mode) <= PERMISSION_ORDER.index(most):
+    if mode == "ask" and most == "accept_edits":
+        assert "--allow-approvals" in refusal(policy, asked)
+    elif PERMISSION_ORDER.index(mode) <= PERMISSION_ORDER.index(most):
         admit(policy, asked)
     else:
         assert f'permissions.mode: "{mode}"' in refusal(policy, asked)
