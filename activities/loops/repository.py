@@ -78,7 +78,7 @@ def git_directory(top: Path, confines: Confines) -> Path | None:
         return dot if _is_git(dot, confines) else None
     if not dot.is_file():
         return None
-    said = _read(dot)
+    said = _pointer(dot)
     if not said.startswith("gitdir: "):
         raise Broken(f"{dot} does not say where its repository is")
     git = top / said.removeprefix("gitdir: ").rstrip("\r\n")
@@ -90,7 +90,7 @@ def git_directory(top: Path, confines: Confines) -> Path | None:
 
 def common_directory(git: Path, confines: Confines) -> Path:
     """What a linked work tree's git directory shares with the others; itself where it is none's. Raises Outside."""
-    said = _read(git / "commondir").strip()
+    said = _pointer(git / "commondir").strip()
     if not said:
         return git
     confines.check(git / said, "the repository's common directory")
@@ -124,6 +124,14 @@ def _packed(common: Path, name: str) -> str:
         return ""
     end = data.find(f" {name}\n".encode())
     return data[data.rfind(b"\n", 0, end) + 1 : end].decode("ascii", "replace") if end >= 0 else ""
+
+
+def _pointer(path: Path) -> str:
+    """A small file that names a path, empty where it is not there. Raises Broken for what no path can hold."""
+    said = _read(path)
+    if "\0" in said:
+        raise Broken(f"the repository's {path.name} holds a NUL")
+    return said
 
 
 def _read(path: Path) -> str:
