@@ -156,7 +156,7 @@ class TestPrograms:
 
     @pytest.mark.parametrize("sources", [["project"], ["local"], ["user", "project"]])
     def test_settings_of_the_workspace_are_programs(self, tmp_path: Path, sources: list[str]) -> None:
-        request = asked(tmp_path, "ask", options={"setting_sources": sources})
+        request = asked(tmp_path, "accept_edits", options={"setting_sources": sources})
         trusting = Policy(ENVIRON, max_permission="accept_edits", trusted=lambda: (tmp_path,))
         assert "options.setting_sources" in refused(trusting, request)
         assert "is not trusted" in refused(Policy(ENVIRON), request)
