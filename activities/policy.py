@@ -1,14 +1,12 @@
 """What this worker's operator allows requests to ask of it. What is not allowed is InvalidRequest, by name."""
 
-import errno
 import os
 import shlex
-import stat
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from activities import trust
+from activities import disk, trust
 from activities.loops.confines import Confines
 from activities.ports import Admission, Agent, Program
 from activities.variables import BASE_ENV, is_guarded
@@ -225,9 +223,6 @@ def _leads_into(path: str, roots: Sequence[Path]) -> bool:
 
 
 def _read_regular(path: Path) -> bytes:
-    """The file's beginning. Opening a pipe or a device could wait for ever: they are refused."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, "it is no regular file")
+    """The file's beginning."""
+    with os.fdopen(disk.open_regular(path), "rb") as file:
         return file.read(MAX_SECRET_FILE + 1)

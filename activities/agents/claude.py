@@ -223,8 +223,8 @@ class ClaudeAgent:
         """A rule against writing what Claude Code itself keeps, its memory of the workspace above all; a path that no
         rule could hold is left to Claude Code's own care.
         """
-        home = self._environ.get("CLAUDE_CONFIG_DIR") or f"{self._environ.get('HOME', '')}/.claude"
-        return [f"Edit(/{home}/**)"] if _PLAIN_PATH.fullmatch(home) else []
+        home = claude_sessions.own_directory(self._environ)
+        return [f"Edit(/{home}/**)"] if home and _PLAIN_PATH.fullmatch(home) else []
 
     def _configured(self, request: RunRequest, admission: Admission, scratch: Path) -> list[str]:
         options, untrusted = self._options(request), admission.untrusted

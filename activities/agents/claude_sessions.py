@@ -17,9 +17,14 @@ def is_id(text: str) -> bool:
     return _ID.fullmatch(text) is not None
 
 
+def own_directory(environ: Mapping[str, str]) -> str | None:
+    """Where Claude Code keeps settings, memory and conversations of its user; None where nobody can tell."""
+    return environ.get("CLAUDE_CONFIG_DIR") or (f"{environ['HOME']}/.claude" if environ.get("HOME") else None)
+
+
 def is_of(directory: Path, session: str, environ: Mapping[str, str]) -> bool:
     """Whether this conversation was begun in this directory. `directory` is resolved, `environ` the worker's."""
-    home = environ.get("CLAUDE_CONFIG_DIR") or (f"{environ['HOME']}/.claude" if environ.get("HOME") else None)
+    home = own_directory(environ)
     if home is None or not is_id(session):
         return False
     slug = re.sub(r"[^a-zA-Z0-9]", "-", str(directory))

@@ -6,8 +6,9 @@ here.
 
 import errno
 import os
-import stat
 from pathlib import Path
+
+from activities import disk
 
 MAX_FILE = 2 * 1024 * 1024
 MAX_NAMES = 5_000
@@ -48,11 +49,7 @@ def read_text(workspace: Path, path: str) -> str:
 
 def read_regular(path: Path, limit: int) -> bytes:
     """A regular file of at most `limit` bytes, no link. Raises OSError."""
-    # Opening a pipe or a device could wait for ever.
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, "it is no regular file")
+    with os.fdopen(disk.open_regular(path), "rb") as file:
         data = file.read(limit + 1)
     if len(data) > limit:
         size = f"{limit // 1024} KiB" if limit < 1024 * 1024 else f"{limit // 1024 // 1024} MiB"

@@ -43,10 +43,6 @@ class Shared:
         most: PermissionMode = allowed.pop("max_permission", "accept_edits")
         return Policy(environ, workspace_roots=(self.inside.parent,), max_permission=most, **allowed)
 
-    def environ(self) -> dict[str, str]:
-        own = self._model.script(f"s{len(self.requests)}-{id(object())}").env(self.config)
-        return {"PATH": "/usr/local/bin:/usr/bin:/bin", **own, "HOME": str(self.root / "home")}
-
     @asynccontextmanager
     async def run(self, *steps: Steps, where: Path | None = None, **fields: Any) -> AsyncIterator[Stage]:
         script = self._model.script(f"run-{len(self.requests)}", *steps)

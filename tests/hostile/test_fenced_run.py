@@ -1,7 +1,6 @@
 """A run that is taken from its worker by something that Temporal knows nothing of."""
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,36 +15,20 @@ from tests.support.files import below
 pytestmark = [pytest.mark.acceptance, pytest.mark.linux]
 
 
-@pytest.fixture(scope="module")
-def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """A machine with one worker at work."""
-    site = Site(tmp_path_factory.mktemp("seized"))
-    try:
-        asyncio.run(site.worker().ready())
-        yield site
-    finally:
-        site.end()
-
-
-@pytest.fixture
-async def steersman(machine: Site) -> Steersman:
-    return await machine.steersman()
-
-
 def file_of(site: Site, run: str, name: str) -> Path:
     return next(path for path in below(site.state) if path.name == name and run in str(path))
 
 
-async def test_a_run_whose_shim_was_taken_hold_of_is_stopped(machine: Site, steersman: Steersman) -> None:
+async def test_a_run_whose_shim_was_taken_hold_of_is_stopped(shared: Site, steersman: Steersman) -> None:
     """By a process that does not descend from the agent, as one may that it had somebody else start."""
-    run = await steersman.start(machine.process(*python(OBEDIENT), mark="seized-shim"))
+    run = await steersman.start(shared.process(*python(OBEDIENT), mark="seized-shim"))
     await phase(steersman, run, "running")
-    attempt = file_of(machine, run, "shim.sock").parent
+    attempt = file_of(shared, run, "shim.sock").parent
     async with await connect(attempt, epoch=1 << 62):
         with pytest.raises(AgentFailed, match="no worker took hold"):
             await asyncio.wait_for(steersman.result(run), 20)
         await gone("seized-shim")
-    assert machine.workers[-1].said("run_seized")
+    assert shared.workers[-1].said("run_seized")
 
 
 async def test_a_run_whose_log_was_taken_hold_of_is_stopped(site: Site) -> None:
