@@ -20,6 +20,7 @@ help:
 	@echo 'make format    what the linters can put right themselves'
 	@echo 'make bench     measures, against the goals'
 	@echo 'make fuzz      the property tests of tests/hostile, FUZZ_S=3600 seconds for each file'
+	@echo 'make chaos     faults without end against everything at once, CHAOS_S=1800 seconds; SEED= and FAULTS= make it again'
 	@echo 'make pictures  the pictures in the README, anew'
 	@echo 'make setup     the virtual environment alone ($(VENV))'
 	@echo 'make lock      the lock files from pyproject.toml'
@@ -55,8 +56,9 @@ setup:
 demo: setup
 	@$(PY) -m bench.demo
 
+# All of them in two processes beside each other, then chaos alone; some of them one after another.
 test: setup
-	$(PY) -m pytest $(ARGS)
+	@set -- $(ARGS); if [ $$# -gt 0 ]; then $(PY) -m pytest "$$@"; else $(PY) -m tests.halves; fi
 
 # Every check speaks, then any failure fails.
 check: setup
@@ -79,6 +81,15 @@ FUZZ_S = 3600
 fuzz: setup
 	@$(PY) -m bench.fuzz --seconds $(FUZZ_S) -- $(ARGS)
 
+# Seconds of it and, to make it again, faults and the seed of the first round.
+CHAOS_S = 1800
+FAULTS =
+SEED =
+
+chaos: setup
+	@seed='$(SEED)' faults='$(FAULTS)'; \
+	$(PY) -m tests.chaos --seconds $(CHAOS_S) $${seed:+--seed "$$seed"} $${faults:+--faults "$$faults"}
+
 pictures: setup
 	@$(PY) -m bench.pictures
 
@@ -93,4 +104,4 @@ lock: setup
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 
-.PHONY: help setup demo test check format bench fuzz pictures lock clean
+.PHONY: help setup demo test check format bench fuzz chaos pictures lock clean

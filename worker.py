@@ -16,12 +16,15 @@ import math
 import os
 import secrets
 import signal
+import socket
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from temporalio.api.enums.v1 import IndexedValueType
 from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSearchAttributesRequest
@@ -48,14 +51,17 @@ from activities.agents.claude import ClaudeAgent
 from activities.agents.process import ProcessAgent
 from activities.checks import check_host
 from activities.hosting import HostActivities, Keeping
+from activities.identity import Identity, StoreGone
 from activities.looping import LoopActivities
 from activities.loops.places import LoopStore
 from activities.policy import Policy, lent_commands
 from activities.ports import Agent
-from activities.running import AgentActivities
+from activities.registry import Registry
+from activities.running import AgentActivities, Shared
 from activities.runtimes.local import LocalRuntime
 from activities.shim import client as shim
 from activities.store import Ownership, RunStore
+from activities.takeover import Takeover
 from steersman.codec import codec_of, data_converter, name_of
 from steersman.contracts import names
 from steersman.contracts.agents import AGENT_VARIABLES, CAPABILITIES
@@ -65,6 +71,7 @@ from steersman.hosts import host_name, state_directory
 from steersman.trust import TrustUnreadable, trusted_directories
 from workflows.agent_loop import AgentLoop
 from workflows.agent_run import AgentRun
+from workflows.runner import Careful
 from workflows.sweep import SweepHost
 
 log = logging.getLogger("steersman.worker")
@@ -75,12 +82,16 @@ CAPS = (
     ("max-lease-s", "the longest that a run's agent may work without a worker"),
     ("max-stop-s", "the longest that a run may ask between a stop and SIGKILL"),
 )
+WATCH_S = 1.0
+"""How often it is looked whether the state directory is still the same."""
 WORKFLOWS = [AgentRun, AgentLoop, SweepHost]
 
 # The sandbox would load the workflows' files anew for each run: a checkout that changes under a living worker must not
 # mix old and new code. Tests and `replay` run them in the full sandbox.
-AS_STARTED = SandboxedWorkflowRunner(
-    restrictions=SandboxRestrictions.default.with_passthrough_modules("workflows", "steersman", "pydantic")
+AS_STARTED = Careful(
+    SandboxedWorkflowRunner(
+        restrictions=SandboxRestrictions.default.with_passthrough_modules("workflows", "steersman", "pydantic")
+    )
 )
 
 
@@ -303,10 +314,14 @@ def _agents(policy: Policy) -> dict[str, Agent]:
 
 
 async def _work(settings: Settings) -> int:
-    settings.state.mkdir(mode=0o700, parents=True, exist_ok=True)
-    client = await _connect(settings)
-    if client is None:
+    identity = Identity(settings.state)
+    try:
+        identity.open()
+    except (OSError, StoreGone) as error:
+        _say("state_unusable", f"{settings.state}: {error}; make it writable, or name another", level=logging.ERROR)
         return 1
+    name = f"{os.getpid()}-{secrets.token_hex(4)}"
+    client, polls = await _connect(settings, f"{name}@{socket.gethostname()}")
     try:
         await _register(client)
     except RPCError as error:
@@ -314,33 +329,59 @@ async def _work(settings: Settings) -> int:
         hint = f"create the search attributes {wanted} in namespace {client.namespace} (see `steer doctor`)"
         _say("search_attributes_missing", f"{error.message}; {hint}", level=logging.ERROR)
         return 1
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with contextlib.AsyncExitStack() as stack:
-        workers, hosting = await _workers(client, settings, await stack.enter_async_context(shim.Spare()))
-        for worker in workers:
-            await stack.enter_async_context(worker)
-        await _schedule_sweeps(client, settings.host)
-        sweep = asyncio.create_task(_sweep_now(hosting))
-        queues = [worker.task_queue for worker in workers]
-        about = {"namespace": client.namespace, "codec": name_of(settings.codec)}
-        _say("worker_ready", "polling", logging.INFO, host=settings.host, queues=queues, **about)
-        failed = [asyncio.create_task(_fatal(worker)) for worker in workers]
-        await asyncio.wait([asyncio.create_task(stop.wait()), *failed], return_when=asyncio.FIRST_COMPLETED)
-        sweep.cancel()
-        broken = [task.exception() for task in failed if task.done()]
-        for task in failed:
-            task.cancel()
-        if broken:
-            _say("worker_failed", str(broken[0]), level=logging.ERROR)
-            return 1
-        _say("worker_stopping", "agents work on; the next worker goes on with them")
+        owner = await _owner(client)
+        queue = names.worker_queue(settings.host, name)
+        registry = await asyncio.to_thread(Registry.open, settings.state, owner, client.identity, queue)
+        stack.callback(registry.close)
+        parts = Parts(client, polls, owner, identity, registry, await stack.enter_async_context(shim.Spare()))
+        failures = await _poll(settings, parts)
+    if failures:
+        _say("worker_failed", "; ".join(failures), level=logging.ERROR)
+        return 1
     _say("worker_stopped", "done")
     return 0
 
 
-async def _connect(settings: Settings) -> Client | None:
+async def _poll(settings: Settings, parts: "Parts") -> list[str]:
+    """Take work until a signal, or the end of what must not end; what each said that had ended by itself."""
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    workers, hosting = _workers(settings, parts)
+    polling = [asyncio.create_task(worker.run()) for worker in workers]
+    takeover = asyncio.create_task(Takeover(parts.client, parts.registry).run())
+    over = [asyncio.create_task(stop.wait()), *polling, takeover]
+    beside: list[asyncio.Task[None]] = []
+    failures: list[str] = []
+    try:
+        if await _all_poll(workers, over):
+            beside = [
+                asyncio.create_task(_schedule_sweeps(parts.client, settings.host)),
+                asyncio.create_task(_sweep_now(hosting)),
+                asyncio.create_task(_watch_store(parts.identity)),
+            ]
+            queues = [worker.task_queue for worker in workers]
+            about = {"namespace": parts.client.namespace, "codec": name_of(settings.codec)}
+            about["store"] = parts.identity.first
+            _say("worker_ready", "polling", logging.INFO, host=settings.host, queues=queues, **about)
+            await asyncio.wait(over, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        if takeover.done():
+            failures.append(f"looking after the other workers has ended: {takeover.exception()}")
+        elif not any(task.done() for task in polling):
+            parts.registry.leave()
+            _say("worker_stopping", "agents work on; the next worker goes on with them")
+        for task in (over[0], takeover, *beside):
+            task.cancel()
+        failures += await _shut_down(workers, polling)
+    return failures
+
+
+async def _connect(settings: Settings, identity: str) -> tuple[Client, Client]:
+    """The client, and one for calls that wait. Those have a connection of their own: proxies before a server allow a
+    connection a hundred calls or so at a time, and there is one such call for each run.
+    """
     config = ClientConfig.load_client_connect_config(profile=settings.profile)
     config.setdefault("target_host", "127.0.0.1:7233")
     converter = data_converter(settings.codec)
@@ -348,10 +389,11 @@ async def _connect(settings: Settings) -> Client | None:
     forwarding = LogForwardingConfig(logger=logging.getLogger("temporal.core"))
     logs = LoggingConfig(filter=TelemetryFilter(core_level="WARN", other_level="ERROR"), forwarding=forwarding)
     runtime = Runtime(telemetry=TelemetryConfig(logging=logs), worker_heartbeat_interval=timedelta(seconds=10))
+    connect = partial(Client.connect, **config, data_converter=converter, runtime=runtime, identity=identity)
     said = False
     while True:
         try:
-            return await Client.connect(**config, data_converter=converter, runtime=runtime)
+            return await connect(), await connect()
         except (RuntimeError, RPCError) as error:
             if not said:
                 hint = "start one with `steer dev`, or set TEMPORAL_ADDRESS; waiting for it"
@@ -377,16 +419,33 @@ async def _register(client: Client) -> None:
         _say("search_attributes_added", ", ".join(missing))
 
 
-async def _workers(client: Client, settings: Settings, spare: shim.Spare) -> tuple[list[Worker], HostActivities]:
+async def _owner(client: Client) -> Ownership:
     cluster = await client.workflow_service.get_cluster_info(GetClusterInfoRequest())
-    owner = Ownership(cluster=cluster.cluster_id, namespace=client.namespace)
-    store, loops = RunStore(settings.state, owner), LoopStore(settings.state, owner)
-    runtime = LocalRuntime(store, settings.host, spare)
+    return Ownership(cluster=cluster.cluster_id, namespace=client.namespace)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What the workers of this process share. `polls`: a client for calls that wait."""
+
+    client: Client
+    polls: Client
+    owner: Ownership
+    identity: Identity
+    registry: Registry
+    spare: shim.Spare
+
+
+def _workers(settings: Settings, parts: Parts) -> tuple[list[Worker], HostActivities]:
+    client, registry = parts.client, parts.registry
+    store = RunStore(settings.state, parts.owner, parts.identity)
+    loops = LoopStore(settings.state, parts.owner, parts.identity)
+    runtime = LocalRuntime(store, settings.host, parts.spare)
     agents = _agents(settings.policy)
-    own = names.worker_queue(settings.host, f"{os.getpid()}-{secrets.token_hex(4)}")
-    running = AgentActivities(client, agents, runtime, store, settings.policy, own)
     keeping = Keeping(settings.keep_days, loops)
     hosting = HostActivities(client, settings.host, agents, runtime, store, settings.policy, keeping)
+    shared = Shared(registry, hosting.lock_session)
+    running = AgentActivities(client, agents, runtime, store, settings.policy, shared, parts.polls)
     looping = LoopActivities(client, agents, loops, settings.policy)
     return [
         Worker(
@@ -396,16 +455,18 @@ async def _workers(client: Client, settings: Settings, spare: shim.Spare) -> tup
             activities=[hosting.claim_host, running.deliver_messages],
             workflow_runner=AS_STARTED,
             # How long the runs of a worker that was killed wait for it before another answers for them.
-            sticky_queue_schedule_to_start_timeout=timedelta(seconds=2),
+            sticky_queue_schedule_to_start_timeout=timedelta(seconds=1),
         ),
         Worker(
             client,
             task_queue=names.host_queue(settings.host),
             activities=[
                 hosting.claim_host,
+                running.deliver_messages,
                 hosting.stop_agent,
                 hosting.finalize_run,
                 hosting.read_events,
+                hosting.end_run,
                 hosting.sweep_host,
                 hosting.prune_host,
                 looping.admit_loop,
@@ -426,15 +487,36 @@ async def _workers(client: Client, settings: Settings, spare: shim.Spare) -> tup
             max_concurrent_activities=settings.max_runs,
             max_heartbeat_throttle_interval=timedelta(seconds=1),
         ),
-        Worker(client, task_queue=own, activities=[running.deliver_messages], max_concurrent_activities=1000),
+        Worker(
+            client, task_queue=registry.queue, activities=[running.deliver_messages], max_concurrent_activities=1000
+        ),
     ], hosting
 
 
-async def _fatal(worker: Worker) -> None:
-    """Raises when the worker's polling has ended."""
-    while worker.is_running:  # noqa: ASYNC110 - the SDK has no event for it
-        await asyncio.sleep(1)
-    raise RuntimeError(f"polling of {worker.task_queue} has ended")
+async def _all_poll(workers: Sequence[Worker], over: Sequence["asyncio.Task[Any]"]) -> bool:
+    """Wait until all have begun to poll; False where one of `over` came first.
+
+    A worker begins once the server has answered for its namespace, which may take long. Until then `is_running` says
+    the same as after its end: that it has ended is told by its task alone.
+    """
+    while not all(worker.is_running for worker in workers):
+        done, _ = await asyncio.wait(over, timeout=0.02, return_when=asyncio.FIRST_COMPLETED)
+        if done:
+            return False
+    return True
+
+
+async def _shut_down(workers: Sequence[Worker], polling: Sequence["asyncio.Task[None]"]) -> list[str]:
+    """End them all; what each said that had ended by itself."""
+    failures = []
+    for worker, task in zip(workers, polling, strict=True):
+        if task.done():
+            failures.append(f"polling of {worker.task_queue} has ended: {task.exception()}")
+        elif not worker.is_running:
+            task.cancel()  # it still waits for the server's first answer
+    await asyncio.gather(*(worker.shutdown() for worker in workers if worker.is_running))
+    await asyncio.gather(*polling, return_exceptions=True)
+    return failures
 
 
 async def _schedule_sweeps(client: Client, host: str) -> None:
@@ -446,8 +528,18 @@ async def _schedule_sweeps(client: Client, host: str) -> None:
         spec=ScheduleSpec(intervals=[ScheduleIntervalSpec(every=timedelta(minutes=10))]),
         policy=SchedulePolicy(overlap=ScheduleOverlapPolicy.SKIP, catchup_window=timedelta(minutes=1)),
     )
-    with contextlib.suppress(ScheduleAlreadyRunningError):
-        await client.create_schedule(f"steersman-sweep-{host}", schedule)
+    pause = 1.0
+    while True:
+        try:
+            await client.create_schedule(f"steersman-sweep-{host}", schedule)
+        except ScheduleAlreadyRunningError:
+            return
+        except RPCError as error:  # the server may be away just now
+            _say("schedule_failed", f"{error.message}; it is tried again", level=logging.WARNING)
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, 60.0)
+        else:
+            return
 
 
 async def _sweep_now(hosting: HostActivities) -> None:
@@ -458,6 +550,26 @@ async def _sweep_now(hosting: HostActivities) -> None:
         return
     if swept.stopped or swept.pruned:
         _say("swept", "stopped agents of closed runs, pruned old state", **swept.model_dump())
+
+
+async def _watch_store(identity: Identity) -> None:
+    """Say when the state directory goes, is replaced or comes back: until then this worker leads nothing of it."""
+    here = identity.first
+    while True:
+        await asyncio.sleep(WATCH_S)
+        why = ""
+        try:
+            now = await asyncio.to_thread(identity.check)
+        except StoreGone as error:
+            now, why = "", str(error)
+        if now == here:
+            continue
+        here = now
+        if now == identity.first:
+            _say("state_back", f"{identity.state} is store {now} again")
+        else:
+            replaced = f"{identity.state} is store {now} now; runs that began in {identity.first} are not led in it"
+            _say("state_gone", why or replaced, level=logging.ERROR, store=identity.first, now=now)
 
 
 # ---- replay

@@ -4,31 +4,48 @@ What an activity does must not live here.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from typing import Any, TypeVar
 
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from steersman.contracts.errors import RunError
 
+T = TypeVar("T")
+
 BEAT_S = 2.0
 
 
 @asynccontextmanager
-async def beating() -> AsyncIterator[None]:
-    """Heartbeats meanwhile, so that another worker takes over at once if this one dies."""
+async def beating(*details: Any) -> AsyncIterator[None]:
+    """Heartbeats meanwhile, so that another worker takes over at once if this one dies.
+
+    `details`: what the next attempt of the activity is told; each heartbeat replaces what the one before said.
+    """
 
     async def beat() -> None:
         while True:
-            activity.heartbeat()
-            await asyncio.sleep(BEAT_S)
+            await asyncio.sleep(BEAT_S)  # first: each heartbeat is billed, and most are done before
+            activity.heartbeat(*details)
 
     task = asyncio.create_task(beat())
     try:
         yield
     finally:
         task.cancel()
+
+
+async def uncancelled(work: Coroutine[Any, Any, T]) -> T:
+    """What it comes to, whatever cancels the caller meanwhile."""
+    task = asyncio.create_task(work)
+    while True:
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if task.done():
+                raise
 
 
 @contextmanager

@@ -18,10 +18,28 @@ def open_regular(path: Path, flags: int = os.O_RDONLY) -> int:
     return descriptor
 
 
+UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO})
+"""A disk that is full, read-only or failing: it mends when somebody sees to it, and not before."""
+
+
+def is_unwritable(error: BaseException) -> bool:
+    """Whether the disk is what keeps something from being written down."""
+    return isinstance(error, OSError) and error.errno in UNWRITABLE
+
+
 def read_text(path: Path, limit: int = 1024 * 1024) -> str:
     """The beginning of a small file. Raises OSError, UnicodeDecodeError."""
     with os.fdopen(open_regular(path), "rb") as file:
         return file.read(limit).decode()
+
+
+def write_new(path: Path, text: str) -> None:
+    """On the disk before it is used: an empty file after a cut of power would say nothing. Raises OSError."""
+    path.unlink(missing_ok=True)
+    with os.fdopen(open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def names(directory: Path) -> list[str]:
@@ -30,6 +48,14 @@ def names(directory: Path) -> list[str]:
         return sorted(each.name for each in directory.iterdir())
     except OSError:
         return []
+
+
+def length(file: Path) -> int:
+    """Bytes of it, -1 where it is not there."""
+    try:
+        return file.stat().st_size
+    except OSError:
+        return -1
 
 
 def size(directory: Path) -> int:

@@ -2,39 +2,47 @@
 
 import asyncio
 import logging
-import shutil
+import os
 import time
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 
 from temporalio import activity
-from temporalio.client import Client, WorkflowExecutionStatus
+from temporalio.client import Client
+from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from activities import disk
+from activities import disk, run_log
+from activities.closings import Closings
+from activities.completion import complete
 from activities.conduct import beating, refusing
-from activities.eventlog import Cursor, EventLog, ended_at, is_ended, read
+from activities.eventlog import Cursor, end_log, ended_at, is_ended, read, terminal_event
+from activities.identity import StoreGone
 from activities.loops.places import LoopStore
 from activities.policy import Policy
 from activities.ports import HURRIED, Agent, Ladder, Runtime
 from activities.schemas import admit_schema
-from activities.store import RunDirectory, RunStore
+from activities.session_locks import SessionLocked, SessionLocks
+from activities.standing import epoch, epoch_of
+from activities.store import RunDirectory, RunGone, RunStore
 from steersman.contracts import names
 from steersman.contracts.activities import (
     Claim,
+    EndRun,
     EventPage,
     FinalizeInput,
     PruneInput,
     ReadEvents,
+    RunEnd,
     RunKey,
     StopInput,
     Swept,
 )
-from steersman.contracts.errors import ErrorType, RunError
-from steersman.contracts.events import CancelledEvent, FailedEvent, TerminalEvent
+from steersman.contracts.errors import AgentFailed, RunError
 from steersman.contracts.request import RunRequest
 from steersman.contracts.run import StopReport
 
@@ -43,6 +51,15 @@ log = logging.getLogger("steersman.hosting")
 POLL_S = 0.02
 MAX_WAIT_S = 60.0
 CURSORS = 1000
+CLOSED = "the run had closed"
+MAX_PAGE = 2_000_000
+"""Bytes of a page of events, whatever its reader asks for: Temporal takes 2 MiB."""
+SETTLED_S = 1.0
+"""What a session that is still there gets, after the time that the workflow has given it."""
+LOOK_AGAIN_S = 5.0
+"""How long shims get to stop agents whose directories are gone, before a sweep does."""
+ALL_GONE = 1 << 30
+"""More processes than any directory tells of: what is found there is of another run, or cannot be read."""
 SWEEP_LADDER = Ladder(0.25, 1.5)
 
 
@@ -69,6 +86,8 @@ class HostActivities:
     ) -> None:
         self._client, self._host, self._agents = client, host, agents
         self._runtime, self._store, self._policy, self._keeping = runtime, store, policy, keeping
+        self._locks = SessionLocks(store, runtime)
+        self._closings = Closings(client, runtime)
         self._cursors: OrderedDict[tuple[RunKey, int], Cursor] = OrderedDict()
 
     @activity.defn(name=names.CLAIM_HOST)
@@ -79,7 +98,11 @@ class HostActivities:
         with refusing():
             await asyncio.to_thread(self._policy.check, request, self._agents[request.agent])
             await admit_schema(request)
-        return Claim(host=self._host, caps=self._policy.caps)
+            try:
+                store = await asyncio.to_thread(self._store.check)
+            except StoreGone as error:
+                raise AgentFailed(str(error)) from error
+        return Claim(host=self._host, caps=self._policy.caps, store=store)
 
     @activity.defn(name=names.STOP_AGENT)
     async def stop_agent(self, stop: StopInput) -> StopReport:
@@ -91,35 +114,92 @@ class HostActivities:
             ladder = ladder.after(datetime.now(UTC) - stop.asked_at)
         with refusing():
             self._store.directory(stop.key)
+        if activity.info().attempt == 1:  # a further one carries out what the first one was asked
+            run_log.stop_asked(stop.key, stop.reason, hurried=stop.hurried)
+        known = stop.attempts
+        try:
+            await asyncio.to_thread(self._store.check, stop.store)
+        except StoreGone as error:
+            log.warning("%s", error, extra={"action": "stop_without_state", "facts": {"run": stop.key.run}})
+            known = ALL_GONE
         async with beating():
-            report = await self._runtime.stop(stop.key, ladder, stop.reason)
+            report = await self._runtime.stop(stop.key, ladder, stop.reason, known=known)
         return report.model_copy(update={"phase": stop.phase})
 
     @activity.defn(name=names.FINALIZE_RUN)
     async def finalize_run(self, end: FinalizeInput) -> None:
-        """Close the log with its terminal event; let the shims go."""
-        with refusing():
-            directory = self._store.create(end.key)
+        """Close the log with its terminal event; let the shims go.
+
+        Fails at once where that cannot be written down: a sweep does it later, if ever it can be.
+        """
         async with beating():
-            await asyncio.to_thread(_end_log, directory, end.event)
-            await self._runtime.release(end.key)
-            await asyncio.to_thread(_clear, directory)
+            try:
+                with refusing():
+                    directory = await asyncio.to_thread(self._directory_to_end, end)
+                try:
+                    if end.unseen and not await asyncio.to_thread(is_ended, directory.events):
+                        await self._complete(end.request, directory, epoch())
+                    if await asyncio.to_thread(end_log, directory.events, end.event, SETTLED_S):
+                        run_log.run_closed(directory, end.event)
+                finally:
+                    await self._closings.release(directory)
+            except (StoreGone, RunGone) as error:
+                raise ApplicationError(str(error), type="StateGone", non_retryable=True) from error
+            except OSError as error:
+                if not disk.is_unwritable(error):
+                    raise
+                text = f"state directory: the run's end cannot be written down: {error}"
+                raise ApplicationError(text, type="StateUnwritable", non_retryable=True) from error
+
+    async def _complete(self, request: RunRequest, directory: RunDirectory, order: int) -> bool:
+        return await complete(request, self._agents[request.agent], self._runtime, directory, order)
+
+    def _directory_to_end(self, end: FinalizeInput) -> RunDirectory:
+        """Made only for a run that never had one: an empty log in place of one that is gone would be a lie."""
+        self._store.check(end.store)
+        directory = self._store.directory(end.key)
+        if end.attempts and not directory.path.exists():
+            directory.require(end.attempts)
+        return self._store.create(end.key)
+
+    @activity.defn(name=names.END_RUN)
+    async def end_run(self, asked: EndRun) -> RunEnd:
+        """The run's terminal event. Of one whose workflow has closed without one, the agent is stopped and it is
+        written first, as the next sweep would.
+        """
+        with refusing():
+            directory = await asyncio.to_thread(self._store.readable, asked.key)
+        if not await asyncio.to_thread(os.path.lexists, directory.path):
+            return RunEnd(known=False)
+        async with beating():
+            with refusing():
+                if not await asyncio.to_thread(is_ended, directory.events):
+                    await self._sweep(directory)
+        return RunEnd(event=await asyncio.to_thread(terminal_event, directory.events))
 
     @activity.defn(name=names.READ_EVENTS)
     async def read_events(self, wanted: ReadEvents) -> EventPage:
         """Events after a number; waits up to wait_s for the first of them."""
         with refusing():
             path = (await asyncio.to_thread(self._store.readable, wanted.key)).events
+        try:
+            await asyncio.to_thread(self._store.check, wanted.store)
+        except StoreGone as error:
+            raise ApplicationError(str(error), type="StateGone", non_retryable=True) from error
+        async with beating():  # so that the death of this worker is noticed while a reader waits
+            return await self._page(wanted, path)
+
+    async def _page(self, wanted: ReadEvents, path: Path) -> EventPage:
         cursor = self._cursors.pop((wanted.key, wanted.after), None) or Cursor()
         until = time.monotonic() + min(wanted.wait_s, MAX_WAIT_S)
         size = -1
         while True:
-            activity.heartbeat()  # so that the death of this worker is noticed while a reader waits
-            now = path.stat().st_size if path.exists() else -1
+            now = disk.length(path)
             if now != size:
                 size = now
                 if now >= 0:
-                    events, ended = await asyncio.to_thread(read, path, cursor, wanted.after, wanted.max_bytes)
+                    size_wanted = min(wanted.max_bytes, MAX_PAGE)
+                    events, ended = await asyncio.to_thread(read, path, cursor, wanted.after, size_wanted)
                     if events or ended:
                         self._remember(wanted.key, cursor)
                         return EventPage(events=tuple(events), ended=ended)
@@ -135,8 +215,35 @@ class HostActivities:
             with _whatever_lies_there("sweep_failed", directory):
                 if await self._sweep(directory):
                     stopped.append(directory.key.run)
+        await asyncio.to_thread(self._locks.sweep)
+        await self._sweep_strays()
         pruned = await self.prune_host(PruneInput(keep_days=self._keeping.days))
         return Swept(stopped=tuple(stopped), pruned=pruned.pruned, bytes_freed=pruned.bytes_freed)
+
+    async def lock_session(self, agent: str, session: str, directory: RunDirectory) -> None:
+        """Make an agent's session this run's alone. Raises what SessionLocks.take does."""
+        try:
+            await self._locks.take(agent, session, directory)
+        except SessionLocked as error:
+            if error.holder is None:
+                raise
+            await self._sweep(error.holder)  # it may have closed behind its agent's back
+            await self._locks.take(agent, session, directory)
+
+    async def _sweep_strays(self) -> None:
+        """Stop agents whose directories are gone: nobody can lead them, and no run would ever tell of them."""
+        try:
+            strays = await self._store.strays()
+            if strays:
+                await asyncio.sleep(LOOK_AGAIN_S)  # a directory may be on its way from one place to another
+                strays &= await self._store.strays()
+        except OSError as error:
+            log.warning("strays cannot be told", extra={"action": "sweep_failed", "facts": {"error": str(error)}})
+            return
+        for tag in strays:
+            cleared = await self._store.kill_strays(tag)
+            facts = {"tag": tag, "processes": cleared.processes, "left": cleared.left}
+            log.error("stopped an agent whose directory is gone", extra={"action": "stray_stopped", "facts": facts})
 
     async def _sweep(self, directory: RunDirectory) -> bool:
         """See to one run; whether something of it was stopped."""
@@ -145,16 +252,19 @@ class HostActivities:
         living = self._runtime.has_living(directory.key)
         if ended and not living:
             return False
-        closed = await self._closed_as(directory.key)
-        if closed is None:
+        closing = await self._closings.of(directory.key)
+        if closing is None:
             return False
-        if living:
-            await self._runtime.stop(directory.key, SWEEP_LADDER, "the run had closed")
-        try:
-            await asyncio.to_thread(_end_log, directory, closed)
-        finally:
-            await self._runtime.release(directory.key)
-            await asyncio.to_thread(_clear, directory)
+        # Also of what lives no more: the report of the stop that ended it is the proof.
+        stop = self._runtime.stop(directory.key, SWEEP_LADDER, CLOSED)
+        report = await (run_log.clearing(directory, CLOSED, stop) if living else stop)
+        request = None if ended else await self._closings.request(directory.key)
+        if request and request.agent in self._agents:
+            # After all attempts to lead the run, before those of a reset, which may have come meanwhile.
+            ours = await self._complete(request, directory, epoch_of(closing.time))
+            if not ours or await self._closings.of(directory.key) is None:
+                return living
+        await self._closings.end(directory, closing, report)
         return living
 
     @activity.defn(name=names.PRUNE_HOST)
@@ -168,11 +278,12 @@ class HostActivities:
                 continue
             if self._runtime.has_living(directory.key):
                 continue
-            pruned.append(directory.key.run)
-            if prune.dry_run:
-                freed += await asyncio.to_thread(disk.size, directory.path)
-            else:
-                freed += await asyncio.to_thread(self._store.remove, directory)
+            with _whatever_lies_there("prune_failed", directory):
+                if prune.dry_run:
+                    freed += await asyncio.to_thread(disk.size, directory.path)
+                else:
+                    freed += await asyncio.to_thread(self._store.remove, directory)
+                pruned.append(directory.key.run)
         for loop in list(self._keeping.loops.mine()):
             # A loop leaves no end in its directory: one that nobody used since is asked for.
             if loop.used > horizon or not await self._closed_before(loop.loop, horizon):
@@ -192,35 +303,6 @@ class HostActivities:
             return error.status == RPCStatusCode.NOT_FOUND
         return found.close_time is not None and found.close_time.timestamp() < horizon
 
-    async def _closed_as(self, key: RunKey) -> TerminalEvent | None:
-        """The terminal event of a run that the server knows as closed; None while it is open or cannot be asked."""
-        try:
-            found = await self._client.get_workflow_handle(key.run).describe()
-        except RPCError as error:
-            if error.status != RPCStatusCode.NOT_FOUND:
-                return None
-            return FailedEvent(
-                time=datetime.now(UTC), error=ErrorType.AGENT_FAILED, message="Temporal has forgotten the run"
-            )
-        # The id may have been used again since: what counts is whether this run is the one that is open.
-        same = await self._is_same(key, found.run_id)
-        if same and found.status == WorkflowExecutionStatus.RUNNING:
-            return None
-        now = found.close_time or datetime.now(UTC)
-        if found.status == WorkflowExecutionStatus.CANCELED:
-            return CancelledEvent(time=now)
-        how = found.status.name.lower() if found.status else "closed"
-        return FailedEvent(time=now, error=ErrorType.AGENT_FAILED, message=f"the workflow was {how}")
-
-    async def _is_same(self, key: RunKey, run_id: str) -> bool:
-        if run_id == key.execution:
-            return True
-        handle = self._client.get_workflow_handle(key.run, run_id=run_id)
-        async for event in handle.fetch_history_events(page_size=1):
-            first = event.workflow_execution_started_event_attributes.first_execution_run_id
-            return first == key.execution
-        return False
-
     def _mine(self) -> list[RunDirectory]:
         """This owner's runs; not one that was set aside and whose place another owner has taken since."""
         found = []
@@ -236,29 +318,11 @@ class HostActivities:
             self._cursors.popitem(last=False)
 
 
-def _end_log(directory: RunDirectory, event: TerminalEvent) -> None:
-    log = EventLog(directory.events)
-    try:
-        log.end(event)
-    finally:
-        log.close()
-
-
-def _clear(directory: RunDirectory) -> None:
-    """Remove what only the agent's processes needed: it may hold secrets."""
-    for name in disk.names(directory.scratch):
-        path = directory.scratch / name
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink(missing_ok=True)
-
-
 @contextmanager
 def _whatever_lies_there(action: str, directory: RunDirectory) -> Iterator[None]:
     """One run's directory may hold anything: it must not keep the others from being seen to."""
     try:
         yield
-    except (OSError, ValueError, RunError) as error:
+    except Exception as error:  # noqa: BLE001 - an agent may have written there
         facts = {"run": directory.key.run, "error": f"{type(error).__name__}: {error}"}
         log.warning("a run's directory could not be seen to", extra={"action": action, "facts": facts})

@@ -1,12 +1,16 @@
 """What the processes of a run came to, taken together. Pure judgement; which process follows which is the session's."""
 
+import json
 from collections.abc import Iterable
 
-from activities.ports import Progress
+from activities.ports import ExitFact, Progress
 from steersman.contracts.activities import RunOutcome
 from steersman.contracts.errors import InvalidRequest, RunError
 from steersman.contracts.request import RunRequest
-from steersman.contracts.run import Usage
+from steersman.contracts.run import StopReport, Usage
+
+MAX_RESULT = 600_000
+"""Bytes of an answer's text as JSON. The event log has it as it came."""
 
 
 def in_all(lives: Iterable[Progress]) -> Progress:
@@ -27,7 +31,7 @@ def outcome(status: str, total: Progress, error: RunError | None = None, **facts
     return RunOutcome.model_validate(
         {
             "status": status,
-            "text": total.text,
+            "text": _fitting(total.text),
             "structured": total.structured,
             "session_id": total.session_id,
             "usage": total.usage,
@@ -42,11 +46,32 @@ def outcome(status: str, total: Progress, error: RunError | None = None, **facts
     )
 
 
+def _fitting(text: str) -> str:
+    """The end of a long text is cut off where it would not fit into a result beside what else is in it."""
+    while (size := len(json.dumps(text, ensure_ascii=False).encode("utf-8", "replace"))) > MAX_RESULT:
+        text = text[: len(text) * MAX_RESULT // size - 1]
+    return text
+
+
 def interrupted(ended: RunOutcome, total: Progress, request: RunRequest, error: RunError | None) -> RunOutcome:
     """Of a run that a person ended with its turn: no failure, whatever `error` its last process died of.
 
     The session is one that can be gone on with: what `init` named, else the one that was asked for.
     """
     given = None if request.fork_session or isinstance(error, InvalidRequest) else request.session
-    told = {"text": total.said, "stop_reason": "interrupted", "session_id": total.session_id or given}
+    told = {"text": _fitting(total.said), "stop_reason": "interrupted", "session_id": total.session_id or given}
     return ended.model_copy(update=told)
+
+
+def proof(exit_fact: ExitFact, reason: str | None = None, asked_ms: float | None = None) -> StopReport:
+    """How a process ended that was to end, by what its shim saw. `asked_ms`: when a person ended the run with its turn,
+    in ms since 1970; None where a limit did.
+    """
+    if exit_fact.stop is not None:
+        return exit_fact.stop.model_copy(update={"reason": reason})
+    if exit_fact.lost:
+        return StopReport(outcome="unverified", phase="running", reason=reason)
+    if asked_ms is None:
+        return StopReport(outcome="already_finished", phase="running", how="exited", reason=reason)
+    took_ms = max(round(exit_fact.time_ms - asked_ms), 0)
+    return StopReport(outcome="stopped", phase="running", how="exited", processes=1, took_ms=took_ms, reason=reason)

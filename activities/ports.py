@@ -26,6 +26,9 @@ from steersman.contracts.run import Handle, StopReport, Usage
 MAX_LINE = 16 * 1024 * 1024
 """Bytes of one line of an agent's output that a channel hands on; the rest of a longer one is left out."""
 
+MAX_SNAPSHOT = 4 * 1024 * 1024
+"""Bytes of a transcript's snapshot; of one that has come to more there is none."""
+
 END = "end-"
 """The write with which a person ends a run together with its turn has the id `end-<message id>`. A process in whose
 journal it stands is not followed by another: the run is over as interrupted, whatever became of the process.
@@ -100,9 +103,20 @@ class Channel(Protocol):
         """The journal's last number when this channel was opened: what comes after it is live."""
         ...
 
-    def records(self) -> AsyncGenerator[Sequence[Record], None]:
-        """All records from the first, in batches; ends after the process has, or where its shim was lost. Pieces of a
+    @property
+    def offset(self) -> int:
+        """The byte of the journal after the last batch of `records`."""
+        ...
+
+    def may_enter(self, after: int) -> bool:
+        """Whether the journal may have come so far that it can be read on after this record."""
+        ...
+
+    def records(self, after: int = 0, offset: int = 0) -> AsyncGenerator[Sequence[Record], None]:
+        """All records after this one, in batches; ends after the process has, or where its shim was lost. Pieces of a
         long line come joined in the record of its end, cut at MAX_LINE; the records of the pieces before it are empty.
+
+        `offset`: the byte after that record, so that it needs not be searched; a wrong one costs time alone.
         """
         ...
 
@@ -148,8 +162,11 @@ class Runtime(Protocol):
         """
         ...
 
-    async def stop(self, key: RunKey, ladder: Ladder, reason: str) -> StopReport:
-        """Stop whatever of the run is there, and see to it that nothing more starts. From any worker on the host."""
+    async def stop(self, key: RunKey, ladder: Ladder, reason: str, *, known: int = 0) -> StopReport:
+        """Stop whatever of the run is there, and see to it that nothing more starts. From any worker on the host.
+
+        `known`: so many processes the run has had; where less of it is found, what can be found is stopped, unverified.
+        """
         ...
 
     async def release(self, key: RunKey) -> None:
@@ -198,6 +215,10 @@ class ExitFact:
     """What the stop was asked for."""
     lost: bool = False
     stderr: tuple[str, ...] = ()
+    time_ms: int = 0
+    """When it was over, in ms since 1970; 0 where nobody saw it."""
+    stop: StopReport | None = None
+    """What a stop took, or clearing away what the process had left behind."""
 
 
 class Transcript(Protocol):
@@ -207,6 +228,16 @@ class Transcript(Protocol):
 
     def feed(self, record: Record) -> list[EventBase]:
         """The events in this record. Never raises: whatever the agent wrote."""
+        ...
+
+    def snapshot(self) -> bytes | None:
+        """All that it has come to, as JSON; None where that is more than MAX_SNAPSHOT."""
+        ...
+
+    def restore(self, snapshot: bytes) -> None:
+        """Be as one that was fed all that the snapshot's was: the same events, state, settlements and verdict follow.
+        The snapshot may be anybody's. Raises ValueError, and is of no use any more then.
+        """
         ...
 
     @property
@@ -231,6 +262,16 @@ class Transcript(Protocol):
 
     def settlements(self) -> list[Settlement]:
         """What the journal so far says of each message."""
+        ...
+
+    def last_words(self) -> list[Settlement]:
+        """The same once the process has ended: a message that it was given, and of which it has not said that it read
+        it, is unverified.
+        """
+        ...
+
+    def wrote(self, message_id: str) -> bool:
+        """Whether the message was written to this process, all of it or a part."""
         ...
 
     def verdict(self, exit_fact: ExitFact) -> Verdict: ...
@@ -261,13 +302,17 @@ class Desk(Protocol):
 
 
 class Notifier(Protocol):
-    """The run's workflow, as a session sees it."""
+    """The run's workflow, as a session sees it. `age_s`: how old the run was when this session began."""
+
+    age_s: float
 
     async def preparing(self) -> None:
         """This worker has taken the run; no process exists yet."""
         ...
 
-    async def started(self, handle: Handle | None, attempt: int) -> None: ...
+    async def started(self, handle: Handle, attempt: int, *, adopted: bool) -> None:
+        """This worker leads the process of that attempt; `adopted`: an earlier worker had started it."""
+        ...
 
     async def progressed(self, progress: Progressed) -> None: ...
 
@@ -325,6 +370,18 @@ class Admission:
     """None: the operator, or the agent's own record of the operator's word, trusts the workspace."""
     restricted: bool = False
     """The operator allows requesters less than everything: a text must not reach the agent's own commands."""
+
+
+class RunHost(Protocol):
+    """The run's host, as a session sees it."""
+
+    def admit(self) -> Admission:
+        """What the run gets, at this moment. Looks through the workspace: not for an event loop. Raises RunError."""
+        ...
+
+    async def lock(self, session: str) -> None:
+        """Keep other runs from this session of the agent, as far as that can be done."""
+        ...
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,28 @@
-"""How this activity's attempt stands with the server. What follows from it is the activity's to decide."""
+"""How this activity's attempt and its workflow stand with the server. What follows is the activity's to decide."""
+
+import asyncio
+from datetime import datetime, timedelta
 
 from temporalio import activity
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.enums.v1 import HistoryEventFilterType
+from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryRequest
 from temporalio.client import Client
-from temporalio.service import RPCError
+from temporalio.service import RPCError, RPCStatusCode
+
+ANSWER = timedelta(seconds=90)
+"""A server answers such a poll after 20 s with nothing; one that never does is asked anew."""
+FIRST_PAUSE_S, LAST_PAUSE_S = 0.2, 10.0
+
+
+def epoch() -> int:
+    """Orders attempts, also those of a run that was reset: by the server's clock, in µs."""
+    return epoch_of(activity.info().started_time)
+
+
+def epoch_of(time: datetime) -> int:
+    """Of what is done in the name of that moment, by the server's clock."""
+    return int(time.timestamp() * 1_000_000)
 
 
 async def is_current(client: Client) -> bool:
@@ -16,3 +36,33 @@ async def is_current(client: Client) -> bool:
         return False  # a reset: another execution goes on with the agent
     pending = found.raw_description.pending_activities
     return any(each.activity_id == info.activity_id and each.attempt == info.attempt for each in pending)
+
+
+async def until_closed(client: Client) -> None:
+    """Wait until this activity's workflow execution has closed: that a run was terminated or reset, an activity would
+    hear with its next heartbeat only. It is a poll that waits at the server; those are not billed.
+    """
+    info = activity.info()
+    request = GetWorkflowExecutionHistoryRequest(
+        namespace=client.namespace,
+        execution=WorkflowExecution(workflow_id=info.workflow_id or "", run_id=info.workflow_run_id or ""),
+        wait_new_event=True,
+        history_event_filter_type=HistoryEventFilterType.HISTORY_EVENT_FILTER_TYPE_CLOSE_EVENT,
+        skip_archival=True,
+    )
+    pause = FIRST_PAUSE_S
+    while True:
+        try:
+            answer = await client.workflow_service.get_workflow_execution_history(request, timeout=ANSWER)
+        except RPCError as error:
+            if error.status == RPCStatusCode.NOT_FOUND:
+                return
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, LAST_PAUSE_S)
+            continue
+        if answer.history.events:
+            return
+        if not answer.next_page_token:
+            await asyncio.sleep(pause)
+        request.next_page_token = answer.next_page_token
+        pause = FIRST_PAUSE_S

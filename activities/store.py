@@ -1,14 +1,19 @@
 """Where runs are kept on this machine: one directory a run, private to the worker's user.
 
-runs/<run id, quoted>/<execution>/run.json     whose run it is
+store.json                                     which store this is (see identity)
+runs/<run id, quoted>/<execution>/run.json     whose run it is, and which beginning of it
                                  /events.jsonl the event log
                                  /scratch/     files that an agent's argv must not hold
                                  /attempts/N/  the shim's directory of the agent's Nth process
+                                 /snapshots/N.json  what had been made of that process's journal, not to be read again
 """
 
 import hashlib
 import json
+import math
 import os
+import re
+import secrets
 import shutil
 import time
 from collections.abc import Iterator
@@ -18,8 +23,18 @@ from pathlib import Path
 from urllib.parse import quote
 
 from activities import disk
+from activities.identity import Identity
+from activities.shim import client as shim
 from steersman.contracts.activities import RunKey
 from steersman.contracts.errors import InvalidRequest
+
+_BEGINNING = re.compile(r"[0-9a-f]{16}")
+_DEPTH = 2
+"""Of how many parts a run's directory is named below `runs`."""
+
+
+class RunGone(Exception):
+    """What was written down of a run is gone: it can neither go on nor begin anew."""
 
 
 @dataclass(frozen=True)
@@ -53,18 +68,83 @@ class RunDirectory:
     def scratch(self) -> Path:
         return self.path / "scratch"
 
+    @property
+    def beginning(self) -> str:
+        """Which beginning of the run this is: one that is reset after its end begins anew under the same key. Empty for
+        a directory of before there were any, and where nobody can tell.
+        """
+        said = self._facts().get("beginning")
+        return said if isinstance(said, str) and _BEGINNING.fullmatch(said) else ""
+
+    @property
+    def created(self) -> float | None:
+        """Unix time at which it was made; None where nobody can tell."""
+        said = self._facts().get("created")
+        return said if isinstance(said, float) and math.isfinite(said) else None
+
+    @property
+    def agent_key(self) -> RunKey:
+        """The run's key as its agent has it, which makes ids of its own from it: another one for each beginning, and
+        the same for every worker.
+        """
+        if not (beginning := self.beginning):
+            return self.key
+        return self.key.model_copy(update={"execution": f"{self.key.execution}:{beginning}"})
+
+    def snapshot(self, attempt: int) -> Path:
+        return self.path / "snapshots" / f"{attempt}.json"
+
+    @property
+    def tag(self) -> str:
+        """What the marks of this run's processes begin with."""
+        return shim.tag_of(self.path.parents[1], f"{self.path.parent.name}/{self.path.name}")
+
     def attempt(self, number: int) -> Path:
         return self.path / "attempts" / str(number)
 
     def attempts(self) -> int:
         """The number of the newest attempt that had a process, 0 for none."""
-        return max(
-            (int(name) for name in self._attempt_names() if (self.attempt(int(name)) / "journal").exists()), default=0
-        )
+        return max((number for number in map(int, self._attempt_names()) if self._was_used(number)), default=0)
+
+    def require(self, attempts: int) -> None:
+        """Raises RunGone where less is there than a run has written that has had so many processes, OSError where that
+        cannot be told.
+        """
+        if (found := self.attempts()) >= attempts:
+            return
+        try:
+            os.lstat(self.attempt(attempts) / "journal")
+        except (FileNotFoundError, NotADirectoryError) as error:
+            text = f"the run's directory is gone or empty: {self.path} holds {found} of its {attempts} attempts"
+            raise RunGone(f"{text}; without what they wrote down it can neither go on nor begin anew") from error
 
     def all_attempts(self) -> list[Path]:
         """Every attempt's directory, whether or not a process came to be in it."""
         return [self.attempt(number) for number in sorted(map(int, self._attempt_names()))]
+
+    def is_told_gone(self, attempt: int) -> bool:
+        """Whether some worker has logged that this attempt's process is gone."""
+        return os.path.lexists(self.path / f"gone-{attempt}")
+
+    def tell_gone(self, attempt: int) -> bool:
+        """The same, and from now on one has."""
+        try:
+            os.close(os.open(self.path / f"gone-{attempt}", os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+        except FileExistsError:
+            return True
+        except OSError:
+            return False  # a full disk: twice is better than never
+        return False
+
+    def _facts(self) -> dict[str, object]:
+        try:
+            facts = json.loads(disk.read_text(self.path / "run.json"))
+        except (OSError, ValueError, RecursionError):
+            return {}
+        return facts if isinstance(facts, dict) else {}
+
+    def _was_used(self, number: int) -> bool:
+        return os.path.exists(self.attempt(number) / "journal")  # noqa: PTH110 - Path.exists raises on a disk that fails
 
     def _attempt_names(self) -> list[str]:
         return [name for name in disk.names(self.path / "attempts") if name.isdigit()]
@@ -73,9 +153,29 @@ class RunDirectory:
 class RunStore:
     """All runs of this host."""
 
-    def __init__(self, state: Path, owner: Ownership) -> None:
+    def __init__(self, state: Path, owner: Ownership, identity: Identity | None = None) -> None:
+        self.state, self.owner = state, owner
         self._runs = state / "runs"
-        self._owner = owner
+        self._identity = identity
+
+    def check(self, began_in: str = "") -> str:
+        """The id of the store at hand; empty where nobody asks for one. Raises StoreGone, see Identity."""
+        return self._identity.check(began_in) if self._identity else ""
+
+    async def strays(self) -> set[str]:
+        """Tags of runs at work whose directories are gone. Raises OSError where nobody can tell."""
+        at_work = await shim.find_strays(self._runs, _DEPTH)
+        return at_work - self._tags() if at_work else set()
+
+    async def kill_strays(self, tag: str) -> shim.Clearance:
+        """Stop what works under a run's tag, without the run's directory."""
+        return await shim.kill_strays(self._runs, _DEPTH, tag)
+
+    def _tags(self) -> set[str]:
+        found = set()
+        for run in _listed(self._runs):
+            found |= {shim.tag_of(self._runs, f"{run}/{execution}") for execution in _listed(self._runs / run)}
+        return found
 
     def directory(self, key: RunKey) -> RunDirectory:
         """The run's directory, whether or not it is there. Raises InvalidRequest for one that is not this owner's.
@@ -83,7 +183,7 @@ class RunStore:
         Temporal makes an execution's id up, but whoever calls an activity names the key: here every door is guarded.
         """
         directory = RunDirectory(self._runs / _safe(key.run) / _safe(key.execution), key)
-        if self._owner.recorded(directory.path / "run.json") is False:
+        if self.owner.recorded(directory.path / "run.json") is False:
             raise InvalidRequest("key: this host keeps that run for another Temporal namespace")
         return directory
 
@@ -92,7 +192,7 @@ class RunStore:
         removed that file, and must not hide from a stop by it, but what is in there is shown to its owner alone.
         """
         directory = self.directory(key)
-        if self._owner.recorded(directory.path / "run.json") is None and os.path.lexists(directory.path):
+        if self.owner.recorded(directory.path / "run.json") is None and os.path.lexists(directory.path):
             raise InvalidRequest("key: whose run that is cannot be told: its run.json is missing or unreadable")
         return directory
 
@@ -100,12 +200,13 @@ class RunStore:
         """The run's directory, made if it is not there. Raises InvalidRequest as `directory` does."""
         directory = self.directory(key)
         meta = directory.path / "run.json"
-        if self._owner.recorded(meta) is None:
+        if self.owner.recorded(meta) is None:
             for path in (self._runs.parent, self._runs, directory.path.parent, directory.path, directory.scratch):
                 path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            facts = {"run": key.run, "execution": key.execution, "created": time.time(), **asdict(self._owner)}
+            facts = {"run": key.run, "execution": key.execution, "created": time.time(), **asdict(self.owner)}
+            facts["beginning"] = secrets.token_hex(8)
             temporary = directory.path / f"run.json.{os.getpid()}"
-            _write(temporary, json.dumps(facts))
+            disk.write_new(temporary, json.dumps(facts))
             if not os.path.lexists(meta):
                 with suppress(FileExistsError):
                     meta.hardlink_to(temporary)  # never over what another worker has written meanwhile
@@ -126,7 +227,7 @@ class RunStore:
         ):
             try:
                 facts = json.loads(disk.read_text(meta))
-                if (facts["cluster"], facts["namespace"]) == (self._owner.cluster, self._owner.namespace):
+                if (facts["cluster"], facts["namespace"]) == (self.owner.cluster, self.owner.namespace):
                     key = RunKey(run=facts["run"], execution=facts["execution"])
                     found.append((float(facts["created"]), RunDirectory(meta.parent, key)))
             except (OSError, ValueError, KeyError, TypeError):
@@ -146,9 +247,11 @@ class RunStore:
         directory.path.rename(directory.path.with_name(f"{directory.path.name}.{time.time_ns()}"))
 
     def remove(self, directory: RunDirectory) -> int:
-        """Delete a run's state; the bytes freed."""
+        """Delete a run's state; the bytes freed. Raises OSError where it cannot be deleted, as on a read-only disk."""
         size = disk.size(directory.path)
         shutil.rmtree(directory.path, ignore_errors=True)
+        if os.path.lexists(directory.path):
+            shutil.rmtree(directory.path)  # to hear why
         try:
             directory.path.parent.rmdir()
         except OSError:
@@ -156,18 +259,17 @@ class RunStore:
         return size
 
 
-def _write(path: Path, text: str) -> None:
-    """On the disk before it is used: an empty file after a cut of power would be nobody's."""
-    path.unlink(missing_ok=True)
-    with os.fdopen(disk.open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
+def _listed(directory: Path) -> list[str]:
+    """What it holds; nothing where it is gone or none. Raises OSError where that cannot be told."""
+    try:
+        return [each.name for each in directory.iterdir()]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
 
 
 def _safe(name: str) -> str:
     """A file name for any workflow id, readable where that is possible, never one of the special names."""
-    quoted = quote(name, safe="-_:@+=, ").replace(" ", "%20")
+    quoted = quote(name, safe="-_:@+=, ", errors="surrogatepass").replace(" ", "%20")
     if quoted.strip(".") and len(quoted) <= 120:
         return quoted
-    return f"{quoted.replace('.', '%2E')[:80]}~{hashlib.sha256(name.encode()).hexdigest()[:24]}"
+    return f"{quoted.replace('.', '%2E')[:80]}~{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:24]}"

@@ -12,11 +12,13 @@ from collections.abc import Awaitable, Callable
 
 from rich.console import Console
 
-from bench import crowd, histories, loops, report, starting, stopping, talking
+from bench import actions, biglog, crowd, histories, loops, report, starting, stopping, takeover, talking
 from bench.agents import Bench
 from bench.figures import Figure
 from bench.stack import stack
 from tests.scripted_model import ScriptedModel
+
+WORKER = ("--allow-env", "ANTHROPIC_BASE_URL", "--max-runs", "400")
 
 Measure = Callable[[Bench], Awaitable[list[Figure]]]
 
@@ -27,7 +29,11 @@ MEASURES: dict[str, Measure] = {
     "interrupt": talking.interrupts,
     "start": starting.first_event,
     "attach": starting.attached,
+    "takeover": takeover.takeover,
+    "actions": actions.actions,
     "crowd": crowd.crowd,
+    "takeover-big-log": biglog.takeovers,
+    "crowd-cancel": crowd.cancelled_beside,
     "history": histories.talkative,
     "loop": loops.iterations,
     "loop-wake": loops.waking,
@@ -63,10 +69,10 @@ async def alone(measured: Measure, model: ScriptedModel) -> list[Figure]:
     async with stack() as made:
         workspace, config = made.home / "workspace", made.home / "claude"
         workspace.mkdir()
-        bench = Bench(made, model, workspace, config)
+        bench = Bench(made, model, workspace, config, WORKER)
         env = model.script(f"env-{made.port}").env(config)
         made.agent_env({name: value for name, value in env.items() if name != "ANTHROPIC_BASE_URL"})
-        await made.start_worker("--allow-env", "ANTHROPIC_BASE_URL", "--max-runs", "250")
+        await made.start_worker(*bench.worker)
         return await measured(bench)
 
 

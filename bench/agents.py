@@ -28,6 +28,8 @@ class Bench:
     model: ScriptedModel
     workspace: Path
     config: Path
+    worker: tuple[str, ...]
+    """The flags of a worker."""
     scripts: list[Script] = field(default_factory=list)
 
     def script(self, name: str, *steps: Any) -> Script:

@@ -8,11 +8,13 @@ from pathlib import Path
 
 from bench.agents import Bench, soon
 from bench.figures import Figure, Goal
-from bench.stack import until
+from bench.stack import is_there, until
 from steersman.contracts.run import RunResult
 
 RUNS = 200
 WARM_UP = 10
+BESIDE = 300
+CANCELS, STORM_CANCELS = 40, 5
 PATIENCE_S = 300.0
 """A busy machine is slow, and that is no loss."""
 MIB = 1024 * 1024
@@ -54,6 +56,44 @@ async def crowd(bench: Bench) -> list[Figure]:
             f"{RUNS} runs at once: none lost, all of it", "s", (took,), None, "", f"all at work after {all_there:.1f} s"
         ),
     ]
+
+
+async def cancelled_beside(bench: Bench) -> list[Figure]:
+    """300 idle processes are started at once; beside them one run after another is started and cancelled."""
+    client = bench.stack.client
+    gate, here = bench.workspace / "gate", bench.workspace / "here"
+    os.mkfifo(gate)
+    command = f"echo x >> {here}; read _ < {gate}; echo begun; echo ended"
+    begun = time.monotonic()
+    runs = await asyncio.gather(*(client.start(bench.process("sh", "-c", command)) for _ in range(BESIDE)))
+    storm = [await _cancelled(bench) for _ in range(STORM_CANCELS)]
+    await until("all runs are at work", lambda: here.exists() and here.stat().st_size == 2 * BESIDE, PATIENCE_S)
+    all_there = time.monotonic() - begun
+    idle = [await _cancelled(bench) for _ in range(CANCELS)]
+    descriptor = os.open(gate, os.O_RDWR)
+    os.write(descriptor, b"\n" * BESIDE)
+    results = await asyncio.gather(*(soon(client.result(run), run, PATIENCE_S) for run in runs), return_exceptions=True)
+    os.close(descriptor)
+    lost = [run for run, result in zip(runs, results, strict=True) if not _whole(result)]
+    told = f"{len(lost)} runs lost" if lost else ""
+    what = f"cancel -> the agent is gone, beside {BESIDE} runs"
+    return [
+        Figure(f"{what} at work", "ms", tuple(idle), Goal(p99=1000), lost=told),
+        Figure(f"{what} that are starting", "ms", tuple(storm), None),
+        Figure(f"{BESIDE} runs at once beside those that are cancelled: all at work", "s", (all_there,)),
+    ]
+
+
+async def _cancelled(bench: Bench) -> float:
+    """Start a run, cancel it; how long until no process of it is left."""
+    run = await bench.stack.client.start(bench.process("sleep", "1000"))
+    attempts = bench.stack.state / "runs" / run
+    await until("the run is at work", lambda: any(attempts.glob("*/attempts/1/state.json")), PATIENCE_S)
+    (agent,) = (int(json.loads(file.read_bytes())["pid"]) for file in attempts.glob("*/attempts/1/state.json"))
+    begun = time.monotonic()
+    await bench.stack.client.temporal.get_workflow_handle(run).cancel()
+    await until("the agent is gone", lambda: not is_there(agent), PATIENCE_S)
+    return 1000 * (time.monotonic() - begun)
 
 
 def _whole(result: RunResult | BaseException) -> bool:

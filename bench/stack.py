@@ -82,6 +82,7 @@ class Stack:
         self.home, self.state = home, home / "state"
         self.port = free_port()
         self.ui_port = free_port(UI_PORT)
+        self.metrics_port = 0
         self.workers: list[Part] = []
         self._server: Part | None = None
         self._web: Part | None = None
@@ -115,8 +116,9 @@ class Stack:
     async def start_server(self) -> None:
         """Return when it answers. Raises StackError."""
         try:
-            hidden, metrics = blocked_ports(2)
-            command = server_command(temporal_program(), self.port, self.home / "temporal.db", hidden, metrics)
+            hidden, self.metrics_port = blocked_ports(2)
+            database = self.home / "temporal.db"
+            command = server_command(temporal_program(), self.port, database, hidden, self.metrics_port)
         except DevServerError as error:
             raise StackError(str(error)) from error
         command += ["--log-level", "error"]

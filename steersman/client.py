@@ -22,16 +22,16 @@ from steersman import visibility
 from steersman.connection import connect
 from steersman.contracts import names
 from steersman.contracts.activities import PruneInput, RunKey, Swept
+from steersman.contracts.errors import InvalidRequest
 from steersman.contracts.events import AgentEvent
 from steersman.contracts.messages import Decision, DecisionReceipt, Message, MessageReceipt, parse_message
-from steersman.contracts.request import RunRequest, parse_request
+from steersman.contracts.request import RunRequest, oversized, parse_request
 from steersman.contracts.run import RunResult, RunState
-from steersman.errors import RunCancelled, RunNotFound, translated
+from steersman.errors import RunCancelled, RunNotFound, RunTerminated, translated
 from steersman.following import Place, RunLog
 from steersman.hostcalls import call_host
 from steersman.ids import check_run_id, new_message_id, new_run_id
 from steersman.loops import Loops
-from steersman.outcome import terminal_event
 from steersman.reports import RunSummary, StopResult
 from steersman.runcalls import RunCalls
 
@@ -80,6 +80,8 @@ class Steersman:
         """
         data = request.model_dump(mode="json") if isinstance(request, RunRequest) else request
         checked = parse_request(data)
+        if wrong_size := oversized(data, "RunRequest"):
+            raise InvalidRequest(wrong_size)
         run_id = check_run_id(run_id) if run_id is not None else new_run_id()
         with translated(of=f"run {run_id}", address=self._address):
             await self._client.start_workflow(
@@ -102,12 +104,16 @@ class Steersman:
         Raises:
             RunError: the subclass by which it failed; `.result` is a RunResult with status "failed", `.facts` e.g. the
                 exit code, signal and last stderr lines of AgentCrashed.
-            RunCancelled: with `.stop_report`. RunTerminated, a subclass: Temporal ended it without asking.
+            RunCancelled: with `.reason` and `.stop_report`. RunTerminated, a subclass: Temporal ended it unasked.
             RunNotFound, ServerUnreachable.
+
+        `.code` of either is "interrupted" where a person ended the run.
         """
         closing = await self._runs.closing(run_id)
         if isinstance(closing, RunResult):
             return closing
+        if isinstance(closing, RunTerminated):
+            closing.stop_report = await self._runs.proof(run_id, closing)
         raise closing
 
     # Following.
@@ -116,21 +122,28 @@ class Steersman:
         """The run's events with a number greater than `after`, as they come, also after it has closed.
 
         None is repeated or left out, workers and the server may restart meanwhile. The last one is exactly one of
-        done, cancelled, failed; if `after` is that one's number, nothing comes. Waits while the run is queued.
+        done, cancelled, failed; if `after` is that one's number, nothing comes. Waits while the run is queued, and
+        after a terminate until the host has stopped the agent and says so.
 
         Raises:
             RunNotFound, NoWorker: at the start.
-            HostUnreachable: the machine that has the log does not answer (10 s at the start, 60 s in the middle).
+            HostUnreachable: the machine that has the log does not answer (10 s at the start, 60 s in the middle). Where
+                the run has closed the message says how.
             ServerUnreachable: for so long that waiting on makes no sense.
         """
         place = await self._runs.place(run_id)
         if place is None:
             if after < 1:
-                yield terminal_event(await self._runs.closing(run_id), 1)
+                yield await self._runs.unlogged(run_id, None)
             return
         execution = place.key.execution
         log = RunLog(self._client, place)
-        async with aclosing(log.follow(after, lambda: self._runs.closing(run_id, execution))) as events:
+        following = log.follow(
+            after,
+            closing=lambda: self._runs.closing(run_id, execution),
+            unlogged=lambda: self._runs.unlogged(run_id, execution),
+        )
+        async with aclosing(following) as events:
             async for event in events:
                 yield event
 
@@ -139,28 +152,29 @@ class Steersman:
 
         Raises: RunNotFound, NoWorker, HostUnreachable, ServerUnreachable.
         """
-        state = await self.state(run_id)
+        state = await self._runs.state(run_id)
         if state.host is None or state.execution is None:
             if after >= 1 or limit == 0 or await self._runs.open_execution(run_id) is not None:
                 return []
-            return [terminal_event(await self._runs.closing(run_id), 1)]
-        place = Place(RunKey(run=run_id, execution=state.execution), state.host)
+            return [await self._runs.unlogged(run_id, None)]
+        place = Place(RunKey(run=run_id, execution=state.execution), state.host, state.store)
         return await RunLog(self._client, place).recorded(after, limit)
 
     # Talking.
 
     async def steer(self, run_id: str, text: str, *, id: str | None = None) -> MessageReceipt:
-        """Say something into the running turn. Returns when the agent (or its session) has it.
+        """Say something into the running turn. Returns when the agent (or its session) has it; within some 5 s with
+        state "queued" where it waits, because no worker is there or the run's activity is paused: `how` says why.
 
-        Saying it again with the same `id` is one message: so repeat a call whose answer was lost.
+        Saying it again with the same `id` is one message: so repeat a call whose answer was lost, or that waited.
 
         Raises:
             InvalidRequest: the text or id.
-            MessageRefused: this agent cannot be steered, or the run is ending; `.reason`.
-            RunNotRunning, RunNotFound, NoWorker, ServerUnreachable.
+            MessageRefused: this agent cannot be steered, the run is ending, or too much waits; `.reason`.
+            RunNotRunning, RunNotFound, ServerUnreachable.
         """
         message = parse_message(Message, {"text": text, "id": id or new_message_id()})
-        return await self._runs.update(run_id, names.STEER, message, MessageReceipt)
+        return await self._runs.say(run_id, names.STEER, message)
 
     async def interrupt(
         self,
@@ -178,7 +192,7 @@ class Steersman:
         """
         said = {"text": text, "id": id or new_message_id(), "reason": reason, "end": end}
         message = parse_message(Message, said)
-        return await self._runs.update(run_id, names.INTERRUPT, message, MessageReceipt)
+        return await self._runs.say(run_id, names.INTERRUPT, message)
 
     async def decide(
         self,
@@ -224,7 +238,10 @@ class Steersman:
         else:
             await self._runs.cancel(run_id, execution, reason)
         closing = await self._runs.while_worked(run_id, self._runs.closing(run_id, execution))
-        report = closing.stop_report if isinstance(closing, RunCancelled) else await self._runs.stop_report(run_id)
+        if isinstance(closing, RunTerminated):
+            report = await self._runs.proof(run_id, closing)
+        else:
+            report = closing.stop_report if isinstance(closing, RunCancelled) else await self._runs.stop_report(run_id)
         if report is not None:
             return StopResult.of(run_id, report)
         lost = isinstance(closing, RunCancelled)
@@ -235,12 +252,14 @@ class Steersman:
     async def state(self, run_id: str) -> RunState:
         """What the run is doing, or was when it closed.
 
+        Of a terminated run the stop report is its host's; "unverified" where that does not answer within 4 s.
+
         Raises:
             RunNotFound.
             NoWorker: no worker is there to answer (5 s).
             ServerUnreachable, ServerRefused.
         """
-        return await self._runs.state(run_id)
+        return await self._runs.state_now(run_id)
 
     async def list(self, query: str | None = None, *, limit: int = 100) -> list[RunSummary]:
         """Runs, the newest first. `query`: Temporal's list filter, e.g. `AgentName="claude" AND CostUsd > 1`.

@@ -8,8 +8,8 @@ A loop raises the same: where it says run, read loop.
     │   └── AgentFailed, AgentCrashed, RunTimedOut, BudgetExceeded, WorkspaceError, AgentNotInstalled,
     │       AuthenticationFailed
     └── SteersmanError
-        ├── RunCancelled               the run was cancelled; `.stop_report`
-        │   └── RunTerminated          Temporal ended the workflow without asking it; `.reason`
+        ├── RunCancelled               the run was cancelled; `.reason`, `.stop_report`, `.code` "interrupted"
+        │   └── RunTerminated          Temporal ended the workflow without asking it
         ├── RunNotFound                no run of that id
         ├── RunNotRunning              the run has closed
         ├── AlreadyRunning             a run of that id is open
@@ -44,19 +44,26 @@ class SteersmanError(Exception):
 
 
 class RunCancelled(SteersmanError):
-    """The run was cancelled. `stop_report` is None where the agent had not started or nobody could say."""
+    """The run was cancelled: `reason` is what whoever did it said, "" where nothing was. `stop_report` is None where
+    nobody could say. `of` is who it was, e.g. "run run-1".
+    """
 
-    def __init__(self, message: str, stop_report: StopReport | None = None) -> None:
-        super().__init__(message)
-        self.stop_report = stop_report
+    code = "interrupted"
+    """As RunError.code: a person ended it."""
+    _how = "was cancelled"
+
+    def __init__(self, of: str, reason: str = "", stop_report: StopReport | None = None) -> None:
+        super().__init__(of, reason, stop_report)
+        self.of, self.reason, self.stop_report = of, reason, stop_report
+
+    def __str__(self) -> str:
+        return f"{self.of} {self._how}" + (f": {self.reason}" if self.reason else "")
 
 
 class RunTerminated(RunCancelled):
-    """The workflow was terminated, so nobody was asked to stop the agent: its host's sweep does that."""
+    """The workflow was terminated, so nobody was asked to stop the agent: its host notices, and does."""
 
-    def __init__(self, message: str, reason: str = "") -> None:
-        super().__init__(message)
-        self.reason = reason
+    _how = "was terminated"
 
 
 class RunNotFound(SteersmanError):

@@ -5,18 +5,20 @@ client through the two functions given.
 """
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Final
 
 from temporalio.client import Client
 
-from steersman.contracts.activities import EventPage, ReadEvents, RunKey
-from steersman.contracts.events import AgentEvent, is_terminal
-from steersman.contracts.names import READ_EVENTS
-from steersman.errors import ServerRefused, Unreachable
+from steersman.contracts.activities import EndRun, EventPage, ReadEvents, RunEnd, RunKey
+from steersman.contracts.events import AgentEvent, TerminalEvent, is_terminal
+from steersman.contracts.names import END_RUN, READ_EVENTS
+from steersman.errors import HostUnreachable, RunNotFound, ServerRefused, Unreachable
 from steersman.hostcalls import Patience, call_host
-from steersman.outcome import Closing, terminal_event
+from steersman.outcome import Closing, unheard
 
 LONG_POLL_S: Final = 20.0
 """Short, because a worker that is killed takes the call that waits on it along: this much later somebody notices."""
@@ -27,6 +29,10 @@ PATIENCE_S: Final = 60.0
 """How long a host or the server may be away in the middle of following."""
 LAST_WORDS_S: Final = 1.0
 """How long a read that is on its way gets when the run has closed meanwhile."""
+END_S: Final = 60.0
+"""What a host may take to stop an agent whose workflow has closed, and to write the end."""
+BEGINNING_S: Final = 3.0
+"""A worker that took a run in the moment in which it closed has noticed by then: until then it may begin a log."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +41,8 @@ class Place:
 
     key: RunKey
     host: str
+    store: str = ""
+    """The store that the run was claimed for."""
 
 
 class RunLog:
@@ -47,7 +55,7 @@ class RunLog:
 
     async def page(self, after: int, wait_s: float) -> EventPage:
         """The next events, waiting for the first of them up to `wait_s` seconds; transient failures are borne."""
-        question = ReadEvents(key=self._place.key, after=after, wait_s=wait_s)
+        question = ReadEvents(key=self._place.key, after=after, wait_s=wait_s, store=self._place.store)
         while True:
             try:
                 page = await call_host(
@@ -66,40 +74,85 @@ class RunLog:
             self._patience.reset()
             return page
 
-    async def follow(self, after: int, closing: Callable[[], Awaitable[Closing]]) -> AsyncGenerator[AgentEvent, None]:
-        """Events after that number as they come; the last is terminal. Nothing if that had been read."""
+    async def end(self) -> RunEnd:
+        """The run's terminal event, for which the host stops what is left of a run whose workflow has closed.
+
+        Raises HostUnreachable, ServerUnreachable, ServerRefused.
+        """
+        question = EndRun(key=self._place.key)
+        return await call_host(
+            self._client, self._place.host, END_RUN, question, RunEnd, takes_s=END_S, heartbeats=True
+        )
+
+    async def follow(
+        self,
+        after: int,
+        closing: Callable[[], Awaitable[Closing]],
+        unlogged: Callable[[], Awaitable[TerminalEvent]],
+    ) -> AsyncGenerator[AgentEvent, None]:
+        """Events after that number as they come; the last is terminal. Nothing if that had been read.
+
+        `unlogged`: the one event of a run that has closed and of which its host has no log.
+        """
         closed: asyncio.Future[Closing] = asyncio.ensure_future(closing())
-        last = after
-        pause = 0.05
         try:
-            while True:
-                over = closed.done()
-                page = await self._page_until_closed(last, closed)
-                for event in page.events:
-                    if event.seq > last:
-                        last = event.seq
-                        yield event
-                    if is_terminal(event):
-                        return
-                if page.ended:
-                    return
-                if page.events:
-                    pause = 0.05
-                elif over:
-                    # The workflow closed, and a read that began after that found no end in the log.
-                    yield terminal_event(await closed, last + 1)
-                    return
-                elif not page.known:
-                    # The host has claimed the run and not begun it.
-                    await asyncio.wait({closed}, timeout=pause)
-                    pause = min(pause * 2, 1.0)
+            async with aclosing(self._until_end(after, closed, unlogged)) as events:
+                async for event in events:
+                    yield event
+        except HostUnreachable as error:
+            if not closed.done():
+                raise
+            raise unheard(closed.result(), error) from error
         finally:
             closed.cancel()
 
-    async def _page_until_closed(self, after: int, closed: asyncio.Future[Closing]) -> EventPage:
+    async def _until_end(
+        self, after: int, closed: asyncio.Future[Closing], unlogged: Callable[[], Awaitable[TerminalEvent]]
+    ) -> AsyncGenerator[AgentEvent, None]:
+        last, over_since, pause, wait_s = after, 0.0, 0.05, 0.0
+        while True:
+            over = closed.done()
+            page = await self._page_until_closed(last, closed, wait_s)
+            for event in page.events:
+                if event.seq > last:
+                    last = event.seq
+                    yield event
+            if page.ended or (page.events and is_terminal(page.events[-1])):
+                return
+            if page.events:
+                pause = 0.05
+            elif over:
+                # The workflow closed, and a read that began after that found no end in the log.
+                over_since = over_since or time.monotonic()
+                end = await self._ended()
+                if not end.known and time.monotonic() - over_since > BEGINNING_S:
+                    if not last:
+                        yield await unlogged()
+                    return
+                # Without an end the run goes on, as a new execution: it was reset.
+                wait_s = LONG_POLL_S if end.known and end.event is None else 0.0
+            if not page.known:
+                # The host has claimed the run and not begun it.
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, 1.0)
+
+    async def _ended(self) -> RunEnd:
+        while True:
+            try:
+                end = await self.end()
+            except (Unreachable, ServerRefused) as error:
+                await self._patience.bear(error)
+                continue
+            self._patience.reset()
+            return end
+
+    async def _page_until_closed(self, after: int, closed: asyncio.Future[Closing], wait_s: float) -> EventPage:
+        """The next events; as soon as the run closes, what there is. `wait_s`: how long to wait if it has closed."""
         if closed.done():
-            closed.result()
-            return await self.page(after, 0)
+            # A host may know the end of a run that the server has forgotten.
+            if not isinstance(closed.exception(), RunNotFound):
+                closed.result()
+            return await self.page(after, wait_s)
         read = asyncio.ensure_future(self.page(after, LONG_POLL_S))
         try:
             awaited: set[asyncio.Future[Any]] = {read, closed}

@@ -4,6 +4,7 @@ A host is one machine, one user and one state directory: only a worker with all 
 Reads the system; must not be imported by workflow code.
 """
 
+import getpass
 import hashlib
 import os
 import socket
@@ -27,5 +28,6 @@ def host_name(state: Path, env: Mapping[str, str] = os.environ) -> str:
         machine = Path("/etc/machine-id").read_text().strip()
     except OSError:
         machine = ""
-    identity = f"{machine}|{os.getuid()}|{state.absolute()}"
+    user = os.getuid() if hasattr(os, "getuid") else getpass.getuser()  # Windows has no numbers for them
+    identity = f"{machine}|{user}|{state.absolute()}"
     return f"{socket.gethostname()[:60]}-{hashlib.sha256(identity.encode()).hexdigest()[:8]}"

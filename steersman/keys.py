@@ -5,7 +5,6 @@ The first key encrypts, all of them decrypt. What is done with them is the codec
 
 import base64
 import binascii
-import fcntl
 import os
 import re
 import secrets
@@ -20,6 +19,11 @@ from pathlib import Path
 from typing import Final
 
 from steersman.errors import BadCodec
+
+try:
+    import fcntl
+except ImportError:  # Windows, see _check_system
+    fcntl = None  # type: ignore[assignment]
 
 KEY_BYTES: Final = 32
 MAX_FILE_BYTES: Final = 64 * 1024
@@ -61,6 +65,7 @@ def add_key(path: Path, key: Key, *, last: bool = False) -> None:
 
     The file is replaced as a whole, so that nobody reads half of it; writers wait for each other. Raises BadCodec.
     """
+    _check_system()
     path = path.resolve()
     try:
         _make_directory(path.parent)
@@ -143,7 +148,13 @@ def _mark(path: Path) -> tuple[int, ...] | None:
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
+def _check_system() -> None:
+    if fcntl is None:
+        raise BadCodec("the keys of steersman.encryption need files that belong to one user: not on Windows")
+
+
 def _content(path: Path) -> str:
+    _check_system()
     try:
         # A FIFO would hold up whoever opens it.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)

@@ -6,17 +6,17 @@ A loop goes on as new executions of one id: what is asked here is asked of the n
 from collections.abc import Iterable
 from typing import Any, Final
 
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowExecutionStatus
 
 from steersman.contracts import names
 from steersman.contracts.errors import InvalidRequest
 from steersman.contracts.loop_activities import ForkPoint
 from steersman.contracts.loop_messages import MAX_PAGE, CheckpointPage, CheckpointQuery
-from steersman.contracts.loop_state import Checkpoint, LoopResult, LoopState
+from steersman.contracts.loop_state import CLOSED, Checkpoint, LoopResult, LoopState
 from steersman.contracts.model import Question
 from steersman.contracts.run import StopReport
 from steersman.errors import RunNotFound, RunNotRunning, ServerRefused, SteersmanError, translated
-from steersman.runcalls import RunCalls
+from steersman.runcalls import BEHIND_ITS_BACK, RunCalls
 from steersman.workflowcalls import A, Kind, WorkflowCalls
 
 LOOP: Final = Kind(
@@ -46,6 +46,26 @@ class LoopCalls(WorkflowCalls[LoopState, LoopResult]):
                 if not left or await self.open_execution(id) is None:
                     raise
         raise AssertionError("the last try returns or raises")
+
+    async def state_now(self, loop: str) -> LoopState:
+        """The state, also of a loop that had no say in its end: it was terminated, or timed out. Raises as `state`."""
+        state = await self.state(loop)
+        if state.status in CLOSED and state.host is not None:
+            return state
+        with translated(of=self._of(loop), address=self._address):
+            found = await self._handle(loop).describe()
+        if found.status not in BEHIND_ITS_BACK:
+            return state
+        closing = await self.closing(loop, found.run_id)
+        told = {
+            "status": "failed" if found.status == WorkflowExecutionStatus.TIMED_OUT else "cancelled",
+            "reason": getattr(closing, "reason", None) or None,
+            "last_error": str(closing),
+            "run": None,
+            "waits_for": None,
+            "wakes_at": None,
+        }
+        return state.model_copy(update=told)
 
     async def checkpoints(self, loop: str, after: int = -1) -> list[Checkpoint]:
         """All with a greater number than `after`, oldest first. Raises as `state`."""
@@ -90,6 +110,13 @@ class LoopCalls(WorkflowCalls[LoopState, LoopResult]):
         last = [each.run for each in state.checkpoints if each.run is not None][-1:]
         ended = [each.run for each in state.checkpoints if each.kind == "end"]
         return await self.run_report((state.run, *ended, *(f"{run}-verify" for run in last)))
+
+    async def reason(self, id: str, report: StopReport | None) -> str | None:
+        """Why the loop was cancelled, whatever its run was stopped for."""
+        try:
+            return (await self.state(id)).reason
+        except SteersmanError:
+            return None
 
     async def run_report(self, runs: Iterable[str | None]) -> StopReport | None:
         """What stopping the first of these found of which anybody can say so."""

@@ -22,11 +22,13 @@ from temporalio.common import WorkflowIDConflictPolicy
 
 from steersman import loopdata, visibility
 from steersman.contracts import names
+from steersman.contracts.errors import InvalidRequest
 from steersman.contracts.loop import LoopRequest, loop_request_json, parse_loop_request
 from steersman.contracts.loop_activities import Diff, DiffInput, DropInput, Dropped, Kept, KeptInput
 from steersman.contracts.loop_messages import Cleanup, CleanupReceipt
 from steersman.contracts.loop_state import Checkpoint, LoopResult, LoopState
 from steersman.contracts.messages import parse_message
+from steersman.contracts.request import oversized
 from steersman.errors import HostUnreachable, RunCancelled, RunNotFound, RunTerminated, ServerRefused, translated
 from steersman.hostcalls import call_host
 from steersman.ids import check_loop_id, new_loop_id
@@ -59,7 +61,10 @@ class Loops(LoopVerbs):
             AlreadyRunning: a loop with this id is open.
             ServerUnreachable: nothing is known to have been started.
         """
-        checked = parse_loop_request(loop_request_json(request) if isinstance(request, LoopRequest) else request)
+        data = loop_request_json(request) if isinstance(request, LoopRequest) else request
+        checked = parse_loop_request(data)
+        if wrong_size := oversized(data, "LoopRequest"):
+            raise InvalidRequest(wrong_size)
         loop_id = check_loop_id(loop_id) if loop_id is not None else new_loop_id()
         with translated(of=f"loop {loop_id}", address=self._address):
             await self._client.start_workflow(
@@ -140,7 +145,7 @@ class Loops(LoopVerbs):
 
     async def state(self, loop: str) -> LoopState:
         """What the loop is doing, or was when it closed. Raises RunNotFound, NoWorker, ServerUnreachable."""
-        return await self._calls.state(loop)
+        return await self._calls.state_now(loop)
 
     # Checkpoints.
 

@@ -1,6 +1,6 @@
 """What can be said to a loop, one method a verb of the wire. Reading and waiting are in steersman.loops."""
 
-from typing import Any
+from typing import Any, Literal
 
 from steersman.contracts import names
 from steersman.contracts.loop import LoopMode
@@ -37,9 +37,19 @@ class LoopVerbs:
         """Pause when the iteration has ended, or end the agent's turn `now` and keep its session."""
         return await self._say(loop, names.PAUSE, Pause, now=now, reason=reason)
 
-    async def resume(self, loop: str, text: str | None = None, *, mode: LoopMode | None = None) -> LoopReceipt:
-        """Go on after a pause, or take the decision that the loop waits for. `text`: feedback for the agent."""
-        return await self._say(loop, names.RESUME, Resume, text=text, mode=mode)
+    async def resume(
+        self,
+        loop: str,
+        text: str | None = None,
+        *,
+        mode: LoopMode | None = None,
+        session: Literal["fresh"] | None = None,
+    ) -> LoopReceipt:
+        """Go on after a pause, or take the decision that the loop waits for. `text`: feedback for the agent; `session`
+        "fresh": with a new session of it.
+        """
+        asked = {"session": session} if session else {}  # not said where it is not asked for: see WorkflowCalls.update
+        return await self._say(loop, names.RESUME, Resume, text=text, mode=mode, **asked)
 
     async def feedback(self, loop: str, text: str, *, id: str | None = None) -> LoopReceipt:
         """Tell the next iteration something; `.id` of the receipt takes it back. The same `id` twice is one."""

@@ -4,7 +4,7 @@ Only translation; waiting and asking servers is the client's.
 """
 
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from pydantic import ValidationError
@@ -14,8 +14,8 @@ from temporalio.exceptions import ApplicationError, CancelledError, TerminatedEr
 from steersman.contracts.errors import ERRORS, AgentFailed, ErrorType, RunError, RunTimedOut
 from steersman.contracts.events import CancelledEvent, DoneEvent, FailedEvent, TerminalEvent
 from steersman.contracts.model import Answer
-from steersman.contracts.run import RunResult, StopReport
-from steersman.errors import RunCancelled, RunTerminated
+from steersman.contracts.run import MAX_REASON, RunResult, StopReport
+from steersman.errors import HostUnreachable, RunCancelled, RunTerminated
 
 Closing = RunResult | RunError | RunCancelled
 """How a run can close."""
@@ -25,10 +25,9 @@ def closing_of(failure: WorkflowFailureError, of: str, result: type[Answer]) -> 
     """What the failure means. `of`: whose, e.g. "run run-1"; `result`: the shape of the failure's first detail."""
     cause: BaseException | None = failure.cause
     if isinstance(cause, CancelledError):
-        return RunCancelled(f"{of} was cancelled")
+        return RunCancelled(of)
     if isinstance(cause, TerminatedError):
-        reason = cause.message
-        return RunTerminated(f"{of} was terminated" + (f": {reason}" if reason else ""), reason)
+        return RunTerminated(of, cause.message[:MAX_REASON])
     if isinstance(cause, TimeoutError):
         return RunTimedOut(f"{of}: Temporal's own timeout for the workflow was reached")
     while cause is not None:
@@ -44,24 +43,43 @@ def _failed(failure: ApplicationError, result: type[Answer]) -> RunError:
         found = result.model_validate(failure.details[0]) if failure.details else None
     error = ERRORS[ErrorType(failure.type or "")](failure.message, **getattr(found, "facts", {}))
     error.result = found
+    error.code = getattr(found, "code", None)
     return error
 
 
-def terminal_event(closing: Closing, seq: int, stop_report: StopReport | None = None) -> TerminalEvent:
-    """The event that ends a run whose log has no end: it never had a host, or its host had no time to write one."""
-    now = datetime.now(UTC)
+def terminal_event(closing: Closing, closed_at: datetime) -> TerminalEvent:
+    """The one event of a run of which no host has a log: it never began, or its log was pruned.
+
+    A function of how the workflow closed alone, so that everybody is told the same.
+    """
     if isinstance(closing, RunResult):
         return DoneEvent(
-            seq=seq,
-            time=closing.ended_at,
+            seq=1,
+            time=closed_at,
             attempt=max(closing.attempts, 1),
             text=closing.text,
             structured=closing.structured,
             stop_reason=closing.stop_reason,
+            stop_report=closing.stop_report,
         )
-    if isinstance(closing, RunTerminated):
-        return CancelledEvent(seq=seq, time=now, stop_report=StopReport(outcome="unverified", phase="closed"))
     if isinstance(closing, RunCancelled):
-        return CancelledEvent(seq=seq, time=now, stop_report=closing.stop_report or stop_report)
-    result: RunResult | None = getattr(closing, "result", None)
-    return FailedEvent(seq=seq, time=result.ended_at if result else now, error=closing.type, message=closing.message)
+        return CancelledEvent(
+            seq=1,
+            time=closed_at,
+            stop_report=closing.stop_report,
+            terminated=isinstance(closing, RunTerminated),
+            reason=closing.reason or None,
+        )
+    report: StopReport | None = getattr(closing.result, "stop_report", None)
+    return FailedEvent(
+        seq=1, time=closed_at, error=closing.type, message=closing.message, code=closing.code, stop_report=report
+    )
+
+
+def unheard(closing: Closing, error: HostUnreachable) -> HostUnreachable:
+    """The run has closed, and its host does not answer: what is known, and what is not."""
+    if isinstance(closing, RunTerminated):
+        return HostUnreachable(f"{closing}; nothing is known of its processes: {error}", error.host)
+    how = f"it failed: {closing}" if isinstance(closing, RunError) else closing
+    how = "it succeeded" if isinstance(closing, RunResult) else how
+    return HostUnreachable(f"the run has closed ({how}), and its events cannot be read: {error}", error.host)

@@ -22,6 +22,8 @@ class RunSummary(Answer):
     phase: Phase | None
     status: CloseStatus
     """How Temporal shows it."""
+    paused: bool = False
+    """Its activity is paused in Temporal: the agent works on, what is said to it waits, and its limits are not held."""
     cost_usd: float
     workspace: str | None
     labels: dict[str, str] = Field(default_factory=dict)
@@ -62,6 +64,7 @@ class StopResult(Answer):
     processes: int = 0
     took_ms: int = 0
     left: tuple[int, ...] = ()
+    reason: str | None = None
 
     @classmethod
     def of(cls, run: str, report: StopReport) -> "StopResult":

@@ -21,6 +21,8 @@ from steersman.reports import LoopSummary, RunSummary
 AGENT_NAME = SearchAttributeKey.for_keyword(names.AGENT_NAME)
 RUN_PHASE = SearchAttributeKey.for_keyword(names.RUN_PHASE)
 COST_USD = SearchAttributeKey.for_float(names.COST_USD)
+PAUSE_INFO = "TemporalPauseInfo"
+"""What Temporal itself sets where an activity is paused."""
 MAX_FACT = 4096
 """Characters of a path, as long as the kernel takes."""
 
@@ -98,6 +100,7 @@ async def _summary(execution: WorkflowExecution) -> RunSummary:
             "agent": attributes.get(AGENT_NAME) or memo.get("agent"),
             "phase": (attributes.get(RUN_PHASE) or "queued") if is_open else "closed",
             "status": status.name.lower() if status else "running",
+            "paused": bool(is_open and execution.search_attributes.get(PAUSE_INFO)),
             "cost_usd": attributes.get(COST_USD) or 0.0,
             "workspace": memo.get("workspace"),
             "labels": labels if isinstance(labels, dict) else {},

@@ -13,11 +13,13 @@ from pydantic import ValidationError
 from temporalio.api.enums.v1 import PendingWorkflowTaskState
 from temporalio.client import (
     Client,
+    WorkflowExecutionDescription,
     WorkflowExecutionStatus,
     WorkflowFailureError,
     WorkflowHandle,
     WorkflowQueryFailedError,
     WorkflowUpdateFailedError,
+    WorkflowUpdateRPCTimeoutOrCancelledError,
 )
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
@@ -45,7 +47,7 @@ from steersman.outcome import closing_of
 
 QUERY_PATIENCE: Final = timedelta(seconds=5)
 """A worker answers within milliseconds; after this there is none."""
-FIRST_TRY: Final = timedelta(seconds=3)
+FIRST_TRY: Final = timedelta(seconds=1.5)
 SECOND_TRY: Final = timedelta(seconds=3.5)
 """A query that the server had given to a worker which died in that moment is lost: it is asked again."""
 STUCK: Final = (
@@ -159,8 +161,12 @@ class WorkflowCalls(Generic[S, R]):
                 return await self._handle(id, execution).result()
             except WorkflowFailureError as failure:
                 closing = closing_of(failure, self._of(id), self._kind.result)
+                if isinstance(closing, RunTerminated) and (goes_on_as := await self._reset_as(id, execution)):
+                    execution = goes_on_as
+                    continue
                 if isinstance(closing, RunCancelled) and not isinstance(closing, RunTerminated):
                     closing.stop_report = await self.stop_report(id)
+                    closing.reason = await self.reason(id, closing.stop_report) or ""
                 return closing
             except RPCError as error:
                 meaning = self._meaning(error, id)
@@ -168,9 +174,25 @@ class WorkflowCalls(Generic[S, R]):
                     raise meaning from error
                 await patience.bear(meaning)
 
+    async def _reset_as(self, id: str, terminated: str | None) -> str | None:
+        """The execution that a reset put in the place of a terminated one; None where nobody reset it."""
+        with translated(of=self._of(id), address=self._address):
+            newest = await self._handle(id).describe()
+            if terminated is None:
+                return None if newest.status == WorkflowExecutionStatus.TERMINATED else newest.run_id
+            if newest.run_id == terminated:
+                return None
+            before = await self._handle(id, terminated).describe()
+        same = _first(newest) == _first(before)
+        return newest.run_id if same else None
+
     async def stop_report(self, id: str) -> StopReport | None:
         """What a stop found, as far as anybody can say now."""
         raise NotImplementedError
+
+    async def reason(self, id: str, report: StopReport | None) -> str | None:
+        """Why it was cancelled, as far as anybody can say now."""
+        return report.reason if report else None
 
     async def open_execution(self, id: str) -> str | None:
         """Temporal's run id if it is open, None if it has closed. Raises RunNotFound, ServerUnreachable."""
@@ -211,12 +233,16 @@ class WorkflowCalls(Generic[S, R]):
 
     async def update(self, id: str, name: str, said: Question | None, answer: type[A]) -> A:
         """An update and its answer. Raises what the client's verbs say."""
-        arguments = [] if said is None else [said]
+        # What was not said is left out: workers of before there was a field refuse it.
+        arguments = [] if said is None else [said.model_dump(mode="json", by_alias=True, exclude_unset=True)]
         update: Coroutine[Any, Any, A] = self._handle(id).execute_update(name, args=arguments, result_type=answer)
         try:
             return await self.while_worked(id, update)
         except WorkflowUpdateFailedError as failure:
             raise self._refusal(failure.cause, name, id) from failure
+        except WorkflowUpdateRPCTimeoutOrCancelledError as error:
+            unanswered = f"the Temporal server at {self._address} went away over the answer of {self._of(id)}"
+            raise ServerUnreachable(unanswered, self._address) from error
         except RPCError as error:
             raise self._meaning(error, id) from error
 
@@ -252,3 +278,7 @@ class WorkflowCalls(Generic[S, R]):
 
     def _handle(self, id: str, execution: str | None = None) -> WorkflowHandle[Any, R]:
         return self._client.get_workflow_handle(id, run_id=execution, result_type=self._kind.result)
+
+
+def _first(description: WorkflowExecutionDescription) -> str:
+    return description.raw_description.workflow_execution_info.first_run_id

@@ -17,6 +17,8 @@ with workflow.unsafe.imports_passed_through():
     from steersman.contracts.loop_messages import CheckpointPage, CheckpointQuery
     from steersman.contracts.loop_state import LoopResult, LoopState
     from steersman.contracts.messages import parse_message
+    from steersman.contracts.request import oversized
+    from steersman.contracts.run import MAX_REASON
     from workflows.loops import plans
     from workflows.loops.book import Book
     from workflows.loops.desk import Desk
@@ -25,7 +27,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.loops.journey import Journey
     from workflows.loops.memory import Memory
     from workflows.loops.verbs import Verbs
-    from workflows.waiting import uncancelled
+    from workflows.waiting import SIGNALS_FIRST, uncancelled
 
 MAX_ID = 180
 """The ids of its runs are longer, and become names of files."""
@@ -37,6 +39,7 @@ class AgentLoop(Told):
 
     @workflow.init
     def __init__(self, *inputs: Any) -> None:
+        self.signals_first = workflow.patched(SIGNALS_FIRST)
         self._request: LoopRequest | None = None
         self._refusal: InvalidRequest | None = None
         memory = Memory()
@@ -66,8 +69,9 @@ class AgentLoop(Told):
             if not leading.done() or leading.exception():
                 leading.cancel()
                 await uncancelled(workflow.wait([leading]))
-                await uncancelled(journey.cut_off())
-                return await self._close(Ending("cancelled"))
+                reason = (workflow.cancellation_reason() or "")[:MAX_REASON]
+                await uncancelled(journey.cut_off(reason))
+                return await self._close(Ending("cancelled", said=reason))
         return await self._close(leading.result())
 
     async def _lead(self, journey: Journey, request: Any) -> Ending:
@@ -85,6 +89,7 @@ class AgentLoop(Told):
         book.clock.rest(workflow.now())
         failed = ending.message if ending.status == "failed" else book.memory.last_error
         book.set(stop_reason=ending.reason, last_error=failed, hold=None)
+        book.reason = ending.why
         book.show(ending.status)
         await uncancelled(workflow.wait_condition(workflow.all_handlers_finished))
         result = self._result(ending)
@@ -111,6 +116,7 @@ class AgentLoop(Told):
             started_at=memory.started_at or now,
             ended_at=now,
             error=ending.message or None,
+            reason=ending.why,
         )
 
     @workflow.query(name=names.STATE_QUERY)
@@ -163,6 +169,8 @@ def _read(inputs: tuple[Any, ...]) -> tuple[LoopRequest, Memory]:
     if len(info.workflow_id) > MAX_ID:
         raise InvalidRequest(f"LoopRequest: the workflow id is longer than {MAX_ID} characters")
     request = parse_loop_request(inputs[0])
+    if (wrong_size := oversized(inputs[0], "LoopRequest")) and workflow.patched("request-size"):
+        raise InvalidRequest(wrong_size)
     try:
         return request, Memory.model_validate(inputs[1]) if continued else plans.opened(request, workflow.now())
     except ValueError as error:  # a client's retry looks like a continuation, too

@@ -6,6 +6,7 @@ judgements in `ending`, the way to the agent in `courier`, what is shown in `boa
 
 import asyncio
 import contextlib
+import hashlib
 from datetime import timedelta
 from typing import Any, Literal
 
@@ -21,17 +22,24 @@ with workflow.unsafe.imports_passed_through():
         RunOutcome,
         SessionStarted,
     )
-    from steersman.contracts.agents import CAPABILITIES
+    from steersman.contracts.agents import CAPABILITIES, cannot
     from steersman.contracts.errors import ErrorType, InvalidRequest
-    from steersman.contracts.messages import Decision, DecisionReceipt, Message, MessageReceipt, parse_message
-    from steersman.contracts.request import RunRequest, parse_request
-    from steersman.contracts.run import MessageKind, Phase, RunResult, RunState, StopReport
+    from steersman.contracts.messages import (
+        MESSAGE_ID,
+        Decision,
+        DecisionReceipt,
+        Message,
+        MessageReceipt,
+        parse_message,
+    )
+    from steersman.contracts.request import RunRequest, oversized, parse_request
+    from steersman.contracts.run import MAX_REASON, MessageKind, Phase, RunResult, RunState, StopReport
     from workflows import commands
     from workflows.board import Board
     from workflows.courier import Courier
     from workflows.ending import Ending, never_started, unverified
-    from workflows.mailbox import MAX_MESSAGES, wrong
-    from workflows.waiting import uncancelled
+    from workflows.mailbox import wrong
+    from workflows.waiting import all_heard, uncancelled
 
 SETTLING_TIME = timedelta(seconds=10)
 """How long a stopped agent's activity may take to report what it knows."""
@@ -44,16 +52,24 @@ class AgentRun:
 
     @workflow.init
     def __init__(self, *inputs: Any) -> None:
-        self._board = Board()
-        self._courier = Courier(self._board)
+        # Runs that were begun before there were bounds go on as their histories say.
+        self._bounded = workflow.patched("bounded-messages")
+        self._board = Board(at_once=not self._bounded)
+        self._courier = Courier(self._board, bounded=self._bounded)
         self._started_at = workflow.now()
         self._request: RunRequest | None = None
         self._refusal: InvalidRequest | None = None
         self._hurried = False
+        self._end_seen = False
         try:
             if len(inputs) != 1:
                 raise InvalidRequest(f"RunRequest: the input must be one JSON object, not {len(inputs)} values")
-            self._request = parse_request(inputs[0])
+            request = parse_request(inputs[0])
+            if (wrong_size := oversized(inputs[0], "RunRequest")) and workflow.patched("request-size"):
+                raise InvalidRequest(wrong_size)
+            self._request = request
+            waits_s = request.limits.approval_s
+            self._courier.patience = None if waits_s is None else timedelta(seconds=waits_s)
         except InvalidRequest as error:
             self._refusal = error
 
@@ -64,31 +80,33 @@ class AgentRun:
             assert self._refusal is not None
             return await self._close(Ending.failed(self._refusal))
         self._board.introduce(self._request)
-        patience = timedelta(seconds=self._request.limits.approval_s)
-        errands = [
-            asyncio.create_task(self._courier.carry()),
-            asyncio.create_task(self._courier.deny_the_unanswered(patience)),
-        ]
+        publishing = asyncio.create_task(self._board.publish())
+        errands = [asyncio.create_task(self._courier.carry())]
+        if self._courier.patience is not None:
+            errands.append(asyncio.create_task(self._courier.deny_the_unanswered(self._courier.patience)))
         ending = await self._lead(self._request)
         for errand in errands:
             errand.cancel()
-        return await self._close(ending)
+        try:
+            return await self._close(ending)
+        finally:
+            publishing.cancel()
 
     # The path of a run.
 
     async def _lead(self, request: RunRequest) -> Ending:
         try:
-            claim = await commands.claim_host(request)
+            claim = await commands.claim_host(request, locally=not self._bounded)
         except (asyncio.CancelledError, FailureError) as error:
             # A local activity's failure comes bare, an activity's wrapped in an ActivityError.
             failure = error.cause if isinstance(error, ActivityError) else error
             if not isinstance(failure, asyncio.CancelledError | CancelledError):
                 return Ending.failed(error)
-            self._board.set(stop_report=never_started(self._board.state.phase))
+            self._board.set(stop_report=never_started(self._board.state.phase, self._reason("cancelled")))
             return Ending("cancelled")
         request = self._request = claim.caps.held(request)
-        self._board.set(host=claim.host)
-        agent = commands.run_agent(claim.host, request)
+        self._board.set(host=claim.host, store=claim.store)
+        agent = commands.run_agent(claim.host, request, claim.store)
         unstarted = asyncio.create_task(workflow.wait_condition(self._ended_unstarted))
         try:
             await workflow.wait(
@@ -102,11 +120,21 @@ class AgentRun:
             why: Why = "ended" if self._ended_unstarted() else "duration"
             return await uncancelled(self._stopped(request, agent, why))
         raised = agent.exception()
+        self._end_seen = raised is None
         return Ending.failed(raised) if raised else Ending.of(agent.result())
 
     def _ended_unstarted(self) -> bool:
         """A person ended the run before a worker had taken it: there is no turn to interrupt."""
         return self._board.at("queued") and self._courier.mailbox.ending
+
+    def _reason(self, why: Why) -> str | None:
+        """In whose words the run is stopped."""
+        if why == "cancelled":
+            return (workflow.cancellation_reason() or "")[:MAX_REASON] or None
+        if why == "ended":
+            return self._courier.mailbox.end_reason
+        limit_s = self._request.limits.duration_s if self._request else None
+        return f"limits.duration_s: the run took longer than {limit_s:g} s"
 
     async def _stopped(self, request: RunRequest, agent: workflow.ActivityHandle[RunOutcome], why: Why) -> Ending:
         phase = self._board.state.phase
@@ -116,29 +144,30 @@ class AgentRun:
         if phase == "queued":
             # Not taken by a worker yet: the server withdraws it at once, and no process can exist.
             await workflow.wait([agent], timeout=SETTLING_TIME.total_seconds())
-            if agent.done() and _raised(agent) and self._courier.session is None:
+            if agent.done() and _withdrawn(agent) and self._courier.session is None:
                 report = never_started(phase)
         if report is None:
             report = await self._stop_agent(request, phase, why)
             await workflow.wait([agent], timeout=SETTLING_TIME.total_seconds())
-        self._board.set(stop_report=report)
-        outcome = agent.result() if agent.done() and not _raised(agent) else self._last_known()
+        reason = self._reason(why)
+        self._board.set(stop_report=report.model_copy(update={"reason": reason}))
+        self._end_seen = agent.done() and not _raised(agent)
+        outcome = agent.result() if self._end_seen else self._last_known()
         if why == "cancelled":
             return Ending.of(outcome) if outcome.status == "succeeded" else Ending("cancelled", outcome)
         if why == "ended":
             return Ending.of(outcome) if outcome.status == "succeeded" else Ending.interrupted(outcome)
-        limit = f"limits.duration_s: the run took longer than {request.limits.duration_s:g} s"
-        return Ending("failed", outcome, ErrorType.RUN_TIMED_OUT, limit)
+        return Ending("failed", outcome, ErrorType.RUN_TIMED_OUT, reason or "")
 
     async def _stop_agent(self, request: RunRequest, phase: Phase, reason: str) -> StopReport:
-        host = self._board.state.host or ""
-        stopping = commands.stop_agent(host, request, phase, reason)
+        state = self._board.state
+        stopping = commands.stop_agent(state, request, phase, reason)
         hurried = asyncio.ensure_future(workflow.wait_condition(lambda: self._hurried))
         try:
             await workflow.wait([stopping, hurried], return_when=asyncio.FIRST_COMPLETED)
             if not stopping.done():
                 with contextlib.suppress(ActivityError):
-                    await commands.stop_agent(host, request, phase, reason, hurried=True)
+                    await commands.stop_agent(state, request, phase, reason, hurried=True)
             return await stopping
         except ActivityError:
             return unverified(phase)
@@ -158,9 +187,7 @@ class AgentRun:
         )
 
     async def _close(self, ending: Ending) -> RunResult:
-        outcome = ending.outcome
-        self._courier.close(outcome.messages, interrupted=ending.was_interrupted)
-        state = self._board.state
+        outcome, state = ending.outcome, self._board.state
         self._board.set(
             phase="finalizing",
             usage=outcome.usage,
@@ -170,11 +197,14 @@ class AgentRun:
             session_id=outcome.session_id or state.session_id,
             last_event=outcome.last_event or state.last_event,
             error=ending.message or None,
+            stop_report=self._report(outcome),
         )
+        self._courier.close(outcome.messages, interrupted=ending.was_interrupted, certain=outcome.journal_read)
         if self._request and state.host:
-            await uncancelled(self._finalize(state.host, self._request, ending))
-        self._board.set(phase="closed")
+            await uncancelled(self._finalize(self._request, ending))
+        self._board.set(phase="closed", closed_as=ending.status)
         await uncancelled(workflow.wait_condition(workflow.all_handlers_finished))
+        self._board.show()
         result = self._result(ending)
         if ending.status == "succeeded":
             return result
@@ -182,10 +212,20 @@ class AgentRun:
             raise CancelledError("the run was cancelled")
         raise ApplicationError(ending.message, result, type=ending.error, non_retryable=True)
 
-    async def _finalize(self, host: str, request: RunRequest, ending: Ending) -> None:
-        event = ending.terminal_event(workflow.now(), self._board.state.stop_report)
+    def _report(self, outcome: RunOutcome) -> StopReport | None:
+        """How the agent was stopped, by the workflow or by its session, and why."""
+        report, mailbox = self._board.state.stop_report or outcome.stop_report, self._courier.mailbox
+        if report is None or report.reason is not None or not mailbox.ending:
+            return report
+        return report.model_copy(update={"reason": mailbox.end_reason})
+
+    def _code(self, ending: Ending) -> str | None:
+        return ending.code(ended=self._courier.mailbox.ending)
+
+    async def _finalize(self, request: RunRequest, ending: Ending) -> None:
+        event = ending.terminal_event(workflow.now(), self._board.state.stop_report, self._code(ending))
         try:
-            await commands.finalize_run(host, request, event)
+            await commands.finalize_run(self._board.state, request, event, unseen=not self._end_seen)
         except ActivityError as error:
             workflow.logger.warning("the run's log could not be closed: %s", error.cause)
 
@@ -205,6 +245,8 @@ class AgentRun:
             attempts=state.attempt,
             messages_delivered=self._courier.mailbox.delivered,
             error=ending.message or None,
+            code=self._code(ending),
+            stop_report=state.stop_report,
             facts=outcome.facts,
         )
 
@@ -218,7 +260,7 @@ class AgentRun:
     @workflow.update(name=names.STEER)
     async def steer(self, *inputs: Any) -> MessageReceipt:
         """Message -> MessageReceipt: into the running turn, without stopping it."""
-        return await self._courier.say("steer", _parsed(Message, inputs))
+        return await self._say("steer", inputs)
 
     @steer.validator
     def _check_steer(self, *inputs: Any) -> None:
@@ -227,7 +269,7 @@ class AgentRun:
     @workflow.update(name=names.INTERRUPT)
     async def interrupt(self, *inputs: Any) -> MessageReceipt:
         """Message -> MessageReceipt: ends the turn, keeps the session; with a text, goes on with it."""
-        return await self._courier.say("interrupt", _parsed(Message, inputs))
+        return await self._say("interrupt", inputs)
 
     @interrupt.validator
     def _check_interrupt(self, *inputs: Any) -> None:
@@ -236,6 +278,7 @@ class AgentRun:
     @workflow.update(name=names.DECIDE)
     async def decide(self, *inputs: Any) -> DecisionReceipt:
         """Decision -> DecisionReceipt. The first answer to an approval wins."""
+        await self._signals_first()
         self._check_decide(*inputs)  # a signal may have answered since the validator looked
         return self._courier.decide(_parsed(Decision, inputs))
 
@@ -270,9 +313,20 @@ class AgentRun:
         """The stop that is at work, or the next one, becomes as quick as it can be."""
         self._hurried = True
 
+    async def _say(self, kind: MessageKind, inputs: tuple[Any, ...]) -> MessageReceipt:
+        await self._signals_first()
+        if self._bounded:
+            self._check_message(kind, inputs)  # something else may have been said since the validator looked
+        return await self._courier.say(kind, _parsed(Message, inputs), _update_id())
+
+    async def _signals_first(self) -> None:
+        """What an update finds does not depend on the signals that it came between."""
+        if self._bounded:
+            await all_heard()
+
     def _check_message(self, kind: MessageKind, inputs: tuple[Any, ...]) -> None:
         message = _parsed(Message, inputs)
-        if message.id and message.id in self._courier.mailbox:
+        if (message.id or _update_id()) in self._courier.mailbox:
             return
         if refusal := wrong(kind, message):
             raise ApplicationError(refusal, type=ErrorType.INVALID_REQUEST, non_retryable=True)
@@ -284,12 +338,9 @@ class AgentRun:
             return f"the run is {self._board.state.phase}: it takes no more messages"
         if self._courier.mailbox.ending and not message.end:
             return "the run is ending: it takes no more messages"
-        can = CAPABILITIES[self._request.agent]
-        if not (can.steer if kind == "steer" else can.interrupt):
-            return f'agent "{self._request.agent}" cannot {kind}'
-        if self._courier.mailbox.full:
-            return f"the run has taken {MAX_MESSAGES} messages already"
-        return None
+        if refusal := cannot(self._request.agent, CAPABILITIES[self._request.agent], kind):
+            return refusal
+        return self._courier.mailbox.refusal(message)
 
     def _hear(self, kind: MessageKind, inputs: tuple[Any, ...]) -> None:
         try:
@@ -344,6 +395,24 @@ def _parsed(model: type[Any], inputs: tuple[Any, ...]) -> Any:
         return parse_message(model, inputs[0] if inputs else None)
     except InvalidRequest as error:
         raise ApplicationError(error.message, type=ErrorType.INVALID_REQUEST, non_retryable=True) from error
+
+
+def _update_id() -> str:
+    """What a message is called that comes by the update that is handled now; empty for a signal."""
+    info = workflow.current_update_info()
+    if info is None or MESSAGE_ID.fullmatch(info.id):
+        return info.id if info else ""
+    return f"update-{hashlib.sha256(info.id.encode()).hexdigest()[:24]}"
+
+
+def _withdrawn(agent: workflow.ActivityHandle[RunOutcome]) -> bool:
+    """Whether no worker had it. One that has fallen may have had it, and started a process, before it could tell."""
+    if not _raised(agent):
+        return False
+    failure = agent.exception()
+    cause = failure.cause if isinstance(failure, ActivityError) else failure
+    # Before 0.2 every failure counted: the branch may go when no run from then is open.
+    return isinstance(cause, CancelledError) or not workflow.patched("withdrawn-is-cancelled")
 
 
 def _raised(agent: workflow.ActivityHandle[RunOutcome]) -> bool:

@@ -18,11 +18,18 @@ COST_USD = SearchAttributeKey.for_float(names.COST_USD)
 
 
 class Board:
-    """Holds RunState."""
+    """Holds RunState.
 
-    def __init__(self) -> None:
+    `at_once`: what lists show is changed within the very call, as older histories say. Else `publish` does it, alone:
+    handlers of updates and signals that come together may run in another order when a history is replayed, or reset,
+    and the commands of a workflow must not.
+    """
+
+    def __init__(self, *, at_once: bool = False) -> None:
         self.state = RunState()
         self._introduced = False
+        self._at_once = at_once
+        self._shown: RunState | None = None
 
     def introduce(self, request: RunRequest) -> None:
         """The run's first words: memo and search attributes, so that it is found while it still waits."""
@@ -38,15 +45,44 @@ class Board:
         workflow.upsert_search_attributes(
             [AGENT_NAME.value_set(request.agent), RUN_PHASE.value_set("queued"), COST_USD.value_set(0.0)]
         )
+        self._shown = RunState()
 
     def set(self, **changes: Any) -> None:
         """Change fields of RunState; cost and phase can be searched for, too."""
         before, self.state = self.state, self.state.model_copy(update=changes)
-        if self._introduced and self.state.phase != before.phase:
+        if self._at_once and self._introduced and self.state.phase != before.phase:
             workflow.upsert_search_attributes([RUN_PHASE.value_set(self.state.phase)])
-        if self._introduced and self.state.cost_usd != before.cost_usd:
+        if self._at_once and self._introduced and self.state.cost_usd != before.cost_usd:
             workflow.upsert_search_attributes([COST_USD.value_set(self.state.cost_usd)])
         workflow.set_current_details(details(self.state))
+
+    async def publish(self) -> None:
+        """Until cancelled: have lists show what has changed."""
+        while True:
+            await workflow.wait_condition(self._is_stale)
+            self.show()
+
+    def show(self) -> None:
+        """Have lists show the state as it is now. Only from the workflow's main path."""
+        if not self._is_stale():
+            return
+        workflow.upsert_search_attributes(
+            [RUN_PHASE.value_set(self.state.phase), COST_USD.value_set(self.state.cost_usd)]
+        )
+        self._shown = self.state
+
+    def _is_stale(self) -> bool:
+        shown, now = self._shown, self.state
+        return not self._at_once and shown is not None and (shown.phase, shown.cost_usd) != (now.phase, now.cost_usd)
+
+    def wait(self, waits: bool) -> None:  # noqa: FBT001 - a fact
+        """The agent, at work, waits for a person, or no longer does. An upsert costs: only where that changes."""
+        phase: Phase = "waiting" if waits else "running"
+        # Runs of before have no such phase; the branch may go with the last of them.
+        if not self.at("running", "waiting") or self.at(phase):
+            return
+        if not self._at_once or workflow.patched("phase-waiting"):
+            self.set(phase=phase)
 
     def at(self, *phases: Phase) -> bool:
         """Whether the run is in one of these phases."""

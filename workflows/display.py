@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from steersman.contracts.run import RunState
-from steersman.contracts.text import literal
+from steersman.contracts.run import Approval, RunState
+from steersman.contracts.text import literal, main_argument
 
 MAX_LINE = 160
 
@@ -28,7 +28,7 @@ def details(state: RunState) -> str:
     """Markdown for the workflow's current details."""
     rows = [
         ("Agent", state.agent),
-        ("Phase", state.phase),
+        ("Phase", f"closed ({state.closed_as})" if state.closed_as else state.phase),
         ("Workspace", state.workspace),
         ("Host", state.host),
         ("Process", f"pid {state.handle.pid}" if state.handle else None),
@@ -37,7 +37,7 @@ def details(state: RunState) -> str:
         ("Cost", f"${state.cost_usd:.4f}, {_turns(state.turns)}" if state.turns else None),
         ("Tokens", f"{state.usage.input_tokens} in, {state.usage.output_tokens} out" if state.turns else None),
         ("Last", f"{state.last_event.type}: {one_line(state.last_event.summary)}" if state.last_event else None),
-        ("Waiting for approval", ", ".join(f"{each.tool} ({each.id})" for each in state.approvals) or None),
+        *(("Waiting for approval", _asked(each)) for each in state.approvals),
         ("Messages", ", ".join(f"{each.kind} {each.state}" for each in state.messages[-5:]) or None),
         ("Stopped", _stopped(state)),
         ("Error", state.error),
@@ -54,4 +54,11 @@ def _stopped(state: RunState) -> str | None:
     if report is None:
         return None
     how = f", {report.how}, {report.processes} processes, {report.took_ms} ms" if report.how else ""
-    return f"{report.outcome} while {report.phase}{how}"
+    why = f": {report.reason}" if report.reason else ""
+    return f"{report.outcome} while {report.phase}{how}{why}"
+
+
+def _asked(approval: Approval) -> str:
+    until = f"denied at {approval.deadline:%Y-%m-%d %H:%M:%S} UTC" if approval.deadline else "waits for ever"
+    about = one_line(main_argument(approval.input))
+    return f"{approval.tool} ({approval.id}), {until}" + (f": {about}" if about else "")

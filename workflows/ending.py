@@ -15,7 +15,8 @@ NOTHING = RunOutcome(status="stopped")
 """The outcome of a run whose agent never came to work, or could not be asked."""
 
 INTERRUPTED = "interrupted"
-"""The stop reason of a run that a person ended together with its turn."""
+"""The stop reason of a run that a person ended together with its turn; the code of one that failed all the same."""
+LIMITS = (ErrorType.RUN_TIMED_OUT, ErrorType.BUDGET_EXCEEDED)
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,10 @@ class Ending:
         """A person ended the run before its agent had come to work."""
         return cls("succeeded", outcome.model_copy(update={"status": "succeeded", "stop_reason": INTERRUPTED}))
 
+    def code(self, *, ended: bool) -> str | None:
+        """What a program can tell a failure by. `ended`: a person had ended the run, which a limit outdoes."""
+        return INTERRUPTED if self.status == "failed" and ended and self.error not in LIMITS else None
+
     @property
     def was_interrupted(self) -> bool:
         """A person ended the run together with its turn."""
@@ -59,7 +64,7 @@ class Ending:
             )
         return cls("failed", outcome, ErrorType.AGENT_FAILED, f"{error}: {cause}" if cause is not error else str(error))
 
-    def terminal_event(self, now: datetime, report: StopReport | None) -> TerminalEvent:
+    def terminal_event(self, now: datetime, report: StopReport | None, code: str | None = None) -> TerminalEvent:
         """The one event that closes the run's log."""
         attempt = max(self.outcome.attempts, 1)
         if self.status == "succeeded":
@@ -69,15 +74,24 @@ class Ending:
                 text=self.outcome.text,
                 structured=self.outcome.structured,
                 stop_reason=self.outcome.stop_reason,
+                stop_report=report,
             )
         if self.status == "cancelled":
-            return CancelledEvent(time=now, attempt=attempt, stop_report=report)
-        return FailedEvent(time=now, attempt=attempt, error=self.error or ErrorType.AGENT_FAILED, message=self.message)
+            reason = report.reason if report else None
+            return CancelledEvent(time=now, attempt=attempt, stop_report=report, reason=reason)
+        return FailedEvent(
+            time=now,
+            attempt=attempt,
+            error=self.error or ErrorType.AGENT_FAILED,
+            message=self.message,
+            code=code,
+            stop_report=report,
+        )
 
 
-def never_started(phase: Phase) -> StopReport:
+def never_started(phase: Phase, reason: str | None = None) -> StopReport:
     """The report of a stop that came before any process existed."""
-    return StopReport(outcome="stopped", phase=phase, how="exited", processes=0, took_ms=0)
+    return StopReport(outcome="stopped", phase=phase, how="exited", processes=0, took_ms=0, reason=reason)
 
 
 def unverified(phase: Phase) -> StopReport:

@@ -13,6 +13,18 @@ from temporalio import workflow
 
 T = TypeVar("T")
 
+SIGNALS_FIRST = "signals-first"
+"""The patch of loops that take signals before updates, and go by timers: see all_heard. Asked first as they begin."""
+
+
+async def all_heard() -> None:
+    """Until all signals and updates of this workflow task have been handed to their handlers.
+
+    A reset offers the updates of before again, between the signals; when that history is replayed, the SDK may hand
+    the signals over first. That must not change the order of the workflow's commands, and an update's answer is one.
+    """
+    await workflow.wait_condition(lambda: True)
+
 
 async def outcome(work: Awaitable[T]) -> T:
     """What it returns, or raises; where a cancel comes, the work is cancelled and not waited for."""

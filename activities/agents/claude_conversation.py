@@ -16,6 +16,7 @@ from uuid import NAMESPACE_URL, uuid5
 from claude_agent_sdk import (
     ClaudeAgentOptions,
     ClaudeSDKClient,
+    CLIConnectionError,
     PermissionResultAllow,
     PermissionResultDeny,
     ToolPermissionContext,
@@ -128,6 +129,8 @@ class ClaudeConversation:
             # In a turn it is read at the next tool boundary, whenever that is; between turns at once.
             return await self._tell(message, reading_time_s=0 if running else READING_TIME_S)
         already = self._written(INTERRUPT + message.id)
+        if not already and (first := self._messages.interrupting if running else self._messages.interrupted_by):
+            return await self._second(message, first)
         if running and not already:
             with _named(INTERRUPT + message.id):
                 await self._client.interrupt()
@@ -137,6 +140,13 @@ class ClaudeConversation:
             return await self._tell(message, READING_TIME_S)
         how = "interrupted" if running or already else "nothing was running"
         return Settlement(id=message.id, state="acknowledged", how=how)
+
+    async def _second(self, message: OutgoingMessage, first: str) -> Settlement:
+        """An interrupt of a turn that another one is ending, or has ended."""
+        if message.text:
+            return await self._tell(message, READING_TIME_S)
+        await self._until(lambda: self._messages.interrupting != first, PATIENCE_S)
+        return Settlement(id=message.id, state="acknowledged", how=f"{first} was at work")
 
     async def decide(self, decision: OutgoingDecision) -> None:
         """Answer the request that waits for this; remember it for the tool if that is asked."""
@@ -230,9 +240,12 @@ async def _one(frame: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
 
 @contextlib.contextmanager
 def _named(command: str) -> Iterator[None]:
+    """What the SDK writes within goes by this name. Raises ChannelClosed, also if the process ended before `open`."""
     token = _command.set(command)
     try:
         yield
+    except CLIConnectionError as error:
+        raise ChannelClosed(str(error)) from error
     finally:
         _command.reset(token)
 

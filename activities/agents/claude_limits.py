@@ -7,6 +7,7 @@ Only structured fields count, never words in what the agent or a tool says. Meas
   one ends the turn at once, and no frame tells it.
 """
 
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from activities.agents.claude_frames import Frame, moment, name_of, number, part
@@ -18,11 +19,11 @@ FIRST_BACKOFF_S, LAST_BACKOFF_S = 0.5, 32.0
 """Claude Code's own waits: doubled each time, up to a quarter more by chance."""
 
 
+@dataclass
 class Refusals:
     """Remembers the newest refusal of one process, until the service answers again."""
 
-    def __init__(self) -> None:
-        self._told: Frame = {}
+    _told: Frame = field(default_factory=dict)
 
     def event(self, frame: Frame) -> None:
         """A rate_limit_event. One that is covered by extra usage refuses nothing."""

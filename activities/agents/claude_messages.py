@@ -4,10 +4,12 @@ Read from the journal alone. Claude Code reports each user frame by its uuid: qu
 cancelled. What the agent does with a message is the transcript's.
 """
 
-from activities.agents.claude_frames import Frame, part
+from dataclasses import dataclass, field
+
+from activities.agents.claude_frames import MAX_NAME, Frame, part
 from activities.ports import END
 from steersman.contracts.activities import Settlement
-from steersman.contracts.run import MessageState
+from steersman.contracts.run import FINAL_STATES, MessageState
 
 MESSAGE = "message-"
 INTERRUPT = "interrupt-"
@@ -15,26 +17,59 @@ MAX_OWED = 10_000
 """Frames of which an agent may say that it has still to deal with them."""
 
 
+@dataclass
 class Messages:
     """What the agent owes, and how each message is settled."""
 
-    def __init__(self) -> None:
-        self.written: set[str] = set()
-        """The commands in the journal's input."""
-        self.owed: dict[str, str] = {}
-        """Uuid -> state of each user frame that is not dealt with."""
-        self.ending = False
-        """The run was asked to end with its turn."""
-        self.end_answered = False
-        """The agent has heard that."""
-        self._ids: dict[str, str] = {}
-        self._interrupts: dict[str, str] = {}
-        self._ends: dict[str, Settlement] = {}
-        self._settled: dict[str, Settlement] = {}
+    written: set[str] = field(default_factory=set)
+    """The commands in the journal's input."""
+    owed: dict[str, str] = field(default_factory=dict)
+    """Uuid -> state of each user frame that is not dealt with."""
+    interrupting: str | None = None
+    """The interrupt that is ending the turn at work."""
+    interrupted_by: str | None = None
+    """The interrupt that ended the last turn; None once something has begun since."""
+    ending: bool = False
+    """The run was asked to end with its turn."""
+    end_answered: bool = False
+    """The agent has heard that."""
+    _ids: dict[str, str] = field(default_factory=dict)
+    _interrupts: dict[str, str] = field(default_factory=dict)
+    _ends: dict[str, Settlement] = field(default_factory=dict)
+    _settled: dict[str, Settlement] = field(default_factory=dict)
+
+    def is_sound(self) -> bool:
+        """Whether frames can have come to this; it may be from a file."""
+        told = (*self._ends.values(), *self._settled.values())
+        return len(self.owed) <= 2 * MAX_OWED and all(
+            len(each.id) <= MAX_NAME and len(each.how or "") <= MAX_NAME for each in told
+        )
 
     def settlements(self) -> list[Settlement]:
         """What the journal says of each message."""
         return list(self._settled.values())
+
+    def last_words(self) -> list[Settlement]:
+        """What is known of each message once the process has ended: see ports.Transcript."""
+        return [*self._settled.values(), *(self._unread(each) for each in self._open())]
+
+    def _open(self) -> list[str]:
+        written = dict.fromkeys((*self._interrupts.values(), *self._ids.values()))
+        return [each for each in written if self._is_open(each)]
+
+    def _is_open(self, message_id: str) -> bool:
+        known = self._settled.get(message_id)
+        if known is None or known.how != "interrupted":
+            return known is None or known.state not in FINAL_STATES
+        # An interrupt that was done; whether a text was to follow it, and came too late, others know.
+        return known.state not in FINAL_STATES and MESSAGE + message_id in self.written
+
+    def _unread(self, message_id: str) -> Settlement:
+        return Settlement(id=message_id, state="unverified", how="the agent ended before it said that it had read this")
+
+    def wrote(self, message_id: str) -> bool:
+        """Whether any of it stands in the journal's input."""
+        return not self.written.isdisjoint((MESSAGE + message_id, INTERRUPT + message_id, END + message_id))
 
     def settlement(self, message_id: str) -> Settlement | None:
         """What the journal says of one message."""
@@ -52,6 +87,8 @@ class Messages:
             request_id = str(frame.get("request_id"))
             if command.startswith(INTERRUPT):
                 self._interrupts[request_id] = command.removeprefix(INTERRUPT)
+                if running:
+                    self.interrupting = self.interrupting or command.removeprefix(INTERRUPT)
             elif command.startswith(END):
                 self.ending = True
                 how = "interrupted" if running else "nothing was running"
@@ -75,6 +112,14 @@ class Messages:
             self._settle(message_id, "acknowledged", how)
         elif state == "cancelled":
             self._settle(message_id, "rejected", "interrupted before the agent had read it")
+
+    def turn_ended(self, *, aborted: bool) -> None:
+        """The turn is over; `aborted`: it was interrupted."""
+        self.interrupted_by, self.interrupting = self.interrupting if aborted else None, None
+
+    def turn_began(self) -> None:
+        """Something was begun: what is interrupted from now on is that."""
+        self.interrupted_by = None
 
     def idle(self) -> None:
         """Claude Code owes nothing that it has begun."""

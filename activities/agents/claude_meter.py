@@ -4,6 +4,9 @@
 `total_cost_usd` is not (measured with 2.1.327).
 """
 
+import math
+from dataclasses import dataclass, field
+
 from activities.agents.claude_frames import Frame, number, part, text_of, usage
 from steersman.contracts.run import Usage
 
@@ -18,17 +21,24 @@ PRICES: tuple[tuple[str, tuple[float, float, float, float]], ...] = (
     ("claude-3-5-haiku", (0.8, 4, 0.08, 1)),
 )
 UNKNOWN = (4, 20, 0.20, 5)
+MAX_MODEL = 200
 
 
+@dataclass
 class Meter:
     """Totals of one process."""
 
-    def __init__(self) -> None:
-        self.turns = 0
-        self.model = ""
-        self._settled = Usage()
-        self._settled_cost = 0.0
-        self._calls: dict[str, Usage] = {}
+    turns: int = 0
+    model: str = ""
+    _settled: Usage = field(default_factory=Usage)
+    _settled_cost: float = 0.0
+    _calls: dict[str, Usage] = field(default_factory=dict)
+    _current: str = ""
+
+    def is_sound(self) -> bool:
+        """Whether frames can have come to this; it may be from a file."""
+        counted = is_counted(self.turns, self._settled_cost, self._settled, *self._calls.values())
+        return counted and len(self.model) <= MAX_MODEL
 
     @property
     def usage(self) -> Usage:
@@ -67,13 +77,17 @@ class Meter:
             self._settled = self.usage
         self._calls.clear()
 
-    _current = ""
-
     def _estimate(self) -> float:
         price = next((price for name, price in PRICES if self.model.startswith(name)), UNKNOWN)
         total = sum(self._calls.values(), Usage())
         tokens = (total.input_tokens, total.output_tokens, total.cache_read_tokens, total.cache_write_tokens)
         return sum(count * each for count, each in zip(tokens, price, strict=True)) / 1e6
+
+
+def is_counted(turns: int, cost_usd: float, *usages: Usage) -> bool:
+    """Whether these are counts and a sum of money."""
+    counts = (turns, *(count for usage in usages for count in usage.model_dump().values()))
+    return all(0 <= count < 1 << 62 for count in counts) and 0 <= cost_usd < math.inf
 
 
 def _model_usage(each: Frame) -> Usage:

@@ -1,18 +1,25 @@
 """Claude Code's own plan, from whichever of its plan tools the model has: TodoWrite, or TaskCreate and TaskUpdate."""
 
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from activities.agents.claude_frames import Frame, part, text_of
 from steersman.contracts.events import PlanItem, PlanUpdateEvent
 
 MAX_ITEMS = 500
+PLANNERS = ("TodoWrite", "TaskCreate", "TaskUpdate")
 
 
+@dataclass
 class Plan:
     """The plan as it stands after each tool that succeeded."""
 
-    def __init__(self) -> None:
-        self._tasks: dict[str, PlanItem] = {}
+    _tasks: dict[str, PlanItem] = field(default_factory=dict)
+
+    def is_sound(self) -> bool:
+        """Whether tools can have come to this; it may be from a file."""
+        items = self._tasks.values()
+        return len(items) <= MAX_ITEMS and all(len(item.text) <= 500 and len(item.status) <= 50 for item in items)
 
     def after(self, time: datetime, tool: str, asked: Frame, answered: Frame) -> PlanUpdateEvent | None:
         """The plan, if this tool's input and result changed it."""

@@ -15,9 +15,10 @@ from activities.agents.claude_errors import crash, hopeless, result_error, start
 from activities.agents.claude_frames import Frame, part, text_of
 from activities.agents.claude_limits import Refusals
 from activities.agents.claude_messages import Messages
-from activities.agents.claude_meter import Meter
-from activities.agents.claude_plan import Plan
+from activities.agents.claude_meter import MAX_MODEL, Meter
+from activities.agents.claude_plan import PLANNERS, Plan
 from activities.agents.claude_sessions import is_id
+from activities.agents.claude_state import MAX_ASKED, MAX_OPEN_TOOLS, MAX_STRUCTURED, MAX_TASKS, ClaudeState
 from activities.ports import ExitFact, Progress, Record, Resumption, Verdict
 from steersman.contracts.activities import Settlement
 from steersman.contracts.errors import AgentFailed, InvalidRequest, RunError
@@ -31,13 +32,6 @@ from steersman.contracts.events import (
     ToolUseEvent,
     UsageEvent,
 )
-
-MAX_STRUCTURED = 512 * 1024
-MAX_ASKED = 100
-"""Requests that wait for an answer at one time; the agent's further ones are not heard."""
-MAX_OPEN_TOOLS = 200
-"""Tool calls whose results are waited for; of an older one the result is told without its name."""
-MAX_TASKS = 1_000
 
 
 class ClaudeTranscript:
@@ -86,9 +80,27 @@ class ClaudeTranscript:
         """Something runs that an interrupt would end."""
         return self._turn_open or not self._idle
 
+    def snapshot(self) -> bytes | None:
+        """See ports.Transcript."""
+        return ClaudeState(**{name: getattr(self, name) for name in ClaudeState.names()}).to_json()
+
+    def restore(self, snapshot: bytes) -> None:
+        """See ports.Transcript."""
+        state = ClaudeState.from_json(snapshot)
+        for name in ClaudeState.names():
+            setattr(self, name, getattr(state, name))
+
     def settlements(self) -> list[Settlement]:
         """What the journal says of each message."""
         return self.messages.settlements()
+
+    def last_words(self) -> list[Settlement]:
+        """See ports.Transcript."""
+        return self.messages.last_words()
+
+    def wrote(self, message_id: str) -> bool:
+        """See ports.Transcript."""
+        return self.messages.wrote(message_id)
 
     def verdict(self, exit_fact: ExitFact) -> Verdict:
         """See ports.Transcript."""
@@ -100,7 +112,8 @@ class ClaudeTranscript:
         owed = self._begun and self.messages.owed
         if self._answered_once and not self._turn_open and not owed and not self.parked:
             return Verdict(self._error)
-        if self._begun or exit_fact.signal or exit_fact.lost or exit_fact.reason != "exited":
+        signalled = exit_fact.signal or (exit_fact.code or 0) > 128  # it catches SIGTERM and exits with 128 + 15
+        if self._begun or signalled or exit_fact.lost or exit_fact.reason != "exited":
             return Verdict(crash(exit_fact), resumable=True)
         return Verdict(start_failure(exit_fact))
 
@@ -169,7 +182,7 @@ class ClaudeTranscript:
             return []
         if subtype == "init":
             self._turn_open = True
-            self._meter.model = text_of(frame.get("model"))
+            self._meter.model = text_of(frame.get("model"))[:MAX_MODEL]
             # What it names is resumed: anything but an id would be a file's name to Claude Code.
             named = text_of(frame.get("session_id"))
             self.progress.session_id = named if is_id(named) else self.progress.session_id
@@ -199,6 +212,7 @@ class ClaudeTranscript:
         self.messages.moved(uuid, state, turn_open=self._turn_open)
         if state == "started":
             self._turn_open, self.parked = True, False
+            self.messages.turn_began()
         return []
 
     def _stream(self, time: datetime, frame: Frame) -> list[EventBase]:
@@ -236,7 +250,9 @@ class ClaudeTranscript:
     def _tool_use(self, time: datetime, frame: Frame, block: Frame) -> list[EventBase]:
         tool_id, name = text_of(block.get("id"))[:200], text_of(block.get("name"))[:200]
         tool_input = frames.bounded(part(block, "input"))
-        self._tools[tool_id] = {"name": name, "input": tool_input}
+        # A file's whole content is of no use to what its result will tell.
+        kept = tool_input if name in PLANNERS else {key: tool_input.get(key) for key in frames.FILE_TOOLS.values()}
+        self._tools[tool_id] = {"name": name, "input": kept}
         if len(self._tools) > MAX_OPEN_TOOLS:
             del self._tools[next(iter(self._tools))]
         event = ToolUseEvent(
@@ -283,6 +299,7 @@ class ClaudeTranscript:
         self._meter.result(frame)
         events: list[EventBase] = [self._usage(time)]
         self.parked = str(frame.get("terminal_reason", "")).startswith("aborted")
+        self.messages.turn_ended(aborted=self.parked)
         if self.parked:
             return events
         self._answered_once = True

@@ -1,5 +1,6 @@
 """Any program as an agent: the prompt on its stdin, each line of its stdout a message, exit code 0 success."""
 
+import json
 import shutil
 from datetime import UTC, datetime
 from pathlib import Path
@@ -110,8 +111,26 @@ class ProcessTranscript:
             events.append(MessageEvent(time=time, text=text[:MAX_TEXT], truncated=len(text) > MAX_TEXT))
         return events
 
+    def snapshot(self) -> bytes:
+        return json.dumps([self._begun, self.progress.text]).encode()
+
+    def restore(self, snapshot: bytes) -> None:
+        try:
+            begun, text = json.loads(snapshot)
+        except (TypeError, RecursionError) as error:
+            raise ValueError("that is no snapshot of a process") from error
+        if not isinstance(begun, bool) or not isinstance(text, str) or len(text) > MAX_RESULT:
+            raise ValueError("that is no snapshot of a process")
+        self._begun, self.progress.text = begun, text
+
     def settlements(self) -> list[Settlement]:
         return []
+
+    def last_words(self) -> list[Settlement]:
+        return []
+
+    def wrote(self, message_id: str) -> bool:
+        return False
 
     def verdict(self, exit_fact: ExitFact) -> Verdict:
         if exit_fact.code == 0:

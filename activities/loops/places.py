@@ -16,6 +16,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from activities import disk
+from activities.identity import Identity
 from activities.store import Ownership
 from steersman.contracts.errors import InvalidRequest
 
@@ -35,13 +36,18 @@ class LoopDirectory:
 class LoopStore:
     """All loops of this host."""
 
-    def __init__(self, state: Path, owner: Ownership) -> None:
+    def __init__(self, state: Path, owner: Ownership, identity: Identity | None = None) -> None:
         self._loops = state / "loops"
         self._owner = owner
+        self._identity = identity
 
     def create(self, loop: str) -> Path:
-        """The loop's directory, made if it is not there, and marked as used now. Raises InvalidRequest as `check`."""
+        """The loop's directory, made if it is not there, and marked as used now. Raises InvalidRequest as `check`, and
+        StoreGone rather than make the state directory.
+        """
         self.check(loop)
+        if self._identity:
+            self._identity.check()
         path = self._loops / quoted(loop)
         facts = json.dumps({"loop": loop, **asdict(self._owner)})
         try:

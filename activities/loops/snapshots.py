@@ -162,7 +162,8 @@ async def _check_nested(shadow: Shadow, wanted: str) -> None:
     said = await shadow.git.run("ls-tree", "-z", wanted, "--", *sorted(places))
     for line in said.split(b"\0")[:-1]:
         facts, path = line.split(b"\t", 1)
-        if facts.split(b" ")[1] == b"blob":
+        # Asked for a directory and for something in it, git lists the directory's other entries, too.
+        if path in places and facts.split(b" ")[1] == b"blob":
             shown = path.decode("utf-8", "replace")
             raise GitFailed(f"{shown} is a file in the checkpoint, and a repository of its own is there now")
 

@@ -6,6 +6,7 @@ A shim that was killed proves nothing any more. What must not live here: shims t
 import asyncio
 import os
 from pathlib import Path
+from typing import Literal
 
 from activities.shim import client as shim
 from activities.store import RunDirectory
@@ -48,6 +49,14 @@ def report_of(cleared: shim.Clearance) -> StopReport:
     """The report of a stop that found no shim to ask."""
     nothing = StopReport(outcome="already_finished", phase="running", how="exited" if cleared.proven else None)
     return nothing if cleared.proven and not cleared.processes else with_leftovers(nothing, cleared)
+
+
+def without_directory(cleared: shim.Clearance) -> StopReport:
+    """The report of a stop of which only the mark told what there was: more may have been, or be."""
+    how: Literal["killed"] | None = "killed" if cleared.processes else None
+    return StopReport(
+        outcome="unverified", phase="running", how=how, processes=cleared.processes, left=cleared.left[:100]
+    )
 
 
 def with_leftovers(report: StopReport, cleared: shim.Clearance) -> StopReport:

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from activities.ports import MAX_LINE, AlreadyStopped, Channel, ChannelClosed, Fenced, Incompatible, Ladder, Launch
-from activities.runtimes.leftovers import clear, lost, was_used, with_leftovers
+from activities.runtimes.leftovers import clear, lost, was_used, with_leftovers, without_directory
 from activities.runtimes.stopping import PATIENT, QUICK, stop_attempt, stop_through, unsealed
 from activities.shim import client as shim
-from activities.store import RunDirectory, RunStore
+from activities.store import RunDirectory, RunGone, RunStore
 from steersman.contracts.activities import RunKey
 from steersman.contracts.errors import AgentFailed, AgentNotInstalled, RunError, WorkspaceError
 from steersman.contracts.run import Handle, StopReport
@@ -40,7 +40,7 @@ class LocalRuntime:
         directory = self._store.directory(key).attempt(attempt)
         if launch is not None:
             await self._clear_earlier(key, attempt)
-            await self._start(directory, launch)
+            await self._start(directory, launch, self._store.directory(key).tag)
         try:
             connection = await self._connect(directory, epoch)
         except shim.ShimGone:
@@ -52,9 +52,18 @@ class LocalRuntime:
             raise Incompatible(str(error)) from error
         return LocalChannel(directory, self._host, epoch, connection)
 
-    async def stop(self, key: RunKey, ladder: Ladder, reason: str) -> StopReport:
+    async def stop(self, key: RunKey, ladder: Ladder, reason: str, *, known: int = 0) -> StopReport:
         """Stop the run's newest process, clear away what lost ones left, and see to it that no other starts."""
-        directory = self._store.create(key)
+        directory = self._store.directory(key)
+        try:
+            await asyncio.to_thread(directory.require, known)
+            await asyncio.to_thread(self._store.create, key)
+        except (RunGone, OSError) as error:
+            facts = {"run": key.run, "error": str(error)}
+            log.warning(
+                "a run is stopped without its directory", extra={"action": "stop_without_state", "facts": facts}
+            )
+            return without_directory(await self._store.kill_strays(directory.tag))
         first = number = max(directory.attempts(), 1)
         report: StopReport | None = None
         while True:
@@ -82,7 +91,7 @@ class LocalRuntime:
         """Whether a shim of this run lives."""
         return any(shim.is_alive(attempt) for attempt in self._store.directory(key).all_attempts())
 
-    async def _start(self, directory: Path, launch: Launch) -> None:
+    async def _start(self, directory: Path, launch: Launch, tag: str) -> None:
         directory.parent.mkdir(mode=0o700, exist_ok=True)
         spec = shim.Spec(
             argv=launch.argv,
@@ -92,6 +101,7 @@ class LocalRuntime:
             input=[shim.Input(command, data) for command, data in launch.first_input],
             close_stdin=launch.close_stdin,
             stdin="socket" if launch.stdin_has_authority else "pipe",
+            tag=tag,
             lease=timedelta(seconds=launch.lease_s),
             terminate_after=timedelta(seconds=launch.ladder.terminate_after_s),
             kill_after=timedelta(seconds=launch.ladder.kill_after_s),
@@ -131,17 +141,25 @@ class LocalChannel:
         self._lock = asyncio.Lock()
         status = connection.hello if connection else None
         self.known = status.seq if status and status.state != "exited" else NEVER
+        self.offset = 0
+        self._last = status.seq - (status.state == "exited") if status else NEVER
         self.handle: Handle | None = None
         if status:
             self.handle = Handle(host=host, boot_id=status.boot_id, pid=status.pid, start_time=status.start_time)
         self._renewal = asyncio.create_task(self._renew(status.lease_left)) if status else None
 
-    async def records(self) -> AsyncGenerator[Sequence[shim.Record], None]:
+    def may_enter(self, after: int) -> bool:
+        """See Channel: the end of a process is always read from its shim or its journal."""
+        return after <= self._last
+
+    async def records(self, after: int = 0, offset: int = 0) -> AsyncGenerator[Sequence[shim.Record], None]:
         """See Channel. Raises Fenced."""
-        stream = shim.records(self._directory, after=0, epoch=self._epoch if self._connection else None)
+        epoch = self._epoch if self._connection else None
+        stream = shim.records(self._directory, after=after, offset=offset, epoch=epoch)
         joiner = shim.LineJoiner(MAX_LINE)
         try:
             while batch := await stream.batch():
+                self.offset = stream.offset
                 yield [_joined(joiner, record) for record in batch]
             if stream.ending == "crash":
                 # The shim died: before anybody acts on that, nothing of what it looked after may be left.

@@ -7,6 +7,7 @@ import asyncio
 import logging
 import os
 import time
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -48,6 +49,19 @@ async def stop_through(connection: shim.Connection, ladder: Ladder, reason: str)
     return _report(await _stop(connection, ladder, reason))
 
 
+async def _recorded(connection: shim.Connection, report: StopReport) -> StopReport:
+    """The report of a stop; unverified where its shim could not write down the agent's end."""
+    with suppress(shim.ShimGone):  # it leaves once it has written all
+        for _ in range(40):
+            status = await connection.status()
+            if status.unwritten:
+                return unsealed(report)
+            if status.exit is not None:
+                break
+            await asyncio.sleep(0.05)  # its last record is being written
+    return report
+
+
 def unsealed(report: StopReport | None) -> StopReport:
     """The report of a stop that could not keep a further process from being started."""
     found = report or StopReport(outcome="unverified", phase="running")
@@ -76,7 +90,7 @@ async def _stop_living(attempt: Path, ladder: Ladder, reason: str) -> StopReport
                 if report.outcome == "already_finished":
                     # Perhaps another hand was quicker, for the same cancel: then its report is the answer.
                     report = await _report_of_end(connection) or report
-                return _report(report)
+                return await _recorded(connection, _report(report))
         except shim.ShimGone:
             return report_of(await clear(attempt)) if was_used(attempt) else None
         except shim.NotAdmitted as error:

@@ -49,13 +49,17 @@ def shim_of(directory: str | os.PathLike[str]) -> int | None:
     if not has_proc():
         return None
     wanted = os.fsencode(os.path.realpath(directory))
-    found = []
+    found = [pid for pid, named in shims() if named == wanted and not _is_agents(pid)]
+    return next((pid for pid in found if is_vouched(pid, directory)), found[0] if found else None)
+
+
+def shims() -> Iterator[tuple[int, bytes]]:
+    """Process id and directory of what works under a shim's name, which anybody can take."""
     for pid, fields in _processes():
         if fields[0] == NAME and fields[1] not in "ZX":
             words = read_small(f"/proc/{pid}/cmdline").split(b"\0")
-            if words[:2] == [NAME.encode(), wanted] and not _is_agents(pid):
-                found.append(pid)
-    return next((pid for pid in found if is_vouched(pid, directory)), found[0] if found else None)
+            if words[0] == NAME.encode() and len(words) > 1:
+                yield pid, words[1]
 
 
 def unexplained(state: Mapping[str, Any]) -> tuple[int, ...] | None:

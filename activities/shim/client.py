@@ -46,6 +46,7 @@ from activities.shim.lock import entomb, is_alive
 from activities.shim.marked import Clearance, has_ended, has_stray, kill_marked, kill_unresponsive, thaw, waits_for_disk
 from activities.shim.records import RecordStream, records
 from activities.shim.reports import ExitReport, Input, Spec, Status, StopReport
+from activities.shim.strays import find_strays, kill_strays, tag_of
 
 __all__ = [
     "AgentExited",
@@ -88,13 +89,16 @@ __all__ = [
     "Written",
     "connect",
     "entomb",
+    "find_strays",
     "has_ended",
     "has_stray",
     "is_alive",
     "kill_marked",
+    "kill_strays",
     "kill_unresponsive",
     "records",
     "start",
+    "tag_of",
     "thaw",
     "waits_for_disk",
 ]

@@ -42,8 +42,10 @@ class Record:
 class RecordParser:
     """Turns chunks of any size into records; a record that is not complete waits for its rest."""
 
-    def __init__(self, after: int = 0) -> None:
+    def __init__(self, after: int = 0, offset: int = 0) -> None:
+        """`offset`: where in the journal the first chunk begins."""
         self.seq = after
+        self.offset = offset
         self._buffer = bytearray()
         self._missing = 0
 
@@ -78,7 +80,14 @@ class RecordParser:
             if len(buffer) - start > _HEADER_LIMIT or b"\n" in buffer[start:]:
                 raise JournalCorrupt(f"after record {self.seq} comes what is no record")
         del buffer[:start]
+        self.offset += start
         return records
+
+
+def begins(header: bytes, after: int) -> bool:
+    """Whether the record after this one begins with these bytes."""
+    found = _HEADER.match(header)
+    return found is not None and int(found[1]) == after + 1
 
 
 @dataclass(frozen=True, slots=True)

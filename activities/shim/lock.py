@@ -6,6 +6,7 @@ What must not live here: talking to the shim.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import stat
@@ -15,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 _PLAIN = os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
+_PAUSE_S = 0.002
 _PATIENCE_S = 0.1  # another probe holds the lock for microseconds
 
 
@@ -24,22 +26,29 @@ def lock(directory: str | os.PathLike[str]) -> Iterator[bool]:
 
     Raises OSError where the lock cannot be opened.
     """
-    fd = os.open(Path(directory, "lock"), os.O_RDWR | os.O_CREAT | _PLAIN, 0o600)
+    path = Path(directory, "lock")
     try:
-        yield _take(fd)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | _PLAIN, 0o600)
+    except OSError as error:
+        if error.errno != errno.EROFS:
+            raise
+        fd = os.open(path, os.O_RDONLY | _PLAIN)
+    try:
+        yield take(fd, _PATIENCE_S)
     finally:
         os.close(fd)
 
 
-def _take(fd: int) -> bool:
-    until = time.monotonic() + _PATIENCE_S
+def take(fd: int, patience_s: float) -> bool:
+    """Whether an open file's lock (flock) could be had within this time. Blocks; with none it is tried once."""
+    until = time.monotonic() + patience_s
     while True:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() > until:
                 return False
-            time.sleep(0.005)
+            time.sleep(_PAUSE_S)
         else:
             return True
 
@@ -47,7 +56,7 @@ def _take(fd: int) -> bool:
 def is_alive(directory: str | os.PathLike[str]) -> bool:
     """Whether a shim lives in this directory, or is starting there. Where its lock is none, one may live there."""
     try:
-        fd = os.open(Path(directory, "lock"), os.O_RDWR | _PLAIN)
+        fd = os.open(Path(directory, "lock"), os.O_RDONLY | _PLAIN)  # a shared lock asks for no more
     except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError:

@@ -16,9 +16,10 @@ from typing import Literal
 
 from activities.shim.dialing import ask, dial
 from activities.shim.errors import JournalCorrupt, ShimGone
-from activities.shim.journal import Record, RecordParser
+from activities.shim.journal import Record, RecordParser, begins
 
 _CHUNK = 256 * 1024
+_HEADER = 512
 
 
 class RecordStream(AsyncIterator[Record]):
@@ -30,13 +31,15 @@ class RecordStream(AsyncIterator[Record]):
     Attributes:
         ending: None while there may be more; then "exit" after the agent's `exit` record, or "crash" where the shim
             died without one (its agent died with it).
+        offset: the byte of the journal after the records that were handed out by `batch`.
     """
 
-    def __init__(self, directory: str | os.PathLike[str], after: int, epoch: int | None) -> None:
+    def __init__(self, directory: str | os.PathLike[str], after: int, epoch: int | None, offset: int = 0) -> None:
         self.ending: Literal["exit", "crash"] | None = None
         self._directory = directory
         self._epoch = epoch
         self._seq = after
+        self.offset = offset
         self._exited = False
         self._ready: deque[Record] = deque()
         self._source = self._batches()
@@ -81,11 +84,12 @@ class RecordStream(AsyncIterator[Record]):
         self.ending = "exit" if self._exited else "crash"
 
     async def _parsed(self, chunks: AsyncGenerator[bytes]) -> AsyncGenerator[list[Record]]:
-        parser = RecordParser(self._seq)
+        parser: RecordParser | None = None
         async for chunk in chunks:
+            parser = parser or RecordParser(self._seq, self.offset)
             records = parser.feed(chunk)
             if records:
-                self._seq = parser.seq
+                self._seq, self.offset = parser.seq, parser.offset
                 self._exited = records[-1].stream == "exit"
                 yield records
             if self._exited:
@@ -109,8 +113,18 @@ class RecordStream(AsyncIterator[Record]):
         except FileNotFoundError:
             raise ShimGone(f"neither a shim nor a journal is in {os.fspath(self._directory)}") from None
         with file:
+            self.offset = await asyncio.to_thread(_entered, file, self._seq, self.offset)
             while chunk := await asyncio.to_thread(file.read, _CHUNK):
                 yield chunk
+
+
+def _entered(file: FileIO, after: int, offset: int) -> int:
+    """Go where the record after this one begins, if that is there; else to the beginning. Where it has gone."""
+    if file.seek(offset) != file.seek(0, os.SEEK_END):
+        file.seek(offset)
+        if not begins(file.read(_HEADER), after):
+            offset = 0
+    return file.seek(offset)
 
 
 def _opened(path: Path) -> FileIO:
@@ -127,9 +141,12 @@ def _opened(path: Path) -> FileIO:
     return file
 
 
-def records(directory: str | os.PathLike[str], *, after: int = 0, epoch: int | None = None) -> RecordStream:
+def records(
+    directory: str | os.PathLike[str], *, after: int = 0, offset: int = 0, epoch: int | None = None
+) -> RecordStream:
     """The journal's records after this sequence number, live to the end; see RecordStream.
 
     With an epoch this reader is a controller: it fences off lower ones, and ends with Fenced when a higher one comes.
+    `offset`: the byte at which the record after that one begins, where it is known; the file is entered there.
     """
-    return RecordStream(directory, after, epoch)
+    return RecordStream(directory, after, epoch, offset)

@@ -36,6 +36,8 @@ class Spec:
         close_stdin: whether stdin is closed after that.
         stdin: a socket cannot be opened by a path of /proc, so nobody but the shim can write to it; a pipe can be
             opened as /dev/stdin, which some programs do.
+        tag: up to 24 hexadecimal digits that the mark in the environment of the agent's processes begins with, so that
+            they can be found without the directory.
         lease: without a word of a controller for longer than this the shim stops the agent.
         terminate_after: SIGTERM to every descendant, counted from the request of a stop.
         kill_after: SIGKILL to every descendant, counted from the same.
@@ -48,6 +50,7 @@ class Spec:
     close_stdin: bool = False
     cwd_resolved: bool = False
     stdin: Literal["pipe", "socket"] = "pipe"
+    tag: str = ""
     lease: timedelta = timedelta(minutes=15)
     terminate_after: timedelta = timedelta(seconds=0.25)
     kill_after: timedelta = timedelta(seconds=1.5)
@@ -63,6 +66,7 @@ class Spec:
             "close_stdin": self.close_stdin,
             "cwd_resolved": self.cwd_resolved,
             "stdin": self.stdin,
+            "tag": self.tag,
             "lease_s": self.lease.total_seconds(),
             "stop": {
                 "terminate_after_s": self.terminate_after.total_seconds(),
@@ -131,6 +135,7 @@ class Status:
         lease_left: until the agent is stopped for want of a controller; after its end, until the shim leaves.
         stdin_open: whether a write would be taken.
         exit: None while the agent lives.
+        unwritten: whether records wait for room on the disk.
     """
 
     state: Literal["running", "stopping", "exited"]
@@ -147,6 +152,7 @@ class Status:
     lease_left: timedelta
     stdin_open: bool
     exit: ExitReport | None
+    unwritten: bool = False
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> Status:
@@ -158,6 +164,7 @@ class Status:
             lease_left=timedelta(seconds=wire["lease_left_s"]),
             stdin_open=wire["stdin_open"],
             exit=ExitReport.from_wire(wire["exit"]) if wire["exit"] else None,
+            unwritten=bool(wire.get("unwritten")),
         )
 
 

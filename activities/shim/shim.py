@@ -47,6 +47,9 @@ JOURNAL_RETRY_S = 1.0
 LEAD_LIMIT = 64 * 1024 * 1024  # an agent that floods is held back, as by a pipe, while its controller cannot keep up
 JOURNAL_PATIENCE_S = 10.0
 LEAVE_S = 1.0
+LOOK_S = 0.75  # how often it is looked whether our directory is still there; gone is what is not there twice
+GONE = "the directory of its run is gone"
+STATE_SIZE = 16 * 1024
 LOCK_PATIENCE_S = 0.1  # a probe or a tombstone being written holds the lock for microseconds
 LEFTOVERS_KILL_S = 0.5
 GIVE_UP_S = 5.0
@@ -114,6 +117,13 @@ def is_socket(stdin: object) -> bool:
     return stdin == "socket"
 
 
+def mark_tag(value: object) -> str:
+    """What the mark of the agent's processes begins with, for whoever looks for them without our files."""
+    if not isinstance(value, str) or len(value) > 24 or value.strip("0123456789abcdef"):
+        raise Refused("invalid", "tag must be of up to 24 hexadecimal digits")
+    return value
+
+
 def command_id(value: object) -> str:
     """An id that fits into a record's header."""
     if not isinstance(value, str) or not 0 < len(value) <= 200 or value == "-":
@@ -177,6 +187,7 @@ class Spec:
         self.close_stdin = spec.get("close_stdin", False) is True
         self.cwd_resolved = spec.get("cwd_resolved", False) is True
         self.socket_stdin = is_socket(spec.get("stdin", "pipe"))
+        self.tag = mark_tag(spec.get("tag", ""))
         self.lease_s = seconds(spec, "lease_s", 900.0)
         self.stop = StopTimes(spec.get("stop", {}))
 
@@ -262,9 +273,10 @@ class ProcTable:
 
     snapshot_s: float | None = None
 
-    def __init__(self, mark: str | None = None, root: str = "/proc") -> None:
+    def __init__(self, mark: str | None = None, root: str = "/proc", *, tag: bool = False) -> None:
+        """`tag`: the mark is only the beginning of those that are meant."""
         self.proc = root
-        self._mark = f"{MARK}={mark}\0".encode() if mark else None
+        self._mark = b"\0%b=%b%b" % (MARK.encode(), mark.encode(), b"" if tag else b"\0") if mark else None
         self._quick = mark is None and os.path.exists(f"{root}/self/task/{os.getpid()}/children")
 
     def alive(self, root: int | None = None) -> Descendants:
@@ -521,6 +533,7 @@ class Journal:
         self.seq = 0
         self.size = 0
         self.retry_at: float | None = None
+        self.error = ""
         self._pending = bytearray()
         self._index = [(0, 0)]  # (records before, offset), about one for each INDEX_STEP bytes
 
@@ -543,6 +556,11 @@ class Journal:
         self._pending += b"".join(records)
         self.seq += len(lines)
 
+    @property
+    def unwritten(self) -> bool:
+        """Whether records wait for room."""
+        return bool(self._pending)
+
     def _extend(self) -> int:
         offset = self.size + len(self._pending)
         if offset - self._index[-1][1] >= INDEX_STEP:
@@ -558,6 +576,7 @@ class Journal:
                 if self.retry_at is None:
                     log(f"the journal cannot be written: {error}; the agent is held back")
                 self.retry_at = time.monotonic() + JOURNAL_RETRY_S
+                self.error = str(error)
                 return False
             self.size += written
             del self._pending[:written]
@@ -733,7 +752,9 @@ class Peer:
 class Shim:
     """The loop: the agent's pipes, its processes, the connections and the clocks."""
 
-    def __init__(self, spec: Spec, agent: int, pipes: tuple[int, int, int], table: Table, mark: str) -> None:
+    def __init__(
+        self, spec: Spec, agent: int, pipes: tuple[int, int, int], table: Table, mark: str, directory: str
+    ) -> None:
         self.agent = agent
         self.table = table
         self.mark = mark
@@ -747,6 +768,9 @@ class Shim:
         self.start_time = table.start_time(agent)
         self.boot_id = boot_id()
         self.journal = Journal("journal")
+        self.place = os.path.join(directory, "journal")
+        self.missing = False
+        self.look_at = time.monotonic() + LOOK_S
         self.selector = selectors.DefaultSelector()
         self.stdin = Input(pipes[0], self.journal, self.selector)
         self.outputs = [Output("out", pipes[1]), Output("err", pipes[2])]
@@ -786,6 +810,8 @@ class Shim:
         self.spec.env = {}
         if self.spec.close_stdin:
             self.stdin.closing = "-"
+        if not self.journal.flush():
+            raise Refused("os_error", f"the journal cannot be written: {self.journal.error}")
         self.save()
         signals, wakeup = os.pipe()
         os.set_blocking(signals, False)
@@ -825,6 +851,8 @@ class Shim:
         if expired and not self.ended:
             log("no controller for longer than the lease: stopping")
             self.begin("lease", None, self.spec.stop)
+        if now >= self.look_at and not self.leaving:
+            self._look()
         if self.agent_status is not None and not self.ended:
             self._agent_ended()
         if self.ladder is not None:
@@ -871,6 +899,8 @@ class Shim:
             due.append(self.renewed_at + self.spec.lease_s)
         if self.journal.retry_at is not None:
             due.append(self.journal.retry_at)
+        if not self.leaving:
+            due.append(self.look_at)
         if self.table.snapshot_s and not self.ended:
             due.append(self.snapshot_at)
         if self.leave_at is not None and self.leave_at > now:
@@ -884,6 +914,26 @@ class Shim:
         if not self.ended:
             self.begin("terminated", None, self.spec.stop)
         self.leave()
+
+    def _look(self) -> None:
+        """Without its directory nobody finds this shim, and what its agent does is not written down for anybody."""
+        self.look_at = time.monotonic() + LOOK_S
+        before, self.missing = self.missing, self._is_gone()
+        if before and self.missing:
+            log("the directory is gone: stopping the agent")
+            if not self.ended:
+                self.begin("terminated", GONE, self.spec.stop)
+            self.leave()
+
+    def _is_gone(self) -> bool:
+        """Whether the path of the journal leads to none, or to another. What cannot be looked at is not gone."""
+        try:
+            found, own = os.stat(self.place), os.fstat(self.journal.fd)
+        except (FileNotFoundError, NotADirectoryError):
+            return True
+        except OSError:
+            return False
+        return (found.st_dev, found.st_ino) != (own.st_dev, own.st_ino)
 
     def leave(self) -> None:
         """Go as soon as nothing is left to do."""
@@ -1190,7 +1240,10 @@ class Shim:
 
     def _write(self, peer: Peer, command: dict[str, Any]) -> dict[str, object]:
         ident = command_id(command.get("id"))
+        full = Refused("journal_full", "the journal cannot be written now; try again with the same id")
         if ident in self.stdin.written:
+            if self.journal.retry_at is not None:
+                raise full
             return {"ok": True, "seq": self.stdin.written[ident], "duplicate": True}
         data = text_bytes(command.get("data"), "data")
         if self.ended:
@@ -1198,9 +1251,10 @@ class Shim:
         if not self.stdin.open or self.stdin.closing is not None:
             raise Refused("stdin_closed", "the agent's stdin is closed")
         if self.journal.retry_at is not None:
-            raise Refused("journal_full", "the journal cannot be written now; try again")
+            raise full
         seq = self.stdin.write(ident, data)
-        self.journal.flush()
+        if not self.journal.flush():
+            raise full  # it is written when there is room, once: until then nobody may take it for done
         return {"ok": True, "seq": seq}
 
     def _close_stdin(self, peer: Peer, command: dict[str, Any]) -> dict[str, object]:
@@ -1274,7 +1328,7 @@ class Shim:
 
     def status(self) -> dict[str, object]:
         left = max(0.0, self.renewed_at + self.spec.lease_s - time.monotonic())
-        live = {"seq": self.journal.seq, "lease_left_s": round(left, 3)}
+        live = {"seq": self.journal.seq, "unwritten": self.journal.unwritten, "lease_left_s": round(left, 3)}
         return {**self.identity(), **live, "stdin_open": self.stdin.open and self.stdin.closing is None}
 
     def save(self) -> None:
@@ -1366,9 +1420,22 @@ def socket_pair() -> tuple[int, int]:
     return theirs.detach(), ours.detach()
 
 
-def start_agent(spec: Spec, table: str, umask: int, libc: Libc) -> Shim:
+def make_room(spec: Spec) -> None:
+    """Nothing is started of which the first records find no room. Raises OSError."""
+    fd = os.open("state.json.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        left = STATE_SIZE + sum(len(data) for _, data in spec.writes)
+        while left > 0:
+            left -= os.write(fd, bytes(min(left, READ_SIZE)))
+    finally:
+        os.close(fd)
+        os.unlink("state.json.new")
+
+
+def start_agent(spec: Spec, table: str, umask: int, libc: Libc, directory: str) -> Shim:
     """Fork the agent, get ready while it execs, and see that it did."""
-    mark = os.urandom(16).hex()
+    make_room(spec)
+    mark = spec.tag + os.urandom(16).hex()[len(spec.tag) :]
     subreaper = libc.prctl(PR_SET_CHILD_SUBREAPER, 1)
     if not subreaper and sys.platform == "linux":
         log("without prctl this shim is no subreaper")
@@ -1386,7 +1453,7 @@ def start_agent(spec: Spec, table: str, umask: int, libc: Libc) -> Shim:
         os.close(fd)
     try:
         processes: Table = PsTable(mark) if table == "ps" else ProcTable(None if subreaper else mark)
-        shim = Shim(spec, agent, (inputs[1], outputs[0], errors[0]), processes, mark)
+        shim = Shim(spec, agent, (inputs[1], outputs[0], errors[0]), processes, mark, directory)
         shim.open()
         failure = read_all(report[0])
         os.close(report[0])
@@ -1412,7 +1479,7 @@ def read_all(fd: int) -> bytes:
         chunks.append(chunk)
 
 
-def serve(spec: Spec, table: str, umask: int, lock: int, launcher: int, libc: Libc) -> None:
+def serve(spec: Spec, table: str, umask: int, lock: int, launcher: int, libc: Libc, directory: str) -> None:
     """The daemon. Answers the launcher as soon as the agent runs and the socket listens."""
     shim = None
     try:
@@ -1423,7 +1490,7 @@ def serve(spec: Spec, table: str, umask: int, lock: int, launcher: int, libc: Li
         os.close(null)
         os.close(errors)
         libc.name(os.getcwdb())
-        shim = start_agent(spec, table, umask, libc)
+        shim = start_agent(spec, table, umask, libc, directory)
         answer: dict[str, object] = {"ok": True, "status": shim.status()}
     except Refused as refused:
         answer = refused.reply
@@ -1438,7 +1505,10 @@ def serve(spec: Spec, table: str, umask: int, lock: int, launcher: int, libc: Li
     os.close(launcher)
     if shim is not None:
         shim.run()
-        os.unlink("shim.sock")
+        try:
+            os.unlink("shim.sock")
+        except OSError:
+            pass  # gone with its directory
 
 
 def take_lock() -> int:
@@ -1462,6 +1532,7 @@ def launch(directory: str, table: str, raw: bytes, libc: Libc) -> dict[str, obje
     except Refused as refused:
         raise Refused("invalid_spec", str(refused)) from None
     umask = os.umask(0o077)
+    directory = os.path.abspath(directory)
     os.makedirs(directory, 0o700, exist_ok=True)
     os.chdir(directory)
     os.chmod(".", 0o700)
@@ -1476,7 +1547,7 @@ def launch(directory: str, table: str, raw: bytes, libc: Libc) -> dict[str, obje
         os.close(reader)
         os.setsid()
         if os.fork() == 0:
-            serve_and_exit(spec, table, umask, lock, writer, libc)
+            serve_and_exit(spec, table, umask, lock, writer, libc, directory)
         os._exit(0)
     os.close(writer)
     os.waitpid(middle, 0)
@@ -1487,11 +1558,13 @@ def launch(directory: str, table: str, raw: bytes, libc: Libc) -> dict[str, obje
     return result
 
 
-def serve_and_exit(spec: Spec, table: str, umask: int, lock: int, launcher: int, libc: Libc) -> NoReturn:
+def serve_and_exit(
+    spec: Spec, table: str, umask: int, lock: int, launcher: int, libc: Libc, directory: str
+) -> NoReturn:
     """The daemon's whole life; a failure goes to its log, where somebody may look for it."""
     code = 1
     try:
-        serve(spec, table, umask, lock, launcher, libc)
+        serve(spec, table, umask, lock, launcher, libc, directory)
         code = 0
     except BaseException:  # noqa: BLE001 - the last one to catch anything
         import traceback

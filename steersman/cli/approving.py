@@ -7,7 +7,7 @@ from rich.text import Text
 
 from steersman.cli.clean import clean, flat
 from steersman.cli.keyboard import Keyboard
-from steersman.cli.render import Renderer
+from steersman.cli.render import Renderer, deadline
 from steersman.client import Steersman
 from steersman.contracts.errors import RunError
 from steersman.contracts.events import AgentEvent, PermissionEvent, is_terminal
@@ -71,6 +71,7 @@ class Approver:
     async def _ask(self, approval: Approval) -> None:
         settled = self._settled_event(approval.id)
         whole = self._describe(approval)
+        self._view.note(deadline(approval), "magenta")
         while not settled.is_set():
             more = "  [v]iew all of it" if whole else ""
             answer = await self._keyboard.ask(Text(f"{QUESTION}{more} >", style="bold magenta"), unless=settled)

@@ -12,11 +12,16 @@ from steersman.cli.output import complain
 
 
 def worker_command(*arguments: str) -> list[str]:
-    """The command line of worker.py under this Python. Ends the command where there is no checkout."""
+    """The command line of worker.py under this Python. Ends the command where there is no checkout, and on Windows."""
     return [sys.executable, str(_worker_script()), *arguments]
 
 
 def _worker_script() -> Path:
+    if not hasattr(os, "fork"):
+        complain(
+            "workers run on Linux and macOS, and so does this command; from here runs can be followed and talked to"
+        )
+        raise typer.Exit(Exit.USAGE)
     script = Path(steersman.__file__).resolve().parent.parent / "worker.py"
     if not script.is_file():
         complain(f"{script} does not exist: run steer from a checkout of Steersman (pip install -e .) for this command")

@@ -18,12 +18,15 @@ from steersman.cli.keyboard import Interrupted, Keyboard, has_person
 from steersman.cli.output import console, remark, write_line
 from steersman.cli.render import Renderer
 from steersman.client import Steersman
+from steersman.contracts.agents import cannot
 from steersman.contracts.errors import ErrorType, RunError
 from steersman.contracts.events import AgentEvent, CancelledEvent, DoneEvent, FailedEvent, PermissionEvent, is_terminal
-from steersman.contracts.run import RunResult
+from steersman.contracts.run import RunResult, RunState
 from steersman.errors import SteersmanError
 
-MENU = "[K]eep running (default)  [I]nterrupt with a message  [S]top   (Ctrl-C again: leave it running and go)"
+KEEP, INTERRUPT = "[K]eep running (default)", "[I]nterrupt with a message"
+STOP = "[S]top   (Ctrl-C again: leave it running and go)"
+LOOK_S = 2
 RESULT_PATIENCE_S = 10
 
 
@@ -48,6 +51,8 @@ class Follower:
         self._view = Renderer(out)
         self._view.last_seq = after
         self._approver = Approver(steersman, run, keyboard, self._view)
+        self._state: RunState | None = None
+        """As it was read for the menu, which offers what the agent can do."""
         self._ahead = Ahead(steersman.attach(run, after=after), keyboard, self._approver.hear)
 
     async def run(self) -> Exit:
@@ -102,7 +107,8 @@ class Follower:
                 result = await asyncio.wait_for(self._steersman.result(self._run), RESULT_PATIENCE_S)
             except RunError as error:
                 result = getattr(error, "result", None)
-        status = {"done": "succeeded"}.get(event.type, event.type)
+        terminated = isinstance(event, CancelledEvent) and event.terminated
+        status = "terminated" if terminated else {"done": "succeeded"}.get(event.type, event.type)
         self._view.footer(status, result, result.ended_at if result else event.time)
 
     async def _ended_before(self) -> Exit:
@@ -122,9 +128,14 @@ class Follower:
             return True
         try:
             self._out.print()
+            refusal = await self._cannot_interrupt()
+            menu = "  ".join((KEEP, *(() if refusal else (INTERRUPT,)), STOP))
             while True:
-                answer = await self._keyboard.ask(Text(f"{MENU} >", style="bold"))
+                answer = await self._keyboard.ask(Text(f"{menu} >", style="bold"))
                 choice = (answer or "k").lower()[:1]
+                if choice == "i" and refusal:
+                    self._view.note(refusal, "yellow")
+                    continue
                 if choice == "i":
                     text = await self._keyboard.ask(Text("Message (empty: just interrupt) >", style="bold"))
                     self._ahead.errand(self._interrupt(text or None))
@@ -135,6 +146,16 @@ class Follower:
                 return False
         except Interrupted:
             return True
+
+    async def _cannot_interrupt(self) -> str | None:
+        """Why the agent cannot be interrupted, as far as that can be told at once; None where it can."""
+        if self._state is None or self._state.capabilities is None:
+            with suppress(SteersmanError, TimeoutError):
+                self._state = await asyncio.wait_for(self._steersman.state(self._run), LOOK_S)
+        state = self._state
+        if state is None or state.capabilities is None:
+            return "whether the agent can be interrupted cannot be told now: no worker answers for the run"
+        return cannot(state.agent or "?", state.capabilities, "interrupt")
 
     async def _interrupt(self, text: str | None) -> Note:
         try:

@@ -9,14 +9,22 @@ import os
 import re
 import signal
 import sys
-import termios
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
 from rich.console import Console
 from rich.text import Text
+
+from steersman.cli.signals import handle
+
+try:
+    import termios
+except ImportError:  # Windows
+    CAN_ASK = False
+else:
+    CAN_ASK = True
 
 T = TypeVar("T")
 MAX_TEXT_LINES = 1000
@@ -49,8 +57,8 @@ class NoCurtain:
 
 
 def has_person() -> bool:
-    """Whether somebody sits at both ends."""
-    return sys.stdin.isatty() and sys.stdout.isatty()
+    """Whether somebody sits at both ends, of a terminal that can be asked at."""
+    return CAN_ASK and sys.stdin.isatty() and sys.stdout.isatty()
 
 
 class Keyboard:
@@ -66,21 +74,20 @@ class Keyboard:
         self.keys: asyncio.Queue[str] = asyncio.Queue()
         """What was read while `watching`: mostly one key each."""
         self._cooked: list[Any] | None = None
+        self._handled: list[Callable[[], None]] = []
 
     def __enter__(self) -> Self:
-        loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGINT, self._interrupt)
-        loop.add_signal_handler(signal.SIGTERM, self._terminate)
-        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup's wish
-            loop.add_signal_handler(signal.SIGHUP, self._terminate)
+        self._handled = [handle("SIGINT", self._interrupt), handle("SIGTERM", self._terminate)]
+        hang_up = getattr(signal, "SIGHUP", None)
+        if hang_up and signal.getsignal(hang_up) is not signal.SIG_IGN:  # nohup's wish
+            self._handled.append(handle("SIGHUP", self._terminate))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            loop.remove_signal_handler(number)
+        for undo in self._handled:
+            undo()
 
     def _interrupt(self) -> None:
         self.ctrl_c.set()

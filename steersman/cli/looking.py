@@ -14,10 +14,17 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from steersman.client import Steersman
-    from steersman.contracts.run import RunState
+    from steersman.contracts.run import Approval, MessageRecord, RunState
 
 AsJson = Annotated[bool, typer.Option("--json", help="The answer as JSON.")]
-PHASE_STYLES = {"running": "green", "stopping": "yellow", "failed": "red", "canceled": "yellow", "terminated": "red"}
+PHASE_STYLES = {
+    "running": "green",
+    "waiting": "magenta",
+    "stopping": "yellow",
+    "failed": "red",
+    "canceled": "yellow",
+    "terminated": "red",
+}
 
 
 def table(*columns: str) -> "Table":
@@ -56,6 +63,7 @@ def list_runs(
         now = datetime.now(UTC)
         for each in runs:
             phase = str(each.phase) if each.status == "running" else each.status
+            phase = "paused" if each.paused else phase
             shown.add_row(
                 Text(flat(each.id)),
                 Text(flat(each.agent or "?")),
@@ -66,8 +74,33 @@ def list_runs(
                 Text(shortened(flat(each.workspace or ""), 60)),
             )
         console().print(shown)
+        for line in await _waiting(steersman, [each.id for each in runs if each.phase == "waiting"]):
+            console().print(Text(line, style=PHASE_STYLES["waiting"]))
 
     act(ctx, work)
+
+
+async def _waiting(steersman: "Steersman", runs: list[str]) -> list[str]:
+    """What each of these runs waits for, and until when; nothing of one that nobody answers for."""
+    import asyncio
+
+    from steersman.errors import SteersmanError
+
+    async def questions(run: str) -> list[str]:
+        try:
+            state = await steersman.state(run)
+        except SteersmanError:
+            return []
+        return [f"{flat(run)} waits for {_asked(each)}" for each in state.approvals]
+
+    return [line for lines in await asyncio.gather(*map(questions, runs)) for line in lines]
+
+
+def _asked(approval: "Approval") -> str:
+    from steersman.cli.render import deadline
+    from steersman.contracts.text import main_argument
+
+    return f"{flat(approval.id)}  {flat(approval.tool)}, {deadline(approval)}: {main_argument(approval.input)}"
 
 
 def show(
@@ -89,12 +122,12 @@ def show(
 def _print_state(run: str, state: "RunState") -> None:
     from rich.text import Text
 
-    from steersman.cli.render import main_argument, stopped
+    from steersman.cli.render import stopped
 
     handle, last, use = state.handle, state.last_event, state.usage
     rows = [
         ("run", run),
-        ("phase", state.phase),
+        ("phase", f"closed, {state.closed_as}" if state.closed_as else state.phase),
         ("agent", state.agent),
         ("workspace", state.workspace),
         ("labels", ", ".join(f"{name}={value}" for name, value in state.labels.items())),
@@ -105,17 +138,32 @@ def _print_state(run: str, state: "RunState") -> None:
         ("cost", f"${state.cost_usd:.4f}, {counted(state.turns, 'turn')}" if state.turns or state.cost_usd else None),
         ("tokens", f"{use.input_tokens} in, {use.output_tokens} out" if use.output_tokens else None),
         ("last", f"{last.seq} {last.type}: {last.summary}" if last else None),
-        *(("waits for", f"{each.id}  {each.tool}: {main_argument(each.input)}") for each in state.approvals),
+        *(("waits for", _asked(each)) for each in state.approvals),
         *(
-            (each.kind, f"{each.id}  {each.state}{f' ({each.how})' if each.how else ''}  {each.text or ''}")
+            (
+                each.kind,
+                f"{each.id}  {each.state}{f' ({each.how})' if each.how else ''}  {each.text or ''}{_why(each)}",
+            )
             for each in state.messages
         ),
-        ("stop", stopped(state.stop_report) if state.stop_report else None),
+        ("messages", f"wait: {state.messages_wait}" if state.messages_wait else None),
+        ("stop", stopped(state.stop_report, _how(state)) if state.stop_report else None),
         ("error", state.error),
     ]
     for name, value in rows:
         if value:
             console().print(Text.assemble((f"{name:<10}", "dim"), flat(value)))
+
+
+def _how(state: "RunState") -> str:
+    """What had been done to a run that has a stop report."""
+    if state.closed_as in ("succeeded", "failed"):
+        return "stopped"
+    return (state.closed_as or "cancelled").replace("_", " ")
+
+
+def _why(message: "MessageRecord") -> str:
+    return f"  reason: {message.reason}" if message.reason else ""
 
 
 def agents(as_json: AsJson = False) -> None:

@@ -3,7 +3,6 @@
 Only printing: no waiting, no asking, no network.
 """
 
-import json
 from datetime import datetime
 
 from rich.console import Console
@@ -27,22 +26,13 @@ from steersman.contracts.events import (
     ToolUseEvent,
     UsageEvent,
 )
-from steersman.contracts.model import JsonObject
-from steersman.contracts.run import RunResult, StopReport
+from steersman.contracts.run import Approval, RunResult, StopReport
+from steersman.contracts.text import main_argument
 from steersman.reports import StopResult
 
 RESULT_LINES = 4
-MAIN_ARGUMENTS = ("command", "file_path", "path", "notebook_path", "pattern", "url", "query", "description", "prompt")
 PLAN_MARKS = {"completed": "✓", "in_progress": "▸"}
 CHANGE_MARKS = {"created": "+", "edited": "~", "deleted": "-"}
-
-
-def main_argument(arguments: JsonObject) -> str:
-    """The argument that says most about a tool's use, on one line."""
-    for name in MAIN_ARGUMENTS:
-        if isinstance(value := arguments.get(name), str) and value:
-            return flat(value)
-    return flat(json.dumps(arguments, ensure_ascii=False)) if arguments else ""
 
 
 class Renderer:
@@ -69,6 +59,8 @@ class Renderer:
                 self._usage = event
             case DoneEvent():
                 self.end_line()
+                if event.stop_report:
+                    self._console.print(self._line("■ ", stopped(event.stop_report, "stopped"), "yellow"))
             case _:
                 self.end_line()
                 for line in self._lines(event):
@@ -169,7 +161,7 @@ class Renderer:
                 # What went wrong is read whole: never cut.
                 return Text(f"✗ {event.error}: {clean(event.message)}", style="red")
             case CancelledEvent():
-                mark, text, style = "■ ", stopped(event.stop_report), "yellow"
+                mark, text, style = "■ ", ended(event), "yellow"
         return self._line(mark, text, style)
 
     def _result(self, event: ToolResultEvent) -> list[Text]:
@@ -205,7 +197,9 @@ class Renderer:
             f"{attempts} attempts" if attempts > 1 else None,
         ]
         self.end_line()
-        style = {"succeeded": "bold green", "cancelled": "bold yellow"}.get(status, "bold red")
+        style = {"succeeded": "bold green", "cancelled": "bold yellow", "terminated": "bold yellow"}.get(
+            status, "bold red"
+        )
         self._console.print(Text(" · ".join(filter(None, parts)), style=style))
 
 
@@ -216,18 +210,42 @@ def _unsaid(whole: str, streamed: str) -> str:
     return "" if streamed and (whole.endswith(streamed) or streamed.endswith(whole)) else whole
 
 
-def stopped(report: StopReport | None) -> str:
-    """A stop report as a phrase."""
+def stopped(report: StopReport | None, how: str = "cancelled") -> str:
+    """A stop report as a phrase, and why it was."""
+    return _took(report, how) + (f": {flat(report.reason)}" if report and report.reason else "")
+
+
+def _took(report: StopReport | None, how: str) -> str:
     if report is None:
-        return "cancelled"
+        return how
     if report.outcome == "unverified" and report.left:
-        return f"cancelled; not proven: look at process {', '.join(map(str, report.left))}"
+        return f"{how}; not proven: look at process {', '.join(map(str, report.left))}"
     if report.outcome == "unverified":
-        return "cancelled; nobody could look whether the agent is gone"
+        return f"{how}; nobody could look whether the agent is gone"
     if not report.processes:
-        return "cancelled; no process was running"
+        return f"{how}; no process was running"
     plural = "es" * (report.processes != 1)
-    return f"stopped: {report.processes} process{plural} {report.how or 'gone'}, {report.took_ms} ms"
+    word = "stopped" if how == "cancelled" else how
+    return f"{word}: {report.processes} process{plural} {report.how or 'gone'}, {report.took_ms} ms"
+
+
+def ended(event: CancelledEvent) -> str:
+    """How a run was cancelled or terminated, as a phrase."""
+    how = "terminated" if event.terminated else "cancelled"
+    how += f" by {flat(event.by)}" if event.by else ""
+    report = event.stop_report
+    if report is None:
+        return how + (f": {flat(event.reason)}" if event.reason else "")
+    return stopped(report, how)
+
+
+def deadline(approval: Approval) -> str:
+    """Until when it waits, as a phrase, in the time of this machine."""
+    if approval.deadline is None:
+        return "waits for ever"
+    local = approval.deadline.astimezone()
+    day = "" if local.date() == datetime.now(local.tzinfo).date() else f"{local:%Y-%m-%d} "
+    return f"denied at {day}{local:%H:%M:%S}"
 
 
 def stop_outcome(answer: StopResult, noun: str) -> str:

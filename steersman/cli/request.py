@@ -12,6 +12,12 @@ from typing import Any
 
 import typer
 
+
+class Never:
+    """A time that does not come: null in a request, where leaving the field out means the default."""
+
+
+NEVER = Never()
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -74,10 +80,15 @@ def seconds(word: str | None, option: str) -> float | None:
     return float(found[1]) * _UNITS[found[2]]
 
 
+def patience(word: str | None, option: str) -> float | Never | None:
+    """As `seconds`; or `never`."""
+    return NEVER if word == "never" else seconds(word, option)
+
+
 def given(**fields: Any) -> dict[str, Any]:
     """The fields that were said: neither None nor empty."""
     return {
-        name: value
+        name: None if value is NEVER else value
         for name, value in fields.items()
         if value is not None and value is not False and value not in ([], {})
     }

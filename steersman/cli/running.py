@@ -73,7 +73,8 @@ def run(
     max_duration: Annotated[str | None, typer.Option(help="e.g. 90, 15m, 2h.", rich_help_panel=LIMITS)] = None,
     idle: Annotated[str | None, typer.Option(help="Longest silence.", rich_help_panel=LIMITS)] = None,
     approval: Annotated[
-        str | None, typer.Option(help="An approval nobody answers is denied after; default 1h.", rich_help_panel=LIMITS)
+        str | None,
+        typer.Option(help="An approval nobody answers is denied after; default 1h; or never.", rich_help_panel=LIMITS),
     ] = None,
     lease: Annotated[
         str | None, typer.Option(help="Without a worker the agent is stopped after; 15m.", rich_help_panel=LIMITS)
@@ -104,7 +105,7 @@ def run(
             tokens=max_tokens,
             duration_s=request.seconds(max_duration, "--max-duration"),
             idle_s=request.seconds(idle, "--idle"),
-            approval_s=request.seconds(approval, "--approval"),
+            approval_s=request.patience(approval, "--approval"),
         ),
         lease_s=request.seconds(lease, "--lease"),
         runtime=request.given(host=host),

@@ -120,7 +120,7 @@ def _decide(
     as_json: bool,
 ) -> None:
     async def work(steersman: "Steersman") -> Exit:
-        from steersman.cli.render import main_argument
+        from steersman.contracts.text import main_argument
 
         chosen_run = await chosen(steersman, run, among_open=True)
         approval_id = approval or await _only_approval(steersman, chosen_run)
@@ -138,12 +138,13 @@ def _decide(
 
 
 async def _only_approval(steersman: "Steersman", run: str) -> str | None:
-    from steersman.cli.render import main_argument
+    from steersman.cli.render import deadline
+    from steersman.contracts.text import main_argument
 
     waiting = (await steersman.state(run)).approvals
     if len(waiting) == 1:
         return waiting[0].id
     remark("nothing waits for approval" if not waiting else "several wait for approval; give the id of one:", "yellow")
     for each in waiting:
-        remark(f"  {each.id}  {each.tool}: {main_argument(each.input)}", "")
+        remark(f"  {each.id}  {each.tool}, {deadline(each)}: {main_argument(each.input)}", "")
     return None

@@ -28,6 +28,8 @@ class Claim(Answer):
 
     host: str
     caps: Caps = Caps()
+    store: str = ""
+    """Which store the host's state directory is; empty where an older worker claimed."""
 
 
 class RunAgentInput(Answer):
@@ -35,6 +37,8 @@ class RunAgentInput(Answer):
 
     key: RunKey
     request: RunRequest
+    store: str = ""
+    """The store that the run was claimed for: in another it is not led."""
 
 
 class RunOutcome(Answer):
@@ -53,6 +57,8 @@ class RunOutcome(Answer):
     message: str | None = None
     facts: JsonObject = Field(default_factory=dict)
     messages: tuple["Settlement", ...] = ()
+    journal_read: bool = False
+    """Everything that was written to the agent was looked at: what `messages` does not name never reached it."""
     last_event: LastEvent | None = None
     stop_report: StopReport | None = None
 
@@ -132,6 +138,10 @@ class Delivered(Answer):
     here: bool
     """False: this worker does not hold the session (any more)."""
     messages: tuple[Settlement, ...] = ()
+    queue: str | None = None
+    """The task queue of the worker that does, where this one knows it."""
+    why: str | None = None
+    """Why no worker of this host does, as far as this one knows."""
 
 
 class StopInput(Answer):
@@ -145,6 +155,10 @@ class StopInput(Answer):
     """When the stop was asked for, by the server's clock: the ladder counts from then."""
     hurried: bool = False
     """SIGTERM now and SIGKILL 1.5 s later, whatever the request says."""
+    attempts: int = 0
+    """How many processes the workflow knows of: where the host finds fewer, nothing is proven."""
+    store: str = ""
+    """As in RunAgentInput."""
 
 
 class FinalizeInput(Answer):
@@ -153,6 +167,12 @@ class FinalizeInput(Answer):
     key: RunKey
     request: RunRequest
     event: "TerminalEvent"
+    attempts: int = 0
+    """As in StopInput: no log is begun for a run whose own is gone."""
+    store: str = ""
+    """As in RunAgentInput."""
+    unseen: bool = False
+    """No session saw the agent's end: its journals may hold more than the log."""
 
 
 class ReadEvents(Answer):
@@ -164,6 +184,8 @@ class ReadEvents(Answer):
     wait_s: float = 0.0
     """How long to wait for the first of them."""
     max_bytes: int = 1_000_000
+    store: str = ""
+    """As in RunAgentInput."""
 
 
 class EventPage(Answer):
@@ -174,6 +196,21 @@ class EventPage(Answer):
     """The last event of the page is the run's terminal one (or the reader had it already)."""
     known: bool = True
     """False: this host has no log of that run (never started there, or pruned)."""
+
+
+class EndRun(Answer):
+    """Input of end_run, a standalone activity on the host's queue."""
+
+    key: RunKey
+
+
+class RunEnd(Answer):
+    """Answer of end_run."""
+
+    event: "TerminalEvent | None" = Field(None, discriminator="type")
+    """The run's terminal event; None while its workflow is open, or where the server does not say how it closed."""
+    known: bool = True
+    """False: this host has nothing of that run (never started there, or pruned)."""
 
 
 class PruneInput(Answer):

@@ -3,7 +3,7 @@ validators refuse by it.
 """
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, Literal
 
 from steersman.contracts.model import Answer
 
@@ -33,6 +33,18 @@ CAPABILITIES: Final[dict[str, Capabilities]] = {
         steer=False, interrupt=False, resume=False, structured_output=False, permissions=False, cost=False
     ),
 }
+
+UNMETERED: Final = "it does not report what it uses; limit its duration instead"
+"""Why an agent without `cost` takes no limit of that."""
+
+
+def cannot(agent: str, can: Capabilities, verb: Literal["steer", "interrupt"]) -> str | None:
+    """Why an agent takes no such message, and what to do instead; None where it does."""
+    if can.steer if verb == "steer" else can.interrupt:
+        return None
+    instead = "interrupt it with that text" if can.interrupt else "stop the run, or wait for its end"
+    return f'agent "{agent}" cannot {verb}: {instead}'
+
 
 AGENT_VARIABLES: Final[Mapping[str, frozenset[str]]] = {
     "claude": frozenset(

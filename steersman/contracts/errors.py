@@ -40,6 +40,8 @@ class RunError(Exception):
         self.result: RunResult | None = None
         """What the run came to, where a client tells of its end; of a loop, a LoopResult."""
         self.facts: dict[str, Any] = facts
+        self.code: str | None = None
+        """`result.code`, e.g. "interrupted" where a person had ended the run."""
 
 
 class InvalidRequest(RunError):

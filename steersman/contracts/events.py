@@ -5,7 +5,7 @@ events are bounded (MAX_TEXT characters each, `truncated` says so); the journal 
 """
 
 from datetime import datetime
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, TypeGuard
 
 from pydantic import Field, TypeAdapter
 
@@ -144,13 +144,21 @@ class DoneEvent(EventBase):
     text: str = ""
     structured: JsonValue = None
     stop_reason: str | None = None
+    stop_report: StopReport | None = None
+    """Of a run that a person ended with its turn."""
 
 
 class CancelledEvent(EventBase):
-    """Terminal: the run was cancelled."""
+    """Terminal: the run was cancelled, or its workflow was terminated."""
 
     type: Literal["cancelled"] = "cancelled"
     stop_report: StopReport | None = None
+    terminated: bool = False
+    """Temporal ended the workflow without asking it; the host stopped the agent then."""
+    reason: str | None = None
+    """In the words of whoever did it."""
+    by: str | None = None
+    """Of a terminated run: the identity of the client that did it, as the server has it."""
 
 
 class FailedEvent(EventBase):
@@ -159,6 +167,10 @@ class FailedEvent(EventBase):
     type: Literal["failed"] = "failed"
     error: ErrorType
     message: str
+    code: str | None = None
+    """What a program can tell it by; "interrupted": a person had ended the run."""
+    stop_report: StopReport | None = None
+    """Where the agent was stopped, e.g. by a limit."""
 
 
 TerminalEvent = DoneEvent | CancelledEvent | FailedEvent
@@ -185,6 +197,6 @@ EVENT: TypeAdapter[AgentEvent] = TypeAdapter(AgentEvent)
 TERMINAL_TYPES: Final = frozenset({"done", "cancelled", "failed"})
 
 
-def is_terminal(event: EventBase) -> bool:
+def is_terminal(event: EventBase) -> TypeGuard[TerminalEvent]:
     """Whether nothing can follow this event."""
     return isinstance(event, DoneEvent | CancelledEvent | FailedEvent)

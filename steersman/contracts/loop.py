@@ -14,7 +14,7 @@ from pydantic import (
     model_validator,
 )
 
-from steersman.contracts.agents import AGENT_VARIABLES, CAPABILITIES
+from steersman.contracts.agents import AGENT_VARIABLES, CAPABILITIES, UNMETERED
 from steersman.contracts.model import Question, Seconds
 from steersman.contracts.request import EnvValue, RunRequest, Text, no_nul, parse_object
 
@@ -211,7 +211,7 @@ class LoopRequest(Question):
             raise ValueError(f'session: {agent} cannot go on with a session; use "fresh"')
         for name in ("cost_usd", "tokens"):
             if getattr(self.limits, name) is not None and not can.cost:
-                raise ValueError(f"limits.{name} is not supported by {agent}")
+                raise ValueError(f"limits.{name} is not supported by {agent}: {UNMETERED}")
         items = self.done.items
         if items and items.kind == "checkboxes" and items.path is None and isinstance(self.plan, str):
             raise ValueError("done.items.path is required: the plan is a text, not a file")

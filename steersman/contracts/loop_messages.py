@@ -31,6 +31,8 @@ class Resume(Question):
     mode: LoopMode | None = None
     text: FeedbackText | None = None
     """Feedback for the next iteration."""
+    session: Literal["fresh"] | None = None
+    """Begin a new session of the agent, which knows nothing of those before; else as the loop's request says."""
 
 
 class Feedback(Question):

@@ -208,6 +208,8 @@ class LoopResult(Answer):
     started_at: datetime
     ended_at: datetime
     error: str | None = None
+    reason: str | None = None
+    """Why it was stopped: in the words of whoever did it, or the limit that was reached."""
 
 
 class LoopState(Answer):
@@ -250,6 +252,8 @@ class LoopState(Answer):
     """In a sentence: why the loop is paused or what it waits for."""
     wakes_at: datetime | None = None
     stop_reason: StopReason | None = None
+    reason: str | None = None
+    """Why it was stopped: in the words of whoever did it, or the limit that was reached."""
     started_at: datetime | None = None
     execution: str | None = None
     """Temporal's first run id of this loop."""

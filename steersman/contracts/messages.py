@@ -1,6 +1,7 @@
 """What may be said to a running agent, and the receipts."""
 
-from typing import Annotated, Literal, TypeVar
+import re
+from typing import Annotated, Final, Literal, TypeVar
 
 from pydantic import AfterValidator, Field, ValidationError
 
@@ -9,8 +10,12 @@ from steersman.contracts.model import Answer, JsonObject, Question
 from steersman.contracts.request import no_nul
 from steersman.contracts.run import MessageState
 
-MessageId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,99}$")]
+MESSAGE_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,99}")
+MessageId = Annotated[str, Field(pattern=f"^{MESSAGE_ID.pattern}$")]
 MessageText = Annotated[str, Field(max_length=100_000), AfterValidator(no_nul)]
+
+PAUSED: Final = "the run's activity is paused in Temporal: the message waits until it is unpaused"
+"""Why a message waits, in a receipt: said by a worker that let the run go for it, or by a client that sees it."""
 
 
 class Message(Question):

@@ -2,7 +2,7 @@
 
 import json
 import re
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -15,7 +15,7 @@ from pydantic import (
     model_validator,
 )
 
-from steersman.contracts.agents import CAPABILITIES
+from steersman.contracts.agents import CAPABILITIES, UNMETERED
 from steersman.contracts.errors import InvalidRequest, sentence
 from steersman.contracts.model import Answer, JsonObject, Question, Seconds
 
@@ -47,6 +47,13 @@ def no_nul(text: str) -> str:
 
 Text = Annotated[str, AfterValidator(no_nul)]
 AbsolutePath = Annotated[str, Field(min_length=1, max_length=4096), AfterValidator(no_nul), AfterValidator(_absolute)]
+
+
+MAX_REQUEST = 1_000_000
+"""Bytes of a request as JSON: Temporal takes 2 MB in one piece, in which the request travels with what came of it."""
+
+MAX_LABELS = 32_000
+"""Bytes of labels as JSON: they are in each list and each answer of a run."""
 
 
 class Workspace(Question):
@@ -102,8 +109,8 @@ class Limits(Question):
     """The agent says nothing for this long while it is its turn to speak."""
     rate_limit_s: Seconds | None = None
     """How long the agent's process may itself wait for a provider's limit; null: as long as the agent would."""
-    approval_s: Seconds = 3600
-    """An approval nobody answers is denied after this."""
+    approval_s: Seconds | None = 3600
+    """An approval nobody answers is denied after this; null: it waits for ever."""
 
 
 class StopLadder(Question):
@@ -202,10 +209,17 @@ class RunRequest(Question):
         }
         for field, wrong in unsupported.items():
             if wrong:
-                raise ValueError(f'{field} is not supported by agent "{self.agent}"')
+                instead = f": {UNMETERED}" if field.startswith("limits.") else ""
+                raise ValueError(f'{field} is not supported by agent "{self.agent}"{instead}')
         if self.fork_session and self.session is None:
             raise ValueError("fork_session needs session")
         return self
+
+    def outline(self) -> "RunRequest":
+        """What stopping and closing the run need of it: a request and an answer together may be too much to send."""
+        of_agent: dict[str, Any] = {"command": (self.command[0][:200],)} if self.command else {"prompt": "-"}
+        emptied: dict[str, Any] = {"system_prompt": None, "output_schema": None, "env": {}, "options": {}, "labels": {}}
+        return self.model_copy(update={"prompt": "", **emptied, **of_agent})
 
 
 class Caps(Answer):
@@ -249,6 +263,20 @@ def _least(asked: float | None, cap: float | None) -> float | None:
 def _capped(asked: float | None, cap: float | None) -> float | None:
     """Null stays null: the agent's own time, which is short."""
     return asked if asked is None else _least(asked, cap)
+
+
+def oversized(data: object, what: str) -> str | None:
+    """What is wrong with a decoded request that is larger than a workflow can hand on; None if nothing is."""
+    if (size := _bytes(data)) > MAX_REQUEST:
+        return f"{what}: has {size:,} bytes, and may have {MAX_REQUEST:,}: put long texts into files and name those"
+    run = data.get("run", data) if isinstance(data, dict) else {}
+    if (size := _bytes(run.get("labels"))) > MAX_LABELS:
+        return f"{what}: labels: have {size:,} bytes, and may have {MAX_LABELS:,}"
+    return None
+
+
+def _bytes(data: object) -> int:
+    return len(json.dumps(data, ensure_ascii=False).encode("utf-8", "replace"))
 
 
 def parse_request(data: object) -> RunRequest:

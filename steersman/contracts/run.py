@@ -1,19 +1,26 @@
 """What a run answers: results, reports and the state that the `state` query returns."""
 
 from datetime import datetime
-from typing import Literal
+from typing import Final, Literal
 
 from pydantic import Field
 
 from steersman.contracts.agents import Capabilities
 from steersman.contracts.model import Answer, JsonObject, JsonValue
 
-Phase = Literal["queued", "preparing", "running", "stopping", "finalizing", "closed"]
+Phase = Literal["queued", "preparing", "running", "waiting", "stopping", "finalizing", "closed"]
+"""`waiting` is a kind of running: the agent is at work, or would be if a person answered what it asks."""
+ClosedAs = Literal["succeeded", "failed", "cancelled", "terminated", "timed_out"]
 RunStatus = Literal["succeeded", "failed", "cancelled"]
 MessageKind = Literal["steer", "interrupt"]
-MessageState = Literal["queued", "delivered", "acknowledged", "rejected", "too_late"]
+MessageState = Literal["queued", "delivered", "acknowledged", "rejected", "too_late", "unverified"]
+"""queued: waits for the agent. delivered: it has been given to it. acknowledged: it has read or done it. rejected and
+too_late: it has not and will not. unverified: the agent ended before anybody could tell whether it had read it.
+"""
 
-FINAL_STATES: frozenset[MessageState] = frozenset({"acknowledged", "rejected", "too_late"})
+FINAL_STATES: frozenset[MessageState] = frozenset({"acknowledged", "rejected", "too_late", "unverified"})
+MAX_REASON: Final = 1000
+"""Characters of a reason that are kept: Temporal bounds neither that of a cancel nor that of a terminate."""
 
 
 class Usage(Answer):
@@ -44,6 +51,8 @@ class StopReport(Answer):
     """From the shim's receipt of the stop to the last process gone."""
     left: tuple[int, ...] = ()
     """Pids that were still there when looking ended."""
+    reason: str | None = None
+    """Why it was stopped: in the words of whoever did it, or the limit that was reached."""
 
 
 class Handle(Answer):
@@ -65,6 +74,7 @@ class MessageRecord(Answer):
     id: str
     kind: MessageKind
     text: str | None = None
+    """Whole while it waits; of a settled one its first 80 characters."""
     reason: str | None = None
     state: MessageState = "queued"
     how: str | None = None
@@ -82,6 +92,8 @@ class Approval(Answer):
     input: JsonObject
     """Long strings are shortened; the event log has them whole."""
     since: datetime
+    deadline: datetime | None = None
+    """When it is denied for want of an answer; None: it waits for ever."""
 
 
 class LastEvent(Answer):
@@ -113,6 +125,10 @@ class RunResult(Answer):
     error: str | None = None
     facts: JsonObject = Field(default_factory=dict)
     """Of a failure, e.g. exit_code, signal, stderr."""
+    code: str | None = None
+    """Of a failure, what a program can tell it by; "interrupted": a person had ended the run."""
+    stop_report: StopReport | None = None
+    """Where the agent was stopped: by a limit, or because a person ended the run with its turn."""
 
 
 class RunState(Answer):
@@ -128,6 +144,8 @@ class RunState(Answer):
     cost_usd: float = 0.0
     turns: int = 0
     messages: tuple[MessageRecord, ...] = ()
+    messages_wait: str | None = None
+    """Why messages that are queued have not reached the agent, as far as that was tried."""
     approvals: tuple[Approval, ...] = ()
     stop_report: StopReport | None = None
     last_event: LastEvent | None = None
@@ -135,6 +153,10 @@ class RunState(Answer):
     labels: dict[str, str] = Field(default_factory=dict)
     host: str | None = None
     """Where its events are read: queue `steersman@<host>`."""
+    store: str = ""
+    """Which store the host's state directory was when it claimed the run."""
     execution: str | None = None
     """Temporal's first run id of this run: tells two runs with one workflow id apart."""
     error: str | None = None
+    closed_as: ClosedAs | None = None
+    """How it closed; None while it is open."""

@@ -3,8 +3,15 @@
 Pure functions on strings, for terminals (`steersman.cli.clean`) and for what the Temporal Web UI renders.
 """
 
+import json
 import re
+from collections.abc import Mapping
 from typing import Final
+
+_MAIN_ARGUMENTS: Final = (
+    *("command", "file_path", "path", "notebook_path", "pattern"),
+    *("url", "query", "description", "prompt"),
+)
 
 _HIDDEN: Final = (
     *("\x00-\x08", "\x0b-\x1f", "\x7f-\x9f", "\ud800-\udfff"),
@@ -37,6 +44,14 @@ def visible(text: str) -> str:
 def flat(text: str) -> str:
     """The same on one line."""
     return visible(text).replace("\n", "\u23ce").replace("\t", " ")
+
+
+def main_argument(arguments: Mapping[str, object]) -> str:
+    """The argument that says most about a tool's use, on one line."""
+    for name in _MAIN_ARGUMENTS:
+        if isinstance(value := arguments.get(name), str) and value:
+            return flat(value)
+    return flat(json.dumps(arguments, ensure_ascii=False)) if arguments else ""
 
 
 def literal(text: str, limit: int) -> str:

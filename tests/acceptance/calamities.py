@@ -7,8 +7,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 
 from steersman.client import Steersman
-from steersman.errors import NoWorker
-from tests.acceptance.site import Site
+from tests.acceptance.site import Site, leader
 from tests.support.processes import stopped, until
 
 
@@ -42,21 +41,13 @@ class Calamity(ABC):
 
     async def mend(self) -> None:
         """Another worker starts and takes every run over."""
-        before = self._gone_queue
+        before = self.site.workers[-1].pid
         await self.site.worker().ready()
         for run in await self.steersman.list('ExecutionStatus="Running"'):
             await until(partial(self._left, run.id, before), 40)
 
-    async def _left(self, run: str, queue_mark: str) -> bool:
-        try:
-            handle = (await self.steersman.state(run)).handle
-        except NoWorker:
-            return False
-        return handle is not None and queue_mark not in handle.worker_queue
-
-    @property
-    def _gone_queue(self) -> str:
-        return f":{self.site.workers[-1].pid}-"
+    async def _left(self, run: str, gone: int) -> bool:
+        return await leader(self.steersman, run) not in (None, gone)
 
 
 class WorkerKilled(Calamity):

@@ -13,8 +13,11 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from temporalio.api.enums.v1 import PendingActivityState
+
 from steersman.client import Steersman
 from steersman.contracts.events import AgentEvent, is_terminal
+from steersman.contracts.names import RUN_AGENT
 from steersman.errors import NoWorker
 from tests.scripted_model import Script
 from tests.support.processes import kill_marked, marked, until
@@ -160,6 +163,15 @@ async def following(steersman: Steersman, run: str, after: int = 0) -> AsyncIter
 async def gone(mark: str, timeout_s: float = 5.0) -> None:
     """Wait until no process with the mark is left."""
     await until(lambda: not marked(mark), timeout_s)
+
+
+async def leader(steersman: Steersman, run: str) -> int | None:
+    """The pid of the worker that leads the run, as the server knows; None while nobody does."""
+    description = await steersman.temporal.get_workflow_handle(run).describe()
+    for each in description.raw_description.pending_activities:
+        if each.activity_type.name == RUN_AGENT and each.state == PendingActivityState.PENDING_ACTIVITY_STATE_STARTED:
+            return int(each.last_worker_identity.partition("@")[0].partition("-")[0])
+    return None
 
 
 async def phase(steersman: Steersman, run: str, wanted: str, timeout_s: float = 30.0) -> None:

@@ -85,7 +85,7 @@ async def agent_dies(site: Site, agent: int, end: Callable[[], Awaitable[None]])
     """It has been told, and dies before it has heard."""
     os.kill(agent, signal.SIGSTOP)
     await end()
-    await until(lambda: any(each.name == "journal" for each in files_with(site.state, " end-")))
+    await until(lambda: any(each.name == "journal" for each in files_with(site.state, "end-interrupt-")))
     os.kill(agent, signal.SIGKILL)
 
 

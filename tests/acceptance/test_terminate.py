@@ -1,11 +1,16 @@
-"""A terminated run is asked nothing, and leaves nothing behind all the same."""
+"""A terminated run is asked nothing, and leaves nothing behind all the same: not even a doubt about how it ended."""
 
 import asyncio
+import json
 
 import pytest
 
 from steersman.client import Steersman
-from steersman.errors import RunTerminated
+from steersman.contracts.errors import RunTimedOut
+from steersman.contracts.events import AgentEvent, CancelledEvent, FailedEvent
+from steersman.contracts.names import RUN_WORKFLOW, TASK_QUEUE
+from steersman.errors import HostUnreachable, RunNotFound, RunTerminated
+from steersman.ids import new_run_id
 from tests.acceptance.programs import OBEDIENT, STUBBORN, python
 from tests.acceptance.site import Site, following, gone, in_order, phase
 from tests.scripted_model import ScriptedModel, hold, say
@@ -16,21 +21,61 @@ async def terminate(site: Site, run: str) -> None:
     await site.temporal("workflow", "terminate", "--workflow-id", run, "--reason", "enough")
 
 
+def told(events: list[AgentEvent]) -> CancelledEvent:
+    """What the events say at last of a run that was terminated because of "enough" while its agent was at work."""
+    assert in_order(events)
+    last = events[-1]
+    assert isinstance(last, CancelledEvent)
+    assert (last.terminated, last.reason) == (True, "enough")
+    assert last.by
+    proof = last.stop_report
+    assert proof is not None
+    assert (proof.outcome, proof.reason, proof.left) == ("stopped", "enough", ())
+    assert proof.processes >= 1
+    return last
+
+
+async def all_say(site: Site, run: str, end: AgentEvent) -> None:
+    """Whoever asks, whenever, and however, is told of the same end."""
+    steersman = await site.steersman()
+    assert (await steersman.events(run))[-1] == end
+    async with following(steersman, run) as again, following(steersman, run, after=end.seq - 1) as rest:
+        assert (await again.end())[-1] == end
+        assert await rest.end() == [end]
+    state = await steersman.state(run)
+    assert isinstance(end, CancelledEvent)
+    assert (state.phase, state.closed_as, state.stop_report) == ("closed", "terminated", end.stop_report)
+    assert state.error == f"run {run} was terminated: enough"
+    with pytest.raises(RunTerminated, match="enough") as raised:
+        await steersman.result(run)
+    assert (raised.value.reason, raised.value.stop_report) == ("enough", end.stop_report)
+
+    async def listed() -> str | None:
+        return next((each.status for each in await steersman.list() if each.id == run), None)
+
+    async def is_listed() -> bool:
+        return await listed() == "terminated"
+
+    await until(is_listed)
+
+
 async def test_the_worker_notices(shared: Site, steersman: Steersman, model: ScriptedModel, mark: str) -> None:
     script = model.script("terminated", hold("thinking"))
     claude = await steersman.start(shared.claude(script, mark=mark))
     program = await steersman.start(shared.process(*python(STUBBORN), mark=mark))
     await script.wait_held()
-    async with following(steersman, program) as attached:
+    async with following(steersman, program) as attached, following(steersman, claude) as other:
         await attached.until(lambda e: e.type == "message")
 
         await asyncio.gather(terminate(shared, claude), terminate(shared, program))
 
         await gone(mark, 6)
-        events = await attached.end()
-    assert in_order(events)
-    with pytest.raises(RunTerminated, match="enough"):
-        await steersman.result(program)
+        ends = {program: told(await attached.end()), claude: told(await other.end())}
+    proof = ends[program].stop_report
+    assert proof is not None
+    assert proof.how == "killed"
+    for run, end in ends.items():
+        await all_say(shared, run, end)
 
 
 async def test_without_a_worker_the_next_one_or_the_lease_sees_to_it(
@@ -63,14 +108,133 @@ async def test_without_a_worker_the_next_one_or_the_lease_sees_to_it(
     # The run whose lease ran out was not terminated: the next worker goes on with its session.
     result = await asyncio.wait_for(steersman.result(forgotten), 60)
     assert (result.text, result.attempts) == ("back again", 2)
-    events = await steersman.events(forgotten)
-    assert in_order(events)
+    assert in_order(await steersman.events(forgotten))
+    async with following(steersman, terminated) as attached:
+        end = told(await attached.end())
+    await all_say(site, terminated, end)
 
-    async def closed() -> bool:
-        return (await steersman.events(terminated))[-1].type == "failed"
 
-    await until(closed)
-    assert in_order(await steersman.events(terminated))
+async def test_a_worker_that_dies_over_it_leaves_the_rest_to_the_next(site: Site, mark: str) -> None:
+    worker = site.worker()
+    steersman = await site.steersman()
+    await worker.ready()
+    run = await steersman.start(site.process(*python(STUBBORN), mark=mark))
+    await phase(steersman, run, "running")
+    await terminate(site, run)
+    await gone(mark, 6)
+    worker.kill()
+
+    await site.worker().ready()
+    async with following(steersman, run) as attached:
+        end = told(await attached.end())
+    assert end.stop_report is not None
+    assert end.stop_report.how == "killed"
+    await all_say(site, run, end)
+
+
+async def test_while_the_host_is_away_nobody_makes_up_an_end(site: Site, mark: str) -> None:
+    """The server and the workflow's worker answer, the run's host does not: what is not known is not said."""
+    first = site.worker("--host", "away")
+    steersman = await site.steersman()
+    await first.ready()
+    run = await steersman.start(site.process(*python(OBEDIENT), mark=mark))
+    await phase(steersman, run, "running")
+    first.kill()
+    await terminate(site, run)
+    elsewhere = site.bare_worker("--host", "elsewhere", "--state-dir", str(site.root / "other-state"))
+    await elsewhere.ready()
+
+    async with following(steersman, run) as attached:
+        with pytest.raises(HostUnreachable, match="was terminated: enough; nothing is known of its processes"):
+            await attached.end(60)
+        assert attached.events == []
+    state = await steersman.state(run)
+    assert (state.phase, state.closed_as) == ("closed", "terminated")
+    assert state.stop_report is not None
+    assert (state.stop_report.outcome, state.stop_report.reason) == ("unverified", "enough")
+    assert marked(mark)
+
+    await site.worker("--host", "away").ready()
+    async with following(steersman, run) as attached:
+        end = told(await attached.end())
+    await all_say(site, run, end)
+
+
+async def test_one_that_waited_in_the_queue(site: Site, mark: str) -> None:
+    worker = site.worker("--max-runs", "1")
+    steersman = await site.steersman()
+    await worker.ready()
+    busy = await steersman.start(site.process(*python(OBEDIENT), mark=mark))
+    await phase(steersman, busy, "running")
+    run = await steersman.start(site.process("true"))
+
+    async def claimed() -> bool:
+        return (await steersman.state(run)).host is not None
+
+    await until(claimed)
+    await terminate(site, run)
+
+    ends = []
+    for _ in range(2):
+        async with following(steersman, run) as attached:
+            ends.append(await attached.end())
+    (end,) = ends[0]
+    assert ends[0] == ends[1]
+    assert isinstance(end, CancelledEvent)
+    assert (end.seq, end.terminated, end.reason) == (1, True, "enough")
+    for report in (end.stop_report, (await steersman.state(run)).stop_report):
+        assert report is not None
+        assert (report.outcome, report.phase, report.processes) == ("stopped", "queued", 0)
+    await steersman.stop(busy)
+
+
+async def test_one_that_nobody_had_seen(site: Site) -> None:
+    steersman = await site.steersman()
+    run = await steersman.start(site.process("true"))
+    await terminate(site, run)
+    await site.worker().ready()
+
+    first, second = [event async for event in steersman.attach(run)], await steersman.events(run)
+
+    assert first == second
+    (end,) = first
+    assert isinstance(end, CancelledEvent)
+    assert (end.seq, end.terminated, end.reason) == (1, True, "enough")
+    assert end.stop_report is not None
+    assert (end.stop_report.outcome, end.stop_report.processes) == ("stopped", 0)
+
+
+async def test_temporals_own_timeout_and_a_deleted_run_are_told_alike(
+    shared: Site, steersman: Steersman, mark: str
+) -> None:
+    late = new_run_id()
+    request = json.dumps(shared.process(*python(OBEDIENT), mark=f"{mark}-late"))
+    start = ("--type", RUN_WORKFLOW, "--task-queue", TASK_QUEUE, "--workflow-id", late, "--input", request)
+    await shared.temporal("workflow", "start", *start, "--execution-timeout", "4s")
+    deleted = await steersman.start(shared.process(*python(OBEDIENT), mark=f"{mark}-deleted"))
+    await phase(steersman, deleted, "running")
+    async with following(steersman, late) as timing, following(steersman, deleted) as losing:
+        await losing.until(lambda event: event.type == "message")
+        await shared.temporal("workflow", "delete", "--workflow-id", deleted, "--yes")
+        lost = await losing.end()
+        timed = await timing.end()
+    await gone(mark)
+
+    for events in (lost, timed):
+        assert in_order(events)
+    assert isinstance(timed[-1], FailedEvent)
+    assert timed[-1].error == "RunTimedOut"
+    assert isinstance(lost[-1], CancelledEvent)
+    assert (lost[-1].terminated, lost[-1].reason) == (True, "the workflow was deleted from Temporal")
+    for last in (lost[-1], timed[-1]):
+        assert last.stop_report is not None
+        assert (last.stop_report.outcome, last.stop_report.left) == ("stopped", ())
+    state = await steersman.state(late)
+    assert (state.phase, state.closed_as, state.stop_report) == ("closed", "timed_out", timed[-1].stop_report)
+    with pytest.raises(RunTimedOut):
+        await steersman.result(late)
+    with pytest.raises(RunNotFound):
+        await steersman.result(deleted)
 
 
 async def test_termination_of_one_run_leaves_the_others_alone(shared: Site, steersman: Steersman, mark: str) -> None:
@@ -83,3 +247,62 @@ async def test_termination_of_one_run_leaves_the_others_alone(shared: Site, stee
 
     assert marked(f"{mark}-other")
     assert (await steersman.stop(other)).outcome == "stopped"
+
+
+COUNTING = """
+import sys, time
+for number in range(1, 10_000):
+    print(f"line {number}", flush=True)
+    with open("said", "a") as file:
+        file.write(f"{number}\\n")
+    time.sleep(0.05)
+"""
+"""Writes down what it has said."""
+
+
+async def test_what_was_said_while_nobody_led_it_is_in_the_log(site: Site, mark: str) -> None:
+    worker = site.worker()
+    steersman = await site.steersman()
+    await worker.ready()
+    workspace = site.workspace()
+    said = workspace / "said"
+    run = await steersman.start(site.process(*python(COUNTING), workspace=workspace, mark=mark))
+    await phase(steersman, run, "running")
+    await until(said.exists)
+    worker.kill()
+    before = len(said.read_text().split())
+    await until(lambda: len(said.read_text().split()) > before + 20)
+
+    await terminate(site, run)
+    await site.worker().ready()
+    await gone(mark)
+
+    async with following(steersman, run) as attached:
+        events = await attached.end()
+    told(events)
+    lines = [event.text for event in events if event.type == "message"]
+    noted = len(said.read_text().split())
+    assert lines[:noted] == [f"line {number}" for number in range(1, noted + 1)]
+    assert len(lines) <= noted + 1
+
+
+async def test_a_journal_that_cannot_be_read_keeps_no_run_from_its_end(site: Site, mark: str) -> None:
+    worker = site.worker()
+    steersman = await site.steersman()
+    await worker.ready()
+    runs = [await steersman.start(site.process("sleep", "600", mark=mark)) for _ in range(3)]
+    for run in runs:
+        await phase(steersman, run, "running")
+    worker.kill()
+    for run, spoilt in zip(runs, (b"\0" * 64, b"1 0 exit 2 -\n{}\n"), strict=False):
+        (journal,) = (site.state / "runs" / run).glob("*/attempts/1/journal")
+        with journal.open("ab") as file:
+            file.write(spoilt)
+    await asyncio.gather(*(terminate(site, run) for run in runs))
+
+    await site.worker().ready()
+
+    await gone(mark)
+    for run in runs:
+        async with following(steersman, run) as attached:
+            assert (await attached.end())[-1].type == "cancelled"

@@ -4,15 +4,12 @@ import asyncio
 from collections import Counter
 
 from steersman.client import Steersman
+from steersman.contracts import names
 from tests.acceptance.programs import DEAF, OBEDIENT, STUBBORN, python
-from tests.acceptance.site import Site, following, gone, in_order, phase
+from tests.acceptance.site import Site, following, gone, in_order, leader, phase
+from tests.chaos.programs import counting
 from tests.scripted_model import ScriptedModel, hold, say, tool
 from tests.support.processes import marked, until
-
-
-async def queue_of(steersman: Steersman, run: str) -> str:
-    handle = (await steersman.state(run)).handle
-    return handle.worker_queue if handle else ""
 
 
 async def test_they_share_and_take_over(site: Site, mark: str) -> None:
@@ -22,12 +19,12 @@ async def test_they_share_and_take_over(site: Site, mark: str) -> None:
     runs = [await steersman.start(site.process(*python(OBEDIENT), mark=mark)) for _ in range(6)]
     for run in runs:
         await phase(steersman, run, "running")
-    queues = {run: await queue_of(steersman, run) for run in runs}
-    assert sorted(Counter(queues.values()).values()) == [3, 3]
+    leaders = {run: await leader(steersman, run) for run in runs}
+    assert sorted(Counter(leaders.values()).values()) == [3, 3]
     agents = set(marked(mark))
 
     first.kill()
-    orphans = [run for run in runs if f":{first.pid}-" in queues[run]]
+    orphans = [run for run in runs if leaders[run] == first.pid]
     others = [run for run in runs if run not in orphans]
     assert len(orphans) == 3
 
@@ -39,7 +36,7 @@ async def test_they_share_and_take_over(site: Site, mark: str) -> None:
         assert (await steersman.stop(run)).outcome == "stopped"
 
     async def taken_over() -> bool:
-        return all([f":{second.pid}-" in await queue_of(steersman, run) for run in orphans[1:]])
+        return all([await leader(steersman, run) == second.pid for run in orphans[1:]])
 
     await until(taken_over, 30)
     assert set(marked(mark)) < agents
@@ -68,6 +65,32 @@ async def test_a_stop_right_after_a_workers_death_is_the_other_ones_to_carry_out
         assert in_order(await attached.end())
 
 
+async def test_what_an_agent_said_while_nobody_led_it_is_in_the_log_of_its_stopped_run(site: Site, mark: str) -> None:
+    first = site.worker()
+    steersman = await site.steersman()
+    await first.ready()
+    record = site.workspace()
+    run = await steersman.start(site.process(*counting(record, 10_000, 0.05), mark=mark))
+
+    def noted() -> int:
+        return sum(len(path.read_text().split()) for path in record.glob("said-*"))
+
+    async with following(steersman, run) as attached:
+        await attached.until(lambda e: e.type == "message" and e.text == "line 3")
+        second = site.worker()
+        await second.ready()
+        first.kill()
+        before = noted()
+        await until(lambda: noted() > before + 20)
+        report = await steersman.stop(run)
+        events = await attached.end()
+    assert report.outcome == "stopped"
+    assert in_order(events)
+    lines = [event.text for event in events if event.type == "message"][1:]
+    assert lines == [f"line {number}" for number in range(1, len(lines) + 1)]
+    assert noted() <= len(lines) <= noted() + 1
+
+
 async def test_a_cancel_that_no_worker_heard_is_carried_out_by_the_next(site: Site, mark: str) -> None:
     first = site.worker()
     steersman = await site.steersman()
@@ -80,7 +103,7 @@ async def test_a_cancel_that_no_worker_heard_is_carried_out_by_the_next(site: Si
         assert marked(mark)
 
         await site.worker().ready()
-        await gone(mark, 8)
+        await gone(mark, 14)  # a workflow task that was on its way to the killed worker comes again after 10 s
         events = await attached.end()
 
     assert in_order(events)
@@ -132,6 +155,36 @@ async def test_a_reset_run_goes_on_with_its_agent(
     await gone(mark)
 
 
+async def test_who_follows_a_run_and_waits_for_it_does_so_through_a_reset(
+    shared: Site, steersman: Steersman, model: ScriptedModel
+) -> None:
+    script = model.script("followed", hold("thinking", after=" and done"))
+    run = await steersman.start(shared.claude(script))
+    await script.wait_held()
+    await phase(steersman, run, "running")
+    handle = steersman.temporal.get_workflow_handle(run)
+    before = (await handle.describe()).run_id
+    waiting = asyncio.create_task(steersman.result(run))
+    async with following(steersman, run) as attached:
+        await attached.until(lambda e: e.type == "message")
+        for kind in ("FirstWorkflowTask", "LastWorkflowTask"):
+            await shared.temporal("workflow", "reset", "--workflow-id", run, "--type", kind, "--reason", "again")
+
+            async def led_again(newer_than: str = before) -> bool:
+                now = await handle.describe()
+                return now.run_id != newer_than and (await steersman.state(run)).phase == "running"
+
+            await until(led_again, 40)
+            before = (await handle.describe()).run_id
+        await script.release()
+        events = await attached.end()
+        result = await asyncio.wait_for(waiting, 40)
+    assert result.text == "thinking and done"
+    assert in_order(events)
+    assert events[-1].type == "done"
+    assert events == await steersman.events(run)
+
+
 async def test_a_worker_killed_in_the_middle_of_a_stop(site: Site, mark: str) -> None:
     first = site.worker()
     steersman = await site.steersman()
@@ -154,3 +207,56 @@ async def test_a_worker_killed_in_the_middle_of_a_stop(site: Site, mark: str) ->
     report = (await steersman.state(run)).stop_report
     assert report is not None
     assert (report.outcome, report.phase, report.how) == ("stopped", "running", "killed")
+
+
+async def test_a_run_that_is_handed_over_again_and_again_costs_no_history(site: Site, mark: str) -> None:
+    """Deploys each hour for days: what nobody needs to be told is not told."""
+    worker = site.worker()
+    steersman = await site.steersman()
+    await worker.ready()
+    run = await steersman.start(site.process(*python(OBEDIENT), mark=mark))
+    await phase(steersman, run, "running")
+    before = await told(steersman, run)
+    for _ in range(4):
+        leaving, worker = worker, site.worker()
+        await worker.ready()
+        await leaving.terminate()
+
+        async def led(pid: int = worker.pid) -> bool:
+            return await leader(steersman, run) == pid
+
+        await until(led, 30)
+    assert (await steersman.state(run)).phase == "running"
+    assert await told(steersman, run) == before
+    assert (await steersman.stop(run)).outcome == "stopped"
+
+
+async def told(steersman: Steersman, run: str) -> int:
+    """Signals of a session's, but for how far the agent is: those become seldom with the run's age."""
+    history = await steersman.temporal.get_workflow_handle(run).fetch_history()
+    signals = (event.workflow_execution_signaled_event_attributes.signal_name for event in history.events)
+    return sum(bool(name) and name != names.PROGRESSED for name in signals)
+
+
+async def test_what_is_said_after_a_takeover_that_was_not_told_reaches_the_agent(
+    site: Site, model: ScriptedModel, mark: str
+) -> None:
+    first = site.worker()
+    steersman = await site.steersman()
+    await first.ready()
+    script = model.script("handed-over", hold("thinking", after=" and done"), say("as you say"))
+    run = await steersman.start(site.claude(script, mark=mark))
+    await script.wait_held()
+    await phase(steersman, run, "running")
+    second = site.worker()
+    await second.ready()
+    await first.terminate()
+
+    async def led() -> bool:
+        return await leader(steersman, run) == second.pid
+
+    await until(led, 30)
+    receipt = await steersman.steer(run, "to whoever leads", id="m")
+    assert (receipt.id, receipt.state in ("delivered", "acknowledged")) == ("m", True)
+    await script.release()
+    assert (await asyncio.wait_for(steersman.result(run), 40)).text == "as you say"

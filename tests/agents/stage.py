@@ -42,6 +42,8 @@ BASE = ("PATH", "HOME", "LANG")
 class Listener:
     """The run's workflow, as a session sees it: it hears everything and says nothing."""
 
+    age_s = 0.0
+
     def __init__(self) -> None:
         self.handles: list[tuple[Handle, int]] = []
         self.progress: list[Progressed] = []
@@ -50,9 +52,8 @@ class Listener:
 
     async def preparing(self) -> None: ...
 
-    async def started(self, handle: Handle | None, attempt: int) -> None:
-        if handle is not None:
-            self.handles.append((handle, attempt))
+    async def started(self, handle: Handle, attempt: int, *, adopted: bool) -> None:
+        self.handles.append((handle, attempt))
 
     async def progressed(self, progress: Progressed) -> None:
         self.progress.append(progress)
@@ -89,7 +90,7 @@ class Stage:
             agent=self.agent,
             runtime=self.runtime,
             directory=self.directory,
-            admit=self.admit,
+            host=self,
             notifier=self.listener,
             epoch=self._epoch if epoch is None else epoch,
         )
@@ -99,6 +100,9 @@ class Stage:
         directory = Path(self.request.workspace.path).resolve()
         found = None if self.trusted else untrusted(directory, self.agent.files)
         return Admission(dict(self.environment), directory, untrusted=found)
+
+    async def lock(self, session: str) -> None:
+        """Nobody else is here."""
 
     def start(self) -> tuple[Session, "asyncio.Task[RunOutcome]"]:
         """A worker takes the run."""

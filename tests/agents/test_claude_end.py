@@ -3,9 +3,13 @@
 import asyncio
 import os
 import signal
+from typing import Literal, cast
 
 import pytest
 
+from activities.agents.claude_conversation import ClaudeConversation
+from activities.agents.claude_transcript import ClaudeTranscript
+from activities.ports import Channel, ChannelClosed, Desk
 from activities.session import Session
 from steersman.contracts.activities import DeliverInput, OutgoingMessage, RunKey, RunOutcome, Settlement
 from steersman.contracts.errors import ErrorType
@@ -262,3 +266,20 @@ class TestCalamities:
                 outcome = await task
             await asyncio.wait([delivering])
         assert (outcome.status, outcome.error) == ("failed", ErrorType.BUDGET_EXCEEDED)
+
+
+class Gone:
+    """The Channel of a process that has ended; see ports.Channel."""
+
+    async def write(self, command: str, data: str | None) -> bool:
+        raise ChannelClosed("the agent has ended")
+
+
+@pytest.mark.parametrize("kind", ["steer", "interrupt"])
+async def test_who_ended_before_its_handshake_is_a_process_that_has_ended(kind: Literal["steer", "interrupt"]) -> None:
+    key, desk = RunKey(run="r", execution="e"), cast("Desk", None)
+    conversation = ClaudeConversation(key, "full", cast("Channel", Gone()), ClaudeTranscript(), desk)
+    await conversation.open()
+    with pytest.raises(ChannelClosed):
+        await conversation.say(OutgoingMessage(id="m-1", kind=kind, text="still there?"))
+    await conversation.close()

@@ -180,6 +180,11 @@ class TestWhatAJournalMeans:
         assert verdict.error is not None
         assert (verdict.error.type, verdict.error.facts["signal"]) == (ErrorType.AGENT_CRASHED, 9)
 
+    @pytest.mark.parametrize("end", [ExitFact(signal=15), ExitFact(code=143)])
+    def test_sent_sigterm_before_its_session_began_it_is_started_again(self, end: ExitFact) -> None:
+        assert transcript().verdict(end).resumable
+        assert not transcript().verdict(ExitFact(code=1)).resumable
+
     def test_errors(self) -> None:
         assert isinstance(understood("unknown_session").verdict(ExitFact(code=1)).error, InvalidRequest)
         failed = understood("error_500").verdict(ExitFact(code=1)).error

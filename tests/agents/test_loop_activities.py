@@ -20,6 +20,7 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from activities.agents.claude import ClaudeAgent
 from activities.agents.process import ProcessAgent
+from activities.conduct import beating
 from activities.hosting import HostActivities, Keeping
 from activities.looping import LoopActivities
 from activities.loops.places import LoopStore
@@ -322,12 +323,15 @@ class TestSurvey:
         assert survey.items is not None
         assert "does not exist on this host" in str(survey.items.error)
 
-    async def test_it_heartbeats(self, host: Host) -> None:
-        environment, beats = ActivityEnvironment(), []
-        environment.on_heartbeat = lambda *_: beats.append(1)
-        asked = SurveyInput(key=LoopKey(loop="l", execution="e"), run=host.request().run)
-        await environment.run(host.activities.survey_workspace, asked)
-        assert beats
+    async def test_what_takes_long_heartbeats(self) -> None:
+        environment, beats = ActivityEnvironment(), asyncio.Queue[int]()
+        environment.on_heartbeat = lambda *_: beats.put_nowait(1)
+
+        async def long() -> None:
+            async with beating():
+                await asyncio.wait_for(beats.get(), 30)
+
+        await environment.run(long)
 
 
 class TestFiles:

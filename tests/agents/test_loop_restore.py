@@ -259,6 +259,19 @@ class TestNested:
         assert git(late, "log", "--format=%s").strip() == "first"
         assert (await site.look(2)).error is None
 
+    async def test_files_beside_a_repository_within_come_back(self, site: Site, top: Path) -> None:
+        repository(top / "dir" / "inner", {"f": "inner\n"})
+        put(top, {"dir/z.txt": "then\n"})
+        await site.keep()
+        put(top, {"dir/b.txt": "changed\n"})
+        (top / "dir" / "z.txt").unlink()
+        assert await site.restore(1) == 2
+        assert [(top / "dir" / name).read_text() for name in ("b.txt", "z.txt", "inner/f")] == [
+            "two\n",
+            "then\n",
+            "inner\n",
+        ]
+
     async def test_its_history_is_not_thrown_away_for_a_file(self, site: Site, top: Path) -> None:
         put(top, {"inner": "a file"})
         await site.keep(1)

@@ -121,7 +121,7 @@ async def test_the_verbs(steer: Steer, loop_stand_in: LoopStandIn, steersman: St
         ("feedback", {"text": "fas\x1b[2Jter"}),
         ("remove_feedback", {"id": "feedback-1"}),
         ("remove_feedback", {"id": "feedback-9"}),
-        ("revise", {"plan": {"path": "PLAN.md", "phase": None}, "prompt": "do it"}),
+        ("revise", {"plan": {"path": "PLAN.md"}, "prompt": "do it"}),
         ("skip_wait", None),
         ("set_limits", {"iterations": 9, "duration_s": 3600.0}),
         ("exit", {"reason": "enough"}),
@@ -251,6 +251,17 @@ async def test_resume_without_an_id_says_what_could_be_where_nobody_can_choose(
     assert loop in answer.err
     assert "steer loop resume LOOP" in answer.err
     assert await loop_stand_in.calls(loop) == []
+
+
+async def test_resume_asks_for_a_fresh_session(
+    steer: Steer, loop_stand_in: LoopStandIn, steersman: Steersman, place: str
+) -> None:
+    loop = await begin(steersman, place)
+    await loop_stand_in.stage(loop, status="paused")
+    assert (await steer("loop", "resume", loop, "--session", "continue")).code == 2
+    assert (await steer("loop", "resume", loop, "--session", "fresh")).code == 0
+    ((name, said),) = await loop_stand_in.calls(loop)
+    assert (name, said["session"]) == ("resume", "fresh")
 
 
 async def test_stop_says_what_it_found(

@@ -54,6 +54,23 @@ async def test_keys_while_it_streams(stage: Stage) -> None:
     assert "npq" not in terminal.text, "keys are not shown"
 
 
+async def test_keys_offer_what_the_agent_can_do(stage: Stage) -> None:
+    run = await stage.at_work()
+    await stage.machine.stage(stage.loop, agent="process")
+    terminal = await stage.steer.at_terminal("loop", "attach", stage.loop)
+    await terminal.until("first words")
+    terminal.type("?")
+    await terminal.until("pause now: stop the run at work")
+    await terminal.until("leave; the loop goes on")
+    assert "interrupt" not in terminal.text
+    assert "keep its session" not in terminal.text
+    terminal.type("i")
+    await terminal.until('agent "process" cannot interrupt: P pauses now, f gives feedback to the next iteration')
+    terminal.type("q")
+    assert await terminal.ended() == 130
+    assert stage.machine.play(run).messages == []
+
+
 async def test_ctrl_c_takes_a_question_back_that_a_key_had_opened(stage: Stage) -> None:
     await stage.at_work()
     terminal = await stage.attach()

@@ -58,7 +58,7 @@ async def test_revising_the_plan(stage: Stage) -> None:
         await terminal.until("plan version 2")
         await terminal.until(MENU)
     calls = await stage.told("pause", "revise", "revise")
-    assert [said["plan"] for _, said in calls[1:]] == ["Do less\nmuch less", {"path": "docs/PLAN.md", "phase": None}]
+    assert [said["plan"] for _, said in calls[1:]] == ["Do less\nmuch less", {"path": "docs/PLAN.md"}]
 
 
 async def test_starting_over(stage: Stage) -> None:

@@ -194,3 +194,23 @@ async def test_a_run_that_ends_takes_its_questions_along(
     terminal.type("s\n")
     await terminal.until("stopped: 3 processes")
     assert await terminal.ended() == 6
+
+
+async def test_the_menu_offers_what_the_agent_can_do(
+    steer: Steer, stand_in: StandIn, steersman: Steersman, workspace: str
+) -> None:
+    run = await steersman.start({"agent": "process", "command": ["true"], "workspace": {"path": workspace}})
+    terminal = await steer.at_terminal("attach", run)
+    stand_in.show(run, said("first"))
+    await terminal.until("first")
+    terminal.ctrl_c()
+    await terminal.until("[S]top")
+    await terminal.until(">")
+    assert "[I]nterrupt" not in terminal.text
+    terminal.type("i\n")
+    await terminal.until('agent "process" cannot interrupt: stop the run, or wait for its end')
+    await terminal.until(">")
+    terminal.type("s\n")
+    await terminal.until("cancelled")
+    assert await terminal.ended() == 6
+    assert stand_in.play(run).messages == []

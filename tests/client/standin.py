@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from temporalio import activity
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import Worker
 
@@ -22,6 +22,7 @@ from steersman.contracts.activities import (
     Claim,
     Delivered,
     DeliverInput,
+    EndRun,
     EventPage,
     FinalizeInput,
     OutgoingDecision,
@@ -29,6 +30,7 @@ from steersman.contracts.activities import (
     PruneInput,
     ReadEvents,
     RunAgentInput,
+    RunEnd,
     RunOutcome,
     SessionStarted,
     Settlement,
@@ -37,6 +39,7 @@ from steersman.contracts.activities import (
 )
 from steersman.contracts.errors import InvalidRequest, RunError
 from steersman.contracts.events import (
+    CancelledEvent,
     EventBase,
     InitEvent,
     MessageEvent,
@@ -47,6 +50,8 @@ from steersman.contracts.events import (
 )
 from steersman.contracts.run import Approval, Handle, StopReport, Usage
 from workflows.agent_run import AgentRun
+
+KILLED = StopReport(outcome="stopped", phase="running", how="killed", processes=4, took_ms=1500, reason="enough")
 
 
 def now() -> datetime:
@@ -207,6 +212,19 @@ class StandIn:
             activity.heartbeat()
             await _at_most(self.changed, min(1.0, deadline - time.monotonic()))
 
+    @activity.defn(name=names.END_RUN)
+    async def end_run(self, asked: EndRun) -> RunEnd:
+        """As a host does: it asks the server, and says how it stopped the agent of a run that was terminated."""
+        if asked.key.run not in self.plays:
+            return RunEnd(known=False)
+        log = self.plays[asked.key.run].events
+        if not (log and is_terminal(log[-1])):
+            found = await self.client.get_workflow_handle(asked.key.run).describe()
+            if found.status != WorkflowExecutionStatus.TERMINATED:
+                return RunEnd()
+            self.show(asked.key.run, CancelledEvent(time=now(), terminated=True, stop_report=KILLED))
+        return RunEnd.model_validate({"event": log[-1].model_dump()})
+
     @activity.defn(name=names.PRUNE_HOST)
     async def prune_host(self, asked: PruneInput) -> Swept:
         return Swept(pruned=("run-old",), bytes_freed=0 if asked.dry_run else 1234)
@@ -218,14 +236,14 @@ class StandIn:
     @asynccontextmanager
     async def at_work(self) -> AsyncIterator["StandIn"]:
         """The machine's workers, polling."""
-        on_host = [self.stop_agent, self.finalize_run, self.read_events, self.prune_host, *self.others()]
+        on_host = [self.stop_agent, self.finalize_run, self.read_events, self.end_run, self.prune_host, *self.others()]
         async with AsyncExitStack() as workers:
             for queue, options in (
                 (
                     names.TASK_QUEUE,
                     {"workflows": self.workflows, "activities": [self.claim_host, self.deliver_messages]},
                 ),
-                (names.host_queue(self.host), {"activities": on_host}),
+                (names.host_queue(self.host), {"activities": [*on_host, self.deliver_messages]}),
                 (
                     names.runs_queue(self.host),
                     {"activities": [self.run_agent], "max_heartbeat_throttle_interval": timedelta(seconds=0.1)},

@@ -9,7 +9,7 @@ import pytest
 
 from steersman.client import Steersman
 from steersman.contracts.errors import AgentCrashed, InvalidRequest
-from steersman.contracts.events import AgentEvent
+from steersman.contracts.events import AgentEvent, CancelledEvent
 from steersman.errors import (
     AlreadyDecided,
     AlreadyRunning,
@@ -22,7 +22,7 @@ from steersman.errors import (
     ServerRefused,
     ServerUnreachable,
 )
-from tests.client.standin import StandIn, init, said, succeeded
+from tests.client.standin import KILLED, StandIn, init, said, succeeded
 
 pytestmark = pytest.mark.integration
 
@@ -174,9 +174,43 @@ async def test_a_terminated_run_ends_for_its_followers_too(
     follower = asyncio.create_task(types(steersman, run))
     await steersman.temporal.get_workflow_handle(run).terminate(reason="enough")
     assert await follower == [(1, "init"), (2, "message"), (3, "cancelled")]
-    with pytest.raises(RunTerminated, match="enough"):
+    with pytest.raises(RunTerminated, match="enough") as raised:
         await steersman.result(run)
+    assert (raised.value.stop_report, raised.value.code) == (KILLED, "interrupted")
     assert (await types(steersman, run, after=2)) == [(3, "cancelled")]
+    state = await steersman.state(run)
+    assert (state.phase, state.closed_as, state.stop_report) == ("closed", "terminated", KILLED)
+    assert (await steersman.stop(run)).outcome == "already_finished"
+
+
+async def test_a_reason_is_kept(steersman: Steersman, stand_in: StandIn, workspace: str) -> None:
+    run = await steersman.start(ask(workspace))
+    await until_running(steersman, run)
+    stopped = await steersman.stop(run, reason="too dear")
+    with pytest.raises(RunCancelled, match=f"run {run} was cancelled: too dear") as raised:
+        await steersman.result(run)
+    assert raised.value.stop_report is not None
+    assert stopped.reason == raised.value.reason == raised.value.stop_report.reason == "too dear"
+    (event,) = await steersman.events(run)
+    assert isinstance(event, CancelledEvent)
+    assert (event.reason, event.terminated) == ("too dear", False)
+
+
+async def test_a_failure_after_an_end_says_that_a_person_had_ended_the_run(
+    steersman: Steersman, stand_in: StandIn, workspace: str
+) -> None:
+    run = await steersman.start(ask(workspace))
+    await until_running(steersman, run)
+    ending = asyncio.create_task(steersman.interrupt(run, reason="lunch", end=True))
+    while not stand_in.play(run).messages:
+        await asyncio.sleep(0.01)
+    stand_in.finish(run, AgentCrashed("exit 3"))
+    with pytest.raises(AgentCrashed) as raised:
+        await steersman.result(run)
+    assert raised.value.code == "interrupted"
+    assert raised.value.result is not None
+    assert raised.value.result.code == "interrupted"
+    await ending
 
 
 async def test_messages_reach_the_agent_once(steersman: Steersman, stand_in: StandIn, workspace: str) -> None:

@@ -142,6 +142,8 @@ async def test_every_verb_says_what_the_wire_says(
     loop = await loops.start(ask(workspace))
     assert (await loops.pause(loop, now=True, reason="lunch")).status == "paused"
     assert (await loops.resume(loop, "go left", mode="batch")).status == "running"
+    await loops.pause(loop, now=True)
+    await loops.resume(loop, session="fresh")
     assert (await loops.feedback(loop, "faster", id="f-1")).id == "f-1"
     await loops.remove_feedback(loop, "f-1")
     assert (await loops.revise(loop, {"path": "NEW.md"}, "do {plan}")).plan_version == 2
@@ -153,9 +155,11 @@ async def test_every_verb_says_what_the_wire_says(
     assert await loop_stand_in.calls(loop) == [
         ("pause", {"now": True, "reason": "lunch"}),
         ("resume", {"mode": "batch", "text": "go left"}),
+        ("pause", {"now": True}),
+        ("resume", {"session": "fresh"}),
         ("feedback", {"text": "faster", "id": "f-1"}),
         ("remove_feedback", {"id": "f-1"}),
-        ("revise", {"plan": {"path": "NEW.md", "phase": None}, "prompt": "do {plan}"}),
+        ("revise", {"plan": {"path": "NEW.md"}, "prompt": "do {plan}"}),
         ("restart", {"from": "plan", "files": True}),
         ("restart", {"from": "iteration", "number": 3}),
         ("skip_wait", None),
@@ -325,6 +329,12 @@ async def test_a_terminated_loop_ends_for_its_followers_too(
     await asyncio.wait_for(watcher.task, 20)
     with pytest.raises(RunTerminated, match="enough"):
         await steersman.loops.result(loop)
+    state = await steersman.loops.state(loop)
+    assert (state.status, state.reason, state.last_error) == (
+        "cancelled",
+        "enough",
+        f"loop {loop} was terminated: enough",
+    )
 
 
 async def test_checkpoints(steersman: Steersman, loop_stand_in: LoopStandIn, workspace: str) -> None:

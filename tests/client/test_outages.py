@@ -1,6 +1,7 @@
 """Following a run while servers and workers come and go."""
 
 import asyncio
+import time
 import uuid
 from datetime import timedelta
 from pathlib import Path
@@ -111,8 +112,24 @@ async def test_a_server_that_remembers_no_worker_has_none(tmp_path: Path, worksp
 
 async def test_no_worker_is_said_by_name(steersman: Steersman, workspace: str) -> None:
     run = await steersman.start(ask(workspace))
-    questions = steersman.state(run), steersman.stop(run), steersman.steer(run, "hello")
+    questions = steersman.state(run), steersman.stop(run)
     answers = await asyncio.gather(*questions, return_exceptions=True)
-    assert [type(each) for each in answers] == [NoWorker] * 3
+    assert [type(each) for each in answers] == [NoWorker] * 2
     assert "'steersman'" in str(answers[0])
     await steersman.temporal.get_workflow_handle(run).terminate()
+
+
+async def test_what_is_said_while_no_worker_is_there_waits_for_one(steersman: Steersman, workspace: str) -> None:
+    run = await steersman.start(ask(workspace))
+    began = time.monotonic()
+    receipt = await steersman.steer(run, "are you there?", id="early")
+    assert time.monotonic() - began < 6
+    assert (receipt.id, receipt.state) == ("early", "queued")
+    assert "no worker answers" in (receipt.how or "")
+    async with StandIn(steersman.temporal).at_work() as stand_in:
+        await stand_in.play(run).started.wait()
+        receipt = await steersman.steer(run, "are you there?", id="early")
+        assert (receipt.id, receipt.state) == ("early", "acknowledged")
+        assert [each.text for each in stand_in.play(run).messages] == ["are you there?"]
+        stand_in.finish(run, succeeded())
+        await steersman.result(run)

@@ -62,6 +62,17 @@ async def claude_ended(at: Recorder) -> Any:
     return run
 
 
+async def claude_waited_for_ever(at: Recorder) -> Any:
+    """No timer runs while it waits, and its phase says that it does; then it is cancelled, with a reason."""
+    run = await at.start(agent="claude", prompt="work", permissions={"mode": "ask"}, limits={"approval_s": None})
+    await until(lambda: _asked(run))
+    (approval,) = (await state(run)).approvals
+    await run.execute_update(names.DECIDE, {"id": approval.id, "decision": "allow"})
+    await at.script.wait_held()
+    await run.cancel(reason="too dear")
+    return run
+
+
 async def _asked(run: "WorkflowHandle[Any, Any]") -> bool:
     return bool((await state(run)).approvals)
 
@@ -121,6 +132,7 @@ RUNS = {
         process_failed,
         claude_steered_interrupted_approved,
         claude_ended,
+        claude_waited_for_ever,
         cancelled,
         input_was_no_object,
         workspace_was_missing,

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from activities.agents.claude_frames import is_sound, parse
-from activities.agents.claude_transcript import MAX_ASKED, ClaudeTranscript
+from activities.agents.claude_state import MAX_ASKED
+from activities.agents.claude_transcript import ClaudeTranscript
 from activities.eventlog import Cursor, EventLog, is_ended, read
 from activities.ports import ExitFact, Record
 from activities.shim.journal import Record as Line

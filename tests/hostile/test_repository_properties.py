@@ -5,6 +5,7 @@
 
 import asyncio
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -39,6 +40,9 @@ def described(path: Path) -> tuple[object, ...]:
     return ("other",)
 
 
+LOOSE_OBJECT = re.compile(r"(^|/)[0-9a-f]{2}/[0-9a-f]{38}$")
+
+
 def of_person(top: Path) -> dict[str, object]:
     """Every file of the git directory that is not the objects' or the checkpoints'."""
     found: dict[str, object] = {}
@@ -46,12 +50,13 @@ def of_person(top: Path) -> dict[str, object]:
         for name in files:
             path = Path(directory, name)
             key = str(path.relative_to(top / ".git"))
-            if not key.startswith(("objects", "refs/steersman")):
+            # `objects` may be a link into the git directory itself: its objects are then wherever that leads.
+            if not key.startswith(("objects", "refs/steersman")) and not LOOSE_OBJECT.search(key):
                 found[key] = described(path)
     return found
 
 
-def kept_in(site: Site, commit: str) -> list[Path]:
+def kept_in(site: Site, outside: Path, commit: str) -> list[Path]:
     """The paths of a checkpoint's files, asked in the loop's own git directory, where nothing hostile is read."""
     shadow = site.store.create(site.loop) / "git"
     environment = {
@@ -59,6 +64,8 @@ def kept_in(site: Site, commit: str) -> list[Path]:
         "GIT_CONFIG_NOSYSTEM": "1",
         "GIT_DIR": str(shadow),
         "GIT_OBJECT_DIRECTORY": str(site.workspace / ".git" / "objects"),
+        # Where `commondir` leads out, the objects are there.
+        "GIT_ALTERNATE_OBJECT_DIRECTORIES": str(outside / ".git" / "objects"),
         "GIT_NO_REPLACE_OBJECTS": "1",
     }
     listed = subprocess.run(
@@ -79,12 +86,12 @@ def ruin(paths: list[Path]) -> None:
 
 
 def is_repository(top: Path) -> bool:
-    """Whether git itself takes it for one."""
+    """Whether git itself takes it for one. Where it hangs at that question nobody knows: not then."""
     try:
         asked = ["git", "-C", str(top), "rev-parse", "--git-dir"]
         return subprocess.run(asked, capture_output=True, check=False, timeout=5).returncode == 0
     except subprocess.TimeoutExpired:
-        return True
+        return False
 
 
 async def attack(directory: Path, traps: list[Trap], *, rooted: bool) -> None:
@@ -108,7 +115,8 @@ async def attack(directory: Path, traps: list[Trap], *, rooted: bool) -> None:
     event(f"kept: {survey.commit is not None}")
     # git takes an object that is there for whole: what was damaged before cannot be had again.
     if survey.commit is not None and not (directory / "damaged").exists():
-        paths = kept_in(site, survey.commit)
+        # Where `objects` leads into the tree, the objects are files of it: without them nothing can be had again.
+        paths = [path for path in kept_in(site, outside, survey.commit) if not LOOSE_OBJECT.search(str(path))]
         then = {path: described(path) for path in paths}
         ruin(paths)
         await site.restore(1, commit=survey.commit)

@@ -27,7 +27,12 @@ import json, os, socket, sys, time
 def speak(directory, *commands):
     sock = socket.socket(socket.AF_UNIX)
     os.chdir(directory)
-    sock.connect("shim.sock")
+    while True:  # an agent may be there before its shim listens
+        try:
+            sock.connect("shim.sock")
+            break
+        except (FileNotFoundError, ConnectionRefusedError):
+            time.sleep(0.01)
     try:
         for command in commands:
             sock.sendall(json.dumps(command).encode() + b"\\n")

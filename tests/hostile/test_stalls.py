@@ -99,7 +99,12 @@ class Journal:
     def __init__(self, lines: Sequence[bytes]) -> None:
         self._lines = lines
 
-    async def records(self) -> AsyncGenerator[Sequence[Record], None]:
+    offset = 0
+
+    def may_enter(self, after: int) -> bool:
+        return False
+
+    async def records(self, after: int = 0, offset: int = 0) -> AsyncGenerator[Sequence[Record], None]:
         joiner, batch, size = LineJoiner(MAX_LINE), list[Record](), 0
         for number, data in enumerate(self._lines, 1):
             joined = joiner.push(Record(number, 1000, "out", data, ""))
@@ -133,6 +138,12 @@ class Quiet:
 
     def limit(self) -> None:
         return None
+
+    def live(self, number: int) -> None: ...
+
+    def delivered(self, number: int, kind: str, settlement: Settlement) -> None: ...
+
+    def stopping(self, reason: str) -> None: ...
 
 
 @pytest.mark.parametrize("name", FRAMES)

@@ -199,6 +199,8 @@ def _git_link(path: str, target: bytes) -> Trap:
         place = _at(top, f".git/{path}".encode())
         if place.is_dir() and not place.is_symlink():
             place.rename(place.with_name(f"{place.name}.old"))
+            if path.startswith("objects"):
+                (canaries.parent / "damaged").touch()
         place.unlink(missing_ok=True)
         place.symlink_to(os.fsdecode(_named(target, top)))
 

@@ -6,6 +6,7 @@ Fixtures and helpers for the server alone; workers and agents must not live here
 import asyncio
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -88,6 +89,16 @@ class DevServer:
         """End it as a power cut would."""
         self._end(subprocess.Popen.kill)
 
+    def freeze(self) -> None:
+        """SIGSTOP."""
+        if self._process:
+            self._process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """SIGCONT."""
+        if self._process:
+            self._process.send_signal(signal.SIGCONT)
+
     def _end(self, how: Callable[["subprocess.Popen[bytes]"], None]) -> None:
         process, self._process = self._process, None
         if process is None:
@@ -107,9 +118,9 @@ class DevServer:
             return False
 
 
-async def connect(address: str, namespace: str = "default") -> Client:
+async def connect(address: str, namespace: str = "default", runtime: Runtime | None = None) -> Client:
     """A client as Steersman's own are; waits until the server's namespace answers."""
-    runtime = _runtime()
+    runtime = runtime or _runtime()
     deadline = time.monotonic() + UP_S
     while True:
         try:

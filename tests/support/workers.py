@@ -38,6 +38,11 @@ class WorkerProcess:
     def pid(self) -> int:
         return self._process.pid
 
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs."""
+        return self._process.poll()
+
     def said(self, action: str) -> dict[str, Any] | None:
         """The first log line with that `action`."""
         for line in self.log.read_text(encoding="utf-8").splitlines():

@@ -42,9 +42,11 @@ def test_a_full_state_shows_what_a_person_asks_for() -> None:
         cost_usd=0.01234,
         turns=3,
         last_event=LastEvent(seq=9, type="tool_use", summary="Bash\nrm", time=NOW),
-        approvals=(Approval(id="a-1", tool="Bash", input={}, since=NOW),),
+        approvals=(Approval(id="a-1", tool="Bash", input={"command": "rm -r x"}, since=NOW, deadline=NOW),),
         messages=(MessageRecord(id="m", kind="steer", state="delivered", received_at=NOW),),
-        stop_report=StopReport(outcome="stopped", phase="running", how="killed", processes=4, took_ms=1500),
+        stop_report=StopReport(
+            outcome="stopped", phase="running", how="killed", processes=4, took_ms=1500, reason="too dear"
+        ),
         error="limits.turns",
     )
     shown = details(state)
@@ -57,9 +59,9 @@ def test_a_full_state_shows_what_a_person_asks_for() -> None:
         "$0.0123, 3 turns",
         "10 in, 5 out",
         "tool_use: Bash",
-        "Bash (a-1)",
+        "Bash (a-1), denied at 2026-01-02 00:00:00 UTC: rm -r x",
         "steer delivered",
-        "stopped while running, killed, 4 processes, 1500 ms",
+        "stopped while running, killed, 4 processes, 1500 ms: too dear",
         "**Error**: limits.turns",
     ):
         assert part in shown
@@ -132,7 +134,8 @@ def test_texts_of_others_are_no_markdown(text: str) -> None:
         workspace=text,
         session_id=text,
         last_event=LastEvent(seq=1, type="message", summary=text, time=NOW),
-        approvals=(Approval(id="a", tool=text, input={}, since=NOW),),
+        approvals=(Approval(id="a", tool=text, input={"command": text}, since=NOW),),
+        stop_report=StopReport(outcome="stopped", phase="running", reason=text),
     )
     pages = [details(state), loop_details(LoopState(last_error=text, phase=text, session_id=text))]
     pages += [str(introduction(run)["static_details"]), str(introduction(run)["static_summary"])]

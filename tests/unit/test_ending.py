@@ -93,6 +93,7 @@ def test_reports_of_stops_without_a_process() -> None:
         "how": "exited",
         "processes": 0,
         "took_ms": 0,
+        "reason": None,
     }
     assert unverified("running").outcome == "unverified"
     assert unverified("running").how is None

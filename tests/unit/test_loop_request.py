@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from steersman.contracts.agents import UNMETERED
 from steersman.contracts.errors import InvalidRequest
 from steersman.contracts.loop import Verify, loop_request_json, parse_loop_request
 
@@ -95,8 +96,8 @@ def test_a_wrong_field_is_named(change: dict[str, Any], told: str) -> None:
     ("change", "told"),
     [
         ({"session": "continue"}, 'session: agent "process" cannot go on with a session; use "fresh"'),
-        ({"limits": {"cost_usd": 1}}, 'limits.cost_usd is not supported by agent "process"'),
-        ({"limits": {"tokens": 1}}, 'limits.tokens is not supported by agent "process"'),
+        ({"limits": {"cost_usd": 1}}, f'limits.cost_usd is not supported by agent "process": {UNMETERED}'),
+        ({"limits": {"tokens": 1}}, f'limits.tokens is not supported by agent "process": {UNMETERED}'),
     ],
 )
 def test_what_the_agent_cannot_do(change: dict[str, Any], told: str) -> None:

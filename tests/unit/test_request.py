@@ -108,7 +108,7 @@ WRONG: list[tuple[str, Any]] = [
     ("limits.duration_s", {"duration_s": 0}),
     ("limits.duration_s", {"duration_s": 1e12}),
     ("limits.idle_s", {"idle_s": -3}),
-    ("limits.approval_s", {"approval_s": None}),
+    ("limits.approval_s", {"approval_s": "never"}),
     ("limits.words", {"words": 1}),
     ("stop.terminate_after_s", {"terminate_after_s": -0.1}),
     ("stop.kill_after_s", {"kill_after_s": 1e9}),

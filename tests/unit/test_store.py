@@ -1,5 +1,6 @@
 """Where runs are kept: private, one directory each, whatever a run is called."""
 
+import json
 import threading
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from activities.store import Ownership, RunStore
 from steersman.contracts.activities import RunKey
 
 MINE = Ownership("cluster", "default")
+KEY = RunKey(run="r", execution="e")
 
 HOSTILE = [
     "../x",
@@ -25,6 +27,7 @@ HOSTILE = [
     "-rf",
     "%2e%2e",
     "日本語",
+    "\ud800",
     "a\\b",
     "CON",
     "a~" + "0" * 24,
@@ -136,3 +139,24 @@ def test_removing_does_not_follow_links(store: RunStore, tmp_path: Path) -> None
     (directory.scratch / "link").symlink_to(precious)
     store.remove(directory)
     assert (precious / "file").read_text() == "kept"
+
+
+def test_each_beginning_of_a_run_has_a_key_of_its_own_for_the_agent(store: RunStore) -> None:
+    directory = store.create(KEY)
+    first = directory.agent_key
+    assert store.create(KEY).agent_key == first  # another worker, the same beginning
+    assert (first.run, first != KEY) == (KEY.run, True)
+
+    store.set_aside(directory)
+
+    assert store.create(KEY).agent_key not in (first, KEY)
+
+
+@pytest.mark.parametrize("said", [None, "", 7, "../../x", "0" * 15, "0" * 17, "G" * 16, ["0" * 16]])
+def test_a_run_of_before_there_were_beginnings_keeps_its_key(store: RunStore, said: object) -> None:
+    directory = store.create(KEY)
+    facts = json.loads((directory.path / "run.json").read_text())
+    del facts["beginning"]
+    (directory.path / "run.json").write_text(json.dumps(facts | ({} if said is None else {"beginning": said})))
+
+    assert directory.agent_key == KEY

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from temporalio.api.enums.v1 import WorkflowTaskFailedCause
-from temporalio.client import Client, WorkflowFailureError, WorkflowUpdateFailedError
+from temporalio.client import Client, WorkflowFailureError, WorkflowHandle, WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError, CancelledError
 from temporalio.worker import Replayer
 
@@ -16,6 +16,7 @@ from steersman.contracts.loop_state import Checkpoint, LoopResult, LoopState
 from steersman.converter import DATA_CONVERTER
 from tests.workflows.loop_machine import Loop
 from workflows.agent_loop import AgentLoop
+from workflows.agent_run import AgentRun
 
 WAIT_S = 20.0
 
@@ -114,10 +115,10 @@ async def executions(loop: Loop, client: Client) -> list[Loop]:
     return found
 
 
-async def replays(loop: Loop) -> None:
-    """The history of its last execution replays, in the full sandbox."""
+async def replays(loop: WorkflowHandle[Any, Any]) -> None:
+    """The history of its last execution, a run's or a loop's, replays in the full sandbox."""
     history = await loop.fetch_history()
-    await Replayer(workflows=[AgentLoop], data_converter=DATA_CONVERTER).replay_workflow(history)
+    await Replayer(workflows=[AgentLoop, AgentRun], data_converter=DATA_CONVERTER).replay_workflow(history)
 
 
 async def never_retried(loop: Loop) -> None:

@@ -129,6 +129,11 @@ class Machine:
         """As the workflow's own worker answers: it may hold the session itself."""
         return await self.deliver_messages(parcel) if self.local else Delivered(here=False)
 
+    @activity.defn(name=names.DELIVER_MESSAGES)
+    async def deliver_elsewhere(self, parcel: DeliverInput) -> Delivered:
+        """As a worker of the host answers that does not lead the run, and knows of none that does."""
+        return Delivered(here=False)
+
     @activity.defn(name=names.STOP_AGENT)
     async def stop_agent(self, stop: StopInput) -> StopReport:
         self.stops.append(stop)
@@ -157,7 +162,8 @@ class Machine:
             await enter(self.worker(self.queue, workflows=[AgentRun], activities=here, max_cached_workflows=cached))
             if host:
                 queue = names.host_queue(self.host)
-                await enter(self.worker(queue, activities=[self.claim_host, self.stop_agent, self.finalize_run]))
+                there = [self.claim_host, self.stop_agent, self.finalize_run, self.deliver_elsewhere]
+                await enter(self.worker(queue, activities=there))
             if runs:
                 await enter(self.worker(names.runs_queue(self.host), activities=[self.run_agent]))
             if delivery:

@@ -1,6 +1,9 @@
 """Approvals wait durably: one answer counts, the agent hears it whichever worker holds it, silence is a denial."""
 
 import asyncio
+import json
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -9,7 +12,7 @@ from temporalio.exceptions import ApplicationError
 
 from steersman.contracts import names
 from steersman.contracts.messages import DecisionReceipt
-from tests.workflows.machine import QUIET, Machine, Run, done, phase, state, succeeded, until
+from tests.workflows.machine import QUIET, Machine, Run, cancelled, done, event_types, phase, state, succeeded, until
 
 pytestmark = [pytest.mark.integration, QUIET]
 
@@ -118,9 +121,96 @@ async def test_nobody_answers_in_time(machine: Machine) -> None:
     assert "Nobody answered" in (parcel.decisions[0].decision.message or "")
 
 
+async def test_the_deadline_is_told_and_null_waits_for_ever(machine: Machine) -> None:
+    asked_at = datetime.now(UTC) - timedelta(days=30)
+    async with machine.at_work():
+        hurried = await asking(machine, "a-1")
+        (approval,) = (await state(hurried)).approvals
+        assert approval.deadline == approval.since + timedelta(hours=1)
+        patient = await machine.start(permissions={"mode": "ask"}, limits={"approval_s": None})
+        await phase(patient, "running")
+        await machine.ask(patient.id, "a-1", since=asked_at)
+        await phase(patient, "waiting")
+        (approval,) = (await state(patient)).approvals
+        assert (approval.since, approval.deadline) == (asked_at, None)
+        shown = str(await patient.query("__temporal_workflow_metadata", result_type=dict))
+        assert "Bash (a-1), waits for ever: ls" in shown.replace("`", "")
+        assert await timers(patient) == 0
+        await decide(patient, "a-1")
+        await phase(patient, "running")
+        machine.ending.set_result(done())
+        await asyncio.gather(succeeded(patient), succeeded(hurried))
+
+
+async def timers(run: Run) -> int:
+    return (await event_types(run)).count("TIMER_STARTED")
+
+
+async def searched_phases(run: Run) -> list[str]:
+    """The phases that searches were told, in order."""
+    found = []
+    async for event in run.fetch_history_events():
+        fields = event.upsert_workflow_search_attributes_event_attributes.search_attributes.indexed_fields
+        if "RunPhase" in fields:
+            found.append(json.loads(fields["RunPhase"].data))
+    return found
+
+
+async def test_a_run_that_waits_says_so_until_the_last_answer_and_tells_searches_once(machine: Machine) -> None:
+    async with machine.at_work():
+        run = await asking(machine, "a-1", "a-2")
+        await phase(run, "waiting")
+        await decide(run, "a-1")
+        assert (await state(run)).phase == "waiting"
+        await machine.ask(run.id, "a-2", withdrawn=True)
+        await phase(run, "running")
+        await machine.ask(run.id, "a-3")
+        await phase(run, "waiting")
+        # Another worker takes over: what is asked again is asked by the same agent.
+        await machine.began(run.id, epoch=7)
+        await machine.ask(run.id, "a-3")
+        await until(lambda: open_ones(run))
+        await run.cancel()
+        closed = await cancelled(run)
+    assert (closed.phase, closed.approvals) == ("closed", ())
+    told = await searched_phases(run)
+    assert told[:5] == ["queued", "running", "waiting", "running", "waiting"]
+    assert told[-3:] == ["stopping", "finalizing", "closed"]
+    assert all(before != after for before, after in pairwise(told))
+    assert closed.stop_report is not None
+    assert closed.stop_report.phase in ("waiting", "running")
+
+
+async def test_a_run_that_waits_takes_messages(machine: Machine) -> None:
+    async with machine.at_work():
+        run = await asking(machine, "a-1")
+        await phase(run, "waiting")
+        receipt = await run.execute_update(names.STEER, {"text": "left"})
+        assert receipt["state"] == "acknowledged"
+        machine.ending.set_result(done())
+        await succeeded(run)
+
+
 async def test_the_end_closes_what_is_open(machine: Machine) -> None:
     async with machine.at_work():
         run = await asking(machine, "a-1")
         machine.ending.set_result(done())
         await succeeded(run)
         assert await open_ones(run) == []
+
+
+@pytest.mark.parametrize("since", ["9999-12-31T23:59:59Z", "0001-01-01T00:00:00+14:00", "2026-01-01T00:00:00"])
+async def test_a_forged_age_of_a_question_wedges_nobody(machine: Machine, since: str) -> None:
+    async with machine.at_work():
+        run = await asking(machine)
+        forged = {"id": "f-1", "tool": "Bash", "input": {}, "since": since}
+        await run.signal(names.APPROVAL_ASKED, {"approval": forged, "withdrawn": False})
+        await machine.ask(run.id, "a-1")
+        await until(lambda: _has(run, "a-1"))
+        assert (await decide(run, "a-1")).decision == "allow"
+        await run.cancel()
+        await cancelled(run)
+
+
+async def _has(run: Run, name: str) -> bool:
+    return name in await open_ones(run)

@@ -76,6 +76,24 @@ async def anywhere_queued(machine: Machine) -> Any:
         yield machine
 
 
+async def test_a_worker_that_falls_before_it_could_tell_may_have_begun(machine: Machine) -> None:
+    async def fall(run: RunAgentInput) -> RunOutcome:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise ApplicationError("the worker that was at it is gone", type="Detached") from None
+        raise AssertionError
+
+    machine.play_agent = fall  # type: ignore[method-assign]
+    async with machine.at_work():
+        run = await machine.start()
+        await until(lambda: bool(machine.runs))
+        await run.cancel()
+        closed = await cancelled(run)
+    assert closed.stop_report == STOPPED.model_copy(update={"phase": "queued"})
+    assert len(machine.stops) == 1
+
+
 async def test_while_a_host_is_being_claimed(machine: Machine) -> None:
     claiming = asyncio.Event()
 
@@ -287,7 +305,7 @@ async def test_the_duration_limit_stops_the_agent(machine: Machine) -> None:
         assert (kind, result.session_id) == ("RunTimedOut", "s-1")
         assert message == "limits.duration_s: the run took longer than 0.5 s"
         assert [stop.reason for stop in machine.stops] == ["duration"]
-        assert (await state(run)).stop_report == STOPPED.model_copy(update={"phase": "running"})
+        assert (await state(run)).stop_report == STOPPED.model_copy(update={"phase": "running", "reason": message})
 
 
 async def test_a_cancel_while_the_duration_limit_stops_the_agent(machine: Machine) -> None:

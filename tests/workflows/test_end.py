@@ -30,7 +30,7 @@ async def test_an_end_goes_to_the_session_and_its_outcome_is_the_runs(machine: M
     async with machine.at_work():
         run = await machine.start()
         await phase(run, "running")
-        assert (await end(run)).state == "acknowledged"
+        assert (await end(run, id="first")).state == "acknowledged"
         with pytest.raises(WorkflowUpdateFailedError) as refused:
             await run.execute_update(names.STEER, {"text": "more"})
         assert "the run is ending: it takes no more messages" in str(refused.value.cause)
@@ -38,7 +38,7 @@ async def test_an_end_goes_to_the_session_and_its_outcome_is_the_runs(machine: M
         machine.ending.set_result(INTERRUPTED)
         result = await succeeded(run)
     assert [(each.id, each.end) for parcel in machine.parcels for each in parcel.messages] == [
-        ("interrupt-1", True),
+        ("first", True),
         ("again", True),
     ]
     assert (result.status, result.stop_reason, result.text) == ("succeeded", "interrupted", "so far")
@@ -67,7 +67,7 @@ async def test_a_run_that_no_worker_has_taken_ends_at_once(machine: Machine, way
         if way == "signal":
             await run.signal(names.INTERRUPT, {"end": True})
         else:
-            assert (await end(run)).state == "acknowledged"
+            assert (await end(run, id="interrupt-1")).state == "acknowledged"
         result = await succeeded(run)
         assert await messages(run) == {"interrupt-1": "acknowledged"}
     assert (result.stop_reason, result.session_id, result.attempts, result.text) == ("interrupted", None, 0, "")

@@ -37,6 +37,31 @@ async def test_while_the_agent_works(forgetful: LoopMachine) -> None:
     await never_retried(loop)
 
 
+async def test_the_reason_is_the_loops_and_its_runs(looping: LoopMachine) -> None:
+    looping.script = [HELD]
+    loop = await looping.start()
+    await looping.at_hold()
+    await loop.cancel(reason="too dear")
+    assert (await cancelled(loop)).reason == "too dear"
+    run = looping.client.get_workflow_handle(f"{loop.id}-1")
+    requested = [
+        event.workflow_execution_cancel_requested_event_attributes.cause
+        async for event in run.fetch_history_events()
+        if event.HasField("workflow_execution_cancel_requested_event_attributes")
+    ]
+    assert requested == ["too dear"]
+
+
+async def test_the_reason_of_an_exit_is_kept(looping: LoopMachine) -> None:
+    looping.script, looping.verdicts = [result()], [exits(1)]
+    loop = await looping.start(mode="checkpoint")
+    await reaches(loop, "waiting_for_decision")
+    await tell(loop, "exit", reason="good enough")
+    told = await ended(loop)
+    assert (told.status, told.reason) == ("stopped", "good enough")
+    assert (await state(loop)).reason == "good enough"
+
+
 async def test_while_it_verifies(forgetful: LoopMachine) -> None:
     forgetful.verdicts = [HELD]
     loop = await forgetful.start()

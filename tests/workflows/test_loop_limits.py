@@ -127,7 +127,10 @@ async def test_money_is_no_limit_for_an_agent_that_does_not_tell_it(looping: Loo
     run = {"agent": "process", "command": ["work"], "workspace": {"path": "/w"}}
     loop = await looping.start(run=run)
     await looping.at_hold()
-    told = ("Refused", 'tokens is not supported by agent "process"')
+    told = (
+        "Refused",
+        'tokens is not supported by agent "process": it does not report what it uses; limit its duration instead',
+    )
     assert await refused(loop, "set_limits", {"tokens": 5}) == told
     assert (await tell(loop, "set_limits", tokens=0, iterations=3)).status == "running"
 

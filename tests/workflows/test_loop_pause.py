@@ -10,6 +10,7 @@ from tests.workflows.loop_machine import HELD, LoopMachine
 from tests.workflows.loop_script import exits, limited, result
 from tests.workflows.loop_watch import (
     checkpoints,
+    decision,
     ended,
     kinds,
     never_retried,
@@ -46,6 +47,52 @@ async def test_pause_now_ends_the_turn_and_resume_goes_on_with_the_session(forge
     assert "make it work" not in again["prompt"]
     assert [each.run for each in await checkpoints(loop)] == [None, f"{loop.id}-1", f"{loop.id}-2"]
     await never_retried(loop)
+
+
+async def test_resume_with_a_fresh_session_tells_it_everything(forgetful: LoopMachine) -> None:
+    forgetful.script = [HELD, HELD]
+    loop = await forgetful.start()
+    await forgetful.at_hold()
+    await tell(loop, "pause", now=True)
+    await tell(loop, "resume", text="use tabs")
+    await forgetful.at_hold()
+    await tell(loop, "pause", now=True)
+    receipt = await tell(loop, "resume", session="fresh")
+    assert receipt.status == "running"
+    outcome = await ended(loop)
+    assert (outcome.iterations, outcome.error) == (1, None)
+    first, second, third = forgetful.asked[:3]
+    assert (first.get("session"), second["session"], third.get("session")) == (None, "s-1", None)
+    assert "use tabs" in second["prompt"]
+    # The new session has heard nothing of it.
+    assert third["prompt"].startswith("Work on the plan below")
+    assert "make it work" in third["prompt"]
+    assert "use tabs" in third["prompt"]
+    await never_retried(loop)
+
+
+async def test_a_fresh_session_is_the_one_that_is_gone_on_with(looping: LoopMachine) -> None:
+    looping.verdicts = [exits(1), exits(1), exits(1), exits(0)]
+    loop = await looping.start(mode="checkpoint")
+    await reaches(loop, decision(1))
+    await tell(loop, "resume", session="fresh")
+    await reaches(loop, decision(2))
+    await tell(loop, "resume")
+    await reaches(loop, decision(3))
+    await tell(loop, "resume")
+    await ended(loop)
+    first, second, third, fourth = (each.get("session") for each in looping.asked[:4])
+    assert (first, second) == (None, None)
+    assert None not in (third, fourth)
+
+
+async def test_resume_takes_no_other_session(looping: LoopMachine) -> None:
+    looping.script = [HELD]
+    loop = await looping.start()
+    await looping.at_hold()
+    await tell(loop, "pause", now=True)
+    kind, reason = await refused(loop, "resume", {"session": "s-1"})
+    assert (kind, "session" in reason) == ("InvalidRequest", True)
 
 
 async def test_pause_waits_for_the_iteration_and_its_verification(looping: LoopMachine) -> None:

@@ -1,15 +1,19 @@
 """Steer and interrupt: acknowledged, once, in order, kept while no worker can take them; refused with a reason."""
 
 import asyncio
+import time
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from temporalio import activity
 from temporalio.client import WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
 from steersman.contracts import names
 from steersman.contracts.activities import (
+    ApprovalAsked,
     Delivered,
     DeliverInput,
     FinalizeInput,
@@ -19,7 +23,7 @@ from steersman.contracts.activities import (
     StopInput,
 )
 from steersman.contracts.messages import MessageReceipt
-from steersman.contracts.run import RunState, StopReport
+from steersman.contracts.run import Approval, RunState, StopReport
 from tests.workflows.machine import (
     QUIET,
     STOPPED,
@@ -28,6 +32,7 @@ from tests.workflows.machine import (
     cancelled,
     done,
     failed,
+    never_retried,
     phase,
     state,
     succeeded,
@@ -35,6 +40,7 @@ from tests.workflows.machine import (
 )
 
 pytestmark = [pytest.mark.integration, QUIET]
+PAUSED = "the activity is paused"
 
 
 async def say(run: Run, kind: str = names.STEER, **message: Any) -> MessageReceipt:
@@ -52,11 +58,23 @@ async def messages(run: Run) -> dict[str, str]:
     return {each.id: each.state for each in (await state(run)).messages}
 
 
+def held_at_its_end(machine: Machine) -> tuple[asyncio.Event, asyncio.Event]:
+    """Set once the run closes its log; what lets it go on."""
+    ending, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slowly(end: FinalizeInput) -> None:
+        ending.set()
+        await go_on.wait()
+
+    machine.play_end = slowly  # type: ignore[method-assign]
+    return ending, go_on
+
+
 async def test_a_steer_is_acknowledged(anywhere: Machine) -> None:
     run = await anywhere.start()
     await phase(run, "running")
     receipt = await say(run, text="use the other file", reason="it is newer")
-    assert (receipt.id, receipt.state, receipt.how) == ("steer-1", "acknowledged", "mid_turn")
+    assert (receipt.state, receipt.how) == ("acknowledged", "mid_turn")
     assert 0 <= receipt.latency_ms < 10_000
     (parcel,) = anywhere.parcels
     assert [(each.kind, each.text) for each in parcel.messages] == [("steer", "use the other file")]
@@ -83,9 +101,10 @@ async def test_an_interrupt_needs_no_text(machine: Machine) -> None:
     async with machine.at_work():
         run = await machine.start()
         await phase(run, "running")
-        receipt = MessageReceipt.model_validate(await run.execute_update(names.INTERRUPT))
-        assert (receipt.id, receipt.state) == ("interrupt-1", "acknowledged")
-        assert (await say(run, names.INTERRUPT, text="stop that, do this")).id == "interrupt-2"
+        receipt = MessageReceipt.model_validate(await run.execute_update(names.INTERRUPT, id="my-update"))
+        assert (receipt.id, receipt.state) == ("my-update", "acknowledged")
+        other = await say(run, names.INTERRUPT, text="stop that, do this")
+        assert (other.state, other.id != receipt.id) == ("acknowledged", True)
 
 
 async def test_the_same_id_twice_is_one_message(machine: Machine) -> None:
@@ -101,13 +120,7 @@ async def test_the_same_id_twice_is_one_message(machine: Machine) -> None:
 
 async def test_the_same_id_is_answered_after_the_run_takes_no_more(machine: Machine) -> None:
     """A client that lost its connection asks again: it must learn what became of its message."""
-    ending, go_on = asyncio.Event(), asyncio.Event()
-
-    async def slowly(end: FinalizeInput) -> None:
-        ending.set()
-        await go_on.wait()
-
-    machine.play_end = slowly  # type: ignore[method-assign]
+    ending, go_on = held_at_its_end(machine)
     async with machine.at_work():
         run = await machine.start()
         await phase(run, "running")
@@ -136,14 +149,16 @@ async def test_a_message_waits_while_its_worker_is_dead_and_goes_to_the_next(mac
     async with machine.at_work(delivery=False):
         run = await machine.start()
         await phase(run, "running")
-        waiting = asyncio.ensure_future(say(run, text="are you there?"))
+        waiting = asyncio.ensure_future(say(run, id="m", text="are you there?"))
         await until(lambda: _recorded(run, 1))
-        assert await messages(run) == {"steer-1": "queued"}
+        assert await messages(run) == {"m": "queued"}
         async with machine.worker(machine.own_queue(1), activities=[machine.deliver_messages]):
             await machine.began(run.id, worker=1, pid=4711, attempt=1)
-            receipt = await waiting
-        assert (receipt.id, receipt.state) == ("steer-1", "acknowledged")
-        assert set(machine.delivered()) == {"steer-1"}
+            assert (await waiting).state in ("queued", "acknowledged")
+            await until(lambda: _all_settled(run, 1))
+            receipt = await say(run, id="m", text="are you there?")
+        assert (receipt.id, receipt.state) == ("m", "acknowledged")
+        assert set(machine.delivered()) == {"m"}
         handle = (await state(run)).handle
     assert handle is not None
     assert handle.worker_queue == machine.own_queue(1)
@@ -162,29 +177,34 @@ async def test_what_was_delivered_but_not_acknowledged_is_said_again_to_the_next
     async with machine.at_work():
         run = await machine.start()
         await phase(run, "running")
-        assert (await say(run, text="one")).state == "delivered"
+        assert (await say(run, id="m-1", text="one")).state == "delivered"
         async with machine.worker(machine.own_queue(1), activities=[machine.deliver_messages]):
             await machine.began(run.id, worker=1)
-            await until(lambda: machine.delivered() == ["steer-1", "steer-1"])
-            settled = MessagesSettled(messages=(Settlement(id="steer-1", state="acknowledged", how="new_turn"),))
+            await until(lambda: machine.delivered() == ["m-1", "m-1"])
+            settled = MessagesSettled(messages=(Settlement(id="m-1", state="acknowledged", how="new_turn"),))
             await run.signal(names.MESSAGES_SETTLED, settled)
             await machine.began(run.id, worker=1)
-            assert (await say(run, text="two")).id == "steer-2"
-    assert machine.delivered() == ["steer-1", "steer-1", "steer-2"]
+            await say(run, id="m-2", text="two")
+    assert machine.delivered() == ["m-1", "m-1", "m-2"]
 
 
 async def test_a_worker_that_no_longer_holds_the_session_is_asked_again_later(machine: Machine) -> None:
     async def not_here(parcel: DeliverInput) -> Delivered:
         if len(machine.parcels) == 1:
-            return Delivered(here=False)
+            return Delivered(here=False, why=PAUSED)
         return await Machine.play_delivery(machine, parcel)
 
     machine.play_delivery = not_here  # type: ignore[method-assign]
     async with machine.at_work():
         run = await machine.start()
         await phase(run, "running")
-        assert (await say(run, text="one")).state == "acknowledged"
-    assert len(machine.parcels) == 2
+        receipt = await say(run, id="m", text="one")
+        assert (receipt.state, receipt.how) == ("queued", PAUSED)
+        assert (await state(run)).messages_wait == PAUSED
+        await until(lambda: _all_settled(run, 1))
+        assert (await say(run, id="m", text="one")).state == "acknowledged"
+        assert (await state(run)).messages_wait is None
+    assert machine.delivered() == ["m"] * len(machine.parcels)
 
 
 async def test_said_before_the_agent_runs_it_is_kept(machine: Machine) -> None:
@@ -215,13 +235,13 @@ async def test_what_comes_too_late_is_answered_so(machine: Machine) -> None:
     async with machine.at_work(delivery=False):
         run = await machine.start()
         await phase(run, "running")
-        waiting = asyncio.ensure_future(say(run, text="too late"))
+        waiting = asyncio.ensure_future(say(run, id="m", text="too late"))
         await until(lambda: _recorded(run, 1))
-        machine.ending.set_result(done())
+        machine.ending.set_result(done(journal_read=True))
         receipt = await waiting
         assert (receipt.state, receipt.how) == ("too_late", "the run ended first")
         assert (await succeeded(run)).messages_delivered == 0
-        assert await messages(run) == {"steer-1": "too_late"}
+        assert await messages(run) == {"m": "too_late"}
 
 
 async def test_a_waiting_message_is_answered_when_the_run_is_cancelled(machine: Machine) -> None:
@@ -231,7 +251,8 @@ async def test_a_waiting_message_is_answered_when_the_run_is_cancelled(machine: 
         waiting = asyncio.ensure_future(say(run, names.INTERRUPT))
         await until(lambda: _recorded(run, 1))
         await run.cancel()
-        assert (await waiting).state == "too_late"
+        # It was on its way, and nobody has read the journal to its end.
+        assert (await waiting).state == "unverified"
         await cancelled(run)
 
 
@@ -239,9 +260,9 @@ async def test_what_the_agents_end_says_of_a_message_counts(machine: Machine) ->
     async with machine.at_work(delivery=False):
         run = await machine.start()
         await phase(run, "running")
-        waiting = asyncio.ensure_future(say(run, text="one"))
+        waiting = asyncio.ensure_future(say(run, id="m", text="one"))
         await until(lambda: _recorded(run, 1))
-        told = {"messages": [{"id": "steer-1", "state": "acknowledged", "how": "mid_turn"}]}
+        told = {"messages": [{"id": "m", "state": "acknowledged", "how": "mid_turn"}]}
         machine.ending.set_result(RunOutcome.model_validate({**done().model_dump(), **told}))
         assert (await waiting).state == "acknowledged"
         assert (await succeeded(run)).messages_delivered == 1
@@ -286,10 +307,11 @@ async def test_an_agent_that_cannot_refuses(machine: Machine, kind: str, verb: s
     async with machine.at_work():
         run = await machine.start(agent="process", command=["true"])
         await phase(run, "running")
-        assert await refusal(run, kind, {"text": "x"}) == f'agent "process" cannot {verb}'
+        instead = "stop the run, or wait for its end"
+        assert await refusal(run, kind, {"text": "x"}) == f'agent "process" cannot {verb}: {instead}'
         await run.signal(kind, {"text": "x"})
         assert not await messages(run)
-        assert await refusal(run, names.INTERRUPT, {"end": True}) == 'agent "process" cannot interrupt'
+        assert await refusal(run, names.INTERRUPT, {"end": True}) == f'agent "process" cannot interrupt: {instead}'
 
 
 async def test_a_stopping_run_takes_no_more(machine: Machine) -> None:
@@ -347,3 +369,159 @@ async def test_a_conversation_of_some_length_stays_under_a_hundred_events_beside
     assert len(closed.messages) == 3
     history = await run.fetch_history()
     assert len(history.events) < 100
+
+
+async def test_what_waits_is_said_to_wait_within_five_seconds(machine: Machine) -> None:
+    """The worker that held the session is dead: the message is kept, and whoever said it can go."""
+    async with machine.at_work(delivery=False):
+        run = await machine.start()
+        await phase(run, "running")
+        for kind in (names.STEER, names.INTERRUPT):
+            began = time.monotonic()
+            receipt = await say(run, kind, id=kind, text="are you there?")
+            assert time.monotonic() - began < 5.5
+            assert (receipt.id, receipt.state) == (kind, "queued")
+            assert "no worker holds the agent's session" in (receipt.how or "")
+        assert (await state(run)).messages_wait is not None
+
+
+async def test_what_is_said_to_a_run_that_no_worker_takes_is_answered_within_five_seconds(machine: Machine) -> None:
+    async with machine.at_work(runs=False):
+        run = await machine.start()
+        began = time.monotonic()
+        receipt = await say(run, id="m", text="are you there?")
+        assert time.monotonic() - began < 5.5
+        assert (receipt.state, receipt.how) == ("queued", "no worker has taken the run yet")
+
+
+async def test_a_worker_that_is_known_to_hold_the_session_gets_what_another_is_asked_for(machine: Machine) -> None:
+    """A takeover that had nothing to tell: the workflow still knows the worker before."""
+
+    async def elsewhere(parcel: DeliverInput) -> Delivered:
+        if activity.info().task_queue == machine.own_queue(1):
+            return await Machine.play_delivery(machine, parcel)
+        return Delivered(here=False, queue=machine.own_queue(1))
+
+    machine.play_delivery = elsewhere  # type: ignore[method-assign]
+    async with machine.at_work(), machine.worker(machine.own_queue(1), activities=[machine.deliver_messages]):
+        run = await machine.start()
+        await phase(run, "running")
+        assert (await say(run, text="one")).state == "acknowledged"
+
+
+async def test_the_answer_to_an_update_whose_task_the_server_lost_is_what_became_of_it(machine: Machine) -> None:
+    """It was delivered and read; then the run ended. The same update comes again, to a run that takes no more."""
+    ending, go_on = held_at_its_end(machine)
+    async with machine.at_work():
+        run = await machine.start()
+        await phase(run, "running")
+        read = Settlement(id="lost", state="acknowledged", how="mid_turn")
+        machine.ending.set_result(done(journal_read=True, messages=(read,)))
+        await ending.wait()
+        for known_as in ({"id": "lost"}, {}):
+            receipt = MessageReceipt.model_validate(
+                await run.execute_update(names.STEER, {"text": "x", **known_as}, id="lost")
+            )
+            assert (receipt.id, receipt.state, receipt.how) == ("lost", "acknowledged", "mid_turn")
+        go_on.set()
+        await succeeded(run)
+
+
+async def test_ten_times_what_may_wait_is_refused_and_a_cancel_closes_the_run(machine: Machine) -> None:
+    """24 messages of 99,000 characters used to wedge a run for ever, its cancel included."""
+    text = "x" * 99_000
+    async with machine.at_work(delivery=False):
+        run = await machine.start()
+        await phase(run, "running")
+        for number in range(60):
+            await run.signal(names.STEER, {"id": f"m-{number}", "text": text})
+        assert "no more than 512,000 do" in await refusal(run, names.STEER, {"text": text})
+        assert list(await messages(run)) == [f"m-{number}" for number in range(5)]
+        await run.cancel()
+        await cancelled(run)
+        assert set((await messages(run)).values()) <= {"unverified", "too_late"}
+    await never_retried(run)
+
+
+async def test_what_waited_for_a_worker_all_arrives(machine: Machine) -> None:
+    async with machine.at_work(delivery=False):
+        run = await machine.start()
+        await phase(run, "running")
+        for number in range(50):
+            await run.signal(names.STEER, {"id": f"m-{number}", "text": "x" * 10_000})
+        async with machine.worker(machine.own_queue(), activities=[machine.deliver_messages]):
+            await until(lambda: _all_settled(run, 50))
+        assert list(dict.fromkeys(machine.delivered())) == [f"m-{number}" for number in range(50)]
+        assert all(len(each.text or "") <= 80 for each in (await state(run)).messages)
+    await never_retried(run)
+
+
+async def _all_settled(run: Run, count: int) -> bool:
+    states = list((await messages(run)).values())
+    return len(states) == count and set(states) == {"acknowledged"}
+
+
+async def test_all_the_bytes_that_a_run_takes_and_ten_times_as_many_leave_it_answering(machine: Machine) -> None:
+    async with machine.at_work(cached=10, local=True):
+        run = await machine.start()
+        await phase(run, "running")
+        for number in range(80):
+            await say(run, id=f"m-{number}", text="x" * 99_000)
+        for _ in range(20):
+            assert "no more than 8,000,000 in all" in await refusal(run, names.STEER, {"text": "x" * 99_000})
+        assert len((await state(run)).messages) == 80
+        await run.cancel()
+        await cancelled(run)
+
+
+async def test_a_request_that_is_too_large_to_be_handed_on_is_refused_and_the_largest_one_closes(
+    machine: Machine,
+) -> None:
+    async with machine.at_work(cached=10):
+        kind, message, _ = await failed(await machine.start(prompt="x" * 1_000_001))
+        assert (kind, "may have 1,000,000" in message) == ("InvalidRequest", True)
+        kind, message, _ = await failed(await machine.start(labels={"a": "x" * 33_000}))
+        assert (kind, "labels" in message) == ("InvalidRequest", True)
+        run = await machine.start(prompt="x" * 999_000)
+        await phase(run, "running")
+        machine.ending.set_result(done("ö" * 300_000))
+        assert len((await succeeded(run)).text) == 300_000
+    await never_retried(run)
+
+
+async def test_an_approval_of_any_size_leaves_the_run_answering(machine: Machine) -> None:
+    async with machine.at_work(cached=10):
+        run = await machine.start()
+        await phase(run, "running")
+        for number in range(300):
+            approval = Approval(id=f"a-{number}", tool="Bash", input={"command": "x" * 20_000}, since=datetime.now(UTC))
+            await run.signal(names.APPROVAL_ASKED, ApprovalAsked(approval=approval))
+        await until(lambda: _asked(run, 100))
+        shown = [each.input for each in (await state(run)).approvals]
+        assert sum(len(str(each)) for each in shown) < 600_000
+        await run.cancel()
+        await cancelled(run)
+    await never_retried(run)
+
+
+async def _asked(run: Run, count: int) -> bool:
+    return len((await state(run)).approvals) == count
+
+
+async def test_a_worker_that_hangs_over_a_delivery_keeps_nobody_waiting(machine: Machine) -> None:
+    let_go = asyncio.Event()
+
+    async def hangs(parcel: DeliverInput) -> Delivered:
+        await let_go.wait()
+        return Delivered(here=False)
+
+    machine.play_delivery = hangs  # type: ignore[method-assign]
+    async with machine.at_work():
+        run = await machine.start()
+        await phase(run, "running")
+        began = time.monotonic()
+        receipt = await say(run, id="m", text="are you there?")
+        took = time.monotonic() - began
+        let_go.set()
+        assert (receipt.state, took < 5.5) == ("queued", True), took
+        assert receipt.how

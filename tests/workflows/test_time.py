@@ -60,6 +60,7 @@ async def test_a_host_on_which_nothing_can_be_stopped_leaves_a_stop_unverified(s
     machine = Broken(skipping.client)
     async with machine.at_work():
         run = await machine.start(lease_s=600)
+        await until(lambda: bool(machine.runs))
         await machine.began(run.id)
         await run.cancel()
         closed = await cancelled(run)

@@ -6,7 +6,7 @@ from typing import Any
 from temporalio import workflow
 
 from steersman.contracts.loop import LoopRequest
-from steersman.contracts.loop_messages import LoopReceipt
+from steersman.contracts.loop_messages import LoopReceipt, Resume
 from steersman.contracts.loop_state import CLOSED, LoopState, LoopStatus
 from workflows.board import AGENT_NAME, COST_USD, RUN_PHASE
 from workflows.loops.archive import Archive
@@ -36,6 +36,7 @@ class Book:
         self.clock = Clock(memory.totals.active_s, now)
         self.status: LoopStatus = "running"
         self.run: str | None = None
+        self.reason: str | None = None
         self._request = request
         self._searched: tuple[str, float] | None = None
         if memory.hold is not None:
@@ -51,6 +52,11 @@ class Book:
     def set(self, **changes: Any) -> None:
         """Change fields of the memory."""
         self.memory = self.memory.model_copy(update=changes)
+
+    def resume(self, wish: Resume) -> None:
+        """What the wish to go on says of how."""
+        memory = self.memory
+        self.set(mode=wish.mode or memory.mode, afresh=memory.afresh or wish.session == "fresh")
 
     def hold(self, hold: Hold | None) -> None:
         """Why the next iteration does not begin yet; None: it may."""
@@ -153,6 +159,7 @@ class Book:
             waits_for=m.hold.reason or None if m.hold else None,
             wakes_at=m.hold.until if m.hold else None,
             stop_reason=m.stop_reason,
+            reason=self.reason,
             started_at=m.started_at,
             execution=loop_key().execution,
         )

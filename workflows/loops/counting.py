@@ -23,6 +23,24 @@ def begun(memory: Memory) -> Memory:
     return memory.model_copy(update={"runs": memory.runs + 1, "promised": False})
 
 
+def afresh(memory: Memory) -> Memory:
+    """The session is left. Of an unfinished iteration the new one is told all again."""
+    again = [each for each in memory.consumed if memory.unfinished and each.iteration == memory.iteration]
+    return memory.model_copy(
+        update={
+            "afresh": False,
+            "session_id": None,
+            "lent": False,
+            "forks": False,
+            "briefed": False,
+            "heard": False,
+            "notice": "",
+            "feedback": (*(each.model_copy(update={"iteration": None}) for each in again), *memory.feedback),
+            "consumed": tuple(each for each in memory.consumed if each not in again),
+        }
+    )
+
+
 def resumes(request: LoopRequest, memory: Memory) -> bool:
     """Whether the run goes on with the session that there is."""
     return memory.session_id is not None and (memory.unfinished or request.continues or memory.lent)

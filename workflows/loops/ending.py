@@ -19,6 +19,13 @@ class Ending:
     reason: StopReason | None = None
     message: str = ""
     error: ErrorType | None = None
+    said: str = ""
+    """Why a person ended it, in their words."""
+
+    @property
+    def why(self) -> str | None:
+        """Why it was stopped: a person's words, or the limit that was reached."""
+        return self.said or (self.message if self.status == "stopped" else "") or None
 
     @classmethod
     def of_limit(cls, memory: Memory, active_s: float) -> "Ending | None":

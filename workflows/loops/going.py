@@ -31,7 +31,7 @@ class Going:
         desk, book = self._desk, self._book
         if desk.resume is not None:
             # The later word counts; how it is to go on then is remembered.
-            book.set(mode=desk.resume.mode or book.memory.mode)
+            book.resume(desk.resume)
             desk.resume = None
         hold = book.memory.hold
         if hold and hold.kind == "paused" and not desk.orders:
@@ -57,10 +57,11 @@ class Going:
             self._telling.note(resume.text)
         if desk.pause and not desk.pausing and book.memory.hold is None and not desk.hurries:
             desk.pause = None
-            book.set(mode=resume.mode or book.memory.mode)
+            book.resume(resume)
             book.publish()
             return book.receipt("the pause is withdrawn")
-        desk.resume = Resume(mode=resume.mode or (desk.resume.mode if desk.resume else None))
+        earlier = desk.resume or Resume()
+        desk.resume = Resume(mode=resume.mode or earlier.mode, session=resume.session or earlier.session)
         await workflow.wait_condition(lambda: desk.resume is None or book.closed)
         return book.receipt()
 

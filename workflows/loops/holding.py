@@ -12,7 +12,7 @@ from workflows.loops.ending import Ending
 from workflows.loops.keeper import MAX_NOTE, Keeper
 from workflows.loops.memory import Hold
 from workflows.loops.returning import Returning
-from workflows.waiting import within
+from workflows.waiting import SIGNALS_FIRST, within
 
 MAX_EVENTS = 2000
 """A closed loop is replayed for each question: no longer than a second."""
@@ -34,14 +34,15 @@ class Holding:
             if desk.exit is not None:
                 if desk.exit:
                     book.archive.amend(book.memory.next_checkpoint - 1, note=f"exit: {desk.exit}"[:MAX_NOTE])
-                return Ending("stopped", StopReason.EXIT)
+                return Ending("stopped", StopReason.EXIT, said=desk.exit)
             if desk.orders:
                 await self._returning.carry_out(desk.orders[0])
                 del desk.orders[0]
             elif desk.pause:
                 await self._pause()
             elif desk.resume:
-                book.set(mode=desk.resume.mode or book.memory.mode, since_decision=0)
+                book.resume(desk.resume)
+                book.set(since_decision=0)
                 book.hold(None)
                 desk.resume = None
             elif hold is None:
@@ -70,11 +71,13 @@ class Holding:
             await workflow.wait_condition(lambda: not desk.quiet or outgrown(desk))
             desk.nudged = desk.look = False
             return False
-        patience = hold.until - workflow.now()
+        patience = until = hold.until - workflow.now()
         if book.memory.limits.duration_s is not None:
             patience = min(patience, timedelta(seconds=book.memory.limits.duration_s - book.active_s()))
-        await within(patience, lambda: not desk.quiet)
-        if desk.nudged or workflow.now() >= hold.until:
+        woken = await within(patience, lambda: not desk.quiet)
+        # Not by the clock, which may stand still for a workflow that was asked something just then.
+        fired = patience == until and not woken
+        if desk.nudged or (fired if workflow.patched(SIGNALS_FIRST) else workflow.now() >= hold.until):
             book.hold(None)
         desk.nudged = desk.look = False
         return True

@@ -56,9 +56,9 @@ class Journey:
         except (FailureError, RunError) as error:
             return Ending.of_error(error)
 
-    async def cut_off(self) -> None:
+    async def cut_off(self, reason: str) -> None:
         """The loop was cancelled: end the run at work, and keep what there is."""
-        outcome = await self._runner.cut_off()
+        outcome = await self._runner.cut_off(reason)
         if outcome is not None:
             self._count(outcome)
         if not self._book.memory.next_checkpoint:
@@ -117,7 +117,7 @@ class Journey:
     async def _work(self) -> Ran:
         """A run of the agent, and the checkpoint after it."""
         book = self._book
-        book.memory = counting.begun(book.memory)
+        book.memory = counting.begun(counting.afresh(book.memory) if book.memory.afresh else book.memory)
         before = book.memory
         run = self._prepared()
         book.memory = counting.told(before)

@@ -69,6 +69,8 @@ class Memory(Answer):
     """The session has been told the plan."""
     forks: bool = False
     """The session is somebody else's: the next run forks it."""
+    afresh: bool = False
+    """The next run begins a new session."""
     notice: str = ""
     """What the agent must know of a return to a checkpoint: told with the next prompt."""
     revised: bool = False

@@ -2,6 +2,7 @@
 
 import posixpath
 
+from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError, TimeoutType
 from temporalio.exceptions import TimeoutError as TemporalTimeout
 
@@ -34,7 +35,7 @@ async def open_loop(request: LoopRequest, book: Book, keeper: Keeper) -> None:
 
 async def _claim(run: RunRequest) -> str:
     try:
-        return (await outcome(claim_host(run))).host
+        return (await outcome(claim_host(run, locally=not workflow.patched("claim-by-activity")))).host
     except ActivityError as error:
         cause = error.cause
         if isinstance(cause, TemporalTimeout) and cause.type == TimeoutType.SCHEDULE_TO_START:

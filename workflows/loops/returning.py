@@ -84,6 +84,7 @@ class Returning:
         self._book.set(
             iteration=target.iteration,
             session_id=session,
+            afresh=False,
             lent=given,
             briefed=session is not None and not given,
             forks=given and self._request.run.fork_session,

@@ -17,7 +17,7 @@ from steersman.contracts import names
 from steersman.contracts.agents import CAPABILITIES
 from steersman.contracts.messages import Message
 from steersman.contracts.request import RunRequest
-from steersman.contracts.run import RunResult
+from steersman.contracts.run import MAX_REASON, RunResult
 from workflows.loops import commands, outcomes
 from workflows.loops.book import Book
 from workflows.loops.desk import Desk
@@ -64,7 +64,7 @@ class Runner:
         self._book.show("running")
         return closed
 
-    async def cut_off(self) -> Ran | None:
+    async def cut_off(self, reason: str) -> Ran | None:
         """The loop was cancelled: cancel the run at work. What it came to; None where it was none of the agent's."""
         work = self._at_work
         if work is None:
@@ -74,7 +74,7 @@ class Runner:
         except FailureError:
             return None
         work.hurried = True
-        child.cancel()
+        child.cancel(reason)
         await workflow.wait_condition(child.done)
         return await self._understood(work, _outcome(child)) if work.status == "running" else None
 
@@ -98,7 +98,8 @@ class Runner:
 
     async def _end(self, child: Child, *, interrupts: bool) -> None:
         if interrupts:
-            reason = self._desk.pause.reason if self._desk.pause else None
+            said = self._desk.pause.reason if self._desk.pause else self._desk.exit
+            reason = (said or "")[:MAX_REASON] or None
             try:
                 await outcome(child.signal(names.INTERRUPT, Message(end=True, reason=reason)))
                 await within(TURN_PATIENCE, child.done)

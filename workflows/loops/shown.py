@@ -10,6 +10,7 @@ def details(state: LoopState) -> str:
     left = f"{items.count.left} of {items.count.total} left" if items and not items.error else None
     rows = [
         ("Status", state.status + (f" ({state.stop_reason})" if state.stop_reason else "")),
+        ("Reason", state.reason),
         ("Waits for", state.waits_for),
         ("Until", state.wakes_at.isoformat(timespec="seconds") if state.wakes_at else None),
         ("Iteration", f"{state.iteration} ({totals.iterations} of {state.limits.iterations} used)"),

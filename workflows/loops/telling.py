@@ -7,7 +7,7 @@ from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError
 
 from steersman.contracts import names
-from steersman.contracts.agents import CAPABILITIES
+from steersman.contracts.agents import CAPABILITIES, UNMETERED
 from steersman.contracts.loop import LoopRequest, PlanFile
 from steersman.contracts.loop_messages import Feedback, LoopReceipt, RemoveFeedback, Revise, SetLimits
 from steersman.contracts.loop_state import FeedbackNote
@@ -125,7 +125,7 @@ class Telling:
         if CAPABILITIES[self._request.run.agent].cost:
             return None
         asked = [name for name in ("cost_usd", "tokens") if getattr(said, name)]
-        return f'{asked[0]} is not supported by agent "{self._request.run.agent}"' if asked else None
+        return f'{asked[0]} is not supported by agent "{self._request.run.agent}": {UNMETERED}' if asked else None
 
     async def _set_limits(self, said: SetLimits) -> LoopReceipt:
         book = self._book

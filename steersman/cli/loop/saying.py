@@ -1,7 +1,7 @@
 """`steer loop pause`, `resume`, `feedback`, `skip-wait`, `limits`, `exit`, `stop`: one verb each."""
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -56,7 +56,7 @@ def print_receipt(receipt: "LoopReceipt", *, as_json: bool) -> None:
 def pause(
     ctx: typer.Context,
     loop: Loop,
-    now: Annotated[bool, typer.Option("--now", help="End the agent's turn, keep its session.")] = False,
+    now: Annotated[bool, typer.Option("--now", help="End the agent's turn, keep its session if it has one.")] = False,
     reason: Reason = None,
     as_json: AsJson = False,
 ) -> None:
@@ -69,6 +69,7 @@ def resume(
     loop: Annotated[str | None, typer.Argument(help="Its id, - for the newest; none: pick one of those here.")] = None,
     text: Annotated[str | None, typer.Argument(help="Feedback for the agent; - reads stdin, @FILE a file.")] = None,
     mode: Annotated[Mode | None, typer.Option(help="From now on.")] = None,
+    session: Annotated[Literal["fresh"] | None, typer.Option(help="With a new session of the agent.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Go on after a pause, or take the decision that the loop waits for."""
@@ -84,7 +85,7 @@ def resume(
             picked = await chosen_loop(steersman, loop, among_open=True)
         if isinstance(picked, Exit):
             return picked
-        print_receipt(await steersman.loops.resume(picked, said, mode=mode), as_json=as_json)
+        print_receipt(await steersman.loops.resume(picked, said, mode=mode, session=session), as_json=as_json)
         remark(f"follow it with: steer loop attach {picked}")
         return None
 

@@ -15,6 +15,7 @@ from steersman.cli.ahead import Ahead, Note
 from steersman.cli.keyboard import Keyboard
 from steersman.cli.loop.wording import ACTIVE, GOES_ON, HELD
 from steersman.client import Steersman
+from steersman.contracts.agents import CAPABILITIES
 from steersman.contracts.errors import RunError
 from steersman.contracts.loop import LoopMode
 from steersman.contracts.loop_messages import LoopReceipt
@@ -23,18 +24,22 @@ from steersman.errors import SteersmanError
 
 LOOK_S = 2.0
 CTRL_C, KEY = "Ctrl-C at the terminal", "a key at the terminal"
+PAUSE_NOW = "P      pause now: end the agent's turn, keep its session"
+PAUSE_BY_STOP = "P      pause now: stop the run at work"
+INTERRUPT = "i      interrupt the agent in its turn, with a message"
 KEYS = (
     "p      pause when the iteration has ended",
-    "P      pause now: end the agent's turn, keep its session",
+    PAUSE_NOW,
     "r      resume",
     "n      next iteration now: skip the wait",
     "f      feedback for the next iteration",
-    "i      interrupt the agent in its turn, with a message",
+    INTERRUPT,
     "s      status",
     "m      menu, without pausing",
     "q, d   leave; the loop goes on",
     "Ctrl-C pause now, and the menu",
 )
+WITHOUT_INTERRUPT = tuple(PAUSE_BY_STOP if each == PAUSE_NOW else each for each in KEYS if each != INTERRUPT)
 FEEDBACK = Text("Feedback for the next iteration; an empty line ends it.", style="bold")
 
 
@@ -164,12 +169,22 @@ class Talk:
             case "i":
                 return await self._interrupt(keyboard)
             case "?":
-                return KEYS
+                return KEYS if self._cannot_interrupt() is None else WITHOUT_INTERRUPT
             case _ if len(keys) > 1:
                 return ("one key at a time, please; ? shows them",)
         return ()
 
+    def _cannot_interrupt(self) -> str | None:
+        """Why the loop's agent cannot be interrupted; None where it can, or is one that this program does not know."""
+        agent = self.state.agent if self.state else None
+        can = CAPABILITIES.get(agent or "")
+        if can is None or can.interrupt:
+            return None
+        return f'agent "{agent}" cannot interrupt: P pauses now, f gives feedback to the next iteration'
+
     async def _interrupt(self, keyboard: Keyboard) -> tuple[str, ...]:
+        if refusal := self._cannot_interrupt():
+            return (refusal,)
         run = self.state.run if self.state else None
         if run is None or (self.state and self.state.status == "verifying"):
             return ("no agent is at work now; f gives feedback to the next iteration",)

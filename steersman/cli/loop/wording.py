@@ -151,7 +151,7 @@ def ending(result: LoopResult) -> str:
     """The last line: how the loop ended, and what it came to."""
     why = f" ({result.stop_reason})" if result.stop_reason and result.stop_reason != "done" else ""
     parts = [
-        f"{result.status}{why}",
+        f"{result.status}{why}" + (f": {flat(result.reason)}" if result.reason else ""),
         counted(result.iterations, "iteration"),
         money(result.cost_usd, None),
         duration((result.ended_at - result.started_at).total_seconds()),
@@ -171,6 +171,7 @@ def rows(loop: str, state: LoopState, now: datetime) -> Iterator[tuple[str, str 
     reason = f" ({state.stop_reason})" if state.stop_reason else ""
     yield "loop", loop
     yield "status", f"{WORDS.get(state.status, state.status)}{reason}"
+    yield "reason", state.reason
     yield "waits for", state.waits_for
     yield (
         "goes on",

@@ -1,0 +1,159 @@
+"""A run that is reset after it has closed begins anew: with a session of its own, whatever became of it before."""
+
+import os
+import signal
+from datetime import timedelta
+
+import pytest
+from temporalio.client import ActivityFailureError
+from temporalio.common import RetryPolicy
+from temporalio.exceptions import ApplicationError
+
+from steersman.client import Steersman
+from steersman.contracts import names
+from steersman.contracts.activities import RunAgentInput, RunKey
+from steersman.contracts.errors import RunError
+from steersman.contracts.request import RunRequest
+from steersman.errors import RunCancelled
+from tests.acceptance.site import Site, following, in_order, leader
+from tests.acceptance.test_resume import handle_of, written_down
+from tests.scripted_model import Script, ScriptedModel, hold, say
+from tests.support.processes import until
+
+
+async def reset(site: Site, run: str) -> None:
+    """As the Web UI's Reset to the first workflow task, which is the same call."""
+    await site.temporal("workflow", "reset", "--workflow-id", run, "--type", "FirstWorkflowTask", "--reason", "again")
+
+
+async def completed(steersman: Steersman, run: str, script: Script) -> None:
+    await script.wait_held()
+    await script.release()
+    await steersman.result(run)
+
+
+async def failed(steersman: Steersman, run: str, script: Script) -> None:
+    with pytest.raises(RunError):
+        await steersman.result(run)
+
+
+async def cancelled(steersman: Steersman, run: str, script: Script) -> None:
+    await script.wait_held()
+    assert (await steersman.stop(run)).outcome == "stopped"
+    with pytest.raises(RunCancelled):
+        await steersman.result(run)
+
+
+@pytest.mark.parametrize("end", [completed, failed, cancelled])
+async def test_a_closed_run_begins_anew_with_a_session_of_its_own(
+    shared: Site, steersman: Steersman, model: ScriptedModel, end: type
+) -> None:
+    script = model.script(end.__name__, hold("the first answer"), say("the second answer"))
+    limits = {"idle_s": 8} if end is failed else {}
+    run = await steersman.start(shared.claude(script, prompt="build the thing", limits=limits))
+    await end(steersman, run, script)
+    before = [event.session_id for event in await steersman.events(run) if event.type == "init"]
+
+    await reset(shared, run)
+    result = await steersman.result(run)
+
+    assert (result.status, result.text, result.attempts) == ("succeeded", "the second answer", 1)
+    assert script.requests[-1].saw("build the thing")
+    assert not script.requests[-1].saw("the first answer")
+    events = await steersman.events(run)
+    assert in_order(events)
+    after = [event.session_id for event in events if event.type == "init"]
+    assert len(after) == 1
+    assert after[0] not in before
+
+
+async def test_a_new_beginning_is_taken_over_and_resumed_as_any_run(site: Site, model: ScriptedModel) -> None:
+    worker = site.worker()
+    steersman = await site.steersman()
+    await worker.ready()
+    steps = (say("before"), hold("thinking", after=" on"), hold("again"), say("finished"))
+    script = model.script("anew", *steps)
+    run = await steersman.start(site.claude(script, prompt="build the thing"))
+    await steersman.result(run)
+    (before,) = [event.session_id for event in await steersman.events(run) if event.type == "init"]
+
+    await reset(site, run)
+    await script.wait_held()
+    worker.kill()
+    await site.worker().ready()
+
+    async def taken_over() -> bool:
+        return await leader(steersman, run) not in (None, worker.pid)
+
+    await until(taken_over, 40)
+
+    async def delivered() -> bool:  # the worker that was killed may have had a workflow task, for 10 s
+        return (await steersman.steer(run, "look left", id="left")).state in ("delivered", "acknowledged")
+
+    await until(delivered, 40)
+    async with following(steersman, run) as attached:
+        await script.release()
+        await script.wait_requests(3)
+        await script.wait_held()
+        await until(lambda: written_down(site, "look left"))
+        os.kill((await handle_of(steersman, run)).pid, signal.SIGKILL)
+        result = await steersman.result(run)
+        events = await attached.end()
+
+    assert (result.text, result.attempts) == ("finished", 2)
+    sessions = {event.session_id for event in events if event.type == "init"}
+    assert sessions == {result.session_id}
+    assert before not in sessions
+    assert in_order(events)
+    assert sum(text.count("build the thing") for text in script.requests[-1].texts) == 1
+    assert sum(text.count("look left") for text in script.requests[-1].texts) == 1
+
+
+async def test_a_run_that_went_on_with_a_session_goes_on_with_it_again(
+    shared: Site, steersman: Steersman, model: ScriptedModel
+) -> None:
+    script = model.script("again", say("one"), say("two"), say("three"))
+    workspace = shared.workspace()
+    began = await steersman.run(shared.claude(script, prompt="first", workspace=workspace))
+    request = shared.claude(script, prompt="second", workspace=workspace, session=began.session_id)
+    run = await steersman.start(request)
+    assert (await steersman.result(run)).text == "two"
+
+    await reset(shared, run)
+    result = await steersman.result(run)
+
+    # The same words, and the agent takes them for new ones.
+    assert (result.text, result.session_id) == ("three", began.session_id)
+    assert sum(text.count("second") for text in script.requests[-1].texts) == 2
+
+
+async def test_an_attempt_that_the_server_does_not_count_on_begins_nothing_anew(
+    shared: Site, steersman: Steersman
+) -> None:
+    """As one that a reset of the activity began in the moment of the run's end."""
+    workspace = shared.workspace()
+    request = shared.process("sh", "-c", "echo x >> starts", workspace=workspace)
+    run = await steersman.start(request)
+    await steersman.result(run)
+    events = await steersman.events(run)
+    state = await steersman.state(run)
+    assert state.host
+    assert state.execution
+    late = RunAgentInput(
+        key=RunKey(run=run, execution=state.execution), request=RunRequest.model_validate(request), store=state.store
+    )
+
+    with pytest.raises(ActivityFailureError) as failure:
+        await steersman.temporal.execute_activity(
+            names.RUN_AGENT,
+            late,
+            id=f"late-{run}",
+            task_queue=names.runs_queue(state.host),
+            start_to_close_timeout=timedelta(seconds=30),
+            retry_policy=RetryPolicy(maximum_attempts=1),
+        )
+
+    assert isinstance(failure.value.cause, ApplicationError)
+    assert failure.value.cause.message == "the run has ended"
+    assert (workspace / "starts").read_text() == "x\n"
+    assert await steersman.events(run) == events

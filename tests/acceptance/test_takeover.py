@@ -1,0 +1,121 @@
+"""A worker of a host that falls: the others give its runs back to the server at once; no heartbeat is waited for."""
+
+import asyncio
+import json
+import shutil
+import time
+
+from steersman.client import Steersman
+from steersman.contracts.activities import RunKey
+from tests.acceptance.programs import OBEDIENT, python
+from tests.acceptance.site import Site, leader, phase
+from tests.support.processes import lives, marked, stopped, until
+from tests.support.workers import WorkerProcess
+
+SOON_S = 6.0
+"""Well below what a heartbeat timeout would take, and room enough for a busy machine; `make bench` measures it."""
+
+
+async def led_by(steersman: Steersman, run: str, worker: WorkerProcess) -> bool:
+    return await leader(steersman, run) == worker.pid
+
+
+async def all_led_by(steersman: Steersman, runs: list[str], worker: WorkerProcess, soon_s: float = SOON_S) -> None:
+    async def all_led() -> bool:
+        return all(await asyncio.gather(*(led_by(steersman, run, worker) for run in runs)))
+
+    await until(all_led, soon_s)
+
+
+async def started(site: Site, steersman: Steersman, mark: str, count: int) -> list[str]:
+    runs = [await steersman.start(site.process(*python(OBEDIENT), mark=mark)) for _ in range(count)]
+    for run in runs:
+        await phase(steersman, run, "running")
+    return runs
+
+
+async def test_one_killed_worker_after_another_and_the_runs_go_on_at_once(site: Site, mark: str) -> None:
+    worker = site.worker()
+    steersman = await site.steersman()
+    await worker.ready()
+    runs = await started(site, steersman, mark, 3)
+    agents = set(marked(mark))
+    for _ in range(3):
+        following = site.worker()
+        await following.ready()
+        worker.kill()
+        # Whoever asks gets an answer of the worker that lives, and is not kept waiting for the dead one.
+        asked = time.monotonic()
+        await steersman.state(runs[0])
+        assert time.monotonic() - asked < SOON_S
+        await all_led_by(steersman, runs, following)
+        worker = following
+    assert set(marked(mark)) == agents
+    for run in runs:
+        assert (await steersman.stop(run)).outcome == "stopped"
+    await until(
+        lambda: [path.name for path in (site.state / "workers").glob("[0-9]*")] == [worker_directory(site, worker)]
+    )
+
+
+async def test_an_only_worker_that_comes_back_leads_at_once(site: Site, mark: str) -> None:
+    worker = site.worker()
+    steersman = await site.steersman()
+    await worker.ready()
+    (run,) = await started(site, steersman, mark, 1)
+    worker.kill()
+    again = site.worker()
+    await again.ready()
+    await all_led_by(steersman, [run], again)
+    assert (await steersman.stop(run)).outcome == "stopped"
+
+
+async def test_a_frozen_worker_loses_its_runs_and_gets_no_new_ones(site: Site, mark: str) -> None:
+    frozen = site.worker()
+    steersman = await site.steersman()
+    await frozen.ready()
+    runs = await started(site, steersman, mark, 2)
+    other = site.worker()
+    await other.ready()
+    agents = set(marked(mark))
+
+    frozen.freeze()
+    await until(lambda: stopped(frozen.pid))
+    # The server hands tasks to the frozen one's polls as well, at first those that have just been given back.
+    await all_led_by(steersman, runs, other, 4 * SOON_S)
+    await asyncio.wait_for(asyncio.gather(*(steersman.run(site.process("true")) for _ in range(6))), 40)
+    frozen.thaw()
+    for run in runs:
+        assert await led_by(steersman, run, other)
+        assert (await steersman.stop(run)).outcome == "stopped"
+    assert not any(map(lives, agents))
+
+
+async def test_a_forged_entry_takes_no_run_from_a_living_worker(site: Site, mark: str) -> None:
+    worker = site.worker()
+    steersman = await site.steersman()
+    await worker.ready()
+    (run,) = await started(site, steersman, mark, 1)
+    key = RunKey(run=run, execution=(await steersman.state(run)).execution or "")
+    mine = site.state / "workers" / worker_directory(site, worker)
+    forged = mine.with_name("forged")
+    shutil.copytree(mine, forged)
+    facts = json.loads((forged / "worker.json").read_text())
+    another = site.worker()
+    await another.ready()
+
+    async def gone() -> bool:
+        return not forged.exists()
+
+    (forged / "worker.json").write_text(json.dumps({**facts, "identity": "nobody"}))
+    assert [json.loads(file.read_text()) for file in (forged / "runs").iterdir()] in ([key.model_dump()], [])
+    await until(gone, 20)
+    description = await steersman.temporal.get_workflow_handle(run).describe()
+    assert [each.attempt for each in description.raw_description.pending_activities] == [1]
+    assert await led_by(steersman, run, worker)
+    assert (await steersman.stop(run)).outcome == "stopped"
+
+
+def worker_directory(site: Site, worker: WorkerProcess) -> str:
+    (found,) = (path.name for path in (site.state / "workers").glob(f"{worker.pid}-*"))
+    return found

@@ -1,0 +1,45 @@
+"""What workers logged, and whether the faults explain it."""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+EXPLAINED = (
+    '"action": "temporal.core',  # the SDK's own words; what comes of them is looked at in histories and runs
+    '"action": "server_unreachable"',
+    "nobody says whether the run has begun already",  # the server is struck, too, and is asked again
+    "No space left on device; free some space, or make it writable",  # a run waits, or is refused, while that lasts
+)
+
+
+def findings(logs: Iterable[Path]) -> list[str]:
+    """Lines of level error; of what is no JSON, such as a traceback, all that stands together is one finding."""
+    found = []
+    for path in logs:
+        strange: list[str] = []
+        for line in [*path.read_text(encoding="utf-8", errors="replace").splitlines(), "{}"]:
+            level = _level(line)
+            if WARNED in line or line.startswith("  warnings.warn("):
+                continue
+            if level is None:
+                strange.append(line)
+                continue
+            if strange:
+                found.append(f"{path.name}: " + " | ".join([strange[0], *strange[-3:]])[:1500])
+                strange = []
+            if level in {"error", "critical"} and not any(each in line for each in EXPLAINED):
+                found.append(f"{path.name}: {line[:1500]}")
+    return found
+
+
+WARNED = "UserWarning: Cannot find activity to cancel"
+"""The SDK says so of an activity that ended in the moment of its cancel; its next line is the source's."""
+
+
+def _level(line: str) -> str | None:
+    """Of a line as workers log it; None of any other."""
+    try:
+        facts = json.loads(line)
+    except ValueError:
+        return None
+    return str(facts.get("level", "")) if isinstance(facts, dict) else None

@@ -1,0 +1,86 @@
+"""How a run closed whose host was away meanwhile: told as the server has it, not as a guess."""
+
+from pathlib import Path
+
+import pytest
+from temporalio.client import Client
+
+from activities.closings import FORGOTTEN, Closings
+from activities.eventlog import terminal_event
+from activities.runtimes.local import LocalRuntime
+from activities.store import Ownership, RunDirectory, RunStore
+from steersman.contracts.activities import RunKey
+from steersman.contracts.events import CancelledEvent, FailedEvent, TerminalEvent
+from steersman.contracts.run import StopReport
+from tests.workflows.machine import QUIET, Machine, Run, cancelled, done, phase, succeeded
+
+pytestmark = [pytest.mark.integration, QUIET]
+
+NOTHING = StopReport(outcome="already_finished", phase="running", how="exited")
+
+
+class Host:
+    """What a host does for a run that closed behind its back: the log is begun, and has no end."""
+
+    def __init__(self, client: Client, state: Path) -> None:
+        store = RunStore(state, Ownership("cluster", "default"))
+        self._store, self.closings = store, Closings(client, LocalRuntime(store, "host"))
+
+    async def ends(self, key: RunKey) -> TerminalEvent | None:
+        directory: RunDirectory = self._store.create(key)
+        closing = await self.closings.of(key)
+        if closing is not None:
+            await self.closings.end(directory, closing, NOTHING)
+        return terminal_event(directory.events)
+
+
+@pytest.fixture
+def host(temporal: Client, tmp_path: Path) -> Host:
+    return Host(temporal, tmp_path)
+
+
+async def key_of(run: Run) -> RunKey:
+    return RunKey(run=run.id, execution=(await run.describe()).run_id)
+
+
+async def test_one_that_succeeded_has_not_failed(machine: Machine, host: Host) -> None:
+    async with machine.at_work():
+        run = await machine.start()
+        await phase(run, "running")
+        assert await host.ends(await key_of(run)) is None
+        machine.ending.set_result(done("42"))
+        await succeeded(run)
+    event = await host.ends(await key_of(run))
+    assert event == machine.ends[0].event.model_copy(update={"seq": 1})
+
+
+async def test_one_that_was_cancelled_keeps_its_reason_and_its_proof(machine: Machine, host: Host) -> None:
+    async with machine.at_work():
+        run = await machine.start()
+        await phase(run, "running")
+        await run.cancel(reason="enough")
+        await cancelled(run)
+    event = await host.ends(await key_of(run))
+    assert isinstance(event, CancelledEvent)
+    assert event == machine.ends[0].event.model_copy(update={"seq": 1})
+    assert (event.reason, event.terminated) == ("enough", False)
+
+
+async def test_one_whose_id_was_used_again_is_told_by_its_own_end(machine: Machine, host: Host) -> None:
+    async with machine.at_work():
+        run = await machine.start()
+        await phase(run, "running")
+        key = await key_of(run)
+        await run.terminate(reason="enough")
+        request = {"agent": "claude", "prompt": "again", "workspace": {"path": "/w"}}
+        again = await machine.client.start_workflow("AgentRun", request, id=run.id, task_queue=machine.queue)
+        event = await host.ends(key)
+        assert isinstance(event, CancelledEvent)
+        assert (event.terminated, event.reason) == (True, "enough")
+        await again.terminate()
+
+
+async def test_of_one_that_temporal_has_forgotten_nothing_is_made_up(host: Host) -> None:
+    event = await host.ends(RunKey(run="run-forgotten", execution="0"))
+    assert isinstance(event, FailedEvent)
+    assert event.message == FORGOTTEN

@@ -1,0 +1,105 @@
+"""A run or a loop that is reset hears again what was said to it, and its new history replays."""
+
+import asyncio
+
+import pytest
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.enums.v1 import ResetReapplyType
+from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
+from temporalio.client import Client
+
+from steersman.contracts import names
+from steersman.contracts.activities import Delivered, DeliverInput, MessagesSettled, Settlement
+from tests.workflows import loop_watch
+from tests.workflows.loop_machine import HELD, LoopMachine
+from tests.workflows.machine import QUIET, Machine, Run, done, state, succeeded, until
+
+pytestmark = [pytest.mark.integration, QUIET]
+
+FIRST_TASK = 4
+"""The event of its completion."""
+
+
+async def reset(client: Client, run: Run) -> Run:
+    """To its first workflow task, as by the Web UI; the new execution."""
+    answer = await client.workflow_service.reset_workflow_execution(
+        ResetWorkflowExecutionRequest(
+            namespace=client.namespace,
+            workflow_execution=WorkflowExecution(workflow_id=run.id),
+            workflow_task_finish_event_id=FIRST_TASK,
+            reset_reapply_type=ResetReapplyType.RESET_REAPPLY_TYPE_ALL_ELIGIBLE,
+            request_id=f"reset-{run.id}",
+        )
+    )
+    return client.get_workflow_handle(run.id, run_id=answer.run_id)
+
+
+async def settled(run: Run, name: str) -> None:
+    words = MessagesSettled(messages=(Settlement(id=name, state="acknowledged", how="mid_turn"),))
+    await run.signal(names.MESSAGES_SETTLED, words)
+
+
+async def talk(machine: Machine, run: Run) -> None:
+    """Updates and signals by turns, so that what an update found when it came was said after another one."""
+    await run.execute_update(names.STEER, {"text": "one", "id": "m-1"})
+    await machine.ask(run.id, "a-1")
+    await run.execute_update(names.DECIDE, {"id": "a-1", "decision": "allow"})
+    await settled(run, "m-1")
+    await run.signal(names.STEER, {"text": "two", "id": "m-2"})
+    await run.execute_update(names.STEER, {"text": "three", "id": "m-3"})
+    await settled(run, "m-2")
+    await machine.ask(run.id, "a-2")
+    await run.execute_update(names.INTERRUPT, {"text": "four", "id": "m-4"})
+    await settled(run, "m-3")
+    await run.execute_update(names.DECIDE, {"id": "a-2", "decision": "deny"})
+    await settled(run, "m-4")
+
+
+async def test_a_run_that_was_talked_to_goes_on_after_a_reset(machine: Machine) -> None:
+    async def take(parcel: DeliverInput) -> Delivered:
+        hasty = any(each.kind == "interrupt" for each in parcel.messages)
+        messages = tuple(
+            Settlement(id=each.id, state="acknowledged" if hasty else "delivered", how="mid_turn")
+            for each in parcel.messages
+        )
+        return Delivered(here=True, messages=messages)
+
+    machine.play_delivery = take  # type: ignore[method-assign]
+    async with machine.at_work():
+        run = await machine.start()
+        await until(lambda: machine.runs)
+        await talk(machine, run)
+
+        again = await reset(machine.client, run)
+
+        await until(lambda: len(machine.runs) == 2)
+        # Nothing is kept in memory between tasks: from here on each replays all that was said.
+        receipt = await asyncio.wait_for(again.execute_update(names.STEER, {"text": "five", "id": "m-5"}), 20)
+        assert receipt["state"] == "delivered"
+        # In the order in which the agent has them, and none twice.
+        assert [each.id for each in (await state(again)).messages] == ["m-2", "m-1", "m-3", "m-4", "m-5"]
+        machine.ending.set_result(done())
+        await succeeded(again)
+    await loop_watch.replays(again)
+
+
+async def test_a_loop_that_was_talked_to_goes_on_after_a_reset(looping: LoopMachine) -> None:
+    looping.script = [HELD]
+    loop = await looping.start(limits={"iterations": 9, "cost_usd": 5})
+    await looping.at_hold()
+    await loop.execute_update(names.FEEDBACK, {"text": "one", "id": "f-1"})
+    await loop.signal(names.FEEDBACK, {"text": "two", "id": "f-2"})
+    await loop.execute_update(names.REMOVE_FEEDBACK, {"id": "f-1"})
+    await loop.signal(names.SET_LIMITS, {"cost_usd": 7})
+    await loop.execute_update(names.REVISE, {"plan": "another plan"})
+    await loop.signal(names.REVISE, {"plan": "a third plan"})
+    await loop.execute_update(names.FEEDBACK, {"text": "three", "id": "f-3"})
+
+    again = await reset(looping.client, loop)
+
+    now = await loop_watch.reaches(again, lambda now: now.iteration == 1 and now.feedback)
+    assert [each.id for each in now.feedback] == ["f-2", "f-3"]
+    assert now.limits.cost_usd == 7
+    await again.execute_update(names.EXIT, {"reason": "enough"})
+    assert (await loop_watch.ended(again)).status == "stopped"
+    await loop_watch.replays(again)

@@ -1,0 +1,134 @@
+"""A run that was asked something while events waited for it goes on from its history, and that history replays."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from temporalio.bridge.proto.workflow_activation import WorkflowActivation
+from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
+from temporalio.worker import Worker
+
+from steersman.contracts import names
+from tests.workflows.loop_watch import replays
+from tests.workflows.machine import QUIET, Machine, Run, done, phase, state, succeeded, until
+from worker import AS_STARTED
+from workflows.agent_run import AgentRun
+from workflows.runner import AHEAD, Careful
+
+TRIES = 8
+
+
+class Played:
+    """A runner and its instance in one, which notes what it is given."""
+
+    def __init__(self) -> None:
+        self.activations: list[str] = []
+
+    def create_instance(self, det: Any) -> Any:
+        return self
+
+    def activate(self, act: WorkflowActivation) -> WorkflowActivationCompletion:
+        self.activations.append(",".join(str(job.WhichOneof("variant")) for job in act.jobs))
+        completion = WorkflowActivationCompletion(run_id=act.run_id)
+        completion.successful.SetInParent()
+        return completion
+
+
+@pytest.fixture
+def played() -> Played:
+    return Played()
+
+
+@pytest.fixture
+def activate(played: Played) -> Callable[..., str]:
+    """Give the guarded instance an activation of that time; why it refuses."""
+    runner: Any = played
+    detail: Any = None
+    instance = Careful(runner).create_instance(detail)
+
+    def give(job: str, seconds: int = 0) -> str:
+        act = WorkflowActivation(run_id="r")
+        act.timestamp.seconds = seconds
+        getattr(act.jobs.add(), job).SetInParent()
+        return instance.activate(act).failed.failure.message
+
+    return give
+
+
+def test_what_came_between_two_workflow_tasks_is_given_up_with_the_next_one(
+    activate: Callable[..., str], played: Played
+) -> None:
+    assert [activate("initialize_workflow", 1), activate("signal_workflow", 2)] == ["", ""]
+    assert [activate("signal_workflow", 2), activate("query_workflow", 2), activate("query_workflow", 2)] == [""] * 3
+    assert [activate("signal_workflow", 3), activate("fire_timer", 4)] == [AHEAD, AHEAD]
+    assert activate("query_workflow", 4) == ""
+    assert activate("remove_from_cache") == ""
+    assert len(played.activations) == 7
+
+
+def test_a_query_alone_and_a_task_of_several_activations_are_nothing_special(activate: Callable[..., str]) -> None:
+    jobs = [("initialize_workflow", 1), ("query_workflow", 1), ("signal_workflow", 2), ("query_workflow", 2)]
+    jobs += [("resolve_activity", 3), ("resolve_activity", 3), ("signal_workflow", 4), ("query_workflow", 4)]
+    assert [activate(job, seconds) for job, seconds in [*jobs, ("fire_timer", 5)]] == [""] * 9
+
+
+def deciding(machine: Machine) -> Worker:
+    """A worker for the workflows alone, as worker.py makes it."""
+    return machine.worker(
+        machine.queue,
+        workflows=[AgentRun],
+        activities=[machine.claim_host, machine.deliver_here],
+        workflow_runner=AS_STARTED,
+        sticky_queue_schedule_to_start_timeout=timedelta(seconds=1),
+    )
+
+
+@asynccontextmanager
+async def hosting(machine: Machine) -> AsyncIterator[None]:
+    there = [machine.claim_host, machine.stop_agent, machine.finalize_run, machine.deliver_elsewhere]
+    async with (
+        machine.worker(names.host_queue(machine.host), activities=there),
+        machine.worker(names.runs_queue(machine.host), activities=[machine.run_agent]),
+        machine.worker(machine.own_queue(), activities=[machine.deliver_messages]),
+    ):
+        yield
+
+
+async def asked_while_nobody_was_there(machine: Machine, pause_s: float) -> Run:
+    """Queries wait for a worker; before and after it comes, the run is told something."""
+    async with hosting(machine):
+        async with deciding(machine):
+            run = await machine.start(permissions={"mode": "ask"})
+            await phase(run, "running")
+        queries = [asyncio.create_task(state(run)) for _ in range(3)]
+        await asyncio.sleep(0.05)
+        await machine.ask(run.id, "a-1")
+
+        async def withdraw() -> None:
+            await asyncio.sleep(pause_s)
+            await machine.ask(run.id, "a-1", withdrawn=True)
+
+        withdrawing = asyncio.create_task(withdraw())
+        async with deciding(machine):
+            await withdrawing
+            await asyncio.gather(*queries, return_exceptions=True)
+            await phase(run, "running")
+            await until(lambda: _is_answered(run))
+            machine.ending.set_result(done())
+            await succeeded(run)
+    return run
+
+
+async def _is_answered(run: Run) -> bool:
+    return not (await state(run)).approvals
+
+
+@pytest.mark.integration
+@QUIET
+async def test_its_history_replays(machine: Machine) -> None:
+    for number in range(TRIES):  # about every third one is taken too early
+        run = await asked_while_nobody_was_there(Machine(machine.client), 0.04 + 0.01 * number)
+        await replays(run)
