@@ -50,6 +50,8 @@ QUERY_PATIENCE: Final = timedelta(seconds=5)
 FIRST_TRY: Final = timedelta(seconds=1.5)
 SECOND_TRY: Final = timedelta(seconds=3.5)
 """A query that the server had given to a worker which died in that moment is lost: it is asked again."""
+STALE: Final = 5
+"""How many workers may have to give up what they remember of a workflow, one after another, until one answers."""
 STUCK: Final = (
     "cannot be looked at: its workflow task fails again and again. The worker's log says why; where runs are "
     "encrypted, `steer doctor` tells whether it has the key"
@@ -124,10 +126,14 @@ class WorkflowCalls(Generic[S, R]):
         except _Unanswered as error:
             raise no_worker(names.TASK_QUEUE) from error
 
-    async def _query_once(self, id: str, name: str, arguments: tuple[Any, ...], patience: timedelta) -> Any:
+    async def _query_once(
+        self, id: str, name: str, arguments: tuple[Any, ...], patience: timedelta, again: int = STALE
+    ) -> Any:
         try:
             return await self._handle(id).query(name, args=arguments, result_type=object, rpc_timeout=patience)
         except WorkflowQueryFailedError as error:
+            if error.message == names.ASK_AGAIN and again:
+                return await self._query_once(id, name, arguments, patience, again - 1)
             raise ServerRefused(f"{self._of(id)} cannot be looked at: {error.message}") from error
         except RPCError as error:
             unmet = error.status == RPCStatusCode.FAILED_PRECONDITION

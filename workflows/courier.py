@@ -52,6 +52,8 @@ class Courier:
         self.session: SessionStarted | None = None
         self._bounded = bounded
         self._sessions = 0
+        self._near = True
+        """Whether the worker that decides may know who holds the session."""
         self._board = board
         self._obstacle: str | None = None
 
@@ -141,6 +143,7 @@ class Courier:
             return False
         self.session = session
         self._sessions += 1
+        self._near = True
         self._obstacle = None
         self.mailbox.resend()
         self.approvals.resend()
@@ -221,6 +224,13 @@ class Courier:
             delivered = await deliver_here(parcel)
             return delivered if delivered.here else await deliver_there(parcel, self.session.worker_queue)
         delivered = Delivered(here=False)
+        if self._near:
+            # The worker that decides mostly is of that host. What goes to the workflow's own task queue is handed to it
+            # at once, with the server's answer to the workflow task.
+            self._near = False
+            with contextlib.suppress(FailureError):
+                delivered = await deliver_there(parcel, workflow.info().task_queue)
+                self._near = delivered.here or delivered.queue is not None
         # A worker that takes over tells the workflow only if it must: any other of the host knows who that is.
         for queue in (host_queue(self._board.state.host or ""), self.session.worker_queue):
             if delivered.here:

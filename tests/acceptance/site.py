@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from temporalio.api.enums.v1 import PendingActivityState
+from temporalio.converter import PayloadCodec
 
 from steersman.client import Steersman
 from steersman.contracts.events import AgentEvent, is_terminal
@@ -103,8 +104,10 @@ class Site:
 
     # Runs.
 
-    async def steersman(self) -> Steersman:
-        return Steersman(await connect(self.server.address))
+    async def steersman(self, codec: PayloadCodec | None = None) -> Steersman:
+        """A client, once the server's namespace answers."""
+        client = await connect(self.server.address)
+        return Steersman(client) if codec is None else await Steersman.connect(address=self.server.address, codec=codec)
 
     def workspace(self) -> Path:
         """A directory of a run's own."""

@@ -33,7 +33,6 @@ from tests.support.processes import marked, until
 from tests.support.temporal import connect
 from workflows.agent_loop import AgentLoop
 from workflows.agent_run import AgentRun
-from workflows.runner import AHEAD
 from workflows.sweep import SweepHost
 
 RETIRED_S = 45.0
@@ -292,7 +291,7 @@ class Campaign:
             for event in history.events:
                 cause = event.workflow_task_failed_event_attributes.cause
                 text = event.workflow_task_failed_event_attributes.failure.message
-                if cause and text != AHEAD and _cause(history, event.event_id) not in TEMPORALS_OWN:
+                if cause and text != names.ASK_AGAIN and _cause(history, event.event_id) not in TEMPORALS_OWN:
                     self.report.findings.append(
                         f"{row.id}: a workflow task failed: {_cause(history, event.event_id)}: {text}"
                     )

@@ -173,7 +173,7 @@ async def everything_is_read(steersman: Steersman, runs: list[str], loop: str) -
 
 async def life(site: Site, model: ScriptedModel, canary: Canaries, codec: EncryptionCodec | None) -> None:
     """All that can be said to runs, their worker and server at an end."""
-    steersman = await Steersman.connect(address=site.server.address, codec=codec)
+    steersman = await site.steersman(codec)
     runs = [await claude_says(site, steersman, model, canary), *await programs_say(site, steersman, canary)]
     loop = await loop_says(site, steersman, canary)
     await everything_is_read(steersman, [*runs, f"{loop}-1"], loop)

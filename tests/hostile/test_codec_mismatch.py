@@ -37,10 +37,7 @@ def with_codec(keys: Path) -> dict[str, str]:
 
 async def plain_and_sealed(site: Site, keys: Path) -> tuple[Steersman, Steersman]:
     """Two clients: without a codec, and with one."""
-    address = site.server.address
-    return await Steersman.connect(address=address), await Steersman.connect(
-        address=address, codec=EncryptionCodec(keys)
-    )
+    return await site.steersman(), await site.steersman(EncryptionCodec(keys))
 
 
 def sealed(value: Any, key: Key) -> Payload:
@@ -138,6 +135,6 @@ async def test_a_run_waits_for_the_key_of_its_request(site: Site, keys: Path) ->
 
 async def start_raw(steersman: Steersman, site: Site, payload: Payload) -> str:
     """A run whose input is exactly this payload."""
-    plain = await Steersman.connect(address=site.server.address)
+    plain = await site.steersman()
     await plain.temporal.start_workflow(names.RUN_WORKFLOW, RawValue(payload), id="raw", task_queue=names.TASK_QUEUE)
     return "raw"

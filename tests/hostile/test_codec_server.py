@@ -164,7 +164,7 @@ print(connection.getresponse().status)
 
 async def test_the_temporal_cli_reads_histories_through_it(site: Site, keys: Path, tmp_path: Path) -> None:
     prompt = "find the canary"
-    steersman = await Steersman.connect(address=site.server.address, codec=EncryptionCodec(keys))
+    steersman = await site.steersman(EncryptionCodec(keys))
     request: dict[str, Any] = {"agent": "process", "workspace": {"path": "/"}, "command": ["true", prompt]}
     run = await steersman.start(request)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import os
 import shutil
 import signal
@@ -86,12 +87,25 @@ class Place:
         return await until(failure, 30)
 
 
+def deleted(path: Path) -> None:
+    """As a whole, also where a worker that lives meanwhile writes into it or tidies up."""
+    for _ in range(100):
+        try:
+            shutil.rmtree(path)
+        except OSError as error:
+            if error.errno not in {errno.ENOTEMPTY, errno.ENOENT}:
+                raise
+        if not path.exists():
+            return
+    raise AssertionError(f"{path} comes back again and again")
+
+
 def without_run(place: Place) -> None:
-    shutil.rmtree(place.run_directory)
+    deleted(place.run_directory)
 
 
 def without_state(place: Place) -> None:
-    shutil.rmtree(place.site.state)
+    deleted(place.site.state)
 
 
 def moved(place: Place) -> None:
@@ -206,7 +220,7 @@ async def test_what_comes_back_is_gone_on_with(place: Place, *, restarted: bool)
         place.site.workers[0].kill()
         await place.site.worker().ready()
     await place.refused()
-    shutil.rmtree(place.site.state)
+    deleted(place.site.state)
     place.away.rename(place.site.state)
     # A program cannot be resumed: what it came to is told, and it is not begun anew.
     error = await closed(place)

@@ -1,0 +1,62 @@
+"""A worker that gives up what it remembers of a run says "ask again": the client does, and does not for ever."""
+
+import uuid
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from temporalio import workflow
+from temporalio.client import Client
+from temporalio.exceptions import ApplicationError
+from temporalio.worker import UnsandboxedWorkflowRunner, Worker
+
+from steersman.client import Steersman
+from steersman.contracts import names
+from steersman.contracts.run import RunState
+from steersman.errors import ServerRefused
+
+pytestmark = pytest.mark.integration
+
+
+@workflow.defn(name=names.RUN_WORKFLOW)
+class Forgetful:
+    """Answers once it has been asked more often than its memo says."""
+
+    @workflow.init
+    def __init__(self, _: Any) -> None:
+        self._asked = 0
+
+    @workflow.run
+    async def run(self, _: Any) -> None:
+        await workflow.wait_condition(lambda: False)
+
+    @workflow.query(name=names.STATE_QUERY)
+    def state(self) -> dict[str, Any]:
+        self._asked += 1
+        if self._asked <= workflow.memo_value("refusals", type_hint=int):
+            raise ApplicationError(names.ASK_AGAIN)
+        return RunState().model_dump(mode="json", by_alias=True)
+
+
+@pytest.fixture
+async def queue(client: Client) -> AsyncIterator[str]:
+    """A task queue with a worker of the stand-in's alone."""
+    name = f"forgetful-{uuid.uuid4()}"
+    async with Worker(client, task_queue=name, workflows=[Forgetful], workflow_runner=UnsandboxedWorkflowRunner()):
+        yield name
+
+
+async def asked(client: Client, queue: str, refusals: int) -> RunState:
+    id = f"run-{uuid.uuid4()}"
+    await client.start_workflow(Forgetful.run, {}, id=id, task_queue=queue, memo={"refusals": refusals})
+    return await Steersman(client).state(id)
+
+
+@pytest.mark.parametrize("refusals", [1, 3])
+async def test_it_asks_again(client: Client, queue: str, refusals: int) -> None:
+    assert (await asked(client, queue, refusals)).phase == RunState().phase
+
+
+async def test_one_that_never_answers_is_told_of(client: Client, queue: str) -> None:
+    with pytest.raises(ServerRefused, match="Ask again"):
+        await asked(client, queue, 1000)
