@@ -25,7 +25,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from steersman.contracts import names
-from steersman.contracts.errors import ErrorType, InvalidRequest, RunError
+from steersman.contracts.errors import ASK_AGAIN, ErrorType, InvalidRequest, RunError
 from steersman.contracts.model import Answer, Question
 from steersman.contracts.run import StopReport
 from steersman.errors import (
@@ -132,7 +132,7 @@ class WorkflowCalls(Generic[S, R]):
         try:
             return await self._handle(id).query(name, args=arguments, result_type=object, rpc_timeout=patience)
         except WorkflowQueryFailedError as error:
-            if error.message == names.ASK_AGAIN and again:
+            if error.message == ASK_AGAIN and again:
                 return await self._query_once(id, name, arguments, patience, again - 1)
             raise ServerRefused(f"{self._of(id)} cannot be looked at: {error.message}") from error
         except RPCError as error:

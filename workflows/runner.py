@@ -4,8 +4,9 @@ A query that waits for a worker while something happens to its run brings that w
 last workflow task that was started. The SDK (temporalio 1.35.0) lets the workflow take them at once, and takes what it
 commanded into the next workflow task, together with what that one brings: so that the history has what two activations
 commanded where a replay has one. Such a run would be lost with the memory of its worker. Here that memory is given up:
-the workflow task fails that comes to it next, and the server hands it out again with the whole history. A query fails
-that brings it such a workflow task's history, one that another worker did; whoever asks again is answered.
+the workflow task fails that comes to it next, and the server hands it out again with the whole history. A query that
+brings it further events fails as well, as two portions of what one workflow task has make such a history, and the SDK
+answers a task that brings nothing new without asking. Whoever asks again is answered.
 """
 
 from typing import Any
@@ -15,7 +16,7 @@ from temporalio.bridge.proto.workflow_completion import WorkflowActivationComple
 from temporalio.worker import WorkflowInstance, WorkflowInstanceDetails, WorkflowRunner
 from temporalio.workflow import Info, _Definition
 
-from steersman.contracts import names
+from steersman.contracts.errors import ASK_AGAIN
 
 
 class Careful(WorkflowRunner):
@@ -50,12 +51,12 @@ class _Instance(WorkflowInstance):
         if kinds == {"query_workflow"}:
             self._ahead = self._ahead or self._same
         elif "remove_from_cache" not in kinds:
+            if self._ahead:
+                completion = WorkflowActivationCompletion(run_id=act.run_id)
+                completion.failed.failure.message = ASK_AGAIN
+                return completion
             time = (act.timestamp.seconds, act.timestamp.nanos)
             self._same, self._time = time == self._time, time
-            if self._ahead and not self._same:  # else one more query brings what came since
-                completion = WorkflowActivationCompletion(run_id=act.run_id)
-                completion.failed.failure.message = names.ASK_AGAIN
-                return completion
         return self._instance.activate(act)
 
     def get_serialization_context(self, command_info: Any) -> Any:

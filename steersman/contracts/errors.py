@@ -6,13 +6,20 @@ detail is what a RunResult would be.
 
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 from pydantic import ValidationError
 
 from steersman.contracts.run import RunResult
 
 MAX_PATH = 200
+ASK_AGAIN: Final = (
+    "the workflow was asked while events waited for it, and took them too early: "
+    "it begins anew from its history. Ask again"
+)
+"""How a workflow task or a query fails that comes to a memory of the workflow which no replay would have; see
+workflows/runner.py.
+"""
 
 
 class ErrorType(StrEnum):

@@ -15,13 +15,6 @@ STATE_QUERY: Final = "state"
 STEER: Final = "steer"
 INTERRUPT: Final = "interrupt"
 DECIDE: Final = "decide"
-ASK_AGAIN: Final = (
-    "the workflow was asked while events waited for it, and took them too early: "
-    "it begins anew from its history. Ask again"
-)
-"""How a workflow task or a query fails that comes to a memory of the workflow which no replay would have; see
-workflows/runner.py.
-"""
 HURRY: Final = "hurry"
 """A signal: the stop at work, or the next one, sends SIGTERM at once and SIGKILL 1.5 s later. Temporal shows a workflow
 its first cancel only, so a second one cannot say this.

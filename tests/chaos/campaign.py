@@ -16,6 +16,7 @@ from temporalio.worker import Replayer
 
 from steersman.client import Steersman
 from steersman.contracts import names
+from steersman.contracts.errors import ASK_AGAIN
 from steersman.converter import DATA_CONVERTER
 from steersman.errors import SteersmanError
 from tests.acceptance.site import Site, leader
@@ -291,7 +292,7 @@ class Campaign:
             for event in history.events:
                 cause = event.workflow_task_failed_event_attributes.cause
                 text = event.workflow_task_failed_event_attributes.failure.message
-                if cause and text != names.ASK_AGAIN and _cause(history, event.event_id) not in TEMPORALS_OWN:
+                if cause and text != ASK_AGAIN and _cause(history, event.event_id) not in TEMPORALS_OWN:
                     self.report.findings.append(
                         f"{row.id}: a workflow task failed: {_cause(history, event.event_id)}: {text}"
                     )

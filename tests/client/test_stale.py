@@ -12,6 +12,7 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from steersman.client import Steersman
 from steersman.contracts import names
+from steersman.contracts.errors import ASK_AGAIN
 from steersman.contracts.run import RunState
 from steersman.errors import ServerRefused
 
@@ -34,7 +35,7 @@ class Forgetful:
     def state(self) -> dict[str, Any]:
         self._asked += 1
         if self._asked <= workflow.memo_value("refusals", type_hint=int):
-            raise ApplicationError(names.ASK_AGAIN)
+            raise ApplicationError(ASK_AGAIN)
         return RunState().model_dump(mode="json", by_alias=True)
 
 
