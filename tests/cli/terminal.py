@@ -96,8 +96,10 @@ class Terminal:
 
     async def ended(self) -> int:
         """The exit code."""
-        async with asyncio.timeout(30):
+        try:
             return await asyncio.to_thread(self._process.wait, 30)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"still at work, having printed {self.raw!r}") from None
 
     async def close(self) -> None:
         if self._process.poll() is None:
