@@ -14,8 +14,10 @@ KILLS = 25
 RESTARTS = 10
 IDLE = "import time; time.sleep(100_000)"
 LOOK_S = 0.01
-SETTLED_S = 1.0
-"""The runs are idle: a workflow task that a killed worker was at is handed out anew after Temporal's 10 s."""
+SETTLED_S = 3.0
+"""By then a run is idle. Its progress is told at once, after 2 s and after 4 s, and a workflow task that a killed worker
+was at is handed out anew after Temporal's 10 s.
+"""
 
 
 async def takeover(bench: Bench) -> list[Figure]:
@@ -33,8 +35,9 @@ async def takeover(bench: Bench) -> list[Figure]:
         killed = bench.stack.workers[-1]
         fresh = await client.start(bench.process(sys.executable, "-c", IDLE))
         await _led(fresh, killed)
+        idle_at = time.monotonic() + SETTLED_S
         heir = await bench.stack.start_worker(*bench.worker)
-        await asyncio.sleep(SETTLED_S)
+        await asyncio.sleep(idle_at - time.monotonic())
         await killed.kill()
         begun = time.monotonic()
         asking = asyncio.create_task(_taking(client.state(runs[0])))

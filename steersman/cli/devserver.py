@@ -8,6 +8,7 @@ import contextlib
 import hashlib
 import importlib.metadata
 import os
+import random
 import shutil
 import socket
 import sys
@@ -62,9 +63,12 @@ def proxy_command(port: int, ui_port: int) -> list[str]:
 
 
 def blocked_ports(count: int, taken: Collection[int] = ()) -> list[int]:
-    """Free ports out of a browser's reach. Raises DevServerError where too few are free."""
+    """Free ports out of a browser's reach, any of them: two who look at once rarely choose the same.
+
+    Raises DevServerError where too few are free.
+    """
     free: list[int] = []
-    for port in BLOCKED_PORTS:
+    for port in random.SystemRandom().sample(BLOCKED_PORTS, len(BLOCKED_PORTS)):
         if len(free) < count and port not in taken and is_free(port):
             free.append(port)
     if len(free) < count:

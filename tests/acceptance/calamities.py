@@ -9,6 +9,7 @@ from functools import partial
 from steersman.client import Steersman
 from tests.acceptance.site import Site, leader
 from tests.support.processes import stopped, until
+from tests.support.temporal import connect
 
 
 class Calamity(ABC):
@@ -82,4 +83,5 @@ class ServerKilled(Calamity):
         self.site.server.kill()
 
     async def mend(self) -> None:
-        self.site.server.start()
+        await asyncio.to_thread(self.site.server.start)
+        await connect(self.site.server.address)

@@ -5,12 +5,13 @@ What a loop is expected to do must not live here: each test says it.
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from steersman.client import Steersman
 from steersman.contracts.loop_state import CLOSED, LoopResult, LoopState
-from tests.acceptance.site import Site
+from tests.acceptance.site import Site, answered
 from tests.agents.loop_site import git, repository
 from tests.scripted_model import Failure, Request, Script, fail
 from tests.support.processes import marked, until
@@ -55,7 +56,7 @@ async def reaches(
     """Wait for a status, or for what a condition says; the state then."""
 
     async def there() -> LoopState | None:
-        now = await steersman.loops.state(loop)
+        now = await answered(partial(steersman.loops.state, loop))
         there = now.status == wanted if isinstance(wanted, str) else wanted(now)
         assert there or now.status not in CLOSED, f"the loop is {now.status}: {now.last_error}"
         return now if there else None
@@ -70,8 +71,10 @@ async def ended(steersman: Steersman, loop: str, timeout_s: float = 60) -> LoopR
 
 
 async def in_tool(mark: str, what: str = "time.sleep(600)") -> None:
-    """Wait until a tool of the agent runs."""
-    await until(lambda: any(what in line for line in marked(mark).values()))
+    """Wait until a tool of the agent runs. The shell around it has the words in its arguments, too, and is no sign."""
+    await until(
+        lambda: any(what in line and not line.split(" ", 1)[0].endswith("sh") for line in marked(mark).values())
+    )
 
 
 def told(request: Request) -> str:

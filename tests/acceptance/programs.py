@@ -53,10 +53,13 @@ while True:
 
 PIPES_HELD = """
 import os, signal, sys, time
+here, there = os.pipe()
 if os.fork() == 0:
     os.setsid()
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    os.write(there, b"x")
     time.sleep(600)
+os.read(here, 1)
 print("ready")
 time.sleep(600)
 """

@@ -8,10 +8,10 @@ import json
 import os
 import secrets
 import subprocess
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from temporalio.api.enums.v1 import PendingActivityState
 from temporalio.converter import PayloadCodec
@@ -19,11 +19,13 @@ from temporalio.converter import PayloadCodec
 from steersman.client import Steersman
 from steersman.contracts.events import AgentEvent, is_terminal
 from steersman.contracts.names import RUN_AGENT
-from steersman.errors import NoWorker
+from steersman.errors import NoWorker, ServerUnreachable
 from tests.scripted_model import Script
-from tests.support.processes import kill_marked, marked, until
+from tests.support.processes import kill_marked, marked, parent, until
 from tests.support.temporal import DevServer, binary, connect
 from tests.support.workers import WorkerProcess
+
+T = TypeVar("T")
 
 REQUESTS_MAY_SET = ("ANTHROPIC_BASE_URL",)
 
@@ -187,6 +189,24 @@ async def phase(steersman: Steersman, run: str, wanted: str, timeout_s: float = 
         return False
 
     await until(there, timeout_s)
+
+
+async def answered(ask: Callable[[], Awaitable[T]], timeout_s: float = 40.0) -> T:
+    """What somebody says who is asked again while nobody is there: a worker or the server may be on its way back."""
+
+    async def once() -> tuple[T] | None:
+        with suppress(NoWorker, ServerUnreachable):
+            return (await ask(),)
+        return None
+
+    (said,) = await until(once, timeout_s)
+    return said
+
+
+def claudes(mark: str) -> list[int]:
+    """The processes of Claude Code with that mark, without those that it is about to make another program of."""
+    found = [pid for pid, line in marked(mark).items() if "stream-json" in line]
+    return [pid for pid in found if parent(pid) not in found]
 
 
 def in_order(events: list[AgentEvent]) -> bool:

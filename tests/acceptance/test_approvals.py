@@ -1,13 +1,14 @@
 """A tool in mode "ask" waits for a person's word, for as long as it takes, and the first word counts."""
 
 import asyncio
+from functools import partial
 
 import pytest
 
 from steersman.client import Steersman
 from steersman.contracts.run import Approval
 from steersman.errors import AlreadyDecided
-from tests.acceptance.site import Site, following, in_order
+from tests.acceptance.site import Site, answered, following, in_order
 from tests.scripted_model import ScriptedModel, say, tool
 from tests.support.processes import until
 
@@ -18,7 +19,9 @@ async def approval(steersman: Steersman, run: str, unlike: str = "") -> Approval
     """The approval that waits, once there is one (other than `unlike`)."""
 
     async def waiting() -> Approval | None:
-        return next((each for each in (await steersman.state(run)).approvals if each.id != unlike), None)
+        return next(
+            (each for each in (await answered(partial(steersman.state, run))).approvals if each.id != unlike), None
+        )
 
     return await until(waiting)
 
@@ -109,7 +112,7 @@ async def test_without_an_answer_it_is_denied_in_time_and_waiting_is_not_idling(
 ) -> None:
     workspace = shared.workspace()
     script = model.script("silence", tool("Bash", command="touch made"), say("nobody there"))
-    limits = {"approval_s": 2.5, "idle_s": 1.5}
+    limits = {"approval_s": 6, "idle_s": 4}
     run = await steersman.start(shared.claude(script, workspace=workspace, permissions=ASK, limits=limits))
 
     result = await steersman.result(run)

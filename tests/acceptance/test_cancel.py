@@ -103,7 +103,8 @@ async def test_any_program_is_stopped(
 
     stopped = await stop(steersman, run, mark)
 
-    assert stopped.gone_s < 2
+    # The ladder of a program that ignores SIGTERM takes 1.5 s; `took_ms` is the shim's own clock.
+    assert stopped.gone_s < (2 if how == "terminated" else 4)
     report = stopped.report
     assert (report.outcome, report.phase, report.how) == ("stopped", "running", how)
     assert report.processes >= at_least
@@ -120,7 +121,7 @@ async def test_a_program_that_floods_is_stopped(shared: Site, steersman: Steersm
     closed_s = time.monotonic() - began
 
     assert stopped.gone_s < 2
-    assert closed_s < 5
+    assert closed_s < 10  # what it had said is read until then
     assert (stopped.report.outcome, stopped.report.how) == ("stopped", "terminated")
     last = (await steersman.state(run)).last_event
     assert last is not None

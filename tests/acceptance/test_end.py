@@ -13,7 +13,7 @@ from steersman.client import Steersman
 from steersman.contracts.messages import MessageReceipt
 from steersman.contracts.run import RunResult
 from tests.acceptance.programs import OBEDIENT, python
-from tests.acceptance.site import Site, in_order, phase
+from tests.acceptance.site import Site, claudes, in_order, phase
 from tests.scripted_model import Say, ScriptedModel, Tool, answer, hold, say, tool
 from tests.support.files import files_with
 from tests.support.processes import marked, until
@@ -109,7 +109,7 @@ async def test_in_the_moment_of_a_death(
     await script.wait_held()
     await phase(steersman, run, "running")
     handle = steersman.temporal.get_workflow_handle(run)
-    (agent,) = [pid for pid, line in marked(mark).items() if "stream-json" in line]
+    (agent,) = claudes(mark)
 
     await calamity(site, agent, lambda: handle.signal("interrupt", END))
     result = await ended(steersman, run)

@@ -10,7 +10,7 @@ import pytest
 from steersman.client import Steersman
 from steersman.contracts.errors import AgentFailed, BudgetExceeded, RunError, RunTimedOut
 from tests.acceptance.programs import OBEDIENT, STUBBORN, python
-from tests.acceptance.site import Site, following, gone, in_order
+from tests.acceptance.site import Site, claudes, following, gone, in_order
 from tests.scripted_model import ScriptedModel, Usage, answer, fail, hold, say, tool
 from tests.scripted_model.steps import Hold
 from tests.support.processes import marked, until
@@ -60,7 +60,7 @@ async def test_cost_over_attempts(shared: Site, steersman: Steersman, model: Scr
     run = await steersman.start(shared.claude(script, mark=mark, limits={"cost_usd": 0.5}))
     async with following(steersman, run) as attached:
         await attached.until(lambda e: e.type == "usage" and e.cost_usd > 0.3)
-        agents = [pid for pid, line in marked(mark).items() if "stream-json" in line]
+        agents = claudes(mark)
         os.kill(agents[0], signal.SIGKILL)
 
     await fails(steersman, run, mark, BudgetExceeded, "limits.cost_usd")

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from tests.acceptance.loops import (
     told,
     used_up,
 )
-from tests.acceptance.site import Site, phase
+from tests.acceptance.site import Site, answered, phase
 from tests.scripted_model import ScriptedModel, hold, say, tool
 from tests.support.processes import marked, until
 
@@ -141,7 +142,7 @@ async def verifying(stage: Stage) -> None:
     await reaches(stage.steersman, loop, "verifying")
     await until(count.exists)
     await stage.meet_it()
-    assert (await stage.steersman.loops.state(loop)).status == "verifying"
+    assert (await answered(partial(stage.steersman.loops.state, loop))).status == "verifying"
     stage.go("verify")
     await stage.came_through(loop, workspace, 1)
     assert count.read_text() == "x\n"
@@ -156,7 +157,7 @@ async def paused(stage: Stage) -> None:
     await stage.steersman.loops.pause(loop, now=True)
     before = await reaches(stage.steersman, loop, "paused")
     await stage.meet_it()
-    assert _but_time(await stage.steersman.loops.state(loop)) == _but_time(before)
+    assert _but_time(await answered(partial(stage.steersman.loops.state, loop))) == _but_time(before)
     assert not marked(mark)
     await stage.steersman.loops.resume(loop)
     result = await ended(stage.steersman, loop)
@@ -169,7 +170,7 @@ async def waiting_for_decision(stage: Stage) -> None:
     loop = await stage.start(process_loop(stage.site, command, workspace, mode="checkpoint"))
     before = await reaches(stage.steersman, loop, "waiting_for_decision")
     await stage.meet_it()
-    assert _but_time(await stage.steersman.loops.state(loop)) == _but_time(before)
+    assert _but_time(await answered(partial(stage.steersman.loops.state, loop))) == _but_time(before)
     await stage.steersman.loops.resume(loop)
     await stage.came_through(loop, workspace, 2)
 
@@ -212,7 +213,7 @@ async def waiting_rate_limit(stage: Stage) -> None:
     assert before.wakes_at is not None
     assert 0 < before.wakes_at.timestamp() - resets < 5
     await stage.meet_it()
-    after = await stage.steersman.loops.state(loop)
+    after = await answered(partial(stage.steersman.loops.state, loop))
     assert (after.status, after.wakes_at) == ("waiting_rate_limit", before.wakes_at)
     await stage.steersman.loops.skip_wait(loop)
     result = await ended(stage.steersman, loop)

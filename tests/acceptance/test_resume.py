@@ -2,6 +2,7 @@
 
 import os
 import signal
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from steersman.client import Steersman
 from steersman.contracts.errors import AgentCrashed
 from steersman.contracts.run import Handle
 from tests.acceptance.programs import CRASH, STUBBORN, python
-from tests.acceptance.site import Site, following, gone, in_order
+from tests.acceptance.site import Site, answered, claudes, following, gone, in_order
 from tests.scripted_model import ScriptedModel, hold, say, tool
 from tests.support.files import below, content
 from tests.support.processes import lives, marked, until
@@ -20,7 +21,7 @@ async def handle_of(steersman: Steersman, run: str, attempt: int = 1) -> Handle:
     """Which process it is, once that attempt has one."""
 
     async def known() -> Handle | None:
-        state = await steersman.state(run)
+        state = await answered(partial(steersman.state, run))
         return state.handle if state.handle and state.attempt >= attempt else None
 
     return await until(known)
@@ -125,8 +126,8 @@ async def test_an_agent_that_crashes_again_and_again_is_given_up(
     async def crash_until_closed() -> bool:
         # Before its transcript is on disk a resume finds nothing, and takes a process more.
         if script.holding and written_down(shared, f"prompt-{mark}"):
-            for pid, line in marked(mark).items():
-                if "stream-json" in line and pid not in killed and len(script.requests) > len(killed):
+            for pid in claudes(mark):
+                if pid not in killed and len(script.requests) > len(killed):
                     killed.add(pid)
                     os.kill(pid, signal.SIGKILL)
         # Lists lag behind: the run may not be in them yet.

@@ -3,13 +3,14 @@
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import pytest
 
 from steersman.client import Steersman
 from steersman.contracts.errors import InvalidRequest
 from steersman.errors import RunCancelled
-from tests.acceptance.site import Site, leader
+from tests.acceptance.site import Site, answered, leader
 from tests.acceptance.test_reset import reset
 from tests.acceptance.test_resume import handle_of
 from tests.scripted_model import ScriptedModel, hold, say
@@ -21,7 +22,7 @@ async def session_of(steersman: Steersman, run: str) -> str:
     """The session that the run has, once it has one."""
 
     async def known() -> str | None:
-        return (await steersman.state(run)).session_id
+        return (await answered(partial(steersman.state, run))).session_id
 
     return await until(known)
 

@@ -16,7 +16,7 @@ from steersman.contracts.run import Handle, RunResult
 from tests.acceptance import calamities
 from tests.acceptance.calamities import Calamity
 from tests.acceptance.programs import python
-from tests.acceptance.site import Following, Site, following, in_order
+from tests.acceptance.site import Following, Site, answered, following, in_order
 from tests.scripted_model import Request, ScriptedModel, hold, say, tool
 from tests.support.processes import lives, until
 
@@ -65,7 +65,7 @@ class Run:
 
     async def handle(self) -> Handle:
         async def known() -> Handle | None:
-            return (await self.stage.steersman.state(self.id)).handle
+            return (await answered(partial(self.stage.steersman.state, self.id))).handle
 
         return await until(known)
 
@@ -136,7 +136,7 @@ async def asking(stage: Stage) -> None:
     run = await stage.start(stage.site.claude(script, permissions={"mode": "ask"}))
 
     async def asked() -> tuple[str, ...]:
-        return tuple(each.id for each in (await stage.steersman.state(run.id)).approvals)
+        return tuple(each.id for each in (await answered(partial(stage.steersman.state, run.id))).approvals)
 
     async with following(stage.steersman, run.id) as attached:
         await attached.until(lambda e: e.type == "permission")
@@ -187,7 +187,7 @@ async def steered_meanwhile(stage: Stage) -> None:
         return True
 
     async def read() -> bool:
-        messages = (await stage.steersman.state(run.id)).messages
+        messages = (await answered(partial(stage.steersman.state, run.id))).messages
         return len(messages) == 5 and all(each.state in ("delivered", "acknowledged") for each in messages)
 
     async with following(stage.steersman, run.id) as attached:

@@ -2,11 +2,12 @@
 
 import asyncio
 from collections import Counter
+from functools import partial
 
 from steersman.client import Steersman
 from steersman.contracts import names
 from tests.acceptance.programs import DEAF, OBEDIENT, STUBBORN, python
-from tests.acceptance.site import Site, following, gone, in_order, leader, phase
+from tests.acceptance.site import Site, answered, claudes, following, gone, in_order, leader, phase
 from tests.chaos.programs import counting
 from tests.scripted_model import ScriptedModel, hold, say, tool
 from tests.support.processes import marked, until
@@ -29,7 +30,7 @@ async def test_they_share_and_take_over(site: Site, mark: str) -> None:
     assert len(orphans) == 3
 
     # Whoever asks, and whatever is asked, the living one answers for both.
-    report = await steersman.stop(orphans[0])
+    report = await answered(partial(steersman.stop, orphans[0]))
     assert (report.outcome, report.how) == ("stopped", "terminated")
     assert len(marked(mark)) == len(agents) - 1
     for run in others:
@@ -57,7 +58,7 @@ async def test_a_stop_right_after_a_workers_death_is_the_other_ones_to_carry_out
 
         stopping = asyncio.create_task(steersman.stop(run))
         # A task that Temporal handed to the dead worker in its last moment is handed out anew after 10 s.
-        await gone(mark, 15)
+        await gone(mark, 25)
         report = await stopping
 
         assert (report.outcome, report.how) == ("stopped", "killed")
@@ -103,7 +104,7 @@ async def test_a_cancel_that_no_worker_heard_is_carried_out_by_the_next(site: Si
         assert marked(mark)
 
         await site.worker().ready()
-        await gone(mark, 14)  # a workflow task that was on its way to the killed worker comes again after 10 s
+        await gone(mark, 25)  # a workflow task that was on its way to the killed worker comes again after 10 s
         events = await attached.end()
 
     assert in_order(events)
@@ -125,7 +126,7 @@ async def test_a_reset_run_goes_on_with_its_agent(
 
     def count() -> bool:
         nonlocal most
-        most = max(most, sum("stream-json" in line for line in marked(mark).values()))
+        most = max(most, len(claudes(mark)))
         return False
 
     async def sample() -> None:
@@ -137,7 +138,7 @@ async def test_a_reset_run_goes_on_with_its_agent(
 
     async def led_again() -> bool:
         description = await steersman.temporal.get_workflow_handle(run).describe()
-        state = await steersman.state(run)
+        state = await answered(partial(steersman.state, run))
         return description.run_id != before.run_id and state.phase == "running"
 
     await until(led_again, 40)
@@ -172,7 +173,7 @@ async def test_who_follows_a_run_and_waits_for_it_does_so_through_a_reset(
 
             async def led_again(newer_than: str = before) -> bool:
                 now = await handle.describe()
-                return now.run_id != newer_than and (await steersman.state(run)).phase == "running"
+                return now.run_id != newer_than and (await answered(partial(steersman.state, run))).phase == "running"
 
             await until(led_again, 40)
             before = (await handle.describe()).run_id

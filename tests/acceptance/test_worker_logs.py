@@ -20,8 +20,10 @@ def told(site: Site, run: str) -> list[tuple[str, dict[str, Any]]]:
     """What the workers logged of a run: which worker and action, and the rest of the line."""
     found = []
     for number, worker in enumerate(site.workers):
-        lines = [json.loads(line) for line in worker.log.read_text(encoding="utf-8").splitlines()]
-        found += [(f"{number} {each['action']}", each) for each in lines if each["action"] in ACTIONS]
+        # Warnings of the SDK's are no JSON.
+        whole = [line for line in worker.log.read_text(encoding="utf-8").splitlines() if line.startswith("{")]
+        lines = [each for each in map(json.loads, whole) if each.get("action") in ACTIONS]
+        found += [(f"{number} {each['action']}", each) for each in lines]
     return [each for each in found if each[1]["run"] == run]
 
 

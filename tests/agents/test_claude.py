@@ -260,10 +260,10 @@ class TestPermissions:
 
     async def test_a_wait_for_a_person_is_no_silence_of_the_agent(self, claude: ClaudeKit) -> None:
         steps = (tool("Bash", command=TOUCH), say("that was it"))
-        async with claude.run(*steps, permissions={"mode": "ask"}, limits={"idle_s": 1.5}) as stage:
+        async with claude.run(*steps, permissions={"mode": "ask"}, limits={"idle_s": 4}) as stage:
             session, task = stage.start()
             (asked,) = await until(lambda: stage.listener.asks)
-            await until(lambda: datetime.now(UTC) - asked.approval.since > timedelta(seconds=2.2))
+            await until(lambda: datetime.now(UTC) - asked.approval.since > timedelta(seconds=5))
             await deliver(session, word(asked.approval.id, "allow", "Bash"))
             assert (await ended(task)).text == "that was it"
 

@@ -289,7 +289,7 @@ async def test_a_worker_that_lets_go_leaves_the_agent_at_work(place: Place) -> N
 
 
 async def test_without_a_worker_for_longer_than_its_lease_it_is_stopped(place: Place) -> None:
-    channel = await place.open(place.launch(DEAF, lease_s=0.5))
+    channel = await place.open(place.launch(DEAF, lease_s=3))
     await line(channel, b"ready")
     grandchild = int((place.work / "grandchild").read_text())
     await channel.close()

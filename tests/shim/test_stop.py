@@ -283,16 +283,16 @@ async def test_without_a_controller_the_lease_ends_the_agent(every_shim: Shims) 
 
 
 async def test_a_controller_that_speaks_keeps_the_lease(shims: Shims) -> None:
-    shim = await shims.start(SLEEP, lease=timedelta(seconds=0.4))
+    shim = await shims.start(SLEEP, lease=timedelta(seconds=2))
     async with shim.controller() as controller, shim.observer() as observer:
         began = time.monotonic()
-        while time.monotonic() - began < 0.9:
+        while time.monotonic() - began < 4.5:
             await controller.renew()
             await observer.status()
             await asyncio.sleep(0.02)
         assert (await observer.status()).state == "running"
         while (await observer.status()).state == "running":  # an observer's words do not count
-            assert time.monotonic() - began < 5
+            assert time.monotonic() - began < 15
             await asyncio.sleep(0.02)
 
 

@@ -30,6 +30,12 @@ def stopped(pid: int) -> bool:
     return stat.rpartition(")")[2].split()[0] == "T"
 
 
+def parent(pid: int) -> int | None:
+    """The process that a process descends from; None of one that is gone."""
+    stat = _read(pid, "stat")
+    return int(stat.rpartition(")")[2].split()[1]) if stat else None
+
+
 def command_lines() -> dict[int, str]:
     """Pid -> arguments of every process but this one, as any user of the machine can read them."""
     return {pid: text for pid in _pids() if (text := _read(pid, "cmdline"))}

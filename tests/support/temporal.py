@@ -39,10 +39,18 @@ def binary(name: str) -> str:
 
 
 def free_port() -> int:
-    """A port of loopback that nobody listened on a moment ago."""
+    """A port of loopback that nobody listens on, and that nobody gets who lets the system choose one.
+
+    A connection of it is left in TIME-WAIT: for a minute only who names the port can bind it.
+    """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+        probe.listen(1)
+        address = probe.getsockname()
+        with socket.create_connection(address):
+            accepted, _ = probe.accept()
+            accepted.close()  # whoever closes first keeps the port
+        return int(address[1])
 
 
 class DevServer:

@@ -73,7 +73,7 @@ def test_the_proxy_imports_nothing_from_where_it_is_started(tmp_path: Path) -> N
 
 
 def test_ports_out_of_a_browsers_reach_are_free_ones() -> None:
-    first = blocked_ports(1)[0]
+    (first,) = blocked_ports(1)
     with socket.socket() as taken:
         taken.bind((devserver.IP, first))
         taken.listen()

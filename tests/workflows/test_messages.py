@@ -189,9 +189,12 @@ async def test_what_was_delivered_but_not_acknowledged_is_said_again_to_the_next
 
 
 async def test_a_worker_that_no_longer_holds_the_session_is_asked_again_later(machine: Machine) -> None:
+    looked_at = asyncio.Event()
+
     async def not_here(parcel: DeliverInput) -> Delivered:
         if len(machine.parcels) == 1:
             return Delivered(here=False, why=PAUSED)
+        await looked_at.wait()
         return await Machine.play_delivery(machine, parcel)
 
     machine.play_delivery = not_here  # type: ignore[method-assign]
@@ -201,6 +204,7 @@ async def test_a_worker_that_no_longer_holds_the_session_is_asked_again_later(ma
         receipt = await say(run, id="m", text="one")
         assert (receipt.state, receipt.how) == ("queued", PAUSED)
         assert (await state(run)).messages_wait == PAUSED
+        looked_at.set()
         await until(lambda: _all_settled(run, 1))
         assert (await say(run, id="m", text="one")).state == "acknowledged"
         assert (await state(run)).messages_wait is None
@@ -379,7 +383,8 @@ async def test_what_waits_is_said_to_wait_within_five_seconds(machine: Machine) 
         for kind in (names.STEER, names.INTERRUPT):
             began = time.monotonic()
             receipt = await say(run, kind, id=kind, text="are you there?")
-            assert time.monotonic() - began < 5.5
+            assert receipt.latency_ms < 5500
+            assert time.monotonic() - began < 8
             assert (receipt.id, receipt.state) == (kind, "queued")
             assert "no worker holds the agent's session" in (receipt.how or "")
         assert (await state(run)).messages_wait is not None
@@ -390,7 +395,8 @@ async def test_what_is_said_to_a_run_that_no_worker_takes_is_answered_within_fiv
         run = await machine.start()
         began = time.monotonic()
         receipt = await say(run, id="m", text="are you there?")
-        assert time.monotonic() - began < 5.5
+        assert receipt.latency_ms < 5500
+        assert time.monotonic() - began < 8
         assert (receipt.state, receipt.how) == ("queued", "no worker has taken the run yet")
 
 
@@ -523,5 +529,5 @@ async def test_a_worker_that_hangs_over_a_delivery_keeps_nobody_waiting(machine:
         receipt = await say(run, id="m", text="are you there?")
         took = time.monotonic() - began
         let_go.set()
-        assert (receipt.state, took < 5.5) == ("queued", True), took
+        assert (receipt.state, receipt.latency_ms < 5500, took < 8) == ("queued", True, True), took
         assert receipt.how
