@@ -16,7 +16,7 @@ IDLE = "import time; time.sleep(100_000)"
 LOOK_S = 0.01
 SETTLED_S = 3.0
 """By then a run is idle. Its progress is told at once, after 2 s and after 4 s, and a workflow task that a killed worker
-was at is handed out anew after Temporal's 10 s.
+was at comes again after Temporal's 10 s.
 """
 
 

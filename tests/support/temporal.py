@@ -44,6 +44,7 @@ def free_port() -> int:
     A connection of it is left in TIME-WAIT: for a minute only who names the port can bind it.
     """
     with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         probe.bind(("127.0.0.1", 0))
         probe.listen(1)
         address = probe.getsockname()
