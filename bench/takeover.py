@@ -15,8 +15,8 @@ RESTARTS = 10
 IDLE = "import time; time.sleep(100_000)"
 LOOK_S = 0.01
 SETTLED_S = 3.0
-"""By then a run is idle. Its progress is told at once, after 2 s and after 4 s, and a workflow task that a killed worker
-was at comes again after Temporal's 10 s.
+"""By then a run is idle. Its progress is told at once, after 2 s and after 4 s, and a workflow task that a killed
+worker was at comes again after Temporal's 10 s.
 """
 
 
