@@ -120,10 +120,10 @@ async def test_a_model_that_hangs(shared: Site, steersman: Steersman, model: Scr
 
 
 async def test_who_says_something_now_and_then_is_not_idle(shared: Site, steersman: Steersman) -> None:
-    talk = "import time\nfor number in range(10):\n    print(number); time.sleep(0.3)"
-    result = await steersman.run(shared.process(*python(talk), limits={"idle_s": 1.5}))
+    talk = "import time\nfor number in range(14):\n    print(number); time.sleep(0.3)"
+    result = await steersman.run(shared.process(*python(talk), limits={"idle_s": 2.5}))
 
-    assert result.text.splitlines()[-1] == "9"
+    assert result.text.splitlines()[-1] == "13"
 
 
 async def test_a_limit_that_passed_while_the_worker_was_dead(site: Site, mark: str) -> None:

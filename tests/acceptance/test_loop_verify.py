@@ -34,7 +34,7 @@ async def test_only_the_end_of_a_long_output_is_told(shared: Site, steersman: St
 
 
 async def test_a_verification_that_hangs_is_stopped_and_told(shared: Site, steersman: Steersman, mark: str) -> None:
-    hangs = {"command": f"test -e right || {{ echo so far; {DAEMON} sleep 600; }}", "timeout_s": 2}
+    hangs = {"command": f"test -e right || {{ echo so far; {DAEMON} sleep 600; }}", "timeout_s": 6}
     prompt = await second_prompt(shared, steersman, hangs, mark)
 
     assert "did not end in time" in prompt

@@ -26,5 +26,5 @@ async def test_a_worker_that_waits_for_its_server_ends_when_it_is_told(site: Sit
     async with slow_server(site.server.port, "DescribeNamespace") as slow:
         worker = site.worker(TEMPORAL_ADDRESS=slow.address)
         await until(lambda: slow.held)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(15):
             assert await worker.terminate() == 0

@@ -63,7 +63,7 @@ async def stop(place: Place, within_s: float) -> StopReport:
     report = await asyncio.wait_for(place.runtime.stop(place.key, QUICK, "cancelled"), within_s)
     running = False
     await watching
-    assert longest < 1.0
+    assert longest < 3.0  # this process may not get a CPU for that long, as in test_stalls
     return report
 
 
@@ -142,7 +142,7 @@ class TestGarbage:
         await place.kill_shim()
         await channel.close()
         spoil(place.directory.attempt(1) / "state.json")
-        assert (await stop(place, 2)).outcome == "unverified"
+        assert (await stop(place, 5)).outcome == "unverified"
 
     @pytest.mark.parametrize(("name", "spoil"), [("lock", _fifo), ("lock", _directory), ("shim.sock", _directory)])
     async def test_a_stop_reaches_a_shim_whose_files_were_replaced(

@@ -22,7 +22,7 @@ from tests.support.processes import command_lines, marked, until
 
 pytestmark = [pytest.mark.integration, pytest.mark.linux]
 
-NOTICE_S = 5.0
+NOTICE_S = 8.0
 """Two looks of a shim, 0.75 s apart, and SIGKILL 1.5 s later; the rest is for a busy machine."""
 
 FAMILY = """

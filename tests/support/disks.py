@@ -4,6 +4,7 @@ import fcntl
 import os
 import struct
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,7 +21,19 @@ class Disk:
         self._filling = path / "filling"
 
     def fill(self) -> None:
-        """Until not a byte fits, nor a file."""
+        """Until not a byte fits, nor a file, also where somebody deletes something meanwhile."""
+        before = -1
+        while (now := self._taken) != before:
+            before = now
+            self._fill()
+            time.sleep(0.05)
+
+    @property
+    def _taken(self) -> int:
+        """Bytes and files of `fill`."""
+        return sum(1 + each.stat().st_size for each in self.path.glob("filling*"))
+
+    def _fill(self) -> None:
         with self._filling.open("ab", buffering=0) as file:
             for size in (65536, 4096, 512, 1):
                 try:
@@ -28,10 +41,10 @@ class Disk:
                         pass
                 except OSError:
                     continue
-        number = 0
+        number = len(list(self.path.glob("filling*")))
         while True:
             try:
-                (self.path / f"filling-{number}").touch()
+                (self.path / f"filling-{number}").touch(exist_ok=False)
             except OSError:
                 return
             number += 1
