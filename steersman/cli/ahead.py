@@ -59,6 +59,7 @@ class Ahead(Generic[T]):
         while True:
             keyboard.stirred.clear()
             if keyboard.ctrl_c.is_set():
+                keyboard.heard()
                 return None
             if not keyboard.keys.empty():
                 return Pressed(keyboard.keys.get_nowait())

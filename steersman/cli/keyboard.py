@@ -97,6 +97,11 @@ class Keyboard:
         self.terminated = True
         self._interrupt()
 
+    def heard(self) -> None:
+        """What follows answers the Ctrl-C of before; only another one interrupts it. SIGTERM interrupts everything."""
+        if not self.terminated:
+            self.ctrl_c.clear()
+
     # Questions.
 
     async def ask(self, question: Text, *, unless: asyncio.Event | None = None) -> str | None:
@@ -128,7 +133,6 @@ class Keyboard:
         # What was typed before the question was seen is no answer to it.
         with suppress(termios.error):
             termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
-        self.ctrl_c.clear()
         try:
             yield
         finally:
@@ -154,6 +158,7 @@ class Keyboard:
         if self.ctrl_c.is_set() or text is None:
             self._console.print()
         if self.ctrl_c.is_set():
+            self.heard()
             raise Interrupted
         return text
 
@@ -163,6 +168,7 @@ class Keyboard:
         try:
             await asyncio.wait({doing, pressed}, return_when=asyncio.FIRST_COMPLETED)
             if not doing.done():
+                self.heard()
                 raise Interrupted
             return doing.result()
         finally:

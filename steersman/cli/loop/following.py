@@ -7,7 +7,7 @@ the person said otherwise.
 import asyncio
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from typing import TextIO, cast
 
@@ -196,13 +196,9 @@ class Follower:
                 if value:
                     self._view.note(f"  {name:<12}{value}", "")
             return False
-        try:
+        with suppress(Interrupted):  # out of the question, which a key had opened
             for line in await self._talk.key(keys, self._keyboard):
                 self._view.note(line)
-        except Interrupted:
-            # Out of the question, which a key had opened.
-            if not self._keyboard.terminated:
-                self._keyboard.ctrl_c.clear()
         return self._keyboard.terminated
 
     async def _ctrl_c(self) -> bool:
@@ -234,7 +230,6 @@ class Follower:
 
     async def _settled(self) -> bool:
         remark("waiting for the loop to take what was said last ... (Ctrl-C: do not wait)")
-        self._keyboard.ctrl_c.clear()
         try:
             return await self._keyboard.unless_interrupted(self._ahead.settle(SETTLE_S))
         except Interrupted:
