@@ -28,8 +28,6 @@ from steersman.contracts.errors import InvalidRequest
 PATIENCE_S = 3.0
 """How long the shims of a run that has just ended may take to go, and whoever else locks something here."""
 PAUSE_S = 0.05
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
-"""Of the disk, not of what somebody put there."""
 NO_FILE = (errno.EINVAL, errno.ELOOP, errno.ENXIO)
 """Of what is no regular file: see disk.open_regular."""
 _SESSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,199}")
@@ -115,7 +113,7 @@ class SessionLocks:
                 disk.write_new(temporary, mine.to_json())
                 temporary.replace(path)
         except OSError as error:
-            if error.errno in NO_ROOM:
+            if disk.is_unwritable(error):
                 raise
             raise InvalidRequest(f"session: {path} cannot be used: {error.strerror}; remove it") from error
 
