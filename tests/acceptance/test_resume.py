@@ -3,7 +3,6 @@
 import os
 import signal
 from functools import partial
-from pathlib import Path
 
 import pytest
 
@@ -14,7 +13,7 @@ from tests.acceptance.programs import CRASH, STUBBORN, python
 from tests.acceptance.site import Site, answered, claudes, following, gone, in_order
 from tests.scripted_model import ScriptedModel, hold, say, tool
 from tests.support.files import below, content
-from tests.support.processes import lives, marked, until
+from tests.support.processes import lives, marked, parent, until
 
 
 async def handle_of(steersman: Steersman, run: str, attempt: int = 1) -> Handle:
@@ -27,9 +26,11 @@ async def handle_of(steersman: Steersman, run: str, attempt: int = 1) -> Handle:
     return await until(known)
 
 
-def shim_of(pid: int) -> int:
+def shim_of(handle: Handle) -> int:
     """The process that owns an agent."""
-    return int(Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[1])
+    owner = parent(handle.pid)
+    assert owner is not None
+    return owner
 
 
 def written_down(site: Site, *words: str) -> bool:
@@ -94,7 +95,7 @@ async def test_what_a_killed_shim_left_is_cleared_away_and_the_session_resumed(
         await until(lambda: any("time.sleep(60)" in line for line in marked(mark).values()))
         first = await handle_of(steersman, run)
         left = set(marked(mark))
-        os.kill(shim_of(first.pid), signal.SIGKILL)
+        os.kill(shim_of(first), signal.SIGKILL)
         result = await steersman.result(run)
         events = await attached.end()
 
@@ -109,7 +110,7 @@ async def test_a_program_whose_shim_was_killed_leaves_nothing(shared: Site, stee
     async with following(steersman, run) as attached:
         await attached.until(lambda e: e.type == "message")
         handle = await handle_of(steersman, run)
-        os.kill(shim_of(handle.pid), signal.SIGKILL)
+        os.kill(shim_of(handle), signal.SIGKILL)
         with pytest.raises(AgentCrashed):
             await steersman.result(run)
         assert (await attached.end())[-1].type == "failed"

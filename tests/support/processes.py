@@ -17,11 +17,8 @@ T = TypeVar("T")
 
 def lives(pid: int) -> bool:
     """Whether a process is there and no zombie."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return False
-    return stat.rpartition(")")[2].split()[0] not in "ZX"
+    stat = _stat(pid)
+    return bool(stat) and stat[0] not in "ZX"
 
 
 def stopped(pid: int) -> bool:
@@ -32,8 +29,8 @@ def stopped(pid: int) -> bool:
 
 def parent(pid: int) -> int | None:
     """The process that a process descends from; None of one that is gone."""
-    stat = _read(pid, "stat")
-    return int(stat.rpartition(")")[2].split()[1]) if stat else None
+    stat = _stat(pid)
+    return int(stat[1]) if stat else None
 
 
 def command_lines() -> dict[int, str]:
@@ -80,6 +77,11 @@ async def until(condition: Callable[[], Any], timeout_s: float = 20.0) -> Any:
 
 def _pids() -> list[int]:
     return [int(each.name) for each in Path("/proc").iterdir() if each.name.isdigit() and int(each.name) != os.getpid()]
+
+
+def _stat(pid: int) -> list[str]:
+    """From its state on (proc(5)), as its name may hold anything; nothing of one that is gone."""
+    return _read(pid, "stat").rpartition(")")[2].split()
 
 
 def _read(pid: int, what: str) -> str:

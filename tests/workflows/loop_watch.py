@@ -5,7 +5,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from temporalio.api.enums.v1 import WorkflowTaskFailedCause
 from temporalio.client import Client, WorkflowFailureError, WorkflowHandle, WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError, CancelledError
 from temporalio.worker import Replayer
@@ -15,6 +14,7 @@ from steersman.contracts.loop_messages import CheckpointPage, LoopReceipt
 from steersman.contracts.loop_state import Checkpoint, LoopResult, LoopState
 from steersman.converter import DATA_CONVERTER
 from tests.workflows.loop_machine import Loop
+from tests.workflows.machine import never_failed
 from workflows.agent_loop import AgentLoop
 from workflows.agent_run import AgentRun
 
@@ -122,8 +122,5 @@ async def replays(loop: WorkflowHandle[Any, Any]) -> None:
 
 
 async def never_retried(loop: Loop) -> None:
-    """No workflow task of this loop ever failed, but where the server asked for it because something was said."""
-    async for event in loop.fetch_history_events():
-        failed = event.workflow_task_failed_event_attributes
-        unhandled = WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_UNHANDLED_COMMAND
-        assert failed.cause in (0, unhandled), failed
+    """No workflow task of this loop ever failed; on a busy machine one may be lost."""
+    await never_failed(loop)

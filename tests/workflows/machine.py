@@ -160,6 +160,14 @@ class Machine:
             enter = stack.enter_async_context
             here = [self.claim_host, self.deliver_here]
             await enter(self.worker(self.queue, workflows=[AgentRun], activities=here, max_cached_workflows=cached))
+            await enter(self.hosting(runs=runs, host=host, delivery=delivery))
+            yield self
+
+    @asynccontextmanager
+    async def hosting(self, *, runs: bool = True, host: bool = True, delivery: bool = True) -> AsyncIterator[None]:
+        """Poll the queues of the host alone: nobody decides."""
+        async with AsyncExitStack() as stack:
+            enter = stack.enter_async_context
             if host:
                 queue = names.host_queue(self.host)
                 there = [self.claim_host, self.stop_agent, self.finalize_run, self.deliver_elsewhere]
@@ -168,7 +176,7 @@ class Machine:
                 await enter(self.worker(names.runs_queue(self.host), activities=[self.run_agent]))
             if delivery:
                 await enter(self.worker(self.own_queue(), activities=[self.deliver_messages]))
-            yield self
+            yield
 
     def worker(self, queue: str, **options: Any) -> Worker:
         """A worker of this machine; a cancel reaches its activities with the next heartbeat, at the latest."""
@@ -272,12 +280,17 @@ async def event_types(run: Run) -> list[str]:
     return [EventType.Name(event.event_type).removeprefix("EVENT_TYPE_") for event in history.events]
 
 
-async def never_retried(run: Run) -> None:
-    """No workflow task of this run ever failed, but where the server asked for it because something was said."""
+async def never_failed(workflow: WorkflowHandle[Any, Any]) -> None:
+    """No workflow task of it ever failed, but where the server asked for it because something was said."""
     unhandled = WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_UNHANDLED_COMMAND
-    async for event in run.fetch_history_events():
-        assert event.event_type != EventType.EVENT_TYPE_WORKFLOW_TASK_TIMED_OUT, event
+    async for event in workflow.fetch_history_events():
         assert event.workflow_task_failed_event_attributes.cause in (0, unhandled), event
+
+
+async def never_retried(run: Run) -> None:
+    """No workflow task of this run ever failed or was lost."""
+    await never_failed(run)
+    assert "WORKFLOW_TASK_TIMED_OUT" not in await event_types(run)
 
 
 async def _pulse() -> None:

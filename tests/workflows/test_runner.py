@@ -1,8 +1,7 @@
 """A run that was asked something while events waited for it goes on from its history, and that history replays."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -11,7 +10,6 @@ from temporalio.bridge.proto.workflow_activation import WorkflowActivation
 from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
 from temporalio.worker import Worker
 
-from steersman.contracts import names
 from steersman.contracts.errors import ASK_AGAIN
 from tests.workflows.loop_watch import replays
 from tests.workflows.machine import QUIET, Machine, Run, done, phase, state, succeeded, until
@@ -87,20 +85,9 @@ def deciding(machine: Machine) -> Worker:
     )
 
 
-@asynccontextmanager
-async def hosting(machine: Machine) -> AsyncIterator[None]:
-    there = [machine.claim_host, machine.stop_agent, machine.finalize_run, machine.deliver_elsewhere]
-    async with (
-        machine.worker(names.host_queue(machine.host), activities=there),
-        machine.worker(names.runs_queue(machine.host), activities=[machine.run_agent]),
-        machine.worker(machine.own_queue(), activities=[machine.deliver_messages]),
-    ):
-        yield
-
-
 async def asked_while_nobody_was_there(machine: Machine, pause_s: float) -> Run:
     """Queries wait for a worker; before and after it comes, the run is told something."""
-    async with hosting(machine):
+    async with machine.hosting():
         async with deciding(machine):
             run = await machine.start(permissions={"mode": "ask"})
             await phase(run, "running")
