@@ -58,10 +58,13 @@ class Browser:
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False
         )
 
-    async def go(self, address: str) -> None:
-        """Open an address, and wait for what is shown: the page, or the browser's own word that there is none."""
-        await self._ask("Page.navigate", url=address)
+    async def go(self, address: str) -> str:
+        """Open an address, and wait for what is shown: the page, or the browser's own word that there is none, which is
+        returned (`net::ERR_...`).
+        """
+        answer = await self._ask("Page.navigate", url=address)
         await self.wait("document.readyState === 'complete'", address)
+        return str(answer.get("errorText", ""))
 
     async def visit(self, address: str, *texts: str) -> None:
         """Open an address and wait until all these texts are on the page. Raises TimeoutError."""

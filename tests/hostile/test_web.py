@@ -247,6 +247,13 @@ def test_two_hosts_or_a_whole_url_are_not_passed(dev: Dev) -> None:
             assert raw.recv(64).split()[1] in {b"400", b"403", b"404"}, head
 
 
+@needs_browser
+async def test_a_browser_connects_to_none_of_the_blocked_ports() -> None:
+    async with webstage.page() as page:
+        for port in BLOCKED_PORTS:
+            assert await page.go(f"http://{FOREIGN}:{port}/") == "net::ERR_UNSAFE_PORT", port
+
+
 def test_every_other_port_is_out_of_a_browsers_reach_or_answers_nobody(dev: Dev) -> None:
     """Ports that speak HTTP are blocked by browsers, refuse every Host, or are the proxy's."""
     for port in set(dev.ports()) - {dev.ui_port} - set(BLOCKED_PORTS):
