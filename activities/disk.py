@@ -22,9 +22,18 @@ UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO})
 """A disk that is full, read-only or failing: it mends when somebody sees to it, and not before."""
 
 
+NO_FILE = frozenset({errno.EISDIR, errno.ENOTDIR, errno.EINVAL, errno.ELOOP, errno.ENXIO})
+"""A directory, link, pipe or device where a file is to be: `open_regular` refuses it."""
+
+
 def is_unwritable(error: BaseException) -> bool:
     """Whether the disk is what keeps something from being written down."""
     return isinstance(error, OSError) and error.errno in UNWRITABLE
+
+
+def is_no_file(error: BaseException) -> bool:
+    """Whether something else lies where a file is to be: trying again changes nothing."""
+    return isinstance(error, OSError) and error.errno in NO_FILE
 
 
 def read_text(path: Path, limit: int = 1024 * 1024) -> str:

@@ -146,7 +146,7 @@ class HostActivities:
             except (StoreGone, RunGone) as error:
                 raise ApplicationError(str(error), type="StateGone", non_retryable=True) from error
             except OSError as error:
-                if not disk.is_unwritable(error):
+                if not (disk.is_unwritable(error) or disk.is_no_file(error)):
                     raise
                 text = f"state directory: the run's end cannot be written down: {error}"
                 raise ApplicationError(text, type="StateUnwritable", non_retryable=True) from error

@@ -17,7 +17,6 @@ import secrets
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -205,16 +204,17 @@ class RunStore:
                 path.mkdir(mode=0o700, parents=True, exist_ok=True)
             facts = {"run": key.run, "execution": key.execution, "created": time.time(), **asdict(self.owner)}
             facts["beginning"] = secrets.token_hex(8)
-            temporary = directory.path / f"run.json.{os.getpid()}"
+            temporary = directory.path / f"run.json.{secrets.token_hex(8)}"  # a stop and a leader may both be here
             disk.write_new(temporary, json.dumps(facts))
-            if not os.path.lexists(meta):
-                with suppress(FileExistsError):
-                    meta.hardlink_to(temporary)  # never over what another worker has written meanwhile
-                temporary.unlink(missing_ok=True)
-                return self.directory(key)
-            if meta.is_dir() and not meta.is_symlink():
-                meta.rename(meta.with_name(f"run.json.{time.time_ns()}"))
-            temporary.replace(meta)  # unreadable: a cut of power, or an agent
+            try:
+                meta.hardlink_to(temporary)  # never over what another has written meanwhile
+            except FileExistsError:
+                if self.owner.recorded(meta) is None:  # unreadable: a cut of power, or an agent
+                    if meta.is_dir() and not meta.is_symlink():
+                        meta.rename(meta.with_name(f"run.json.{time.time_ns()}"))
+                    temporary.replace(meta)
+            temporary.unlink(missing_ok=True)
+            return self.directory(key)
         return directory
 
     def mine(self) -> Iterator[RunDirectory]:

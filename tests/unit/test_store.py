@@ -2,6 +2,7 @@
 
 import json
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -129,6 +130,22 @@ def test_looking_while_another_worker_removes(store: RunStore) -> None:
     finally:
         done.set()
         other.join()
+
+
+def test_several_may_make_what_is_gone_again(store: RunStore) -> None:
+    """As a stop and the worker that leads the run do, in one process."""
+    key = RunKey(run="run", execution="e")
+    with ThreadPoolExecutor(8) as threads:
+        for _ in range(30):
+            (store.create(key).path / "run.json").unlink()
+            together = threading.Barrier(8)
+
+            def create(together: threading.Barrier = together) -> str:
+                together.wait()
+                return store.create(key).beginning
+
+            made = [threads.submit(create) for _ in range(8)]
+            assert {each.result() for each in made} == {store.directory(key).beginning}
 
 
 def test_removing_does_not_follow_links(store: RunStore, tmp_path: Path) -> None:
