@@ -147,8 +147,8 @@ async def test_an_ended_log_hides_no_process(site: Site, mark: str) -> None:
 
     await gone(swept, 30)
     await until(lambda: not old & set(marked(reset)), 30)
-    async with following(steersman, runs[1]) as attached:  # it has begun anew
+    await until(lambda: len(list((site.state / "runs" / runs[1]).iterdir())) == 2)  # it begins anew
+    async with following(steersman, runs[1]) as attached:
         await attached.until(lambda e: e.type == "message")
-    assert len(list((site.state / "runs" / runs[1]).iterdir())) == 2
     assert (await asyncio.wait_for(steersman.stop(runs[1]), 30)).outcome == "stopped"
     assert not marked(mark)

@@ -27,7 +27,7 @@ KILLER = """
 import os, signal, subprocess, sys, time
 env = [] if sys.argv[2] == "mark" else ["/usr/bin/env", "-i"]
 child = subprocess.Popen([*env, sys.executable, "-c", sys.argv[1]], start_new_session=True)
-while not os.path.exists("disguised"): time.sleep(0.01)
+while not (os.path.exists("disguised") and os.path.exists("opened")): time.sleep(0.01)
 with open("child.new", "w") as file: file.write(str(child.pid))
 os.rename("child.new", "child")
 os.kill(os.getppid(), signal.SIGKILL)
@@ -59,6 +59,7 @@ DISGUISES = {
 async def lost(place: Place, code: str, keeps: str = "nothing") -> int:
     """A run whose agent killed its shim, and its child."""
     channel = await place.open(place.launch("", argv=(sys.executable, "-c", KILLER, code, keeps)))
+    (place.work / "opened").touch()  # opening one whose shim is gone clears it
     await until(lambda: not shim.is_alive(place.directory.attempt(1)))
     await channel.close()
     return int((place.work / "child").read_text())
@@ -120,6 +121,7 @@ while True:
         pass
 """
         channel = await place.open(place.launch("", argv=(sys.executable, "-c", KILLER, code, "nothing")))
+        (place.work / "opened").touch()
         await channel.close()
         await until((place.directory.attempt(1) / "up").exists)
         child = int((place.work / "child").read_text())
