@@ -261,3 +261,34 @@ async def test_what_is_said_after_a_takeover_that_was_not_told_reaches_the_agent
     assert (receipt.id, receipt.state in ("delivered", "acknowledged")) == ("m", True)
     await script.release()
     assert (await asyncio.wait_for(steersman.result(run), 40)).text == "as you say"
+
+
+async def test_two_machines_with_one_host_name_never_have_two_agents_of_one_run(site: Site, mark: str) -> None:
+    """Each has a state directory of its own: what one has begun, the other refuses, retryably and by name."""
+    first = site.worker(STEERSMAN_HOST="twin")
+    steersman = await site.steersman()
+    await first.ready()
+    place = site.workspace()
+    program = "import time; open('starts', 'a').write('x'); time.sleep(600)"
+    run = await steersman.start(site.process(*python(program), mark=mark, workspace=place))
+    await until((place / "starts").exists)
+    (agent,) = marked(mark)
+    second = site.worker("--state-dir", str(site.root / "other"), STEERSMAN_HOST="twin")
+    await second.ready()
+
+    async def refused() -> bool:
+        description = await steersman.temporal.get_workflow_handle(run).describe()
+        pending = description.raw_description.pending_activities
+        return any("the run began in store" in each.last_failure.message for each in pending)
+
+    assert await first.terminate() == 0
+    await until(refused, 30)
+    assert await second.terminate() == 0
+    third = site.worker(STEERSMAN_HOST="twin")
+    await third.ready()
+    async with asyncio.timeout(60):
+        while await leader(steersman, run) != third.pid:
+            await asyncio.sleep(0.05)
+    assert set(marked(mark)) == {agent}
+    assert (await steersman.stop(run)).outcome == "stopped"
+    assert (place / "starts").read_text() == "x"
