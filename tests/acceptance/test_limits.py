@@ -31,7 +31,7 @@ async def fails(steersman: Steersman, run: str, mark: str, kind: type[RunError],
 
 
 async def test_turns(shared: Site, steersman: Steersman, model: ScriptedModel, mark: str) -> None:
-    script = model.script("turns", tool("Bash", command="true"), repeat=True)
+    script = model.script("turns", tool("Bash", command="sleep 0.5"), repeat=True)
     request = shared.claude(script, mark=mark, permissions=FULL, limits={"turns": 3})
     run = await steersman.start(request)
 

@@ -197,7 +197,7 @@ async def looking_at_the_workspace(stage: Stage) -> None:
     done = {"items": {"kind": "command", "command": prints}}
     command = f"if test -e one; then {BOTH}; else touch one; fi"
     loop = await stage.start(process_loop(stage.site, command, workspace, mark, done=done))
-    await until(lambda: any("items.go" in line for line in marked(mark).values()))
+    await until(lambda: any("items.go" in line for line in marked(mark).values()), 60)
     await stage.meet_it()
     stage.go("items")
     await stage.came_through(loop, workspace, 2)
