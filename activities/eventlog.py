@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 from activities import disk, lines
 from activities.fence import Fence
 from activities.ports import Fenced
-from activities.shim.lock import take
+from activities.shim.program.lock import take
 from steersman.contracts.events import EVENT, TERMINAL_TYPES, EventBase, TerminalEvent, is_terminal
 from steersman.contracts.run import LastEvent
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from activities import disk
 from activities.ports import Fenced
-from activities.shim.lock import take
+from activities.shim.program.lock import take
 
 PATIENCE_S = 1.0
 """How long a takeover waits for the lock. Whoever writes holds it for milliseconds, unless it or its disk hangs."""

@@ -1,1 +1,1 @@
-"""The program that owns an agent's process, and its client. Standard library only: it is copied to hosts as it is."""
+"""The program that owns an agent's process (`program`), and a worker's side of it (`client`). Standard library only."""

@@ -15,6 +15,7 @@ import pytest
 from activities.ports import AlreadyStopped, Channel, ChannelClosed, Fenced, Incompatible, Ladder, Launch, Record
 from activities.runtimes.local import LocalRuntime
 from activities.shim import client as shim
+from activities.shim.client import launching
 from activities.store import Ownership, RunStore
 from steersman.contracts.activities import RunKey
 from steersman.contracts.errors import AgentFailed, AgentNotInstalled, RunError, WorkspaceError
@@ -314,7 +315,7 @@ async def test_what_cannot_be_started(place: Place, fields: dict[str, object], e
 
 async def test_an_agent_under_a_shim_of_another_version_is_left_at_work(place: Place) -> None:
     """A shim as a later release may bring it, which no longer speaks this release's protocol."""
-    program = Path(shim.__file__).with_name("shim.py").read_text()
+    program = (launching.PROGRAM / "shim.py").read_text()
     other = place.work / "other"
     other.mkdir()
     later = program.replace("\nPROTOCOL = 1\n", "\nPROTOCOL = 3\n")

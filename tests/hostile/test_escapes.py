@@ -13,7 +13,7 @@ import pytest
 from activities.agents.claude import ClaudeAgent
 from activities.agents.claude_transcript import ClaudeTranscript
 from activities.policy import Policy
-from activities.shim.journal import Record
+from activities.shim.client.journal import Record
 from activities.surroundings import MAX_ENTRIES, look
 from steersman.contracts.errors import InvalidRequest
 from steersman.contracts.request import PermissionMode, parse_request

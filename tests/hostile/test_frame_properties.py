@@ -16,8 +16,8 @@ from activities.agents.claude_state import MAX_ASKED
 from activities.agents.claude_transcript import ClaudeTranscript
 from activities.eventlog import Cursor, EventLog, is_ended, read
 from activities.ports import ExitFact, Record
-from activities.shim.journal import Record as Line
-from activities.shim.journal import Stream
+from activities.shim.client.journal import Record as Line
+from activities.shim.client.journal import Stream
 from steersman.contracts.events import EVENT, AgentEvent, CancelledEvent, EventBase, is_terminal
 from tests.agents.journals import journals, load
 from tests.hostile.test_event_log import NOW

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from activities.shim import client as shim
-from activities.shim import launching
+from activities.shim.client import launching
 from tests.agents.test_local_runtime import DEAF, Place, line, place
 from tests.hostile.test_lost_shim import stop
 from tests.hostile.test_shim import nobodys
@@ -229,7 +229,7 @@ BLOCKED = """
 
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="needs the number of a system call")
 async def test_a_shim_that_waits_for_its_disk_still_stops_its_agent_itself(place: Place) -> None:
-    program = Path(launching.__file__).with_name("shim.py").read_text()
+    program = (launching.PROGRAM / "shim.py").read_text()
     (place.work / "shim.py").write_text(program.replace("\n    def tick(self) -> None:\n", BLOCKED))
     attempt = place.directory.attempt(1)
     attempt.parent.mkdir()
@@ -255,7 +255,7 @@ async def test_a_worker_within_an_agent_takes_no_other_agent_by_force(place: Pla
     code = f"""
 import asyncio, sys
 from pathlib import Path
-sys.path.insert(0, {str(Path(launching.__file__).parents[2])!r})
+sys.path.insert(0, {str(Path(launching.__file__).parents[3])!r})
 from activities.ports import Ladder
 from activities.runtimes.local import LocalRuntime
 from activities.store import Ownership, RunStore

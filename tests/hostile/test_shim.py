@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 
-from activities.shim import launching
-from activities.shim.client import Input, Moved, Spare, Spec, StdinClosed, is_alive, records, start
-from activities.shim.shim import NAME
+from activities.shim.client import Input, Moved, Spare, Spec, StdinClosed, is_alive, launching, records, start
+from activities.shim.program.shim import NAME
 from tests.agents.kits import ClaudeKit
 from tests.scripted_model import say, tool
 from tests.shim.agents import SLEEP, collect, output, python, until
@@ -103,7 +102,7 @@ sock.sendall(b'{{"op": "hello", "protocol": 1, "epoch": 77}}\\n')
         inner = shims.directory()
         code = f"""
 import asyncio, os, sys
-sys.path.insert(0, {str(Path(launching.__file__).parents[2])!r})
+sys.path.insert(0, {str(Path(launching.__file__).parents[3])!r})
 from activities.shim.client import Spec, connect, start
 async def main():
     await start({str(inner)!r}, Spec(["sleep", "600"], "/", dict(os.environ)))
@@ -268,7 +267,7 @@ def nobodys(tmp_path: Path) -> Iterator[Path]:
     if os.getuid() != 0 or not Path("/usr/bin/python3").exists() or not shutil.which("setpriv"):
         pytest.skip("needs root, setpriv and a Python of the system to become another user with")
     directory = Path(tempfile.mkdtemp(dir="/tmp"))
-    shutil.copy(Path(launching.__file__).with_name("shim.py"), directory)
+    shutil.copy(launching.PROGRAM / "shim.py", directory)
     for path in (directory, directory / "shim.py"):
         os.chown(path, 65534, 65534)
     yield directory

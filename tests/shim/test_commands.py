@@ -21,8 +21,8 @@ from activities.shim.client import (
     connect,
     records,
 )
-from activities.shim.dialing import dial
-from activities.shim.errors import error_of
+from activities.shim.client.dialing import dial
+from activities.shim.client.errors import error_of
 from tests.shim.agents import SLEEP, collect, output, python
 from tests.shim.conftest import Shims
 from tests.shim.wire import wire

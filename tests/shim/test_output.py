@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from activities.shim.client import JournalFull, LineJoiner, StopReport, is_alive, records
-from activities.shim.dialing import ask, dial
+from activities.shim.client.dialing import ask, dial
 from tests.shim.agents import collect, output, python, until
 from tests.shim.conftest import Running, Shims
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from activities.shim.shim import MARK, ProcTable, PsTable, kill_all
+from activities.shim.program.shim import MARK, ProcTable, PsTable, kill_all
 from tests.shim.agents import python
 
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-from activities.shim.dialing import connect_socket
+from activities.shim.program.sockets import connect_socket
 
 
 class Wire:

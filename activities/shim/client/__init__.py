@@ -12,8 +12,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from activities.shim.connection import Connection, Written, connect
-from activities.shim.errors import (
+from activities.shim.client.connection import Connection, Written, connect
+from activities.shim.client.errors import (
     AgentExited,
     AgentNotExecutable,
     AgentNotFound,
@@ -40,13 +40,22 @@ from activities.shim.errors import (
     Tombstoned,
     error_of,
 )
-from activities.shim.journal import Line, LineJoiner, Record, RecordParser
-from activities.shim.launching import Spare, launched, launcher, spawn
-from activities.shim.lock import entomb, is_alive
-from activities.shim.marked import Clearance, has_ended, has_stray, kill_marked, kill_unresponsive, thaw, waits_for_disk
-from activities.shim.records import RecordStream, records
-from activities.shim.reports import ExitReport, Input, Spec, Status, StopReport
-from activities.shim.strays import find_strays, kill_strays, tag_of
+from activities.shim.client.journal import Line, LineJoiner, Record, RecordParser
+from activities.shim.client.launching import Spare, launched, launcher, spawn
+from activities.shim.client.leftovers import (
+    find_strays,
+    has_stray,
+    kill_marked,
+    kill_strays,
+    kill_unresponsive,
+    thaw,
+    waits_for_disk,
+)
+from activities.shim.client.records import RecordStream, records
+from activities.shim.client.reports import ExitReport, Input, Spec, Status, StopReport
+from activities.shim.program.leftovers import Clearance, has_ended
+from activities.shim.program.lock import entomb, is_alive
+from activities.shim.program.strays import tag_of
 
 __all__ = [
     "AgentExited",

@@ -15,9 +15,9 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self
 
-from activities.shim.dialing import DIAL_TIMEOUT, dial
-from activities.shim.errors import ShimGone, ShimUnresponsive, error_of
-from activities.shim.reports import Status, StopReport, as_text
+from activities.shim.client.dialing import DIAL_TIMEOUT, dial
+from activities.shim.client.errors import ShimGone, ShimUnresponsive, error_of
+from activities.shim.client.reports import Status, StopReport, as_text
 
 ANSWER_TIMEOUT = timedelta(seconds=30)
 _GIVE_UP_S = 10.0  # twice what the shim itself takes after SIGKILL until it gives up

@@ -9,16 +9,14 @@ import asyncio
 import json
 import os
 import socket
-import sys
-import tempfile
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
-from activities.shim.census import is_impostor
-from activities.shim.errors import ShimGone, ShimUnresponsive, error_of
-from activities.shim.lock import is_alive
-from activities.shim.reports import MIN_PROTOCOL, PROTOCOL
+from activities.shim.client.errors import ShimGone, ShimUnresponsive, error_of
+from activities.shim.client.reports import MIN_PROTOCOL, PROTOCOL
+from activities.shim.program.census import is_impostor
+from activities.shim.program.lock import is_alive
+from activities.shim.program.sockets import connect_socket
 
 DIAL_TIMEOUT = timedelta(seconds=10)
 BUFFER_SIZE = 1024 * 1024
@@ -92,18 +90,3 @@ async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, comman
     if not reply.get("ok"):
         raise error_of(reply)
     return reply
-
-
-def connect_socket(sock: socket.socket, directory: str | os.PathLike[str]) -> None:
-    """Connect to `shim.sock`, however long the directory's path is (an address has room for 107 bytes)."""
-    if sys.platform == "linux":
-        folder = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            sock.connect(f"/proc/self/fd/{folder}/shim.sock")
-        finally:
-            os.close(folder)
-    else:
-        with tempfile.TemporaryDirectory(prefix="steersman-", dir="/tmp") as short:
-            link = Path(short, "d")
-            link.symlink_to(Path(directory).absolute())
-            sock.connect(f"{link}/shim.sock")

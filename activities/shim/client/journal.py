@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal, cast
 
-from activities.shim.errors import JournalCorrupt
+from activities.shim.client.errors import JournalCorrupt
 
 Stream = Literal["out", "err", "out+", "err+", "in", "eof", "exit"]
 

@@ -13,21 +13,26 @@ import sys
 from pathlib import Path
 from typing import Any, Self
 
-from activities.shim.errors import StartFailed
+from activities.shim import program
+from activities.shim.client.errors import StartFailed
 
 # Imported rather than run, the program comes compiled from its cache: 3 MB less for each shim's life.
 _RUN = "import sys; sys.path.insert(0, sys.argv[1]); import shim; sys.exit(shim.main(sys.argv[2:]))"
+COMMAND = "import sys; sys.path.insert(0, sys.argv.pop(1)); from program.main import main; sys.exit(main(sys.argv[1:]))"
+"""Any command of the program, where it lies in a directory `program` below the first argument."""
 _RESERVED = "-" * 512
 """In place of the directory, whose name ps shows in this room once it is known."""
 _LIBRARIES = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 """All that an interpreter may need of the worker's environment; its secrets are none of a shim's business."""
+PROGRAM = Path(program.__path__[0])
+"""The directory of what runs where the agent runs."""
 REFILL_S = 0.5
 """How long after one was taken the next is made: not while the agent itself is starting."""
 
 
 def launcher(python: str) -> list[str]:
     """The command line, up to what it is to do."""
-    return [python, "-I", "-S", "-c", _RUN, str(Path(__file__).parent)]
+    return [python, "-I", "-S", "-c", _RUN, str(PROGRAM)]
 
 
 async def spawn(command: list[str]) -> asyncio.subprocess.Process:

@@ -14,9 +14,9 @@ from io import FileIO
 from pathlib import Path
 from typing import Literal
 
-from activities.shim.dialing import ask, dial
-from activities.shim.errors import JournalCorrupt, ShimGone
-from activities.shim.journal import Record, RecordParser, begins
+from activities.shim.client.dialing import ask, dial
+from activities.shim.client.errors import JournalCorrupt, ShimGone
+from activities.shim.client.journal import Record, RecordParser, begins
 
 _CHUNK = 256 * 1024
 _HEADER = 512

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 PROTOCOL = 1
@@ -160,7 +160,7 @@ class Status:
         same = ("state", "protocol", "shim_pid", "host", "boot_id", "pid", "start_time", "program", "seq", "epoch")
         return cls(
             **{name: wire[name] for name in same},
-            started_at=datetime.fromtimestamp(wire["started_at"], timezone.utc),
+            started_at=datetime.fromtimestamp(wire["started_at"], UTC),
             lease_left=timedelta(seconds=wire["lease_left_s"]),
             stdin_open=wire["stdin_open"],
             exit=ExitReport.from_wire(wire["exit"]) if wire["exit"] else None,

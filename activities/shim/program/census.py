@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from activities.shim.lock import is_alive
-from activities.shim.shim import NAME, ProcTable, peer_credentials, read_small
-from activities.shim.state import state_of
+from .lock import is_alive
+from .shim import NAME, ProcTable, peer_credentials, read_small
+from .state import state_of
 
 _OLDER_SHIM = b"import shim; sys.exit(shim.main"
 """In the command line of a shim of a release that did not name its processes."""

@@ -7,20 +7,17 @@ does that itself, and better.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import time
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from activities.shim.census import has_proc, is_vouched, shim_of, unexplained
-from activities.shim.errors import AlreadyRunning
-from activities.shim.lock import lock
-from activities.shim.shim import ProcTable, PsTable, boot_id, kill_all, send
-from activities.shim.state import read_state, state_of
+from .census import has_proc, is_vouched, shim_of, unexplained
+from .lock import lock
+from .shim import ProcTable, PsTable, boot_id, kill_all, send
+from .state import read_state, state_of
 
 _NOBODY = -1
 _LOOKS = 10
@@ -28,7 +25,11 @@ _PASSING_S = 0.5
 """How long a process that may be a leftover is given to end by itself."""
 
 
-@dataclass(frozen=True, slots=True)
+class ShimAlive(Exception):
+    """A shim lives in this directory: its agent is stopped through it."""
+
+
+@dataclass(frozen=True)
 class Clearance:
     """What became of a dead shim's processes.
 
@@ -46,32 +47,9 @@ class Clearance:
     proven: bool = False
 
 
-async def kill_marked(directory: str | os.PathLike[str], *, timeout: timedelta = timedelta(seconds=5)) -> Clearance:
-    """Kill what is left of the agent of a shim that died, and look until none of it is there.
-
-    A process that has cleared its environment and lost its parent is not found by the mark; it keeps the clearance from
-    being proven. So does whatever cannot be read.
-
-    Raises:
-        AlreadyRunning: a shim lives in this directory: stop its agent through it.
-    """
-    return await asyncio.to_thread(_kill_marked, Path(directory), timeout.total_seconds())
-
-
-async def kill_unresponsive(
-    directory: str | os.PathLike[str], *, timeout: timedelta = timedelta(seconds=5)
-) -> Clearance:
-    """Stop the agent of a shim that lives and does not answer, by hand: every descendant first, then the shim.
-
-    While the shim is there, however frozen, orphans of its agent are its children: none left is proof, where the state
-    says that it is the shim. Where none is found, what carries the mark is killed, and nothing is proven.
-    """
-    return await asyncio.to_thread(_kill_unresponsive, Path(directory), timeout.total_seconds())
-
-
-async def thaw(directory: str | os.PathLike[str]) -> None:
+def thaw(directory: str | os.PathLike[str]) -> None:
     """SIGCONT to the shim of this directory: its agent may have frozen it."""
-    pid = await asyncio.to_thread(shim_of, directory)
+    pid = shim_of(directory)
     if pid is not None:
         send(pid, signal.SIGCONT)
 
@@ -81,28 +59,37 @@ def has_ended(directory: str | os.PathLike[str]) -> bool:
     return isinstance((state_of(directory) or {}).get("exit"), dict)
 
 
-async def has_stray(directory: str | os.PathLike[str]) -> bool:
+def has_stray(directory: str | os.PathLike[str]) -> bool:
     """Whether a shim works for this directory though its lock says no: its agent has moved or replaced its files."""
-    return await asyncio.to_thread(shim_of, directory) is not None
+    return shim_of(directory) is not None
 
 
-async def waits_for_disk(directory: str | os.PathLike[str]) -> bool:
+def waits_for_disk(directory: str | os.PathLike[str]) -> bool:
     """Whether the shim of this directory is held up by the system (state D): it cannot answer, and will go on."""
-    pid = await asyncio.to_thread(shim_of, directory)
+    pid = shim_of(directory)
     for _ in range(_LOOKS if pid is not None else 0):
         if ProcTable().stat(pid or 0)[:1] == ["D"]:
             return True
-        await asyncio.sleep(0.01)
+        time.sleep(0.01)
     return False
 
 
-def _kill_marked(directory: Path, timeout_s: float) -> Clearance:
+def kill_marked(directory: str | os.PathLike[str], timeout_s: float = 5.0) -> Clearance:
+    """Kill what is left of the agent of a shim that died, and look until none of it is there.
+
+    A process that has cleared its environment and lost its parent is not found by the mark; it keeps the clearance from
+    being proven. So does whatever cannot be read.
+
+    Raises:
+        ShimAlive: a shim lives in this directory: stop its agent through it.
+    """
+    directory = Path(directory)
     try:
         with lock(directory) as held:
             if not held:
-                raise AlreadyRunning(f"a shim lives in {directory}: stop its agent through it")
+                raise ShimAlive(f"a shim lives in {directory}: stop its agent through it")
             if shim_of(directory) is not None:
-                return _kill_unresponsive(directory, timeout_s)  # its lock was taken away
+                return kill_unresponsive(directory, timeout_s)  # its lock was taken away
             return _clear(directory, timeout_s)
     except OSError:
         return Clearance(0)
@@ -144,8 +131,13 @@ def _suspects(state: dict[str, Any]) -> tuple[int, ...] | None:
     return found
 
 
-def _kill_unresponsive(directory: Path, timeout_s: float) -> Clearance:
-    pid = shim_of(directory)
+def kill_unresponsive(directory: str | os.PathLike[str], timeout_s: float = 5.0) -> Clearance:
+    """Stop the agent of a shim that lives and does not answer, by hand: every descendant first, then the shim.
+
+    While the shim is there, however frozen, orphans of its agent are its children: none left is proof, where the state
+    says that it is the shim. Where none is found, what carries the mark is killed, and nothing is proven.
+    """
+    directory, pid = Path(directory), shim_of(directory)
     if pid is None:
         return replace(_clear(directory, timeout_s), proven=False)
     # Of a directory that was moved only the shim itself knows where it is.

@@ -1,8 +1,9 @@
 """The shim: one small program that owns one agent process and outlives whoever started it.
 
-`python -I -S shim.py run DIRECTORY` reads a JSON spec on stdin, goes into the background, starts the agent in a session
-of its own, appends all of its output to DIRECTORY/journal, obeys commands on DIRECTORY/shim.sock, and stops the agent
-with everything that the agent ever started. One file on purpose, longer than others: it is copied to hosts as it is.
+`python -I -S shim.py run [--foreground] DIRECTORY` reads a JSON spec on stdin, goes into the background (process 1 of a
+container stays), starts the agent in a session of its own, appends all of its output to DIRECTORY/journal, obeys
+commands on DIRECTORY/shim.sock, and stops the agent with everything that the agent ever started. One file on purpose,
+longer than others: nothing but this is loaded for a shim's life.
 
 What must not live here: anything that is not in the standard library of Python 3.9; asyncio, subprocess and typing,
 each of which costs more memory than all of this; knowledge of any agent's protocol; the client's side (client.py).
@@ -1499,7 +1500,7 @@ def serve(spec: Spec, table: str, umask: int, lock: int, launcher: int, libc: Li
     if shim is None:
         os.close(lock)  # who is told that nothing was started may try again at once
     try:
-        os.write(launcher, json.dumps(answer).encode())
+        os.write(launcher, json.dumps(answer).encode() + b"\n")
     except OSError:
         pass  # nobody waits for it any more; the lease sees to the rest
     os.close(launcher)
@@ -1525,8 +1526,10 @@ def take_lock() -> int:
             time.sleep(0.005)
 
 
-def launch(directory: str, table: str, raw: bytes, libc: Libc) -> dict[str, object]:
-    """Check, go into the background, and wait for the daemon's answer."""
+def launch(directory: str, table: str, raw: bytes, libc: Libc, *, foreground: bool) -> dict[str, object]:
+    """Check, go into the background, and wait for the daemon's answer. In the foreground this process becomes the shim,
+    which itself writes its answer to stdout, and this never returns.
+    """
     try:
         spec = Spec(raw)
     except Refused as refused:
@@ -1541,6 +1544,8 @@ def launch(directory: str, table: str, raw: bytes, libc: Libc) -> dict[str, obje
         raise Refused("stopped", "this directory has a tombstone: it was stopped before it was started")
     if os.path.lexists("journal"):
         raise Refused("already_used", "a shim has run in this directory and is gone")
+    if foreground:
+        serve_and_exit(spec, table, umask, lock, os.dup(1), libc, directory)
     reader, writer = os.pipe()
     middle = os.fork()
     if middle == 0:
@@ -1574,22 +1579,29 @@ def serve_and_exit(
         os._exit(code)
 
 
-def main(arguments: list[str]) -> int:
-    """The launcher: prints one line of JSON when the shim is ready, or why it is not."""
-    table = "proc" if os.path.exists("/proc/self/stat") else "ps"
-    if arguments[2:3] == ["--processes"] and arguments[3:] in (["proc"], ["ps"]):
-        table = arguments.pop()
-        arguments.pop()
-    if len(arguments) != 2 or arguments[0] not in ("run", "wait"):
-        sys.stderr.write("usage: shim.py run DIRECTORY [--processes proc|ps]   (a JSON spec on stdin)\n")
-        sys.stderr.write("       shim.py wait -     (the same later: DIRECTORY, a newline and the spec on stdin)\n")
-        return 2
+def close_inherited() -> None:
+    """Whatever else whoever started us had open."""
     for fd in [int(name) for name in os.listdir("/dev/fd")]:
         if fd > 2:
             try:
                 os.close(fd)
             except OSError:
                 pass  # the listing's own
+
+
+def main(arguments: list[str]) -> int:
+    """The launcher: prints one line of JSON when the shim is ready, or why it is not."""
+    table = "proc" if os.path.exists("/proc/self/stat") else "ps"
+    if arguments[-2:-1] == ["--processes"] and arguments[-1] in ("proc", "ps"):
+        *arguments, _, table = arguments
+    foreground = arguments[:2] == ["run", "--foreground"]
+    if foreground:
+        arguments = ["run", *arguments[2:]]
+    if len(arguments) != 2 or arguments[0] not in ("run", "wait"):
+        sys.stderr.write("usage: shim.py run [--foreground] DIRECTORY [--processes proc|ps]   (a JSON spec on stdin)\n")
+        sys.stderr.write("       shim.py wait -     (the same later: DIRECTORY, a newline and the spec on stdin)\n")
+        return 2
+    close_inherited()
     libc = Libc()
     # Secrets pass through here: no core dump, and nobody without privileges opens our memory or descriptors by /proc.
     libc.prctl(PR_SET_DUMPABLE, 0)
@@ -1600,7 +1612,7 @@ def main(arguments: list[str]) -> int:
         name, _, raw = raw.partition(b"\n")
         directory = os.fsdecode(name)
     try:
-        answer = launch(directory, table, raw, libc)
+        answer = launch(directory, table, raw, libc, foreground=foreground)
     except Refused as refused:
         answer = refused.reply
     except OSError as error:

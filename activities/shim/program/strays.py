@@ -6,18 +6,16 @@ there is none, only what carries a known tag is found. What must not live here: 
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import os
 import signal
 import time
 from collections.abc import Iterator
-from datetime import timedelta
 from pathlib import Path
 
-from activities.shim.census import has_proc, shims
-from activities.shim.marked import Clearance
-from activities.shim.shim import MARK, ProcTable, PsTable, kill_all, read_small, send
+from .census import has_proc, shims
+from .leftovers import Clearance
+from .shim import MARK, ProcTable, PsTable, kill_all, read_small, send
 
 _ROOM, _TAG = 8, 20
 """Digits of a tag that all of one root share, and all of its digits."""
@@ -29,7 +27,11 @@ def tag_of(root: Path, name: str) -> str:
     return (_room(root) + hashlib.sha256(os.fsencode(name)).hexdigest())[:_TAG]
 
 
-async def find_strays(root: Path, depth: int) -> set[str]:
+def _room(root: Path) -> str:
+    return hashlib.sha256(os.fsencode(os.path.abspath(root))).hexdigest()[:_ROOM]
+
+
+def find_strays(root: Path, depth: int) -> set[str]:
     """The tags under which agents and shims work now that were started below `root` and see the file systems that this
     process sees.
 
@@ -37,21 +39,6 @@ async def find_strays(root: Path, depth: int) -> set[str]:
         root: where directories of agents are.
         depth: of how many parts the names are that tags are made of.
     """
-    return await asyncio.to_thread(_find, root, depth)
-
-
-async def kill_strays(root: Path, depth: int, tag: str, *, timeout: timedelta = timedelta(seconds=5)) -> Clearance:
-    """Kill what works under this tag, and look until nothing of it is there. Never proven: the files that would tell
-    what else there was are gone.
-    """
-    return await asyncio.to_thread(_kill, root, depth, tag, timeout.total_seconds())
-
-
-def _room(root: Path) -> str:
-    return hashlib.sha256(os.fsencode(os.path.abspath(root))).hexdigest()[:_ROOM]
-
-
-def _find(root: Path, depth: int) -> set[str]:
     if not has_proc():
         return set()
     wanted = f"\0{MARK}={_room(root)}".encode()
@@ -83,7 +70,10 @@ def _named(root: Path, depth: int) -> Iterator[tuple[str, int]]:
             yield tag_of(root, os.fsdecode(name)), pid
 
 
-def _kill(root: Path, depth: int, tag: str, timeout_s: float) -> Clearance:
+def kill_strays(root: Path, depth: int, tag: str, timeout_s: float = 5.0) -> Clearance:
+    """Kill what works under this tag, and look until nothing of it is there. Never proven: the files that would tell
+    what else there was are gone.
+    """
     table = ProcTable(tag, tag=True) if has_proc() else PsTable(tag)
     killed: set[int] = set()
     until = time.monotonic() + timeout_s

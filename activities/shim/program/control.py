@@ -1,0 +1,188 @@
+"""Commands with which a worker looks after shims on a machine where it can run programs and nothing else.
+
+    dial DIRECTORY                 stdin and stdout become a connection to the shim there; exit code 3 where no shim
+                                   lives, 4 where one does not answer or what listens is none
+    alive DIRECTORY                {"alive", "used", "ended", "stray"}
+    entomb DIRECTORY               {"entombed"}: false where a shim lives, which has to be stopped instead
+    clear DIRECTORY                kill what a dead shim left: {"processes", "left", "suspects", "proven"}
+    kill DIRECTORY                 the same of a shim that lives and does not answer, the shim with it
+    thaw DIRECTORY                 SIGCONT to the shim: {"waits_for_disk"}
+    journal DIRECTORY AFTER OFFSET what a dead shim wrote: {"offset"}, then the journal from that byte on
+    strays ROOT DEPTH              agents at work whose directories are gone: {"tags"}
+    kill-strays ROOT DEPTH TAG     stop them: as clear
+
+Each answers with one line of JSON, {"ok": true, ...}, or {"ok": false, "error", "message"} with exit code 1. What must
+not live here: anything that is not in the standard library of Python 3.9; decisions about when to start or stop.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import stat
+import sys
+import threading
+import time
+from pathlib import Path
+
+from .census import is_impostor
+from .leftovers import Clearance, ShimAlive, has_ended, has_stray, kill_marked, kill_unresponsive, thaw, waits_for_disk
+from .lock import entomb, is_alive
+from .sockets import connect_socket
+from .strays import find_strays, kill_strays
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+GONE = 3
+UNRESPONSIVE = 4
+DIAL_S = 10.0
+_CHUNK = 64 * 1024
+_HEADER = re.compile(rb"(\d{1,19}) \d{1,19} [a-z+]{2,4} \d{1,12} [!-~]{1,200}\n")
+_HEADER_LIMIT = 512
+
+
+def main(arguments: list[str]) -> int:
+    """One command; its exit code."""
+    name, words = (arguments[0], arguments[1:]) if arguments else ("", [])
+    if name == "dial" and len(words) == 1:
+        return dial(words[0])
+    if name == "journal" and len(words) == 3:
+        return journal(words[0], int(words[1]), int(words[2]))
+    count, command = _COMMANDS.get(name, (-1, _nothing))
+    if len(words) != count:
+        sys.stderr.write(__doc__ or "")
+        return 2
+    try:
+        answer = {"ok": True, **command(*words)}
+    except ShimAlive as error:
+        answer = {"ok": False, "error": "already_running", "message": str(error)}
+    except OSError as error:
+        answer = {"ok": False, "error": "os_error", "message": str(error)}
+    _say(answer)
+    return 0 if answer["ok"] else 1
+
+
+def dial(directory: str) -> int:
+    """Be the connection between who runs this program and the shim of a directory, until one of them has ended."""
+    until = time.monotonic() + DIAL_S
+    while True:
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            connect_socket(sock, directory)
+            break
+        except OSError:
+            sock.close()
+            if not is_alive(directory):
+                return GONE
+            if time.monotonic() > until:
+                return UNRESPONSIVE
+            time.sleep(0.01)
+    if is_impostor(sock, directory):
+        return UNRESPONSIVE
+    # Two threads, so that neither direction ever waits for the other one.
+    threading.Thread(target=_send, args=(sock,), daemon=True).start()
+    try:
+        while True:
+            data = sock.recv(_CHUNK)
+            if not data:
+                return 0
+            _write(data)
+    except OSError:
+        return 0  # whoever listened is gone, or the shim is: both see it
+
+
+def journal(directory: str, after: int, offset: int) -> int:
+    """Copy a journal to stdout, from the record after `after`: from byte `offset` where that record begins there, else
+    from the first. Which byte that is comes first.
+    """
+    try:
+        fd = os.open(Path(directory, "journal"), os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        _say({"ok": False, "error": "gone", "message": f"no journal is in {directory}"})
+        return 1
+    except OSError as error:
+        _say({"ok": False, "error": "corrupt", "message": f"the journal cannot be opened: {error.strerror}"})
+        return 1
+    found = os.fstat(fd)
+    if not stat.S_ISREG(found.st_mode):
+        _say({"ok": False, "error": "corrupt", "message": "the journal is no file"})
+        return 1
+    if offset != found.st_size:
+        begin = _HEADER.match(os.pread(fd, _HEADER_LIMIT, offset))
+        offset = offset if begin and int(begin[1]) == after + 1 else 0
+    _say({"ok": True, "offset": offset})
+    os.lseek(fd, offset, os.SEEK_SET)
+    try:
+        while True:
+            data = os.read(fd, _CHUNK)
+            if not data:
+                return 0
+            _write(data)
+    except OSError:
+        return 1  # cut short: the reader sees that the last record is not `exit`, or not whole
+
+
+def _alive(directory: str) -> dict[str, Any]:
+    return {
+        "alive": is_alive(directory),
+        "used": os.path.lexists(Path(directory, "journal")),
+        "ended": has_ended(directory),
+        "stray": has_stray(directory),
+    }
+
+
+def _thaw(directory: str) -> dict[str, Any]:
+    thaw(directory)
+    return {"waits_for_disk": waits_for_disk(directory)}
+
+
+def _report(cleared: Clearance) -> dict[str, Any]:
+    return {
+        "processes": cleared.processes,
+        "left": list(cleared.left),
+        "suspects": list(cleared.suspects),
+        "proven": cleared.proven,
+    }
+
+
+def _nothing(*_: str) -> dict[str, Any]:
+    return {}
+
+
+_COMMANDS: dict[str, tuple[int, Callable[..., dict[str, Any]]]] = {
+    "alive": (1, _alive),
+    "entomb": (1, lambda directory: {"entombed": entomb(directory)}),
+    "clear": (1, lambda directory: _report(kill_marked(directory))),
+    "kill": (1, lambda directory: _report(kill_unresponsive(directory))),
+    "thaw": (1, _thaw),
+    "strays": (2, lambda root, depth: {"tags": sorted(find_strays(Path(root), int(depth)))}),
+    "kill-strays": (3, lambda root, depth, tag: _report(kill_strays(Path(root), int(depth), tag))),
+}
+"""How many words each takes, and what it does."""
+
+
+def _send(sock: socket.socket) -> None:
+    try:
+        while True:
+            data = os.read(0, _CHUNK)
+            if not data:
+                sock.shutdown(socket.SHUT_WR)  # the shim answers what it was asked, and closes
+                return
+            sock.sendall(data)
+    except OSError:
+        pass  # the shim is gone: its end of the connection says so
+
+
+def _say(answer: dict[str, Any]) -> None:
+    _write(json.dumps(answer).encode() + b"\n")
+
+
+def _write(data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(1, view) :]
