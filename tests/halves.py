@@ -10,9 +10,17 @@ import sys
 import time
 
 HALVES = (
-    ("tests/acceptance", "tests/client", "tests/cli"),
+    ("tests/acceptance", "tests/client", "tests/cli", "tests/shim", "tests/runtimes"),
     (
-        *("tests/hostile", "tests/agents", "tests/workflows", "tests/shim", "tests/unit", "tests/histories"),
+        *(
+            "tests/hostile",
+            "tests/agents",
+            "tests/workflows",
+            "tests/shim",
+            "tests/runtimes",
+            "tests/unit",
+            "tests/histories",
+        ),
         *("tests/test_deploy.py", "tests/test_project.py", "tests/test_scripted_model.py"),
     ),
 )

@@ -15,7 +15,8 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self
 
-from activities.shim.client.dialing import DIAL_TIMEOUT, dial
+from activities.shim.client.access import LOCAL, Directory, ShimAccess
+from activities.shim.client.dialing import DIAL_TIMEOUT
 from activities.shim.client.errors import ShimGone, ShimUnresponsive, error_of
 from activities.shim.client.reports import Status, StopReport, as_text
 
@@ -142,7 +143,7 @@ class Connection:
 
 
 async def connect(
-    directory: str | os.PathLike[str], *, epoch: int | None, timeout: timedelta = DIAL_TIMEOUT
+    directory: Directory, *, epoch: int | None, timeout: timedelta = DIAL_TIMEOUT, access: ShimAccess = LOCAL
 ) -> Connection:
     """Connect to the shim that lives in this directory, as a controller (with an epoch) or as an observer (None).
 
@@ -156,7 +157,7 @@ async def connect(
         ShimUnresponsive: it lives and does not answer, or what answers is none.
         NotAdmitted: this process descends from an agent.
     """
-    reader, writer, hello = await dial(directory, epoch, timeout)
+    reader, writer, hello = await access.dial(directory, epoch, timeout)
     try:
         return Connection(reader, writer, hello)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError, OSError):

@@ -14,6 +14,7 @@
     │ ├ NotAdmitted        this process descends from an agent
     │ ├ Fenced             a newer controller has taken over
     │ ├ StdinClosed, AgentExited, AgentRunning, NotController, JournalFull, InvalidCommand
+    ├ MachineUnreachable   the machine cannot be asked now
     └ JournalCorrupt       the file is not what a shim writes
 
 What must not live here: what to do about an error.
@@ -117,6 +118,10 @@ class InvalidCommand(CommandRefused):
     """The shim could not read the command."""
 
 
+class MachineUnreachable(ShimError):
+    """The machine on which a shim may live cannot be asked now. What was on its way may have been done there or not."""
+
+
 class JournalCorrupt(ShimError):
     """The journal holds what no shim writes."""
 
@@ -141,6 +146,8 @@ BY_CODE: Mapping[str, type[ShimError]] = {
     "journal_full": JournalFull,
     "invalid": InvalidCommand,
     "too_long": InvalidCommand,
+    "gone": ShimGone,
+    "corrupt": JournalCorrupt,
 }
 
 

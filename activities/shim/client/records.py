@@ -6,20 +6,17 @@ What must not live here: what the records mean.
 from __future__ import annotations
 
 import asyncio
-import os
-import stat
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator
-from io import FileIO
-from pathlib import Path
+from contextlib import aclosing
 from typing import Literal
 
-from activities.shim.client.dialing import ask, dial
-from activities.shim.client.errors import JournalCorrupt, ShimGone
-from activities.shim.client.journal import Record, RecordParser, begins
+from activities.shim.client.access import LOCAL, Directory, ShimAccess
+from activities.shim.client.dialing import ask
+from activities.shim.client.errors import ShimGone
+from activities.shim.client.journal import Record, RecordParser
 
 _CHUNK = 256 * 1024
-_HEADER = 512
 
 
 class RecordStream(AsyncIterator[Record]):
@@ -34,7 +31,10 @@ class RecordStream(AsyncIterator[Record]):
         offset: the byte of the journal after the records that were handed out by `batch`.
     """
 
-    def __init__(self, directory: str | os.PathLike[str], after: int, epoch: int | None, offset: int = 0) -> None:
+    def __init__(
+        self, access: ShimAccess, directory: Directory, after: int, epoch: int | None, offset: int = 0
+    ) -> None:
+        self._access = access
         self.ending: Literal["exit", "crash"] | None = None
         self._directory = directory
         self._epoch = epoch
@@ -97,7 +97,7 @@ class RecordStream(AsyncIterator[Record]):
             await asyncio.sleep(0)  # a long journal must not keep the others waiting
 
     async def _attached(self) -> AsyncGenerator[bytes]:
-        reader, writer, _ = await dial(self._directory, self._epoch)
+        reader, writer, _ = await self._access.dial(self._directory, self._epoch)
         try:
             await ask(reader, writer, {"op": "attach", "after": self._seq})
             while chunk := await reader.read(_CHUNK):
@@ -108,45 +108,18 @@ class RecordStream(AsyncIterator[Record]):
             writer.close()
 
     async def _stored(self) -> AsyncGenerator[bytes]:
-        try:
-            file = await asyncio.to_thread(_opened, Path(self._directory, "journal"))
-        except FileNotFoundError:
-            raise ShimGone(f"neither a shim nor a journal is in {os.fspath(self._directory)}") from None
-        with file:
-            self.offset = await asyncio.to_thread(_entered, file, self._seq, self.offset)
-            while chunk := await asyncio.to_thread(file.read, _CHUNK):
+        self.offset, chunks = await self._access.stored(self._directory, self._seq, self.offset)
+        async with aclosing(chunks):
+            async for chunk in chunks:
                 yield chunk
 
 
-def _entered(file: FileIO, after: int, offset: int) -> int:
-    """Go where the record after this one begins, if that is there; else to the beginning. Where it has gone."""
-    if file.seek(offset) != file.seek(0, os.SEEK_END):
-        file.seek(offset)
-        if not begins(file.read(_HEADER), after):
-            offset = 0
-    return file.seek(offset)
-
-
-def _opened(path: Path) -> FileIO:
-    """Raises OSError, and JournalCorrupt where it is no file: a pipe could keep a reader for ever."""
-    try:
-        file = FileIO(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC))
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        raise JournalCorrupt(f"the journal cannot be opened: {error.strerror}") from error
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        file.close()
-        raise JournalCorrupt("the journal is no file")
-    return file
-
-
 def records(
-    directory: str | os.PathLike[str], *, after: int = 0, offset: int = 0, epoch: int | None = None
+    directory: Directory, *, after: int = 0, offset: int = 0, epoch: int | None = None, access: ShimAccess = LOCAL
 ) -> RecordStream:
     """The journal's records after this sequence number, live to the end; see RecordStream.
 
     With an epoch this reader is a controller: it fences off lower ones, and ends with Fenced when a higher one comes.
     `offset`: the byte at which the record after that one begins, where it is known; the file is entered there.
     """
-    return RecordStream(directory, after, epoch, offset)
+    return RecordStream(access, directory, after, epoch, offset)

@@ -53,18 +53,22 @@ def main(arguments: list[str]) -> int:
         return dial(words[0])
     if name == "journal" and len(words) == 3:
         return journal(words[0], int(words[1]), int(words[2]))
-    count, command = _COMMANDS.get(name, (-1, _nothing))
-    if len(words) != count:
+    if len(words) != _COMMANDS.get(name, (-1, _nothing))[0]:
         sys.stderr.write(__doc__ or "")
         return 2
+    said = answer(name, *words)
+    _say(said)
+    return 0 if said["ok"] else 1
+
+
+def answer(name: str, *words: str) -> dict[str, Any]:
+    """What a command that looks or stops has to say; also within a worker, for its own machine."""
     try:
-        answer = {"ok": True, **command(*words)}
+        return {"ok": True, **_COMMANDS[name][1](*words)}
     except ShimAlive as error:
-        answer = {"ok": False, "error": "already_running", "message": str(error)}
+        return {"ok": False, "error": "already_running", "message": str(error)}
     except OSError as error:
-        answer = {"ok": False, "error": "os_error", "message": str(error)}
-    _say(answer)
-    return 0 if answer["ok"] else 1
+        return {"ok": False, "error": "os_error", "message": str(error)}
 
 
 def dial(directory: str) -> int:
@@ -171,15 +175,15 @@ def _send(sock: socket.socket) -> None:
         while True:
             data = os.read(0, _CHUNK)
             if not data:
-                sock.shutdown(socket.SHUT_WR)  # the shim answers what it was asked, and closes
+                sock.shutdown(socket.SHUT_RDWR)  # whoever asked has let go, or the way to them is cut
                 return
             sock.sendall(data)
     except OSError:
         pass  # the shim is gone: its end of the connection says so
 
 
-def _say(answer: dict[str, Any]) -> None:
-    _write(json.dumps(answer).encode() + b"\n")
+def _say(said: dict[str, Any]) -> None:
+    _write(json.dumps(said).encode() + b"\n")
 
 
 def _write(data: bytes) -> None:

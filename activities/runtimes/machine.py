@@ -1,0 +1,106 @@
+"""How bytes get to a place: a program is run there, with pipes, and that is all.
+
+What must not live here: which programs are run, and what follows from what they say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol
+
+from activities.shim.client import MachineUnreachable
+
+LIMIT = 1024 * 1024
+"""Bytes of a line that a stream's reader takes."""
+SAID = 4096
+"""How many bytes of what a program said on stderr are kept: the last."""
+
+
+class Stream(Protocol):
+    """A program at work on a machine."""
+
+    stdin: asyncio.StreamWriter
+    """Closing it ends the program's stdin."""
+    stdout: asyncio.StreamReader
+
+    async def wait(self) -> int:
+        """Its exit code. Raises MachineUnreachable where the machine was lost before it was known."""
+
+    def said(self) -> str:
+        """The last that it said on stderr."""
+
+    def kill(self) -> None:
+        """Let go of it at once; whether it ends there too is the machine's to see to."""
+
+
+class Machine(Protocol):
+    """Where programs can be run."""
+
+    async def exec(self, *argv: str, stdin: bytes | None = None) -> Stream:
+        """Start a program. With `stdin` it gets these bytes and no more. Raises MachineUnreachable."""
+
+    async def aclose(self) -> None:
+        """Let go of the machine; what was started there works on."""
+
+
+class ProcessStream:
+    """A program behind a process of this machine: the program itself, or what carries its bytes elsewhere."""
+
+    def __init__(self, process: Process) -> None:
+        assert process.stdin
+        assert process.stdout
+        assert process.stderr
+        self.stdin, self.stdout = process.stdin, process.stdout
+        self._process = process
+        self._tail = b""
+        self.watched = asyncio.create_task(self._drain(process.stderr))
+        """Done once the program has ended."""
+
+    async def wait(self) -> int:
+        code = await self._process.wait()
+        await asyncio.wait({self.watched}, timeout=1)
+        return code
+
+    def said(self) -> str:
+        return self._tail.decode("utf-8", "replace").strip()
+
+    def kill(self) -> None:
+        if self._process.returncode is None:
+            self._process.kill()
+
+    async def _drain(self, stderr: asyncio.StreamReader) -> None:
+        while data := await stderr.read(SAID):
+            self._tail = (self._tail + data)[-SAID:]
+        await self._process.wait()
+
+
+class ChildMachine:
+    """This computer, reached by child processes alone, as another one is: with a home and an environment of its own."""
+
+    def __init__(self, home: Path, env: Mapping[str, str]) -> None:
+        self._home, self._env = home, {**env, "HOME": str(home)}
+        self._streams: set[ProcessStream] = set()
+
+    async def exec(self, *argv: str, stdin: bytes | None = None) -> Stream:
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *argv, stdin=PIPE, stdout=PIPE, stderr=PIPE, limit=LIMIT, env=self._env, cwd=self._home
+            )
+        except OSError as error:
+            raise MachineUnreachable(f"{argv[0]}: {os.strerror(error.errno or 0)}") from error
+        stream = ProcessStream(process)
+        self._streams.add(stream)
+        stream.watched.add_done_callback(lambda _: self._streams.discard(stream))
+        if stdin is not None:
+            stream.stdin.write(stdin)
+            stream.stdin.close()
+        return stream
+
+    async def aclose(self) -> None:
+        for stream in self._streams:
+            stream.kill()
+        await asyncio.gather(*(stream.watched for stream in self._streams))

@@ -1,0 +1,1 @@
+"""What every place must do, held against each of them."""

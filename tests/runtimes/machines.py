@@ -1,0 +1,56 @@
+"""Machines for tests: this computer reached by `exec` alone, and ways in which a machine is lost."""
+
+import asyncio
+from pathlib import Path
+
+from activities.runtimes.machine import ChildMachine, Machine, Stream
+from activities.shim.client import MachineUnreachable
+
+
+class Cut:
+    """A stream whose bytes stop coming after so many, as when a connection breaks."""
+
+    def __init__(self, stream: Stream, after: int) -> None:
+        self.stdin = stream.stdin
+        self.stdout = asyncio.StreamReader(limit=1 << 20)
+        self._stream = stream
+        self._copying = asyncio.create_task(self._copy(after))
+
+    async def _copy(self, left: int) -> None:
+        while left and (data := await self._stream.stdout.read(left)):
+            self.stdout.feed_data(data)
+            left -= len(data)
+        self.stdout.feed_eof()
+        if not left:
+            self._stream.kill()
+
+    async def wait(self) -> int:
+        await self._copying
+        return await self._stream.wait()
+
+    def said(self) -> str:
+        return self._stream.said()
+
+    def kill(self) -> None:
+        self._stream.kill()
+
+
+class Elsewhere:
+    """A machine of which only this is known: it runs programs. It can be lost, and its streams cut."""
+
+    def __init__(self, home: Path, env: dict[str, str]) -> None:
+        self._machine: Machine = ChildMachine(home, env)
+        self.reachable = True
+        self.cuts: list[int] = []
+        """After how many bytes the streams that are opened next are cut."""
+        self.commands: list[tuple[str, ...]] = []
+
+    async def exec(self, *argv: str, stdin: bytes | None = None) -> Stream:
+        if not self.reachable:
+            raise MachineUnreachable("the test has pulled the plug")
+        self.commands.append(argv)
+        stream = await self._machine.exec(*argv, stdin=stdin)
+        return Cut(stream, self.cuts.pop(0)) if self.cuts else stream
+
+    async def aclose(self) -> None:
+        await self._machine.aclose()

@@ -1,0 +1,237 @@
+"""The shims of a place: on this machine, and on one that can only run programs. What holds here holds for both."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from activities.runtimes.exec_access import ExecAccess, archive
+from activities.shim import client as shim
+from activities.shim.client.access import LocalAccess
+from tests.runtimes.machines import Elsewhere
+from tests.shim.agents import SLEEP, lives, python, until
+from tests.shim.conftest import oldest_python
+
+pytestmark = [pytest.mark.integration, pytest.mark.linux]
+
+FAMILY = "import os, time; os.fork() or (os.setsid(), os.fork()); print('ready', flush=True); time.sleep(600)"
+ECHO = "import sys\nfor line in sys.stdin: print('heard', line.strip(), flush=True)"
+TAG = "ab12"
+
+
+class Here:
+    """Shims on this machine."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root / "here"
+        self.access = LocalAccess()
+
+    async def start(self, directory: Path, spec: shim.Spec) -> shim.Status:
+        return await shim.start(directory, spec)
+
+    async def aclose(self) -> None:
+        pass
+
+
+class There:
+    """Shims on a machine with a home of its own that runs programs, under the oldest Python."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root / "there"
+        self.root.mkdir()
+        self.machine = Elsewhere(self.root, {"PATH": os.environ["PATH"]})
+        self.access = ExecAccess(self.machine, oldest_python() or sys.executable)
+
+    async def start(self, directory: Path, spec: shim.Spec) -> shim.Status:
+        return await self.access.start(directory, spec)
+
+    async def aclose(self) -> None:
+        await self.machine.aclose()
+
+
+class Attempt:
+    """One attempt's directory at a place."""
+
+    def __init__(self, place: Here | There) -> None:
+        self.place, self.access = place, place.access
+        self.directory = place.root / "attempts" / "1"
+
+    async def start(self, *argv: str) -> shim.Status:
+        spec = shim.Spec(argv, "/", {"PATH": os.environ["PATH"]}, tag=TAG)
+        return await self.place.start(self.directory, spec)
+
+    async def connect(self, epoch: int | None = 1) -> shim.Connection:
+        return await shim.connect(self.directory, epoch=epoch, access=self.access)
+
+    def records(self, after: int = 0, offset: int = 0, epoch: int | None = None) -> shim.RecordStream:
+        return shim.records(self.directory, after=after, offset=offset, epoch=epoch, access=self.access)
+
+    async def all_records(self, after: int = 0, offset: int = 0) -> list[shim.Record]:
+        async with asyncio.timeout(60):
+            return [record async for record in self.records(after, offset)]
+
+
+@pytest.fixture(params=[Here, There])
+async def attempt(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Attempt]:
+    place = request.param(tmp_path)
+    made = Attempt(place)
+    yield made
+    if isinstance(place, There):
+        place.machine.reachable, place.machine.cuts = True, []
+    await made.access.ask("kill", made.directory)
+    await made.access.ask("kill-strays", made.directory.parent, "1", TAG)
+    await place.aclose()
+
+
+@pytest.fixture
+def there(attempt: Attempt) -> There:
+    if not isinstance(attempt.place, There):
+        pytest.skip("this machine is always there")
+    return attempt.place
+
+
+async def test_each_write_is_done_once_and_comes_back(attempt: Attempt) -> None:
+    await attempt.start(*python(ECHO))
+    async with await attempt.connect() as connection:
+        first = await connection.write("one\n", id="a")
+        again = await connection.write("one\n", id="a")
+        assert (first.duplicate, again.duplicate, again.seq) == (False, True, first.seq)
+        await connection.close_stdin()
+        records = await attempt.all_records()
+        assert [record.data for record in records if record.stream == "out"] == [b"heard one"]
+        assert [record.seq for record in records] == list(range(1, len(records) + 1))
+        assert records[-1].stream == "exit"
+
+
+async def test_a_line_of_5_mb_arrives_whole(attempt: Attempt) -> None:
+    await attempt.start(*python("import os\nos.write(1, b'x' * 5_000_000 + b'\\n')"))
+    records = await attempt.all_records()
+    assert sum(len(record.data) for record in records if record.stream.startswith("out")) == 5_000_000
+
+
+async def test_what_a_dead_shim_wrote_is_read_from_any_record_on(attempt: Attempt) -> None:
+    started = await attempt.start(*python("for n in range(50): print(n)"))
+    whole = await attempt.all_records()
+    async with await attempt.connect() as connection:
+        await connection.release()
+    await until(lambda: not lives(started.shim_pid))
+    with pytest.raises(shim.ShimGone):
+        await attempt.connect()
+    assert await attempt.all_records() == whole
+    stream, read = attempt.records(), []
+    while batch := await stream.batch():
+        read += batch
+    assert (stream.ending, read) == ("exit", whole)
+    assert await attempt.all_records(30) == whole[30:]
+    assert await attempt.all_records(30, stream.offset) == []
+    assert await attempt.all_records(30, 7) == whole[30:]  # no record begins there
+    assert (await attempt.access.ask("alive", attempt.directory))["ended"]
+
+
+async def test_a_higher_epoch_fences_off_a_lower_one(attempt: Attempt) -> None:
+    await attempt.start(*SLEEP)
+    async with await attempt.connect(5) as older, await attempt.connect(6):
+        with pytest.raises(shim.Fenced):
+            await older.write("x", id="x")
+        with pytest.raises(shim.Fenced):
+            await attempt.connect(5)
+    stream = attempt.records(epoch=7)
+    reading = asyncio.create_task(stream.batch())
+    async with await attempt.connect(8):
+        with pytest.raises(shim.Fenced):
+            await asyncio.wait_for(reading, 10)
+
+
+async def test_a_stop_ends_all_descendants_and_proves_it(attempt: Attempt) -> None:
+    started = await attempt.start(*python(FAMILY))
+    async with await attempt.connect(None) as observer:
+        report = await observer.stop()
+    assert (report.outcome, report.left) == ("stopped", ())
+    assert not lives(started.pid)
+
+
+async def test_a_start_is_refused_by_name(attempt: Attempt) -> None:
+    with pytest.raises(shim.AgentNotFound, match="no-such-program"):
+        await attempt.start("no-such-program")
+    await attempt.start(*SLEEP)
+    with pytest.raises(shim.AlreadyRunning):
+        await attempt.start(*SLEEP)
+    assert (await attempt.access.ask("entomb", attempt.directory))["entombed"] is False
+    with pytest.raises(shim.AlreadyRunning):
+        await attempt.access.ask("clear", attempt.directory)
+
+
+async def test_nothing_starts_behind_a_tombstone(attempt: Attempt) -> None:
+    assert (await attempt.access.ask("entomb", attempt.directory))["entombed"]
+    with pytest.raises(shim.Tombstoned):
+        await attempt.start(*SLEEP)
+
+
+async def test_a_killed_shims_agent_is_cleared_away(attempt: Attempt) -> None:
+    started = await attempt.start(*python(FAMILY))
+    os.kill(started.shim_pid, signal.SIGKILL)
+    await until(lambda: not lives(started.shim_pid))
+    stream = attempt.records()
+    while await stream.batch():
+        pass
+    assert stream.ending == "crash"
+    cleared = await attempt.access.ask("clear", attempt.directory)
+    assert cleared["left"] == []
+    assert not lives(started.pid)
+
+
+async def test_a_machine_that_is_lost_is_named_and_the_agent_works_on(attempt: Attempt, there: There) -> None:
+    await attempt.start(*python(ECHO))
+    there.machine.reachable = False
+    for asking in (attempt.connect(), attempt.all_records(), attempt.access.ask("alive", attempt.directory)):
+        with pytest.raises(shim.MachineUnreachable, match="pulled the plug"):
+            await asking
+    there.machine.reachable = True
+    async with await attempt.connect() as connection:
+        assert (await connection.status()).state == "running"
+        await connection.close_stdin()
+    assert (await attempt.all_records())[-1].stream == "exit"
+
+
+async def test_a_stream_that_is_cut_at_any_byte_loses_and_doubles_nothing(attempt: Attempt, there: There) -> None:
+    started = await attempt.start(*python("for n in range(300): print('line', n)"))
+    async with await attempt.connect() as connection:
+        async with asyncio.timeout(20):
+            while (await connection.status()).exit is None:
+                await asyncio.sleep(0.02)
+        whole = await attempt.all_records()
+        there.machine.cuts = [*range(1000, 12000, 371)]  # in the hello, in a header, in the bytes of a record
+        assert await attempt.all_records() == whole
+        there.machine.cuts = []
+        await connection.release()
+    await until(lambda: not lives(started.shim_pid))
+    for cut in (0, 5, 200, 3000):
+        there.machine.cuts = [1 << 30, cut]  # the first one finds that no shim is there
+        with pytest.raises((shim.MachineUnreachable, shim.ShimGone)):
+            await attempt.all_records()
+
+
+async def test_the_program_is_brought_there_once(attempt: Attempt, there: There) -> None:
+    name, data = archive()
+    assert archive() == (name, data)
+    await attempt.start(*SLEEP)
+    place = there.root / ".cache" / "steersman" / name / "program"
+    assert (place / "shim.py").stat().st_mode & 0o077 == 0
+    before = len(there.machine.commands)
+    again = ExecAccess(there.machine, oldest_python() or sys.executable)
+    assert (await again.ask("alive", attempt.directory))["alive"]
+    assert len(there.machine.commands) == before + 2  # a look whether it is there, and the command
+    assert [path.name for path in (there.root / ".cache" / "steersman").iterdir()] == [name]
+
+
+async def test_a_machine_without_python_is_named(tmp_path: Path) -> None:
+    machine = Elsewhere(tmp_path, {"PATH": "/nowhere"})
+    with pytest.raises(shim.MachineUnreachable, match="/no/python3: No such file"):
+        await ExecAccess(machine, "/no/python3").ask("alive", tmp_path)
+    with pytest.raises(shim.MachineUnreachable, match="option"):
+        await ExecAccess(machine, "/bin/sh").ask("alive", tmp_path)
+    await machine.aclose()
