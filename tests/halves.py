@@ -12,15 +12,7 @@ import time
 HALVES = (
     ("tests/acceptance", "tests/client", "tests/cli", "tests/shim", "tests/runtimes"),
     (
-        *(
-            "tests/hostile",
-            "tests/agents",
-            "tests/workflows",
-            "tests/shim",
-            "tests/runtimes",
-            "tests/unit",
-            "tests/histories",
-        ),
+        *("tests/hostile", "tests/agents", "tests/workflows", "tests/unit", "tests/histories"),
         *("tests/test_deploy.py", "tests/test_project.py", "tests/test_scripted_model.py"),
     ),
 )
