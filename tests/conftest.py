@@ -1,12 +1,39 @@
-"""Ends the test process with its own exit code: Temporal's native threads can crash an interpreter that shuts down."""
+"""One Temporal server for all tests, also where several processes share them, and the end of a test process.
+
+It ends with its own exit code: Temporal's native threads can crash an interpreter that shuts down.
+"""
 
 import atexit
 import os
 import sys
+import tempfile
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.support.temporal import SHARED, DevServer, dev_server, namespace, temporal
+
+__all__ = ["dev_server", "namespace", "temporal"]
+
 _code: list[int] = []
+_address = pytest.StashKey[str]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Where pytest-xdist hands the tests to several processes, this one has their server."""
+    if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
+        directory = tempfile.TemporaryDirectory(prefix="steersman-tests-", ignore_cleanup_errors=True)
+        config.add_cleanup(directory.cleanup)
+        server = DevServer(Path(directory.name)).start()
+        config.add_cleanup(server.kill)
+        config.stash[_address] = server.address
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """A process that pytest-xdist starts."""
+    node.workerinput[SHARED] = node.config.stash[_address]
 
 
 @pytest.hookimpl(trylast=True)

@@ -9,6 +9,7 @@ import pytest
 from steersman.client import Steersman
 from tests.acceptance.site import Site
 from tests.scripted_model import ScriptedModel
+from tests.support.temporal import new_namespace
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -18,9 +19,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def shared(tmp_path_factory: pytest.TempPathFactory, dev_server: str) -> Iterator[Site]:
     """A machine with one worker at work, for tests that leave both alone."""
-    site = Site(tmp_path_factory.mktemp("shared"))
+    site = Site(tmp_path_factory.mktemp("shared"), asyncio.run(new_namespace(dev_server)))
     try:
         asyncio.run(site.worker().ready())
         yield site
@@ -29,8 +30,18 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 
 @pytest.fixture
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """A machine of the test's own, without a worker as yet."""
+def site(tmp_path_factory: pytest.TempPathFactory, dev_server: str) -> Iterator[Site]:
+    """A machine of the test's own, without a worker as yet, in a namespace of its own."""
+    made = Site(tmp_path_factory.mktemp("site"), asyncio.run(new_namespace(dev_server)))
+    try:
+        yield made
+    finally:
+        made.end()
+
+
+@pytest.fixture
+def lone_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """The same with a server of its own, for tests that harm it or look into it."""
     made = Site(tmp_path_factory.mktemp("site"))
     try:
         yield made

@@ -22,7 +22,7 @@ from steersman.contracts.names import RUN_AGENT
 from steersman.errors import NoWorker, ServerUnreachable
 from tests.scripted_model import Script
 from tests.support.processes import kill_marked, marked, parent, until
-from tests.support.temporal import DevServer, binary, connect
+from tests.support.temporal import DevServer, Namespace, binary
 from tests.support.workers import WorkerProcess
 
 T = TypeVar("T")
@@ -63,13 +63,21 @@ class Following:
 class Site:
     """See the module. `root` is in the environment of every process of it, so nothing of it can hide."""
 
-    def __init__(self, root: Path, settings: tuple[str, ...] = ()) -> None:
+    def __init__(self, root: Path, namespace: Namespace | None = None, settings: tuple[str, ...] = ()) -> None:
+        """`namespace`: where its runs are; without one it has a server of its own, with these settings."""
         self.root = root
         self.state = root / "state"
         for name in ("home", "tmp", "claude"):
             (root / name).mkdir()
-        self.server = DevServer(root, settings).start()
+        self._server = None if namespace else DevServer(root, settings).start()
+        self.namespace = namespace or self.server.default
         self.workers: list[WorkerProcess] = []
+
+    @property
+    def server(self) -> DevServer:
+        """Its own."""
+        assert self._server, "this site is on the server that all share: ask for `lone_site`"
+        return self._server
 
     # Workers.
 
@@ -83,7 +91,7 @@ class Site:
         worker = WorkerProcess(
             self.root / f"worker-{len(self.workers)}.log",
             ("--state-dir", str(self.state), *flags),
-            {**self.server.env, **self._agents_env(), **env},
+            {**self.namespace.env, **self._agents_env(), **env},
         )
         self.workers.append(worker)
         return worker
@@ -102,14 +110,17 @@ class Site:
         for worker in self.workers:
             worker.kill()
         kill_marked(str(self.root))
-        self.server.kill()
+        if self._server:
+            self._server.kill()
 
     # Runs.
 
     async def steersman(self, codec: PayloadCodec | None = None) -> Steersman:
         """A client, once the server's namespace answers."""
-        client = await connect(self.server.address)
-        return Steersman(client) if codec is None else await Steersman.connect(address=self.server.address, codec=codec)
+        client = await self.namespace.connect()
+        if codec is None:
+            return Steersman(client)
+        return await Steersman.connect(address=self.namespace.address, namespace=self.namespace.name, codec=codec)
 
     def workspace(self) -> Path:
         """A directory of a run's own."""
@@ -145,11 +156,11 @@ class Site:
         """The Temporal CLI, its JSON answer decoded."""
         process = await asyncio.to_thread(
             subprocess.run,
-            [binary("temporal"), *arguments, "--address", self.server.address, "--output", "json"],
+            [binary("temporal"), *arguments, "--output", "json"],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             check=False,
-            env={"PATH": os.environ["PATH"], "HOME": str(self.root / "home")},
+            env={"PATH": os.environ["PATH"], "HOME": str(self.root / "home"), **self.namespace.env},
         )
         assert process.returncode == 0 or not check, process.stderr.decode()
         return json.loads(process.stdout) if process.stdout.strip() else None

@@ -20,7 +20,7 @@ ITERATIONS = 12
 @pytest.fixture
 async def hasty(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
     """A machine with a worker, and with a server that wants short histories."""
-    made = Site(tmp_path_factory.mktemp("hasty"), SHORT_HISTORIES)
+    made = Site(tmp_path_factory.mktemp("hasty"), settings=SHORT_HISTORIES)
     try:
         await made.worker().ready()
         yield made

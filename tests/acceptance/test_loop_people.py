@@ -52,7 +52,7 @@ async def test_steering_and_interrupting_the_run_at_work_is_no_matter_of_the_loo
 def steer_command(site: Site, *arguments: str) -> "subprocess.CompletedProcess[str]":
     """The real command line."""
     command = [str(Path(sys.executable).parent / "steer"), *arguments]
-    env = {**site.server.env, "HOME": str(site.root / "home"), "PATH": str(Path(sys.executable).parent)}
+    env = {**site.namespace.env, "HOME": str(site.root / "home"), "PATH": str(Path(sys.executable).parent)}
     return subprocess.run(command, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
 
 

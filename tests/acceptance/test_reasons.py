@@ -21,7 +21,7 @@ TOOL = tool("Bash", command="true")
 
 async def steer(site: Site, *words: str) -> str:
     """What `steer` prints."""
-    command = [*STEER, "--address", site.server.address, *words]
+    command = [*STEER, "--address", site.namespace.address, "--namespace", site.namespace.name, *words]
     done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=False)
     return done.stdout + done.stderr
 

@@ -15,7 +15,7 @@ from tests.acceptance.test_reset import reset
 from tests.acceptance.test_resume import handle_of
 from tests.scripted_model import ScriptedModel, hold, say
 from tests.support.processes import until
-from tests.support.temporal import connect
+from tests.support.temporal import new_namespace
 
 
 async def session_of(steersman: Steersman, run: str) -> str:
@@ -141,9 +141,9 @@ async def test_a_run_keeps_its_session_over_takeover_resume_and_reset(site: Site
 
 async def test_what_another_namespace_has_is_refused_without_its_name(site: Site, model: ScriptedModel) -> None:
     await site.worker().ready()
-    await site.temporal("operator", "namespace", "create", "--namespace", "other")
-    foreign = Steersman(await connect(site.server.address, "other"))
-    await site.worker(TEMPORAL_NAMESPACE="other").ready()
+    other = await new_namespace(site.namespace.address)
+    foreign = Steersman(await other.connect())
+    await site.worker(**other.env).ready()
     steersman = await site.steersman()
     script = model.script("foreign", hold("mine"))
     workspace = site.workspace()

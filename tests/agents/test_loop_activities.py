@@ -52,9 +52,6 @@ from steersman.contracts.loop_state import Checkpoint, ItemCount, PlanVersion
 from steersman.contracts.run import RunState
 from tests.agents.loop_site import git, on_disk, put, repository
 from tests.support.processes import until
-from tests.support.temporal import dev_server, temporal
-
-__all__ = ["dev_server", "temporal"]
 
 pytestmark = [pytest.mark.integration]
 

@@ -31,7 +31,6 @@ from tests.chaos.strikes import FROM_BELOW, Strikes, living
 from tests.chaos.subjects import KINDS, Subject, subject
 from tests.scripted_model import ScriptedModel
 from tests.support.processes import marked, until
-from tests.support.temporal import connect
 from workflows.agent_loop import AgentLoop
 from workflows.agent_run import AgentRun
 from workflows.sweep import SweepHost
@@ -64,7 +63,7 @@ class Campaign:
         try:
             await self._machine.start()
             quiet = Runtime(telemetry=TelemetryConfig(logging=None))  # that no server answers is part of it
-            self._steersman = Steersman(await connect(self._machine.site.server.address, runtime=quiet))
+            self._steersman = Steersman(await self._machine.site.namespace.connect(quiet))
             await self._strike(faults, began + seconds)
             await self._settle()
             await self._judge()
@@ -167,7 +166,7 @@ class Campaign:
         fresh = [each for each in self._open if not each.is_loop and each.id not in {r.run for r in self._readers}]
         if len(reading) < READERS and fresh:
             file = self._root / f"reader-{fresh[0].id}.jsonl"
-            env = {**self._machine.site.server.env, "HOME": str(self._root / "home")}
+            env = {**self._machine.site.namespace.env, "HOME": str(self._root / "home")}
             self._readers.append(Reader(fresh[0].id, file, env))
 
     def _cut(self, step: Step) -> str | None:

@@ -7,13 +7,13 @@ import pytest
 
 from tests.cli.loopstage import place, stage
 from tests.cli.steer import Steer
-from tests.client.fixtures import client, loop_stand_in, server, stand_in, steersman, workspace
+from tests.client.fixtures import client, loop_stand_in, stand_in, steersman, workspace
+from tests.support.temporal import Namespace
 
 __all__ = [
     "client",
     "loop_stand_in",
     "place",
-    "server",
     "stage",
     "stand_in",
     "steersman",
@@ -22,7 +22,7 @@ __all__ = [
 
 
 @pytest.fixture
-async def steer(server: str, tmp_path: Path) -> AsyncIterator[Steer]:
-    command = Steer(server, tmp_path)
+async def steer(namespace: Namespace, tmp_path: Path) -> AsyncIterator[Steer]:
+    command = Steer(namespace.address, tmp_path, namespace.name)
     yield command
     await command.close()

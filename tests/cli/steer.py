@@ -34,12 +34,13 @@ class Said:
 class Steer:
     """Runs the command with an environment of the test's own."""
 
-    def __init__(self, address: str, home: Path) -> None:
+    def __init__(self, address: str, home: Path, namespace: str = "default") -> None:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("TEMPORAL_", "STEERSMAN_"))}
         self.env = {
             **kept,
             "PYTHONPATH": str(ROOT),
             "TEMPORAL_ADDRESS": address,
+            "TEMPORAL_NAMESPACE": namespace,
             "XDG_STATE_HOME": str(home / "state"),
             "XDG_CONFIG_HOME": str(home / "config"),
             "TERM": "xterm-256color",

@@ -1,6 +1,6 @@
 """Fixtures that the tests of the client and of the command line share."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -9,23 +9,12 @@ from temporalio.client import Client
 from steersman.client import Steersman
 from tests.client.loopstandin import LoopStandIn
 from tests.client.standin import StandIn
-from tests.support.temporal import DevServer, connect
-
-
-@pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a dev server."""
-    made = DevServer(tmp_path_factory.mktemp("client-temporal"))
-    try:
-        yield made.start().address
-    finally:
-        made.kill()
 
 
 @pytest.fixture
-async def client(server: str) -> Client:
-    """A Temporal client; waits until the server's namespace is there."""
-    return await connect(server)
+async def client(temporal: Client) -> Client:
+    """A Temporal client."""
+    return temporal
 
 
 @pytest.fixture

@@ -35,7 +35,7 @@ class Recorder:
         flags = ("--state-dir", str(self.directory / "state"), "--host", HOST)
         model = {**self.script.env(self.directory / "config"), "HOME": str(self.directory)}
         log = self.directory / f"worker-{len(self._workers)}.log"
-        worker = WorkerProcess(log, flags, {**self._server.env, **model})
+        worker = WorkerProcess(log, flags, {**self._server.default.env, **model})
         self._workers.append(worker)
         await worker.ready()
         return worker

@@ -59,7 +59,7 @@ async def test_a_client_without_the_codec_is_told_so(site: Site, keys: Path, tmp
         await plain.result(failed)
     assert {each.id for each in await plain.list()} == {run, failed}
 
-    steer = Steer(site.server.address, tmp_path)
+    steer = Steer(site.namespace.address, tmp_path, site.namespace.name)
     said = await steer("show", run)
     assert (said.code, "set STEERSMAN_CODEC" in said.err, "Traceback" in said.err) == (2, True, False), said
     here = {"STEERSMAN_STATE_DIR": str(site.state)}

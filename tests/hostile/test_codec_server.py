@@ -170,7 +170,7 @@ async def test_the_temporal_cli_reads_histories_through_it(site: Site, keys: Pat
 
     def shown(*options: str) -> bytes:
         command = [binary("temporal"), "workflow", "show", "--workflow-id", run, "--output", "json", *options]
-        command += ["--address", site.server.address]
+        command += ["--address", site.namespace.address, "--namespace", site.namespace.name]
         done = subprocess.run(command, capture_output=True, check=True, stdin=subprocess.DEVNULL)
         started = json.loads(done.stdout)["events"][0]["workflowExecutionStartedEventAttributes"]
         return base64.b64decode(started["input"]["payloads"][0]["data"])

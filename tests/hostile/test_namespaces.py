@@ -23,7 +23,7 @@ from tests.acceptance.programs import OBEDIENT, python
 from tests.acceptance.site import Site, following
 from tests.hostile.test_event_log import NOW
 from tests.support.processes import marked
-from tests.support.temporal import connect
+from tests.support.temporal import new_namespace
 
 KEY = RunKey(run="r", execution="e")
 MINE = Ownership("cluster", "default")
@@ -106,9 +106,9 @@ async def test_two_namespaces_on_one_state_directory(site: Site, mark: str) -> N
     ours = site.worker()
     steersman = await site.steersman()
     host = await ours.ready()
-    await site.temporal("operator", "namespace", "create", "--namespace", "other")
-    foreign = await connect(site.server.address, "other")
-    await site.worker(TEMPORAL_NAMESPACE="other").ready()
+    other = await new_namespace(site.namespace.address)
+    foreign = await other.connect()
+    await site.worker(**other.env).ready()
     run = await steersman.start(site.process(*python(OBEDIENT), mark=mark))
     done = await steersman.start(site.process("true"))
     workspace = project(site)

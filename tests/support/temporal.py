@@ -1,22 +1,30 @@
-"""A Temporal dev server for tests: the real binary, on a free port, with a database file of its own.
+"""Temporal for tests: one dev server for all of them, a namespace of its own for whoever wants one, or a server.
 
 Fixtures and helpers for the server alone; workers and agents must not live here.
 """
 
 import asyncio
 import os
+import secrets
 import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
+from google.protobuf.duration_pb2 import Duration
+from temporalio.api.enums.v1 import IndexedValueType
+from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest
+from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest
 from temporalio.client import Client
+from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
 from temporalio.runtime import Runtime, TelemetryConfig
 from temporalio.service import RPCError
 
@@ -29,6 +37,10 @@ SHORT_HISTORIES = ("limit.historyCount.suggestContinueAsNew=60",)
 
 SEARCH_ATTRIBUTES = {names.AGENT_NAME: "Keyword", names.RUN_PHASE: "Keyword", names.COST_USD: "Double"}
 UP_S = 30.0
+SHARED = "temporal_address"
+"""What pytest-xdist hands to its workers under this name."""
+
+T = TypeVar("T")
 
 
 def binary(name: str) -> str:
@@ -70,9 +82,9 @@ class DevServer:
         return f"127.0.0.1:{self.port}"
 
     @property
-    def env(self) -> dict[str, str]:
-        """What makes the Temporal CLI, `steer` and a worker find this server."""
-        return {"TEMPORAL_ADDRESS": self.address, "TEMPORAL_NAMESPACE": "default"}
+    def default(self) -> "Namespace":
+        """The namespace that it begins with."""
+        return Namespace(self.address, "default")
 
     def start(self) -> "DevServer":
         """Start, and return once the frontend accepts connections."""
@@ -127,6 +139,60 @@ class DevServer:
             return False
 
 
+@dataclass(frozen=True)
+class Namespace:
+    """Where runs of a test are: workflows, task queues and lists of other namespaces are not seen from here."""
+
+    address: str
+    name: str
+
+    @property
+    def env(self) -> dict[str, str]:
+        """What makes the Temporal CLI, `steer` and a worker find it."""
+        return {"TEMPORAL_ADDRESS": self.address, "TEMPORAL_NAMESPACE": self.name}
+
+    async def connect(self, runtime: Runtime | None = None) -> Client:
+        """A client as Steersman's own are."""
+        return await connect(self.address, self.name, runtime)
+
+
+async def new_namespace(address: str) -> Namespace:
+    """A namespace of this server that nobody has, with Steersman's search attributes."""
+    made = Namespace(address, f"test-{secrets.token_hex(6)}")
+    default = await connect(address)
+    retention = Duration(seconds=86400)
+    await default.workflow_service.register_namespace(
+        RegisterNamespaceRequest(namespace=made.name, workflow_execution_retention_period=retention)
+    )
+    client = await made.connect()
+    kinds = {
+        name: IndexedValueType.Value(f"INDEXED_VALUE_TYPE_{kind.upper()}") for name, kind in SEARCH_ATTRIBUTES.items()
+    }
+    await _until_known(
+        lambda: client.operator_service.add_search_attributes(
+            AddSearchAttributesRequest(namespace=made.name, search_attributes=kinds)
+        )
+    )
+    # Until the server has heard of them, a start that has some is refused.
+    pairs = TypedSearchAttributes([SearchAttributePair(SearchAttributeKey.for_keyword(names.AGENT_NAME), "probe")])
+    probe = await _until_known(
+        lambda: client.start_workflow("Probe", id="probe", task_queue="nobody", search_attributes=pairs)
+    )
+    await probe.terminate()
+    return made
+
+
+async def _until_known(ask: Callable[[], Awaitable[T]]) -> T:
+    deadline = time.monotonic() + UP_S
+    while True:
+        try:
+            return await ask()
+        except RPCError:
+            if time.monotonic() > deadline:
+                raise
+            await asyncio.sleep(0.02)
+
+
 async def connect(address: str, namespace: str = "default", runtime: Runtime | None = None) -> Client:
     """A client as Steersman's own are; waits until the server's namespace answers."""
     runtime = runtime or _runtime()
@@ -154,16 +220,26 @@ def _runtime() -> Runtime:
 
 
 @pytest.fixture(scope="session")
-def dev_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevServer]:
-    """One dev server for the whole session."""
+def dev_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of the one dev server, which the processes of one run of the tests share."""
+    shared: str | None = getattr(request.config, "workerinput", {}).get(SHARED)
+    if shared:
+        yield shared
+        return
     server = DevServer(tmp_path_factory.mktemp("temporal"))
     try:
-        yield server.start()
+        yield server.start().address
     finally:
         server.kill()
 
 
+@pytest.fixture(scope="session")
+def namespace(dev_server: str) -> Namespace:
+    """A namespace for the tests of this process that leave nothing open."""
+    return asyncio.run(new_namespace(dev_server))
+
+
 @pytest.fixture
-async def temporal(dev_server: DevServer) -> Client:
-    """A client of the dev server."""
-    return await connect(dev_server.address)
+async def temporal(namespace: Namespace) -> Client:
+    """A client of that namespace."""
+    return await namespace.connect()

@@ -10,14 +10,12 @@ from temporalio.client import Client
 from temporalio.testing import WorkflowEnvironment
 
 from steersman.converter import DATA_CONVERTER
-from tests.support.temporal import SEARCH_ATTRIBUTES, binary, connect, dev_server, temporal
+from tests.support.temporal import SEARCH_ATTRIBUTES, binary
 from tests.workflows.loop_machine import LoopMachine
 from tests.workflows.loop_watch import replays
 from tests.workflows.machine import Machine
 
 ATTRIBUTES = tuple(SEARCH_ATTRIBUTES.items())
-
-__all__ = ["dev_server", "temporal"]
 
 
 @asynccontextmanager
@@ -68,7 +66,7 @@ async def forgetful(temporal: Client) -> AsyncIterator[LoopMachine]:
 async def anywhere(request: pytest.FixtureRequest) -> AsyncIterator[Machine]:
     """A machine on each of the servers in turn, at work."""
     if request.param == "dev server":
-        client = await connect(request.getfixturevalue("dev_server").address)
+        client = await request.getfixturevalue("namespace").connect()
         async with Machine(client).at_work(local=True) as machine:
             yield machine
         return
