@@ -7,11 +7,12 @@ import pytest
 
 from tests.cli.loopstage import place, stage
 from tests.cli.steer import Steer
-from tests.client.fixtures import client, loop_stand_in, stand_in, steersman, workspace
+from tests.client.fixtures import client, client_namespace, loop_stand_in, stand_in, steersman, workspace
 from tests.support.temporal import Namespace
 
 __all__ = [
     "client",
+    "client_namespace",
     "loop_stand_in",
     "place",
     "stage",
@@ -22,7 +23,7 @@ __all__ = [
 
 
 @pytest.fixture
-async def steer(namespace: Namespace, tmp_path: Path) -> AsyncIterator[Steer]:
-    command = Steer(namespace.address, tmp_path, namespace.name)
+async def steer(client_namespace: Namespace, tmp_path: Path) -> AsyncIterator[Steer]:
+    command = Steer(client_namespace.address, tmp_path, client_namespace.name)
     yield command
     await command.close()
