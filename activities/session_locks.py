@@ -7,7 +7,6 @@ user and may forge what lies here; all that it does is to refuse a session by th
 """
 
 import asyncio
-import errno
 import fcntl
 import json
 import os
@@ -28,8 +27,6 @@ from steersman.contracts.errors import InvalidRequest
 PATIENCE_S = 3.0
 """How long the shims of a run that has just ended may take to go, and whoever else locks something here."""
 PAUSE_S = 0.05
-NO_FILE = (errno.EINVAL, errno.ELOOP, errno.ENXIO)
-"""Of what is no regular file: see disk.open_regular."""
 _SESSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,199}")
 
 
@@ -152,7 +149,7 @@ class SessionLocks:
         except FileNotFoundError:
             return None
         except (OSError, ValueError, RecursionError) as error:
-            if isinstance(error, OSError) and error.errno not in NO_FILE:
+            if isinstance(error, OSError) and not disk.is_no_file(error):
                 raise
             raise InvalidRequest(f"session: {path} does not say which run has it; remove it") from error
 
