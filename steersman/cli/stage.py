@@ -42,7 +42,7 @@ async def run_all(cast: Cast, port: int, ui_port: int) -> Exit:
     try:
         for child in cast.members:
             await child.start()
-            if not await _until(_ready(cast, child, port), child, stop):
+            if not await _until(_ready(cast, child, port, ui_port), child, stop):
                 return _fallen(child) if not stop.is_set() else Exit.OK
             console().print(f"{child.name} ready, log in {child.log}", style="dim")
         _welcome(port, ui_port if cast.web else None)
@@ -56,10 +56,10 @@ async def run_all(cast: Cast, port: int, ui_port: int) -> Exit:
         await _end(cast, stop)
 
 
-def _ready(cast: Cast, child: Child, port: int) -> Coroutine[None, None, None]:
+def _ready(cast: Cast, child: Child, port: int, ui_port: int) -> Coroutine[None, None, None]:
     if child is cast.server:
         return _answers(port)
-    return child.logged('"action": "worker_ready"' if child is cast.worker else "Uvicorn running on")
+    return child.logged('"action": "worker_ready"') if child is cast.worker else _ui_answers(child, ui_port)
 
 
 def _welcome(port: int, ui_port: int | None) -> None:
@@ -126,3 +126,18 @@ async def _answers(port: int) -> None:
             await asyncio.sleep(0.1)
         else:
             return
+
+
+async def _ui_answers(proxy: Child, port: int) -> None:
+    """Return once the Web UI behind its proxy has reached the server.
+
+    Before that, for up to a second, its pages are an "Internal Error" which stays until somebody reloads them.
+    """
+    import httpx2
+
+    await proxy.logged("Uvicorn running on")
+    async with httpx2.AsyncClient(trust_env=False) as client:
+        while True:
+            if (await client.get(f"http://{IP}:{port}/api/v1/cluster-info")).is_success:
+                return
+            await asyncio.sleep(0.05)
