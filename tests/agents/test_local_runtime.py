@@ -8,6 +8,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from pathlib import Path
 
 import pytest
@@ -103,9 +104,10 @@ async def records(channel: Channel) -> list[Record]:
 async def line(channel: Channel, data: bytes) -> None:
     """Read from the start until this line."""
     async with asyncio.timeout(30):
-        async for batch in channel.records():
-            if any(record.data == data for record in batch):
-                return
+        async with aclosing(channel.records()) as batches:
+            async for batch in batches:
+                if any(record.data == data for record in batch):
+                    return
     raise AssertionError(f"{data!r} never came")
 
 
