@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from activities.shim import client as shim
-from activities.store import RunDirectory
+from activities.store.run_directory import RunDirectory
 from steersman.contracts.run import StopReport
 
 _TRIES = 5

@@ -8,11 +8,21 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TypeVar
 
-from activities.ports import MAX_LINE, AlreadyStopped, Channel, ChannelClosed, Fenced, Incompatible, Ladder, Launch
+from activities.ports.runtime import (
+    MAX_LINE,
+    AlreadyStopped,
+    Channel,
+    ChannelClosed,
+    Fenced,
+    Incompatible,
+    Launch,
+    StopTimes,
+)
 from activities.runtimes.leftovers import clear, lost, was_used, with_leftovers, without_directory
-from activities.runtimes.stopping import PATIENT, QUICK, stop_attempt, stop_through, unsealed
+from activities.runtimes.stop import PATIENT, QUICK, stop_attempt, stop_through, unsealed
 from activities.shim import client as shim
-from activities.store import RunDirectory, RunGone, RunStore
+from activities.store.run_directory import RunDirectory, RunGone
+from activities.store.runs import RunStore
 from steersman.contracts.activities import RunKey
 from steersman.contracts.errors import AgentFailed, AgentNotInstalled, RunError, WorkspaceError
 from steersman.contracts.run import Handle, StopReport
@@ -52,7 +62,7 @@ class LocalRuntime:
             raise Incompatible(str(error)) from error
         return LocalChannel(directory, self._host, epoch, connection)
 
-    async def stop(self, key: RunKey, ladder: Ladder, reason: str, *, known: int = 0) -> StopReport:
+    async def stop(self, key: RunKey, times: StopTimes, reason: str, *, known: int = 0) -> StopReport:
         """Stop the run's newest process, clear away what lost ones left, and see to it that no other starts."""
         directory = self._store.directory(key)
         try:
@@ -67,7 +77,7 @@ class LocalRuntime:
         first = number = max(directory.attempts(), 1)
         report: StopReport | None = None
         while True:
-            found, sealed = await stop_attempt(directory.attempt(number), ladder, reason)
+            found, sealed = await stop_attempt(directory.attempt(number), times, reason)
             report = found or report
             if not sealed:
                 report = unsealed(report)
@@ -103,8 +113,8 @@ class LocalRuntime:
             stdin="socket" if launch.stdin_has_authority else "pipe",
             tag=tag,
             lease=timedelta(seconds=launch.lease_s),
-            terminate_after=timedelta(seconds=launch.ladder.terminate_after_s),
-            kill_after=timedelta(seconds=launch.ladder.kill_after_s),
+            terminate_after=timedelta(seconds=launch.stop_times.terminate_after_s),
+            kill_after=timedelta(seconds=launch.stop_times.kill_after_s),
         )
         try:
             await shim.start(directory, spec, spare=self._spare)
@@ -180,9 +190,9 @@ class LocalChannel:
 
         return await self._with(send)
 
-    async def stop(self, ladder: Ladder, reason: str) -> StopReport:
+    async def stop(self, times: StopTimes, reason: str) -> StopReport:
         """Stop this process. Raises ChannelClosed, Fenced."""
-        return await self._with(lambda connection: stop_through(connection, ladder, reason))
+        return await self._with(lambda connection: stop_through(connection, times, reason))
 
     async def close(self) -> None:
         """Let go; the process works on."""
