@@ -1,4 +1,4 @@
-"""What this worker's operator allows requests to ask of it. What is not allowed is InvalidRequest, by name."""
+"""What this worker's operator allows to requests. What is not allowed is refused with InvalidRequest, by its field."""
 
 import os
 import shlex
@@ -22,7 +22,7 @@ MAX_SECRET_FILE = 64 * 1024
 
 @dataclass(frozen=True)
 class Policy:
-    """Read once from flags and STEERSMAN_* variables; see worker.py. `trusted`: asked anew for each process."""
+    """Read once from flags and STEERSMAN_* variables: see workers/settings. `trusted` is called for each process."""
 
     environ: Mapping[str, str] = field(repr=False)
     allow_env: frozenset[str] = frozenset()
@@ -33,13 +33,13 @@ class Policy:
     workspace_roots: tuple[Path, ...] = (Path("/"),)
     trusted: Callable[[], Sequence[Path]] = tuple
     git_roots: tuple[Path, ...] = ()
-    """Where git directories of workspaces may lie beside those."""
+    """Git directories of workspaces may lie here, too."""
     agents: frozenset[str] = frozenset(CAPABILITIES)
     max_permission: PermissionMode = "full"
     caps: Caps = field(default_factory=Caps)
 
     def admit(self, request: RunRequest, agent: Agent) -> Admission:
-        """What the request gets, if it may run here. Looks through the workspace: not for an event loop.
+        """What the request gets, if it may run here. Scans the workspace, so it is not for an event loop.
 
         Raises what `check` does.
         """
@@ -212,8 +212,9 @@ def lent_commands(texts: Iterable[str]) -> frozenset[tuple[str, ...]]:
 
 
 def _leads_into(path: str, roots: Sequence[Path]) -> bool:
-    """Whether a path leads into one of these, all links followed. Its way back by `..` may not lead through elsewhere:
-    where it came out would tell what is there.
+    """Whether a path leads into one of these, all links followed.
+
+    No `..` of it may lead through another directory: where the path came out would tell what is there.
     """
     way = Path(path)
     for end, part in enumerate(way.parts):

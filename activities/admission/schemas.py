@@ -1,6 +1,6 @@
-"""Judging by a requester's JSON Schema, in a process of its own: a schema can keep a processor busy for ever.
+"""Validation by a requester's JSON Schema, in a process of its own: a schema can keep a processor busy for ever.
 
-What is wrong with a schema or an answer is said by schema_program; how long and in what it may look is said here.
+What is wrong with a schema or an answer is found by schema_program; its time and its environment are set here.
 """
 
 import asyncio
@@ -17,25 +17,25 @@ from steersman.contracts.model import JsonObject, JsonValue
 from steersman.contracts.request import RunRequest
 
 DEADLINE_S = 5.0
-"""Of processor time; see schema_program."""
+"""A check may use this many seconds of processor time; see schema_program."""
 WALL_S = 60.0
-"""How long a machine that is busy may take over that."""
-AT_ONCE = 4
-"""So many checks run beside each other; others wait, and their waiting is not counted."""
+"""A check may take this many seconds on a busy machine."""
+MAX_CHECKS = 4
+"""At most this many checks run at once; others wait, and their waiting is not counted."""
 PROGRAM = Path(__file__).with_name("schema_program.py")
 
 LIBRARIES = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
-"""Some interpreters do not start without them."""
+"""Some interpreters do not start without these variables."""
 
 Gates = WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore]
 
 _admitting: Gates = WeakKeyDictionary()
 _judging: Gates = WeakKeyDictionary()
-"""Of their own: requests, which anybody may send, do not keep the answers of runs waiting."""
+"""Two gates: requests, which any client may send, do not keep the answers of runs waiting."""
 
 
 class _TooLong(Exception):
-    """The check was given up."""
+    """The check used up its time or its memory."""
 
 
 async def admit_schema(request: RunRequest) -> None:
@@ -65,7 +65,7 @@ async def mismatch(schema: JsonObject | None, answer: JsonValue) -> RunError | N
 
 async def _ask(question: dict[str, Any], gates: Gates) -> str | None:
     """The program's answer. Raises _TooLong, also where it went beyond its memory."""
-    gate = gates.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(AT_ONCE))
+    gate = gates.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(MAX_CHECKS))
     async with gate:
         # Isolated and without environment: nothing that anybody put there is loaded, and no proxy is asked. A session
         # of its own: Ctrl-C at a worker's terminal is no word on an answer.

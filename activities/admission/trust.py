@@ -1,7 +1,7 @@
 """Workspaces that nobody has trusted: what of them is not loaded, and what is handed over as text instead.
 
-Whoever wrote the files of a workspace decides what they say. Nothing in them is run here, nothing outside of the
-workspace is read for them. Who is trusted is the policy's.
+Nothing in a workspace's files is run here, and nothing outside of the workspace is read for them. Which workspaces are
+trusted is the policy's.
 """
 
 import os
@@ -16,7 +16,7 @@ from activities.loops.repository import Broken, common_directory, git_directory
 from activities.ports.admission import Untrusted, WorkspaceFiles
 
 MAX_INSTRUCTIONS = 40_000
-"""Characters of one file with instructions; Claude Code warns from there on."""
+"""A file with instructions is cut off after this many characters; Claude Code warns from there on."""
 _MAX_CONFIG = 256 * 1024
 
 _SECTION = re.compile(r"\[\s*([A-Za-z0-9.-]*)")
@@ -64,7 +64,7 @@ def untrusted(directory: Path, files: WorkspaceFiles, confines: Confines = ANYWH
 
 
 def sentence(directory: Path, found: Untrusted) -> str | None:
-    """What a person is told of it; None where nothing was left out."""
+    """What a person is told of an untrusted workspace; None where nothing was left out."""
     parts = []
     if found.left_out:
         parts.append(f"{', '.join(found.left_out)} not loaded")

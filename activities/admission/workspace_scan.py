@@ -1,4 +1,4 @@
-"""What lies in a workspace that makes harmless commands reach further: repositories within it, links out of it."""
+"""What in a workspace lets harmless commands reach further: repositories within it, links that lead out of it."""
 
 import os
 import time
@@ -13,7 +13,7 @@ _PUBLIC = tuple(map(Path, ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/opt", "/
 
 @dataclass(frozen=True)
 class WorkspaceScan:
-    """What was found; both are true of a tree that is too large to be looked through."""
+    """What was found; a tree that is too large to be scanned counts as having both."""
 
     has_repositories: bool = False
     """A `.git` below the top: such a repository has a configuration of its own, and git looks into it."""
@@ -22,7 +22,7 @@ class WorkspaceScan:
 
 
 def scan(top: Path) -> WorkspaceScan:
-    """Look through a tree, for at most MAX_S. Follows no link, opens no file. `top` is resolved."""
+    """Scan a tree for at most MAX_S seconds. Follows no link, opens no file. `top` is resolved."""
     until, entries = time.monotonic() + MAX_S, 0
     repositories = leads_out = False
     waiting = [str(top)]

@@ -5,7 +5,6 @@ not live here.
 """
 
 import asyncio
-import json
 import math
 import time
 from collections import deque
@@ -20,12 +19,12 @@ from activities.running.attempt_state import AttemptState
 from activities.running.limits import Limit
 from activities.running.messages import MessageWriter
 from activities.running.observer import AttemptObserver
+from activities.running.result import exit_fact_of
 from activities.running.supervision import Supervisor
 from activities.store.eventlog import EventLog
 from activities.store.snapshots import Snapshot, Snapshots
 from steersman.contracts.activities import DeliverInput, Settlement
 from steersman.contracts.events import ErrorEvent, EventBase, UsageEvent
-from steersman.contracts.run import StopReport
 
 QUIET_S = 1.5
 """A stopped agent's journal is given up after this many seconds without a record: a full disk takes no last one."""
@@ -172,7 +171,7 @@ class AttemptRunner:
                     self._snapshots.put(self._snapshot(), self.transcript.snapshot())
         if exit_record is None:
             await self._save_last()
-        return exit_fact(exit_record, tuple(self._stderr))
+        return exit_fact_of(exit_record, tuple(self._stderr))
 
     async def _take(self, record: Record) -> None:
         if record.seq <= self._fed:
@@ -263,19 +262,3 @@ class AttemptRunner:
         error = None if task.cancelled() else task.exception()
         if error is not None and not isinstance(error, ChannelClosed) and not self._failure.done():
             self._failure.set_exception(error)
-
-
-def exit_fact(record: Record | None, stderr: tuple[str, ...]) -> ExitFact:
-    """How the process ended, by its journal's last record; None where its shim was lost."""
-    if record is None:
-        return ExitFact(reason="lost", lost=True, stderr=stderr)
-    facts = json.loads(record.data)
-    return ExitFact(
-        code=facts["code"],
-        signal=facts["signal"],
-        reason=facts["reason"],
-        why=(facts["stop"] or {}).get("reason"),
-        stderr=stderr,
-        time_ms=record.time_ms,
-        stop=StopReport.model_validate({"phase": "running", **facts["stop"]}) if facts["stop"] else None,
-    )

@@ -5,46 +5,35 @@ Temporal: the workflow is reached through a Notifier.
 """
 
 import asyncio
-import time
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
 from activities.admission.schemas import mismatch
 from activities.ports.admission import AdmissionControl
-from activities.ports.agent import Agent, Progress, Resumption
+from activities.ports.agent import Agent, Resumption
 from activities.ports.runtime import AlreadyStopped, Channel, Fenced, Launch, Runtime, StopTimes
 from activities.ports.workflow import Notifier
 from activities.running import run_log
 from activities.running.attempt import NEVER, AttemptRunner
 from activities.running.launch import RunContext, prepare_launch
-from activities.running.limits import Limit, reached, stopped_for
+from activities.running.limits import stopped_for
+from activities.running.monitor import RunMonitor
 from activities.running.observer import AttemptResult
-from activities.running.progress import ProgressReporter, last_event
-from activities.running.result import interrupted, outcome, proof, total_of
-from activities.running.settlements import Settlements
+from activities.running.result import proof
 from activities.running.supervision import OWN_STOPS
+from activities.running.totals import RunTotals
 from activities.store.eventlog import EventLog
 from activities.store.run_directory import RunDirectory
 from activities.store.snapshots import Snapshots
-from steersman.contracts.activities import (
-    ApprovalAsked,
-    Delivered,
-    DeliverInput,
-    Progressed,
-    RunAgentInput,
-    RunOutcome,
-    Settlement,
-)
+from steersman.contracts.activities import Delivered, DeliverInput, Progressed, RunAgentInput, RunOutcome, Settlement
 from steersman.contracts.errors import RunError
-from steersman.contracts.events import ErrorEvent, EventBase, ProgressEvent, UsageEvent
-from steersman.contracts.run import LastEvent, StopReport
+from steersman.contracts.events import ErrorEvent, ProgressEvent
+from steersman.contracts.run import StopReport
 
 BACKLOG_S = 3.0
 """A stopped agent's unread output is read for at most this many seconds: one that floods can be gigabytes ahead."""
 CANCELLED = "cancelled"
-MAX_SESSIONS = 20
-"""A run locks at most this many sessions of its agent; one that is resumed and never cleared has one."""
 COMPLETION_S = 20.0
 """Completing a log reads each journal for at most this many seconds: less than finalize_run may take."""
 MAX_CRASHES = 3
@@ -75,31 +64,22 @@ class RunController:
             admission=admission,
             epoch=epoch,
         )
-        self._notifier = notifier
         self._earlier = runtime.attempts(run.key)
         """How many processes the run had before this worker led it."""
-        self._reporter = ProgressReporter(notifier, taken_over=self._earlier > 0)
-        self._past: list[Progress] = []
-        self._attempt: AttemptRunner | None = None
-        self._settlements = Settlements()
-        self._journal_read = True
+        self._totals = RunTotals(run.request)
+        self._monitor = RunMonitor(self._run, notifier, self._totals, self._earlier)
         self._background_tasks: set[asyncio.Task[list[Settlement] | None]] = set()
-        self._locked: dict[str, asyncio.Future[None]] = {}
-        """By session: the task that locks it for this run."""
-        self._last: LastEvent | None = None
         self._end_asked = False
-        self.stop_times = agent.stop_times(run.request)
 
     async def run(self) -> RunOutcome:
         """Lead the run to its end. Raises Fenced where a newer worker has taken it."""
         log = await self._open_log()
-        if self._earlier == 0:
-            self._reporter.put(self._notifier.preparing)
-        reporting = asyncio.create_task(self._reporter.run())
+        self._monitor.preparing()
+        reporting = asyncio.create_task(self._monitor.run())
         try:
             return await self._run_attempts(log)
         finally:
-            tasks: list[asyncio.Future[Any]] = [reporting, *self._background_tasks, *self._locked.values()]
+            tasks: list[asyncio.Future[Any]] = [reporting, *self._background_tasks, *self._monitor.locked.values()]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -141,7 +121,7 @@ class RunController:
         if self._attempt is None:
             return Delivered(here=False)
         # What an earlier process of the run has read, this one is not told again.
-        known, delivery = self._settlements.split(delivery)
+        known, delivery = self._totals.settlements.split(delivery)
         task = asyncio.create_task(self._attempt.deliver(delivery))
         self._background_tasks.add(task)
         task.add_done_callback(self._background_tasks.discard)
@@ -156,17 +136,17 @@ class RunController:
         answers = None if task.cancelled() else task.result()
         if answers is None:
             return Delivered(here=False, messages=known)
-        return Delivered(here=True, messages=(*known, *self._settlements.note(answers)))
+        return Delivered(here=True, messages=(*known, *self._totals.settlements.note(answers)))
 
     def _on_late_delivery(self, task: asyncio.Task[list[Settlement] | None]) -> None:
         if not task.cancelled() and task.exception() is None and (answers := task.result()):
-            self.settle(answers)
+            self._monitor.settle(answers)
 
     async def stop(self, reason: str, times: StopTimes | None = None) -> StopReport:
         """Stop the agent for good; `run` then returns, after at most BACKLOG_S more of reading."""
         if reason != CANCELLED:  # of which the workflow tells the host, too: that is where it is logged
             run_log.stop_asked(self._run.key, reason)
-        times = times or self.stop_times
+        times = times or self._monitor.stop_times
         report = await self._run.runtime.stop(self._run.key, times, reason, known=self.attempts)
         if self._attempt:
             self._attempt.hurry(BACKLOG_S)
@@ -175,25 +155,21 @@ class RunController:
     @property
     def attempts(self) -> int:
         """How many processes this controller knows of."""
-        return self._attempt.number if self._attempt else len(self._past)
+        return self._monitor.attempts
 
     def failed(self, error: RunError) -> RunOutcome:
         """The outcome of a run that could not be led to its end."""
-        return self._outcome("failed", error)
+        return self._totals.outcome("failed", error)
 
     def snapshot(self) -> Progressed:
         """How far the run is."""
-        total = self._total()
-        return Progressed(
-            session_id=total.session_id,
-            usage=total.usage,
-            cost_usd=total.cost_usd,
-            turns=total.turns,
-            attempt=self.attempts,
-            last_event=self._last,
-        )
+        return self._monitor.snapshot()
 
     # ---- attempts
+
+    @property
+    def _attempt(self) -> AttemptRunner | None:
+        return self._monitor.attempt
 
     async def _run_attempts(self, log: EventLog) -> RunOutcome:
         resumption: Resumption | None = None
@@ -204,11 +180,11 @@ class RunController:
             try:
                 channel = await self._open(log, number, resumption)
             except AlreadyStopped:
-                return self._outcome("stopped")
+                return self._totals.outcome("stopped")
             except RunError as refusal:
-                return self._outcome("failed", refusal)
+                return self._totals.outcome("failed", refusal)
             if channel is None:
-                return self._interrupted(error, NO_PROCESS)
+                return self._totals.interrupted(error, NO_PROCESS)
             result = await self._run_attempt(number, channel, log, resumption)
             verdict = result.verdict
             if verdict.error is not None and result.limit is None:
@@ -219,7 +195,7 @@ class RunController:
                 error = verdict.error
                 crashes += result.exit_fact.reason == "exited" or result.exit_fact.lost
             if crashes > MAX_CRASHES:
-                return self._outcome("failed", error)
+                return self._totals.outcome("failed", error)
             resumption = self._resumption(number, result)
 
     async def _open(self, log: EventLog, number: int, resumption: Resumption | None) -> Channel | None:
@@ -250,15 +226,16 @@ class RunController:
         transcript, snapshot = await snapshots.restored(
             lambda: run.agent.transcript(run.agent_key, run.request, resumption), channel, log.source
         )
-        attempt = self._attempt = AttemptRunner(
+        attempt = self._monitor.attempt = AttemptRunner(
             number=number,
             channel=channel,
             transcript=transcript,
-            conversation=run.agent.converse(run.agent_key, run.request, channel, transcript, self),
+            conversation=run.agent.converse(run.agent_key, run.request, channel, transcript, self._monitor),
             log=log,
-            observer=self,
-            before=self._total(),
+            observer=self._monitor,
+            before=self._totals.total(),
         )
+        self._totals.begin(transcript)
         attempt.resume(snapshots, snapshot)
         if patience_s is not None:
             attempt.hurry(patience_s)
@@ -272,10 +249,8 @@ class RunController:
                 snapshots.discard()  # it may be at fault: next time the journal is read from its beginning
             raise
         finally:
-            self._attempt = None
-            self._past.append(transcript.progress)
-            self._settlements.note_end(transcript)
-            self._journal_read = self._journal_read and attempt.read_whole
+            self._monitor.attempt = None
+            self._totals.end(read_whole=attempt.read_whole)
         return AttemptResult(
             exit_fact=exit_fact,
             verdict=transcript.verdict(exit_fact),
@@ -291,107 +266,38 @@ class RunController:
             text = f"the agent's process ended before its work; {how} in a new process (attempt {number})"
             self._log_progress(log, number, text)
         if (handle := channel.handle) is not None:
-            self._reporter.put(lambda: self._notifier.started(handle, number, adopted=number <= self._earlier))
+            self._monitor.started(handle, number)
 
     def _log_progress(self, log: EventLog, number: int, text: str) -> None:
-        self.observe(log.append(number, 0, [ProgressEvent(time=datetime.now(UTC), text=text)]))
+        self._monitor.observe(log.append(number, 0, [ProgressEvent(time=datetime.now(UTC), text=text)]))
 
     def _resumption(self, number: int, result: AttemptResult) -> Resumption:
         """What follows on this process."""
-        session_id = None if result.verdict.start_over else self._total().session_id
+        session_id = None if result.verdict.start_over else self._totals.total().session_id
         return Resumption(number + 1, session_id, result.parked)
-
-    # ---- outcomes
 
     async def _outcome_of(self, result: AttemptResult, log: EventLog) -> RunOutcome | None:
         """What a process's end makes of the run; None where another process may follow."""
         verdict, exit_fact = result.verdict, result.exit_fact
         if result.limit:
-            return self._outcome("failed", result.limit.error(), proof(exit_fact, result.limit.message))
+            return self._totals.outcome("failed", result.limit.error(), proof(exit_fact, result.limit.message))
         if exit_fact.reason == "stopped" and exit_fact.why not in OWN_STOPS:
-            return self._outcome("stopped")
+            return self._totals.outcome("stopped")
         if result.ended_at or (self._end_asked and verdict.resumable):
             asked_ms = result.ended_at * 1000 if result.ended_at else exit_fact.time_ms
-            return self._interrupted(verdict.error, proof(exit_fact, asked_ms=asked_ms))
+            return self._totals.interrupted(verdict.error, proof(exit_fact, asked_ms=asked_ms))
         if verdict.error is None:
             return await self._succeeded(log)
-        return None if verdict.resumable else self._outcome("failed", verdict.error)
+        return None if verdict.resumable else self._totals.outcome("failed", verdict.error)
 
     async def _succeeded(self, log: EventLog) -> RunOutcome:
         """The agent says that it is done: its answer is held against the schema that was asked for."""
-        wrong = await mismatch(self._run.request.output_schema, self._total().structured)
+        wrong = await mismatch(self._run.request.output_schema, self._totals.total().structured)
         if wrong is None:
-            return self._outcome("succeeded")
-        self.observe(log.append(len(self._past), NEVER, [ErrorEvent(time=datetime.now(UTC), message=wrong.message)]))
-        return self._outcome("failed", wrong)
-
-    def _total(self) -> Progress:
-        return total_of([*self._past, *([self._attempt.transcript.progress] if self._attempt else [])])
-
-    def _outcome(self, status: str, error: RunError | None = None, report: StopReport | None = None) -> RunOutcome:
-        return outcome(
-            status,
-            self._total(),
-            error,
-            attempts=len(self._past),
-            messages=self._settlements.at_end(),
-            journal_read=self._journal_read,
-            last_event=self._last,
-            stop_report=report,
-        )
-
-    def _interrupted(self, error: RunError | None, report: StopReport) -> RunOutcome:
-        return interrupted(self._outcome("succeeded", report=report), self._total(), self._run.request, error)
-
-    # ---- what a conversation and an attempt need (ApprovalRequester, AttemptObserver)
-
-    async def ask(self, asked: ApprovalAsked) -> None:
-        """The agent waits for a person, or no longer does."""
-        self._reporter.put(lambda: self._notifier.asked(asked))
-
-    def settle(self, settlements: list[Settlement]) -> None:
-        """The journal says more of these messages than their delivery did."""
-        noted = self._settlements.note(settlements)
-        self._reporter.put(lambda: self._notifier.settled(noted))
-
-    def live(self, number: int) -> None:
-        """All that the process has said before is read, and it is at work."""
-        if number <= self._earlier and self._attempt:
-            run_log.agent_adopted(self._run.key, number, self._attempt.channel.handle)
-
-    def delivered(self, number: int, kind: str, settlement: Settlement) -> None:
-        """The process was given a message."""
-        run_log.message_delivered(self._run.key, number, kind, settlement)
-
-    def stopping(self, reason: str) -> None:
-        """The process is to be stopped, by a limit or because its turn was ended."""
-        run_log.stop_asked(self._run.key, reason)
-
-    def observe(self, events: list[EventBase]) -> None:
-        """New events of the agent's process."""
-        for event in events:
-            if not isinstance(event, UsageEvent) and not getattr(event, "delta", False):
-                self._last = last_event(event)
-        self.tick()
-
-    def tick(self) -> None:
-        """A few times a second: what the agent did before it fell silent is told too, when its time has come."""
-        self._lock_current()
-        self._reporter.consider(self.snapshot)
-
-    def limit(self) -> Limit | None:
-        """The limit that is reached, over all processes."""
-        total, attempt = self._total(), self._attempt
-        silent = time.time() - attempt.last_word if attempt and attempt.transcript.working else None
-        return reached(
-            self._run.request.limits, turns=total.turns, cost_usd=total.cost_usd, usage=total.usage, silent_s=silent
-        )
-
-    def _lock_current(self) -> None:
-        """The agent's session, also one that it has begun itself, is this run's alone while the run is open."""
-        session = self._attempt.transcript.progress.session_id if self._attempt else None
-        if session and session not in self._locked and len(self._locked) < MAX_SESSIONS:
-            self._locked[session] = asyncio.ensure_future(self._run.admission.lock_session(session))
+            return self._totals.outcome("succeeded")
+        event = ErrorEvent(time=datetime.now(UTC), message=wrong.message)
+        self._monitor.observe(log.append(self._totals.ended, NEVER, [event]))
+        return self._totals.outcome("failed", wrong)
 
 
 def _close_unused(opening: "asyncio.Task[EventLog]") -> None:

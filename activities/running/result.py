@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable
 
 from activities.ports.agent import ExitFact, Progress
+from activities.ports.runtime import Record
 from steersman.contracts.activities import RunOutcome
 from steersman.contracts.errors import InvalidRequest, RunError
 from steersman.contracts.request import RunRequest
@@ -79,3 +80,19 @@ def proof(exit_fact: ExitFact, reason: str | None = None, asked_ms: float | None
         return StopReport(outcome="already_finished", phase="running", how="exited", reason=reason)
     took_ms = max(round(exit_fact.time_ms - asked_ms), 0)
     return StopReport(outcome="stopped", phase="running", how="exited", processes=1, took_ms=took_ms, reason=reason)
+
+
+def exit_fact_of(record: Record | None, stderr: tuple[str, ...]) -> ExitFact:
+    """How the process ended, by its journal's last record; None where its shim was lost."""
+    if record is None:
+        return ExitFact(reason="lost", lost=True, stderr=stderr)
+    facts = json.loads(record.data)
+    return ExitFact(
+        code=facts["code"],
+        signal=facts["signal"],
+        reason=facts["reason"],
+        why=(facts["stop"] or {}).get("reason"),
+        stderr=stderr,
+        time_ms=record.time_ms,
+        stop=StopReport.model_validate({"phase": "running", **facts["stop"]}) if facts["stop"] else None,
+    )

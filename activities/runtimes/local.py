@@ -32,7 +32,7 @@ T = TypeVar("T")
 log = logging.getLogger("steersman.local")
 
 NEVER = 1 << 62
-"""More records than any journal has: nothing of a dead process is live."""
+"""A record number beyond the last of any journal: no record of a dead process is live."""
 
 
 class LocalRuntime:

@@ -1,6 +1,6 @@
-"""The stop of one attempt's process, whoever answers in its directory, and that no other can start there.
+"""The stop of one attempt's process, with or without an answer of its shim; afterwards none can start there.
 
-What must not live here: which attempts a run has.
+Which attempts a run has must not live here.
 """
 
 import asyncio
@@ -20,9 +20,9 @@ log = logging.getLogger("steersman.local")
 
 QUICK = timedelta(seconds=1)
 PATIENT = timedelta(seconds=3)
-"""How long a shim's first word is waited for: then it is woken; then a stop kills its agent by other means."""
+"""A shim that does not answer within QUICK is woken; if it then does not within PATIENT, a stop does without it."""
 _DISK_S = 30.0
-"""Beyond the times's time: how long a shim that waits for its disk keeps its agent from being killed by hand."""
+"""A shim that waits for its disk is waited for this many seconds longer than the stop's own times."""
 _ROUNDS = 20
 _PAUSE_S = 0.05
 

@@ -1,5 +1,6 @@
-"""Looking at files and directories that others change meanwhile: what is gone since counts as not there, and nothing
-that an agent may have put in a file's place is waited for.
+"""Access to files and directories that other processes change meanwhile.
+
+What is gone since counts as not there, and nothing that an agent may have put in a file's place is waited for.
 """
 
 import errno
@@ -19,20 +20,20 @@ def open_regular(path: Path, flags: int = os.O_RDONLY) -> int:
 
 
 UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO})
-"""A disk that is full, read-only or failing: it mends when somebody sees to it, and not before."""
+"""The disk is full, read-only or failing: trying again helps once somebody has mended that."""
 
 
 NO_FILE = frozenset({errno.EISDIR, errno.ENOTDIR, errno.EINVAL, errno.ELOOP, errno.ENXIO})
-"""A directory, link, pipe or device where a file is to be: `open_regular` refuses it."""
+"""A directory, link, pipe or device is where a file is to be: `open_regular` refuses it."""
 
 
 def is_unwritable(error: BaseException) -> bool:
-    """Whether the disk is what keeps something from being written down."""
+    """Whether the disk keeps something from being written."""
     return isinstance(error, OSError) and error.errno in UNWRITABLE
 
 
 def is_no_file(error: BaseException) -> bool:
-    """Whether something else lies where a file is to be: trying again changes nothing."""
+    """Whether something else is where a file is to be: trying again changes nothing."""
     return isinstance(error, OSError) and error.errno in NO_FILE
 
 
@@ -43,7 +44,7 @@ def read_text(path: Path, limit: int = 1024 * 1024) -> str:
 
 
 def write_new(path: Path, text: str) -> None:
-    """On the disk before it is used: an empty file after a cut of power would say nothing. Raises OSError."""
+    """Write a new file, and on the disk: an empty one after a power cut would say nothing. Raises OSError."""
     path.unlink(missing_ok=True)
     with os.fdopen(open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "w") as file:
         file.write(text)
@@ -52,7 +53,7 @@ def write_new(path: Path, text: str) -> None:
 
 
 def names(directory: Path) -> list[str]:
-    """What a directory holds, sorted; nothing where it is not there or cannot be read."""
+    """The names in a directory, sorted; none where it is not there or cannot be read."""
     try:
         return sorted(each.name for each in directory.iterdir())
     except OSError:
@@ -60,7 +61,7 @@ def names(directory: Path) -> list[str]:
 
 
 def length(file: Path) -> int:
-    """Bytes of it, -1 where it is not there."""
+    """The file's size in bytes, -1 where it is not there."""
     try:
         return file.stat().st_size
     except OSError:
@@ -68,7 +69,7 @@ def length(file: Path) -> int:
 
 
 def size(directory: Path) -> int:
-    """Bytes of the files below it."""
+    """The size in bytes of all files below the directory."""
     return sum(_sizes(directory))
 
 

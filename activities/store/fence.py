@@ -1,10 +1,10 @@
 """Who may write a run's event log: one worker at a time, whichever has the highest epoch.
 
-Every write is done under the lock of the epoch file, after a look at both files. So whoever has written a higher epoch
-there has fenced off all before, without a copy of the log, however long that is. One that was frozen while it held the
-lock is not waited for: both files are replaced, and it writes on where nobody reads.
+Every write is done under the lock of the epoch file, after a look at both files. So a worker that has written a higher
+epoch there has fenced off all workers before it, without a copy of the log, however long that is. A worker that was
+frozen while it held the lock is not waited for: both files are replaced, and it writes on where nobody reads.
 
-What must not live here: what is written.
+What is written must not live here.
 """
 
 import fcntl
@@ -21,21 +21,21 @@ from activities.shim.lock import take
 from activities.store import disk
 
 PATIENCE_S = 1.0
-"""How long a takeover waits for the lock. Whoever writes holds it for milliseconds, unless it or its disk hangs."""
+"""A takeover waits this many seconds for the lock. A writer holds it for milliseconds, unless it or its disk hangs."""
 TRIES = 5
 QUICK_S = 0.05
-"""How long a writer waits for it, in the event loop. Only others than its own session can hold it then."""
+"""A writer waits this many seconds for the lock, in the event loop. Only another worker can hold it then."""
 _TEXT = 64
 _COPIED = 1024 * 1024
 
 
 class Fence:
-    """One writer's hold on a log, from its opening on."""
+    """One writer's claim to a log, from its opening on."""
 
     def __init__(self, log: Path, epoch: int | None) -> None:
-        """Take the log over, made where it is not there. `epoch` None: for whoever had it last, as to end it.
+        """Take the log over with this epoch, made where it is not there; None: with the epoch that it has, to end it.
 
-        Leaves the lock held: `release` lets go. Raises Fenced where a session with a higher epoch has it, OSError.
+        Leaves the lock held: `release` lets go. Raises Fenced where a worker with a higher epoch has the log, OSError.
         """
         self._log, self._path = log, log.with_suffix(".epoch")
         self._lock = self.descriptor = -1
@@ -62,7 +62,7 @@ class Fence:
 
     @contextmanager
     def held(self, size: int) -> Iterator[None]:
-        """The lock, where the log is still this writer's and has the size that it has left it with. Raises Fenced."""
+        """Hold the lock meanwhile, if the log is still this writer's and has the size it left. Raises Fenced."""
         if not take(self._lock, QUICK_S):
             raise Fenced("another process holds the lock of the event log")
         try:
@@ -75,7 +75,7 @@ class Fence:
             self.release()
 
     def _is_ours(self) -> bool:
-        # The names are looked at too: who was frozen beyond PATIENCE_S holds files that have been replaced.
+        # The names are looked at too: a writer that was frozen beyond PATIENCE_S holds files that have been replaced.
         return (
             os.pread(self._lock, _TEXT, 0) == self._text
             and _is_at(self._path, self._lock)
@@ -83,7 +83,7 @@ class Fence:
         )
 
     def _locked(self) -> bool:
-        """Whether the lock of the file that is at its place could be had in time."""
+        """Whether the epoch file's lock could be had in time, and the file is still the one of that name."""
         until = time.monotonic() + PATIENCE_S
         while True:
             self._lock = disk.open_regular(self._path, os.O_RDWR | os.O_CREAT)
@@ -94,11 +94,11 @@ class Fence:
             self.close()
 
     def _take(self, epoch: int | None) -> bool:
-        """With the lock held: nobody else is writing, nor will any with a lower epoch. False where it was too long."""
+        """With the lock held: no worker with a lower epoch writes any more. False if the lock was replaced."""
         found = os.pread(self._lock, _TEXT, 0)
         self._text = _claimed(found, epoch)
         if not found.endswith(b"\n") and os.path.lexists(self._log):
-            # Its writer was of a version that appends without the lock, or its epoch is lost: it may be at it still.
+            # Its writer was of a version that appends without the lock, or its epoch is lost: it may still write.
             copy = _copied(self._log)
             if not _is_at(self._path, self._lock):
                 copy.unlink(missing_ok=True)
@@ -110,11 +110,11 @@ class Fence:
         return True
 
     def _replace(self, epoch: int | None) -> bool:
-        """Without the lock: its holder may go on at any moment, in files that nobody else uses then. False where the
-        lock is another's by now.
+        """Without the lock: its holder may go on at any moment, in files that no other worker uses then.
 
-        The log first: where this is cut short, the lock is still the frozen one's, and the next one does it again.
-        Of two that do this at once, at most one finds both files its own.
+        False where another worker has the lock by now. The log is replaced first: where this is cut short, the lock is
+        still the frozen worker's, and the next worker does it again. Of two that do it at once, at most one finds both
+        files its own.
         """
         before, self._lock, copy = self._lock, -1, None
         fresh = self._path.with_name(f"{self._path.name}.{uuid.uuid4().hex}")
@@ -139,7 +139,7 @@ class Fence:
 
 
 def _claimed(found: bytes, epoch: int | None) -> bytes:
-    """What the epoch file is to say. The newline says that its writer appends under the lock. Raises Fenced."""
+    """The epoch file's new text. Its newline says that the writer appends under the lock. Raises Fenced."""
     newest = 0
     with suppress(ValueError):  # spoilt: the shim and the workflow refuse lower epochs, too
         newest = int(found or 0)

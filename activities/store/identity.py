@@ -1,6 +1,6 @@
 """Which store a state directory is: its path may lead to another one later, or nowhere.
 
-What must not live here: what a store holds.
+What a store holds must not live here.
 """
 
 import json
@@ -14,7 +14,7 @@ from activities.store import disk
 
 
 class StoreGone(Exception):
-    """The state directory is not there, or another one stands in its place: nothing of its runs can be looked at."""
+    """The state directory is not there, or another one is at its path: nothing of its runs can be read."""
 
 
 class StoreIdentity:
@@ -23,12 +23,12 @@ class StoreIdentity:
     def __init__(self, state: Path) -> None:
         self.state = state
         self.first = ""
-        """The id when this process opened it."""
+        """The store's id when this process opened it."""
 
     def open(self) -> str:
-        """Make the directory a store, if it is none; its id.
+        """Make the directory a store, if it is none; returns its id.
 
-        Raises OSError where that cannot be written down, StoreGone where what stands there says nothing.
+        Raises OSError where that cannot be written, StoreGone where its store.json cannot be read.
         """
         self.state.mkdir(mode=0o700, parents=True, exist_ok=True)
         meta = self.state / "store.json"

@@ -1,6 +1,6 @@
-"""A file of lines, entered anywhere, however long it is: of a log of gigabytes only what is asked for is read.
+"""A file of lines, read from any byte on: of a log of gigabytes only what is asked for is read.
 
-What must not live here: what the lines mean.
+What the lines mean must not live here.
 """
 
 import os
@@ -8,10 +8,10 @@ from collections.abc import Callable
 from typing import BinaryIO
 
 MAX_LINE = 32 * 1024 * 1024
-"""Bytes of a line that anybody waits for; a longer one is none of ours."""
+"""A line of more bytes than this was not written by a worker."""
 _BLOCK = 64 * 1024
 _NEAR = 256 * 1024
-"""So close to what is looked for, lines are read one after another."""
+"""Within this many bytes of what is looked for, lines are read one after another."""
 
 
 def begin_of(file: BinaryIO, place: int) -> int:
@@ -29,7 +29,7 @@ def begin_of(file: BinaryIO, place: int) -> int:
 def last_line(file: BinaryIO) -> tuple[int, bytes]:
     """Where the last line begins that has its newline, and the line; (0, b"") where there is none.
 
-    Of one longer than MAX_LINE the beginning alone.
+    A line longer than MAX_LINE is cut off there.
     """
     end = begin_of(file, file.seek(0, os.SEEK_END))
     if end == 0:
@@ -40,10 +40,14 @@ def last_line(file: BinaryIO) -> tuple[int, bytes]:
 
 
 def past(file: BinaryIO, low: int, passes: Callable[[bytes], bool]) -> int:
-    """A byte at which a line begins, close before the first that does not pass: those that do come first, as in a log
-    whose lines are numbered. The last whole line is never passed over.
+    """A byte at which a line begins, close before the first line that does not pass. Raises what `passes` raises.
 
-    `low`: where a line begins, and all before it pass. Raises ValueError where `passes` does.
+    Lines that pass come first, as in a log whose lines are numbered. The last whole line is never passed over.
+
+    Args:
+        file: the file of lines.
+        low: where a line begins before which all lines pass.
+        passes: whether a line lies before what is looked for.
     """
     high, _ = last_line(file)
     while high - low > _NEAR:

@@ -20,7 +20,7 @@ class RunGone(Exception):
 
 @dataclass(frozen=True)
 class RunDirectory:
-    """One run's place. Paths only; creating is `create`."""
+    """One run's directory, whether or not it is there: RunStore.create makes it."""
 
     path: Path
     key: RunKey
@@ -35,22 +35,24 @@ class RunDirectory:
 
     @property
     def beginning(self) -> str:
-        """Which beginning of the run this is: one that is reset after its end begins anew under the same key. Empty for
-        a directory of before there were any, and where nobody can tell.
+        """Which beginning of the run this is: a run that is reset after its end begins anew under the same key.
+
+        Empty where run.json is of a version without beginnings, or cannot be read.
         """
         said = self._facts().get("beginning")
         return said if isinstance(said, str) and _BEGINNING.fullmatch(said) else ""
 
     @property
     def created(self) -> float | None:
-        """Unix time at which it was made; None where nobody can tell."""
+        """Unix time at which the directory was made; None where run.json does not say."""
         said = self._facts().get("created")
         return said if isinstance(said, float) and math.isfinite(said) else None
 
     @property
     def agent_key(self) -> RunKey:
-        """The run's key as its agent has it, which makes ids of its own from it: another one for each beginning, and
-        the same for every worker.
+        """The run's key as its agent has it, which derives its own ids from the key.
+
+        Each beginning of the run has another one; every worker has the same.
         """
         if not (beginning := self.beginning):
             return self.key
@@ -61,7 +63,7 @@ class RunDirectory:
 
     @property
     def tag(self) -> str:
-        """What the marks of this run's processes begin with."""
+        """The prefix of the marks of this run's processes."""
         return shim.tag_of(self.path.parents[1], f"{self.path.parent.name}/{self.path.name}")
 
     def attempt(self, number: int) -> Path:
@@ -72,9 +74,7 @@ class RunDirectory:
         return max((number for number in map(int, self._attempt_names()) if self._was_used(number)), default=0)
 
     def require(self, attempts: int) -> None:
-        """Raises RunGone where less is there than a run has written that has had so many processes, OSError where that
-        cannot be told.
-        """
+        """Check that this many processes have their files here. Raises RunGone if not, OSError if none can tell."""
         if (found := self.attempts()) >= attempts:
             return
         try:
@@ -88,11 +88,11 @@ class RunDirectory:
         return [self.attempt(number) for number in sorted(map(int, self._attempt_names()))]
 
     def is_told_gone(self, attempt: int) -> bool:
-        """Whether some worker has logged that this attempt's process is gone."""
+        """Whether a worker has logged that this attempt's process is gone."""
         return os.path.lexists(self.path / f"gone-{attempt}")
 
     def tell_gone(self, attempt: int) -> bool:
-        """The same, and from now on one has."""
+        """The same, and record that one has from now on."""
         try:
             os.close(os.open(self.path / f"gone-{attempt}", os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
         except FileExistsError:

@@ -40,16 +40,16 @@ class RunStore:
         self._identity = identity
 
     def check(self, began_in: str = "") -> str:
-        """The id of the store at hand; empty where nobody asks for one. Raises StoreGone, see Identity."""
+        """The store's id; empty for a store that was opened without one. Raises StoreGone: see StoreIdentity."""
         return self._identity.check(began_in) if self._identity else ""
 
     async def strays(self) -> set[str]:
-        """Tags of runs at work whose directories are gone. Raises OSError where nobody can tell."""
+        """The tags of runs at work whose directories are gone. Raises OSError where that cannot be told."""
         at_work = await shim.find_strays(self._runs, _DEPTH)
         return at_work - self._tags() if at_work else set()
 
     async def kill_strays(self, tag: str) -> shim.Clearance:
-        """Stop what works under a run's tag, without the run's directory."""
+        """Stop the processes that have a run's tag, without the run's directory."""
         return await shim.kill_strays(self._runs, _DEPTH, tag)
 
     def _tags(self) -> set[str]:
@@ -61,7 +61,7 @@ class RunStore:
     def directory(self, key: RunKey) -> RunDirectory:
         """The run's directory, whether or not it is there. Raises InvalidRequest for one that is not this owner's.
 
-        Temporal makes an execution's id up, but whoever calls an activity names the key: here every door is guarded.
+        Temporal makes up an execution's id, but an activity's caller names the key: every activity comes through here.
         """
         directory = RunDirectory(self._runs / _safe(key.run) / _safe(key.execution), key)
         if self.owner.recorded(directory.path / "run.json") is False:
@@ -69,8 +69,9 @@ class RunStore:
         return directory
 
     def readable(self, key: RunKey) -> RunDirectory:
-        """The same to read from it. Raises InvalidRequest also where nobody can tell whose it is: its agent may have
-        removed that file, and must not hide from a stop by it, but what is in there is shown to its owner alone.
+        """The same, in order to show what is in it. Raises InvalidRequest also where run.json does not say whose it is.
+
+        An agent that has removed that file must not hide from a stop by it, but only the owner may read the run.
         """
         directory = self.directory(key)
         if self.owner.recorded(directory.path / "run.json") is None and os.path.lexists(directory.path):
@@ -117,7 +118,7 @@ class RunStore:
         yield from (directory for _, directory in sorted(found, key=lambda each: each[0]))
 
     def count_failure(self, key: RunKey) -> int:
-        """One more failure to lead this run; how many there have been."""
+        """Count one more failure to lead this run; returns how many there have been."""
         descriptor = disk.open_regular(self.directory(key).path / "failures", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         with os.fdopen(descriptor, "ab") as file:
             file.write(b"x")
@@ -125,7 +126,7 @@ class RunStore:
             return os.fstat(descriptor).st_size
 
     def set_aside(self, directory: RunDirectory) -> None:
-        """Keep a run's state under another name, so that its key is free for a new beginning."""
+        """Rename a run's directory, so that its key is free for a new beginning."""
         directory.path.rename(directory.path.with_name(f"{directory.path.name}.{time.time_ns()}"))
 
     def remove(self, directory: RunDirectory) -> int:
@@ -142,7 +143,7 @@ class RunStore:
 
 
 def _listed(directory: Path) -> list[str]:
-    """What it holds; nothing where it is gone or none. Raises OSError where that cannot be told."""
+    """The names in a directory; none where it is gone or no directory. Raises OSError where that cannot be told."""
     try:
         return [each.name for each in directory.iterdir()]
     except (FileNotFoundError, NotADirectoryError):

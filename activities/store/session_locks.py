@@ -1,9 +1,9 @@
-"""One open run at a time on an agent's session: whose each session is, kept beside the runs.
+"""One open run at a time on an agent's session: which run has each session, kept beside the runs.
 
 sessions/<agent>@<session>.json    the run that has it: its owner, key and beginning
 
-A lock needs no release: it counts as long as its run is open, which the run's own directory says. Agents are the same
-user and may forge what lies here; all that it does is to refuse a session by the name of a run, or of a file.
+A lock needs no release: it counts as long as its run is open, which the run's own directory says. Agents run as the
+same user and may forge a lock; all that it does is to refuse a session by the name of a run, or of a file.
 """
 
 import asyncio
@@ -28,10 +28,10 @@ from steersman.contracts.activities import RunKey
 from steersman.contracts.errors import InvalidRequest
 
 PATIENCE_S = 3.0
-"""How long the shims of a run that has just ended may take to go, and whoever else locks something here."""
+"""A lock that nobody can judge yet is tried for this many seconds: a run that has just ended still has its shims."""
 PAUSE_S = 0.05
 NO_FILE = (errno.EINVAL, errno.ELOOP, errno.ENXIO)
-"""Of what is no regular file: see disk.open_regular."""
+"""What opening anything but a regular file raises: see disk.open_regular."""
 _SESSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,199}")
 
 
@@ -44,7 +44,7 @@ class SessionLocked(InvalidRequest):
 
 
 class _Wait(Exception):
-    """Nobody can tell yet. The message is the refusal, should it stay so."""
+    """Whether the lock counts cannot be told yet. The message is the refusal, should it stay so."""
 
 
 @dataclass(frozen=True)

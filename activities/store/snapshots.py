@@ -1,7 +1,7 @@
-"""Snapshots of what a worker has made of a process's journal, so that the next one needs not read gigabytes again.
+"""Snapshots of a process's transcript, so that the next worker need not read gigabytes of journal again.
 
-Derived, like the event log, and a hint: one that is missing, torn, of another version or ahead of the log costs the
-time to read the journal from its first record. The agent's user can write the file, as the journal itself.
+Derived, like the event log, and a hint: a snapshot that is missing, torn, of another version or ahead of the log costs
+the time to read the journal from its first record. The agent's user can write the file, as the journal itself.
 """
 
 import asyncio
@@ -18,9 +18,9 @@ from activities.ports.runtime import Channel
 from activities.store import disk
 
 INTERVAL = 2 * 1024 * 1024
-"""Bytes of journal from one snapshot to the next: read again within a second at a takeover."""
+"""A snapshot is taken each time this many bytes of journal were read: a takeover reads them again within a second."""
 SPARSE = 8
-"""So many times as much journal as snapshot is written at least."""
+"""From one snapshot to the next, the journal grows by at least this many times the snapshot's size."""
 _MAX_HEAD = 256 * 1024
 
 _Count = Annotated[int, Field(ge=0, lt=1 << 62)]
@@ -34,11 +34,11 @@ class Snapshot(BaseModel):
 
     version: Literal[1] = 1
     record: _Count
-    """The last record that was fed."""
+    """The number of the last record that the transcript was fed."""
     entry: tuple[_Count, _Count]
     """A record up to that one, and the byte after it: where the journal is entered."""
     source: tuple[_Count, _Count, _Count]
-    """Of the log's last event then: a log that a crash of the machine has cut shorter needs the records again."""
+    """The source of the log's last event then: a log cut shorter by a crash of the machine needs the records again."""
     first_ms: _Count = 0
     """When the process began, in milliseconds since 1970; 0 where nobody knows."""
     last_word: _Moment
@@ -57,8 +57,9 @@ class Snapshots:
     async def restored(
         self, make: Callable[[], Transcript], channel: Channel, source: tuple[int, int, int]
     ) -> tuple[Transcript, Snapshot | None]:
-        """A transcript as the newest snapshot has it; with None a new one, for which the journal is read from its
-        beginning. `source`: of the log's last event.
+        """The transcript of the newest snapshot, and the snapshot; or a new transcript and None.
+
+        `source` is that of the log's last event.
         """
         found = await asyncio.to_thread(self._read)
         transcript = make()
@@ -73,29 +74,29 @@ class Snapshots:
         return transcript, snapshot
 
     def due(self, offset: int) -> bool:
-        """Whether so much of the journal has been read since the last one that it is time for another."""
+        """Whether it is time for another snapshot. `offset`: how far the journal has been read, in bytes."""
         return offset - self._at >= self._step and (self._writing is None or self._writing.done())
 
     def put(self, snapshot: Snapshot, state: bytes | None) -> None:
-        """Write it beside the loop; None: it would be too large."""
+        """Write the snapshot beside the event loop; `state` None: it would be too large."""
         size = len(state) if state is not None else MAX_SNAPSHOT
         self._at, self._step = snapshot.entry[1], max(INTERVAL, SPARSE * size)
         if state is not None:
             self._writing = asyncio.create_task(asyncio.to_thread(self._write, snapshot, state))
 
     async def put_last(self, snapshot: Snapshot, state: bytes | None) -> None:
-        """The process has ended: of a journal that is read again quickly none is needed."""
+        """Write the last snapshot of a process that has ended, unless the rest of its journal is read again quickly."""
         if snapshot.entry[1] - self._at >= INTERVAL // SPARSE:
             await self.close()
             self.put(snapshot, state)
 
     async def close(self) -> None:
-        """Wait for what is being written."""
+        """Wait for the snapshot that is being written."""
         if self._writing is not None:
             await asyncio.wait([self._writing])
 
     def discard(self) -> None:
-        """Whoever comes next reads the journal from its beginning."""
+        """Remove the snapshot: the next worker reads the journal from its first record."""
         self._path.unlink(missing_ok=True)
 
     def _read(self) -> tuple[Snapshot, bytes] | None:
@@ -107,7 +108,7 @@ class Snapshots:
             return None
 
     def _write(self, snapshot: Snapshot, state: bytes) -> None:
-        """At once or not at all. A disk that is full costs the next takeover time, and nobody anything now."""
+        """Write the file whole or not at all. A full disk costs the next takeover time, and this worker nothing."""
         fresh = self._path.with_name(f"{self._path.name}.{uuid.uuid4().hex}")
         try:
             self._path.parent.mkdir(mode=0o700, exist_ok=True)
