@@ -33,30 +33,20 @@ from activities.store.ownership import Ownership
 from activities.takeover.liveness import (
     WorkerFacts,
     boot_id,
-    is_dead,
     is_locked,
-    is_stopped,
     start_time,
     try_lock,
 )
-from activities.takeover.peers import LEFT, Peer, State, entry_name
+from activities.takeover.peers import LEFT, Peer, Peers, entry_name
 from steersman.contracts.activities import RunKey
 
 log = logging.getLogger("steersman.registry")
 
-STOPPED_S = 1.0
-"""A process that is stopped (SIGSTOP) is judged so after this many seconds without a pulse."""
-HUNG_S = 10.0
-"""A process that is not stopped is judged hung after this many seconds without a pulse."""
 NOT_ENTERED = -1
 """Stands for the lock of a worker that could not write its entry."""
 LEFT_S = 30.0
 """A run is named for this many seconds after this worker led it: were the worker killed now, the server might never
 have heard how that ended, and would wait for a heartbeat."""
-BLIND_S = 2.0
-"""A worker that has not looked at the others for this many seconds was itself held up: it judges them anew."""
-MAX_PEERS = 256
-"""Directories beyond this many are not looked at: no host has more workers, but an agent may write there."""
 
 
 class Registry:
@@ -67,9 +57,7 @@ class Registry:
         self._leads: dict[RunKey, int] = {}
         self._left: dict[RunKey, float] = {}
         """When this worker let each run go that it led until a moment ago, the oldest first."""
-        self._pulses: dict[str, tuple[int, float]] = {}
-        self._judged: dict[str, State] = {}
-        self._looked = 0.0
+        self._peers = Peers(path, facts)
         self._failing = self._leaving = False
 
     @classmethod
@@ -128,11 +116,7 @@ class Registry:
         """The task queue of the worker that leads this run, if a living one of this host does."""
         if key in self._leads:
             return self._facts.queue
-        for path in self._places():
-            facts = self._read(path) if os.path.lexists(path / "runs" / entry_name(key)) else None
-            if facts and self._judged.get(path.name, "alive") == "alive" and not is_dead(path, facts):
-                return facts.queue
-        return None
+        return self._peers.holder(key)
 
     def pulse(self) -> None:
         """Show that this worker lives. Writes its entry anew where an agent has removed it; raises nothing."""
@@ -149,22 +133,8 @@ class Registry:
             self._failing = False
 
     def peers(self) -> list[Peer]:
-        """All other workers, each with its state. To be called a few times a second.
-
-        How long a pulse has stood still is measured from call to call: no clock needs to agree with another.
-        """
-        now = time.monotonic()
-        if now - self._looked > BLIND_S:
-            self._pulses.clear()
-        self._looked = now
-        found = []
-        for path in self._places():
-            facts = self._read(path)
-            if facts is not None:
-                found.append(Peer(path, facts, self._state(path, facts, now)))
-        self._judged = {peer.path.name: peer.state for peer in found}
-        self._pulses = {name: seen for name, seen in self._pulses.items() if name in self._judged}
-        return found
+        """All other workers, each with its state. To be called a few times a second: see Peers."""
+        return self._peers.look()
 
     @contextmanager
     def claim(self) -> Iterator[bool]:
@@ -188,35 +158,6 @@ class Registry:
         self._forget_left(time.monotonic())
         Peer(self._path, self._facts, "dead").remove()
         self._close_lock()
-
-    def _places(self) -> list[Path]:
-        names = [name for name in disk.names(self._path.parent) if not name.startswith(".")][:MAX_PEERS]
-        places = [self._path.parent / name for name in names if name != self._path.name]
-        return [path for path in places if not path.is_symlink()]
-
-    def _read(self, path: Path) -> WorkerFacts | None:
-        """Who the worker is; None for what is no worker's, or another Temporal namespace's."""
-        try:
-            facts = WorkerFacts.model_validate_json(disk.read_text(path / "worker.json", 64 * 1024))
-        except (OSError, ValueError):
-            return None
-        mine = (facts.cluster, facts.namespace) == (self._facts.cluster, self._facts.namespace)
-        return facts if mine and facts.identity != self._facts.identity else None
-
-    def _state(self, path: Path, facts: WorkerFacts, now: float) -> State:
-        if is_dead(path, facts):
-            return "dead"
-        try:
-            pulse = (path / "pulse").lstat().st_mtime_ns
-        except OSError:
-            return "alive"  # its lock is held: it will mend that
-        seen, since = self._pulses.get(path.name, (None, now))
-        if seen != pulse:
-            since = now
-            self._pulses[path.name] = (pulse, now)
-        if now - since > HUNG_S:
-            return "hung" if facts.locks else "dead"
-        return "stopped" if now - since > STOPPED_S and is_stopped(facts) else "alive"
 
     def _mark_left(self, key: RunKey) -> None:
         self._left[key] = time.monotonic()
