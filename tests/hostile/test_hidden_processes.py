@@ -262,7 +262,7 @@ from activities.store.ownership import Ownership
 from activities.store.runs import RunStore
 from steersman.contracts.activities import RunKey
 runtime = LocalRuntime(RunStore(Path({str(place.work.parent / "state")!r}), Ownership("cluster", "default")), "host")
-report = asyncio.run(runtime.stop(RunKey(run={place.key.run!r}, execution="e"), Ladder(0.05, 0.3), "cancelled"))
+report = asyncio.run(runtime.stop(RunKey(run={place.key.run!r}, execution="e"), StopTimes(0.05, 0.3), "cancelled"))
 print(report.outcome, flush=True)
 """
     (place.work.parent / "second").mkdir()
