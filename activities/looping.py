@@ -14,7 +14,9 @@ from temporalio.client import Client, WorkflowQueryFailedError
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from activities.conduct import beating, refusing
+from activities.activity_helpers import as_application_error, heartbeating
+from activities.admission.policy import Policy
+from activities.admission.schemas import admit_schema
 from activities.loops.git import GitFailed
 from activities.loops.items import failed
 from activities.loops.places import LoopStore
@@ -24,9 +26,8 @@ from activities.loops.sentences import printable
 from activities.loops.snapshots import NoCheckpoint, ref
 from activities.loops.sources import argv, check_items, read_items
 from activities.loops.workshop import NoRepository, Workshop, standing
-from activities.policy import Policy
-from activities.ports import Agent, Program
-from activities.schemas import admit_schema
+from activities.ports.admission import Program
+from activities.ports.agent import Agent
 from steersman.contracts import names
 from steersman.contracts.errors import AgentFailed, InvalidRequest, RunError
 from steersman.contracts.loop import Items, LoopRequest, PlanFile, program_env
@@ -64,15 +65,15 @@ class LoopActivities:
     @activity.defn(name=names.ADMIT_LOOP)
     async def admit_loop(self, asked: AdmitLoop) -> None:
         """Whether the loop may run here. Fails with the RunError's type, at once, if the request is wrong."""
-        async with beating():
-            with refusing():
+        async with heartbeating():
+            with as_application_error():
                 await asyncio.to_thread(self._admit, asked.request)
                 await admit_schema(asked.request.run)
 
     @activity.defn(name=names.SURVEY_WORKSPACE)
     async def survey_workspace(self, asked: SurveyInput) -> Survey:
         """Plan, items and files as they are now; the files kept as a checkpoint where a number is given."""
-        async with beating():
+        async with heartbeating():
             try:
                 workspace = await asyncio.to_thread(self._policy.workspace, asked.run.workspace.path)
             except RunError as error:
@@ -92,7 +93,7 @@ class LoopActivities:
     async def restore_checkpoint(self, asked: RestoreInput) -> Restored:
         """The workspace's files as they were. Twice is fine."""
         path, name = asked.run.workspace.path, ref(asked.source, asked.number)
-        async with beating():
+        async with heartbeating():
             try:
                 workspace = await asyncio.to_thread(self._standing, path)
                 place = await self._place(asked.key.loop, asked.source)
@@ -105,8 +106,8 @@ class LoopActivities:
     @activity.defn(name=names.DROP_CHECKPOINTS)
     async def drop_checkpoints(self, asked: DropInput) -> Dropped:
         """Remove the refs of checkpoints; those that were there."""
-        async with beating():
-            with refusing():
+        async with heartbeating():
+            with as_application_error():
                 workspace = await asyncio.to_thread(self._standing, asked.workspace)
             place = await self._place(asked.loop)
             numbers = None if asked.all else set(asked.numbers)
@@ -117,8 +118,8 @@ class LoopActivities:
     @activity.defn(name=names.LIST_CHECKPOINTS)
     async def list_checkpoints(self, asked: KeptInput) -> Kept:
         """The checkpoints whose files are there: none where the workspace is in no repository."""
-        async with beating():
-            with refusing():
+        async with heartbeating():
+            with as_application_error():
                 workspace = await asyncio.to_thread(self._standing, asked.workspace)
             place = await self._place(asked.loop)
             with _failing(), suppress(NoRepository):
@@ -130,8 +131,8 @@ class LoopActivities:
         """What changed between two checkpoints, or since one."""
         older = ref(asked.loop, asked.older)
         newer = None if asked.newer is None else ref(asked.loop, asked.newer)
-        async with beating():
-            with refusing(), _failing():
+        async with heartbeating():
+            with as_application_error(), _failing():
                 workspace = await asyncio.to_thread(self._policy.workspace, asked.workspace)
                 place = await self._place(asked.loop)
                 try:
@@ -143,8 +144,8 @@ class LoopActivities:
     async def read_fork_point(self, asked: ForkInput) -> ForkPoint:
         """Another loop's checkpoint, asked of its workflow."""
         handle = self._client.get_workflow_handle(asked.loop)
-        async with beating():
-            with refusing():
+        async with heartbeating():
+            with as_application_error():
                 try:
                     point: ForkPoint | None = await handle.query(names.FORK_POINT, asked.number, result_type=ForkPoint)
                 except RPCError as error:
@@ -163,8 +164,8 @@ class LoopActivities:
     async def look_at_run(self, asked: LookInput) -> RunState:
         """What a run that closed without a result had come to."""
         handle = self._client.get_workflow_handle(asked.run)
-        async with beating():
-            with refusing():
+        async with heartbeating():
+            with as_application_error():
                 try:
                     state: RunState = await handle.query(names.STATE_QUERY, result_type=RunState)
                 except RPCError as error:
@@ -175,7 +176,7 @@ class LoopActivities:
 
     async def _place(self, loop: str, *others: str) -> Path:
         """The loop's directory; no loop that is named is another Temporal namespace's."""
-        with refusing():
+        with as_application_error():
             for each in others:
                 await asyncio.to_thread(self._store.check, each)
             return await asyncio.to_thread(self._store.create, loop)

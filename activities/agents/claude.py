@@ -14,18 +14,9 @@ from pydantic import Field, ValidationError
 from activities.agents import claude_mcp, claude_sessions, claude_trust
 from activities.agents.claude_conversation import ClaudeConversation, frame_uuid, user_frame
 from activities.agents.claude_transcript import ClaudeTranscript
-from activities.ports import (
-    Admission,
-    Channel,
-    Desk,
-    Ladder,
-    Launch,
-    Program,
-    Resumption,
-    Transcript,
-    Untrusted,
-    WorkspaceFiles,
-)
+from activities.ports.admission import Admission, Program, Untrusted, WorkspaceFiles
+from activities.ports.agent import ApprovalRequester, Resumption, Transcript
+from activities.ports.runtime import Channel, Launch, StopTimes
 from steersman.contracts.activities import RunKey
 from steersman.contracts.errors import AgentNotInstalled, InvalidRequest, sentence
 from steersman.contracts.model import JsonObject, Question
@@ -174,21 +165,21 @@ class ClaudeAgent:
         settings = (Program("options.setting_sources", of_workspace=True),) if named else ()
         return (*claude_mcp.programs(options.mcp_servers), *settings)
 
-    def ladder(self, request: RunRequest) -> Ladder:
+    def stop_times(self, request: RunRequest) -> StopTimes:
         """SIGTERM to the whole tree at once ends Claude Code in about 0.1 s; a grace only delays it (measured)."""
         terminate, kill = request.stop.terminate_after_s, request.stop.kill_after_s
-        return Ladder(0.0 if terminate is None else terminate, 1.5 if kill is None else kill)
+        return StopTimes(0.0 if terminate is None else terminate, 1.5 if kill is None else kill)
 
     def transcript(self, key: RunKey, request: RunRequest, resumption: Resumption | None) -> ClaudeTranscript:
         """See ports.Agent."""
         return ClaudeTranscript(resumption, request.limits.rate_limit_s)
 
     def converse(
-        self, key: RunKey, request: RunRequest, channel: Channel, transcript: Transcript, desk: Desk
+        self, key: RunKey, request: RunRequest, channel: Channel, transcript: Transcript, approvals: ApprovalRequester
     ) -> ClaudeConversation:
         """See ports.Agent."""
         assert isinstance(transcript, ClaudeTranscript)
-        return ClaudeConversation(key, request.permissions.mode, channel, transcript, desk)
+        return ClaudeConversation(key, request.permissions.mode, channel, transcript, approvals)
 
     # ---- the command line
 

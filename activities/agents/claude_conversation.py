@@ -26,7 +26,8 @@ from claude_agent_sdk import (
 from activities.agents.claude_frames import TooMuch, bounded, is_sound, parse
 from activities.agents.claude_messages import INTERRUPT, MESSAGE, Messages
 from activities.agents.claude_transcript import ClaudeTranscript, approval_id
-from activities.ports import END, Channel, ChannelClosed, Desk, Record
+from activities.ports.agent import END_PREFIX, ApprovalRequester
+from activities.ports.runtime import Channel, ChannelClosed, Record
 from steersman.contracts.activities import ApprovalAsked, OutgoingDecision, OutgoingMessage, RunKey, Settlement
 from steersman.contracts.request import PermissionMode
 from steersman.contracts.run import Approval
@@ -88,9 +89,14 @@ class ClaudeConversation:
     """See ports.Conversation."""
 
     def __init__(
-        self, key: RunKey, mode: PermissionMode, channel: Channel, transcript: ClaudeTranscript, desk: Desk
+        self,
+        key: RunKey,
+        mode: PermissionMode,
+        channel: Channel,
+        transcript: ClaudeTranscript,
+        approvals: ApprovalRequester,
     ) -> None:
-        self._key, self._mode, self._desk, self._transcript = key, mode, desk, transcript
+        self._key, self._mode, self._approvals, self._transcript = key, mode, approvals, transcript
         self._channel = channel
         self._transport = ChannelTransport(channel)
         self._client = ClaudeSDKClient(ClaudeAgentOptions(can_use_tool=self._may_use), self._transport)
@@ -173,8 +179,8 @@ class ClaudeConversation:
         """
         if not self._messages.ending:
             request = {"subtype": "interrupt", "cancel_queued": True}
-            frame = {"type": "control_request", "request_id": END + message.id, "request": request}
-            await self._channel.write(END + message.id, json.dumps(frame) + "\n")
+            frame = {"type": "control_request", "request_id": END_PREFIX + message.id, "request": request}
+            await self._channel.write(END_PREFIX + message.id, json.dumps(frame) + "\n")
         await self._until(lambda: self._transcript.finished, PATIENCE_S)
         if not self._transcript.finished:
             return Settlement(id=message.id, state="delivered")
@@ -222,13 +228,13 @@ class ClaudeConversation:
         approval = Approval(id=asked, tool=tool[:200], input=bounded(tool_input, SHOWN_INPUT), since=datetime.now(UTC))
         waiting: asyncio.Future[OutgoingDecision] = asyncio.get_running_loop().create_future()
         self._waiting[asked] = (tool, waiting)
-        await self._desk.ask(ApprovalAsked(approval=approval))
+        await self._approvals.ask(ApprovalAsked(approval=approval))
         try:
             return await waiting
         except asyncio.CancelledError:
             # Of a worker that leaves before its handshake is over the SDK cancels, too: that is no word of Claude's.
             if asked in self._transcript.withdrawn:
-                await self._desk.ask(ApprovalAsked(approval=approval, withdrawn=True))
+                await self._approvals.ask(ApprovalAsked(approval=approval, withdrawn=True))
             raise
         finally:
             del self._waiting[asked]

@@ -4,7 +4,7 @@ from datetime import datetime
 
 from activities.agents.claude_frames import Frame, number, text_of
 from activities.agents.claude_limits import too_long
-from activities.ports import ExitFact
+from activities.ports.agent import ExitFact
 from steersman.contracts.errors import (
     AgentCrashed,
     AgentFailed,

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
 
-from activities.ports import MAX_LINE
+from activities.ports.runtime import MAX_LINE
 from steersman.contracts.events import (
     MAX_TEXT,
     FileChangeEvent,

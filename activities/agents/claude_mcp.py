@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 
-from activities.ports import Program
+from activities.ports.admission import Program
 from steersman.contracts.errors import InvalidRequest
 from steersman.contracts.model import JsonObject, JsonValue
 

@@ -7,7 +7,7 @@ cancelled. What the agent does with a message is the transcript's.
 from dataclasses import dataclass, field
 
 from activities.agents.claude_frames import MAX_NAME, Frame, part
-from activities.ports import END
+from activities.ports.agent import END_PREFIX
 from steersman.contracts.activities import Settlement
 from steersman.contracts.run import FINAL_STATES, MessageState
 
@@ -69,7 +69,7 @@ class Messages:
 
     def wrote(self, message_id: str) -> bool:
         """Whether any of it stands in the journal's input."""
-        return not self.written.isdisjoint((MESSAGE + message_id, INTERRUPT + message_id, END + message_id))
+        return not self.written.isdisjoint((MESSAGE + message_id, INTERRUPT + message_id, END_PREFIX + message_id))
 
     def settlement(self, message_id: str) -> Settlement | None:
         """What the journal says of one message."""
@@ -89,10 +89,10 @@ class Messages:
                 self._interrupts[request_id] = command.removeprefix(INTERRUPT)
                 if running:
                     self.interrupting = self.interrupting or command.removeprefix(INTERRUPT)
-            elif command.startswith(END):
+            elif command.startswith(END_PREFIX):
                 self.ending = True
                 how = "interrupted" if running else "nothing was running"
-                self._ends[request_id] = Settlement(id=command.removeprefix(END), state="acknowledged", how=how)
+                self._ends[request_id] = Settlement(id=command.removeprefix(END_PREFIX), state="acknowledged", how=how)
 
     def moved(self, uuid: str, state: str, *, turn_open: bool) -> None:
         """Claude Code tells how far it is with a user frame."""

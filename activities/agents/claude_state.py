@@ -17,7 +17,7 @@ from activities.agents.claude_messages import Messages
 from activities.agents.claude_meter import Meter, is_counted
 from activities.agents.claude_plan import Plan
 from activities.agents.claude_sessions import is_id
-from activities.ports import MAX_SNAPSHOT, Progress
+from activities.ports.agent import MAX_SNAPSHOT, Progress
 from steersman.contracts.errors import ERRORS, ErrorType, RunError
 from steersman.contracts.events import MAX_TEXT
 

@@ -19,7 +19,8 @@ from activities.agents.claude_meter import MAX_MODEL, Meter
 from activities.agents.claude_plan import PLANNERS, Plan
 from activities.agents.claude_sessions import is_id
 from activities.agents.claude_state import MAX_ASKED, MAX_OPEN_TOOLS, MAX_STRUCTURED, MAX_TASKS, ClaudeState
-from activities.ports import ExitFact, Progress, Record, Resumption, Verdict
+from activities.ports.agent import ExitFact, Progress, Resumption, Verdict
+from activities.ports.runtime import Record
 from steersman.contracts.activities import Settlement
 from steersman.contracts.errors import AgentFailed, InvalidRequest, RunError
 from steersman.contracts.events import (

@@ -5,21 +5,9 @@ import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 
-from activities.ports import (
-    Admission,
-    Channel,
-    Conversation,
-    Desk,
-    ExitFact,
-    Ladder,
-    Launch,
-    Program,
-    Progress,
-    Record,
-    Resumption,
-    Verdict,
-    WorkspaceFiles,
-)
+from activities.ports.admission import Admission, Program, WorkspaceFiles
+from activities.ports.agent import ApprovalRequester, Conversation, ExitFact, Progress, Resumption, Verdict
+from activities.ports.runtime import Channel, Launch, Record, StopTimes
 from steersman.contracts.activities import OutgoingDecision, OutgoingMessage, RunKey, Settlement
 from steersman.contracts.errors import AgentCrashed, AgentNotInstalled, InvalidRequest
 from steersman.contracts.events import MAX_TEXT, EventBase, InitEvent, MessageEvent
@@ -70,16 +58,16 @@ class ProcessAgent:
     def programs(self, request: RunRequest) -> tuple[Program, ...]:
         return (Program("command", request.command or ()),)
 
-    def ladder(self, request: RunRequest) -> Ladder:
+    def stop_times(self, request: RunRequest) -> StopTimes:
         """EOF has been sent already; a short time to obey SIGTERM."""
         terminate, kill = request.stop.terminate_after_s, request.stop.kill_after_s
-        return Ladder(0.25 if terminate is None else terminate, 1.5 if kill is None else kill)
+        return StopTimes(0.25 if terminate is None else terminate, 1.5 if kill is None else kill)
 
     def transcript(self, key: RunKey, request: RunRequest, resumption: Resumption | None) -> "ProcessTranscript":
         return ProcessTranscript((request.command or ("",))[0])
 
     def converse(
-        self, key: RunKey, request: RunRequest, channel: Channel, transcript: object, desk: Desk
+        self, key: RunKey, request: RunRequest, channel: Channel, transcript: object, approvals: ApprovalRequester
     ) -> Conversation:
         return Silence()
 

@@ -15,9 +15,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-from activities import disk
-from activities.identity import Identity
-from activities.store import Ownership
+from activities.store import disk
+from activities.store.identity import StoreIdentity
+from activities.store.ownership import Ownership
 from steersman.contracts.errors import InvalidRequest
 
 MAX_NAME = 120
@@ -36,7 +36,7 @@ class LoopDirectory:
 class LoopStore:
     """All loops of this host."""
 
-    def __init__(self, state: Path, owner: Ownership, identity: Identity | None = None) -> None:
+    def __init__(self, state: Path, owner: Ownership, identity: StoreIdentity | None = None) -> None:
         self._loops = state / "loops"
         self._owner = owner
         self._identity = identity

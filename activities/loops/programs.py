@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
-from activities import disk
 from activities.loops.sentences import printable
 from activities.shim import client as shim
+from activities.store import disk
 
 TIMEOUT = timedelta(seconds=60)
 MAX_OUTPUT = 4 * 1024 * 1024

@@ -8,7 +8,7 @@ import errno
 import os
 from pathlib import Path
 
-from activities import disk
+from activities.store import disk
 
 MAX_FILE = 2 * 1024 * 1024
 MAX_NAMES = 5_000

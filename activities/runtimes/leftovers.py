@@ -1,6 +1,6 @@
-"""What lost shims left of a run on this machine, and what it makes of a stop's report.
+"""What lost shims left of a run on this machine, and the stop report that follows from it.
 
-A shim that was killed proves nothing any more. What must not live here: shims that live and answer.
+A shim that was killed proves nothing any more. Shims that live and answer must not live here.
 """
 
 import asyncio
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from activities.shim import client as shim
-from activities.store import RunDirectory
+from activities.store.run_directory import RunDirectory
 from steersman.contracts.run import StopReport
 
 _TRIES = 5
@@ -36,7 +36,7 @@ def lost(directory: RunDirectory, before: int) -> list[Path]:
 
 
 async def clear(attempt: Path) -> shim.Clearance:
-    """Kill what the lost shim of this attempt left. Not proven where its lock is held by something else."""
+    """Kill what the lost shim of this attempt left. Not proven where another process holds its lock."""
     for _ in range(_TRIES):
         try:
             return await shim.kill_marked(attempt)
@@ -52,7 +52,7 @@ def report_of(cleared: shim.Clearance) -> StopReport:
 
 
 def without_directory(cleared: shim.Clearance) -> StopReport:
-    """The report of a stop of which only the mark told what there was: more may have been, or be."""
+    """The report of a stop without the run's directory: the marks told of processes, and others may have no mark."""
     how: Literal["killed"] | None = "killed" if cleared.processes else None
     return StopReport(
         outcome="unverified", phase="running", how=how, processes=cleared.processes, left=cleared.left[:100]

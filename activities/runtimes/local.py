@@ -3,26 +3,21 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import TypeVar
 
-from activities.ports import MAX_LINE, AlreadyStopped, Channel, ChannelClosed, Fenced, Incompatible, Ladder, Launch
+from activities.ports.runtime import AlreadyStopped, Channel, Fenced, Incompatible, Launch, StopTimes
 from activities.runtimes.leftovers import clear, lost, was_used, with_leftovers, without_directory
-from activities.runtimes.stopping import PATIENT, QUICK, stop_attempt, stop_through, unsealed
+from activities.runtimes.shim_channel import ShimChannel
+from activities.runtimes.stop import PATIENT, QUICK, stop_attempt, unsealed
 from activities.shim import client as shim
-from activities.store import RunDirectory, RunGone, RunStore
+from activities.store.run_directory import RunDirectory, RunGone
+from activities.store.runs import RunStore
 from steersman.contracts.activities import RunKey
 from steersman.contracts.errors import AgentFailed, AgentNotInstalled, RunError, WorkspaceError
-from steersman.contracts.run import Handle, StopReport
-
-T = TypeVar("T")
+from steersman.contracts.run import StopReport
 
 log = logging.getLogger("steersman.local")
-
-NEVER = 1 << 62
-"""More records than any journal has: nothing of a dead process is live."""
 
 
 class LocalRuntime:
@@ -45,14 +40,14 @@ class LocalRuntime:
             connection = await self._connect(directory, epoch)
         except shim.ShimGone:
             await clear(directory)
-            return LocalChannel(directory, self._host, epoch, None)
+            return ShimChannel(directory, self._host, epoch, None)
         except shim.Fenced as error:
             raise Fenced(str(error)) from error
         except shim.ProtocolMismatch as error:
             raise Incompatible(str(error)) from error
-        return LocalChannel(directory, self._host, epoch, connection)
+        return ShimChannel(directory, self._host, epoch, connection)
 
-    async def stop(self, key: RunKey, ladder: Ladder, reason: str, *, known: int = 0) -> StopReport:
+    async def stop(self, key: RunKey, times: StopTimes, reason: str, *, known: int = 0) -> StopReport:
         """Stop the run's newest process, clear away what lost ones left, and see to it that no other starts."""
         directory = self._store.directory(key)
         try:
@@ -67,7 +62,7 @@ class LocalRuntime:
         first = number = max(directory.attempts(), 1)
         report: StopReport | None = None
         while True:
-            found, sealed = await stop_attempt(directory.attempt(number), ladder, reason)
+            found, sealed = await stop_attempt(directory.attempt(number), times, reason)
             report = found or report
             if not sealed:
                 report = unsealed(report)
@@ -103,8 +98,8 @@ class LocalRuntime:
             stdin="socket" if launch.stdin_has_authority else "pipe",
             tag=tag,
             lease=timedelta(seconds=launch.lease_s),
-            terminate_after=timedelta(seconds=launch.ladder.terminate_after_s),
-            kill_after=timedelta(seconds=launch.ladder.kill_after_s),
+            terminate_after=timedelta(seconds=launch.stop_times.terminate_after_s),
+            kill_after=timedelta(seconds=launch.stop_times.kill_after_s),
         )
         try:
             await shim.start(directory, spec, spare=self._spare)
@@ -133,112 +128,9 @@ class LocalRuntime:
                 log.warning("a lost shim's agent may have left something", extra={"action": "unproven", "facts": facts})
 
 
-class LocalChannel:
-    """A shim's journal and socket as a Channel. Reconnects as often as it takes while the shim lives."""
-
-    def __init__(self, directory: Path, host: str, epoch: int, connection: shim.Connection | None) -> None:
-        self._directory, self._epoch, self._connection = directory, epoch, connection
-        self._lock = asyncio.Lock()
-        status = connection.hello if connection else None
-        self.known = status.seq if status and status.state != "exited" else NEVER
-        self.offset = 0
-        self._last = status.seq - (status.state == "exited") if status else NEVER
-        self.handle: Handle | None = None
-        if status:
-            self.handle = Handle(host=host, boot_id=status.boot_id, pid=status.pid, start_time=status.start_time)
-        self._renewal = asyncio.create_task(self._renew(status.lease_left)) if status else None
-
-    def may_enter(self, after: int) -> bool:
-        """See Channel: the end of a process is always read from its shim or its journal."""
-        return after <= self._last
-
-    async def records(self, after: int = 0, offset: int = 0) -> AsyncGenerator[Sequence[shim.Record], None]:
-        """See Channel. Raises Fenced."""
-        epoch = self._epoch if self._connection else None
-        stream = shim.records(self._directory, after=after, offset=offset, epoch=epoch)
-        joiner = shim.LineJoiner(MAX_LINE)
-        try:
-            while batch := await stream.batch():
-                self.offset = stream.offset
-                yield [_joined(joiner, record) for record in batch]
-            if stream.ending == "crash":
-                # The shim died: before anybody acts on that, nothing of what it looked after may be left.
-                await clear(self._directory)
-        except shim.Fenced as error:
-            raise Fenced(str(error)) from error
-        finally:
-            await stream.aclose()
-
-    async def write(self, command: str, data: str | None) -> bool:
-        """Write once; None closes stdin. Raises ChannelClosed, Fenced."""
-
-        async def send(connection: shim.Connection) -> bool:
-            if data is None:
-                await connection.close_stdin(id=command)
-                return True
-            return not (await connection.write(data, id=command)).duplicate
-
-        return await self._with(send)
-
-    async def stop(self, ladder: Ladder, reason: str) -> StopReport:
-        """Stop this process. Raises ChannelClosed, Fenced."""
-        return await self._with(lambda connection: stop_through(connection, ladder, reason))
-
-    async def close(self) -> None:
-        """Let go; the process works on."""
-        if self._renewal:
-            self._renewal.cancel()
-            await asyncio.gather(self._renewal, return_exceptions=True)
-        async with self._lock:
-            connection, self._connection = self._connection, None
-            if connection:
-                await connection.aclose()
-
-    async def _with(self, use: Callable[[shim.Connection], Awaitable[T]]) -> T:
-        while True:
-            try:
-                return await use(await self._connected())
-            except (shim.AgentExited, shim.StdinClosed) as error:
-                raise ChannelClosed(str(error)) from error
-            except shim.Fenced as error:
-                raise Fenced(str(error)) from error
-            except (shim.ShimGone, shim.JournalFull, shim.ShimUnresponsive) as error:
-                if not shim.is_alive(self._directory):
-                    raise ChannelClosed(str(error)) from error
-                if isinstance(error, shim.ShimUnresponsive):
-                    await shim.thaw(self._directory)  # its agent may have frozen it
-                await asyncio.sleep(0.5)
-
-    async def _connected(self) -> shim.Connection:
-        async with self._lock:
-            if self._connection is None:
-                raise ChannelClosed("the process has ended, or this channel was let go")
-            try:
-                await self._connection.status()
-            except (shim.ShimGone, shim.ShimUnresponsive):
-                await self._connection.aclose()
-                self._connection = await shim.connect(self._directory, epoch=self._epoch)
-            return self._connection
-
-    async def _renew(self, lease_left: timedelta) -> None:
-        pause = min(max(lease_left.total_seconds() / 4, 0.2), 30.0)
-        while True:
-            await asyncio.sleep(pause)
-            with contextlib.suppress(ChannelClosed):
-                await self._with(lambda connection: connection.renew())
-
-
 def _may_follow(directory: RunDirectory, number: int) -> bool:
     """Whether a further attempt might be starting: it is looked at, and entombed, too."""
     return not (directory.attempt(number + 1) / "stopped").exists() and was_used(directory.attempt(number))
-
-
-def _joined(joiner: shim.LineJoiner, record: shim.Record) -> shim.Record:
-    if record.stream in ("in", "eof", "exit"):
-        return record
-    line = joiner.push(record)
-    data = line.data if line else b""
-    return record if line and data is record.data else shim.Record(record.seq, record.time_ms, record.stream, data, "")
 
 
 def _translated(error: shim.StartRefused, launch: Launch) -> RunError:

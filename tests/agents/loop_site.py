@@ -8,7 +8,7 @@ from pathlib import Path
 from activities.loops.places import LoopStore
 from activities.loops.snapshots import ref
 from activities.loops.workshop import Workshop
-from activities.store import Ownership
+from activities.store.ownership import Ownership
 from steersman.contracts.loop_activities import Survey
 from tests.support.files import below
 

@@ -13,7 +13,8 @@ from activities.agents.claude_errors import crash, result_error, start_failure
 from activities.agents.claude_frames import parse
 from activities.agents.claude_meter import Meter
 from activities.agents.claude_transcript import ClaudeTranscript
-from activities.ports import ExitFact, Record, Resumption
+from activities.ports.agent import ExitFact, Resumption
+from activities.ports.runtime import Record
 from steersman.contracts.activities import RunOutcome
 from steersman.contracts.errors import AuthenticationFailed, ErrorType, InvalidRequest
 from steersman.contracts.events import EVENT, MAX_TEXT, EventBase

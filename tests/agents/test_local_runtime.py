@@ -12,11 +12,21 @@ from pathlib import Path
 
 import pytest
 
-from activities.ports import AlreadyStopped, Channel, ChannelClosed, Fenced, Incompatible, Ladder, Launch, Record
+from activities.ports.runtime import (
+    AlreadyStopped,
+    Channel,
+    ChannelClosed,
+    Fenced,
+    Incompatible,
+    Launch,
+    Record,
+    StopTimes,
+)
 from activities.runtimes.local import LocalRuntime
 from activities.shim import client as shim
 from activities.shim.client import launching
-from activities.store import Ownership, RunStore
+from activities.store.ownership import Ownership
+from activities.store.runs import RunStore
 from steersman.contracts.activities import RunKey
 from steersman.contracts.errors import AgentFailed, AgentNotInstalled, RunError, WorkspaceError
 from steersman.contracts.run import StopReport
@@ -24,7 +34,7 @@ from tests.support.processes import kill_marked, lives, marked, until
 
 pytestmark = [pytest.mark.integration, pytest.mark.linux]
 
-QUICK = Ladder(0.05, 0.3)
+QUICK = StopTimes(0.05, 0.3)
 DEAF = """
 import os, signal, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -61,7 +71,7 @@ class Place:
             "argv": (sys.executable, "-u", "-c", code),
             "cwd": str(self.work),
             "env": {"PATH": os.environ["PATH"], "PLACE_MARK": self.mark},
-            "ladder": QUICK,
+            "stop_times": QUICK,
             **fields,
         }
         return Launch(**given)  # type: ignore[arg-type]
@@ -350,7 +360,7 @@ async def test_two_stops_at_once_tell_the_same(tmp_path: Path) -> None:
 
         async def stop(after_s: float, place: Place = place) -> StopReport:
             await asyncio.sleep(after_s)
-            return await place.runtime.stop(place.key, Ladder(0, 1.5), "cancelled")
+            return await place.runtime.stop(place.key, StopTimes(0, 1.5), "cancelled")
 
         reports = await asyncio.gather(stop(0), stop(number / 2500))
         assert {(report.outcome, report.how) for report in reports} == {("stopped", "terminated")}

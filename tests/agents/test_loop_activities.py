@@ -18,17 +18,20 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.testing import ActivityEnvironment
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
+from activities.activity_helpers import heartbeating
+from activities.admission.policy import Policy
 from activities.agents.claude import ClaudeAgent
 from activities.agents.process import ProcessAgent
-from activities.conduct import beating
-from activities.hosting import HostActivities, Keeping
+from activities.context import ActivityContext
+from activities.host_activities import HostActivities
+from activities.host_sweep import Retention
 from activities.looping import LoopActivities
 from activities.loops.places import LoopStore
 from activities.loops.snapshots import ref
-from activities.policy import Policy
-from activities.ports import Agent
+from activities.ports.agent import Agent
 from activities.runtimes.local import LocalRuntime
-from activities.store import Ownership, RunStore
+from activities.store.ownership import Ownership
+from activities.store.runs import RunStore
 from steersman.contracts.activities import PruneInput, Swept
 from steersman.contracts.loop import LoopRequest, parse_loop_request
 from steersman.contracts.loop_activities import (
@@ -325,7 +328,7 @@ class TestSurvey:
         environment.on_heartbeat = lambda *_: beats.put_nowait(1)
 
         async def long() -> None:
-            async with beating():
+            async with heartbeating():
                 await asyncio.wait_for(beats.get(), 30)
 
         await environment.run(long)
@@ -464,9 +467,8 @@ class TestAsking:
 class TestPruning:
     async def prune(self, host: Host, days: float, *, dry_run: bool = False) -> Swept:
         store = RunStore(host.directory / "state", OWNER)
-        hosting = HostActivities(
-            host.client, "host", {}, LocalRuntime(store, "host"), store, Policy({}), Keeping(30, host.loops)
-        )
+        context = ActivityContext(host.client, "host", {}, LocalRuntime(store, "host"), store, Policy({}))
+        hosting = HostActivities(context, Retention(30, host.loops))
         return await ActivityEnvironment().run(hosting.prune_host, PruneInput(keep_days=days, dry_run=dry_run))
 
     async def test_only_what_closed_long_ago_goes(self, host: Host, asked: Client) -> None:

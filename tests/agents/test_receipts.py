@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from activities.session import Session
+from activities.running.controller import RunController
 from steersman.contracts.activities import DeliverInput, RunOutcome, Settlement
 from steersman.contracts.messages import Message
 from steersman.contracts.run import FINAL_STATES
@@ -45,7 +45,7 @@ class Correspondence:
 
     def __init__(self, stage: Stage) -> None:
         self.stage, self.mailbox = stage, Mailbox()
-        self.session: Session | None = None
+        self.session: RunController | None = None
         self._told = 0
 
     async def say(self, name: str) -> None:

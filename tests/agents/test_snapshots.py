@@ -10,7 +10,8 @@ import pytest
 from activities.agents.claude_state import ClaudeState
 from activities.agents.claude_transcript import ClaudeTranscript
 from activities.agents.process import MAX_RESULT, ProcessTranscript
-from activities.ports import MAX_SNAPSHOT, Record, Transcript, Verdict
+from activities.ports.agent import MAX_SNAPSHOT, Transcript, Verdict
+from activities.ports.runtime import Record
 from steersman.contracts.errors import RunError
 from tests.agents.journals import Line, journals, load, told
 from tests.agents.test_claude_journals import HOSTILE, KILLED, LEFT, _damaged, _mutated, _sound, line, transcript

@@ -14,10 +14,12 @@ from hypothesis import strategies as st
 from activities.agents.claude_frames import is_sound, parse
 from activities.agents.claude_state import MAX_ASKED
 from activities.agents.claude_transcript import ClaudeTranscript
-from activities.eventlog import Cursor, EventLog, is_ended, read
-from activities.ports import ExitFact, Record
+from activities.ports.agent import ExitFact
+from activities.ports.runtime import Record
 from activities.shim.client.journal import Record as Line
 from activities.shim.client.journal import Stream
+from activities.store.event_reader import Cursor, is_ended, read
+from activities.store.eventlog import EventLog
 from steersman.contracts.events import EVENT, AgentEvent, CancelledEvent, EventBase, is_terminal
 from tests.agents.journals import journals, load
 from tests.hostile.test_event_log import NOW

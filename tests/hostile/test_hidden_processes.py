@@ -256,12 +256,13 @@ async def test_a_worker_within_an_agent_takes_no_other_agent_by_force(place: Pla
 import asyncio, sys
 from pathlib import Path
 sys.path.insert(0, {str(Path(launching.__file__).parents[3])!r})
-from activities.ports import Ladder
+from activities.ports.runtime import StopTimes
 from activities.runtimes.local import LocalRuntime
-from activities.store import Ownership, RunStore
+from activities.store.ownership import Ownership
+from activities.store.runs import RunStore
 from steersman.contracts.activities import RunKey
 runtime = LocalRuntime(RunStore(Path({str(place.work.parent / "state")!r}), Ownership("cluster", "default")), "host")
-report = asyncio.run(runtime.stop(RunKey(run={place.key.run!r}, execution="e"), Ladder(0.05, 0.3), "cancelled"))
+report = asyncio.run(runtime.stop(RunKey(run={place.key.run!r}, execution="e"), StopTimes(0.05, 0.3), "cancelled"))
 print(report.outcome, flush=True)
 """
     (place.work.parent / "second").mkdir()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from activities.ports import Channel
+from activities.ports.runtime import Channel
 from activities.shim import client as shim
 from steersman.contracts.run import StopReport
 from tests.agents.test_local_runtime import DEAF, QUICK, Place, line, place, records

@@ -8,7 +8,9 @@ import pytest
 
 from activities.loops.places import LoopStore
 from activities.runtimes.local import LocalRuntime
-from activities.store import Ownership, RunDirectory, RunStore
+from activities.store.ownership import Ownership
+from activities.store.run_directory import RunDirectory
+from activities.store.runs import RunStore
 from steersman.client import Steersman
 from steersman.contracts import names
 from steersman.contracts.activities import FinalizeInput, ReadEvents, RunKey, StopInput, Swept

@@ -13,13 +13,13 @@ from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
+from activities.admission.policy import Policy
 from activities.looping import LoopActivities
 from activities.loops.git import GitFailed
 from activities.loops.plans import check_plan, read_plan
 from activities.loops.snapshots import ref
 from activities.loops.sources import read_items
 from activities.loops.workshop import Workshop
-from activities.policy import Policy
 from steersman.contracts.errors import InvalidRequest
 from steersman.contracts.loop import Items
 from steersman.contracts.loop_activities import DropInput, KeptInput, LoopKey, RestoreInput

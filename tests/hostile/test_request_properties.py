@@ -9,9 +9,10 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
+from activities.admission.policy import Policy, lent_commands
 from activities.agents.claude import ClaudeAgent
-from activities.policy import Policy, lent_commands
-from activities.ports import Admission, Agent
+from activities.ports.admission import Admission
+from activities.ports.agent import Agent
 from steersman.contracts.activities import RunKey
 from steersman.contracts.errors import RunError
 from steersman.contracts.request import PERMISSION_ORDER, RunRequest, parse_request

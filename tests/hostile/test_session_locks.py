@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from activities.eventlog import EventLog
 from activities.runtimes.local import LocalRuntime
-from activities.session_locks import SessionLocked, SessionLocks
-from activities.store import Ownership, RunDirectory, RunStore
+from activities.store.eventlog import EventLog
+from activities.store.ownership import Ownership
+from activities.store.run_directory import RunDirectory
+from activities.store.runs import RunStore
+from activities.store.session_locks import SessionLocked, SessionLocks
 from steersman.contracts.activities import RunKey
 from steersman.contracts.errors import InvalidRequest
 from steersman.contracts.events import CancelledEvent

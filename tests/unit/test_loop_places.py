@@ -9,7 +9,7 @@ import pytest
 from activities.loops import fingerprint as look
 from activities.loops.places import LoopStore, quoted
 from activities.loops.snapshots import ref
-from activities.store import Ownership
+from activities.store.ownership import Ownership
 
 MINE = Ownership("cluster", "default")
 

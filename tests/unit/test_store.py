@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from activities.store import Ownership, RunStore
+from activities.store.ownership import Ownership
+from activities.store.runs import RunStore
 from steersman.contracts.activities import RunKey
 
 MINE = Ownership("cluster", "default")

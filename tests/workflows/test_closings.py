@@ -5,10 +5,12 @@ from pathlib import Path
 import pytest
 from temporalio.client import Client
 
-from activities.closings import FORGOTTEN, Closings
-from activities.eventlog import terminal_event
 from activities.runtimes.local import LocalRuntime
-from activities.store import Ownership, RunDirectory, RunStore
+from activities.store.event_reader import terminal_event
+from activities.store.ownership import Ownership
+from activities.store.run_directory import RunDirectory
+from activities.store.runs import RunStore
+from activities.temporal.closed_runs import FORGOTTEN, ClosedRuns
 from steersman.contracts.activities import RunKey
 from steersman.contracts.events import CancelledEvent, FailedEvent, TerminalEvent
 from steersman.contracts.run import StopReport
@@ -24,13 +26,13 @@ class Host:
 
     def __init__(self, client: Client, state: Path) -> None:
         store = RunStore(state, Ownership("cluster", "default"))
-        self._store, self.closings = store, Closings(client, LocalRuntime(store, "host"))
+        self._store, self.closings = store, ClosedRuns(client, LocalRuntime(store, "host"))
 
     async def ends(self, key: RunKey) -> TerminalEvent | None:
         directory: RunDirectory = self._store.create(key)
-        closing = await self.closings.of(key)
+        closing = await self.closings.close_of(key)
         if closing is not None:
-            await self.closings.end(directory, closing, NOTHING)
+            await self.closings.end_log(directory, closing, NOTHING)
         return terminal_event(directory.events)
 
 

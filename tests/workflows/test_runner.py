@@ -13,7 +13,7 @@ from temporalio.worker import Worker
 from steersman.contracts.errors import ASK_AGAIN
 from tests.workflows.loop_watch import replays
 from tests.workflows.machine import QUIET, Machine, Run, done, phase, state, succeeded, until
-from worker import AS_STARTED
+from workers.wiring import AS_STARTED
 from workflows.agent_run import AgentRun
 from workflows.runner import Careful
 
