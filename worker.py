@@ -47,13 +47,12 @@ from temporalio.service import RPCError
 from temporalio.worker import Replayer, Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
-from activities.agents.claude import ClaudeAgent
-from activities.agents.process import ProcessAgent
+from activities.agents.catalog import AGENTS
 from activities.checks import check_host
 from activities.hosting import HostActivities, Keeping
 from activities.identity import Identity, StoreGone
-from activities.looping import LoopActivities
-from activities.loops.places import LoopStore
+from activities.loop_activities import LoopActivities
+from activities.loops.loop_store import LoopStore
 from activities.policy import Policy, lent_commands
 from activities.ports import Agent
 from activities.registry import Registry
@@ -307,7 +306,7 @@ def _positive(text: str) -> float:
 def _agents(policy: Policy) -> dict[str, Agent]:
     names_allowed = frozenset({"HOME"}).union(*AGENT_VARIABLES.values()) | policy.allow_env
     environ = {name: value for name, value in policy.environ.items() if name in names_allowed}
-    return {"claude": ClaudeAgent(environ, lent=policy.allow_env), "process": ProcessAgent()}
+    return {name: kind.make(environ, policy.allow_env) for name, kind in AGENTS.items()}
 
 
 # ---- working

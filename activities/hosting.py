@@ -22,7 +22,7 @@ from activities.completion import complete
 from activities.conduct import beating, refusing
 from activities.eventlog import Cursor, end_log, ended_at, is_ended, read, terminal_event
 from activities.identity import StoreGone
-from activities.loops.places import LoopStore
+from activities.loops.loop_store import LoopStore
 from activities.policy import Policy
 from activities.ports import HURRIED, Agent, Ladder, Runtime
 from activities.schemas import admit_schema

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from activities import disk, trust
-from activities.loops.confines import Confines
+from activities.loops.git.allowed_roots import AllowedRoots
 from activities.ports import Admission, Agent, Program
 from activities.variables import BASE_ENV, is_guarded
 from steersman.contracts.agents import AGENT_VARIABLES, CAPABILITIES
@@ -44,7 +44,7 @@ class Policy:
         directory, further = self.check(request, agent)
         untrusted = None
         if not self._trusts(agent, (directory, *further)):
-            untrusted = trust.untrusted(directory, agent.files, Confines.of(self.workspace_roots, self.git_roots))
+            untrusted = trust.untrusted(directory, agent.files, AllowedRoots.of(self.workspace_roots, self.git_roots))
         return Admission(self.environment(request), directory, further, untrusted, restricted=self.lends)
 
     def check(self, request: RunRequest, agent: Agent) -> tuple[Path, tuple[Path, ...]]:

@@ -7,8 +7,8 @@ from typing import Literal, cast
 
 import pytest
 
-from activities.agents.claude_conversation import ClaudeConversation
-from activities.agents.claude_transcript import ClaudeTranscript
+from activities.agents.claude.conversation import ClaudeConversation
+from activities.agents.claude.transcript import ClaudeTranscript
 from activities.ports import Channel, ChannelClosed, Desk
 from activities.session import Session
 from steersman.contracts.activities import DeliverInput, OutgoingMessage, RunKey, RunOutcome, Settlement

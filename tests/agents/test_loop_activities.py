@@ -18,13 +18,13 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.testing import ActivityEnvironment
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
-from activities.agents.claude import ClaudeAgent
+from activities.agents.claude.agent import ClaudeAgent
 from activities.agents.process import ProcessAgent
 from activities.conduct import beating
 from activities.hosting import HostActivities, Keeping
-from activities.looping import LoopActivities
-from activities.loops.places import LoopStore
-from activities.loops.snapshots import ref
+from activities.loop_activities import LoopActivities
+from activities.loops.git.checkpoint_commits import ref
+from activities.loops.loop_store import LoopStore
 from activities.policy import Policy
 from activities.ports import Agent
 from activities.runtimes.local import LocalRuntime

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from activities.agents.claude import ClaudeAgent
-from activities.agents.claude_transcript import ClaudeTranscript
+from activities.agents.claude.agent import ClaudeAgent
+from activities.agents.claude.transcript import ClaudeTranscript
 from activities.policy import Policy
 from activities.shim.journal import Record
 from activities.surroundings import MAX_ENTRIES, look

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from activities.loops.places import LoopStore
+from activities.loops.loop_store import LoopStore
 from activities.runtimes.local import LocalRuntime
 from activities.store import Ownership, RunDirectory, RunStore
 from steersman.client import Steersman

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from activities.agents.claude import ClaudeAgent
+from activities.agents.claude.agent import ClaudeAgent
 from activities.policy import Policy, lent_commands
 from activities.ports import Admission, Agent
 from steersman.contracts.activities import RunKey

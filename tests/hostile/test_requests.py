@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from activities.agents.claude import ClaudeAgent
+from activities.agents.claude.agent import ClaudeAgent
 from activities.agents.process import ProcessAgent
 from activities.policy import Policy, lent_commands
 from activities.ports import Admission, Agent, Launch

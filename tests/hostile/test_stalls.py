@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from activities.agents.claude_transcript import ClaudeTranscript
+from activities.agents.claude.transcript import ClaudeTranscript
 from activities.agents.process import Silence
 from activities.eventlog import Cursor, EventLog, read
 from activities.life import Life
-from activities.loops.plans import read_plan
-from activities.loops.sources import read_items
+from activities.loops.items.plans import read_plan
+from activities.loops.items.sources import read_items
 from activities.ports import MAX_LINE, ChannelClosed, Ladder, Progress
 from activities.schemas import admit_schema, misfit
 from activities.shim.journal import LineJoiner, Record, RecordParser

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from activities.agents.claude import FILES
-from activities.agents.claude_trust import accepted
+from activities.agents.claude.agent import FILES
+from activities.agents.claude.trust import accepted
 from activities.trust import git_runs_programs, untrusted
 from steersman.trust import trusted_directories
 from tests.agents.kits import ClaudeKit

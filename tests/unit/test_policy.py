@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from activities.agents.claude import ClaudeAgent
+from activities.agents.claude.agent import ClaudeAgent
 from activities.agents.process import ProcessAgent
 from activities.policy import MAX_SECRET_FILE, Policy
 from activities.ports import Agent
