@@ -1,4 +1,4 @@
-"""What a host does for loops: may one run here, how is its workspace, keep its files, take them back.
+"""The activities of loops: admission, surveys of the workspace, checkpoints, and questions to other workflows.
 
 How files, plans and items are read must not live here: see activities/loops.
 """
@@ -51,11 +51,11 @@ from steersman.contracts.request import RunRequest
 from steersman.contracts.run import RunState
 
 BEADS_ENV = {"BD_JSON_ENVELOPE": "0", "BEADS_NO_DAEMON": "1"}
-"""bd prints what it always has, and leaves no daemon behind."""
+"""bd prints its issues without an envelope, and leaves no daemon behind."""
 
 
 class LoopActivities:
-    """Stateless: any worker of the host can answer."""
+    """Any worker of the host can run them: what one remembers from call to call only saves time."""
 
     def __init__(self, client: Client, agents: Mapping[str, Agent], store: LoopStore, policy: Policy) -> None:
         self._client, self._agents, self._store, self._policy = client, agents, store, policy
@@ -63,7 +63,7 @@ class LoopActivities:
 
     @activity.defn(name=names.ADMIT_LOOP)
     async def admit_loop(self, asked: AdmitLoop) -> None:
-        """Whether the loop may run here. Fails with the RunError's type, at once, if the request is wrong."""
+        """Admit the loop on this host. Fails with the RunError's type, and is not retried, if the request is wrong."""
         async with beating():
             with refusing():
                 await asyncio.to_thread(self._admit, asked.request)
@@ -71,32 +71,32 @@ class LoopActivities:
 
     @activity.defn(name=names.SURVEY_WORKSPACE)
     async def survey_workspace(self, asked: SurveyInput) -> Survey:
-        """Plan, items and files as they are now; the files kept as a checkpoint where a number is given."""
+        """Read plan, items and files as they are now; given a number, make a checkpoint of the files."""
         async with beating():
             try:
                 workspace = await asyncio.to_thread(self._policy.workspace, asked.run.workspace.path)
             except RunError as error:
                 return Survey(error=error.message, items=unreadable_list(error.message) if asked.items else None)
-            place = await self._place(asked.key.loop)
+            directory = await self._directory(asked.key.loop)
             plan = Plan()
             if asked.plan:
                 plan = await asyncio.to_thread(read_plan, workspace, asked.plan.path, asked.plan.phase)
-            items = await self._items(asked, plan, workspace, place)  # first: a command may write files
+            items = await self._items(asked, plan, workspace, directory)  # first: a command may write files
             loop, number = asked.key.loop, asked.number
             name = None if number is None else ref(loop, number)
             message = f"{loop}: checkpoint {number}\n\n{asked.message}\n"
-            survey = await self._checkpoints.capture(place, workspace, name, message)
+            survey = await self._checkpoints.capture(directory, workspace, name, message)
             return survey.model_copy(update={"plan_hash": plan.hash, "phases": plan.phases, "items": items})
 
     @activity.defn(name=names.RESTORE_CHECKPOINT)
     async def restore_checkpoint(self, asked: RestoreInput) -> Restored:
-        """The workspace's files as they were. Twice is fine."""
+        """Restore the workspace's files from a checkpoint. Idempotent."""
         path, name = asked.run.workspace.path, ref(asked.source, asked.number)
         async with beating():
             try:
-                workspace = await asyncio.to_thread(self._standing, path)
-                place = await self._place(asked.key.loop, asked.source)
-                return Restored(changed=await self._checkpoints.restore(place, workspace, name, asked.commit))
+                workspace = await asyncio.to_thread(self._real_path, path)
+                directory = await self._directory(asked.key.loop, asked.source)
+                return Restored(changed=await self._checkpoints.restore(directory, workspace, name, asked.commit))
             except RunError as error:
                 return Restored(error=error.message)
             except (NoRepository, NoCheckpoint, GitFailed) as error:
@@ -104,44 +104,44 @@ class LoopActivities:
 
     @activity.defn(name=names.DROP_CHECKPOINTS)
     async def drop_checkpoints(self, asked: DropInput) -> Dropped:
-        """Remove the refs of checkpoints; those that were there."""
+        """Remove the refs of checkpoints, and return the numbers of those that existed."""
         async with beating():
             with refusing():
-                workspace = await asyncio.to_thread(self._standing, asked.workspace)
-            place = await self._place(asked.loop)
+                workspace = await asyncio.to_thread(self._real_path, asked.workspace)
+            directory = await self._directory(asked.loop)
             numbers = None if asked.all else set(asked.numbers)
-            with _failing(), suppress(NoRepository):
-                return Dropped(numbers=tuple(await self._checkpoints.drop(place, workspace, asked.loop, numbers)))
+            with _git_errors(), suppress(NoRepository):
+                return Dropped(numbers=tuple(await self._checkpoints.drop(directory, workspace, asked.loop, numbers)))
             return Dropped()
 
     @activity.defn(name=names.LIST_CHECKPOINTS)
     async def list_checkpoints(self, asked: KeptInput) -> Kept:
-        """The checkpoints whose files are there: none where the workspace is in no repository."""
+        """The numbers of the checkpoints that hold files: none if the workspace is in no repository."""
         async with beating():
             with refusing():
-                workspace = await asyncio.to_thread(self._standing, asked.workspace)
-            place = await self._place(asked.loop)
-            with _failing(), suppress(NoRepository):
-                return Kept(numbers=tuple(await self._checkpoints.numbers(place, workspace, asked.loop)))
+                workspace = await asyncio.to_thread(self._real_path, asked.workspace)
+            directory = await self._directory(asked.loop)
+            with _git_errors(), suppress(NoRepository):
+                return Kept(numbers=tuple(await self._checkpoints.numbers(directory, workspace, asked.loop)))
             return Kept()
 
     @activity.defn(name=names.DIFF_CHECKPOINTS)
     async def diff_checkpoints(self, asked: DiffInput) -> Diff:
-        """What changed between two checkpoints, or since one."""
+        """The difference between two checkpoints, or between one and the files as they are."""
         older = ref(asked.loop, asked.older)
         newer = None if asked.newer is None else ref(asked.loop, asked.newer)
         async with beating():
-            with refusing(), _failing():
+            with refusing(), _git_errors():
                 workspace = await asyncio.to_thread(self._policy.workspace, asked.workspace)
-                place = await self._place(asked.loop)
+                directory = await self._directory(asked.loop)
                 try:
-                    return await self._checkpoints.compare(place, workspace, older, newer, asked.max_bytes)
+                    return await self._checkpoints.compare(directory, workspace, older, newer, asked.max_bytes)
                 except (NoRepository, NoCheckpoint) as error:
                     raise InvalidRequest(printable(str(error))) from error
 
     @activity.defn(name=names.READ_FORK_POINT)
     async def read_fork_point(self, asked: ForkInput) -> ForkPoint:
-        """Another loop's checkpoint, asked of its workflow."""
+        """Another loop's checkpoint, queried from its workflow."""
         handle = self._client.get_workflow_handle(asked.loop)
         async with beating():
             with refusing():
@@ -161,7 +161,7 @@ class LoopActivities:
 
     @activity.defn(name=names.LOOK_AT_RUN)
     async def look_at_run(self, asked: LookInput) -> RunState:
-        """What a run that closed without a result had come to."""
+        """The last state of a run that closed without a result."""
         handle = self._client.get_workflow_handle(asked.run)
         async with beating():
             with refusing():
@@ -173,14 +173,14 @@ class LoopActivities:
                     raise AgentFailed(f"Temporal knows no run {asked.run}") from error
                 return state
 
-    async def _place(self, loop: str, *others: str) -> Path:
-        """The loop's directory; no loop that is named is another Temporal namespace's."""
+    async def _directory(self, loop: str, *others: str) -> Path:
+        """The loop's directory. Fails if it, or the directory of one of `others`, is another Temporal namespace's."""
         with refusing():
             for each in others:
                 await asyncio.to_thread(self._store.check, each)
             return await asyncio.to_thread(self._store.create, loop)
 
-    # ---- what is allowed
+    # ---- admission
 
     def _admit(self, request: LoopRequest) -> None:
         run, items = request.run, request.done.items
@@ -189,7 +189,7 @@ class LoopActivities:
         if request.done.verify:
             self._admit_program(run, "done.verify", request.done.verify.argv())
         if items and items.kind in ("command", "beads"):
-            path = self._admit_program(run, "done.items", _words(items)).get("PATH")
+            path = self._admit_program(run, "done.items", _command_line(items)).get("PATH")
             if items.kind == "beads" and shutil.which("bd", path=path) is None:
                 raise InvalidRequest("done.items: bd is not on this host")
         plan = request.plan if isinstance(request.plan, PlanFile) else None
@@ -206,27 +206,27 @@ class LoopActivities:
             raise InvalidRequest(f"{field}: {error.message}") from error
 
     def _program_environment(self, run: RunRequest, words: tuple[str, ...]) -> Mapping[str, str]:
-        # As the policy sees it, a program that the request names is a run of agent "process".
+        # To the policy a program that the request names is a run of agent "process".
         asked = RunRequest(agent="process", command=words, workspace=run.workspace, env=program_env(run))
         return self._policy.admit_program(asked, Program("command", words))
 
-    def _standing(self, path: str) -> Path:
-        """The workspace; also one that is gone and may come back. Raises InvalidRequest, WorkspaceError."""
+    def _real_path(self, path: str) -> Path:
+        """The real path of the workspace, which need not exist. Raises InvalidRequest, WorkspaceError."""
         real = self._policy.within(path, "workspace.path")
         self._policy.workspace(str(nearest_existing(real)))
         return real
 
     # ---- items
 
-    async def _items(self, asked: SurveyInput, plan: Plan, workspace: Path, place: Path) -> ItemList | None:
+    async def _items(self, asked: SurveyInput, plan: Plan, workspace: Path, directory: Path) -> ItemList | None:
         wanted = asked.items
         if wanted is None:
             return None
 
         async def run(words: Sequence[str]) -> bytes:
-            # Judged anew each time: what the operator allows may have changed, and so may the values.
-            environment = await asyncio.to_thread(self._program_environment, asked.run, _words(wanted))
-            return await run_program(words, workspace, {**environment, **BEADS_ENV}, place / "programs")
+            # Admitted anew each time: the operator's settings and the variables' values may have changed.
+            environment = await asyncio.to_thread(self._program_environment, asked.run, _command_line(wanted))
+            return await run_program(words, workspace, {**environment, **BEADS_ENV}, directory / "programs")
 
         try:
             return await read_items(wanted, asked.plan, plan if asked.plan else None, workspace, run)
@@ -234,16 +234,16 @@ class LoopActivities:
             return unreadable_list(error.message)
 
 
-def _words(items: Items) -> tuple[str, ...]:
-    """The program that prints items, as an operator lends it; of beads its name alone."""
+def _command_line(items: Items) -> tuple[str, ...]:
+    """The command line that prints items, in the form that an operator allows; for beads the name alone."""
     return ("bd",) if items.kind == "beads" else argv(items)
 
 
 @contextmanager
-def _failing() -> Iterator[None]:
-    """Where git says no, the activity fails with its words."""
+def _git_errors() -> Iterator[None]:
+    """Turn a GitFailed into the activity's failure, with git's message."""
     try:
         yield
     except GitFailed as error:
-        # What stands in git's way stands there at the next try, too.
+        # Not retried: git would fail for the same reason.
         raise ApplicationError(printable(str(error)), type="GitFailed", non_retryable=True) from error

@@ -98,15 +98,15 @@ def name_of(value: Any) -> str | None:
 
 def count_of(value: Any) -> int:
     """A count; 0 if it is no number, negative or absurdly large."""
-    return int(value) if is_number(value) and 0 <= value < _MAX_COUNT else 0
+    return int(value) if _is_number(value) and 0 <= value < _MAX_COUNT else 0
 
 
 def time_of(value: Any) -> datetime | None:
     """A time from seconds since 1970; None if it is no number or out of range."""
-    return datetime.fromtimestamp(value, UTC) if is_number(value) and 0 < value < _MAX_TIME else None
+    return datetime.fromtimestamp(value, UTC) if _is_number(value) and 0 < value < _MAX_TIME else None
 
 
-def is_number(value: Any) -> bool:
+def _is_number(value: Any) -> bool:
     """Whether this is a JSON number: True and False are ints to Python alone."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 

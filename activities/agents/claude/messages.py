@@ -40,9 +40,9 @@ class Messages:
 
     def is_sound(self) -> bool:
         """Whether frames can have led to this state; it may be from a forged snapshot."""
-        told = (*self._ends.values(), *self._settled.values())
+        settlements = (*self._ends.values(), *self._settled.values())
         return len(self.owed) <= 2 * MAX_OWED and all(
-            len(each.id) <= MAX_NAME and len(each.how or "") <= MAX_NAME for each in told
+            len(each.id) <= MAX_NAME and len(each.how or "") <= MAX_NAME for each in settlements
         )
 
     def settlements(self) -> list[Settlement]:

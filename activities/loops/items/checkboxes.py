@@ -108,7 +108,7 @@ def _checkbox(text: str, state: ItemState, number: int) -> Checkbox:
     if named := _ID.search(text[-110:]):
         ident, text = named[1], text[: -len(named[0])]
     blocked_by: tuple[str, ...] = ()
-    if said := _BLOCKED_BY.search(text):
-        blocked_by = tuple(each.strip().lstrip("^") for each in said[1].split(",") if each.strip())
-        text = f"{text[: said.start()].rstrip()}{text[said.end() :]}"
+    if match := _BLOCKED_BY.search(text):
+        blocked_by = tuple(each.strip().lstrip("^") for each in match[1].split(",") if each.strip())
+        text = f"{text[: match.start()].rstrip()}{text[match.end() :]}"
     return Checkbox(ident, text.strip(), state, blocked_by)
