@@ -119,9 +119,9 @@ async def test_a_cancel_leaves_nothing(stand: Stand) -> None:
 async def test_the_death_of_the_worker_leaves_nothing(stand: Stand) -> None:
     script = (
         "import asyncio, os, sys; from datetime import timedelta; from pathlib import Path\n"
-        "from activities.loops.items.programs import output_of\n"
+        "from activities.loops.items.programs import run_program\n"
         "env = dict(os.environ)\n"
-        f"asyncio.run(output_of(['sleep', '600'], Path('/'), env, Path({str(stand.place)!r}), timedelta(600)))"
+        f"asyncio.run(run_program(['sleep', '600'], Path('/'), env, Path({str(stand.place)!r}), timedelta(600)))"
     )
     environment = {**os.environ, "STAND_MARK": stand.mark, "PYTHONPATH": str(Path(__file__).parents[2])}
     worker = await asyncio.create_subprocess_exec(sys.executable, "-c", script, env=environment)

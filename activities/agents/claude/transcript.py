@@ -141,7 +141,7 @@ class ClaudeTranscript:
             "assistant": self._assistant,
             "user": self._user,
             "result": self._turn_ended,
-            "rate_limit_event": self._limit_told,
+            "rate_limit_event": self._limit_reported,
             "control_request": self._asked,
             "control_cancel_request": self._withdrawn,
             "control_response": self._responded,
@@ -179,7 +179,7 @@ class ClaudeTranscript:
         event = events.progress_event(time, frame)
         return [event] if event else []
 
-    def _limit_told(self, time: datetime, frame: Frame) -> list[EventBase]:
+    def _limit_reported(self, time: datetime, frame: Frame) -> list[EventBase]:
         self._refusals.event(frame)
         return [events.rate_limit_event(time, frame)]
 
