@@ -83,24 +83,24 @@ class ClaudeConversation:
         running = self._transcript.turn_open and not self._transcript.parked
         if message.kind == "steer":
             # In a turn it is read at the next tool boundary, whenever that is; between turns at once.
-            return await self._tell(message, reading_time_s=0 if running else READING_TIME_S)
+            return await self._deliver_text(message, reading_time_s=0 if running else READING_TIME_S)
         already = self._written(INTERRUPT + message.id)
         if not already and (first := self._messages.interrupting if running else self._messages.interrupted_by):
-            return await self._second(message, first)
+            return await self._settle_second(message, first)
         if running and not already:
             with writing_as(INTERRUPT + message.id):
                 await self._client.interrupt()
         elif already:
             await self._until(lambda: self._messages.settlement(message.id) is not None, SETTLEMENT_TIMEOUT_S)
         if message.text:
-            return await self._tell(message, READING_TIME_S)
+            return await self._deliver_text(message, READING_TIME_S)
         how = "interrupted" if running or already else "nothing was running"
         return Settlement(id=message.id, state="acknowledged", how=how)
 
-    async def _second(self, message: OutgoingMessage, first: str) -> Settlement:
+    async def _settle_second(self, message: OutgoingMessage, first: str) -> Settlement:
         """Settle an interrupt of a turn that the interrupt `first` is ending, or has ended."""
         if message.text:
-            return await self._tell(message, READING_TIME_S)
+            return await self._deliver_text(message, READING_TIME_S)
         await self._until(lambda: self._messages.interrupting != first, SETTLEMENT_TIMEOUT_S)
         return Settlement(id=message.id, state="acknowledged", how=f"{first} was at work")
 
@@ -108,9 +108,9 @@ class ClaudeConversation:
         """Answer the request that awaits this decision; remember it for the tool if it says so."""
         if decision.decision.remember:
             self._remembered[decision.tool] = decision
-        for asked, (tool, waiting) in self._waiting.items():
+        for ident, (tool, waiting) in self._waiting.items():
             remembered = decision.decision.remember and tool == decision.tool
-            if (asked == decision.decision.id or remembered) and not waiting.done():
+            if (ident == decision.decision.id or remembered) and not waiting.done():
                 waiting.set_result(decision)
 
     # ---- messages
@@ -138,7 +138,7 @@ class ClaudeConversation:
         known = self._messages.settlement(message.id)  # None for a second end, which is not written
         return known or Settlement(id=message.id, state="acknowledged", how="interrupted")
 
-    async def _tell(self, message: OutgoingMessage, reading_time_s: float) -> Settlement:
+    async def _deliver_text(self, message: OutgoingMessage, reading_time_s: float) -> Settlement:
         """Write the text once; wait until Claude Code has taken it, and up to `reading_time_s` until it was read."""
         command = MESSAGE + message.id
         if not self._written(command):
@@ -175,20 +175,20 @@ class ClaudeConversation:
         return PermissionResultDeny(message=decision.decision.message or f"A person refused {tool}. Go on without it.")
 
     async def _ask(self, tool: str, tool_input: dict[str, Any], context: ToolPermissionContext) -> OutgoingDecision:
-        asked = approval_id({"tool_use_id": context.tool_use_id, "tool_name": tool, "input": tool_input})
-        approval = Approval(id=asked, tool=tool[:200], input=bounded(tool_input, SHOWN_INPUT), since=datetime.now(UTC))
+        ident = approval_id({"tool_use_id": context.tool_use_id, "tool_name": tool, "input": tool_input})
+        approval = Approval(id=ident, tool=tool[:200], input=bounded(tool_input, SHOWN_INPUT), since=datetime.now(UTC))
         waiting: asyncio.Future[OutgoingDecision] = asyncio.get_running_loop().create_future()
-        self._waiting[asked] = (tool, waiting)
+        self._waiting[ident] = (tool, waiting)
         await self._desk.ask(ApprovalAsked(approval=approval))
         try:
             return await waiting
         except asyncio.CancelledError:
             # The SDK also cancels if the worker disconnects within the handshake: then the agent withdrew nothing.
-            if asked in self._transcript.withdrawn:
+            if ident in self._transcript.withdrawn:
                 await self._desk.ask(ApprovalAsked(approval=approval, withdrawn=True))
             raise
         finally:
-            del self._waiting[asked]
+            del self._waiting[ident]
 
 
 async def _one(frame: Frame) -> AsyncIterator[Frame]:

@@ -72,7 +72,7 @@ async def restore(shadow: Shadow, name: str, commit: str | None = None) -> int:
     try:
         await shadow.git.run("read-tree", "--reset", "-u", wanted)
     finally:
-        nested |= await _record_nested(shadow)
+        nested |= await _record_indexed(shadow)
     # git only warns about a file that it cannot remove.
     wrong = (await _changed(shadow, await write_tree(shadow), wanted)).keys()
     left = (wrong & changed.keys()) - kept - nested
@@ -172,11 +172,11 @@ async def _check_nested(shadow: Shadow, wanted: str) -> None:
             raise GitFailed(f"{shown} is a file in the checkpoint, and a repository of its own is there now")
 
 
-async def _record_nested(shadow: Shadow) -> set[bytes]:
+async def _record_indexed(shadow: Shadow) -> set[bytes]:
     """Record the nested repositories that the index has now, and return their paths."""
     output = await shadow.git.run("ls-files", "-s", "-z")
     found = {line.split(b"\t", 1)[1] for line in output.split(b"\0")[:-1] if line.startswith(_GITLINK)}
-    shadow.keep_nested(found)
+    shadow.record_nested(found)
     return found
 
 

@@ -85,7 +85,7 @@ class Shadow:
         except FileNotFoundError:
             return set()
 
-    def keep_nested(self, paths: set[bytes]) -> None:
+    def record_nested(self, paths: set[bytes]) -> None:
         """Record the paths of nested repositories. Called before they enter the index, so that each there is known."""
         if paths != self.nested:
             (self.path / "nested").write_bytes(b"\0".join(sorted(paths)))
@@ -93,7 +93,7 @@ class Shadow:
     def forget_index(self) -> None:
         """Remove the index: every file is read again."""
         self.index.unlink(missing_ok=True)
-        self.keep_nested(set())
+        self.record_nested(set())
 
     def with_excludes(self, *arguments: str) -> tuple[str, ...]:
         """A command that respects the user's own file of ignore rules."""
@@ -117,9 +117,10 @@ async def open_shadow(
     path = directory / "git"
     try:
         async with _locked(directory / "lock", deadline) as lock_descriptor:
-            soon = deadline - TIMEOUT_S + CONFIG_TIMEOUT_S
+            config_deadline = deadline - TIMEOUT_S + CONFIG_TIMEOUT_S
             owner = owner_variables(directory / "lock")
-            outside = GitRunner(program, directory, {**_user_environment(environ), **owner}, soon, lock_descriptor)
+            variables = {**_user_environment(environ), **owner}
+            outside = GitRunner(program, directory, variables, config_deadline, lock_descriptor)
             config = await configs.read(repository, outside)
             await asyncio.to_thread(_prepare, path, repository, config)
             environment = {**_shadow_environment(environ, path, repository), **owner}

@@ -58,7 +58,7 @@ async def _write_tree(shadow: Shadow) -> str:
     )
     changes = await asyncio.to_thread(_changes, shadow, _paths(changed), set(_paths(ignored)), set(_paths(tracked)))
     _check_room(shadow, changes.size)
-    shadow.keep_nested((shadow.nested - changes.remove - stale) | changes.nested)
+    shadow.record_nested((shadow.nested - changes.remove - stale) | changes.nested)
     await remove_from_index(shadow, changes.remove)
     if changes.update:
         listed = b"".join(path + b"\0" for path in changes.update)
