@@ -6,14 +6,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 
-from activities.agents.claude import ClaudeAgent
+from activities.agents.catalog import AGENTS
 from activities.shim import client as shim
-from steersman.contracts.errors import RunError
 from steersman.contracts.model import Answer
-
-KEYS = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN")
 
 
 class Check(Answer):
@@ -29,7 +27,9 @@ async def check_host(host: str, state: Path, environ: Mapping[str, str], codec: 
     """Name, state directory, shim, agents, keys and the payload codec, as this process sees them."""
     coded = Check(check="payload codec", detail=codec or "none: Temporal holds what runs say in the clear")
     named = Check(check="host", detail=f"{host} (runtime.host of requests for this machine)")
-    return [named, _state(state), await _shim(state), _claude(), _keys(environ), _git(), coded]
+    checked = [named, _state(state), await _shim(state)]
+    checked += [Check(**asdict(finding)) for kind in AGENTS.values() for finding in kind.findings(environ)]
+    return [*checked, _git(), coded]
 
 
 def _state(state: Path) -> Check:
@@ -64,16 +64,6 @@ async def _shim(state: Path) -> Check:
     return Check(check="shim", detail=f"ran a process in {time.monotonic() - began:.2f} s{weaker}")
 
 
-def _claude() -> Check:
-    try:
-        program = ClaudeAgent({}).program()
-        version = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=30, check=True).stdout
-    except (RunError, OSError, subprocess.SubprocessError) as error:
-        hint = "pip install claude-agent-sdk (make setup does)"
-        return Check(check="agent claude", ok=False, detail=str(error), hint=hint)
-    return Check(check="agent claude", detail=f"{version.strip()} at {program}")
-
-
 def _git() -> Check:
     try:
         version = subprocess.run(["git", "--version"], capture_output=True, text=True, timeout=30, check=True).stdout
@@ -81,13 +71,3 @@ def _git() -> Check:
         # Runs do without it: no failure, and not silent either.
         return Check(check="git", detail=f"none ({error}): checkpoints of loops hold no files", hint="install git")
     return Check(check="git", detail=version.strip())
-
-
-def _keys(environ: Mapping[str, str]) -> Check:
-    found = [key for key in KEYS if environ.get(key)]
-    config = Path(environ.get("CLAUDE_CONFIG_DIR") or Path.home() / ".claude")
-    if (config / ".credentials.json").is_file():
-        found.append(str(config / ".credentials.json"))
-    # Another terminal's worker may have one: to have none here is no failure, and must not be silent either.
-    none = "none in this environment; where the worker is started, set ANTHROPIC_API_KEY or log in with `claude`"
-    return Check(check="key for claude", detail=", ".join(found) or none)

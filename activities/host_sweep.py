@@ -14,7 +14,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from activities.context import ActivityContext
-from activities.loops.places import LoopStore
+from activities.loops.loop_store import LoopStore
 from activities.ports.runtime import CLEANUP
 from activities.running import run_log
 from activities.running.completion import complete

@@ -8,13 +8,12 @@ from temporalio.worker import Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from activities.admission.policy import Policy
-from activities.agents.claude import ClaudeAgent
-from activities.agents.process import ProcessAgent
+from activities.agents.catalog import AGENTS
 from activities.context import ActivityContext
 from activities.host_activities import HostActivities
 from activities.host_sweep import Retention
-from activities.looping import LoopActivities
-from activities.loops.places import LoopStore
+from activities.loop_activities import LoopActivities
+from activities.loops.loop_store import LoopStore
 from activities.ports.agent import Agent
 from activities.run_activities import RunActivities
 from activities.runtimes.local import LocalRuntime
@@ -127,4 +126,4 @@ def workers_of(settings: Settings, parts: Parts, activities: Activities) -> list
 def _agents(policy: Policy) -> dict[str, Agent]:
     allowed = frozenset({"HOME"}).union(*AGENT_VARIABLES.values()) | policy.allow_env
     environ = {name: value for name, value in policy.environ.items() if name in allowed}
-    return {"claude": ClaudeAgent(environ, lent=policy.allow_env), "process": ProcessAgent()}
+    return {name: kind.make(environ, policy.allow_env) for name, kind in AGENTS.items()}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from activities.admission import trust
 from activities.admission.variables import BASE_ENV, is_guarded
-from activities.loops.confines import Confines
+from activities.loops.git.allowed_roots import AllowedRoots
 from activities.ports.admission import Admission, Program
 from activities.ports.agent import Agent
 from activities.store import disk
@@ -46,7 +46,7 @@ class Policy:
         directory, further = self.check(request, agent)
         untrusted = None
         if not self._trusts(agent, (directory, *further)):
-            untrusted = trust.untrusted(directory, agent.files, Confines.of(self.workspace_roots, self.git_roots))
+            untrusted = trust.untrusted(directory, agent.files, AllowedRoots.of(self.workspace_roots, self.git_roots))
         return Admission(self.environment(request), directory, further, untrusted, restricted=self.lends)
 
     def check(self, request: RunRequest, agent: Agent) -> tuple[Path, tuple[Path, ...]]:

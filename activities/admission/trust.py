@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from activities.admission.workspace_scan import scan
-from activities.loops.confines import Confines, Outside
-from activities.loops.reading import Unreadable, inside, read_regular
-from activities.loops.repository import Broken, common_directory, git_directory
+from activities.loops.git.allowed_roots import AllowedRoots, OutsideRoots
+from activities.loops.git.repository import BrokenRepository, common_directory, git_directory
+from activities.loops.workspace_files import Unreadable, read_regular, resolve_inside
 from activities.ports.admission import Untrusted, WorkspaceFiles
 
 MAX_INSTRUCTIONS = 40_000
@@ -32,7 +32,7 @@ _PROGRAMS = re.compile(
     re.IGNORECASE,
 )
 
-ANYWHERE = Confines((Path("/"),))
+ANYWHERE = AllowedRoots((Path("/"),))
 
 GIT_ENVIRONMENT = {
     "GIT_CONFIG_COUNT": "4",
@@ -48,7 +48,7 @@ GIT_ENVIRONMENT = {
 """For git in an untrusted workspace: hooks lie in it, and a repository within it has a configuration of its own."""
 
 
-def untrusted(directory: Path, files: WorkspaceFiles, confines: Confines = ANYWHERE) -> Untrusted:
+def untrusted(directory: Path, files: WorkspaceFiles, confines: AllowedRoots = ANYWHERE) -> Untrusted:
     """What becomes of this workspace for an agent that loads `files`. Never raises for what is in it.
 
     `confines`: where the parts of its repository may lie.
@@ -87,7 +87,7 @@ def repository_top(directory: Path) -> Path:
     return next((each for each in (directory, *directory.parents) if os.path.lexists(each / ".git")), directory)
 
 
-def git_runs_programs(directory: Path, confines: Confines = ANYWHERE) -> bool:
+def git_runs_programs(directory: Path, confines: AllowedRoots = ANYWHERE) -> bool:
     """Whether the repository's own configuration may make a harmless git command run programs.
 
     True for everything that is not plainly harmless: other sections than the usual ones, included files, submodules
@@ -105,8 +105,8 @@ def git_runs_programs(directory: Path, confines: Confines = ANYWHERE) -> bool:
         if git is None:
             return True
         common = common_directory(git, confines)
-        confines.check_parts(git, common)
-    except (Broken, Outside):
+        confines.check_repository(git, common)
+    except (BrokenRepository, OutsideRoots):
         return True
     return any(
         _names_programs(path) for path in {common / "config", common / "config.worktree", git / "config.worktree"}
@@ -132,7 +132,7 @@ def _names_programs(config: Path) -> bool:
 
 def _text(directory: Path, name: str) -> str:
     try:
-        data = read_regular(inside(directory, name), _MAX_CONFIG)
+        data = read_regular(resolve_inside(directory, name), _MAX_CONFIG)
     except (Unreadable, OSError):
         return ""
     text = data.decode("utf-8", "replace").replace("\0", "").strip()

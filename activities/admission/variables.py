@@ -4,6 +4,8 @@ A list of what is dangerous is never finished: where an operator allows less tha
 all but under names that the operator lends (see policy). This list is for the others.
 """
 
+from activities.agents import catalog
+
 BASE_ENV = frozenset(
     [
         "PATH",
@@ -39,9 +41,7 @@ BASE_ENV = frozenset(
 
 GUARDED_PREFIXES = (
     # agents, Steersman, Temporal
-    "ANTHROPIC_",
-    "CLAUDE",
-    "MCP_",
+    *catalog.GUARDED_PREFIXES,
     "STEERSMAN_",
     "TEMPORAL_",
     # loaders, shells, interpreters and their package managers
@@ -121,6 +121,7 @@ GUARDED_PREFIXES = (
 )
 GUARDED_NAMES = frozenset(
     [
+        *catalog.GUARDED_NAMES,
         "AR",
         "AS",
         "BROWSER",
@@ -130,8 +131,6 @@ GUARDED_NAMES = frozenset(
         "CPPFLAGS",
         "CXX",
         "CXXFLAGS",
-        "DISABLE_AUTOUPDATER",
-        "DISABLE_TELEMETRY",
         "DISPLAY",
         "EDITOR",
         "ENV",
@@ -152,7 +151,6 @@ GUARDED_NAMES = frozenset(
         "HOME",
         "HOSTALIASES",
         "IFS",
-        "IS_SANDBOX",
         "LD",
         "LESS",
         "LESSCLOSE",

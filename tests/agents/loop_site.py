@@ -5,9 +5,9 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from activities.loops.places import LoopStore
-from activities.loops.snapshots import ref
-from activities.loops.workshop import Workshop
+from activities.loops.checkpoints import WorkspaceCheckpoints
+from activities.loops.git.checkpoint_commits import ref
+from activities.loops.loop_store import LoopStore
 from activities.store.ownership import Ownership
 from steersman.contracts.loop_activities import Survey
 from tests.support.files import below
@@ -111,14 +111,14 @@ class Site:
         self.home, self.workspace = home, workspace
         self.state = directory / "state"
         self.store = LoopStore(self.state, Ownership("cluster", "default"))
-        self.workshop = Workshop(self.environ, [Path("/")])
+        self.checkpoints = WorkspaceCheckpoints(self.environ, [Path("/")])
         self.loop = LOOP
 
     async def look(self, number: int | None = 1, workspace: Path | None = None) -> Survey:
         """A survey's part that is about files."""
         name = None if number is None else ref(self.loop, number)
         message = f"{self.loop}: checkpoint {number}"
-        return await self.workshop.look(self.store.create(self.loop), workspace or self.workspace, name, message)
+        return await self.checkpoints.capture(self.store.create(self.loop), workspace or self.workspace, name, message)
 
     async def keep(self, number: int = 1) -> str:
         """A checkpoint; its commit."""
@@ -130,4 +130,4 @@ class Site:
     async def restore(self, number: int, loop: str | None = None, commit: str | None = None) -> int:
         """Files as they were; how many changed."""
         place = self.store.create(self.loop)
-        return await self.workshop.restore(place, self.workspace, ref(loop or self.loop, number), commit)
+        return await self.checkpoints.restore(place, self.workspace, ref(loop or self.loop, number), commit)

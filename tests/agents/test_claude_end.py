@@ -7,8 +7,8 @@ from typing import Literal, cast
 
 import pytest
 
-from activities.agents.claude_conversation import ClaudeConversation
-from activities.agents.claude_transcript import ClaudeTranscript
+from activities.agents.claude.conversation import ClaudeConversation
+from activities.agents.claude.transcript import ClaudeTranscript
 from activities.ports.agent import ApprovalRequester
 from activities.ports.runtime import Channel, ChannelClosed
 from activities.running.controller import RunController

@@ -20,14 +20,14 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from activities.activity_helpers import heartbeating
 from activities.admission.policy import Policy
-from activities.agents.claude import ClaudeAgent
+from activities.agents.claude.agent import ClaudeAgent
 from activities.agents.process import ProcessAgent
 from activities.context import ActivityContext
 from activities.host_activities import HostActivities
 from activities.host_sweep import Retention
-from activities.looping import LoopActivities
-from activities.loops.places import LoopStore
-from activities.loops.snapshots import ref
+from activities.loop_activities import LoopActivities
+from activities.loops.git.checkpoint_commits import ref
+from activities.loops.loop_store import LoopStore
 from activities.ports.agent import Agent
 from activities.runtimes.local import LocalRuntime
 from activities.store.ownership import Ownership

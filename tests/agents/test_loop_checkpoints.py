@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from activities.loops.snapshots import ref
-from activities.loops.workshop import Workshop
+from activities.loops.checkpoints import WorkspaceCheckpoints
+from activities.loops.git.checkpoint_commits import ref
 from tests.agents.loop_site import Site, git, put, repository, seen, standing
 from tests.support.processes import lives, until
 
@@ -365,10 +365,10 @@ class TestHostile:
         put(top, {"a.txt": "again\n"})
         await site.keep(2)
         place = site.store.create(site.loop)
-        await site.workshop.compare(place, top, ref(site.loop, 1), ref(site.loop, 2), 1000)
+        await site.checkpoints.compare(place, top, ref(site.loop, 1), ref(site.loop, 2), 1000)
         await site.restore(1)
         assert (top / "a.txt").read_text() == "changed\n"
-        assert await site.workshop.drop(place, top, site.loop, None) == [1, 2]
+        assert await site.checkpoints.drop(place, top, site.loop, None) == [1, 2]
         assert not proof.exists()
         subprocess.run(["git", "-C", str(top), "add", "new"], capture_output=True, check=False)
         assert proof.exists()
@@ -380,7 +380,7 @@ class TestHostile:
         assert git(top, "rev-parse", "main") == before
         assert git(top, "rev-parse", f"refs/steersman/{site.loop}/1").strip() == commit
         git(top, "symbolic-ref", f"refs/steersman/{site.loop}/2", "refs/heads/main")
-        assert await site.workshop.drop(site.store.create(site.loop), top, site.loop, {2}) == [2]
+        assert await site.checkpoints.drop(site.store.create(site.loop), top, site.loop, {2}) == [2]
         assert git(top, "rev-parse", "main") == before
 
     async def test_refs_that_lead_elsewhere_are_refused(self, site: Site, top: Path) -> None:
@@ -592,7 +592,7 @@ async def test_without_a_repository_files_have_a_fingerprint(tmp_path: Path) -> 
 
 async def test_a_repository_outside_the_roots_is_not_looked_into(tmp_path: Path, top: Path) -> None:
     site = Site(tmp_path, top / "dir")
-    site.workshop = Workshop(site.environ, [top / "dir"])
+    site.checkpoints = WorkspaceCheckpoints(site.environ, [top / "dir"])
     survey = await site.look()
     assert (survey.commit, survey.head, survey.error) == (None, None, None)
     assert git(top, "for-each-ref", "refs/steersman") == ""

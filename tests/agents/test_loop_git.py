@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from activities.loops.git import Answer, Git, GitFailed
+from activities.loops.git.runner import GitFailed, GitOutput, GitRunner
 from tests.support.processes import lives, until
 
 pytestmark = [pytest.mark.integration, pytest.mark.linux]
@@ -17,22 +17,24 @@ pytestmark = [pytest.mark.integration, pytest.mark.linux]
 START = "#!/bin/sh\ntrap '' TERM\necho $$ > pid\n"
 FLOOD, SILENCE = "exec yes\n", "exec sleep 600\n"
 
-Make = Callable[[str, float], Git]
+Make = Callable[[str, float], GitRunner]
 
 
 @pytest.fixture
 def make(tmp_path: Path) -> Iterator[Make]:
     """A program in the place of git, and when it is to have ended."""
-    held = os.open(tmp_path, os.O_RDONLY)
+    lock_descriptor = os.open(tmp_path, os.O_RDONLY)
 
-    def made(script: str, seconds: float) -> Git:
+    def made(script: str, seconds: float) -> GitRunner:
         program = tmp_path / "git"
         program.write_text(START + script)
         program.chmod(0o755)
-        return Git(str(program), tmp_path, dict(os.environ), asyncio.get_running_loop().time() + seconds, held)
+        return GitRunner(
+            str(program), tmp_path, dict(os.environ), asyncio.get_running_loop().time() + seconds, lock_descriptor
+        )
 
     yield made
-    os.close(held)
+    os.close(lock_descriptor)
 
 
 def pipes() -> int:
@@ -44,14 +46,14 @@ def pipes() -> int:
     return found
 
 
-def pid(git: Git) -> int:
+def pid(git: GitRunner) -> int:
     file = git.directory / "pid"
     return int((file.exists() and file.read_text()) or 0)
 
 
 async def test_one_that_says_more_than_is_wanted(make: Make) -> None:
     before, git = pipes(), make(FLOOD, 60)
-    assert await git.read("log", limit=4) == Answer(b"y\ny\n", cut=True)
+    assert await git.read("log", limit=4) == GitOutput(b"y\ny\n", cut=True)
     assert pipes() == before
     assert not lives(pid(git))
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from activities.loops.programs import MAX_OUTPUT, ProgramFailed, output_of
+from activities.loops.items.programs import MAX_OUTPUT, ProgramFailed, run_program
 from activities.shim.client import is_alive
 from tests.support.processes import kill_marked, marked, until
 
@@ -31,7 +31,7 @@ class Stand:
     async def run(self, *argv: str, timeout: timedelta = timedelta(seconds=30)) -> bytes:
         """Its output."""
         environment = {"PATH": os.environ["PATH"], "STAND_MARK": self.mark}
-        return await output_of(argv, self.work, environment, self.place, timeout)
+        return await run_program(argv, self.work, environment, self.place, timeout)
 
     async def problem(self, *argv: str, timeout: timedelta = timedelta(seconds=30)) -> str:
         """Why there was none."""
@@ -119,9 +119,9 @@ async def test_a_cancel_leaves_nothing(stand: Stand) -> None:
 async def test_the_death_of_the_worker_leaves_nothing(stand: Stand) -> None:
     script = (
         "import asyncio, os, sys; from datetime import timedelta; from pathlib import Path\n"
-        "from activities.loops.programs import output_of\n"
+        "from activities.loops.items.programs import run_program\n"
         "env = dict(os.environ)\n"
-        f"asyncio.run(output_of(['sleep', '600'], Path('/'), env, Path({str(stand.place)!r}), timedelta(600)))"
+        f"asyncio.run(run_program(['sleep', '600'], Path('/'), env, Path({str(stand.place)!r}), timedelta(600)))"
     )
     environment = {**os.environ, "STAND_MARK": stand.mark, "PYTHONPATH": str(Path(__file__).parents[2])}
     worker = await asyncio.create_subprocess_exec(sys.executable, "-c", script, env=environment)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from activities.loops.git import GitFailed
-from activities.loops.snapshots import NoCheckpoint, ref
-from activities.loops.workshop import NoRepository
+from activities.loops.checkpoints import NoRepository
+from activities.loops.git.checkpoint_commits import NoCheckpoint, ref
+from activities.loops.git.runner import GitFailed
 from steersman.contracts.loop_activities import Diff
 from tests.agents.loop_site import Site, git, on_disk, put, repository, seen, standing
 
@@ -286,7 +286,7 @@ class TestCompare:
     async def compare(self, site: Site, older: int, newer: int | None, limit: int = 100_000) -> Diff:
         name = None if newer is None else ref(site.loop, newer)
         place = site.store.create(site.loop)
-        return await site.workshop.compare(place, site.workspace, ref(site.loop, older), name, limit)
+        return await site.checkpoints.compare(place, site.workspace, ref(site.loop, older), name, limit)
 
     async def test_two_checkpoints(self, site: Site, top: Path) -> None:
         await site.keep(1)
@@ -323,7 +323,7 @@ class TestCompare:
 class TestDrop:
     async def drop(self, site: Site, *numbers: int) -> list[int]:
         place = site.store.create(site.loop)
-        return await site.workshop.drop(place, site.workspace, site.loop, set(numbers) or None)
+        return await site.checkpoints.drop(place, site.workspace, site.loop, set(numbers) or None)
 
     async def test_those_that_are_named(self, site: Site, top: Path) -> None:
         for number in range(12):

@@ -12,8 +12,8 @@ import pytest
 
 from activities.admission.policy import Policy
 from activities.admission.workspace_scan import MAX_ENTRIES, scan
-from activities.agents.claude import ClaudeAgent
-from activities.agents.claude_transcript import ClaudeTranscript
+from activities.agents.claude.agent import ClaudeAgent
+from activities.agents.claude.transcript import ClaudeTranscript
 from activities.shim.client.journal import Record
 from steersman.contracts.errors import InvalidRequest
 from steersman.contracts.request import PermissionMode, parse_request

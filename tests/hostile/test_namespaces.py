@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from activities.loops.places import LoopStore
+from activities.loops.loop_store import LoopStore
 from activities.runtimes.local import LocalRuntime
 from activities.store.ownership import Ownership
 from activities.store.run_directory import RunDirectory

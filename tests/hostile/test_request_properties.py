@@ -10,7 +10,7 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from activities.admission.policy import Policy, lent_commands
-from activities.agents.claude import ClaudeAgent
+from activities.agents.claude.agent import ClaudeAgent
 from activities.ports.admission import Admission
 from activities.ports.agent import Agent
 from steersman.contracts.activities import RunKey

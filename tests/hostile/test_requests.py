@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from activities.admission.policy import Policy, lent_commands
-from activities.agents.claude import ClaudeAgent
+from activities.agents.claude.agent import ClaudeAgent
 from activities.agents.process import ProcessAgent
 from activities.ports.admission import Admission
 from activities.ports.agent import Agent

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from activities.admission.schemas import admit_schema, mismatch
-from activities.agents.claude_transcript import ClaudeTranscript
+from activities.agents.claude.transcript import ClaudeTranscript
 from activities.agents.process import Silence
-from activities.loops.plans import read_plan
-from activities.loops.sources import read_items
+from activities.loops.items.plans import read_plan
+from activities.loops.items.sources import read_items
 from activities.ports.agent import Progress
 from activities.ports.runtime import MAX_LINE, ChannelClosed, StopTimes
 from activities.running.attempt import AttemptRunner

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from activities.admission.policy import MAX_SECRET_FILE, Policy
-from activities.agents.claude import ClaudeAgent
+from activities.agents.claude.agent import ClaudeAgent
 from activities.agents.process import ProcessAgent
 from activities.ports.agent import Agent
 from steersman.contracts.errors import InvalidRequest, WorkspaceError

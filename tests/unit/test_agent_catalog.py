@@ -1,0 +1,20 @@
+"""The catalog of agents has the agents of the contract, no more and no fewer."""
+
+from typing import get_args
+
+import pytest
+
+from activities.admission.variables import is_guarded
+from activities.agents.catalog import AGENTS
+from steersman.contracts.agents import AGENT_VARIABLES, CAPABILITIES
+from steersman.contracts.request import AgentName
+
+
+def test_every_agent_of_the_contract_has_a_row() -> None:
+    assert set(AGENTS) == set(CAPABILITIES) == set(AGENT_VARIABLES) == set(get_args(AgentName))
+    assert all(kind.make({}, frozenset()).name == name for name, kind in AGENTS.items())
+
+
+@pytest.mark.parametrize("agent", AGENT_VARIABLES)
+def test_a_request_chooses_none_of_an_agents_own_variables(agent: str) -> None:
+    assert all(is_guarded(name) for name in AGENT_VARIABLES[agent])
