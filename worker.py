@@ -71,8 +71,8 @@ from steersman.hosts import host_name, state_directory
 from steersman.trust import TrustUnreadable, trusted_directories
 from workflows.agent_loop import AgentLoop
 from workflows.agent_run import AgentRun
+from workflows.host_sweep import SweepHost
 from workflows.runner import Careful
-from workflows.sweep import SweepHost
 
 log = logging.getLogger("steersman.worker")
 

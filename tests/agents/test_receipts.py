@@ -24,7 +24,7 @@ from tests.scripted_model import Hold, Say, answer, say
 from tests.scripted_model.requests import Request
 from tests.scripted_model.steps import Step
 from tests.support.processes import until
-from workflows.mailbox import Mailbox
+from workflows.agent_run.messages import Mailbox
 
 log = logging.getLogger(__name__)
 

@@ -12,8 +12,8 @@ import pytest
 from steersman.contracts.loop_messages import Cleanup
 from steersman.contracts.loop_state import Checkpoint, ItemCount, Totals
 from steersman.contracts.run import Usage
-from workflows.loops import packing
-from workflows.loops.archive import Archive
+from workflows.agent_loop import archive_codec as packing
+from workflows.agent_loop.archive import Archive
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

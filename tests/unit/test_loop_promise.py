@@ -2,7 +2,7 @@
 
 import pytest
 
-from workflows.loops.prompts import promised
+from workflows.agent_loop.prompts import promised
 
 PROMPT = "Work on the plan.\nWhen all is done, say:\nALL DONE\nand nothing else."
 

@@ -5,8 +5,8 @@ from typing import Any
 
 from steersman.contracts.loop import parse_loop_request
 from steersman.contracts.loop_state import FeedbackNote, Item, ItemCount, ItemList, Phase, PlanVersion, Verification
-from workflows.loops.memory import Memory
-from workflows.loops.prompts import prompt
+from workflows.agent_loop.carried_state import Memory
+from workflows.agent_loop.prompts import prompt
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -19,14 +19,14 @@ with workflow.unsafe.imports_passed_through():
     from steersman.contracts.messages import parse_message
     from steersman.contracts.request import oversized
     from steersman.contracts.run import MAX_REASON
-    from workflows.loops import plans
-    from workflows.loops.book import Book
-    from workflows.loops.desk import Desk
-    from workflows.loops.ending import Ending
-    from workflows.loops.handlers import Told, signal_of, update_of
-    from workflows.loops.journey import Journey
-    from workflows.loops.memory import Memory
-    from workflows.loops.verbs import Verbs
+    from workflows.agent_loop import plans
+    from workflows.agent_loop.carried_state import Memory
+    from workflows.agent_loop.ending import Ending
+    from workflows.agent_loop.handlers import Told, signal_of, update_of
+    from workflows.agent_loop.iterations import Journey
+    from workflows.agent_loop.requests import Desk
+    from workflows.agent_loop.state import Book
+    from workflows.agent_loop.verbs import Verbs
     from workflows.waiting import SIGNALS_FIRST, uncancelled
 
 MAX_ID = 180

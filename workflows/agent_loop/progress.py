@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from steersman.contracts.errors import ErrorType
 from steersman.contracts.loop import LoopRequest
 from steersman.contracts.loop_state import FeedbackNote, Totals
-from workflows.loops.memory import Memory
-from workflows.loops.outcomes import Ran
-from workflows.loops.prompts import promised
+from workflows.agent_loop.carried_state import Memory
+from workflows.agent_loop.outcomes import Ran
+from workflows.agent_loop.prompts import promised
 
 MAX_CONSUMED = 50
 MAX_CONSUMED_BYTES = 100_000

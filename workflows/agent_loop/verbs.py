@@ -11,12 +11,12 @@ from steersman.contracts.loop import LoopRequest
 from steersman.contracts.loop_messages import Cleanup, CleanupReceipt
 from steersman.contracts.messages import parse_message
 from steersman.contracts.model import Question
-from workflows.loops import commands
-from workflows.loops.book import Book
-from workflows.loops.desk import Desk
-from workflows.loops.going import Going
-from workflows.loops.telling import Telling
-from workflows.loops.verb import Receipt, Verb, refused
+from workflows.agent_loop import activities as commands
+from workflows.agent_loop.control import Going
+from workflows.agent_loop.feedback import Telling
+from workflows.agent_loop.requests import Desk
+from workflows.agent_loop.state import Book
+from workflows.agent_loop.verb import Receipt, Verb, refused
 
 
 class Verbs:

@@ -5,11 +5,12 @@ from temporalio.exceptions import ActivityError
 from steersman.contracts.loop import LoopRequest
 from steersman.contracts.loop_messages import LoopReceipt, Restart, Rollback
 from steersman.contracts.loop_state import Checkpoint
-from workflows.loops import commands, plans
-from workflows.loops.book import Book
-from workflows.loops.desk import Order
-from workflows.loops.keeper import Keeper
-from workflows.loops.memory import Hold
+from workflows.agent_loop import activities as commands
+from workflows.agent_loop import plans
+from workflows.agent_loop.carried_state import Hold
+from workflows.agent_loop.checkpoints import Keeper
+from workflows.agent_loop.requests import Order
+from workflows.agent_loop.state import Book
 
 
 class Returning:

@@ -8,13 +8,13 @@ from temporalio import workflow
 from steersman.contracts.loop import LoopRequest
 from steersman.contracts.loop_messages import LoopReceipt, Resume
 from steersman.contracts.loop_state import CLOSED, LoopState, LoopStatus
-from workflows.board import AGENT_NAME, COST_USD, RUN_PHASE
-from workflows.loops.archive import Archive
-from workflows.loops.clock import Clock
-from workflows.loops.commands import loop_key
-from workflows.loops.memory import Hold, Memory
-from workflows.loops.prompts import current_phase
-from workflows.loops.shown import details
+from workflows.agent_loop.activities import loop_key
+from workflows.agent_loop.archive import Archive
+from workflows.agent_loop.carried_state import Hold, Memory
+from workflows.agent_loop.clock import Clock
+from workflows.agent_loop.prompts import current_phase
+from workflows.agent_loop.visibility import details
+from workflows.agent_run.visibility import AGENT_NAME, COST_USD, RUN_PHASE
 
 SHOWN_CHECKPOINTS = 20
 MAX_CARRIED = 1_800_000

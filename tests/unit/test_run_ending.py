@@ -9,7 +9,7 @@ from temporalio.exceptions import ActivityError, ApplicationError, RetryState, T
 from steersman.contracts.activities import RunOutcome
 from steersman.contracts.errors import ERRORS, ErrorType, InvalidRequest
 from steersman.contracts.events import CancelledEvent, DoneEvent, FailedEvent
-from workflows.ending import Ending, never_started, unverified
+from workflows.agent_run.ending import Ending, never_started, unverified
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 

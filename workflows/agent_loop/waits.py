@@ -6,12 +6,12 @@ from temporalio import workflow
 
 from steersman.contracts.loop_messages import Pause
 from steersman.contracts.loop_state import StopReason
-from workflows.loops.book import Book
-from workflows.loops.desk import Desk
-from workflows.loops.ending import Ending
-from workflows.loops.keeper import MAX_NOTE, Keeper
-from workflows.loops.memory import Hold
-from workflows.loops.returning import Returning
+from workflows.agent_loop.carried_state import Hold
+from workflows.agent_loop.checkpoints import MAX_NOTE, Keeper
+from workflows.agent_loop.ending import Ending
+from workflows.agent_loop.requests import Desk
+from workflows.agent_loop.returning import Returning
+from workflows.agent_loop.state import Book
 from workflows.waiting import SIGNALS_FIRST, within
 
 MAX_EVENTS = 2000

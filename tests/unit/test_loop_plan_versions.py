@@ -7,8 +7,8 @@ import pytest
 
 from steersman.contracts.loop import PlanFile, parse_loop_request
 from steersman.contracts.loop_messages import Revise
-from workflows.loops import plans
-from workflows.loops.memory import Memory
+from workflows.agent_loop import plans
+from workflows.agent_loop.carried_state import Memory
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

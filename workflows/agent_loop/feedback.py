@@ -11,10 +11,11 @@ from steersman.contracts.agents import CAPABILITIES, UNMETERED
 from steersman.contracts.loop import LoopRequest, PlanFile
 from steersman.contracts.loop_messages import Feedback, LoopReceipt, RemoveFeedback, Revise, SetLimits
 from steersman.contracts.loop_state import FeedbackNote
-from workflows.loops import commands, plans
-from workflows.loops.book import Book
-from workflows.loops.desk import Desk
-from workflows.loops.verb import Verb, refused
+from workflows.agent_loop import activities as commands
+from workflows.agent_loop import plans
+from workflows.agent_loop.requests import Desk
+from workflows.agent_loop.state import Book
+from workflows.agent_loop.verb import Verb, refused
 
 MAX_WAITING = 100
 MAX_WAITING_BYTES = 100_000

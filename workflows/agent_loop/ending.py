@@ -7,8 +7,8 @@ from temporalio.exceptions import ActivityError, ApplicationError, FailureError
 
 from steersman.contracts.errors import ErrorType, RunError
 from steersman.contracts.loop_state import StopReason
-from workflows.loops import limits
-from workflows.loops.memory import Memory
+from workflows.agent_loop import limits
+from workflows.agent_loop.carried_state import Memory
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from itertools import takewhile
 
 from steersman.contracts.loop_messages import CheckpointPage, Cleanup
 from steersman.contracts.loop_state import Checkpoint
-from workflows.loops import packing
-from workflows.loops.memory import Chunk
+from workflows.agent_loop import archive_codec as packing
+from workflows.agent_loop.carried_state import Chunk
 
 RECENT = 40
 CHUNK = 100

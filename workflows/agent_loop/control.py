@@ -7,10 +7,10 @@ from temporalio import workflow
 
 from steersman.contracts import names
 from steersman.contracts.loop_messages import Exit, LoopReceipt, Pause, Restart, Resume, Rollback, SkipWait
-from workflows.loops.book import Book
-from workflows.loops.desk import Desk, Order
-from workflows.loops.telling import Telling
-from workflows.loops.verb import Verb, refused
+from workflows.agent_loop.feedback import Telling
+from workflows.agent_loop.requests import Desk, Order
+from workflows.agent_loop.state import Book
+from workflows.agent_loop.verb import Verb, refused
 
 
 class Going:

@@ -10,10 +10,10 @@ from steersman.contracts.errors import ErrorType, InvalidRequest
 from steersman.contracts.loop import LoopRequest
 from steersman.contracts.loop_activities import ForkPoint
 from steersman.contracts.request import RunRequest
-from workflows.commands import claim_host
-from workflows.loops import commands
-from workflows.loops.book import Book
-from workflows.loops.keeper import Keeper
+from workflows.agent_loop import activities as commands
+from workflows.agent_loop.checkpoints import Keeper
+from workflows.agent_loop.state import Book
+from workflows.agent_run.activities import claim_host
 from workflows.waiting import outcome
 
 

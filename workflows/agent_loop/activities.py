@@ -27,9 +27,9 @@ from steersman.contracts.loop_state import PlanVersion
 from steersman.contracts.model import Answer
 from steersman.contracts.request import Limits, RunRequest
 from steersman.contracts.run import RunResult, RunState
-from workflows.commands import HEARTBEAT_TIMEOUT, PERSISTENT
+from workflows.agent_loop.carried_state import Memory
+from workflows.agent_run.activities import HEARTBEAT_TIMEOUT, PERSISTENT
 from workflows.display import summary
-from workflows.loops.memory import Memory
 from workflows.waiting import outcome
 
 A = TypeVar("A", bound=Answer)

@@ -8,8 +8,8 @@ from temporalio.exceptions import ApplicationError, FailureError
 
 from steersman.contracts.errors import ErrorType, InvalidRequest
 from steersman.contracts.model import Question
-from workflows.loops.verb import refused
-from workflows.loops.verbs import Verbs
+from workflows.agent_loop.verb import refused
+from workflows.agent_loop.verbs import Verbs
 from workflows.waiting import all_heard
 
 

@@ -21,10 +21,10 @@ from steersman.contracts.activities import (
 from steersman.contracts.messages import Decision, DecisionReceipt, Message, MessageReceipt
 from steersman.contracts.names import host_queue
 from steersman.contracts.run import MessageKind
-from workflows.approvals import Approvals
-from workflows.board import Board
-from workflows.commands import deliver_here, deliver_there, run_key
-from workflows.mailbox import Mailbox
+from workflows.agent_run.activities import deliver_here, deliver_there, run_key
+from workflows.agent_run.approvals import Approvals
+from workflows.agent_run.messages import Mailbox
+from workflows.agent_run.visibility import Board
 from workflows.waiting import within
 
 ANSWER_PATIENCE = timedelta(seconds=4.5)

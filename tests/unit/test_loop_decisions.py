@@ -9,9 +9,10 @@ from temporalio.exceptions import ApplicationError, CancelledError, TerminatedEr
 from steersman.contracts.loop import LoopLimits, LoopRequest, Verify, parse_loop_request
 from steersman.contracts.loop_state import ItemCount, ItemList, StopReason, Totals, Verification
 from steersman.contracts.run import RunResult, Usage
-from workflows.loops import judging, limits, outcomes
-from workflows.loops.memory import Memory
-from workflows.loops.outcomes import Ran
+from workflows.agent_loop import decisions as judging
+from workflows.agent_loop import limits, outcomes
+from workflows.agent_loop.carried_state import Memory
+from workflows.agent_loop.outcomes import Ran
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ITEMS = {"kind": "json", "path": "x"}

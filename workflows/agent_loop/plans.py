@@ -6,7 +6,7 @@ from datetime import datetime
 from steersman.contracts.loop import LoopRequest, PlanFile
 from steersman.contracts.loop_messages import Revise
 from steersman.contracts.loop_state import PlanVersion
-from workflows.loops.memory import Memory
+from workflows.agent_loop.carried_state import Memory
 
 MAX_TEXTS = 256 * 1024
 """Bytes of all plans and templates together: they are carried through continue-as-new."""

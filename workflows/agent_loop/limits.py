@@ -4,7 +4,7 @@ from steersman.contracts.agents import CAPABILITIES
 from steersman.contracts.loop import LoopRequest
 from steersman.contracts.loop_state import StopReason
 from steersman.contracts.request import Limits
-from workflows.loops.memory import Memory
+from workflows.agent_loop.carried_state import Memory
 
 RATE_LIMIT_S = 60.0
 """A provider's limit that lasts longer is waited for with a timer, which holds no process."""

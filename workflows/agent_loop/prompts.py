@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from steersman.contracts.loop import PLACEHOLDERS, LoopRequest
 from steersman.contracts.loop_state import FeedbackNote, Item, Verification
-from workflows.loops.memory import Memory
+from workflows.agent_loop.carried_state import Memory
 
 MAX_OPEN_ITEMS = 50
 MAX_FAILURE = 4000

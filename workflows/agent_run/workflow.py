@@ -34,11 +34,11 @@ with workflow.unsafe.imports_passed_through():
     )
     from steersman.contracts.request import RunRequest, oversized, parse_request
     from steersman.contracts.run import MAX_REASON, MessageKind, Phase, RunResult, RunState, StopReport
-    from workflows import commands
-    from workflows.board import Board
-    from workflows.courier import Courier
-    from workflows.ending import Ending, never_started, unverified
-    from workflows.mailbox import wrong
+    from workflows.agent_run import activities as commands
+    from workflows.agent_run.delivery import Courier
+    from workflows.agent_run.ending import Ending, never_started, unverified
+    from workflows.agent_run.messages import wrong
+    from workflows.agent_run.visibility import Board
     from workflows.waiting import all_heard, uncancelled
 
 SETTLING_TIME = timedelta(seconds=10)

@@ -8,18 +8,21 @@ from temporalio.exceptions import ActivityError, FailureError, WorkflowAlreadySt
 from steersman.contracts.errors import ErrorType, RunError
 from steersman.contracts.loop import LoopRequest
 from steersman.contracts.loop_state import StopReason
-from workflows.loops import commands, counting, judging, limits, outcomes
-from workflows.loops.book import Book
-from workflows.loops.desk import Desk
-from workflows.loops.ending import Ending
-from workflows.loops.holding import Holding, outgrown
-from workflows.loops.keeper import Keeper
-from workflows.loops.memory import Hold
-from workflows.loops.opening import open_loop
-from workflows.loops.outcomes import Ran
-from workflows.loops.prompts import prompt
-from workflows.loops.returning import Returning
-from workflows.loops.running import Runner
+from workflows.agent_loop import activities as commands
+from workflows.agent_loop import decisions as judging
+from workflows.agent_loop import limits, outcomes
+from workflows.agent_loop import progress as counting
+from workflows.agent_loop.carried_state import Hold
+from workflows.agent_loop.checkpoints import Keeper
+from workflows.agent_loop.child_runs import Runner
+from workflows.agent_loop.ending import Ending
+from workflows.agent_loop.outcomes import Ran
+from workflows.agent_loop.prompts import prompt
+from workflows.agent_loop.requests import Desk
+from workflows.agent_loop.returning import Returning
+from workflows.agent_loop.setup import open_loop
+from workflows.agent_loop.state import Book
+from workflows.agent_loop.waits import Holding, outgrown
 
 
 class Journey:

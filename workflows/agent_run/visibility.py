@@ -9,7 +9,7 @@ from steersman.contracts import names
 from steersman.contracts.agents import CAPABILITIES
 from steersman.contracts.request import RunRequest
 from steersman.contracts.run import Phase, RunState
-from workflows.commands import run_key
+from workflows.agent_run.activities import run_key
 from workflows.display import details
 
 AGENT_NAME = SearchAttributeKey.for_keyword(names.AGENT_NAME)

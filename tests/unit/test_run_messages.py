@@ -8,7 +8,7 @@ import pytest
 from steersman.contracts.activities import Settlement
 from steersman.contracts.messages import Message
 from steersman.contracts.run import FINAL_STATES, MessageState
-from workflows.mailbox import BEGINNING, MAX_EARLY, MAX_MESSAGES, MAX_TOTAL, MAX_WAITING, PARCEL, Mailbox
+from workflows.agent_run.messages import BEGINNING, MAX_EARLY, MAX_MESSAGES, MAX_TOTAL, MAX_WAITING, PARCEL, Mailbox
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 LATER = NOW + timedelta(seconds=7)

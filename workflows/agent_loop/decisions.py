@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 from steersman.contracts.loop import LoopRequest
 from steersman.contracts.loop_state import ItemList
-from workflows.loops.memory import Hold, Memory
-from workflows.loops.outcomes import MAX_ERROR, Ran
+from workflows.agent_loop.carried_state import Hold, Memory
+from workflows.agent_loop.outcomes import MAX_ERROR, Ran
 
 MAX_MISSING = 2
 LONGEST_BACKOFF = timedelta(minutes=10)

@@ -10,10 +10,11 @@ from steersman.contracts.loop import LoopRequest
 from steersman.contracts.loop_activities import Survey
 from steersman.contracts.loop_state import Checkpoint, CheckpointKind, ItemList
 from steersman.contracts.model import Answer
-from workflows.loops import commands, plans
-from workflows.loops.book import Book
-from workflows.loops.outcomes import Ran
-from workflows.loops.prompts import current_phase
+from workflows.agent_loop import activities as commands
+from workflows.agent_loop import plans
+from workflows.agent_loop.outcomes import Ran
+from workflows.agent_loop.prompts import current_phase
+from workflows.agent_loop.state import Book
 
 A = TypeVar("A", bound=Answer)
 

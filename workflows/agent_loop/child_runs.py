@@ -18,10 +18,11 @@ from steersman.contracts.agents import CAPABILITIES
 from steersman.contracts.messages import Message
 from steersman.contracts.request import RunRequest
 from steersman.contracts.run import MAX_REASON, RunResult
-from workflows.loops import commands, outcomes
-from workflows.loops.book import Book
-from workflows.loops.desk import Desk
-from workflows.loops.outcomes import Closed, Ran
+from workflows.agent_loop import activities as commands
+from workflows.agent_loop import outcomes
+from workflows.agent_loop.outcomes import Closed, Ran
+from workflows.agent_loop.requests import Desk
+from workflows.agent_loop.state import Book
 from workflows.waiting import outcome, within
 
 TURN_PATIENCE = timedelta(seconds=30)

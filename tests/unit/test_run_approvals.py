@@ -6,7 +6,7 @@ from typing import Literal
 from steersman.contracts.activities import ApprovalAsked
 from steersman.contracts.messages import Decision
 from steersman.contracts.run import Approval
-from workflows.approvals import Approvals
+from workflows.agent_run.approvals import Approvals
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 HOUR = timedelta(hours=1)
