@@ -1,4 +1,4 @@
-"""SweepHost: what a schedule runs on each host, so that nothing outlives its run."""
+"""SweepHost: a schedule runs it on each worker host, so that no agent outlives its run."""
 
 from datetime import timedelta
 
@@ -12,11 +12,11 @@ with workflow.unsafe.imports_passed_through():
 
 @workflow.defn(name=names.SWEEP_WORKFLOW)
 class SweepHost:
-    """Input: the host's name. Stops agents of closed runs, closes their logs, prunes old state."""
+    """Input: the host's name. Stops agents of closed runs, closes their event logs, prunes old state."""
 
     @workflow.run
     async def run(self, host: str) -> Swept:
-        """One sweep."""
+        """Sweep the host once."""
         swept: Swept = await workflow.execute_activity(
             names.SWEEP_HOST,
             task_queue=names.host_queue(host),

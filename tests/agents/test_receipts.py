@@ -57,10 +57,10 @@ class Correspondence:
         parcel = DeliverInput(key=self.stage.key, messages=self.mailbox.unsent(), patience_s=0.25)
         if self.session is None or not parcel.messages:
             return
-        self.mailbox.tried(parcel.messages)
+        self.mailbox.mark_tried(parcel.messages)
         delivered = await self.session.deliver(parcel)
         if delivered.here:
-            self.mailbox.sent(parcel.messages)
+            self.mailbox.mark_sent(parcel.messages)
         self.mailbox.settle(delivered.messages, now())
         self.hear()
 
@@ -72,7 +72,7 @@ class Correspondence:
     def close(self, outcome: RunOutcome) -> None:
         self.hear()
         self.mailbox.settle(outcome.messages, now())
-        self.mailbox.close(now(), certain=outcome.journal_read)
+        self.mailbox.close(now(), journal_read=outcome.journal_read)
 
 
 async def test_an_acknowledged_message_was_read_and_one_that_is_too_late_was_not(claude: ClaudeKit) -> None:

@@ -12,7 +12,8 @@ from steersman.contracts.run import Approval, Handle, LastEvent, MessageRecord, 
 from steersman.contracts.text import literal
 from steersman.visibility import introduction, loop_introduction
 from workflows.agent_loop.visibility import details as loop_details
-from workflows.display import MAX_LINE, details, one_line, summary
+from workflows.agent_run.visibility import details
+from workflows.display import MAX_LINE, one_line, summary
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 

@@ -9,10 +9,9 @@ from temporalio.exceptions import ApplicationError, CancelledError, TerminatedEr
 from steersman.contracts.loop import LoopLimits, LoopRequest, Verify, parse_loop_request
 from steersman.contracts.loop_state import ItemCount, ItemList, StopReason, Totals, Verification
 from steersman.contracts.run import RunResult, Usage
-from workflows.agent_loop import decisions as judging
-from workflows.agent_loop import limits, outcomes
-from workflows.agent_loop.carried_state import Memory
-from workflows.agent_loop.outcomes import Ran
+from workflows.agent_loop import decisions, outcomes
+from workflows.agent_loop.carried_state import CarriedState
+from workflows.agent_loop.outcomes import IterationOutcome
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ITEMS = {"kind": "json", "path": "x"}
@@ -58,7 +57,7 @@ SOME = {"items": {**ITEMS, "allow_empty": True}}
     ],
 )
 def test_done(done: dict[str, Any], known: dict[str, Any], *, expected: bool) -> None:
-    assert judging.is_done(request(done=done), Memory(iteration=1).model_copy(update=known)) is expected
+    assert decisions.is_done(request(done=done), CarriedState(iteration=1).model_copy(update=known)) is expected
 
 
 # ---- holds
@@ -67,23 +66,23 @@ def test_done(done: dict[str, Any], known: dict[str, Any], *, expected: bool) ->
 @pytest.mark.parametrize(
     ("outcome", "known", "kind"),
     [
-        (Ran("finished"), {}, None),
-        (Ran("interrupted"), {}, "paused"),
-        (Ran("stopped_by_hand", error="its run was stopped"), {}, "paused"),
-        (Ran("rate_limited"), {"rate_limits": 1}, "rate_limit"),
-        (Ran("failed", error="x"), {"failures": 1}, "sleep"),
-        (Ran("finished"), {"mode": "checkpoint"}, "decision"),
-        (Ran("failed"), {"mode": "checkpoint"}, "decision"),
-        (Ran("rate_limited"), {"mode": "checkpoint", "rate_limits": 1}, "rate_limit"),
-        (Ran("finished"), {"mode": "batch", "since_decision": 4}, None),
-        (Ran("finished"), {"mode": "batch", "since_decision": 5}, "decision"),
-        (Ran("finished"), {"items": counted(blocked=1, closed=3)}, "decision"),
-        (Ran("finished"), {"items": counted(blocked=1, in_progress=1)}, None),
-        (Ran("finished"), {"items": counted(closed=3)}, None),
+        (IterationOutcome("finished"), {}, None),
+        (IterationOutcome("interrupted"), {}, "paused"),
+        (IterationOutcome("stopped_by_hand", error="its run was stopped"), {}, "paused"),
+        (IterationOutcome("rate_limited"), {"rate_limits": 1}, "rate_limit"),
+        (IterationOutcome("failed", error="x"), {"failures": 1}, "sleep"),
+        (IterationOutcome("finished"), {"mode": "checkpoint"}, "decision"),
+        (IterationOutcome("failed"), {"mode": "checkpoint"}, "decision"),
+        (IterationOutcome("rate_limited"), {"mode": "checkpoint", "rate_limits": 1}, "rate_limit"),
+        (IterationOutcome("finished"), {"mode": "batch", "since_decision": 4}, None),
+        (IterationOutcome("finished"), {"mode": "batch", "since_decision": 5}, "decision"),
+        (IterationOutcome("finished"), {"items": counted(blocked=1, closed=3)}, "decision"),
+        (IterationOutcome("finished"), {"items": counted(blocked=1, in_progress=1)}, None),
+        (IterationOutcome("finished"), {"items": counted(closed=3)}, None),
     ],
 )
-def test_what_holds_the_next_iteration_up(outcome: Ran, known: dict[str, Any], kind: str | None) -> None:
-    hold = judging.hold_after(request(pause_between_s=0), Memory().model_copy(update=known), outcome, NOW)
+def test_what_holds_the_next_iteration_up(outcome: IterationOutcome, known: dict[str, Any], kind: str | None) -> None:
+    hold = decisions.wait_after(request(pause_between_s=0), CarriedState().model_copy(update=known), outcome, NOW)
     assert (hold.kind if hold else None) == kind
     assert hold is None or hold.timed == (hold.kind in ("sleep", "rate_limit"))
 
@@ -103,7 +102,9 @@ def test_what_holds_the_next_iteration_up(outcome: Ran, known: dict[str, Any], k
     ],
 )
 def test_how_long_a_rate_limit_is_waited_for(resets_at: datetime | None, times: int, minutes: int) -> None:
-    hold = judging.hold_after(request(), Memory(rate_limits=times), Ran("rate_limited", resets_at=resets_at), NOW)
+    hold = decisions.wait_after(
+        request(), CarriedState(rate_limits=times), IterationOutcome("rate_limited", resets_at=resets_at), NOW
+    )
     assert hold is not None
     assert hold.until is not None
     assert timedelta(0) <= hold.until - (NOW + timedelta(minutes=minutes)) <= timedelta(seconds=2)
@@ -113,7 +114,9 @@ def test_how_long_a_rate_limit_is_waited_for(resets_at: datetime | None, times: 
     ("failures", "pause", "seconds"), [(1, 0, 1), (4, 0, 8), (9, 10, 600), (99, 0, 600), (2, 3600, 3600)]
 )
 def test_how_long_a_failure_backs_off(failures: int, pause: float, seconds: int) -> None:
-    hold = judging.hold_after(request(pause_between_s=pause), Memory(failures=failures), Ran("failed"), NOW)
+    hold = decisions.wait_after(
+        request(pause_between_s=pause), CarriedState(failures=failures), IterationOutcome("failed"), NOW
+    )
     assert hold is not None
     assert hold.until == NOW + timedelta(seconds=seconds)
 
@@ -139,18 +142,20 @@ def test_how_long_a_failure_backs_off(failures: int, pause: float, seconds: int)
     ],
 )
 def test_which_limit_is_reached(limit: dict[str, Any], known: dict[str, Any], reason: StopReason | None) -> None:
-    memory = Memory(limits=LoopLimits(**limit)).model_copy(update=known)
-    found = limits.reached(memory, active_s=60.0)
+    memory = CarriedState(limits=LoopLimits(**limit)).model_copy(update=known)
+    found = decisions.reached_limit(memory, active_s=60.0)
     assert (found[0] if found else None) == reason
 
 
 def test_what_is_left_for_a_run() -> None:
     template = {"agent": "claude", "workspace": {"path": "/w"}, "limits": {"cost_usd": 2, "turns": 5}}
     used = Totals(cost_usd=0.75, usage=Usage(output_tokens=30))
-    memory = Memory(limits=LoopLimits(cost_usd=1, tokens=100, duration_s=500, iteration_duration_s=60), totals=used)
-    left = limits.left(request(run=template), memory, 450.0)
+    memory = CarriedState(
+        limits=LoopLimits(cost_usd=1, tokens=100, duration_s=500, iteration_duration_s=60), totals=used
+    )
+    left = decisions.remaining_limits(request(run=template), memory, 450.0)
     assert (left.cost_usd, left.tokens, left.duration_s, left.idle_s, left.turns) == (0.25, 70, 50, None, 5)
-    free = limits.left(request(run=template), Memory(), 450.0)
+    free = decisions.remaining_limits(request(run=template), CarriedState(), 450.0)
     assert (free.cost_usd, free.tokens, free.duration_s) == (2, None, None)
 
 
@@ -179,9 +184,9 @@ def crashed(kind: str, **facts: Any) -> ApplicationError:
         (TerminatedError("x"), "stopped_by_hand"),
     ],
 )
-def test_how_a_run_ended(closed: outcomes.Closed, how: str) -> None:
-    assert outcomes.ran("run", closed).how == how
-    assert outcomes.stopped(closed) == (how == "stopped_by_hand")
+def test_how_a_run_ended(closed: outcomes.ChildResult, how: str) -> None:
+    assert outcomes.of_iteration("run", closed).how == how
+    assert outcomes.was_stopped(closed) == (how == "stopped_by_hand")
 
 
 @pytest.mark.parametrize(
@@ -198,7 +203,7 @@ def test_how_a_run_ended(closed: outcomes.Closed, how: str) -> None:
         (crashed("InvalidRequest"), "missing"),
     ],
 )
-def test_what_a_verification_says(closed: outcomes.Closed, status: str) -> None:
-    found = outcomes.verified(Verify(command="make"), closed, 3, "run-verify", NOW)
+def test_what_a_verification_says(closed: outcomes.ChildResult, status: str) -> None:
+    found = outcomes.of_verification(Verify(command="make"), closed, 3, "run-verify", NOW)
     assert (found.status, found.command, found.iteration, found.run) == (status, "make", 3, "run-verify")
     assert found.output == ("fine" if status == "passed" else "the output")

@@ -24,7 +24,7 @@ def word(name: str, decision: Literal["allow", "deny"] = "allow", *, remember: b
 def asking(*names: str) -> Approvals:
     approvals = Approvals()
     for name in names:
-        approvals.asked(question(name))
+        approvals.on_asked(question(name))
     return approvals
 
 
@@ -50,15 +50,15 @@ def test_a_second_answer_is_told_what_the_first_was() -> None:
 def test_an_unknown_and_a_withdrawn_question_are_refused() -> None:
     approvals = asking("a")
     assert approvals.refusal(word("x")) == "no approval x is waiting"
-    approvals.asked(question("a", withdrawn=True))
+    approvals.on_asked(question("a", withdrawn=True))
     assert not approvals.open
     assert approvals.refusal(word("a")) == "approval a was withdrawn by the agent"
 
 
 def test_a_withdrawn_question_may_be_asked_anew() -> None:
     approvals = asking("a")
-    approvals.asked(question("a", withdrawn=True))
-    approvals.asked(question("a"))
+    approvals.on_asked(question("a", withdrawn=True))
+    approvals.on_asked(question("a"))
     assert approvals.refusal(word("a")) is None
 
 
@@ -66,7 +66,7 @@ def test_asked_again_by_another_worker_it_keeps_its_age() -> None:
     approvals = asking("a")
     approvals.resend()
     assert not approvals.open
-    approvals.asked(question("a", since=NOW + HOUR / 2))
+    approvals.on_asked(question("a", since=NOW + HOUR / 2))
     assert [each.since for each in approvals.open] == [NOW]
     assert approvals.due(HOUR) == NOW + HOUR
 
@@ -74,9 +74,9 @@ def test_asked_again_by_another_worker_it_keeps_its_age() -> None:
 def test_a_question_that_was_decided_is_answered_again_when_asked_again() -> None:
     approvals = asking("a")
     approvals.decide(word("a"))
-    approvals.sent(approvals.unsent())
+    approvals.mark_sent(approvals.unsent())
     assert unsent(approvals) == []
-    approvals.asked(question("a"))
+    approvals.on_asked(question("a"))
     assert (approvals.open, unsent(approvals)) == ((), ["a"])
 
 
@@ -84,7 +84,7 @@ def test_another_session_hears_every_decision_again_once_each() -> None:
     approvals = asking("a", "b", "c")
     approvals.decide(word("b", remember=True))
     approvals.decide(word("a", "deny"))
-    approvals.sent(approvals.unsent()[:1])
+    approvals.mark_sent(approvals.unsent()[:1])
     approvals.resend()
     assert sorted(unsent(approvals)) == ["a", "b"]
     assert {each.decision.id: each.tool for each in approvals.unsent()} == {"a": "Bash", "b": "Bash"}
@@ -92,7 +92,7 @@ def test_another_session_hears_every_decision_again_once_each() -> None:
 
 def test_nobody_answers() -> None:
     approvals = asking("a")
-    approvals.asked(question("b", since=NOW + HOUR))
+    approvals.on_asked(question("b", since=NOW + HOUR))
     assert approvals.due(HOUR) == NOW + HOUR
     assert approvals.overdue(NOW + HOUR - timedelta(seconds=1), HOUR) == ()
     (denial,) = approvals.overdue(NOW + HOUR, HOUR)

@@ -8,7 +8,15 @@ import pytest
 from steersman.contracts.activities import Settlement
 from steersman.contracts.messages import Message
 from steersman.contracts.run import FINAL_STATES, MessageState
-from workflows.agent_run.messages import BEGINNING, MAX_EARLY, MAX_MESSAGES, MAX_TOTAL, MAX_WAITING, PARCEL, Mailbox
+from workflows.agent_run.messages import (
+    MAX_DELIVERY,
+    MAX_EARLY_SETTLEMENTS,
+    MAX_MESSAGES,
+    MAX_SETTLED_TEXT,
+    MAX_TOTAL,
+    MAX_WAITING,
+    Mailbox,
+)
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 LATER = NOW + timedelta(seconds=7)
@@ -58,7 +66,7 @@ def test_a_settled_message_is_not_taken_again() -> None:
 def test_what_was_sent_is_not_sent_again_to_the_same_session() -> None:
     mailbox = said("one", "two")
     first = mailbox.unsent()[:1]
-    mailbox.sent(first)
+    mailbox.mark_sent(first)
     assert ids(mailbox) == ["steer-2"]
 
 
@@ -66,13 +74,13 @@ def test_a_message_said_during_a_delivery_stays_unsent() -> None:
     mailbox = said("one")
     parcel = mailbox.unsent()
     mailbox.accept("steer", Message(text="two"), NOW)
-    mailbox.sent(parcel)
+    mailbox.mark_sent(parcel)
     assert ids(mailbox) == ["steer-2"]
 
 
 def test_another_session_gets_everything_unsettled_in_order() -> None:
     mailbox = said("one", "two", "three")
-    mailbox.sent(mailbox.unsent())
+    mailbox.mark_sent(mailbox.unsent())
     mailbox.settle(
         [Settlement(id="steer-1", state="delivered"), Settlement(id="steer-2", state="acknowledged")],
         NOW,
@@ -139,8 +147,10 @@ def test_what_became_of_a_message_is_kept_until_it_comes_again() -> None:
 
 def test_settlements_of_unknown_messages_are_not_kept_without_end() -> None:
     mailbox = Mailbox()
-    mailbox.settle([Settlement(id=f"m-{number}", state="acknowledged") for number in range(10 * MAX_EARLY)], NOW)
-    assert sum(f"m-{number}" in mailbox for number in range(10 * MAX_EARLY)) == MAX_EARLY
+    mailbox.settle(
+        [Settlement(id=f"m-{number}", state="acknowledged") for number in range(10 * MAX_EARLY_SETTLEMENTS)], NOW
+    )
+    assert sum(f"m-{number}" in mailbox for number in range(10 * MAX_EARLY_SETTLEMENTS)) == MAX_EARLY_SETTLEMENTS
 
 
 def test_a_generated_id_never_meets_one_that_a_client_chose() -> None:
@@ -159,11 +169,11 @@ def test_it_is_full_at_its_limit() -> None:
 
 def test_an_end_is_told_to_the_session_and_marks_the_run_as_ending() -> None:
     mailbox = said("one")
-    before = mailbox.ending
+    before = mailbox.end_requested
     mailbox.accept("interrupt", Message(end=True), NOW)
-    assert (before, mailbox.ending) == (False, True)
+    assert (before, mailbox.end_requested) == (False, True)
     assert [(each.id, each.end) for each in mailbox.unsent()] == [("steer-1", False), ("interrupt-2", True)]
-    mailbox.sent(mailbox.unsent())
+    mailbox.mark_sent(mailbox.unsent())
     mailbox.resend()
     assert [each.end for each in mailbox.unsent()] == [False, True]
 
@@ -172,7 +182,7 @@ def test_the_first_of_two_with_one_id_says_whether_it_ends_the_run() -> None:
     mailbox = Mailbox()
     mailbox.accept("interrupt", Message(id="m"), NOW)
     mailbox.accept("interrupt", Message(id="m", end=True), NOW)
-    assert not mailbox.ending
+    assert not mailbox.end_requested
 
 
 def test_ends_of_a_run_that_was_ended_are_done_and_what_waited_behind_them_is_late() -> None:
@@ -228,9 +238,9 @@ def test_what_waits_goes_out_in_pieces_and_in_order() -> None:
     sent: list[int] = []
     pieces = 0
     while parcel := mailbox.unsent():
-        assert len(parcel) == 1 or sum(len(each.text or "") for each in parcel) <= PARCEL
+        assert len(parcel) == 1 or sum(len(each.text or "") for each in parcel) <= MAX_DELIVERY
         sent += [len(each.text or "") for each in parcel]
-        mailbox.sent(parcel)
+        mailbox.mark_sent(parcel)
         pieces += 1
     assert sent == sizes
     assert pieces == 2
@@ -249,12 +259,12 @@ def test_a_settled_text_is_kept_by_its_beginning() -> None:
     mailbox.settle([Settlement(id="steer-1", state="acknowledged")], NOW)
     text = mailbox["steer-1"].text
     assert text is not None
-    assert (len(text), text[-1]) == (BEGINNING, "…")
+    assert (len(text), text[-1]) == (MAX_SETTLED_TEXT, "…")
 
 
 def test_what_a_session_took_and_never_wrote_goes_out_again() -> None:
     mailbox = said("one", "two")
-    mailbox.sent(mailbox.unsent())
+    mailbox.mark_sent(mailbox.unsent())
     mailbox.settle([Settlement(id="steer-2", state="delivered")], NOW)
     before = mailbox.unconfirmed
     mailbox.resend(only_unconfirmed=True)
@@ -265,8 +275,8 @@ def test_what_a_session_took_and_never_wrote_goes_out_again() -> None:
 @pytest.mark.parametrize(("certain", "state"), [(True, "too_late"), (False, "unverified")])
 def test_what_was_on_its_way_is_too_late_only_for_who_has_read_the_journal(*, certain: bool, state: str) -> None:
     mailbox = said("one", "two")
-    mailbox.tried(mailbox.unsent()[:1])
-    mailbox.close(LATER, certain=certain)
+    mailbox.mark_tried(mailbox.unsent()[:1])
+    mailbox.close(LATER, journal_read=certain)
     assert [each.state for each in mailbox.records] == [state, "too_late"]
 
 
@@ -275,7 +285,7 @@ def test_an_interrupt_that_was_done_is_acknowledged_and_one_whose_text_never_cam
     mailbox.accept("interrupt", Message(id="plain"), NOW)
     mailbox.accept("interrupt", Message(id="with-text", text="go on so"), NOW)
     mailbox.settle([Settlement(id=each.id, state="delivered", how="interrupted") for each in mailbox.unsent()], NOW)
-    mailbox.close(LATER, certain=True)
+    mailbox.close(LATER, journal_read=True)
     assert [(each.state, each.how) for each in mailbox.records] == [
         ("acknowledged", "interrupted"),
         ("too_late", "the turn was interrupted, and the run ended first"),

@@ -15,7 +15,7 @@ from tests.workflows.loop_watch import replays
 from tests.workflows.machine import QUIET, Machine, Run, done, phase, state, succeeded, until
 from worker import AS_STARTED
 from workflows.agent_run import AgentRun
-from workflows.runner import Careful
+from workflows.runner import ReplaySafeRunner
 
 TRIES = 8
 
@@ -46,7 +46,7 @@ def activate(played: Played) -> Callable[..., str]:
     """Give the guarded instance an activation of that time; why it refuses."""
     runner: Any = played
     detail: Any = None
-    instance = Careful(runner).create_instance(detail)
+    instance = ReplaySafeRunner(runner).create_instance(detail)
 
     def give(job: str, seconds: int = 0) -> str:
         act = WorkflowActivation(run_id="r")

@@ -1,4 +1,4 @@
-"""Checkpoints in little room: what repeats from one to the next is said once, hashes are kept as bytes. Pure."""
+"""A compact text form of checkpoints: stored by column, common prefixes once, hashes as bytes. Pure."""
 
 import base64
 import json
@@ -13,12 +13,12 @@ from steersman.contracts.loop_state import Checkpoint, Totals
 _HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _FORM: Any = {"format": lzma.FORMAT_RAW, "filters": [{"id": lzma.FILTER_LZMA2, "dict_size": 64 * 1024}]}
-"""A sixth smaller than deflate; the window is as large as a text of a hundred checkpoints."""
+"""A sixth smaller than deflate; the window has the size of a hundred checkpoints' text."""
 _LENGTH = 4
-"""Bytes that say how long the JSON is; what follows it are hashes."""
+"""Bytes of the JSON's length, which come first; the hashes follow the JSON."""
 
 
-def packed(checkpoints: Sequence[Checkpoint]) -> str:
+def encode(checkpoints: Sequence[Checkpoint]) -> str:
     """The checkpoints as ASCII text, some 130 characters each."""
     rows, before = [], Totals()
     for each in checkpoints:
@@ -32,9 +32,9 @@ def packed(checkpoints: Sequence[Checkpoint]) -> str:
     return base64.b85encode(lzma.compress(len(text).to_bytes(_LENGTH, "big") + text + blob, **_FORM)).decode()
 
 
-def unpacked(text: str) -> list[Checkpoint]:
-    """The checkpoints of a packed text."""
-    count, columns = _opened(text)
+def decode(text: str) -> list[Checkpoint]:
+    """The checkpoints of an encoded text."""
+    count, columns = _columns(text)
     found, before = [], Totals()
     for place in range(count):
         row: dict[str, Any] = {}
@@ -50,8 +50,8 @@ def unpacked(text: str) -> list[Checkpoint]:
 
 
 def numbers(text: str) -> list[int]:
-    """The numbers of the checkpoints in a packed text."""
-    _, columns = _opened(text)
+    """The numbers of the checkpoints in an encoded text."""
+    _, columns = _columns(text)
     found: list[int] = columns["number"]
     return found
 
@@ -66,7 +66,7 @@ def _row(each: Checkpoint, before: Totals) -> dict[str, Any]:
 
 
 def _after(before: Totals, each: Checkpoint) -> Totals:
-    """What the totals are where nothing but this checkpoint's own was added."""
+    """The totals if nothing but this checkpoint's own usage was added to those before."""
     usage, cost = before.usage + each.usage, before.cost_usd + each.cost_usd
     return each.totals.model_copy(update={"usage": usage, "cost_usd": cost})
 
@@ -96,23 +96,23 @@ def _column(values: list[Any], blob: bytearray) -> Any:
     return values
 
 
-def _opened(text: str) -> tuple[int, dict[str, list[Any]]]:
+def _columns(text: str) -> tuple[int, dict[str, list[Any]]]:
     data = lzma.decompress(base64.b85decode(text), **_FORM)
     start = _LENGTH + int.from_bytes(data[:_LENGTH], "big")
-    said = json.loads(data[_LENGTH:start])
+    header = json.loads(data[_LENGTH:start])
     hashes = data[start:].hex()
     columns: dict[str, list[Any]] = {}
-    for name, column in said["columns"].items():
+    for name, column in header["columns"].items():
         if isinstance(column, list):
             columns[name] = column
         elif "hex" in column:
             width = column["hex"]
-            taken, hashes = hashes[: width * said["rows"]], hashes[width * said["rows"] :]
+            taken, hashes = hashes[: width * header["rows"]], hashes[width * header["rows"] :]
             each = [taken[place : place + width] for place in range(0, len(taken), width)]
             columns[name] = [_dashed(one) for one in each] if column["uuid"] else each
         else:
             columns[name] = [column["prefix"] + rest for rest in column["rest"]]
-    return said["rows"], columns
+    return header["rows"], columns
 
 
 def _dashed(digits: str) -> str:

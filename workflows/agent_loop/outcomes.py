@@ -1,4 +1,4 @@
-"""What a run came to: pure reading of how a child workflow closed. What follows from it is in `judging`."""
+"""What the closing of a child workflow says: an iteration's outcome, a verification. Pure; see `decisions`."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,16 +14,16 @@ from steersman.contracts.run import RunResult, RunState, Usage
 MAX_ERROR = 300
 MAX_OUTPUT = 4000
 NOT_FOUND_CODES = (126, 127)
-"""What a shell says of a command that is not there, or is no program."""
+"""A shell's exit codes for a command that does not exist or is no program."""
 NOTHING = Usage()
 
-Closed = RunResult | BaseException
-"""How a child closed."""
+ChildResult = RunResult | BaseException
+"""The result of a child workflow, or its failure."""
 
 
 @dataclass(frozen=True)
-class Ran:
-    """How the run of an iteration ended."""
+class IterationOutcome:
+    """How the run of an iteration ended, and what it used."""
 
     how: Literal["finished", "interrupted", "failed", "rate_limited", "stopped_by_hand"]
     run: str | None = None
@@ -39,49 +39,49 @@ class Ran:
 
     @property
     def checkpoint_kind(self) -> CheckpointKind:
-        """The kind of checkpoint that is made of it."""
+        """The kind of the checkpoint that follows."""
         if self.how == "finished":
             return "iteration"
         return "failure" if self.how == "failed" else "pause"
 
     @property
     def reached_agent(self) -> bool:
-        """The agent has read its prompt, and its session can be gone on with."""
+        """Whether the agent has read its prompt, so that its session can be resumed."""
         return self.session_id is not None and self.turns > 0
 
 
-def ran(run: str, closed: Closed) -> Ran:
-    """What a run of the agent came to; of one "stopped_by_hand" the state has to be asked for."""
+def of_iteration(run: str, closed: ChildResult) -> IterationOutcome:
+    """The outcome of an iteration's run. Where `how` is "stopped_by_hand", the run's state has to be queried."""
     if isinstance(closed, RunResult):
         interrupted = closed.stop_reason == "interrupted"
-        return _of(run, closed, "interrupted" if interrupted else "finished")
+        return _from_result(run, closed, "interrupted" if interrupted else "finished")
     if isinstance(closed, WorkflowAlreadyStartedError):
-        return Ran("stopped_by_hand", error=taken(run))
+        return IterationOutcome("stopped_by_hand", error=id_taken(run))
     cause = _cause(closed)
     if isinstance(cause, ApplicationError):
         result, limited = _details(cause), _rate_limit(cause)
-        told = {"error": cause.message[:MAX_ERROR], "error_type": cause.type}
+        fields = {"error": cause.message[:MAX_ERROR], "error_type": cause.type}
         if limited is not None:
-            return _of(run, result, "rate_limited", **told, resets_at=_time(limited.get("resets_at")))
-        return _of(run, result, "failed", **told)
+            return _from_result(run, result, "rate_limited", **fields, resets_at=_time(limited.get("resets_at")))
+        return _from_result(run, result, "failed", **fields)
     if isinstance(cause, CancelledError):
-        return Ran("stopped_by_hand", run, error="its run was stopped")
-    return Ran("stopped_by_hand", run, error=f"its run was ended: {cause}"[:MAX_ERROR])
+        return IterationOutcome("stopped_by_hand", run, error="its run was stopped")
+    return IterationOutcome("stopped_by_hand", run, error=f"its run was ended: {cause}"[:MAX_ERROR])
 
 
-def stopped(closed: Closed) -> bool:
-    """It was cancelled or terminated, and came to nothing of itself."""
+def was_stopped(closed: ChildResult) -> bool:
+    """Whether the child was cancelled or terminated."""
     return not isinstance(closed, RunResult) and not isinstance(_cause(closed), ApplicationError)
 
 
-def taken(run: str) -> str:
-    """Why a run could not be started whose id is somebody else's."""
+def id_taken(run: str) -> str:
+    """Why a run was not started: another open workflow has its id."""
     return f"a workflow {run} that is none of this loop's runs is open: end it, then resume"[:MAX_ERROR]
 
 
-def as_far_as_known(found: RunState, before: Ran) -> Ran:
-    """What a run that closed without a result had come to."""
-    return Ran(
+def with_run_state(before: IterationOutcome, found: RunState) -> IterationOutcome:
+    """The outcome of a run that closed without a result, completed from the run's state."""
+    return IterationOutcome(
         before.how,
         before.run,
         session_id=found.session_id,
@@ -92,29 +92,29 @@ def as_far_as_known(found: RunState, before: Ran) -> Ran:
     )
 
 
-def verified(verify: Verify, closed: Closed, iteration: int, run: str, now: datetime) -> Verification:
-    """What the verification's run says."""
-    told: dict[str, Any] = {"command": verify.shown()[:500], "iteration": iteration, "run": run, "time": now}
+def of_verification(verify: Verify, closed: ChildResult, iteration: int, run: str, now: datetime) -> Verification:
+    """What the run of a verification says."""
+    fields: dict[str, Any] = {"command": verify.shown()[:500], "iteration": iteration, "run": run, "time": now}
     if isinstance(closed, RunResult):
-        return Verification(status="passed", exit_code=0, output=closed.text[-MAX_OUTPUT:], **told)
+        return Verification(status="passed", exit_code=0, output=closed.text[-MAX_OUTPUT:], **fields)
     cause = _cause(closed)
     result = _details(cause) if isinstance(cause, ApplicationError) else None
     kind = cause.type if isinstance(cause, ApplicationError) else None
-    said = cause.message if isinstance(cause, ApplicationError) else str(cause)
-    output = (result.text if result else "")[-MAX_OUTPUT:] or said[:MAX_ERROR]
+    message = cause.message if isinstance(cause, ApplicationError) else str(cause)
+    output = (result.text if result else "")[-MAX_OUTPUT:] or message[:MAX_ERROR]
     code = result.facts.get("exit_code") if result else None
     exit_code = code if isinstance(code, int) else None
     if kind == ErrorType.RUN_TIMED_OUT:
-        return Verification(status="timed_out", output=output, **told)
-    # Only a program that ran and said no is a failure; all else means that nobody could verify.
+        return Verification(status="timed_out", output=output, **fields)
+    # Only a program that ran and exited with an error is a failure; all else means that nobody could verify.
     missing = kind != ErrorType.AGENT_CRASHED or exit_code in NOT_FOUND_CODES
-    return Verification(status="missing" if missing else "failed", exit_code=exit_code, output=output, **told)
+    return Verification(status="missing" if missing else "failed", exit_code=exit_code, output=output, **fields)
 
 
-def _of(run: str, result: RunResult | None, how: Any, **more: Any) -> Ran:
+def _from_result(run: str, result: RunResult | None, how: Any, **more: Any) -> IterationOutcome:
     if result is None:
-        return Ran(how, run, **more)
-    return Ran(
+        return IterationOutcome(how, run, **more)
+    return IterationOutcome(
         how,
         run,
         text=result.text,

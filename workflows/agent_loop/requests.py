@@ -1,42 +1,51 @@
-"""What people ask of a loop, until the loop has done it: wishes and their receipts. No decisions about iterations."""
+"""What clients have asked of a loop and the loop has not done yet. No decisions."""
 
 from dataclasses import dataclass, field
+
+from temporalio.exceptions import ApplicationError
 
 from steersman.contracts.loop_messages import LoopReceipt, Pause, Restart, Resume, Rollback
 
 
 @dataclass
-class Order:
-    """A rollback or restart on its way; whoever asked waits for the receipt or the refusal."""
+class QueuedRequest:
+    """A rollback or restart; its update waits until `done`, for the receipt or the refusal."""
 
-    what: Rollback | Restart
+    request: Rollback | Restart
     done: bool = False
     receipt: LoopReceipt | None = None
     refusal: str | None = None
 
 
 @dataclass
-class Desk:
-    """Wishes that the loop has not yet seen to. Each wakes it."""
+class PendingRequests:
+    """Each request wakes the loop; the loop clears it when it has done it."""
 
     pause: Pause | None = None
-    pausing: bool = False
-    """It is being seen to: too late to withdraw it."""
+    pause_in_progress: bool = False
+    """The loop makes the checkpoint of a pause: it is too late to withdraw the pause."""
     resume: Resume | None = None
     exit: str | None = None
-    """The reason, perhaps empty; None where nobody asked."""
-    orders: list[Order] = field(default_factory=list)
-    nudged: bool = False
-    """Waiting is to end: skip_wait, or feedback that came while waiting."""
-    look: bool = False
-    """The limits are others now: what it waits for may be beyond them."""
+    """The reason of an exit, perhaps empty; None if nobody asked."""
+    returns: list[QueuedRequest] = field(default_factory=list)
+    """Rollbacks and restarts, in order."""
+    wake_requested: bool = False
+    """The wait for a time is to end: `skip_wait`, or feedback that came during the wait."""
+    limits_changed: bool = False
+    """The loop must check whether the wait is beyond its new limits."""
 
     @property
-    def quiet(self) -> bool:
-        """Nothing is left to be seen to."""
-        return not (self.pause or self.resume or self.orders or self.nudged or self.look) and self.exit is None
+    def idle(self) -> bool:
+        """Whether nothing is left to do."""
+        asked = self.pause or self.resume or self.returns or self.wake_requested or self.limits_changed
+        return not asked and self.exit is None
 
     @property
-    def hurries(self) -> bool:
-        """The agent's turn is to end now."""
-        return bool(self.orders) or self.exit is not None or bool(self.pause and self.pause.now)
+    def wants_immediate_stop(self) -> bool:
+        """Whether the run at work is to end now, in the middle of its turn."""
+        return bool(self.returns) or self.exit is not None or bool(self.pause and self.pause.now)
+
+
+def refused(reason: str) -> ApplicationError:
+    """The failure of an update that the loop refuses."""
+    return ApplicationError(reason, type="Refused", non_retryable=True)

@@ -1,4 +1,4 @@
-"""How a loop begins: its host, another loop's checkpoint where it forks one, and the baseline."""
+"""The setup of a loop: claim a host, take over another loop's checkpoint if asked, make the baseline checkpoint."""
 
 import posixpath
 
@@ -10,32 +10,33 @@ from steersman.contracts.errors import ErrorType, InvalidRequest
 from steersman.contracts.loop import LoopRequest
 from steersman.contracts.loop_activities import ForkPoint
 from steersman.contracts.request import RunRequest
-from workflows.agent_loop import activities as commands
-from workflows.agent_loop.checkpoints import Keeper
-from workflows.agent_loop.state import Book
-from workflows.agent_run.activities import claim_host
-from workflows.waiting import outcome
+from workflows.agent_loop import activities, checkpoints
+from workflows.agent_loop.state import LoopContext
+from workflows.host_claim import claim_host
+from workflows.waiting import cancellable
 
 
-async def open_loop(request: LoopRequest, book: Book, keeper: Keeper) -> None:
-    """Find the host, ask it whether it may be, make the first checkpoint. Raises FailureError or InvalidRequest."""
-    host, point, note = await _claim(request.run), None, None
+async def set_up(loop: LoopContext) -> None:
+    """Raises FailureError or InvalidRequest if the loop cannot begin."""
+    request, state = loop.request, loop.state
+    host, fork, note = await _claim(request.run), None, None
     if request.from_checkpoint is not None:
-        point = await commands.fork_point(host, request.from_checkpoint.loop, request.from_checkpoint.number)
-        host = await _host_of(request, point, host)
-    admitted = await _admitted(host, request, forks=point is not None)
-    book.set(host=host)
-    if point is not None:
-        note = await _take_over(request, book, keeper, point)
+        fork = await activities.fork_point(host, request.from_checkpoint.loop, request.from_checkpoint.number)
+        host = await _host_of_fork(request, fork, host)
+    admitted = await _admit(host, request, forks=fork is not None)
+    state.update(host=host)
+    if fork is not None:
+        note = await _take_over(loop, fork)
     if not admitted:
-        await commands.admit(host, request)
-    await keeper.checkpoint("baseline", note=note)
-    book.set(progress_mark=keeper.mark)
+        await activities.admit(host, request)
+    await checkpoints.make(loop, "baseline", note=note)
+    state.update(progress_mark=state.workspace_mark)
 
 
 async def _claim(run: RunRequest) -> str:
     try:
-        return (await outcome(claim_host(run, locally=not workflow.patched("claim-by-activity")))).host
+        claim = claim_host(run, locally=not workflow.patched("claim-by-activity"))
+        return (await cancellable(claim)).host
     except ActivityError as error:
         cause = error.cause
         if isinstance(cause, TemporalTimeout) and cause.type == TimeoutType.SCHEDULE_TO_START:
@@ -43,10 +44,10 @@ async def _claim(run: RunRequest) -> str:
         raise
 
 
-async def _admitted(host: str, request: LoopRequest, *, forks: bool) -> bool:
-    """False: what the host misses may be among the files that a fork takes over."""
+async def _admit(host: str, request: LoopRequest, *, forks: bool) -> bool:
+    """Whether the host admits the loop. False if a fork may still bring the files that it misses."""
     try:
-        await commands.admit(host, request)
+        await activities.admit(host, request)
     except ActivityError as error:
         missing = isinstance(error.cause, ApplicationError) and error.cause.type == ErrorType.INVALID_REQUEST
         if not (forks and missing):
@@ -55,47 +56,47 @@ async def _admitted(host: str, request: LoopRequest, *, forks: bool) -> bool:
     return True
 
 
-async def _host_of(request: LoopRequest, point: ForkPoint, host: str) -> str:
-    """The files of a checkpoint are on one machine."""
-    if point.host == host:
+async def _host_of_fork(request: LoopRequest, fork: ForkPoint, host: str) -> str:
+    """Claim the host that has the checkpoint's files."""
+    if fork.host == host:
         return host
     if request.run.runtime.host is not None:
-        raise InvalidRequest(f"run.runtime.host: the files of the checkpoint are on host {point.host}")
-    runtime = request.run.runtime.model_copy(update={"host": point.host})
+        raise InvalidRequest(f"run.runtime.host: the files of the checkpoint are on host {fork.host}")
+    runtime = request.run.runtime.model_copy(update={"host": fork.host})
     return await _claim(request.run.model_copy(update={"runtime": runtime}))
 
 
-async def _take_over(request: LoopRequest, book: Book, keeper: Keeper, point: ForkPoint) -> str:
-    """Begin as the other loop was; what to note. Raises InvalidRequest where its files cannot be had."""
+async def _take_over(loop: LoopContext, fork: ForkPoint) -> str:
+    """Take files, session and counters from the other loop's checkpoint; return the note for the baseline.
+
+    Raises InvalidRequest if its files cannot be restored.
+    """
+    request, state = loop.request, loop.state
     assert request.from_checkpoint is not None
     source, workspace = request.from_checkpoint, request.run.workspace.path
-    if point.open and posixpath.normpath(point.workspace) == posixpath.normpath(workspace):
+    if fork.open and posixpath.normpath(fork.workspace) == posixpath.normpath(workspace):
         raise InvalidRequest(
             f"from_checkpoint: loop {source.loop} is still open in {workspace}: end it, or give another workspace"
         )
-    checkpoint = point.checkpoint
+    checkpoint = fork.checkpoint
     name = f"checkpoint {source.number} of {source.loop}"
-    await keeper.checkpoint("rescue", note=f"before taking over {name}")
+    await checkpoints.make(loop, "rescue", note=f"before taking over {name}")
     if checkpoint.commit is not None:
-        try:
-            found = await commands.restore(book.memory.host, request, source.loop, source.number, checkpoint.commit)
-            problem = found.error
-        except ActivityError as error:
-            raise InvalidRequest(f"from_checkpoint: {commands.reason_of(error)}") from error
-        if problem:
+        problem = await checkpoints.restore_files(loop, source.loop, source.number, checkpoint.commit)
+        if problem is not None:
             raise InvalidRequest(f"from_checkpoint: {problem}")
     session, unfinished = checkpoint.session_id, checkpoint.kind == "pause"
-    mine = book.memory.plan_version
-    theirs = (point.plan.text, point.plan.path, point.plan.phase)
-    book.set(
+    own = state.carried.plan_version
+    theirs = (fork.plan.text, fork.plan.path, fork.plan.phase)
+    state.update(
         iteration=checkpoint.iteration,
         session_id=session,
         forks=session is not None,
         briefed=session is not None,
         unfinished=unfinished,
         heard=unfinished and session is not None,
-        revised=session is not None and theirs != (mine.text, mine.path, mine.phase),
+        revised=session is not None and theirs != (own.text, own.path, own.phase),
         totals=checkpoint.totals,
     )
-    book.resume_clock(checkpoint.totals.active_s)
+    state.continue_active_time(checkpoint.totals.active_s)
     return f"from {name}" + ("" if checkpoint.commit else "; no files were kept with it: they are as they were")

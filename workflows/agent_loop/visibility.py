@@ -1,7 +1,7 @@
-"""What the Temporal Web UI shows of a loop: texts only, made from its state."""
+"""Details of a loop for the Temporal Web UI."""
 
 from steersman.contracts.loop_state import LoopState
-from workflows.display import listed
+from workflows.display import markdown_list
 
 
 def details(state: LoopState) -> str:
@@ -28,4 +28,4 @@ def details(state: LoopState) -> str:
         ("Checkpoints", str(state.checkpoints_total)),
         ("Error", state.last_error),
     ]
-    return listed(rows)
+    return markdown_list(rows)

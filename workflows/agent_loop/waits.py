@@ -1,4 +1,4 @@
-"""Between two iterations of a loop: seeing to what people asked, and waiting as long as there is a reason to."""
+"""Between two iterations: carry out what clients have asked, and wait as long as there is a reason to."""
 
 from datetime import timedelta
 
@@ -6,85 +6,84 @@ from temporalio import workflow
 
 from steersman.contracts.loop_messages import Pause
 from steersman.contracts.loop_state import StopReason
-from workflows.agent_loop.carried_state import Hold
-from workflows.agent_loop.checkpoints import MAX_NOTE, Keeper
-from workflows.agent_loop.ending import Ending
-from workflows.agent_loop.requests import Desk
-from workflows.agent_loop.returning import Returning
-from workflows.agent_loop.state import Book
+from workflows.agent_loop import checkpoints
+from workflows.agent_loop.carried_state import WaitReason
+from workflows.agent_loop.decisions import Ending
+from workflows.agent_loop.requests import PendingRequests
+from workflows.agent_loop.state import LoopContext
 from workflows.waiting import SIGNALS_FIRST, within
 
 MAX_EVENTS = 2000
-"""A closed loop is replayed for each question: no longer than a second."""
-UNSAID = "a person paused it"
+"""Events of history after which a loop continues as new: a query replays a closed loop, for no longer than a second."""
+NO_REASON = "a person paused it"
 
 
-class Holding:
-    """Attends to a loop that is not at work."""
-
-    def __init__(self, book: Book, desk: Desk, keeper: Keeper, returning: Returning) -> None:
-        self._book, self._desk = book, desk
-        self._keeper, self._returning = keeper, returning
-
-    async def attend(self) -> Ending | None:
-        """How the loop ends; None: the next iteration may begin, or the loop is outgrown."""
-        desk, book = self._desk, self._book
-        while True:
-            hold = book.memory.hold
-            if desk.exit is not None:
-                if desk.exit:
-                    book.archive.amend(book.memory.next_checkpoint - 1, note=f"exit: {desk.exit}"[:MAX_NOTE])
-                return Ending("stopped", StopReason.EXIT, said=desk.exit)
-            if desk.orders:
-                await self._returning.carry_out(desk.orders[0])
-                del desk.orders[0]
-            elif desk.pause:
-                await self._pause()
-            elif desk.resume:
-                book.resume(desk.resume)
-                book.set(since_decision=0)
-                book.hold(None)
-                desk.resume = None
-            elif hold is None:
-                desk.nudged = desk.look = False
-                return None
-            elif outgrown(desk):
-                return None
-            elif await self._wait(hold) and (ending := Ending.of_limit(book.memory, book.active_s())):
-                return ending
-
-    async def _pause(self) -> None:
-        book, desk = self._book, self._desk
-        hold = book.memory.hold
-        wish = desk.pause or Pause()
-        desk.pausing = True
-        if hold is None or hold.kind != "paused":
-            await self._keeper.checkpoint("pause", note=wish.reason or UNSAID)
-        wish = desk.pause or wish
-        book.hold(Hold(kind="paused", reason=wish.reason or UNSAID))
-        desk.pause, desk.pausing = None, False
-
-    async def _wait(self, hold: Hold) -> bool:
-        """Until the time has come or a person wakes the loop; whether time has passed that counts."""
-        book, desk = self._book, self._desk
-        if hold.until is None:
-            await workflow.wait_condition(lambda: not desk.quiet or outgrown(desk))
-            desk.nudged = desk.look = False
-            return False
-        patience = until = hold.until - workflow.now()
-        if book.memory.limits.duration_s is not None:
-            patience = min(patience, timedelta(seconds=book.memory.limits.duration_s - book.active_s()))
-        woken = await within(patience, lambda: not desk.quiet)
-        # Not by the clock, which may stand still for a workflow that was asked something just then.
-        fired = patience == until and not woken
-        if desk.nudged or (fired if workflow.patched(SIGNALS_FIRST) else workflow.now() >= hold.until):
-            book.hold(None)
-        desk.nudged = desk.look = False
-        return True
+async def until_next_iteration(loop: LoopContext) -> Ending | None:
+    """Return how the loop ends; None if the next iteration may begin, or the loop must continue as new."""
+    state, pending = loop.state, loop.pending
+    while True:
+        hold = state.carried.hold
+        if pending.exit is not None:
+            return _exit(loop, pending.exit)
+        if pending.returns:
+            await checkpoints.go_back(loop, pending.returns[0])
+            del pending.returns[0]
+        elif pending.pause:
+            await _pause(loop)
+        elif pending.resume:
+            state.apply_resume(pending.resume)
+            state.update(since_decision=0)
+            state.wait_for(None)
+            pending.resume = None
+        elif hold is None:
+            pending.wake_requested = pending.limits_changed = False
+            return None
+        elif must_continue_as_new(pending):
+            return None
+        elif await _wait(loop, hold) and (ending := Ending.of_limit(state.carried, state.active_s())):
+            return ending
 
 
-def outgrown(desk: Desk) -> bool:
-    """Whether the loop is to go on in a new execution: this one's history is long, and nobody waits for anything."""
+def must_continue_as_new(pending: PendingRequests) -> bool:
+    """Whether this execution's history is long, and no client waits for anything."""
     info = workflow.info()
-    grown = info.is_continue_as_new_suggested() or info.get_current_history_length() > MAX_EVENTS
-    return grown and desk.quiet
+    long = info.is_continue_as_new_suggested() or info.get_current_history_length() > MAX_EVENTS
+    return long and pending.idle
+
+
+def _exit(loop: LoopContext, reason: str) -> Ending:
+    if reason:
+        note = f"exit: {reason}"[: checkpoints.MAX_NOTE]
+        loop.state.archive.amend(loop.state.carried.next_checkpoint - 1, note=note)
+    return Ending("stopped", StopReason.EXIT, given_reason=reason)
+
+
+async def _pause(loop: LoopContext) -> None:
+    state, pending = loop.state, loop.pending
+    hold = state.carried.hold
+    request = pending.pause or Pause()
+    pending.pause_in_progress = True
+    if hold is None or hold.kind != "paused":
+        await checkpoints.make(loop, "pause", note=request.reason or NO_REASON)
+    request = pending.pause or request  # a second request may have come meanwhile, with a reason
+    state.wait_for(WaitReason(kind="paused", reason=request.reason or NO_REASON))
+    pending.pause, pending.pause_in_progress = None, False
+
+
+async def _wait(loop: LoopContext, hold: WaitReason) -> bool:
+    """Wait until the time has come or a request arrives; return whether the time of the wait counts as active."""
+    state, pending = loop.state, loop.pending
+    if hold.until is None:
+        await workflow.wait_condition(lambda: not pending.idle or must_continue_as_new(pending))
+        pending.wake_requested = pending.limits_changed = False
+        return False
+    timeout = remaining = hold.until - workflow.now()
+    if state.carried.limits.duration_s is not None:
+        timeout = min(timeout, timedelta(seconds=state.carried.limits.duration_s - state.active_s()))
+    woken = await within(timeout, lambda: not pending.idle)
+    # Not by the clock: it may stand still for a workflow that was queried just then.
+    fired = timeout == remaining and not woken
+    if pending.wake_requested or (fired if workflow.patched(SIGNALS_FIRST) else workflow.now() >= hold.until):
+        state.wait_for(None)
+    pending.wake_requested = pending.limits_changed = False
+    return True

@@ -1,4 +1,4 @@
-"""The activities that a run asks for, each with its queue, its timeouts and its retries. No decisions."""
+"""The activities of a run: the queue, timeouts and retries of each. No decisions."""
 
 from datetime import timedelta
 
@@ -7,7 +7,6 @@ from temporalio.common import RetryPolicy
 
 from steersman.contracts import names
 from steersman.contracts.activities import (
-    Claim,
     Delivered,
     DeliverInput,
     FinalizeInput,
@@ -19,83 +18,34 @@ from steersman.contracts.activities import (
 from steersman.contracts.events import TerminalEvent
 from steersman.contracts.request import RunRequest
 from steersman.contracts.run import Phase, RunState, StopReport
+from workflows.activity_options import HEARTBEAT_TIMEOUT, RETRY_FOREVER
 from workflows.display import summary
 
-PERSISTENT = RetryPolicy(
-    initial_interval=timedelta(milliseconds=100), backoff_coefficient=2, maximum_interval=timedelta(seconds=10)
-)
 ONCE = RetryPolicy(maximum_attempts=1)
-CLAIM_TIME = timedelta(seconds=10)
-"""How long a claim may take, schema and all, before the worker that took it is given up."""
-HEARTBEAT_TIMEOUT = timedelta(seconds=10)
-LEAD_TIMEOUT = timedelta(minutes=5)
-"""After it a run is led again where no other worker of the host could notice that its worker has fallen."""
-NO_LIMIT = timedelta(days=3650)
-PATIENCE_HERE = timedelta(seconds=0.25)
-PATIENCE_THERE = timedelta(seconds=1)
-"""How long a delivery waits for the agent's acknowledgement before it is left to a signal."""
+RUN_HEARTBEAT_TIMEOUT = timedelta(minutes=5)
+"""When the server gives `run_agent` to another worker, where no worker of the host has noticed that the leader died."""
+UNLIMITED = timedelta(days=3650)
+LOCAL_ACK_TIMEOUT = timedelta(seconds=0.25)
+ACK_TIMEOUT = timedelta(seconds=1)
+"""How long a delivery waits for the agent's acknowledgement; after that the signal `messages_settled` brings it."""
 
 
 def run_key() -> RunKey:
-    """This run's name on disk: the workflow id, and the first run id, which a reset keeps."""
+    """The run's name on disk: the workflow id and the first run id, which a reset keeps."""
     info = workflow.info()
     return RunKey(run=info.workflow_id, execution=info.first_execution_run_id)
 
 
-async def claim_host(request: RunRequest, *, locally: bool) -> Claim:
-    """Which machine carries the run. Raises FailureError with the reason's type where none can."""
-    retry = RetryPolicy(maximum_attempts=3)
-    takes = timedelta(seconds=30)
-    claim = await (_claim_locally(request) if locally else _claim_anywhere(request))
-    if request.runtime.host in (None, claim.host):
-        return claim
-    elsewhere: Claim = await workflow.execute_activity(
-        names.CLAIM_HOST,
-        request,
-        task_queue=names.host_queue(request.runtime.host or ""),
-        result_type=Claim,
-        schedule_to_start_timeout=timedelta(minutes=10),
-        start_to_close_timeout=takes,
-        retry_policy=retry,
-    )
-    return elsewhere
-
-
-async def _claim_locally(request: RunRequest) -> Claim:
-    """For runs of before: see Courier."""
-    claim: Claim = await workflow.execute_local_activity(
-        names.CLAIM_HOST,
-        request,
-        result_type=Claim,
-        start_to_close_timeout=timedelta(seconds=30),
-        retry_policy=RetryPolicy(maximum_attempts=3),
-    )
-    return claim
-
-
-async def _claim_anywhere(request: RunRequest) -> Claim:
-    """By whichever worker of the workflow's own queue is first."""
-    claim: Claim = await workflow.execute_activity(
-        names.CLAIM_HOST,
-        request,
-        result_type=Claim,
-        start_to_close_timeout=CLAIM_TIME,
-        retry_policy=RetryPolicy(maximum_attempts=10, backoff_coefficient=1),
-        summary="which host takes the run",
-    )
-    return claim
-
-
 def run_agent(host: str, request: RunRequest, store: str) -> workflow.ActivityHandle[RunOutcome]:
-    """The one long activity. It is tried again for ever: a worker's death is no reason to give a run up."""
+    """Start the one long activity. It is retried for ever: a run outlives its worker."""
     return workflow.start_activity(
         names.RUN_AGENT,
         RunAgentInput(key=run_key(), request=request, store=store),
         task_queue=names.runs_queue(host),
         result_type=RunOutcome,
-        start_to_close_timeout=NO_LIMIT,
-        heartbeat_timeout=LEAD_TIMEOUT,
-        retry_policy=PERSISTENT,
+        start_to_close_timeout=UNLIMITED,
+        heartbeat_timeout=RUN_HEARTBEAT_TIMEOUT,
+        retry_policy=RETRY_FOREVER,
         cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
         summary=f"{request.agent}: {summary(request.prompt or ' '.join(request.command or ()))}",
     )
@@ -104,7 +54,10 @@ def run_agent(host: str, request: RunRequest, store: str) -> workflow.ActivityHa
 def stop_agent(
     state: RunState, request: RunRequest, phase: Phase, reason: str, *, hurried: bool = False
 ) -> workflow.ActivityHandle[StopReport]:
-    """Stop and prove it; a second stop joins the first. Raises ActivityError where no worker of the host came."""
+    """Stop the agent and prove it; a second stop joins the first. Raises ActivityError if no worker answers.
+
+    `hurried`: SIGTERM now and SIGKILL 1.5 s later, whatever the request says.
+    """
     return workflow.start_activity(
         names.STOP_AGENT,
         StopInput(
@@ -122,17 +75,21 @@ def stop_agent(
         # When no worker is left on the host, the shim's lease has ended the agent by then.
         schedule_to_close_timeout=timedelta(seconds=request.lease_s + 120) + _longest_stop(request),
         heartbeat_timeout=HEARTBEAT_TIMEOUT,
-        retry_policy=PERSISTENT,
+        retry_policy=RETRY_FOREVER,
         summary="hurry the stop" if hurried else "stop the agent and prove it",
     )
 
 
-async def finalize_run(state: RunState, request: RunRequest, event: TerminalEvent, *, unseen: bool) -> None:
-    """Close the log, completed from the journals where no session saw the agent's end (`unseen`).
+def _longest_stop(request: RunRequest) -> timedelta:
+    return timedelta(seconds=request.stop.kill_after_s or 0)
 
-    Raises ActivityError where the host is gone: its next sweep closes the log.
+
+async def finalize_run(state: RunState, request: RunRequest, event: TerminalEvent, *, unseen: bool) -> None:
+    """Close the event log. Raises ActivityError if no worker of the host answers: its next sweep closes the log.
+
+    `unseen`: no session saw the agent's end, so the log is first completed from the journals.
     """
-    end = FinalizeInput(
+    finalize = FinalizeInput(
         key=run_key(),
         request=request.outline(),
         event=event,
@@ -142,24 +99,20 @@ async def finalize_run(state: RunState, request: RunRequest, event: TerminalEven
     )
     await workflow.execute_activity(
         names.FINALIZE_RUN,
-        end,
+        finalize,
         task_queue=names.host_queue(state.host or ""),
         schedule_to_close_timeout=timedelta(seconds=60),
         heartbeat_timeout=HEARTBEAT_TIMEOUT,
-        retry_policy=PERSISTENT,
+        retry_policy=RETRY_FOREVER,
         summary=f"close the event log: {event.type}",
     )
 
 
-def _longest_stop(request: RunRequest) -> timedelta:
-    return timedelta(seconds=request.stop.kill_after_s or 0)
-
-
-async def deliver_here(parcel: DeliverInput) -> Delivered:
-    """Deliver in this very worker. For runs from before `bounded-messages` alone: see Courier."""
+async def deliver_locally(delivery: DeliverInput) -> Delivered:
+    """Deliver in the worker that decides, for runs from before `bounded-messages` only: see MessageDelivery."""
     delivered: Delivered = await workflow.execute_local_activity(
         names.DELIVER_MESSAGES,
-        parcel.model_copy(update={"patience_s": PATIENCE_HERE.total_seconds()}),
+        delivery.model_copy(update={"patience_s": LOCAL_ACK_TIMEOUT.total_seconds()}),
         result_type=Delivered,
         schedule_to_close_timeout=timedelta(seconds=2),
         retry_policy=ONCE,
@@ -167,17 +120,17 @@ async def deliver_here(parcel: DeliverInput) -> Delivered:
     return delivered
 
 
-async def deliver_there(parcel: DeliverInput, queue: str) -> Delivered:
-    """Deliver through the task queue of the worker that holds the session."""
+async def deliver_through(queue: str, delivery: DeliverInput) -> Delivered:
+    """Deliver by a worker that polls this task queue. Raises ActivityError if none answers."""
     delivered: Delivered = await workflow.execute_activity(
         names.DELIVER_MESSAGES,
-        parcel.model_copy(update={"patience_s": PATIENCE_THERE.total_seconds()}),
+        delivery.model_copy(update={"patience_s": ACK_TIMEOUT.total_seconds()}),
         task_queue=queue,
         result_type=Delivered,
-        # Twice this, and somebody who says something hears within 5 s that it waits.
+        # Two tries of 2 s each, and the sender still hears within 5 s that the message waits.
         schedule_to_start_timeout=timedelta(seconds=2),
         start_to_close_timeout=timedelta(seconds=30),
         retry_policy=ONCE,
-        summary=summary(", ".join(f"{each.kind} {each.id}" for each in parcel.messages) or "decisions"),
+        summary=summary(", ".join(f"{each.kind} {each.id}" for each in delivery.messages) or "decisions"),
     )
     return delivered

@@ -1,4 +1,4 @@
-"""The approvals of a run: asked by the agent, decided once by a person or by time. Pure: no Temporal in here."""
+"""The approvals of a run: asked for by the agent, decided once by a person or a timeout. Pure: no Temporal here."""
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
@@ -8,18 +8,18 @@ from steersman.contracts.messages import Decision
 from steersman.contracts.run import Approval
 
 MAX_OPEN = 100
-"""Questions that wait at one time, as many as a transcript hears."""
+"""Approvals that may be open at one time: as many as a transcript reports."""
 MAX_NAME = 200
-"""Characters of a question's id, and of its tool's name."""
+"""Characters of an approval's id, and of its tool's name."""
 MAX_INPUTS = 500_000
-"""Characters of all open questions together: they are in what the run's query answers."""
+"""Characters of all open approvals together: the run's query answers with them."""
 LEFT_OUT = {"…": "too much waits for approval to show this here; it is in the run's events"}
-PARCEL = 20
-"""Decisions that are delivered in one piece: each may have a text of 10,000 characters."""
+MAX_DELIVERY = 20
+"""Decisions in one delivery. Each may have a text of 10,000 characters."""
 
 
 class Approvals:
-    """Open questions, decisions made, and which decisions the session still has to hear. `bounded`: see Mailbox."""
+    """Open approvals, decisions, and the decisions that are still to be delivered. `bounded`: see Mailbox."""
 
     def __init__(self, *, bounded: bool = True) -> None:
         self._bounded = bounded
@@ -31,12 +31,13 @@ class Approvals:
 
     @property
     def open(self) -> tuple[Approval, ...]:
-        """What waits for a person."""
+        """The approvals that wait for a decision."""
         return tuple(self._open.values())
 
-    def asked(self, asked: ApprovalAsked, patience: timedelta | None = None, now: datetime | None = None) -> None:
-        """The agent asks (again, after a new worker took over), or has withdrawn its question. `now`: no question is
-        from later, whatever the clock says of whoever asks.
+    def on_asked(self, asked: ApprovalAsked, timeout: timedelta | None = None, now: datetime | None = None) -> None:
+        """The agent asks, asks again after a takeover, or has withdrawn its question.
+
+        `now`: the latest time that counts as the question's, whatever the asking worker's clock says.
         """
         approval = asked.approval
         if asked.withdrawn:
@@ -44,16 +45,16 @@ class Approvals:
             self._withdrawn.add(approval.id)
         elif approval.id in self._decided:
             self._queue([approval.id])
-        elif (held := self._held(approval)) is not None:
-            # Asked again by another worker, a question keeps its age.
+        elif (kept := self._bounded_copy(approval)) is not None:
+            # An approval that another worker asks for again keeps its age.
             asked_at = min(approval.since, now) if now and self._bounded else approval.since
             since = self._since.setdefault(approval.id, asked_at)
             self._withdrawn.discard(approval.id)
-            deadline = None if patience is None else since + patience
-            self._open[approval.id] = held.model_copy(update={"since": since, "deadline": deadline})
+            deadline = None if timeout is None else since + timeout
+            self._open[approval.id] = kept.model_copy(update={"since": since, "deadline": deadline})
 
-    def _held(self, approval: Approval) -> Approval | None:
-        """As much of a question as there is room for; None of one that no agent of ours asks: anybody can signal."""
+    def _bounded_copy(self, approval: Approval) -> Approval | None:
+        """The approval, without too large an input; None for what no agent of ours asks: anybody can signal."""
         if not self._bounded:
             return approval
         if approval.since.tzinfo is None:
@@ -65,7 +66,7 @@ class Approvals:
         return approval.model_copy(update={"input": LEFT_OUT})
 
     def refusal(self, decision: Decision) -> str | None:
-        """Why this decision cannot be taken; None if it can."""
+        """Why this decision is refused; None if it is accepted."""
         if decision.id in self._decided:
             first = self._decided[decision.id].decision
             return f"approval {decision.id} was already decided: {first.decision}"
@@ -76,39 +77,39 @@ class Approvals:
         return None
 
     def decide(self, decision: Decision) -> Approval:
-        """The first answer counts. The caller has asked `refusal` before."""
+        """Accept a decision that `refusal` does not refuse. The first one counts."""
         approval = self._open.pop(decision.id)
         self._decided[decision.id] = OutgoingDecision(decision=decision, tool=approval.tool)
         self._queue([decision.id])
         return approval
 
-    def due(self, patience: timedelta) -> datetime | None:
-        """When the oldest open question is denied for want of an answer."""
-        return min((each.since + patience for each in self._open.values()), default=None)
+    def due(self, timeout: timedelta) -> datetime | None:
+        """When the oldest open approval is denied for want of an answer."""
+        return min((each.since + timeout for each in self._open.values()), default=None)
 
-    def overdue(self, now: datetime, patience: timedelta) -> tuple[Decision, ...]:
-        """Denials for what nobody answered."""
-        said = "Nobody answered this request for approval in time. Go on without this tool, or end your work."
+    def overdue(self, now: datetime, timeout: timedelta) -> tuple[Decision, ...]:
+        """Denials of the approvals that nobody answered in time."""
+        message = "Nobody answered this request for approval in time. Go on without this tool, or end your work."
         return tuple(
-            Decision(id=each.id, decision="deny", message=said)
+            Decision(id=each.id, decision="deny", message=message)
             for each in self._open.values()
-            if each.since + patience <= now
+            if each.since + timeout <= now
         )
 
     def unsent(self) -> tuple[OutgoingDecision, ...]:
-        """What the session has to hear next: as much as goes in one piece."""
-        unsent = self._unsent[:PARCEL] if self._bounded else self._unsent
+        """The decisions of the next delivery."""
+        unsent = self._unsent[:MAX_DELIVERY] if self._bounded else self._unsent
         return tuple(self._decided[approval_id] for approval_id in unsent)
 
-    def sent(self, decisions: Iterable[OutgoingDecision]) -> None:
-        """The session has heard these."""
-        heard = {each.decision.id for each in decisions}
-        self._unsent = [each for each in self._unsent if each not in heard]
+    def mark_sent(self, decisions: Iterable[OutgoingDecision]) -> None:
+        """The leading worker has these."""
+        sent = {each.decision.id for each in decisions}
+        self._unsent = [each for each in self._unsent if each not in sent]
 
     def resend(self) -> None:
-        """Another session took over: it asks again what is still open, and must hear what was decided."""
+        """Another session took over: it asks again what is open, and needs the decisions that are to be remembered."""
         self._open.clear()
-        # Of what was decided it asks again what it has not heard; what is to be remembered it cannot know.
+        # It asks again for a decision that it does not have; it cannot know which decisions are to be remembered.
         again = self._remembered() if self._bounded else self._decided
         self._queue(again)
 
@@ -117,7 +118,7 @@ class Approvals:
         return newest.values()
 
     def close(self) -> None:
-        """The run is over."""
+        """Withdraw all open approvals: the run is over."""
         self._withdrawn.update(self._open)
         self._open.clear()
         self._unsent.clear()

@@ -1,4 +1,4 @@
-"""How a run ends: pure judgement of what the agent's activity or its absence means."""
+"""How a run ends: what the result of `run_agent`, or its failure, means. Pure."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,16 +12,16 @@ from steersman.contracts.events import CancelledEvent, DoneEvent, FailedEvent, T
 from steersman.contracts.run import Phase, RunStatus, StopReport
 
 NOTHING = RunOutcome(status="stopped")
-"""The outcome of a run whose agent never came to work, or could not be asked."""
+"""The outcome of a run whose agent never started, or could not be asked."""
 
 INTERRUPTED = "interrupted"
-"""The stop reason of a run that a person ended together with its turn; the code of one that failed all the same."""
+"""The stop reason of a run that a person ended together with its turn; the error code if it failed all the same."""
 LIMITS = (ErrorType.RUN_TIMED_OUT, ErrorType.BUDGET_EXCEEDED)
 
 
 @dataclass(frozen=True)
 class Ending:
-    """A judged end."""
+    """How a run ends."""
 
     status: RunStatus
     outcome: RunOutcome = NOTHING
@@ -30,7 +30,7 @@ class Ending:
 
     @classmethod
     def of(cls, outcome: RunOutcome) -> "Ending":
-        """The agent ended by itself, or run_agent stopped it for a limit."""
+        """The agent ended by itself, or `run_agent` stopped it for a limit."""
         if outcome.status == "succeeded":
             return cls("succeeded", outcome)
         error = outcome.error or ErrorType.AGENT_FAILED
@@ -38,21 +38,21 @@ class Ending:
 
     @classmethod
     def interrupted(cls, outcome: RunOutcome) -> "Ending":
-        """A person ended the run before its agent had come to work."""
+        """A person ended the run before its agent had started."""
         return cls("succeeded", outcome.model_copy(update={"status": "succeeded", "stop_reason": INTERRUPTED}))
 
     def code(self, *, ended: bool) -> str | None:
-        """What a program can tell a failure by. `ended`: a person had ended the run, which a limit outdoes."""
+        """The code by which a program can tell a failure. `ended`: a person had ended the run; limits precede that."""
         return INTERRUPTED if self.status == "failed" and ended and self.error not in LIMITS else None
 
     @property
     def was_interrupted(self) -> bool:
-        """A person ended the run together with its turn."""
+        """Whether a person ended the run together with its turn."""
         return self.status == "succeeded" and self.outcome.stop_reason == INTERRUPTED
 
     @classmethod
     def failed(cls, error: BaseException, outcome: RunOutcome = NOTHING) -> "Ending":
-        """Something raised instead of answering."""
+        """An activity, or the check of the request, raised this error."""
         if isinstance(error, RunError):
             return cls("failed", outcome, error.type, error.message)
         cause = error.cause if isinstance(error, ActivityError) else error
@@ -65,7 +65,7 @@ class Ending:
         return cls("failed", outcome, ErrorType.AGENT_FAILED, f"{error}: {cause}" if cause is not error else str(error))
 
     def terminal_event(self, now: datetime, report: StopReport | None, code: str | None = None) -> TerminalEvent:
-        """The one event that closes the run's log."""
+        """The one event that closes the run's event log."""
         attempt = max(self.outcome.attempts, 1)
         if self.status == "succeeded":
             return DoneEvent(
@@ -90,10 +90,10 @@ class Ending:
 
 
 def never_started(phase: Phase, reason: str | None = None) -> StopReport:
-    """The report of a stop that came before any process existed."""
+    """The report of a stop before any process existed."""
     return StopReport(outcome="stopped", phase=phase, how="exited", processes=0, took_ms=0, reason=reason)
 
 
 def unverified(phase: Phase) -> StopReport:
-    """The report of a stop that nobody could carry out: no worker on the host took it."""
+    """The report of a stop that no worker of the host carried out."""
     return StopReport(outcome="unverified", phase=phase)
