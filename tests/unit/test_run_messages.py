@@ -72,9 +72,9 @@ def test_what_was_sent_is_not_sent_again_to_the_same_session() -> None:
 
 def test_a_message_said_during_a_delivery_stays_unsent() -> None:
     mailbox = said("one")
-    parcel = mailbox.unsent()
+    delivery = mailbox.unsent()
     mailbox.accept("steer", Message(text="two"), NOW)
-    mailbox.mark_sent(parcel)
+    mailbox.mark_sent(delivery)
     assert ids(mailbox) == ["steer-2"]
 
 
@@ -237,10 +237,10 @@ def test_what_waits_goes_out_in_pieces_and_in_order() -> None:
         mailbox.accept("steer", Message(text="x" * size), NOW)
     sent: list[int] = []
     pieces = 0
-    while parcel := mailbox.unsent():
-        assert len(parcel) == 1 or sum(len(each.text or "") for each in parcel) <= MAX_DELIVERY
-        sent += [len(each.text or "") for each in parcel]
-        mailbox.mark_sent(parcel)
+    while delivery := mailbox.unsent():
+        assert len(delivery) == 1 or sum(len(each.text or "") for each in delivery) <= MAX_DELIVERY
+        sent += [len(each.text or "") for each in delivery]
+        mailbox.mark_sent(delivery)
         pieces += 1
     assert sent == sizes
     assert pieces == 2

@@ -16,7 +16,7 @@ MAX_WAITING = 512_000
 MAX_TOTAL = 8_000_000
 """Bytes of all messages that a run takes. Each is in its history, which may have 50 MB."""
 MAX_DELIVERY = 256_000
-"""Bytes of a delivery of several messages."""
+"""Bytes of a delivery that has more than one message."""
 MAX_SETTLED_TEXT = 80
 """Characters of a settled message's text that stay in the state."""
 MAX_EARLY_SETTLEMENTS = 1000
@@ -121,9 +121,9 @@ class Mailbox:
 
     def unsent(self) -> tuple[OutgoingMessage, ...]:
         """The messages of the next delivery, in order."""
-        return tuple(self._outgoing(islice(self._unsent, self._delivery_size())))
+        return tuple(self._outgoing(islice(self._unsent, self._delivery_count())))
 
-    def _delivery_size(self) -> int:
+    def _delivery_count(self) -> int:
         if not self._bounded:
             return len(self._unsent)
         size = count = 0
@@ -198,9 +198,8 @@ class Mailbox:
         so that a message without a settlement never reached the agent.
         """
         if interrupted:
-            self.settle(
-                [Settlement(id=each, state="acknowledged", how="interrupted") for each in self._end_requests], now
-            )
+            ends = [Settlement(id=each, state="acknowledged", how="interrupted") for each in self._end_requests]
+            self.settle(ends, now)
         self.settle([self._last_settlement(each, journal_read=journal_read) for each in self._messages.values()], now)
 
     def _last_settlement(self, record: MessageRecord, *, journal_read: bool) -> Settlement:
@@ -224,8 +223,6 @@ def _size(*texts: str | None) -> int:
 
 
 def _shortened(text: str | None) -> str | None:
-    return (
-        text
-        if text is None or len(text) <= MAX_SETTLED_TEXT
-        else f"{text[: MAX_SETTLED_TEXT - 1]}\N{HORIZONTAL ELLIPSIS}"
-    )
+    if text is None or len(text) <= MAX_SETTLED_TEXT:
+        return text
+    return f"{text[: MAX_SETTLED_TEXT - 1]}\N{HORIZONTAL ELLIPSIS}"

@@ -1,4 +1,4 @@
-"""Looking at a loop from outside, and waiting for what is to become true of it."""
+"""What tests ask of a loop from outside: its state, its end, its history."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,8 +13,8 @@ from steersman.contracts import names
 from steersman.contracts.loop_messages import CheckpointPage, LoopReceipt
 from steersman.contracts.loop_state import Checkpoint, LoopResult, LoopState
 from steersman.converter import DATA_CONVERTER
-from tests.workflows.loop_machine import Loop
-from tests.workflows.machine import never_failed
+from tests.workflows.fake_host import never_failed
+from tests.workflows.fake_loop_host import Loop
 from workflows.agent_loop import AgentLoop
 from workflows.agent_run import AgentRun
 

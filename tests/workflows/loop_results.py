@@ -1,4 +1,4 @@
-"""What the stand-in runs of a loop answer, and what its surveys find: plain data."""
+"""What the fake runs of a loop answer, and what its surveys find: plain data."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any

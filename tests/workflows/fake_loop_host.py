@@ -1,6 +1,6 @@
-"""A machine for loops: its agent runs, verifications and surveys do what a test says, under the wire names.
+"""A worker host for loops: its agent runs, verifications and surveys do what a test says, under the wire names.
 
-AgentRun is a stand-in that asks the test how each run goes, so that a thousand iterations cost seconds. The real ones
+AgentRun is a fake that asks the test how each run goes, so that a thousand iterations cost seconds. The real ones
 are tested elsewhere.
 """
 
@@ -32,10 +32,10 @@ from steersman.contracts.loop_activities import (
 )
 from steersman.contracts.loop_state import ItemList
 from steersman.contracts.run import RunState, Usage
-from tests.workflows.loop_script import exits, result
+from tests.workflows.loop_results import exits, result
 from workflows.agent_loop import AgentLoop
 
-__all__ = ["HELD", "Loop", "LoopMachine", "exits", "refusal"]
+__all__ = ["HELD", "FakeLoopHost", "Loop", "exits", "refusal"]
 
 Loop = WorkflowHandle[Any, Any]
 
@@ -49,7 +49,7 @@ def refusal(message: str, kind: str = "InvalidRequest") -> ApplicationError:
 
 
 @workflow.defn(name=names.RUN_WORKFLOW, sandboxed=False)
-class StandInRun:
+class FakeRun:
     """Asks the test how it goes. `interrupt` with `end` ends it as AgentRun does."""
 
     def __init__(self) -> None:
@@ -82,7 +82,7 @@ class StandInRun:
             self.ended = message
 
 
-class LoopMachine:
+class FakeLoopHost:
     """Fill `script` and `verdicts` with what runs answer in turn, or replace a `play_*` to say how.
 
     After the end of its script a run succeeds and changes a file, after the end of its verdicts a verification passes.
@@ -209,8 +209,8 @@ class LoopMachine:
 
     @asynccontextmanager
     async def at_work(
-        self, *, cached: int = 100, host: bool = True, run: type = StandInRun
-    ) -> AsyncIterator["LoopMachine"]:
+        self, *, cached: int = 100, host: bool = True, run: type = FakeRun
+    ) -> AsyncIterator["FakeLoopHost"]:
         """Poll the queues. `cached` 0: each workflow task replays its loop from the first event."""
         async with AsyncExitStack() as stack:
             here = Worker(

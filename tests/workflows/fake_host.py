@@ -1,6 +1,6 @@
-"""A machine whose activities do what a test says, under the wire names: the real workflows cannot tell the difference.
+"""A worker host whose activities do what a test says, under the wire names of the real ones.
 
-Each machine has a host name and a task queue of its own, so that tests share one server. The real activities must not
+Each fake host has a host name and a task queue of its own, so that tests share one server. The real activities must not
 live here; they have tests of their own.
 """
 
@@ -62,7 +62,7 @@ async def until(condition: Callable[[], Awaitable[object] | object], wait_s: flo
             await asyncio.sleep(0.01)
 
 
-class Machine:
+class FakeHost:
     """Plays claim_host, run_agent, deliver_messages, stop_agent and finalize_run. Replace a `play_*` to say how."""
 
     def __init__(self, client: Client) -> None:
@@ -71,7 +71,7 @@ class Machine:
         self.queue = f"steersman-{self.host}"
         self.workers = 0
         self.ending: asyncio.Future[RunOutcome] = asyncio.get_running_loop().create_future()
-        self.parcels: list[DeliverInput] = []
+        self.deliveries: list[DeliverInput] = []
         self.stops: list[StopInput] = []
         self.ends: list[FinalizeInput] = []
         self.runs: list[RunAgentInput] = []
@@ -93,8 +93,8 @@ class Machine:
             self.cancelled.set()
             return RunOutcome(status="stopped", session_id="s-1", attempts=1)
 
-    async def play_delivery(self, parcel: DeliverInput) -> Delivered:
-        taken = tuple(Settlement(id=each.id, state="acknowledged", how="mid_turn") for each in parcel.messages)
+    async def play_delivery(self, delivery: DeliverInput) -> Delivered:
+        taken = tuple(Settlement(id=each.id, state="acknowledged", how="mid_turn") for each in delivery.messages)
         return Delivered(here=True, messages=taken)
 
     async def play_stop(self, stop: StopInput) -> StopReport:
@@ -120,17 +120,17 @@ class Machine:
             await asyncio.gather(pulse, return_exceptions=True)
 
     @activity.defn(name=names.DELIVER_MESSAGES)
-    async def deliver_messages(self, parcel: DeliverInput) -> Delivered:
-        self.parcels.append(parcel)
-        return await self.play_delivery(parcel)
+    async def deliver_messages(self, delivery: DeliverInput) -> Delivered:
+        self.deliveries.append(delivery)
+        return await self.play_delivery(delivery)
 
     @activity.defn(name=names.DELIVER_MESSAGES)
-    async def deliver_here(self, parcel: DeliverInput) -> Delivered:
+    async def deliver_here(self, delivery: DeliverInput) -> Delivered:
         """As the workflow's own worker answers: it may hold the session itself."""
-        return await self.deliver_messages(parcel) if self.local else Delivered(here=False)
+        return await self.deliver_messages(delivery) if self.local else Delivered(here=False)
 
     @activity.defn(name=names.DELIVER_MESSAGES)
-    async def deliver_elsewhere(self, parcel: DeliverInput) -> Delivered:
+    async def deliver_elsewhere(self, delivery: DeliverInput) -> Delivered:
         """As a worker of the host answers that does not lead the run, and knows of none that does."""
         return Delivered(here=False)
 
@@ -149,7 +149,7 @@ class Machine:
     @asynccontextmanager
     async def at_work(
         self, *, runs: bool = True, host: bool = True, delivery: bool = True, local: bool = False, cached: int = 0
-    ) -> AsyncIterator["Machine"]:
+    ) -> AsyncIterator["FakeHost"]:
         """Poll the queues; what is left out is a worker that is dead, or has no room.
 
         `local`: one worker does it all, so messages need no further round trip. `cached`: how many runs are kept in
@@ -179,7 +179,7 @@ class Machine:
             yield
 
     def worker(self, queue: str, **options: Any) -> Worker:
-        """A worker of this machine; a cancel reaches its activities with the next heartbeat, at the latest."""
+        """A worker of this host; a cancel reaches its activities with the next heartbeat, at the latest."""
         throttle = timedelta(seconds=0.1)
         return Worker(self.client, task_queue=queue, max_heartbeat_throttle_interval=throttle, **options)
 
@@ -216,11 +216,12 @@ class Machine:
 
     def delivered(self) -> list[str]:
         """The ids of all messages handed over, in order."""
-        return [each.id for parcel in self.parcels for each in parcel.messages]
+        return [each.id for delivery in self.deliveries for each in delivery.messages]
 
     def decisions(self) -> list[tuple[str, str]]:
-        """All decisions handed over, in order."""
-        return [(each.decision.id, each.decision.decision) for parcel in self.parcels for each in parcel.decisions]
+        """All decisions delivered, in order."""
+        delivered = [each for delivery in self.deliveries for each in delivery.decisions]
+        return [(each.decision.id, each.decision.decision) for each in delivered]
 
 
 async def state(run: Run) -> RunState:
