@@ -12,7 +12,9 @@ from steersman.contracts.loop_state import CheckpointKind, Verification
 from steersman.contracts.run import RunResult, RunState, Usage
 
 MAX_ERROR = 300
+"""Characters of an error's message that are kept."""
 MAX_OUTPUT = 4000
+"""Characters of a verification's output that are kept: its end."""
 NOT_FOUND_CODES = (126, 127)
 """A shell's exit codes for a command that does not exist or is no program."""
 NOTHING = Usage()
@@ -50,14 +52,14 @@ class IterationOutcome:
         return self.session_id is not None and self.turns > 0
 
 
-def of_iteration(run: str, closed: ChildResult) -> IterationOutcome:
+def of_iteration(run: str, child_result: ChildResult) -> IterationOutcome:
     """The outcome of an iteration's run. Where `how` is "stopped_by_hand", the run's state has to be queried."""
-    if isinstance(closed, RunResult):
-        interrupted = closed.stop_reason == "interrupted"
-        return _from_result(run, closed, "interrupted" if interrupted else "finished")
-    if isinstance(closed, WorkflowAlreadyStartedError):
+    if isinstance(child_result, RunResult):
+        interrupted = child_result.stop_reason == "interrupted"
+        return _from_result(run, child_result, "interrupted" if interrupted else "finished")
+    if isinstance(child_result, WorkflowAlreadyStartedError):
         return IterationOutcome("stopped_by_hand", error=id_taken(run))
-    cause = _cause(closed)
+    cause = _cause(child_result)
     if isinstance(cause, ApplicationError):
         result, limited = _details(cause), _rate_limit(cause)
         fields = {"error": cause.message[:MAX_ERROR], "error_type": cause.type}
@@ -69,9 +71,9 @@ def of_iteration(run: str, closed: ChildResult) -> IterationOutcome:
     return IterationOutcome("stopped_by_hand", run, error=f"its run was ended: {cause}"[:MAX_ERROR])
 
 
-def was_stopped(closed: ChildResult) -> bool:
+def was_stopped(child_result: ChildResult) -> bool:
     """Whether the child was cancelled or terminated."""
-    return not isinstance(closed, RunResult) and not isinstance(_cause(closed), ApplicationError)
+    return not isinstance(child_result, RunResult) and not isinstance(_cause(child_result), ApplicationError)
 
 
 def id_taken(run: str) -> str:
@@ -92,12 +94,12 @@ def with_run_state(before: IterationOutcome, found: RunState) -> IterationOutcom
     )
 
 
-def of_verification(verify: Verify, closed: ChildResult, iteration: int, run: str, now: datetime) -> Verification:
+def of_verification(verify: Verify, child_result: ChildResult, iteration: int, run: str, now: datetime) -> Verification:
     """What the run of a verification says."""
     fields: dict[str, Any] = {"command": verify.shown()[:500], "iteration": iteration, "run": run, "time": now}
-    if isinstance(closed, RunResult):
-        return Verification(status="passed", exit_code=0, output=closed.text[-MAX_OUTPUT:], **fields)
-    cause = _cause(closed)
+    if isinstance(child_result, RunResult):
+        return Verification(status="passed", exit_code=0, output=child_result.text[-MAX_OUTPUT:], **fields)
+    cause = _cause(child_result)
     result = _details(cause) if isinstance(cause, ApplicationError) else None
     kind = cause.type if isinstance(cause, ApplicationError) else None
     message = cause.message if isinstance(cause, ApplicationError) else str(cause)

@@ -17,7 +17,7 @@ from workflows.waiting import cancellable
 
 
 async def set_up(loop: LoopContext) -> None:
-    """Raises FailureError or InvalidRequest if the loop cannot begin."""
+    """Set the loop up. Raises FailureError or InvalidRequest if it cannot begin."""
     request, state = loop.request, loop.state
     host, fork, note = await _claim(request.run), None, None
     if request.from_checkpoint is not None:

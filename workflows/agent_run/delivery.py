@@ -41,7 +41,7 @@ NO_SESSION = "no worker holds the agent's session at the moment: the message wai
 
 
 class MessageDelivery:
-    """Between the run's handlers and its session. `bounded`: see Mailbox."""
+    """Takes messages and decisions from the handlers, delivers them to the leading worker. `bounded`: see Mailbox."""
 
     def __init__(self, visibility: RunVisibility, *, bounded: bool = True) -> None:
         self.mailbox = Mailbox(bounded=bounded)
@@ -217,7 +217,7 @@ class MessageDelivery:
         return delivered.here
 
     async def _send(self, delivery: DeliverInput) -> Delivered:
-        """Find the leading worker. Raises FailureError if the last worker that was asked did not answer."""
+        """Find the leading worker and deliver. Raises FailureError if the last worker that was asked did not answer."""
         assert self.session is not None
         if not self._bounded:
             # What a local activity answers beside updates and signals may be recorded in another order than the
