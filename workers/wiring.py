@@ -27,14 +27,14 @@ from steersman.contracts.agents import AGENT_VARIABLES
 from workers.settings import Settings
 from workflows.agent_loop import AgentLoop
 from workflows.agent_run import AgentRun
-from workflows.runner import Careful
-from workflows.sweep import SweepHost
+from workflows.host_sweep import SweepHost
+from workflows.runner import ReplaySafeRunner
 
 WORKFLOWS = [AgentRun, AgentLoop, SweepHost]
 
 # The sandbox would load the workflows' files anew for each run: a checkout that changes under a living worker must not
 # mix old and new code. Tests and `replay` run them in the full sandbox.
-AS_STARTED = Careful(
+AS_STARTED = ReplaySafeRunner(
     SandboxedWorkflowRunner(
         restrictions=SandboxRestrictions.default.with_passthrough_modules("workflows", "steersman", "pydantic")
     )

@@ -11,8 +11,9 @@ from steersman.contracts.request import RunRequest
 from steersman.contracts.run import Approval, Handle, LastEvent, MessageRecord, RunState, StopReport, Usage
 from steersman.contracts.text import literal
 from steersman.visibility import introduction, loop_introduction
-from workflows.display import MAX_LINE, details, one_line, summary
-from workflows.loops.shown import details as loop_details
+from workflows.agent_loop.visibility import details as loop_details
+from workflows.agent_run.visibility import details
+from workflows.display import MAX_LINE, one_line, summary
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 
