@@ -9,10 +9,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from steersman.contracts.activities import RunAgentInput
-from steersman.contracts.model import Answer
+from steersman.contracts.model import TolerantModel
 
 
-class Begun(Answer):
+class Begun(TolerantModel):
     """What the next attempt of the activity is told by heartbeat: how far the run has come, and where."""
 
     attempt: int = 0

@@ -11,12 +11,12 @@ from pathlib import Path
 from activities.agents.claude import ClaudeAgent
 from activities.shim import client as shim
 from steersman.contracts.errors import RunError
-from steersman.contracts.model import Answer
+from steersman.contracts.model import TolerantModel
 
 KEYS = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN")
 
 
-class Check(Answer):
+class Check(TolerantModel):
     """One thing that was looked at. `hint`: what to do about it."""
 
     check: str

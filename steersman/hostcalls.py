@@ -15,11 +15,11 @@ from temporalio.exceptions import TimeoutError as TemporalTimeout
 from temporalio.exceptions import TimeoutType
 from temporalio.service import RPCError
 
-from steersman.contracts.model import Answer, Question
+from steersman.contracts.model import StrictModel, TolerantModel
 from steersman.contracts.names import host_queue
 from steersman.errors import HostUnreachable, ServerRefused, SteersmanError, translate
 
-A = TypeVar("A", bound=Answer)
+A = TypeVar("A", bound=TolerantModel)
 
 HEARTBEAT_PATIENCE: Final = timedelta(seconds=5)
 START_PATIENCE: Final = timedelta(seconds=10)
@@ -30,7 +30,7 @@ async def call_host(
     client: Client,
     host: str,
     activity: str,
-    question: Answer | Question,
+    question: TolerantModel | StrictModel,
     answer: type[A],
     *,
     takes_s: float = 30,

@@ -13,7 +13,7 @@ from steersman.contracts.errors import InvalidRequest
 from steersman.contracts.loop_activities import ForkPoint
 from steersman.contracts.loop_messages import MAX_PAGE, CheckpointPage, CheckpointQuery
 from steersman.contracts.loop_state import CLOSED, Checkpoint, LoopResult, LoopState
-from steersman.contracts.model import Question
+from steersman.contracts.model import StrictModel
 from steersman.contracts.run import StopReport
 from steersman.errors import RunNotFound, RunNotRunning, ServerRefused, SteersmanError, translated
 from steersman.runcalls import BEHIND_ITS_BACK, RunCalls
@@ -37,7 +37,7 @@ class LoopCalls(WorkflowCalls[LoopState, LoopResult]):
         super().__init__(client, LOOP)
         self._runs = RunCalls(client)
 
-    async def update(self, id: str, name: str, said: Question | None, answer: type[A]) -> A:
+    async def update(self, id: str, name: str, said: StrictModel | None, answer: type[A]) -> A:
         """An update and its answer; asked again of the next execution where this one closed before it took it."""
         for left in reversed(range(UPDATE_TRIES)):
             try:

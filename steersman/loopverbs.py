@@ -17,7 +17,7 @@ from steersman.contracts.loop_messages import (
     SetLimits,
 )
 from steersman.contracts.messages import parse_message
-from steersman.contracts.model import Question
+from steersman.contracts.model import StrictModel
 from steersman.loopcalls import LoopCalls
 
 
@@ -88,8 +88,8 @@ class LoopVerbs:
         """Take files and state back to a checkpoint, after making a rescue one. The loop is paused then."""
         return await self._say(loop, names.ROLLBACK, Rollback, checkpoint=checkpoint)
 
-    async def _say(self, loop: str, name: str, model: type[Question], **fields: Any) -> LoopReceipt:
+    async def _say(self, loop: str, name: str, model: type[StrictModel], **fields: Any) -> LoopReceipt:
         return await self._tell(loop, name, parse_message(model, fields))
 
-    async def _tell(self, loop: str, name: str, said: Question | None) -> LoopReceipt:
+    async def _tell(self, loop: str, name: str, said: StrictModel | None) -> LoopReceipt:
         return await self._calls.update(loop, name, said, LoopReceipt)

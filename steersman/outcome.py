@@ -13,7 +13,7 @@ from temporalio.exceptions import ApplicationError, CancelledError, TerminatedEr
 
 from steersman.contracts.errors import ERRORS, AgentFailed, ErrorType, RunError, RunTimedOut
 from steersman.contracts.events import CancelledEvent, DoneEvent, FailedEvent, TerminalEvent
-from steersman.contracts.model import Answer
+from steersman.contracts.model import TolerantModel
 from steersman.contracts.run import MAX_REASON, RunResult, StopReport
 from steersman.errors import HostUnreachable, RunCancelled, RunTerminated
 
@@ -21,7 +21,7 @@ Closing = RunResult | RunError | RunCancelled
 """How a run can close."""
 
 
-def closing_of(failure: WorkflowFailureError, of: str, result: type[Answer]) -> RunError | RunCancelled:
+def closing_of(failure: WorkflowFailureError, of: str, result: type[TolerantModel]) -> RunError | RunCancelled:
     """What the failure means. `of`: whose, e.g. "run run-1"; `result`: the shape of the failure's first detail."""
     cause: BaseException | None = failure.cause
     if isinstance(cause, CancelledError):
@@ -37,7 +37,7 @@ def closing_of(failure: WorkflowFailureError, of: str, result: type[Answer]) -> 
     return AgentFailed(f"{of}: {failure.cause}")
 
 
-def _failed(failure: ApplicationError, result: type[Answer]) -> RunError:
+def _failed(failure: ApplicationError, result: type[TolerantModel]) -> RunError:
     found: Any = None
     with suppress(ValidationError):
         found = result.model_validate(failure.details[0]) if failure.details else None

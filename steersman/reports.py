@@ -6,13 +6,13 @@ from typing import Literal
 from pydantic import Field
 
 from steersman.contracts.loop_state import LoopStatus
-from steersman.contracts.model import Answer
+from steersman.contracts.model import TolerantModel
 from steersman.contracts.run import Phase, StopReport
 
 CloseStatus = Literal["running", "completed", "failed", "canceled", "terminated", "continued_as_new", "timed_out"]
 
 
-class RunSummary(Answer):
+class RunSummary(TolerantModel):
     """One line of a list of runs, from Temporal's visibility (which lags by up to a second or so)."""
 
     id: str
@@ -31,7 +31,7 @@ class RunSummary(Answer):
     closed_at: datetime | None = None
 
 
-class LoopSummary(Answer):
+class LoopSummary(TolerantModel):
     """One line of a list of loops, from Temporal's visibility (which lags by up to a second or so)."""
 
     id: str
@@ -49,7 +49,7 @@ class LoopSummary(Answer):
     closed_at: datetime | None = None
 
 
-class StopResult(Answer):
+class StopResult(TolerantModel):
     """What `stop` found: a StopReport's fields, and one outcome more, "not_found": no run of that id.
 
     "already_finished": the run had closed, or ended by itself before the stop reached it; nothing was done.

@@ -18,7 +18,7 @@ from steersman.codec import VARIABLE, name_of
 from steersman.connection import connect
 from steersman.contracts import names
 from steersman.contracts.activities import EventPage, ReadEvents, RunKey
-from steersman.contracts.model import Answer
+from steersman.contracts.model import TolerantModel
 from steersman.errors import BadCodec, ServerRefused, SteersmanError, Unreachable, UnreadablePayload, translate
 from steersman.hostcalls import call_host
 from steersman.hosts import host_name, state_directory
@@ -30,7 +30,7 @@ WANTED = {
 }
 
 
-class Check(Answer):
+class Check(TolerantModel):
     """One thing that was looked at. `hint`: what to do about it."""
 
     check: str

@@ -26,7 +26,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from steersman.contracts import names
 from steersman.contracts.errors import ASK_AGAIN, ErrorType, InvalidRequest, RunError
-from steersman.contracts.model import Answer, Question
+from steersman.contracts.model import StrictModel, TolerantModel
 from steersman.contracts.run import StopReport
 from steersman.errors import (
     AlreadyDecided,
@@ -58,9 +58,9 @@ STUCK: Final = (
 )
 _LATE: Final = (RPCStatusCode.CANCELLED, RPCStatusCode.DEADLINE_EXCEEDED)
 
-A = TypeVar("A", bound=Answer)
-S = TypeVar("S", bound=Answer)
-R = TypeVar("R", bound=Answer)
+A = TypeVar("A", bound=TolerantModel)
+S = TypeVar("S", bound=TolerantModel)
+R = TypeVar("R", bound=TolerantModel)
 T = TypeVar("T")
 
 
@@ -107,7 +107,7 @@ class WorkflowCalls(Generic[S, R]):
         except ValidationError as error:
             raise ServerRefused(f"{self._of(id)} answers in a way that this version does not understand") from error
 
-    async def ask(self, id: str, query: str, question: Question, answer: type[A]) -> A:
+    async def ask(self, id: str, query: str, question: StrictModel, answer: type[A]) -> A:
         """A query with an input. Raises as `state`."""
         data = await self._query(id, query, question)
         try:
@@ -237,7 +237,7 @@ class WorkflowCalls(Generic[S, R]):
 
     # Updates.
 
-    async def update(self, id: str, name: str, said: Question | None, answer: type[A]) -> A:
+    async def update(self, id: str, name: str, said: StrictModel | None, answer: type[A]) -> A:
         """An update and its answer. Raises what the client's verbs say."""
         # What was not said is left out: workers of before there was a field refuse it.
         arguments = [] if said is None else [said.model_dump(mode="json", by_alias=True, exclude_unset=True)]

@@ -28,7 +28,7 @@ from activities.ports import (
 )
 from steersman.contracts.activities import RunKey
 from steersman.contracts.errors import AgentNotInstalled, InvalidRequest, sentence
-from steersman.contracts.model import JsonObject, Question
+from steersman.contracts.model import JsonObject, StrictModel
 from steersman.contracts.request import AbsolutePath, PermissionMode, RunRequest, Text
 
 MODES: Mapping[PermissionMode, str] = {
@@ -72,7 +72,7 @@ MAX_ARGUMENT = 120_000
 """One argument of a command line may have 128 KiB on Linux."""
 
 
-class ClaudeOptions(Question):
+class ClaudeOptions(StrictModel):
     """RunRequest.options for agent "claude"."""
 
     mcp_servers: dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")], JsonObject] = Field(default_factory=dict)

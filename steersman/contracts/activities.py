@@ -11,20 +11,20 @@ from pydantic import Field
 from steersman.contracts.errors import ErrorType
 from steersman.contracts.events import AgentEvent, TerminalEvent
 from steersman.contracts.messages import Decision
-from steersman.contracts.model import Answer, JsonObject, JsonValue
+from steersman.contracts.model import JsonObject, JsonValue, TolerantModel
 from steersman.contracts.request import Caps, RunRequest
 from steersman.contracts.run import Approval, Handle, LastEvent, MessageKind, MessageState, Phase, StopReport, Usage
 
 
-class RunKey(Answer):
+class RunKey(TolerantModel):
     """One run on disk: the workflow id and Temporal's first run id of it."""
 
     run: str
     execution: str
 
 
-class Claim(Answer):
-    """Answer of claim_host: which machine carries the run, and what its operator lets one have at the most."""
+class Claim(TolerantModel):
+    """Result of claim_host: which machine carries the run, and what its operator lets one have at the most."""
 
     host: str
     caps: Caps = Caps()
@@ -32,7 +32,7 @@ class Claim(Answer):
     """Which store the host's state directory is; empty where an older worker claimed."""
 
 
-class RunAgentInput(Answer):
+class RunAgentInput(TolerantModel):
     """Input of run_agent."""
 
     key: RunKey
@@ -41,8 +41,8 @@ class RunAgentInput(Answer):
     """The store that the run was claimed for: in another it is not led."""
 
 
-class RunOutcome(Answer):
-    """Answer of run_agent: how the agent ended, before the workflow judges it."""
+class RunOutcome(TolerantModel):
+    """Result of run_agent: how the agent ended, before the workflow judges it."""
 
     status: Literal["succeeded", "failed", "stopped"]
     text: str = ""
@@ -63,7 +63,7 @@ class RunOutcome(Answer):
     stop_report: StopReport | None = None
 
 
-class SessionStarted(Answer):
+class SessionStarted(TolerantModel):
     """Signal: a worker holds the session now. Everything unsettled is to be delivered (again) to its queue."""
 
     worker_queue: str
@@ -74,7 +74,7 @@ class SessionStarted(Answer):
     """Orders sessions: one that was frozen and comes back late must not be taken for the newest."""
 
 
-class Progressed(Answer):
+class Progressed(TolerantModel):
     """Signal: a milestone. Sent seldom: it costs history."""
 
     session_id: str | None = None
@@ -85,14 +85,14 @@ class Progressed(Answer):
     last_event: LastEvent | None = None
 
 
-class ApprovalAsked(Answer):
+class ApprovalAsked(TolerantModel):
     """Signal: the agent waits for a person's word, or no longer does."""
 
     approval: Approval
     withdrawn: bool = False
 
 
-class Settlement(Answer):
+class Settlement(TolerantModel):
     """What became of one message."""
 
     id: str
@@ -100,13 +100,13 @@ class Settlement(Answer):
     how: str | None = None
 
 
-class MessagesSettled(Answer):
+class MessagesSettled(TolerantModel):
     """Signal: messages that the agent has meanwhile taken, or that can no longer reach it."""
 
     messages: tuple[Settlement, ...]
 
 
-class OutgoingMessage(Answer):
+class OutgoingMessage(TolerantModel):
     """A numbered message on its way to the session."""
 
     id: str
@@ -115,14 +115,14 @@ class OutgoingMessage(Answer):
     end: bool = False
 
 
-class OutgoingDecision(Answer):
+class OutgoingDecision(TolerantModel):
     """A decision on its way to the session; `tool` so that `remember` works in a later process too."""
 
     decision: Decision
     tool: str
 
 
-class DeliverInput(Answer):
+class DeliverInput(TolerantModel):
     """Input of deliver_messages, in the order in which they were said."""
 
     key: RunKey
@@ -132,8 +132,8 @@ class DeliverInput(Answer):
     """How long the answer may wait for the agent; what takes longer is told by messages_settled."""
 
 
-class Delivered(Answer):
-    """Answer of deliver_messages."""
+class Delivered(TolerantModel):
+    """Result of deliver_messages."""
 
     here: bool
     """False: this worker does not hold the session (any more)."""
@@ -144,7 +144,7 @@ class Delivered(Answer):
     """Why no worker of this host does, as far as this one knows."""
 
 
-class StopInput(Answer):
+class StopInput(TolerantModel):
     """Input of stop_agent."""
 
     key: RunKey
@@ -161,7 +161,7 @@ class StopInput(Answer):
     """As in RunAgentInput."""
 
 
-class FinalizeInput(Answer):
+class FinalizeInput(TolerantModel):
     """Input of finalize_run: the terminal event closes the log, the shim is released."""
 
     key: RunKey
@@ -175,7 +175,7 @@ class FinalizeInput(Answer):
     """No session saw the agent's end: its journals may hold more than the log."""
 
 
-class ReadEvents(Answer):
+class ReadEvents(TolerantModel):
     """Input of read_events, a standalone activity on the host's queue."""
 
     key: RunKey
@@ -188,8 +188,8 @@ class ReadEvents(Answer):
     """As in RunAgentInput."""
 
 
-class EventPage(Answer):
-    """Answer of read_events."""
+class EventPage(TolerantModel):
+    """Result of read_events."""
 
     events: tuple[AgentEvent, ...]
     ended: bool
@@ -198,14 +198,14 @@ class EventPage(Answer):
     """False: this host has no log of that run (never started there, or pruned)."""
 
 
-class EndRun(Answer):
+class EndRun(TolerantModel):
     """Input of end_run, a standalone activity on the host's queue."""
 
     key: RunKey
 
 
-class RunEnd(Answer):
-    """Answer of end_run."""
+class RunEnd(TolerantModel):
+    """Result of end_run."""
 
     event: "TerminalEvent | None" = Field(None, discriminator="type")
     """The run's terminal event; None while its workflow is open, or where the server does not say how it closed."""
@@ -213,15 +213,15 @@ class RunEnd(Answer):
     """False: this host has nothing of that run (never started there, or pruned)."""
 
 
-class PruneInput(Answer):
+class PruneInput(TolerantModel):
     """Input of prune_host: remove the state of runs that closed longer ago than this."""
 
     keep_days: float
     dry_run: bool = False
 
 
-class Swept(Answer):
-    """Answer of sweep_host and prune_host: ids of runs, and of loops whose state was pruned."""
+class Swept(TolerantModel):
+    """Result of sweep_host and prune_host: ids of runs, and of loops whose state was pruned."""
 
     stopped: tuple[str, ...] = ()
     pruned: tuple[str, ...] = ()

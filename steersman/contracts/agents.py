@@ -5,10 +5,10 @@ validators refuse by it.
 from collections.abc import Mapping
 from typing import Final, Literal
 
-from steersman.contracts.model import Answer
+from steersman.contracts.model import TolerantModel
 
 
-class Capabilities(Answer):
+class Capabilities(TolerantModel):
     """What an agent can do natively; a request that needs what is missing is refused."""
 
     steer: bool

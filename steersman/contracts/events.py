@@ -10,13 +10,13 @@ from typing import Annotated, Final, Literal, TypeGuard
 from pydantic import Field, TypeAdapter
 
 from steersman.contracts.errors import ErrorType
-from steersman.contracts.model import Answer, JsonObject, JsonValue
+from steersman.contracts.model import JsonObject, JsonValue, TolerantModel
 from steersman.contracts.run import StopReport, Usage
 
 MAX_TEXT: Final = 256 * 1024
 
 
-class EventBase(Answer):
+class EventBase(TolerantModel):
     """Fields of every event."""
 
     seq: int = 0
@@ -79,7 +79,7 @@ class FileChangeEvent(EventBase):
     tool_id: str | None = None
 
 
-class PlanItem(Answer):
+class PlanItem(TolerantModel):
     """One line of the agent's own plan."""
 
     text: str

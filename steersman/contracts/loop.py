@@ -15,7 +15,7 @@ from pydantic import (
 )
 
 from steersman.contracts.agents import AGENT_VARIABLES, CAPABILITIES, UNMETERED
-from steersman.contracts.model import Question, Seconds
+from steersman.contracts.model import Seconds, StrictModel
 from steersman.contracts.request import EnvValue, RunRequest, Text, no_nul, parse_object
 
 LoopMode = Literal["checkpoint", "batch", "autonomous"]
@@ -62,7 +62,7 @@ def _form(value: object) -> str | None:
     return "file" if isinstance(value, Mapping | BaseModel) else "list" if isinstance(value, list | tuple) else None
 
 
-class PlanFile(Question):
+class PlanFile(StrictModel):
     """A Markdown file in the workspace, or a directory of phases (`01-*.md`, `02-*.md`)."""
 
     path: InsidePath
@@ -82,7 +82,7 @@ Command = Annotated[
 """A text is given to `sh -c`, a list is run as it is."""
 
 
-class Items(Question):
+class Items(StrictModel):
     """Where it is written what is left to do."""
 
     kind: ItemSource
@@ -107,7 +107,7 @@ class Items(Question):
         return self
 
 
-class Verify(Question):
+class Verify(StrictModel):
     """A command that says whether the work is right: exit code 0. It runs in the workspace, as a run of its own."""
 
     command: Command
@@ -126,7 +126,7 @@ class Verify(Question):
         return self.command if isinstance(self.command, str) else " ".join(self.command)
 
 
-class Done(Question):
+class Done(StrictModel):
     """When the loop is done: all that is given here must hold, after the same iteration."""
 
     items: Items | None = None
@@ -145,7 +145,7 @@ class Done(Question):
         return self
 
 
-class LoopLimits(Question):
+class LoopLimits(StrictModel):
     """Held over all iterations, over continue-as-new and forks; cost, tokens and durations also within an iteration."""
 
     iterations: Annotated[int, Field(ge=1)] = 100
@@ -162,7 +162,7 @@ class LoopLimits(Question):
     """Iterations in a row that failed; 0 for no such limit."""
 
 
-class FromCheckpoint(Question):
+class FromCheckpoint(StrictModel):
     """Begin as another loop was at its checkpoint: files, session (forked), items, and what has been used up."""
 
     loop: LoopId
@@ -178,7 +178,7 @@ def _template(value: Any) -> Any:
     return {**value, "prompt": NO_PROMPT}
 
 
-class LoopRequest(Question):
+class LoopRequest(StrictModel):
     """Iterations of one agent on one plan. JSON on the wire; unknown fields are refused."""
 
     run: Annotated[RunRequest, BeforeValidator(_template)]

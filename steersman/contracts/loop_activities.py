@@ -2,24 +2,24 @@
 
 from steersman.contracts.loop import Items, LoopLimits, LoopRequest, PlanFile
 from steersman.contracts.loop_state import Checkpoint, ItemList, Phase, PlanVersion
-from steersman.contracts.model import Answer
+from steersman.contracts.model import TolerantModel
 from steersman.contracts.request import RunRequest
 
 
-class LoopKey(Answer):
+class LoopKey(TolerantModel):
     """One loop on disk: the workflow id and Temporal's first run id of it."""
 
     loop: str
     execution: str
 
 
-class AdmitLoop(Answer):
+class AdmitLoop(TolerantModel):
     """Input of admit_loop: may this loop run on this host? Fails with InvalidRequest and the like, at once."""
 
     request: LoopRequest
 
 
-class SurveyInput(Answer):
+class SurveyInput(TolerantModel):
     """Input of survey_workspace: look, and keep what is there as a checkpoint."""
 
     key: LoopKey
@@ -34,8 +34,8 @@ class SurveyInput(Answer):
     """What the checkpoint's commit says, beside its number."""
 
 
-class Survey(Answer):
-    """Answer of survey_workspace."""
+class Survey(TolerantModel):
+    """Result of survey_workspace."""
 
     commit: str | None = None
     """The checkpoint's; None without `number`, or where the workspace is in no git repository."""
@@ -51,7 +51,7 @@ class Survey(Answer):
     """Why the files could not be kept, in a sentence; the loop goes on without this checkpoint's files."""
 
 
-class RestoreInput(Answer):
+class RestoreInput(TolerantModel):
     """Input of restore_checkpoint: the workspace's files as they were. A rescue checkpoint was made before."""
 
     key: LoopKey
@@ -63,8 +63,8 @@ class RestoreInput(Answer):
     """The commit that was kept: a ref that names another one now was overwritten, and is not restored."""
 
 
-class Restored(Answer):
-    """Answer of restore_checkpoint."""
+class Restored(TolerantModel):
+    """Result of restore_checkpoint."""
 
     changed: int = 0
     """Files written or removed."""
@@ -72,7 +72,7 @@ class Restored(Answer):
     """Why nothing was restored: no repository, or the checkpoint's files are gone."""
 
 
-class DropInput(Answer):
+class DropInput(TolerantModel):
     """Input of drop_checkpoints: remove the git refs of these. Also asked for without a workflow."""
 
     loop: str
@@ -81,26 +81,26 @@ class DropInput(Answer):
     all: bool = False
 
 
-class Dropped(Answer):
-    """Answer of drop_checkpoints."""
+class Dropped(TolerantModel):
+    """Result of drop_checkpoints."""
 
     numbers: tuple[int, ...] = ()
 
 
-class KeptInput(Answer):
+class KeptInput(TolerantModel):
     """Input of list_checkpoints, a standalone activity on the host's queue: whose files are still there?"""
 
     loop: str
     workspace: str
 
 
-class Kept(Answer):
-    """Answer of list_checkpoints: numbers in ascending order."""
+class Kept(TolerantModel):
+    """Result of list_checkpoints: numbers in ascending order."""
 
     numbers: tuple[int, ...] = ()
 
 
-class DiffInput(Answer):
+class DiffInput(TolerantModel):
     """Input of diff_checkpoints, a standalone activity on the host's queue."""
 
     loop: str
@@ -111,23 +111,23 @@ class DiffInput(Answer):
     max_bytes: int = 500_000
 
 
-class Diff(Answer):
-    """Answer of diff_checkpoints."""
+class Diff(TolerantModel):
+    """Result of diff_checkpoints."""
 
     stat: str = ""
     patch: str = ""
     truncated: bool = False
 
 
-class ForkInput(Answer):
+class ForkInput(TolerantModel):
     """Input of read_fork_point: another loop's checkpoint, asked of its workflow."""
 
     loop: str
     number: int
 
 
-class ForkPoint(Answer):
-    """Answer of read_fork_point, and of the loop's query `fork_point`."""
+class ForkPoint(TolerantModel):
+    """Result of read_fork_point, and of the loop's query `fork_point`."""
 
     checkpoint: Checkpoint
     plan: PlanVersion
@@ -139,7 +139,7 @@ class ForkPoint(Answer):
     """As they are now, set_limits included."""
 
 
-class LookInput(Answer):
+class LookInput(TolerantModel):
     """Input of look_at_run: the state of a run that closed without a result (answer: RunState)."""
 
     run: str

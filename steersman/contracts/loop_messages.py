@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field, model_validator
 from steersman.contracts.loop import LoopMode, Plan, Template
 from steersman.contracts.loop_state import Checkpoint, LoopStatus
 from steersman.contracts.messages import MessageId
-from steersman.contracts.model import Answer, Question
+from steersman.contracts.model import StrictModel, TolerantModel
 from steersman.contracts.request import no_nul
 
 MAX_PAGE = 500
@@ -18,14 +18,14 @@ OptionalSeconds = Annotated[float, Field(ge=0, le=10 * 366 * 86400, allow_inf_na
 Reason = Annotated[str, Field(max_length=1000), AfterValidator(no_nul)]
 
 
-class Pause(Question):
+class Pause(StrictModel):
     """Input of `pause`. `now`: end the agent's turn at once; else the iteration finishes first."""
 
     now: bool = False
     reason: Reason | None = None
 
 
-class Resume(Question):
+class Resume(StrictModel):
     """Input of `resume`: go on after a pause, or take the decision that the loop waits for."""
 
     mode: LoopMode | None = None
@@ -35,20 +35,20 @@ class Resume(Question):
     """Begin a new session of the agent, which knows nothing of those before; else as the loop's request says."""
 
 
-class Feedback(Question):
+class Feedback(StrictModel):
     """Input of `feedback`: for the next iteration that begins. The same id twice is one."""
 
     text: FeedbackText
     id: MessageId | None = None
 
 
-class RemoveFeedback(Question):
+class RemoveFeedback(StrictModel):
     """Input of `remove_feedback`."""
 
     id: Annotated[str, Field(min_length=1, max_length=100)]
 
 
-class Revise(Question):
+class Revise(StrictModel):
     """Input of `revise`: a new version of the plan, of the prompt's template, or both."""
 
     plan: Plan | None = None
@@ -61,7 +61,7 @@ class Revise(Question):
         return self
 
 
-class Restart(Question):
+class Restart(StrictModel):
     """Input of `restart`: do it over, from the very beginning or from the beginning of one iteration."""
 
     start: Annotated[Literal["plan", "iteration"], Field(alias="from")] = "plan"
@@ -76,11 +76,11 @@ class Restart(Question):
         return self
 
 
-class SkipWait(Question):
+class SkipWait(StrictModel):
     """Input of `skip_wait`: nothing."""
 
 
-class SetLimits(Question):
+class SetLimits(StrictModel):
     """Input of `set_limits`: what is given is changed; 0 takes a limit away, that of `iterations` excepted."""
 
     iterations: Annotated[int, Field(ge=1)] | None = None
@@ -93,19 +93,19 @@ class SetLimits(Question):
     failures: Annotated[int, Field(ge=0)] | None = None
 
 
-class Exit(Question):
+class Exit(StrictModel):
     """Input of `exit`: end the loop as "stopped", keep everything."""
 
     reason: Reason | None = None
 
 
-class Rollback(Question):
+class Rollback(StrictModel):
     """Input of `rollback`. The loop is paused afterwards."""
 
     checkpoint: Annotated[int, Field(ge=0)]
 
 
-class Cleanup(Question):
+class Cleanup(StrictModel):
     """Input of the update `checkpoints`: which to delete, their git refs too; exactly one of these."""
 
     numbers: tuple[Annotated[int, Field(ge=0)], ...] = ()
@@ -122,7 +122,7 @@ class Cleanup(Question):
         return self
 
 
-class CheckpointQuery(Question):
+class CheckpointQuery(StrictModel):
     """Input of the query `checkpoints`; nothing for the first page."""
 
     after: int = -1
@@ -130,15 +130,15 @@ class CheckpointQuery(Question):
     limit: Annotated[int, Field(ge=1, le=MAX_PAGE)] = 100
 
 
-class CheckpointPage(Answer):
-    """Answer of the query `checkpoints`, oldest first."""
+class CheckpointPage(TolerantModel):
+    """Result of the query `checkpoints`, oldest first."""
 
     checkpoints: tuple[Checkpoint, ...] = ()
     more: bool = False
 
 
-class LoopReceipt(Answer):
-    """Answer of every update that changes what the loop does; it comes when it is done, `pause` and `exit` excepted."""
+class LoopReceipt(TolerantModel):
+    """Result of every update that changes what the loop does; it comes when it is done, `pause` and `exit` excepted."""
 
     status: LoopStatus
     iteration: int
@@ -153,8 +153,8 @@ class LoopReceipt(Answer):
     wakes_at: datetime | None = None
 
 
-class CleanupReceipt(Answer):
-    """Answer of the update `checkpoints`."""
+class CleanupReceipt(TolerantModel):
+    """Result of the update `checkpoints`."""
 
     deleted: tuple[int, ...] = ()
     kept: int = 0

@@ -7,7 +7,7 @@ from typing import Final, Literal
 from pydantic import Field
 
 from steersman.contracts.loop import LoopLimits, LoopMode
-from steersman.contracts.model import Answer
+from steersman.contracts.model import TolerantModel
 from steersman.contracts.run import Usage
 
 LoopStatus = Literal[
@@ -43,7 +43,7 @@ class StopReason(StrEnum):
     VERIFICATION_MISSING = "verification_missing"
 
 
-class Item(Answer):
+class Item(TolerantModel):
     """One thing to do."""
 
     id: str
@@ -53,7 +53,7 @@ class Item(Answer):
     blocked_by: tuple[str, ...] = ()
 
 
-class ItemCount(Answer):
+class ItemCount(TolerantModel):
     """How many items there are in each state."""
 
     open: int = 0
@@ -78,7 +78,7 @@ class ItemCount(Answer):
         return self.open + self.in_progress
 
 
-class Phase(Answer):
+class Phase(TolerantModel):
     """One file of a plan's directory."""
 
     name: str
@@ -88,7 +88,7 @@ class Phase(Answer):
     depends_on: tuple[str, ...] = ()
 
 
-class ItemList(Answer):
+class ItemList(TolerantModel):
     """The items as they were when they were last looked at."""
 
     count: ItemCount = ItemCount()
@@ -100,7 +100,7 @@ class ItemList(Answer):
     """Why they could not be read: then nothing counts as closed."""
 
 
-class Verification(Answer):
+class Verification(TolerantModel):
     """One run of the verification command."""
 
     status: Literal["passed", "failed", "missing", "timed_out"]
@@ -115,7 +115,7 @@ class Verification(Answer):
     time: datetime
 
 
-class Totals(Answer):
+class Totals(TolerantModel):
     """What has been used up, over continue-as-new, restarts and forks."""
 
     iterations: int = 0
@@ -131,7 +131,7 @@ class Totals(Answer):
         return used.input_tokens + used.output_tokens + used.cache_read_tokens + used.cache_write_tokens
 
 
-class Checkpoint(Answer):
+class Checkpoint(TolerantModel):
     """What a loop can be taken back to."""
 
     schema_version: int = CHECKPOINT_SCHEMA
@@ -165,7 +165,7 @@ class Checkpoint(Answer):
     note: str | None = None
 
 
-class PlanVersion(Answer):
+class PlanVersion(TolerantModel):
     """The plan as it was from one time on."""
 
     number: int
@@ -180,7 +180,7 @@ class PlanVersion(Answer):
     """The prompt's template, where the request or a `revise` gave one."""
 
 
-class FeedbackNote(Answer):
+class FeedbackNote(TolerantModel):
     """Something that a person said to the loop."""
 
     id: str
@@ -190,7 +190,7 @@ class FeedbackNote(Answer):
     """Which iteration was given it; None while it waits."""
 
 
-class LoopResult(Answer):
+class LoopResult(TolerantModel):
     """The result of a loop; of one that failed, the first detail of its failure."""
 
     status: Literal["completed", "stopped", "failed", "cancelled"]
@@ -212,7 +212,7 @@ class LoopResult(Answer):
     """Why it was stopped: in the words of whoever did it, or the limit that was reached."""
 
 
-class LoopState(Answer):
+class LoopState(TolerantModel):
     """What the `state` query of a loop answers, while it is open and after it has closed."""
 
     status: LoopStatus = "running"

@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal, TypeVar
 from pydantic import AfterValidator, Field, ValidationError
 
 from steersman.contracts.errors import InvalidRequest, sentence
-from steersman.contracts.model import Answer, JsonObject, Question
+from steersman.contracts.model import JsonObject, StrictModel, TolerantModel
 from steersman.contracts.request import no_nul
 from steersman.contracts.run import MessageState
 
@@ -18,7 +18,7 @@ PAUSED: Final = "the run's activity is paused in Temporal: the message waits unt
 """Why a message waits, in a receipt: said by a worker that let the run go for it, or by a client that sees it."""
 
 
-class Message(Question):
+class Message(StrictModel):
     """Input of `steer` and `interrupt`. The same id twice is one message."""
 
     text: MessageText | None = None
@@ -30,8 +30,8 @@ class Message(Question):
     """
 
 
-class MessageReceipt(Answer):
-    """Answer of `steer` and `interrupt`."""
+class MessageReceipt(TolerantModel):
+    """Result of `steer` and `interrupt`."""
 
     id: str
     state: MessageState
@@ -40,7 +40,7 @@ class MessageReceipt(Answer):
     """From the workflow's acceptance to this answer."""
 
 
-class Decision(Question):
+class Decision(StrictModel):
     """Input of `decide`: a person's word on an approval."""
 
     id: Annotated[str, Field(min_length=1, max_length=200)]
@@ -51,8 +51,8 @@ class Decision(Question):
     """Decide the same for this tool for the rest of the run."""
 
 
-class DecisionReceipt(Answer):
-    """Answer of `decide`."""
+class DecisionReceipt(TolerantModel):
+    """Result of `decide`."""
 
     id: str
     decision: Literal["allow", "deny"]
@@ -60,7 +60,7 @@ class DecisionReceipt(Answer):
     input: JsonObject
 
 
-Q = TypeVar("Q", bound=Question)
+Q = TypeVar("Q", bound=StrictModel)
 
 
 def parse_message(model: type[Q], data: object) -> Q:

@@ -17,9 +17,9 @@ from pydantic import (
 
 from steersman.contracts.agents import CAPABILITIES, UNMETERED
 from steersman.contracts.errors import InvalidRequest, sentence
-from steersman.contracts.model import Answer, JsonObject, Question, Seconds
+from steersman.contracts.model import JsonObject, Seconds, StrictModel, TolerantModel
 
-Q = TypeVar("Q", bound=Question)
+Q = TypeVar("Q", bound=StrictModel)
 
 AgentName = Literal["claude", "process"]
 PermissionMode = Literal["read_only", "ask", "accept_edits", "full"]
@@ -56,13 +56,13 @@ MAX_LABELS = 32_000
 """Bytes of labels as JSON: they are in each list and each answer of a run."""
 
 
-class Workspace(Question):
+class Workspace(StrictModel):
     """Where the agent works: a directory that exists on the machine that runs it."""
 
     path: AbsolutePath
 
 
-class LocalRuntime(Question):
+class LocalRuntime(StrictModel):
     """On a worker's own machine. `host` names which one (see `steer doctor`); else the one that takes the run."""
 
     kind: Literal["local"] = "local"
@@ -89,7 +89,7 @@ def _rule(text: str) -> str:
 Rule = Annotated[Text, Field(min_length=1, max_length=1000), AfterValidator(_rule)]
 
 
-class Permissions(Question):
+class Permissions(StrictModel):
     """What the agent may do unasked. `allow` and `deny` hold tools or the agent's own rules, e.g. `Bash(git *)`."""
 
     mode: PermissionMode = "accept_edits"
@@ -97,7 +97,7 @@ class Permissions(Question):
     deny: Annotated[tuple[Rule, ...], Field(max_length=1000), FailFast()] = ()
 
 
-class Limits(Question):
+class Limits(StrictModel):
     """Held by Steersman over all attempts, also in the middle of a turn."""
 
     turns: Annotated[int, Field(ge=1)] | None = None
@@ -113,20 +113,20 @@ class Limits(Question):
     """An approval nobody answers is denied after this; null: it waits for ever."""
 
 
-class StopLadder(Question):
+class StopLadder(StrictModel):
     """When a stop becomes rougher, in seconds counted from the request."""
 
     terminate_after_s: Annotated[float, Field(ge=0, le=3600, allow_inf_nan=False)] | None = None
     kill_after_s: Annotated[float, Field(ge=0, le=3600, allow_inf_nan=False)] | None = None
 
 
-class FromEnv(Question):
+class FromEnv(StrictModel):
     """The value of a variable of the worker's environment."""
 
     from_env: Annotated[str, Field(pattern=_ENV_NAME.pattern)]
 
 
-class FromFile(Question):
+class FromFile(StrictModel):
     """The contents of a file on the worker's machine, without the trailing newline."""
 
     from_file: AbsolutePath
@@ -153,7 +153,7 @@ EnvValue = Annotated[
 """A literal, or where the worker finds the value: a secret's value never enters workflow history."""
 
 
-class RunRequest(Question):
+class RunRequest(StrictModel):
     """One run of one agent. JSON on the wire; unknown fields are refused."""
 
     agent: AgentName
@@ -222,7 +222,7 @@ class RunRequest(Question):
         return self.model_copy(update={"prompt": "", **emptied, **of_agent})
 
 
-class Caps(Answer):
+class Caps(TolerantModel):
     """What an operator lets one run have at the most, whatever its request says; null: no cap.
 
     `stop_s` is the longest time to SIGKILL.

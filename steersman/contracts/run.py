@@ -6,7 +6,7 @@ from typing import Final, Literal
 from pydantic import Field
 
 from steersman.contracts.agents import Capabilities
-from steersman.contracts.model import Answer, JsonObject, JsonValue
+from steersman.contracts.model import JsonObject, JsonValue, TolerantModel
 
 Phase = Literal["queued", "preparing", "running", "waiting", "stopping", "finalizing", "closed"]
 """`waiting` is a kind of running: the agent is at work, or would be if a person answered what it asks."""
@@ -23,7 +23,7 @@ MAX_REASON: Final = 1000
 """Characters of a reason that are kept: Temporal bounds neither that of a cancel nor that of a terminate."""
 
 
-class Usage(Answer):
+class Usage(TolerantModel):
     """Tokens, over all attempts of a run."""
 
     input_tokens: int = 0
@@ -35,7 +35,7 @@ class Usage(Answer):
         return Usage(**{name: getattr(self, name) + getattr(other, name) for name in Usage.model_fields})
 
 
-class StopReport(Answer):
+class StopReport(TolerantModel):
     """What a stop found and did. "unverified" means that nobody could look (the host is gone), or that
     processes resisted, or may have been left by a shim that was killed.
     """
@@ -55,7 +55,7 @@ class StopReport(Answer):
     """Why it was stopped: in the words of whoever did it, or the limit that was reached."""
 
 
-class Handle(Answer):
+class Handle(TolerantModel):
     """Which process it is: unique on its host across reboots and pid reuse."""
 
     host: str
@@ -68,7 +68,7 @@ class Handle(Answer):
     """The task queue of the worker that holds the session."""
 
 
-class MessageRecord(Answer):
+class MessageRecord(TolerantModel):
     """A message to the agent and what became of it."""
 
     id: str
@@ -84,7 +84,7 @@ class MessageRecord(Answer):
     settled_at: datetime | None = None
 
 
-class Approval(Answer):
+class Approval(TolerantModel):
     """A tool that the agent wants to use and may not without a person's word."""
 
     id: str
@@ -96,7 +96,7 @@ class Approval(Answer):
     """When it is denied for want of an answer; None: it waits for ever."""
 
 
-class LastEvent(Answer):
+class LastEvent(TolerantModel):
     """What the agent did last, in one line."""
 
     seq: int
@@ -105,7 +105,7 @@ class LastEvent(Answer):
     time: datetime
 
 
-class RunResult(Answer):
+class RunResult(TolerantModel):
     """The result of a run; of one that failed, the first detail of its failure."""
 
     status: RunStatus
@@ -131,7 +131,7 @@ class RunResult(Answer):
     """Where the agent was stopped: by a limit, or because a person ended the run with its turn."""
 
 
-class RunState(Answer):
+class RunState(TolerantModel):
     """What the `state` query answers, while the run is open and after it has closed."""
 
     phase: Phase = "queued"

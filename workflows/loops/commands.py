@@ -24,7 +24,7 @@ from steersman.contracts.loop_activities import (
     SurveyInput,
 )
 from steersman.contracts.loop_state import PlanVersion
-from steersman.contracts.model import Answer
+from steersman.contracts.model import TolerantModel
 from steersman.contracts.request import Limits, RunRequest
 from steersman.contracts.run import RunResult, RunState
 from workflows.commands import HEARTBEAT_TIMEOUT, PERSISTENT
@@ -32,7 +32,7 @@ from workflows.display import summary
 from workflows.loops.memory import Memory
 from workflows.waiting import outcome
 
-A = TypeVar("A", bound=Answer)
+A = TypeVar("A", bound=TolerantModel)
 
 QUICK = timedelta(minutes=2)
 LOOK = timedelta(minutes=15)
@@ -50,7 +50,7 @@ def reason_of(error: ActivityError) -> str:
     return error.cause.message if isinstance(error.cause, FailureError) else str(error.cause)
 
 
-async def _ask(host: str, activity: str, question: Answer, answer: type[A], about: str, **times: Any) -> A:
+async def _ask(host: str, activity: str, question: TolerantModel, answer: type[A], about: str, **times: Any) -> A:
     """Until the host answers: a host that is away for a while is no reason to give a loop up."""
     asked: workflow.ActivityHandle[A] = workflow.start_activity(
         activity,

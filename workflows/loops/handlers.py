@@ -7,7 +7,7 @@ from temporalio import workflow
 from temporalio.exceptions import ApplicationError, FailureError
 
 from steersman.contracts.errors import ErrorType, InvalidRequest
-from steersman.contracts.model import Question
+from steersman.contracts.model import StrictModel
 from workflows.loops.verb import refused
 from workflows.loops.verbs import Verbs
 from workflows.waiting import all_heard
@@ -35,7 +35,7 @@ class Told:
         await self.signalled()
         await self.signalled()
 
-    def read(self, name: str, inputs: tuple[Any, ...], *, judge: bool = True) -> tuple[Verbs, Question]:
+    def read(self, name: str, inputs: tuple[Any, ...], *, judge: bool = True) -> tuple[Verbs, StrictModel]:
         """Decode and judge. Raises ApplicationError of type InvalidRequest or Refused.
 
         `judge`: False where what was said before, and is still to be done, decides about it.

@@ -9,13 +9,13 @@ from temporalio.exceptions import ActivityError
 from steersman.contracts.loop import LoopRequest
 from steersman.contracts.loop_activities import Survey
 from steersman.contracts.loop_state import Checkpoint, CheckpointKind, ItemList
-from steersman.contracts.model import Answer
+from steersman.contracts.model import TolerantModel
 from workflows.loops import commands, plans
 from workflows.loops.book import Book
 from workflows.loops.outcomes import Ran
 from workflows.loops.prompts import current_phase
 
-A = TypeVar("A", bound=Answer)
+A = TypeVar("A", bound=TolerantModel)
 
 LAST_LOOK, SECOND_LOOK = timedelta(minutes=1), timedelta(seconds=10)
 """How long a loop that ends waits for its last checkpoint; the second: where it has given up a look at the files."""

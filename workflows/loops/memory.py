@@ -14,11 +14,11 @@ from steersman.contracts.loop_state import (
     Totals,
     Verification,
 )
-from steersman.contracts.model import Answer
+from steersman.contracts.model import TolerantModel
 from steersman.contracts.run import Usage
 
 
-class Hold(Answer):
+class Hold(TolerantModel):
     """Why the next iteration does not begin yet."""
 
     kind: Literal["paused", "decision", "rate_limit", "sleep"]
@@ -32,7 +32,7 @@ class Hold(Answer):
         return self.until is not None
 
 
-class Chunk(Answer):
+class Chunk(TolerantModel):
     """Some checkpoints, packed."""
 
     count: int = 0
@@ -45,7 +45,7 @@ class Chunk(Answer):
     packed: str = ""
 
 
-class Memory(Answer):
+class Memory(TolerantModel):
     """Everything, as plain data. The workflow replaces it field by field."""
 
     host: str = ""

@@ -7,7 +7,7 @@ from typing import Any
 from temporalio.exceptions import ApplicationError
 
 from steersman.contracts.loop_messages import CleanupReceipt, LoopReceipt
-from steersman.contracts.model import Question
+from steersman.contracts.model import StrictModel
 
 Receipt = LoopReceipt | CleanupReceipt
 
@@ -16,7 +16,7 @@ Receipt = LoopReceipt | CleanupReceipt
 class Verb:
     """`act` answers when it is done, or raises `refused` where it turns out that it cannot be done."""
 
-    model: type[Question]
+    model: type[StrictModel]
     act: Callable[[Any], Awaitable[Receipt]]
     refuse: Callable[[Any], str | None] = lambda _: None
     """Why it cannot be done now; changes nothing."""

@@ -10,7 +10,7 @@ from steersman.contracts import names
 from steersman.contracts.loop import LoopRequest
 from steersman.contracts.loop_messages import Cleanup, CleanupReceipt
 from steersman.contracts.messages import parse_message
-from steersman.contracts.model import Question
+from steersman.contracts.model import StrictModel
 from workflows.loops import commands
 from workflows.loops.book import Book
 from workflows.loops.desk import Desk
@@ -31,7 +31,7 @@ class Verbs:
             names.CHECKPOINTS: Verb(Cleanup, self._clean),
         }
 
-    def read(self, name: str, data: Any, *, judge: bool = True) -> Question:
+    def read(self, name: str, data: Any, *, judge: bool = True) -> StrictModel:
         """What was said. Raises InvalidRequest that names the field, or ApplicationError "Refused"; changes nothing."""
         verb = self._verbs[name]
         said = parse_message(verb.model, data)
@@ -43,7 +43,7 @@ class Verbs:
             raise refused(reason)
         return said
 
-    async def do(self, name: str, said: Question) -> Receipt:
+    async def do(self, name: str, said: StrictModel) -> Receipt:
         """Do it. Raises ApplicationError "Refused" where it turns out that it cannot be done."""
         return await self._verbs[name].act(said)
 
