@@ -18,7 +18,10 @@ from temporalio.client import Client
 from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.converter import PayloadCodec
 
-from steersman import visibility
+from steersman._client import visibility
+from steersman._client.event_log import Place, RunLog
+from steersman._client.host_calls import call_host
+from steersman._client.run_calls import RunCalls
 from steersman.connection import connect
 from steersman.contracts import names
 from steersman.contracts.activities import PruneInput, RunKey, Swept
@@ -28,12 +31,9 @@ from steersman.contracts.messages import Decision, DecisionReceipt, Message, Mes
 from steersman.contracts.request import RunRequest, oversized, parse_request
 from steersman.contracts.run import RunResult, RunState
 from steersman.errors import RunCancelled, RunNotFound, RunTerminated, translated
-from steersman.following import Place, RunLog
-from steersman.hostcalls import call_host
 from steersman.ids import check_run_id, new_message_id, new_run_id
 from steersman.loops import Loops
 from steersman.reports import RunSummary, StopResult
-from steersman.runcalls import RunCalls
 
 
 class Steersman:

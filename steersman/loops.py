@@ -20,7 +20,11 @@ from typing import Any
 from temporalio.client import Client
 from temporalio.common import WorkflowIDConflictPolicy
 
-from steersman import loopdata, visibility
+from steersman._client import loop_requests, visibility
+from steersman._client.host_calls import call_host
+from steersman._client.loop_calls import LoopCalls
+from steersman._client.loop_follower import Attach, LoopItem, LoopLog
+from steersman._client.loop_updates import LoopVerbs
 from steersman.contracts import names
 from steersman.contracts.errors import InvalidRequest
 from steersman.contracts.loop import LoopRequest, loop_request_json, parse_loop_request
@@ -30,11 +34,7 @@ from steersman.contracts.loop_state import Checkpoint, LoopResult, LoopState
 from steersman.contracts.messages import parse_message
 from steersman.contracts.request import oversized
 from steersman.errors import HostUnreachable, RunCancelled, RunNotFound, RunTerminated, ServerRefused, translated
-from steersman.hostcalls import call_host
 from steersman.ids import check_loop_id, new_loop_id
-from steersman.loopcalls import LoopCalls
-from steersman.loopfollowing import Attach, LoopItem, LoopLog
-from steersman.loopverbs import LoopVerbs
 from steersman.reports import LoopSummary, StopResult
 
 GIT_S = 120
@@ -89,7 +89,7 @@ class Loops(LoopVerbs):
         """
         asked = await self._calls.request(loop)
         point = await self._calls.fork_point(loop, number)
-        request = loopdata.forked(asked, point, loop, number, changes or {})
+        request = loop_requests.forked(asked, point, loop, number, changes or {})
         return await self.start(request, loop_id=loop_id)
 
     async def result(self, loop: str) -> LoopResult:
@@ -187,7 +187,7 @@ class Loops(LoopVerbs):
         if await self._calls.open_execution(loop) is not None:
             return await self._calls.update(loop, names.CHECKPOINTS, said, CleanupReceipt)
         found = await self.deletable(loop)
-        chosen = loopdata.chosen(found, said, datetime.now(UTC))
+        chosen = loop_requests.chosen(found, said, datetime.now(UTC))
         host, workspace = await self._place(loop)
         question = DropInput(loop=loop, workspace=workspace, numbers=chosen, all=said.all)
         dropped = await call_host(self._client, host, names.DROP_CHECKPOINTS, question, Dropped, takes_s=GIT_S)

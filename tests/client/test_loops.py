@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from steersman import loopdata, loopfollowing
+from steersman._client import loop_follower, loop_requests
+from steersman._client.loop_follower import LoopItem, RunBegun
 from steersman.client import Steersman
 from steersman.contracts.errors import InvalidRequest, LoopFailed
 from steersman.contracts.loop import parse_loop_request
@@ -23,7 +24,6 @@ from steersman.errors import (
     RunNotRunning,
     RunTerminated,
 )
-from steersman.loopfollowing import LoopItem, RunBegun
 from tests.client.loopstandin import LoopStandIn, checkpoint
 from tests.client.standin import init, now, said, succeeded
 
@@ -280,7 +280,7 @@ async def test_a_change_is_told_at_once_where_somebody_is_in_a_hurry(
     steersman: Steersman, loop_stand_in: LoopStandIn, workspace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for pause in ("FIRST_LOOK_S", "LOOK_S"):
-        monkeypatch.setattr(loopfollowing, pause, 60.0)  # else it looks once a second
+        monkeypatch.setattr(loop_follower, pause, 60.0)  # else it looks once a second
     loop = await steersman.loops.start(ask(workspace))
     watcher = Watcher(steersman, loop)
     await watcher.until("running 0")
@@ -420,4 +420,4 @@ def test_which_checkpoints_a_cleanup_means() -> None:
         ({"numbers": (4, 0, 77)}, (0, 4)),
         ({"all": True}, (0, 1, 2, 3, 4)),
     ):
-        assert loopdata.chosen(made, Cleanup.model_validate(said_), new) == numbers
+        assert loop_requests.chosen(made, Cleanup.model_validate(said_), new) == numbers

@@ -9,6 +9,7 @@ import pytest
 from activities.loops.places import LoopStore
 from activities.runtimes.local import LocalRuntime
 from activities.store import Ownership, RunDirectory, RunStore
+from steersman._client.host_calls import call_host
 from steersman.client import Steersman
 from steersman.contracts import names
 from steersman.contracts.activities import FinalizeInput, ReadEvents, RunKey, StopInput, Swept
@@ -17,7 +18,6 @@ from steersman.contracts.events import CancelledEvent
 from steersman.contracts.loop_activities import DiffInput, DropInput, KeptInput, LoopKey, RestoreInput, SurveyInput
 from steersman.contracts.request import parse_request
 from steersman.errors import ServerRefused
-from steersman.hostcalls import call_host
 from tests.acceptance.loops import process_loop, project, reaches
 from tests.acceptance.programs import OBEDIENT, python
 from tests.acceptance.site import Site, following

@@ -5,12 +5,12 @@ from datetime import UTC, datetime
 import pytest
 from markdown_it import MarkdownIt
 
+from steersman._client.visibility import introduction, loop_introduction
 from steersman.contracts.loop import LoopRequest
 from steersman.contracts.loop_state import LoopState
 from steersman.contracts.request import RunRequest
 from steersman.contracts.run import Approval, Handle, LastEvent, MessageRecord, RunState, StopReport, Usage
 from steersman.contracts.text import literal
-from steersman.visibility import introduction, loop_introduction
 from workflows.display import MAX_LINE, details, one_line, summary
 from workflows.loops.shown import details as loop_details
 

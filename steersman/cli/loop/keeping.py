@@ -162,9 +162,9 @@ def cleanup(
 async def _delete(steersman: "Steersman", loop: str, said: dict[str, Any], *, yes: bool, as_json: bool) -> Exit | None:
     from datetime import UTC, datetime
 
+    from steersman._client.loop_requests import chosen
     from steersman.cli.loop.choosing import confirmed
     from steersman.contracts.loop_messages import Cleanup
-    from steersman.loopdata import chosen
 
     found = await steersman.loops.deletable(loop)
     numbers = chosen(found, Cleanup.model_validate(said), datetime.now(UTC))

@@ -13,12 +13,12 @@ from typing import Any, Final
 
 from temporalio.client import Client
 
+from steersman._client.host_calls import Patience, call_host
+from steersman._client.workflow_outcome import Closing, unheard
 from steersman.contracts.activities import EndRun, EventPage, ReadEvents, RunEnd, RunKey
 from steersman.contracts.events import AgentEvent, TerminalEvent, is_terminal
 from steersman.contracts.names import END_RUN, READ_EVENTS
 from steersman.errors import HostUnreachable, RunNotFound, ServerRefused, Unreachable
-from steersman.hostcalls import Patience, call_host
-from steersman.outcome import Closing, unheard
 
 LONG_POLL_S: Final = 20.0
 """Short, because a worker that is killed takes the call that waits on it along: this much later somebody notices."""

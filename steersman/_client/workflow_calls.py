@@ -24,6 +24,9 @@ from temporalio.client import (
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
+from steersman._client.event_log import PATIENCE_S
+from steersman._client.host_calls import Patience
+from steersman._client.workflow_outcome import closing_of
 from steersman.contracts import names
 from steersman.contracts.errors import ASK_AGAIN, ErrorType, InvalidRequest, RunError
 from steersman.contracts.model import StrictModel, TolerantModel
@@ -41,9 +44,6 @@ from steersman.errors import (
     translate,
     translated,
 )
-from steersman.following import PATIENCE_S
-from steersman.hostcalls import Patience
-from steersman.outcome import closing_of
 
 QUERY_PATIENCE: Final = timedelta(seconds=5)
 """A worker answers within milliseconds; after this there is none."""

@@ -8,6 +8,8 @@ from typing import Any, Final
 
 from temporalio.client import Client, WorkflowExecutionStatus
 
+from steersman._client.run_calls import BEHIND_ITS_BACK, RunCalls
+from steersman._client.workflow_calls import A, Kind, WorkflowCalls
 from steersman.contracts import names
 from steersman.contracts.errors import InvalidRequest
 from steersman.contracts.loop_activities import ForkPoint
@@ -16,8 +18,6 @@ from steersman.contracts.loop_state import CLOSED, Checkpoint, LoopResult, LoopS
 from steersman.contracts.model import StrictModel
 from steersman.contracts.run import StopReport
 from steersman.errors import RunNotFound, RunNotRunning, ServerRefused, SteersmanError, translated
-from steersman.runcalls import BEHIND_ITS_BACK, RunCalls
-from steersman.workflowcalls import A, Kind, WorkflowCalls
 
 LOOP: Final = Kind(
     noun="loop",

@@ -9,12 +9,12 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
+from steersman._client.event_log import PATIENCE_S
+from steersman._client.host_calls import Patience
+from steersman._client.loop_calls import LoopCalls
 from steersman.contracts.events import AgentEvent
 from steersman.contracts.loop_state import Checkpoint, LoopState
 from steersman.errors import RunNotFound, Unreachable
-from steersman.following import PATIENCE_S
-from steersman.hostcalls import Patience
-from steersman.loopcalls import LoopCalls
 
 FIRST_LOOK_S: Final = 0.05
 LOOK_S: Final = 1.0

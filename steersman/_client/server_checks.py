@@ -14,13 +14,13 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
+from steersman._client.host_calls import call_host
 from steersman.codec import VARIABLE, name_of
 from steersman.connection import connect
 from steersman.contracts import names
 from steersman.contracts.activities import EventPage, ReadEvents, RunKey
 from steersman.contracts.model import TolerantModel
 from steersman.errors import BadCodec, ServerRefused, SteersmanError, Unreachable, UnreadablePayload, translate
-from steersman.hostcalls import call_host
 from steersman.hosts import host_name, state_directory
 
 WANTED = {

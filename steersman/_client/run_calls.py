@@ -16,15 +16,15 @@ from temporalio.client import (
 )
 from temporalio.service import RPCError
 
+from steersman._client.event_log import Place, RunLog
+from steersman._client.workflow_calls import Kind, WorkflowCalls
+from steersman._client.workflow_outcome import Closing, terminal_event
 from steersman.contracts import names
 from steersman.contracts.activities import RunKey
 from steersman.contracts.events import TerminalEvent
 from steersman.contracts.messages import PAUSED, Message, MessageReceipt
 from steersman.contracts.run import ClosedAs, RunResult, RunState, StopReport
 from steersman.errors import RunCancelled, RunNotRunning, RunTerminated, SteersmanError, translated
-from steersman.following import Place, RunLog
-from steersman.outcome import Closing, terminal_event
-from steersman.workflowcalls import Kind, WorkflowCalls
 
 RUN: Final = Kind(
     noun="run",

@@ -2,6 +2,7 @@
 
 from typing import Any, Literal
 
+from steersman._client.loop_calls import LoopCalls
 from steersman.contracts import names
 from steersman.contracts.loop import LoopMode
 from steersman.contracts.loop_messages import (
@@ -18,7 +19,6 @@ from steersman.contracts.loop_messages import (
 )
 from steersman.contracts.messages import parse_message
 from steersman.contracts.model import StrictModel
-from steersman.loopcalls import LoopCalls
 
 
 class LoopVerbs:
