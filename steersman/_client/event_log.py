@@ -1,7 +1,7 @@
-"""Reading a run's events from the host that has its log, live or after the end, from any number on.
+"""A run's event log, read from the host that has it: live or after the run's end, from any event number on.
 
-Order, completeness and the one last event are kept here. Where the log lives and how the run closed is asked of the
-client through the two functions given.
+The order of events, their completeness and the single terminal event are ensured here. Where the log is and how the
+run closed are given by the caller.
 """
 
 import asyncio
@@ -13,106 +13,118 @@ from typing import Any, Final
 
 from temporalio.client import Client
 
-from steersman._client.host_calls import Patience, call_host
-from steersman._client.workflow_outcome import Closing, unheard
+from steersman._client.backoff import OUTAGE_S, Backoff
+from steersman._client.host_calls import call_host
+from steersman._client.workflow_outcome import WorkflowOutcome, log_unreachable
 from steersman.contracts.activities import EndRun, EventPage, ReadEvents, RunEnd, RunKey
 from steersman.contracts.events import AgentEvent, TerminalEvent, is_terminal
 from steersman.contracts.names import END_RUN, READ_EVENTS
 from steersman.errors import HostUnreachable, RunNotFound, ServerRefused, Unreachable
 
 LONG_POLL_S: Final = 20.0
-"""Short, because a worker that is killed takes the call that waits on it along: this much later somebody notices."""
+"""A read waits this many seconds for the next event. Short, because a read ends with the worker that is killed over it,
+and the next read is the first to notice.
+"""
 READ_S: Final = 3.0
-"""What reading itself may take."""
-FIRST_PATIENCE_S: Final = 10.0
-PATIENCE_S: Final = 60.0
-"""How long a host or the server may be away in the middle of following."""
-LAST_WORDS_S: Final = 1.0
-"""How long a read that is on its way gets when the run has closed meanwhile."""
+"""The reading itself may take this many seconds, beside the long poll."""
+FIRST_READ_OUTAGE_S: Final = 10.0
+"""The first read is retried for this many seconds, later ones for OUTAGE_S."""
+READ_AFTER_CLOSE_S: Final = 1.0
+"""A read that is under way when the run closes gets this many seconds to return."""
 END_S: Final = 60.0
-"""What a host may take to stop an agent whose workflow has closed, and to write the end."""
-BEGINNING_S: Final = 3.0
-"""A worker that took a run in the moment in which it closed has noticed by then: until then it may begin a log."""
+"""A host may take this many seconds to stop an agent whose workflow has closed and to write the terminal event."""
+LOG_START_S: Final = 3.0
+"""A worker that took a run while its workflow closed may begin the log this many seconds later: by then it has noticed
+the close.
+"""
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a run's log is."""
+class LogLocation:
+    """Which host has the event log of which run."""
 
     key: RunKey
     host: str
     store: str = ""
-    """The store that the run was claimed for."""
+    """The id of the store that the run was claimed for."""
 
 
-class RunLog:
-    """One run's event log, as far as its host lets us read it."""
+class EventLogReader:
+    """Reads one run's event log, and retries what may pass."""
 
-    def __init__(self, client: Client, place: Place) -> None:
+    def __init__(self, client: Client, location: LogLocation) -> None:
         self._client = client
-        self._place = place
-        self._patience = Patience(FIRST_PATIENCE_S)
+        self._location = location
+        self._backoff = Backoff(FIRST_READ_OUTAGE_S)
 
     async def page(self, after: int, wait_s: float) -> EventPage:
-        """The next events, waiting for the first of them up to `wait_s` seconds; transient failures are borne."""
-        question = ReadEvents(key=self._place.key, after=after, wait_s=wait_s, store=self._place.store)
+        """The next events after number `after`; waits up to `wait_s` seconds for the first of them.
+
+        Raises: HostUnreachable, ServerUnreachable, ServerRefused, after retries.
+        """
+        argument = ReadEvents(key=self._location.key, after=after, wait_s=wait_s, store=self._location.store)
         while True:
             try:
                 page = await call_host(
                     self._client,
-                    self._place.host,
+                    self._location.host,
                     READ_EVENTS,
-                    question,
+                    argument,
                     EventPage,
                     takes_s=wait_s + READ_S,
                     heartbeats=True,
                 )
             except (Unreachable, ServerRefused) as error:
-                await self._patience.bear(error)
+                await self._backoff.pause_after(error)
                 continue
-            self._patience.limit_s = PATIENCE_S
-            self._patience.reset()
+            self._backoff.limit_s = OUTAGE_S
+            self._backoff.reset()
             return page
 
     async def end(self) -> RunEnd:
-        """The run's terminal event, for which the host stops what is left of a run whose workflow has closed.
+        """The run's terminal event. Of a run whose workflow has closed, the host first stops what is left of the agent.
 
-        Raises HostUnreachable, ServerUnreachable, ServerRefused.
+        Raises: HostUnreachable, ServerUnreachable, ServerRefused.
         """
-        question = EndRun(key=self._place.key)
+        argument = EndRun(key=self._location.key)
         return await call_host(
-            self._client, self._place.host, END_RUN, question, RunEnd, takes_s=END_S, heartbeats=True
+            self._client, self._location.host, END_RUN, argument, RunEnd, takes_s=END_S, heartbeats=True
         )
 
     async def follow(
         self,
         after: int,
-        closing: Callable[[], Awaitable[Closing]],
-        unlogged: Callable[[], Awaitable[TerminalEvent]],
+        outcome: Callable[[], Awaitable[WorkflowOutcome]],
+        unlogged_end: Callable[[], Awaitable[TerminalEvent]],
     ) -> AsyncGenerator[AgentEvent, None]:
-        """Events after that number as they come; the last is terminal. Nothing if that had been read.
+        """Events after number `after` as they come; the last is terminal. Nothing where `after` is the terminal one's.
 
-        `unlogged`: the one event of a run that has closed and of which its host has no log.
+        `outcome` waits until the run has closed. `unlogged_end` makes the only event of a closed run of which the host
+        has no log.
         """
-        closed: asyncio.Future[Closing] = asyncio.ensure_future(closing())
+        closed: asyncio.Future[WorkflowOutcome] = asyncio.ensure_future(outcome())
         try:
-            async with aclosing(self._until_end(after, closed, unlogged)) as events:
+            async with aclosing(self._events_to_end(after, closed, unlogged_end)) as events:
                 async for event in events:
                     yield event
         except HostUnreachable as error:
             if not closed.done():
                 raise
-            raise unheard(closed.result(), error) from error
+            raise log_unreachable(closed.result(), error) from error
         finally:
             closed.cancel()
 
-    async def _until_end(
-        self, after: int, closed: asyncio.Future[Closing], unlogged: Callable[[], Awaitable[TerminalEvent]]
+    async def _events_to_end(
+        self,
+        after: int,
+        closed: asyncio.Future[WorkflowOutcome],
+        unlogged_end: Callable[[], Awaitable[TerminalEvent]],
     ) -> AsyncGenerator[AgentEvent, None]:
-        last, over_since, pause, wait_s = after, 0.0, 0.05, 0.0
+        last, endless_since, wait_s = after, 0.0, 0.0
+        pauses = Backoff()
         while True:
-            over = closed.done()
-            page = await self._page_until_closed(last, closed, wait_s)
+            was_closed = closed.done()
+            page = await self._page_or_close(last, closed, wait_s)
             for event in page.events:
                 if event.seq > last:
                     last = event.seq
@@ -120,34 +132,33 @@ class RunLog:
             if page.ended or (page.events and is_terminal(page.events[-1])):
                 return
             if page.events:
-                pause = 0.05
-            elif over:
-                # The workflow closed, and a read that began after that found no end in the log.
-                over_since = over_since or time.monotonic()
-                end = await self._ended()
-                if not end.known and time.monotonic() - over_since > BEGINNING_S:
+                pauses.reset()
+            elif was_closed:
+                # The read began after the workflow had closed, and the log has no end.
+                endless_since = endless_since or time.monotonic()
+                end = await self._end_with_retries()
+                if not end.known and time.monotonic() - endless_since > LOG_START_S:
                     if not last:
-                        yield await unlogged()
+                        yield await unlogged_end()
                     return
-                # Without an end the run goes on, as a new execution: it was reset.
+                # A known run without a terminal event was reset: it goes on as a new execution.
                 wait_s = LONG_POLL_S if end.known and end.event is None else 0.0
             if not page.known:
-                # The host has claimed the run and not begun it.
-                await asyncio.sleep(pause)
-                pause = min(pause * 2, 1.0)
+                # The host has claimed the run and not begun its log.
+                await pauses.pause()
 
-    async def _ended(self) -> RunEnd:
+    async def _end_with_retries(self) -> RunEnd:
         while True:
             try:
                 end = await self.end()
             except (Unreachable, ServerRefused) as error:
-                await self._patience.bear(error)
+                await self._backoff.pause_after(error)
                 continue
-            self._patience.reset()
+            self._backoff.reset()
             return end
 
-    async def _page_until_closed(self, after: int, closed: asyncio.Future[Closing], wait_s: float) -> EventPage:
-        """The next events; as soon as the run closes, what there is. `wait_s`: how long to wait if it has closed."""
+    async def _page_or_close(self, after: int, closed: asyncio.Future[WorkflowOutcome], wait_s: float) -> EventPage:
+        """The next events, or none as soon as the run closes. A run that has closed is waited for `wait_s` seconds."""
         if closed.done():
             # A host may know the end of a run that the server has forgotten.
             if not isinstance(closed.exception(), RunNotFound):
@@ -158,13 +169,13 @@ class RunLog:
             awaited: set[asyncio.Future[Any]] = {read, closed}
             await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
             if not read.done():
-                await asyncio.wait({read}, timeout=LAST_WORDS_S)
+                await asyncio.wait({read}, timeout=READ_AFTER_CLOSE_S)
             return read.result() if read.done() else EventPage(events=(), ended=False)
         finally:
             read.cancel()
 
     async def recorded(self, after: int, limit: int | None) -> list[AgentEvent]:
-        """What the log holds now, in order; at most `limit` events."""
+        """The events that the log has now after number `after`, in order; at most `limit`."""
         events: list[AgentEvent] = []
         last = after
         while limit is None or len(events) < limit:

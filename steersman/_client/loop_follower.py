@@ -1,75 +1,56 @@
-"""Following a loop across its runs: what it is doing, and what the agent of each of its runs does, in order.
+"""A loop, followed across its runs: its states, and the events of each run, in order.
 
-The order is kept here: a state that comes after a run is told once the run's last event has been.
+A state that comes after a run is handed on only when the run's last event has been.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, Iterable, Iterator
 from contextlib import aclosing, suppress
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
-from steersman._client.event_log import PATIENCE_S
-from steersman._client.host_calls import Patience
+from steersman._client.backoff import OUTAGE_S, Backoff
 from steersman._client.loop_calls import LoopCalls
 from steersman.contracts.events import AgentEvent
 from steersman.contracts.loop_state import Checkpoint, LoopState
 from steersman.errors import RunNotFound, Unreachable
+from steersman.reports import LoopItem, RunBegun, RunEvent
 
-FIRST_LOOK_S: Final = 0.05
-LOOK_S: Final = 1.0
+FIRST_POLL_S: Final = 0.05
+POLL_S: Final = 1.0
+"""Seconds between queries of the state: the first pause after a change, doubled up to this."""
 READ_AHEAD: Final = 500
+"""This many items wait for a slow caller; then reading pauses."""
 LAST_RUN_S: Final = 30.0
-"""How long the last run of a loop that has closed may take to end."""
-START_PATIENCE_S: Final = 15.0
-"""A loop names its run a moment before it starts it."""
-Attach = Callable[..., AsyncGenerator[AgentEvent, None]]
-"""`attach(run, after=number)`: as Steersman.attach."""
+"""The last run of a loop that has closed may take this many seconds to end."""
+RUN_START_S: Final = 15.0
+"""A loop names its run a moment before it starts the run: a run that is not found is retried for this many seconds."""
 
 
-@dataclass(frozen=True)
-class RunBegun:
-    """The events that follow are this run's."""
+class Attach(Protocol):
+    """Steersman.attach, or what stands for it."""
 
-    run: str
-    iteration: int
-    verifies: bool
+    def __call__(self, run_id: str, *, after: int = 0) -> AsyncGenerator[AgentEvent, None]:
+        """The run's events with a number greater than `after`."""
 
 
-@dataclass(frozen=True)
-class RunEvent:
-    """An event of one of the loop's runs."""
+class LoopFollower:
+    """Follows one loop, once."""
 
-    run: str
-    event: AgentEvent
-
-
-LoopItem = LoopState | RunBegun | RunEvent
-
-
-class LoopLog:
-    """One loop, followed once."""
-
-    def __init__(
-        self,
-        loop: str,
-        calls: LoopCalls,
-        attach: Attach,
-        wake: asyncio.Event,
-    ) -> None:
+    def __init__(self, loop: str, calls: LoopCalls, attach: Attach, wake: asyncio.Event) -> None:
+        """`wake` is set by the caller to have the state queried now."""
         self._loop = loop
         self._calls = calls
         self._attach = attach
         self._wake = wake
         self._items: asyncio.Queue[LoopItem] = asyncio.Queue(READ_AHEAD)
-        self._patience = Patience(0)
-        self._told: LoopState | None = None
-        self._read: set[str] = set()
+        self._backoff = Backoff(0)
+        self._last_state: LoopState | None = None
+        self._runs_read: set[str] = set()
         self._reading: asyncio.Task[None] | None = None
         self._closed: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
     async def follow(self) -> AsyncGenerator[LoopItem, None]:
-        """Everything from now on, until the loop has closed and its last run was told."""
+        """Every item from now on, until the loop has closed and its last run has ended."""
         watching = asyncio.create_task(self._watch())
         try:
             while True:
@@ -91,25 +72,24 @@ class LoopLog:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _watch(self) -> None:
-        self._closed = asyncio.ensure_future(self._calls.closing(self._loop))
-        pause = FIRST_LOOK_S
+        self._closed = asyncio.ensure_future(self._calls.outcome(self._loop))
+        pause = FIRST_POLL_S
         while True:
             self._wake.clear()
-            over = self._closed.done()
-            if over:
+            closed = self._closed.done()
+            if closed:
                 self._closed.result()
-            if over:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._finish_reading(), LAST_RUN_S)
-            changed = await self._look()
-            if over:
+            changed = await self._poll()
+            if closed:
                 return
-            pause = FIRST_LOOK_S if changed else min(pause * 2, LOOK_S)
-            if await self._doze(pause):
-                pause = FIRST_LOOK_S
+            pause = FIRST_POLL_S if changed else min(pause * 2, POLL_S)
+            if await self._sleep(pause):
+                pause = FIRST_POLL_S
 
-    async def _doze(self, seconds: float) -> bool:
-        """Until the time is up, or the loop closed, its run ended or somebody is in a hurry: whether one of these."""
+    async def _sleep(self, seconds: float) -> bool:
+        """Sleep until the loop has closed, the run being read has ended, or `wake` is set; whether one of these was."""
         woken = asyncio.ensure_future(self._wake.wait())
         waits: set[asyncio.Future[Any]] = {woken, self._closed}
         if self._reading is not None and not self._reading.done():
@@ -122,43 +102,43 @@ class LoopLog:
             await self._finish_reading()
         return bool(done)
 
-    async def _look(self) -> bool:
-        """Tell what is new; whether anything was."""
+    async def _poll(self) -> bool:
+        """Query the state and hand on what has changed; whether anything has."""
         try:
             state = await self._calls.state(self._loop)
         except Unreachable as error:
-            await self._patience.bear(error)
+            await self._backoff.pause_after(error)
             return False
-        self._patience.limit_s = PATIENCE_S
-        self._patience.reset()
-        if self._told is not None and _still(state) == _still(self._told):
+        self._backoff.limit_s = OUTAGE_S
+        self._backoff.reset()
+        if self._last_state is not None and _without_clock(state) == _without_clock(self._last_state):
             return False
-        if state.run is None or state.run not in self._read:
+        if state.run is None or state.run not in self._runs_read:
             await self._finish_reading()
-        for each in await self._over(state):
-            if self._told is None:
-                self._read.add(each.run)  # that was before
-            elif each.run not in self._read and each.run != state.run:
-                # It began and ended between two looks.
-                self._begin(each)
+        for each in await self._ended_runs(state):
+            if self._last_state is None:
+                self._runs_read.add(each.run)  # it ended before the loop was followed
+            elif each.run not in self._runs_read and each.run != state.run:
+                # It began and ended between two polls.
+                self._begin_reading(each)
                 await self._finish_reading()
-        self._told = state
+        self._last_state = state
         await self._items.put(state)
-        if state.run is not None and state.run not in self._read:
-            self._begin(RunBegun(state.run, state.iteration, verifies=state.status == "verifying"))
+        if state.run is not None and state.run not in self._runs_read:
+            self._begin_reading(RunBegun(state.run, state.iteration, verifies=state.status == "verifying"))
         return True
 
-    async def _over(self, state: LoopState) -> Iterator[RunBegun]:
-        """Runs that have a checkpoint by now, oldest first."""
+    async def _ended_runs(self, state: LoopState) -> Iterator[RunBegun]:
+        """Runs that have a checkpoint, oldest first."""
         recent = state.checkpoints
-        last = self._told.checkpoints[-1].number if self._told and self._told.checkpoints else None
+        last = self._last_state.checkpoints[-1].number if self._last_state and self._last_state.checkpoints else None
         if last is not None and recent and recent[0].number > last + 1:
-            # More than a state shows since the last look.
+            # There are more new checkpoints than a state holds.
             return _runs_of(await self._calls.checkpoints(self._loop, last))
         return _runs_of(recent)
 
-    def _begin(self, begun: RunBegun) -> None:
-        self._read.add(begun.run)
+    def _begin_reading(self, begun: RunBegun) -> None:
+        self._runs_read.add(begun.run)
         self._reading = asyncio.create_task(self._read_run(begun))
 
     async def _finish_reading(self) -> None:
@@ -167,7 +147,7 @@ class LoopLog:
 
     async def _read_run(self, begun: RunBegun) -> None:
         await self._items.put(begun)
-        last, starting, outage = 0, Patience(START_PATIENCE_S), Patience(PATIENCE_S)
+        last, starting, outage = 0, Backoff(RUN_START_S), Backoff(OUTAGE_S)
         while True:
             try:
                 async with aclosing(self._attach(begun.run, after=last)) as events:
@@ -177,20 +157,20 @@ class LoopLog:
                         await self._items.put(RunEvent(begun.run, event))
                 return
             except RunNotFound as error:
-                if self._closed.done() or self._told is None or self._told.run != begun.run:
+                if self._closed.done() or self._last_state is None or self._last_state.run != begun.run:
                     return  # it was never started
-                await starting.bear(error)
+                await starting.pause_after(error)
             except Unreachable as error:
-                await outage.bear(error)
+                await outage.pause_after(error)
 
 
-def _still(state: LoopState) -> LoopState:
-    """What is worth telling when it changes: not the clock."""
+def _without_clock(state: LoopState) -> LoopState:
+    """The state without the field that changes all the time."""
     return state.model_copy(update={"totals": state.totals.model_copy(update={"active_s": 0.0})})
 
 
 def _runs_of(checkpoints: Iterable[Checkpoint]) -> Iterator[RunBegun]:
-    """Each with its verification."""
+    """The run of each checkpoint, and the run of its verification."""
     for each in checkpoints:
         if each.run is not None:
             yield RunBegun(each.run, each.iteration, verifies=False)

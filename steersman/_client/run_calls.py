@@ -1,6 +1,6 @@
-"""Asking a run, beyond what every workflow of Steersman's is asked: where its log is, and what a stop found.
+"""Calls to a run's workflow: where its event log is, messages to the agent, and what a stop found.
 
-Reading events is another matter: see following.
+Reading events is in event_log.
 """
 
 import asyncio
@@ -16,9 +16,10 @@ from temporalio.client import (
 )
 from temporalio.service import RPCError
 
-from steersman._client.event_log import Place, RunLog
-from steersman._client.workflow_calls import Kind, WorkflowCalls
-from steersman._client.workflow_outcome import Closing, terminal_event
+from steersman._client.backoff import Backoff
+from steersman._client.event_log import EventLogReader, LogLocation
+from steersman._client.workflow_calls import WorkflowCalls, WorkflowKind
+from steersman._client.workflow_outcome import WorkflowOutcome, terminal_event
 from steersman.contracts import names
 from steersman.contracts.activities import RunKey
 from steersman.contracts.events import TerminalEvent
@@ -26,109 +27,50 @@ from steersman.contracts.messages import PAUSED, Message, MessageReceipt
 from steersman.contracts.run import ClosedAs, RunResult, RunState, StopReport
 from steersman.errors import RunCancelled, RunNotRunning, RunTerminated, SteersmanError, translated
 
-RUN: Final = Kind(
+RUN: Final = WorkflowKind(
     noun="run",
     workflow=names.RUN_WORKFLOW,
     state=RunState,
     result=RunResult,
-    mark="attempt",
-    unseen=RunState(phase="closed"),
+    state_field="attempt",
+    initial=RunState(phase="closed"),
 )
 
-ANSWER_PATIENCE_S: Final = 5.0
-"""A workflow that has a worker answers within this, at least that the message waits."""
-NOBODY: Final = "no worker answers: Temporal keeps the message, and the run takes it once a worker is there"
-PROOF_S: Final = 4.0
-"""What a host may take to say how the agent of a terminated run was stopped: a stop takes 1.5 s at the most."""
-BEHIND_ITS_BACK: Final[dict[WorkflowExecutionStatus | None, ClosedAs]] = {
+RECEIPT_TIMEOUT_S: Final = 5.0
+"""A workflow that has a worker answers a message within this many seconds, at least that the message is queued."""
+NO_WORKER: Final = "no worker answers: Temporal keeps the message, and the run takes it once a worker is there"
+"""Why a message is queued, in a receipt that the client makes."""
+HOST_REPORT_TIMEOUT_S: Final = 4.0
+"""A host gets this many seconds to report how it stopped a terminated run's agent; a stop takes at most 1.5 s."""
+CLOSED_UNASKED: Final[dict[WorkflowExecutionStatus | None, ClosedAs]] = {
     WorkflowExecutionStatus.TERMINATED: "terminated",
     WorkflowExecutionStatus.TIMED_OUT: "timed_out",
 }
-"""How a workflow closes that has no say in it: its state stays what it was."""
+"""Statuses with which the server closes a workflow without telling it: the workflow's state stays what it was."""
 
 
 class RunCalls(WorkflowCalls[RunState, RunResult]):
-    """What can be asked of a run's workflow."""
+    """Calls to the workflows of runs."""
 
     def __init__(self, client: Client) -> None:
         super().__init__(client, RUN)
 
-    async def place(self, run_id: str) -> Place | None:
-        """Where the run's log is, waiting while nobody has claimed the run; None if it closed unclaimed."""
-        pause = 0.05
+    # The state and the event log.
+
+    async def log_location(self, run_id: str) -> LogLocation | None:
+        """Where the run's event log is. Waits until a host has claimed the run; None if it closed unclaimed."""
+        backoff = Backoff()
         while True:
             state = await self.state(run_id)
             if state.host is not None and state.execution is not None:
-                return Place(RunKey(run=run_id, execution=state.execution), state.host, state.store)
-            # Asked of the server: a run that closed within its first workflow task may answer as it began.
+                return LogLocation(RunKey(run=run_id, execution=state.execution), state.host, state.store)
+            # Asked of the server: a run that closed within its first workflow task may answer with its first phase.
             if state.phase == "closed" or await self.open_execution(run_id) is None:
                 return None
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, 1.0)
+            await backoff.pause()
 
-    async def say(self, run_id: str, name: str, message: Message) -> MessageReceipt:
-        """A steer or an interrupt with an id, and what became of it so far. Raises what the client's verbs say."""
-        try:
-            async with asyncio.timeout(ANSWER_PATIENCE_S):
-                receipt = await self._answer(run_id, name, message)
-        except (TimeoutError, WorkflowUpdateRPCTimeoutOrCancelledError):
-            return await self._leave(run_id, name, message)
-        if receipt.state == "queued" and await self._is_paused(run_id):
-            return receipt.model_copy(update={"how": PAUSED})
-        return receipt
-
-    async def _answer(self, run_id: str, name: str, message: Message) -> MessageReceipt:
-        try:
-            receipt: MessageReceipt = await self._handle(run_id).execute_update(
-                name, message, result_type=MessageReceipt
-            )
-            return receipt
-        except WorkflowUpdateFailedError as failure:
-            refusal = self._refusal(failure.cause, name, run_id)
-            if isinstance(refusal, RunNotRunning):
-                return await self._told(run_id, message, refusal)
-            raise refusal from failure
-        except RPCError as error:
-            meaning = self._meaning(error, run_id)
-            if isinstance(meaning, RunNotRunning):
-                return await self._told(run_id, message, meaning)
-            raise meaning from error
-
-    async def _told(self, run_id: str, message: Message, refusal: RunNotRunning) -> MessageReceipt:
-        """What the closed run knows of a message: it may have been taken, and the answer lost. Else the refusal."""
-        with suppress(SteersmanError):
-            for each in (await self.state(run_id)).messages:
-                if each.id == message.id:
-                    took = (each.settled_at or each.received_at) - each.received_at
-                    latency = round(took / timedelta(milliseconds=1))
-                    return MessageReceipt(id=each.id, state=each.state, how=each.how, latency_ms=latency)
-        raise refusal
-
-    async def _leave(self, run_id: str, name: str, message: Message) -> MessageReceipt:
-        """Nobody answers, and an update that nobody has taken is kept nowhere: a signal is. With its id it is one."""
-        try:
-            with translated(of=self._of(run_id), address=self._address):
-                await self._handle(run_id).signal(name, message)
-        except RunNotRunning as closed:
-            return await self._told(run_id, message, closed)
-        latency = round(ANSWER_PATIENCE_S * 1000)
-        return MessageReceipt(id=message.id or "", state="queued", how=NOBODY, latency_ms=latency)
-
-    async def _is_paused(self, run_id: str) -> bool:
-        with suppress(RPCError):
-            pending = (await self._handle(run_id).describe()).raw_description.pending_activities
-            return any(each.paused and each.activity_type.name == names.RUN_AGENT for each in pending)
-        return False
-
-    async def stop_report(self, id: str) -> StopReport | None:
-        """The stop report, as far as anybody can say now."""
-        try:
-            return (await self.state(id)).stop_report
-        except SteersmanError:
-            return None
-
-    async def state_now(self, run_id: str) -> RunState:
-        """The state, also of a run whose workflow could not bring it up to date: it was terminated, or timed out.
+    async def current_state(self, run_id: str) -> RunState:
+        """The state, brought up to date where the server closed the workflow: it was terminated or timed out.
 
         Raises as `state`.
         """
@@ -137,49 +79,126 @@ class RunCalls(WorkflowCalls[RunState, RunResult]):
             return state
         with translated(of=self._of(run_id), address=self._address):
             found = await self._handle(run_id).describe()
-        how = BEHIND_ITS_BACK.get(found.status)
-        if how is None:
+        closed_as = CLOSED_UNASKED.get(found.status)
+        if closed_as is None:
             return state
-        closing = await self.closing(run_id, found.run_id)
-        report = await self._proof(run_id, state, closing)
-        told = {"phase": "closed", "closed_as": how, "stop_report": report, "error": str(closing), "approvals": ()}
-        return state.model_copy(update=told)
+        outcome = await self.outcome(run_id, found.run_id)
+        report = await self._host_stop_report(run_id, state, outcome)
+        changes = {
+            "phase": "closed",
+            "closed_as": closed_as,
+            "stop_report": report,
+            "error": str(outcome),
+            "approvals": (),
+        }
+        return state.model_copy(update=changes)
 
-    async def proof(self, run_id: str, closing: Closing) -> StopReport | None:
-        """What stopping the agent of a terminated run took, as far as anybody can say now."""
+    async def unlogged_end(self, run_id: str, execution: str | None) -> TerminalEvent:
+        """The only event of a closed run of which no host has a log.
+
+        Raises: RunNotFound, NoWorker, ServerUnreachable, ServerRefused.
+        """
+        outcome = await self.outcome(run_id, execution)
+        if isinstance(outcome, RunTerminated):
+            state = await self.state(run_id)
+            never_started = state.host is None or state.phase == "queued"
+            outcome.stop_report = never_started_report(outcome) if never_started else None
+        with translated(of=self._of(run_id), address=self._address):
+            found = await self._handle(run_id, execution).describe()
+        return terminal_event(outcome, found.close_time or found.start_time)
+
+    # Messages.
+
+    async def send_message(self, run_id: str, name: str, message: Message) -> MessageReceipt:
+        """Send a steer or an interrupt that has an id. Raises what `Steersman.steer` documents."""
         try:
-            return await self._proof(run_id, await self.state(run_id), closing)
+            async with asyncio.timeout(RECEIPT_TIMEOUT_S):
+                receipt = await self._update_with_message(run_id, name, message)
+        except (TimeoutError, WorkflowUpdateRPCTimeoutOrCancelledError):
+            return await self._signal_message(run_id, name, message)
+        if receipt.state == "queued" and await self._is_activity_paused(run_id):
+            return receipt.model_copy(update={"how": PAUSED})
+        return receipt
+
+    async def _update_with_message(self, run_id: str, name: str, message: Message) -> MessageReceipt:
+        try:
+            receipt: MessageReceipt = await self._handle(run_id).execute_update(
+                name, message, result_type=MessageReceipt
+            )
+            return receipt
+        except WorkflowUpdateFailedError as failure:
+            refusal = self._update_error(failure.cause, name, run_id)
+            if isinstance(refusal, RunNotRunning):
+                return await self._recorded_receipt(run_id, message, refusal)
+            raise refusal from failure
+        except RPCError as error:
+            translation = self._translated(error, run_id)
+            if isinstance(translation, RunNotRunning):
+                return await self._recorded_receipt(run_id, message, translation)
+            raise translation from error
+
+    async def _recorded_receipt(self, run_id: str, message: Message, refusal: RunNotRunning) -> MessageReceipt:
+        """The receipt of a message that the run took before it closed, whose answer was lost. Else raises `refusal`."""
+        with suppress(SteersmanError):
+            for each in (await self.state(run_id)).messages:
+                if each.id == message.id:
+                    took = (each.settled_at or each.received_at) - each.received_at
+                    latency = round(took / timedelta(milliseconds=1))
+                    return MessageReceipt(id=each.id, state=each.state, how=each.how, latency_ms=latency)
+        raise refusal
+
+    async def _signal_message(self, run_id: str, name: str, message: Message) -> MessageReceipt:
+        """Send the message as a signal, which the server keeps, unlike an update that no worker has accepted.
+
+        The run takes the same message id once, should the update have reached it.
+        """
+        try:
+            with translated(of=self._of(run_id), address=self._address):
+                await self._handle(run_id).signal(name, message)
+        except RunNotRunning as closed:
+            return await self._recorded_receipt(run_id, message, closed)
+        latency = round(RECEIPT_TIMEOUT_S * 1000)
+        return MessageReceipt(id=message.id or "", state="queued", how=NO_WORKER, latency_ms=latency)
+
+    async def _is_activity_paused(self, run_id: str) -> bool:
+        with suppress(RPCError):
+            pending = (await self._handle(run_id).describe()).raw_description.pending_activities
+            return any(each.paused and each.activity_type.name == names.RUN_AGENT for each in pending)
+        return False
+
+    # What a stop found.
+
+    async def stop_report(self, id: str) -> StopReport | None:
+        """The stop report in the run's state; None where it has none or cannot be had now."""
+        try:
+            return (await self.state(id)).stop_report
         except SteersmanError:
             return None
 
-    async def unlogged(self, run_id: str, execution: str | None) -> TerminalEvent:
-        """The one event of a run that has closed and of which no host has a log. Raises RunNotFound, ..."""
-        closing = await self.closing(run_id, execution)
-        if isinstance(closing, RunTerminated):
-            state = await self.state(run_id)
-            unbegun = state.host is None or state.phase == "queued"
-            closing.stop_report = never_began(closing) if unbegun else None
-        with translated(of=self._of(run_id), address=self._address):
-            found = await self._handle(run_id, execution).describe()
-        return terminal_event(closing, found.close_time or found.start_time)
+    async def host_stop_report(self, run_id: str, outcome: WorkflowOutcome) -> StopReport | None:
+        """How the host stopped the agent of a terminated run; None where the run's state cannot be had now."""
+        try:
+            return await self._host_stop_report(run_id, await self.state(run_id), outcome)
+        except SteersmanError:
+            return None
 
-    async def _proof(self, run_id: str, state: RunState, closing: Closing) -> StopReport:
-        unknown = StopReport(outcome="unverified", phase=state.phase, reason=_reason(closing))
+    async def _host_stop_report(self, run_id: str, state: RunState, outcome: WorkflowOutcome) -> StopReport:
+        unknown = StopReport(outcome="unverified", phase=state.phase, reason=_reason(outcome))
         if state.host is None or state.execution is None:
-            return never_began(closing)
-        log = RunLog(self._client, Place(RunKey(run=run_id, execution=state.execution), state.host))
+            return never_started_report(outcome)
+        location = LogLocation(RunKey(run=run_id, execution=state.execution), state.host)
         with suppress(SteersmanError, TimeoutError):
-            end = await asyncio.wait_for(log.end(), PROOF_S)
+            end = await asyncio.wait_for(EventLogReader(self._client, location).end(), HOST_REPORT_TIMEOUT_S)
             if not end.known and state.phase == "queued":
-                return never_began(closing)
+                return never_started_report(outcome)
             return (end.event and end.event.stop_report) or unknown
         return unknown
 
 
-def never_began(closing: Closing) -> StopReport:
-    """Of a run that no worker had taken: no process can exist."""
-    return StopReport(outcome="stopped", phase="queued", how="exited", reason=_reason(closing))
+def never_started_report(outcome: WorkflowOutcome) -> StopReport:
+    """The stop report of a run that no worker had taken: it has no process."""
+    return StopReport(outcome="stopped", phase="queued", how="exited", reason=_reason(outcome))
 
 
-def _reason(closing: Closing) -> str | None:
-    return (closing.reason if isinstance(closing, RunCancelled) else str(closing)) or None
+def _reason(outcome: WorkflowOutcome) -> str | None:
+    return (outcome.reason if isinstance(outcome, RunCancelled) else str(outcome)) or None

@@ -1,6 +1,6 @@
-"""How a workflow closed, in Steersman's words: a result, an exception, or a run's terminal event.
+"""How a workflow closed, as a result, an exception, or a run's terminal event.
 
-Only translation; waiting and asking servers is the client's.
+Translation only: waiting for a workflow and asking hosts is the callers'.
 """
 
 from contextlib import suppress
@@ -17,12 +17,15 @@ from steersman.contracts.model import TolerantModel
 from steersman.contracts.run import MAX_REASON, RunResult, StopReport
 from steersman.errors import HostUnreachable, RunCancelled, RunTerminated
 
-Closing = RunResult | RunError | RunCancelled
-"""How a run can close."""
+WorkflowOutcome = RunResult | RunError | RunCancelled
+"""How a run's workflow closed: it returned, failed, or was cancelled or terminated."""
 
 
-def closing_of(failure: WorkflowFailureError, of: str, result: type[TolerantModel]) -> RunError | RunCancelled:
-    """What the failure means. `of`: whose, e.g. "run run-1"; `result`: the shape of the failure's first detail."""
+def outcome_of(failure: WorkflowFailureError, of: str, result: type[TolerantModel]) -> RunError | RunCancelled:
+    """The exception that stands for the failure of `of` (e.g. "run run-1").
+
+    `result` is the model of the failure's first detail.
+    """
     cause: BaseException | None = failure.cause
     if isinstance(cause, CancelledError):
         return RunCancelled(of)
@@ -32,12 +35,12 @@ def closing_of(failure: WorkflowFailureError, of: str, result: type[TolerantMode
         return RunTimedOut(f"{of}: Temporal's own timeout for the workflow was reached")
     while cause is not None:
         if isinstance(cause, ApplicationError) and cause.type in set(ErrorType):
-            return _failed(cause, result)
+            return _run_error(cause, result)
         cause = cause.__cause__
     return AgentFailed(f"{of}: {failure.cause}")
 
 
-def _failed(failure: ApplicationError, result: type[TolerantModel]) -> RunError:
+def _run_error(failure: ApplicationError, result: type[TolerantModel]) -> RunError:
     found: Any = None
     with suppress(ValidationError):
         found = result.model_validate(failure.details[0]) if failure.details else None
@@ -47,39 +50,39 @@ def _failed(failure: ApplicationError, result: type[TolerantModel]) -> RunError:
     return error
 
 
-def terminal_event(closing: Closing, closed_at: datetime) -> TerminalEvent:
-    """The one event of a run of which no host has a log: it never began, or its log was pruned.
+def terminal_event(outcome: WorkflowOutcome, closed_at: datetime) -> TerminalEvent:
+    """The only event of a run of which no host has a log: it never began, or its log was pruned.
 
-    A function of how the workflow closed alone, so that everybody is told the same.
+    It follows from how the workflow closed alone, so that every client makes the same event.
     """
-    if isinstance(closing, RunResult):
+    if isinstance(outcome, RunResult):
         return DoneEvent(
             seq=1,
             time=closed_at,
-            attempt=max(closing.attempts, 1),
-            text=closing.text,
-            structured=closing.structured,
-            stop_reason=closing.stop_reason,
-            stop_report=closing.stop_report,
+            attempt=max(outcome.attempts, 1),
+            text=outcome.text,
+            structured=outcome.structured,
+            stop_reason=outcome.stop_reason,
+            stop_report=outcome.stop_report,
         )
-    if isinstance(closing, RunCancelled):
+    if isinstance(outcome, RunCancelled):
         return CancelledEvent(
             seq=1,
             time=closed_at,
-            stop_report=closing.stop_report,
-            terminated=isinstance(closing, RunTerminated),
-            reason=closing.reason or None,
+            stop_report=outcome.stop_report,
+            terminated=isinstance(outcome, RunTerminated),
+            reason=outcome.reason or None,
         )
-    report: StopReport | None = getattr(closing.result, "stop_report", None)
+    report: StopReport | None = getattr(outcome.result, "stop_report", None)
     return FailedEvent(
-        seq=1, time=closed_at, error=closing.type, message=closing.message, code=closing.code, stop_report=report
+        seq=1, time=closed_at, error=outcome.type, message=outcome.message, code=outcome.code, stop_report=report
     )
 
 
-def unheard(closing: Closing, error: HostUnreachable) -> HostUnreachable:
-    """The run has closed, and its host does not answer: what is known, and what is not."""
-    if isinstance(closing, RunTerminated):
-        return HostUnreachable(f"{closing}; nothing is known of its processes: {error}", error.host)
-    how = f"it failed: {closing}" if isinstance(closing, RunError) else closing
-    how = "it succeeded" if isinstance(closing, RunResult) else how
+def log_unreachable(outcome: WorkflowOutcome, error: HostUnreachable) -> HostUnreachable:
+    """`error` with how the run closed in its message, for a run that has closed and whose host does not answer."""
+    if isinstance(outcome, RunTerminated):
+        return HostUnreachable(f"{outcome}; nothing is known of its processes: {error}", error.host)
+    how = f"it failed: {outcome}" if isinstance(outcome, RunError) else outcome
+    how = "it succeeded" if isinstance(outcome, RunResult) else how
     return HostUnreachable(f"the run has closed ({how}), and its events cannot be read: {error}", error.host)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from steersman._client import loop_follower, loop_requests
-from steersman._client.loop_follower import LoopItem, RunBegun
+from steersman._client import loop_follower
+from steersman._client.checkpoint_selection import selected
 from steersman.client import Steersman
 from steersman.contracts.errors import InvalidRequest, LoopFailed
 from steersman.contracts.loop import parse_loop_request
@@ -24,6 +24,7 @@ from steersman.errors import (
     RunNotRunning,
     RunTerminated,
 )
+from steersman.reports import LoopItem, RunBegun
 from tests.client.loopstandin import LoopStandIn, checkpoint
 from tests.client.standin import init, now, said, succeeded
 
@@ -279,7 +280,7 @@ async def test_following_goes_on_in_the_next_execution(
 async def test_a_change_is_told_at_once_where_somebody_is_in_a_hurry(
     steersman: Steersman, loop_stand_in: LoopStandIn, workspace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for pause in ("FIRST_LOOK_S", "LOOK_S"):
+    for pause in ("FIRST_POLL_S", "POLL_S"):
         monkeypatch.setattr(loop_follower, pause, 60.0)  # else it looks once a second
     loop = await steersman.loops.start(ask(workspace))
     watcher = Watcher(steersman, loop)
@@ -420,4 +421,4 @@ def test_which_checkpoints_a_cleanup_means() -> None:
         ({"numbers": (4, 0, 77)}, (0, 4)),
         ({"all": True}, (0, 1, 2, 3, 4)),
     ):
-        assert loop_requests.chosen(made, Cleanup.model_validate(said_), new) == numbers
+        assert selected(made, Cleanup.model_validate(said_), new) == numbers

@@ -3,7 +3,6 @@
 import json
 from dataclasses import dataclass
 
-from steersman._client.loop_follower import LoopItem, RunBegun
 from steersman.cli.exits import Exit, code_of
 from steersman.cli.loop import wording
 from steersman.cli.output import write_line
@@ -11,6 +10,7 @@ from steersman.client import Steersman
 from steersman.contracts.errors import RunError
 from steersman.contracts.loop_state import LoopResult, LoopState
 from steersman.errors import SteersmanError
+from steersman.reports import LoopItem, RunBegun
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ from typing import TextIO, cast
 
 from rich.console import Console
 
-from steersman._client.loop_follower import LoopItem, RunBegun, RunEvent
 from steersman.cli.ahead import Ahead, Ended, Note, Pressed
 from steersman.cli.approving import Approver
 from steersman.cli.bottom import BottomLine
@@ -29,6 +28,7 @@ from steersman.client import Steersman
 from steersman.contracts.errors import ErrorType
 from steersman.contracts.events import AgentEvent, FailedEvent, PermissionEvent, is_terminal
 from steersman.contracts.loop_state import LoopState
+from steersman.reports import LoopItem, RunBegun, RunEvent
 
 TICK_S = 1.0
 SETTLE_S = 10.0
