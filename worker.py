@@ -26,7 +26,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from temporalio.api.enums.v1 import IndexedValueType
 from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSearchAttributesRequest
 from temporalio.api.workflowservice.v1 import GetClusterInfoRequest
 from temporalio.client import (
@@ -62,6 +61,7 @@ from activities.runtimes.local import LocalRuntime
 from activities.shim import client as shim
 from activities.store import Ownership, RunStore
 from activities.takeover import Takeover
+from steersman._client.search_attributes import indexed_types
 from steersman.codec import codec_of, data_converter, name_of
 from steersman.contracts import names
 from steersman.contracts.agents import AGENT_VARIABLES, CAPABILITIES
@@ -404,14 +404,9 @@ async def _connect(settings: Settings, identity: str) -> tuple[Client, Client]:
 
 async def _register(client: Client) -> None:
     """A workflow that sets an unknown search attribute would hang: make sure that they exist."""
-    wanted = {
-        names.AGENT_NAME: IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
-        names.RUN_PHASE: IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
-        names.COST_USD: IndexedValueType.INDEXED_VALUE_TYPE_DOUBLE,
-    }
     operator = client.operator_service
     known = await operator.list_search_attributes(ListSearchAttributesRequest(namespace=client.namespace))
-    missing = {name: kind for name, kind in wanted.items() if name not in known.custom_attributes}
+    missing = {name: kind for name, kind in indexed_types().items() if name not in known.custom_attributes}
     if missing:
         await operator.add_search_attributes(
             AddSearchAttributesRequest(namespace=client.namespace, search_attributes=missing)

@@ -42,7 +42,7 @@ from steersman.contracts.activities import (
     StopInput,
     Swept,
 )
-from steersman.contracts.errors import AgentFailed, RunError
+from steersman.contracts.errors import ActivityErrorType, AgentFailed, RunError
 from steersman.contracts.request import RunRequest
 from steersman.contracts.run import StopReport
 
@@ -144,12 +144,12 @@ class HostActivities:
                 finally:
                     await self._closings.release(directory)
             except (StoreGone, RunGone) as error:
-                raise ApplicationError(str(error), type="StateGone", non_retryable=True) from error
+                raise ApplicationError(str(error), type=ActivityErrorType.STATE_GONE, non_retryable=True) from error
             except OSError as error:
                 if not (disk.is_unwritable(error) or disk.is_no_file(error)):
                     raise
                 text = f"state directory: the run's end cannot be written down: {error}"
-                raise ApplicationError(text, type="StateUnwritable", non_retryable=True) from error
+                raise ApplicationError(text, type=ActivityErrorType.STATE_UNWRITABLE, non_retryable=True) from error
 
     async def _complete(self, request: RunRequest, directory: RunDirectory, order: int) -> bool:
         return await complete(request, self._agents[request.agent], self._runtime, directory, order)
@@ -185,7 +185,7 @@ class HostActivities:
         try:
             await asyncio.to_thread(self._store.check, wanted.store)
         except StoreGone as error:
-            raise ApplicationError(str(error), type="StateGone", non_retryable=True) from error
+            raise ApplicationError(str(error), type=ActivityErrorType.STATE_GONE, non_retryable=True) from error
         async with beating():  # so that the death of this worker is noticed while a reader waits
             return await self._page(wanted, path)
 

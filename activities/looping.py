@@ -28,7 +28,7 @@ from activities.policy import Policy
 from activities.ports import Agent, Program
 from activities.schemas import admit_schema
 from steersman.contracts import names
-from steersman.contracts.errors import AgentFailed, InvalidRequest, RunError
+from steersman.contracts.errors import ActivityErrorType, AgentFailed, InvalidRequest, RunError
 from steersman.contracts.loop import Items, LoopRequest, PlanFile, program_env
 from steersman.contracts.loop_activities import (
     AdmitLoop,
@@ -246,4 +246,4 @@ def _failing() -> Iterator[None]:
         yield
     except GitFailed as error:
         # What stands in git's way stands there at the next try, too.
-        raise ApplicationError(printable(str(error)), type="GitFailed", non_retryable=True) from error
+        raise ApplicationError(printable(str(error)), type=ActivityErrorType.GIT_FAILED, non_retryable=True) from error

@@ -45,7 +45,7 @@ from steersman.contracts.activities import (
     SessionStarted,
     Settlement,
 )
-from steersman.contracts.errors import AgentFailed, RunError, WorkspaceError
+from steersman.contracts.errors import ActivityErrorType, AgentFailed, RunError, WorkspaceError
 from steersman.contracts.messages import PAUSED
 from steersman.contracts.request import RunRequest
 from steersman.contracts.run import FINAL_STATES, Handle, RunState
@@ -141,11 +141,11 @@ class AgentActivities:
             # Twice: the server's clock may have stepped back between two attempts, and the next one is newer again.
             if await is_current(self._client) and self._store.count_failure(run.key) > 1:
                 return await self._seized(run.key, session, error)
-            raise ApplicationError(f"a newer worker has taken over: {error}", type="Fenced") from error
+            raise ApplicationError(f"a newer worker has taken over: {error}", type=ActivityErrorType.FENCED) from error
         except Incompatible as error:
             # Visible as the activity's last failure; an older worker, if one is left, can go on with the agent.
             raise ApplicationError(
-                str(error), type="IncompatibleShim", next_retry_delay=timedelta(seconds=30)
+                str(error), type=ActivityErrorType.INCOMPATIBLE_SHIM, next_retry_delay=timedelta(seconds=30)
             ) from error
         except Exception as error:  # noqa: BLE001 - raised again, unless the run is to end
             return await self._not_led(run.key, before.having(session.attempts), error)
@@ -173,18 +173,18 @@ class AgentActivities:
             await asyncio.to_thread(self._store.check, begun.store)
             await asyncio.to_thread(self._store.directory(key).require, begun.attempt)
         except StoreGone as gone:
-            raise _later("StoreGone", str(gone)) from error
+            raise _later(ActivityErrorType.STORE_GONE, str(gone)) from error
         except RunGone as gone:
             return await self._lost(key, begun, gone)
         except OSError as unseen:
-            raise _later("StateUnwritable", f"state directory: {unseen}") from error
+            raise _later(ActivityErrorType.STATE_UNWRITABLE, f"state directory: {unseen}") from error
         if isinstance(error, StoreGone | RunGone):
-            raise _later("StoreGone", f"{error}; it is back by now") from error
+            raise _later(ActivityErrorType.STORE_GONE, f"{error}; it is back by now") from error
         if disk.is_unwritable(error):
             text = f"state directory: {error}; free some space, or make it writable"
             if begun.attempt == 0 and self._runtime.attempts(key) == 0:
                 return _refused(AgentFailed(text))
-            raise _later("StateUnwritable", f"{text}; until then nobody leads the agent") from error
+            raise _later(ActivityErrorType.STATE_UNWRITABLE, f"{text}; until then nobody leads the agent") from error
         if await asyncio.to_thread(self._store.count_failure, key) < MAX_FAILURES:
             raise error
         # What fails again and again will not mend itself: end the run rather than try for ever.
@@ -217,7 +217,9 @@ class AgentActivities:
         try:
             return (await _state_of(workflow)).attempt
         except UNANSWERED as error:
-            raise _later("StateUnknown", f"nobody says whether the run has begun already: {error}") from error
+            raise _later(
+                ActivityErrorType.STATE_UNKNOWN, f"nobody says whether the run has begun already: {error}"
+            ) from error
 
     async def _clear_closed(self, key: RunKey) -> None:
         """Stop what a closed run left at work, and let its shims go. Raises WorkspaceError where one stays."""
@@ -253,7 +255,9 @@ class AgentActivities:
             # may be left at work: in a directory of another name nobody would find it. Without a reset this attempt is
             # one that came too late, as after a reset of the activity: the server counts on it no more.
             if not await is_current(self._client):
-                raise ApplicationError("the run has ended", type="Detached", category=ApplicationErrorCategory.BENIGN)
+                raise ApplicationError(
+                    "the run has ended", type=ActivityErrorType.DETACHED, category=ApplicationErrorCategory.BENIGN
+                )
             await self._clear_closed(run.key)
             if await asyncio.to_thread(is_ended, directory.events):  # a worker that thaws here finds the new beginning
                 self._store.set_aside(directory)
@@ -288,7 +292,7 @@ class AgentActivities:
         why = "the worker shuts down" if details and details.worker_shutdown else "the activity was taken back"
         raise ApplicationError(
             f"{why}; the agent works on",
-            type="Detached",
+            type=ActivityErrorType.DETACHED,
             next_retry_delay=timedelta(milliseconds=50),
             category=ApplicationErrorCategory.BENIGN,
         )

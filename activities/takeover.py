@@ -25,6 +25,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from activities.registry import Peer, Registry
 from steersman.contracts import names
 from steersman.contracts.activities import RunKey
+from steersman.contracts.errors import ActivityErrorType
 
 log = logging.getLogger("steersman.takeover")
 
@@ -216,7 +217,7 @@ class Takeover:
             await handle.fail(
                 ApplicationError(
                     "the worker that was at it is gone; the agent works on",
-                    type="Detached",
+                    type=ActivityErrorType.DETACHED,
                     next_retry_delay=timedelta(milliseconds=50),
                     category=ApplicationErrorCategory.BENIGN,
                 )

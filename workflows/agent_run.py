@@ -23,7 +23,7 @@ with workflow.unsafe.imports_passed_through():
         SessionStarted,
     )
     from steersman.contracts.agents import CAPABILITIES, cannot
-    from steersman.contracts.errors import ErrorType, InvalidRequest
+    from steersman.contracts.errors import REFUSED, ErrorType, InvalidRequest
     from steersman.contracts.messages import (
         MESSAGE_ID,
         Decision,
@@ -286,7 +286,7 @@ class AgentRun:
     def _check_decide(self, *inputs: Any) -> None:
         decision = _parsed(Decision, inputs)
         if refusal := self._courier.approvals.refusal(decision):
-            raise ApplicationError(refusal, type="Refused", non_retryable=True)
+            raise ApplicationError(refusal, type=REFUSED, non_retryable=True)
 
     @workflow.signal(name=names.STEER)
     def steer_signal(self, *inputs: Any) -> None:
@@ -331,7 +331,7 @@ class AgentRun:
         if refusal := wrong(kind, message):
             raise ApplicationError(refusal, type=ErrorType.INVALID_REQUEST, non_retryable=True)
         if reason := self._deaf_to(kind, message):
-            raise ApplicationError(reason, type="Refused", non_retryable=True)
+            raise ApplicationError(reason, type=REFUSED, non_retryable=True)
 
     def _deaf_to(self, kind: MessageKind, message: Message) -> str | None:
         if self._request is None or self._board.at("stopping", "finalizing", "closed"):

@@ -21,13 +21,12 @@ from temporalio.runtime import Runtime, TelemetryConfig
 from temporalio.service import RPCError
 
 from steersman.cli.devserver import SERVER_SETTINGS
-from steersman.contracts import names
+from steersman.contracts.names import SEARCH_ATTRIBUTES
 from steersman.converter import DATA_CONVERTER
 
 SHORT_HISTORIES = ("limit.historyCount.suggestContinueAsNew=60",)
 """A server setting with which a loop goes on in a new execution every few iterations."""
 
-SEARCH_ATTRIBUTES = {names.AGENT_NAME: "Keyword", names.RUN_PHASE: "Keyword", names.COST_USD: "Double"}
 UP_S = 30.0
 
 

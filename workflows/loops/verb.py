@@ -6,6 +6,7 @@ from typing import Any
 
 from temporalio.exceptions import ApplicationError
 
+from steersman.contracts.errors import REFUSED
 from steersman.contracts.loop_messages import CleanupReceipt, LoopReceipt
 from steersman.contracts.model import StrictModel
 
@@ -24,4 +25,4 @@ class Verb:
 
 def refused(reason: str) -> ApplicationError:
     """The update's failure."""
-    return ApplicationError(reason, type="Refused", non_retryable=True)
+    return ApplicationError(reason, type=REFUSED, non_retryable=True)
