@@ -1,4 +1,7 @@
-"""What may be said to a loop, and the receipts."""
+"""Messages to a loop and their receipts: inputs and results of its updates and queries.
+
+Durations are seconds, money US dollars.
+"""
 
 from datetime import datetime
 from typing import Annotated, Literal
@@ -19,24 +22,24 @@ Reason = Annotated[str, Field(max_length=1000), AfterValidator(no_nul)]
 
 
 class Pause(StrictModel):
-    """Input of `pause`. `now`: end the agent's turn at once; else the iteration finishes first."""
+    """Input of `pause`. `now`: end the agent's turn at once; else the iteration ends first."""
 
     now: bool = False
     reason: Reason | None = None
 
 
 class Resume(StrictModel):
-    """Input of `resume`: go on after a pause, or take the decision that the loop waits for."""
+    """Input of `resume`: continue after a pause, or take the decision that the loop waits for."""
 
     mode: LoopMode | None = None
     text: FeedbackText | None = None
     """Feedback for the next iteration."""
     session: Literal["fresh"] | None = None
-    """Begin a new session of the agent, which knows nothing of those before; else as the loop's request says."""
+    """Begin a new session of the agent; by default as the loop's request says."""
 
 
 class Feedback(StrictModel):
-    """Input of `feedback`: for the next iteration that begins. The same id twice is one."""
+    """Input of `feedback`, for the next iteration that begins. Two with the same id are one."""
 
     text: FeedbackText
     id: MessageId | None = None
@@ -62,12 +65,12 @@ class Revise(StrictModel):
 
 
 class Restart(StrictModel):
-    """Input of `restart`: do it over, from the very beginning or from the beginning of one iteration."""
+    """Input of `restart`: start over from the beginning of the loop, or of one iteration."""
 
     start: Annotated[Literal["plan", "iteration"], Field(alias="from")] = "plan"
     number: Annotated[int, Field(ge=1)] | None = None
     files: bool = True
-    """Take the workspace's files back too; false leaves them as they are."""
+    """Whether the workspace's files are restored, too."""
 
     @model_validator(mode="after")
     def _check_number(self) -> "Restart":
@@ -77,11 +80,11 @@ class Restart(StrictModel):
 
 
 class SkipWait(StrictModel):
-    """Input of `skip_wait`: nothing."""
+    """Input of `skip_wait`: no fields."""
 
 
 class SetLimits(StrictModel):
-    """Input of `set_limits`: what is given is changed; 0 takes a limit away, that of `iterations` excepted."""
+    """Input of `set_limits`: limits that are given are changed; 0 removes one, `iterations` excepted."""
 
     iterations: Annotated[int, Field(ge=1)] | None = None
     cost_usd: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
@@ -94,7 +97,7 @@ class SetLimits(StrictModel):
 
 
 class Exit(StrictModel):
-    """Input of `exit`: end the loop as "stopped", keep everything."""
+    """Input of `exit`: end the loop with status "stopped"; files, checkpoints and the session stay."""
 
     reason: Reason | None = None
 
@@ -106,12 +109,12 @@ class Rollback(StrictModel):
 
 
 class Cleanup(StrictModel):
-    """Input of the update `checkpoints`: which to delete, their git refs too; exactly one of these."""
+    """Input of the update `checkpoints`: which to delete, with their git refs. Exactly one field is given."""
 
     numbers: tuple[Annotated[int, Field(ge=0)], ...] = ()
     older_than_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
     oldest: Annotated[int, Field(ge=1)] | None = None
-    """So many of them."""
+    """This many, the oldest first."""
     all: bool = False
 
     @model_validator(mode="after")
@@ -123,10 +126,10 @@ class Cleanup(StrictModel):
 
 
 class CheckpointQuery(StrictModel):
-    """Input of the query `checkpoints`; nothing for the first page."""
+    """Input of the query `checkpoints`; may be left out for the first page."""
 
     after: int = -1
-    """Numbers greater than this are wanted."""
+    """Checkpoints with a greater number are returned."""
     limit: Annotated[int, Field(ge=1, le=MAX_PAGE)] = 100
 
 
@@ -138,14 +141,14 @@ class CheckpointPage(TolerantModel):
 
 
 class LoopReceipt(TolerantModel):
-    """Result of every update that changes what the loop does; it comes when it is done, `pause` and `exit` excepted."""
+    """Result of every update that changes what the loop does, sent when that is done; of `pause` and `exit` at once."""
 
     status: LoopStatus
     iteration: int
     note: str = ""
-    """What comes of it, in a sentence."""
+    """The consequence, in a sentence."""
     id: str | None = None
-    """Of feedback."""
+    """The id of feedback."""
     plan_version: int | None = None
     checkpoint: int | None = None
     rescue: int | None = None
