@@ -43,7 +43,7 @@ def load(named: str) -> PayloadCodec:
 
 def name_of(codec: PayloadCodec | None) -> str | None:
     """The codec's class as `module:class`, for people; None without a codec."""
-    codec = codec.codec if isinstance(codec, LateRefusal) else codec
+    codec = codec.codec if isinstance(codec, DeferredErrorCodec) else codec
     return f"{type(codec).__module__}:{type(codec).__qualname__}" if codec else None
 
 
@@ -51,10 +51,12 @@ def data_converter(codec: PayloadCodec | None) -> DataConverter:
     """Steersman's data converter with that codec, which also encodes messages and stack traces of failures."""
     if codec is None:
         return DATA_CONVERTER
-    return replace(DATA_CONVERTER, payload_codec=LateRefusal(codec), failure_converter_class=EncodedFailureConverter)
+    return replace(
+        DATA_CONVERTER, payload_codec=DeferredErrorCodec(codec), failure_converter_class=EncodedFailureConverter
+    )
 
 
-class LateRefusal(PayloadCodec, WithSerializationContext):
+class DeferredErrorCodec(PayloadCodec, WithSerializationContext):
     """Wraps a codec, and leaves its TamperedPayload and MissingKey to the converter, which refuses the one input.
 
     Raised by a codec, they fail the workflow task, which is retried for ever: one forged signal would hold up a run and
