@@ -299,6 +299,7 @@ async def test_stop_says_what_it_found_of_the_run_at_work(
     run = await loop_host.begin_run(loop)
     watcher = Watcher(steersman, loop)
     await watcher.until("running 1")
+    await loop_host.fake_run(run).started.wait()  # a queued run would be withdrawn without a stop
     await steersman.stop(run)  # a loop that is cancelled does this with its run
     report = await steersman.loops.stop(loop, reason="enough")
     assert (report.run, report.outcome, report.processes) == (loop, "stopped", 3)
