@@ -1,5 +1,5 @@
 """What the public client (steersman.client, steersman.loops) is built of. Private: users import nothing from here.
 
-Modules here import each other downwards, and of the rest only errors, reports, connection and contracts. The contracts
-of import-linter in pyproject.toml hold the order. No decision about a run or loop is taken here: workflows take them.
+Modules here import each other downwards, and of steersman only connection, codec, hosts, reports, errors and contracts:
+import-linter's contracts in pyproject.toml have the order. Nothing is decided about a run or loop here: workflows do.
 """
