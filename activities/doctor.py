@@ -11,10 +11,10 @@ from pathlib import Path
 
 from activities.agents.catalog import AGENTS
 from activities.shim import client as shim
-from steersman.contracts.model import Answer
+from steersman.contracts.model import TolerantModel
 
 
-class Check(Answer):
+class Check(TolerantModel):
     """One thing that was looked at. `hint`: what to do about it."""
 
     check: str

@@ -36,7 +36,7 @@ from steersman.contracts.activities import (
     StopInput,
     Swept,
 )
-from steersman.contracts.errors import AgentFailed
+from steersman.contracts.errors import ActivityErrorType, AgentFailed
 from steersman.contracts.request import RunRequest
 from steersman.contracts.run import StopReport
 
@@ -109,12 +109,12 @@ class HostActivities:
                     directory = await asyncio.to_thread(self._directory_to_end, end)
                 await self._finalize(end, directory)
             except (StoreGone, RunGone) as error:
-                raise ApplicationError(str(error), type="StateGone", non_retryable=True) from error
+                raise ApplicationError(str(error), type=ActivityErrorType.STATE_GONE, non_retryable=True) from error
             except OSError as error:
                 if not (disk.is_unwritable(error) or disk.is_no_file(error)):
                     raise
                 text = f"state directory: the run's end cannot be written down: {error}"
-                raise ApplicationError(text, type="StateUnwritable", non_retryable=True) from error
+                raise ApplicationError(text, type=ActivityErrorType.STATE_UNWRITABLE, non_retryable=True) from error
 
     async def _finalize(self, end: FinalizeInput, directory: RunDirectory) -> None:
         try:
@@ -156,7 +156,7 @@ class HostActivities:
         try:
             await asyncio.to_thread(self._store.check, wanted.store)
         except StoreGone as error:
-            raise ApplicationError(str(error), type="StateGone", non_retryable=True) from error
+            raise ApplicationError(str(error), type=ActivityErrorType.STATE_GONE, non_retryable=True) from error
         async with heartbeating():  # so that the death of this worker is noticed while a reader waits
             return await self._pages.page(wanted, path)
 

@@ -29,7 +29,7 @@ from activities.loops.printable_text import printable
 from activities.ports.admission import Program
 from activities.ports.agent import Agent
 from steersman.contracts import names
-from steersman.contracts.errors import AgentFailed, InvalidRequest, RunError
+from steersman.contracts.errors import ActivityErrorType, AgentFailed, InvalidRequest, RunError
 from steersman.contracts.loop import Items, LoopRequest, PlanFile, program_env
 from steersman.contracts.loop_activities import (
     AdmitLoop,
@@ -247,4 +247,4 @@ def _git_errors() -> Iterator[None]:
         yield
     except GitFailed as error:
         # Not retried: git would fail for the same reason.
-        raise ApplicationError(printable(str(error)), type="GitFailed", non_retryable=True) from error
+        raise ApplicationError(printable(str(error)), type=ActivityErrorType.GIT_FAILED, non_retryable=True) from error

@@ -28,7 +28,7 @@ from activities.temporal.execution import is_current, standing, until_closed
 from activities.temporal.notifier import WorkflowNotifier
 from steersman.contracts import names
 from steersman.contracts.activities import Delivered, DeliverInput, RunAgentInput, RunKey, RunOutcome
-from steersman.contracts.errors import RunError
+from steersman.contracts.errors import ActivityErrorType, RunError
 from steersman.contracts.messages import PAUSED
 
 HEARTBEAT_S = 60.0
@@ -99,11 +99,11 @@ class RunActivities:
             # Twice: the server's clock may have stepped back between two attempts, and the next one is newer again.
             if await is_current(self._context.client) and self._context.store.count_failure(key) > 1:
                 return await fail_seized(key, controller, error)
-            raise ApplicationError(f"a newer worker has taken over: {error}", type="Fenced") from error
+            raise ApplicationError(f"a newer worker has taken over: {error}", type=ActivityErrorType.FENCED) from error
         except Incompatible as error:
             # Visible as the activity's last failure; an older worker, if one is left, can go on with the agent.
             raise ApplicationError(
-                str(error), type="IncompatibleShim", next_retry_delay=timedelta(seconds=30)
+                str(error), type=ActivityErrorType.INCOMPATIBLE_SHIM, next_retry_delay=timedelta(seconds=30)
             ) from error
         except Exception as error:  # noqa: BLE001 - raised again, unless the run is to end
             return await end_or_retry(self._context, key, before.with_attempts(controller.attempts), error)
@@ -160,7 +160,7 @@ async def _first(work: "asyncio.Task[RunOutcome]", closed: "asyncio.Task[None]")
 def _detached(why: str) -> ApplicationError:
     return ApplicationError(
         f"{why}; the agent works on",
-        type="Detached",
+        type=ActivityErrorType.DETACHED,
         next_retry_delay=timedelta(milliseconds=50),
         category=ApplicationErrorCategory.BENIGN,
     )

@@ -16,7 +16,7 @@ from activities.store import disk
 from activities.store.identity import StoreGone
 from activities.store.run_directory import RunGone
 from steersman.contracts.activities import RunKey, RunOutcome
-from steersman.contracts.errors import AgentFailed, RunError
+from steersman.contracts.errors import ActivityErrorType, AgentFailed, RunError
 
 log = logging.getLogger("steersman.running")
 
@@ -45,18 +45,18 @@ async def end_or_retry(
         await asyncio.to_thread(context.store.check, progress.store)
         await asyncio.to_thread(context.store.directory(key).require, progress.attempt)
     except StoreGone as gone:
-        raise retry_later("StoreGone", str(gone)) from error
+        raise retry_later(ActivityErrorType.STORE_GONE, str(gone)) from error
     except RunGone as gone:
         return await _fail_lost(context, key, progress, gone)
     except OSError as unseen:
-        raise retry_later("StateUnwritable", f"state directory: {unseen}") from error
+        raise retry_later(ActivityErrorType.STATE_UNWRITABLE, f"state directory: {unseen}") from error
     if isinstance(error, StoreGone | RunGone):
-        raise retry_later("StoreGone", f"{error}; it is back by now") from error
+        raise retry_later(ActivityErrorType.STORE_GONE, f"{error}; it is back by now") from error
     if disk.is_unwritable(error):
         text = f"state directory: {error}; free some space, or make it writable"
         if progress.attempt == 0 and context.runtime.attempts(key) == 0:
             return _failed(AgentFailed(text))
-        raise retry_later("StateUnwritable", f"{text}; until then nobody leads the agent") from error
+        raise retry_later(ActivityErrorType.STATE_UNWRITABLE, f"{text}; until then nobody leads the agent") from error
     if await asyncio.to_thread(context.store.count_failure, key) < MAX_FAILURES:
         raise error
     # What fails again and again will not mend itself: end the run rather than try for ever.

@@ -17,7 +17,7 @@ from activities.store.run_directory import RunDirectory
 from activities.temporal.execution import QUERY_ERRORS, is_current, state_of
 from activities.temporal.notifier import WorkflowNotifier
 from steersman.contracts.activities import RunAgentInput, RunKey
-from steersman.contracts.errors import WorkspaceError
+from steersman.contracts.errors import ActivityErrorType, WorkspaceError
 
 RELEASE_TRIES = 60
 """The shims of a closed run are looked for this many times, 50 ms apart, before the run is refused."""
@@ -42,7 +42,9 @@ async def _attempts_of_workflow(context: ActivityContext) -> int:
     try:
         return (await state_of(workflow)).attempt
     except QUERY_ERRORS as error:
-        raise retry_later("StateUnknown", f"nobody says whether the run has begun already: {error}") from error
+        raise retry_later(
+            ActivityErrorType.STATE_UNKNOWN, f"nobody says whether the run has begun already: {error}"
+        ) from error
 
 
 async def prepare(
@@ -85,7 +87,9 @@ async def _directory(context: ActivityContext, key: RunKey) -> RunDirectory:
     # another name nobody would find it. Without a reset this attempt is one that came too late, as after a reset of
     # the activity: the server counts on it no more.
     if not await is_current(context.client):
-        raise ApplicationError("the run has ended", type="Detached", category=ApplicationErrorCategory.BENIGN)
+        raise ApplicationError(
+            "the run has ended", type=ActivityErrorType.DETACHED, category=ApplicationErrorCategory.BENIGN
+        )
     await _clear_closed(context, key)
     if await asyncio.to_thread(is_ended, directory.events):  # a worker that thaws here finds the new beginning
         store.set_aside(directory)

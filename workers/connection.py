@@ -5,7 +5,6 @@ import logging
 from datetime import timedelta
 from functools import partial
 
-from temporalio.api.enums.v1 import IndexedValueType
 from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSearchAttributesRequest
 from temporalio.api.workflowservice.v1 import GetClusterInfoRequest
 from temporalio.client import Client
@@ -14,16 +13,11 @@ from temporalio.runtime import LogForwardingConfig, LoggingConfig, Runtime, Tele
 from temporalio.service import RPCError
 
 from activities.store.ownership import Ownership
+from steersman._client.search_attributes import indexed_types
 from steersman.codec import data_converter
 from steersman.contracts import names
 from workers import logs
 from workers.settings import Settings
-
-SEARCH_ATTRIBUTES = {
-    names.AGENT_NAME: IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
-    names.RUN_PHASE: IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
-    names.COST_USD: IndexedValueType.INDEXED_VALUE_TYPE_DOUBLE,
-}
 
 
 async def connect(settings: Settings, identity: str) -> tuple[Client, Client]:
@@ -70,7 +64,7 @@ async def add_search_attributes(client: Client) -> bool:
 async def _add_missing(client: Client) -> None:
     operator = client.operator_service
     known = await operator.list_search_attributes(ListSearchAttributesRequest(namespace=client.namespace))
-    missing = {name: kind for name, kind in SEARCH_ATTRIBUTES.items() if name not in known.custom_attributes}
+    missing = {name: kind for name, kind in indexed_types().items() if name not in known.custom_attributes}
     if missing:
         await operator.add_search_attributes(
             AddSearchAttributesRequest(namespace=client.namespace, search_attributes=missing)

@@ -9,10 +9,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from steersman.contracts.activities import RunAgentInput
-from steersman.contracts.model import Answer
+from steersman.contracts.model import TolerantModel
 
 
-class HeartbeatDetails(Answer):
+class HeartbeatDetails(TolerantModel):
     """How many processes the run has had, and in which store."""
 
     attempt: int = 0

@@ -11,6 +11,7 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.service import RPCError, RPCStatusCode
 
 from steersman.contracts import names
+from steersman.contracts.errors import ActivityErrorType
 
 MAX_REQUESTS = 16
 """At most this many requests to the server are under way at once."""
@@ -71,7 +72,7 @@ class PendingActivities:
             await handle.fail(
                 ApplicationError(
                     "the worker that was at it is gone; the agent works on",
-                    type="Detached",
+                    type=ActivityErrorType.DETACHED,
                     next_retry_delay=timedelta(milliseconds=50),
                     category=ApplicationErrorCategory.BENIGN,
                 )

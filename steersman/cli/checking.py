@@ -23,8 +23,8 @@ def doctor(
     """Check the server, the workers, and what this machine's worker would find. Each problem comes with a hint."""
     import asyncio
 
+    from steersman._client.server_checks import check_server
     from steersman.cli.link import quiet
-    from steersman.serverchecks import check_server
 
     link = link_of(ctx)
     quiet()

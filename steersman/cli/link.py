@@ -101,8 +101,8 @@ async def chosen_loop(steersman: "Steersman", loop: str, *, among_open: bool = F
 
 async def here(steersman: "Steersman") -> dict[str, Any]:
     """A workspace is a directory of this machine: its own worker takes the run, where there is one."""
+    from steersman._client.server_checks import has_worker
     from steersman.hosts import host_name, state_directory
-    from steersman.serverchecks import has_worker
 
     host = host_name(state_directory())
     return {"runtime": {"host": host}} if await has_worker(steersman.temporal, host) else {}

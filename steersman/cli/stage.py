@@ -111,10 +111,10 @@ async def _end(cast: Cast, again: asyncio.Event) -> None:
 
 async def _answers(port: int) -> None:
     """Return once the server serves its namespace."""
+    from steersman._client.server_checks import keep_closed_runs
     from steersman.cli.link import quiet
     from steersman.client import Steersman
     from steersman.errors import SteersmanError
-    from steersman.serverchecks import keep_closed_runs
 
     quiet()
     while True:

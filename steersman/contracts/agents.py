@@ -1,28 +1,30 @@
-"""What each agent can do. `steer agents` prints this table, RunState.capabilities holds a row of it, and the workflow's
-validators refuse by it.
+"""The capabilities and environment variables of each agent.
+
+`steer agents` prints the capabilities, RunState.capabilities has those of the run's agent, and the workflow's
+validators refuse messages by them.
 """
 
 from collections.abc import Mapping
 from typing import Final, Literal
 
-from steersman.contracts.model import Answer
+from steersman.contracts.model import TolerantModel
 
 
-class Capabilities(Answer):
-    """What an agent can do natively; a request that needs what is missing is refused."""
+class Capabilities(TolerantModel):
+    """What an agent supports; a request that needs more is refused."""
 
     steer: bool
-    """Takes a message into the running turn."""
+    """Accepts messages during a turn."""
     interrupt: bool
-    """Ends the running turn and keeps the session."""
+    """Can end a turn and keep the session."""
     resume: bool
-    """Goes on with a session in a new process."""
+    """Can resume a session in a new process."""
     structured_output: bool
-    """Answers to a JSON Schema."""
+    """Can answer by a JSON Schema."""
     permissions: bool
-    """Asks before it uses a tool."""
+    """Asks for approval before it uses a tool."""
     cost: bool
-    """Reports turns and money."""
+    """Reports turns, tokens and cost."""
 
 
 CAPABILITIES: Final[dict[str, Capabilities]] = {
@@ -35,11 +37,11 @@ CAPABILITIES: Final[dict[str, Capabilities]] = {
 }
 
 UNMETERED: Final = "it does not report what it uses; limit its duration instead"
-"""Why an agent without `cost` takes no limit of that."""
+"""Why limits of turns, cost and tokens are refused for an agent without `cost`."""
 
 
 def cannot(agent: str, can: Capabilities, verb: Literal["steer", "interrupt"]) -> str | None:
-    """Why an agent takes no such message, and what to do instead; None where it does."""
+    """Why an agent cannot take such a message, and what to do instead; None where it can."""
     if can.steer if verb == "steer" else can.interrupt:
         return None
     instead = "interrupt it with that text" if can.interrupt else "stop the run, or wait for its end"
@@ -63,4 +65,4 @@ AGENT_VARIABLES: Final[Mapping[str, frozenset[str]]] = {
     ),
     "process": frozenset(),
 }
-"""The agents' own variables: handed on from the worker's environment, and what `from_env` may name by default."""
+"""Each agent's own variables: passed on from the worker's environment, and what `from_env` may name by default."""

@@ -9,7 +9,7 @@ import typer
 
 from steersman.cli.loop import planning, wording
 from steersman.contracts.loop_state import Item, ItemCount, ItemList, LoopState
-from tests.client.loopstandin import checkpoint
+from tests.client.fake_loop import checkpoint
 
 NOW = datetime(2030, 1, 2, 12, tzinfo=UTC)
 

@@ -19,7 +19,7 @@ from steersman.contracts.events import (
     RateLimitEvent,
 )
 from steersman.contracts.run import StopReport
-from tests.client.standin import now, said, tool_result, tool_use
+from tests.client.fake_host import now, said, tool_result, tool_use
 
 
 def shown(*events: EventBase, width: int = 60) -> str:

@@ -11,6 +11,7 @@ from activities.runtimes.local import LocalRuntime
 from activities.store.ownership import Ownership
 from activities.store.run_directory import RunDirectory
 from activities.store.runs import RunStore
+from steersman._client.host_calls import call_host
 from steersman.client import Steersman
 from steersman.contracts import names
 from steersman.contracts.activities import FinalizeInput, ReadEvents, RunKey, StopInput, Swept
@@ -19,7 +20,6 @@ from steersman.contracts.events import CancelledEvent
 from steersman.contracts.loop_activities import DiffInput, DropInput, KeptInput, LoopKey, RestoreInput, SurveyInput
 from steersman.contracts.request import parse_request
 from steersman.errors import ServerRefused
-from steersman.hostcalls import call_host
 from tests.acceptance.loops import process_loop, project, reaches
 from tests.acceptance.programs import OBEDIENT, python
 from tests.acceptance.site import Site, following

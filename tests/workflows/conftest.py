@@ -4,18 +4,16 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from temporalio.api.enums.v1 import IndexedValueType
 from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest
 from temporalio.client import Client
 from temporalio.testing import WorkflowEnvironment
 
+from steersman._client.search_attributes import indexed_types
 from steersman.converter import DATA_CONVERTER
-from tests.support.temporal import SEARCH_ATTRIBUTES, binary
+from tests.support.temporal import binary
 from tests.workflows.fake_host import FakeHost
 from tests.workflows.fake_loop_host import FakeLoopHost
 from tests.workflows.loop_client import replays
-
-ATTRIBUTES = tuple(SEARCH_ATTRIBUTES.items())
 
 
 @asynccontextmanager
@@ -25,9 +23,8 @@ async def time_skipping() -> AsyncIterator[WorkflowEnvironment]:
     async with await WorkflowEnvironment.start_time_skipping(
         test_server_existing_path=path, data_converter=DATA_CONVERTER
     ) as environment:
-        kinds = {name: IndexedValueType.Value(f"INDEXED_VALUE_TYPE_{kind.upper()}") for name, kind in ATTRIBUTES}
         await environment.client.operator_service.add_search_attributes(
-            AddSearchAttributesRequest(namespace=environment.client.namespace, search_attributes=kinds)
+            AddSearchAttributesRequest(namespace=environment.client.namespace, search_attributes=indexed_types())
         )
         yield environment
 

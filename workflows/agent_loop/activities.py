@@ -23,13 +23,13 @@ from steersman.contracts.loop_activities import (
     SurveyInput,
 )
 from steersman.contracts.loop_state import PlanVersion
-from steersman.contracts.model import Answer
+from steersman.contracts.model import TolerantModel
 from steersman.contracts.run import RunState
 from workflows.activity_options import HEARTBEAT_TIMEOUT, RETRY_FOREVER
 from workflows.display import summary
 from workflows.waiting import cancellable
 
-A = TypeVar("A", bound=Answer)
+A = TypeVar("A", bound=TolerantModel)
 
 SHORT_TIMEOUT = timedelta(minutes=2)
 SURVEY_TIMEOUT = timedelta(minutes=15)
@@ -47,7 +47,7 @@ def reason_of(error: ActivityError) -> str:
     return error.cause.message if isinstance(error.cause, FailureError) else str(error.cause)
 
 
-async def _execute(host: str, activity: str, input: Answer, result: type[A], about: str, **timeouts: Any) -> A:
+async def _execute(host: str, activity: str, input: TolerantModel, result: type[A], about: str, **timeouts: Any) -> A:
     """Retry until the host answers: a loop outlives an absence of its host."""
     handle: workflow.ActivityHandle[A] = workflow.start_activity(
         activity,

@@ -14,11 +14,11 @@ from steersman.contracts.loop_state import (
     Totals,
     Verification,
 )
-from steersman.contracts.model import Answer
+from steersman.contracts.model import TolerantModel
 from steersman.contracts.run import Usage
 
 
-class WaitReason(Answer):
+class WaitReason(TolerantModel):
     """Why the next iteration does not begin yet."""
 
     kind: Literal["paused", "decision", "rate_limit", "sleep"]
@@ -32,7 +32,7 @@ class WaitReason(Answer):
         return self.until is not None
 
 
-class PackedCheckpoints(Answer):
+class PackedCheckpoints(TolerantModel):
     """Consecutive checkpoints of the archive, encoded by `archive_codec`."""
 
     count: int = 0
@@ -45,7 +45,7 @@ class PackedCheckpoints(Answer):
     packed: str = ""
 
 
-class CarriedState(Answer):
+class CarriedState(TolerantModel):
     """Frozen; the workflow replaces it whole."""
 
     host: str = ""

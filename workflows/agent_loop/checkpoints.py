@@ -9,7 +9,7 @@ from temporalio.exceptions import ActivityError
 from steersman.contracts.loop_activities import Survey
 from steersman.contracts.loop_messages import Cleanup, CleanupReceipt, LoopReceipt, Restart, Rollback
 from steersman.contracts.loop_state import Checkpoint, CheckpointKind, ItemList
-from steersman.contracts.model import Answer
+from steersman.contracts.model import TolerantModel
 from workflows.agent_loop import activities, plans
 from workflows.agent_loop.carried_state import WaitReason
 from workflows.agent_loop.outcomes import IterationOutcome
@@ -17,7 +17,7 @@ from workflows.agent_loop.prompts import current_phase
 from workflows.agent_loop.requests import QueuedRequest, refused
 from workflows.agent_loop.state import LoopContext
 
-A = TypeVar("A", bound=Answer)
+A = TypeVar("A", bound=TolerantModel)
 
 END_TIMEOUT, SECOND_END_TIMEOUT = timedelta(minutes=1), timedelta(seconds=10)
 """How long a loop that ends waits for its last checkpoint; the second, where it has given up another survey."""

@@ -25,7 +25,7 @@ from steersman.contracts.loop_messages import (
     SkipWait,
 )
 from steersman.contracts.messages import parse_message
-from steersman.contracts.model import Question
+from steersman.contracts.model import StrictModel
 from workflows.agent_loop import checkpoints, control, feedback
 from workflows.agent_loop.requests import refused
 from workflows.agent_loop.state import LoopContext
@@ -38,7 +38,7 @@ Receipt = LoopReceipt | CleanupReceipt
 class UpdateHandler:
     """What an update, and the signal of the same name, does."""
 
-    model: type[Question]
+    model: type[StrictModel]
     run: Callable[[LoopContext, Any], Awaitable[Receipt]]
     """Answers when it is done. Raises ApplicationError "Refused" if it turns out that it cannot be done."""
     refuse: Callable[[LoopContext, Any], str | None] = lambda _loop, _request: None
@@ -82,7 +82,7 @@ class _Dispatch:
         await self._after_dispatch()
         await self._after_dispatch()
 
-    def _checked(self, name: str, inputs: tuple[Any, ...], *, refuse: bool = True) -> tuple[LoopContext, Question]:
+    def _checked(self, name: str, inputs: tuple[Any, ...], *, refuse: bool = True) -> tuple[LoopContext, StrictModel]:
         """Decode and check a request. Raises ApplicationError of type InvalidRequest or Refused; changes nothing.
 
         `refuse`: False where requests that came earlier, and are not carried out yet, decide whether it is refused.

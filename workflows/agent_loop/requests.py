@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from temporalio.exceptions import ApplicationError
 
+from steersman.contracts.errors import REFUSED
 from steersman.contracts.loop_messages import LoopReceipt, Pause, Restart, Resume, Rollback
 
 
@@ -48,4 +49,4 @@ class PendingRequests:
 
 def refused(reason: str) -> ApplicationError:
     """The failure of an update that the loop refuses."""
-    return ApplicationError(reason, type="Refused", non_retryable=True)
+    return ApplicationError(reason, type=REFUSED, non_retryable=True)

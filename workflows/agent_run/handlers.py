@@ -9,7 +9,7 @@ from temporalio.exceptions import ApplicationError
 from steersman.contracts import names
 from steersman.contracts.activities import ApprovalAsked, MessagesSettled, Progressed, SessionStarted
 from steersman.contracts.agents import CAPABILITIES, cannot
-from steersman.contracts.errors import ErrorType, InvalidRequest
+from steersman.contracts.errors import REFUSED, ErrorType, InvalidRequest
 from steersman.contracts.messages import (
     MESSAGE_ID,
     Decision,
@@ -69,7 +69,7 @@ class RunHandlers:
     def _check_decide(self, *inputs: Any) -> None:
         decision = _parsed(Decision, inputs)
         if refusal := self.delivery.approvals.refusal(decision):
-            raise ApplicationError(refusal, type="Refused", non_retryable=True)
+            raise ApplicationError(refusal, type=REFUSED, non_retryable=True)
 
     @workflow.signal(name=names.STEER)
     def steer_signal(self, *inputs: Any) -> None:
@@ -122,7 +122,7 @@ class RunHandlers:
         if reason := invalid(kind, message):
             raise ApplicationError(reason, type=ErrorType.INVALID_REQUEST, non_retryable=True)
         if refusal := self._refusal(kind, message):
-            raise ApplicationError(refusal, type="Refused", non_retryable=True)
+            raise ApplicationError(refusal, type=REFUSED, non_retryable=True)
 
     def _refusal(self, kind: MessageKind, message: Message) -> str | None:
         """Why the run takes no such message at the moment; None if it does."""

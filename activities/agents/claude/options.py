@@ -6,11 +6,11 @@ from typing import Annotated, Literal
 from pydantic import Field, ValidationError
 
 from steersman.contracts.errors import InvalidRequest, sentence
-from steersman.contracts.model import JsonObject, Question
+from steersman.contracts.model import JsonObject, StrictModel
 from steersman.contracts.request import AbsolutePath, RunRequest, Text
 
 
-class ClaudeOptions(Question):
+class ClaudeOptions(StrictModel):
     """RunRequest.options for agent "claude"."""
 
     mcp_servers: dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")], JsonObject] = Field(default_factory=dict)

@@ -10,7 +10,7 @@ from steersman.client import Steersman
 from steersman.contracts.errors import RunError
 from steersman.contracts.loop_state import LoopResult, LoopState
 from steersman.errors import SteersmanError
-from steersman.loopfollowing import LoopItem, RunBegun
+from steersman.reports import LoopItem, RunBegun
 
 
 @dataclass(frozen=True)

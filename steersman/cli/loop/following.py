@@ -28,7 +28,7 @@ from steersman.client import Steersman
 from steersman.contracts.errors import ErrorType
 from steersman.contracts.events import AgentEvent, FailedEvent, PermissionEvent, is_terminal
 from steersman.contracts.loop_state import LoopState
-from steersman.loopfollowing import LoopItem, RunBegun, RunEvent
+from steersman.reports import LoopItem, RunBegun, RunEvent
 
 TICK_S = 1.0
 SETTLE_S = 10.0

@@ -162,12 +162,12 @@ def cleanup(
 async def _delete(steersman: "Steersman", loop: str, said: dict[str, Any], *, yes: bool, as_json: bool) -> Exit | None:
     from datetime import UTC, datetime
 
+    from steersman._client.checkpoint_selection import selected
     from steersman.cli.loop.choosing import confirmed
     from steersman.contracts.loop_messages import Cleanup
-    from steersman.loopdata import chosen
 
     found = await steersman.loops.deletable(loop)
-    numbers = chosen(found, Cleanup.model_validate(said), datetime.now(UTC))
+    numbers = selected(found, Cleanup.model_validate(said), datetime.now(UTC))
     if not numbers:
         remark("no such checkpoint" if "numbers" in said else "there is nothing to delete")
         return Exit.NOT_FOUND if "numbers" in said else None

@@ -117,6 +117,6 @@ def verify_of(command: str | None, timeout: str | None) -> dict[str, Any]:
 
 def merged(base: Any, said: dict[str, Any]) -> Any:
     """A request from a file with the command line's words over it. What is no object is left for the contract."""
-    from steersman.loopdata import merged as over
+    from steersman._client.loop_requests import merged as over
 
     return over(base, said) if isinstance(base, dict) else base

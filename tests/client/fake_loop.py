@@ -1,6 +1,6 @@
-"""A loop that is played by the test: AgentLoop's wire names with a workflow that does what it is told.
+"""A fake loop: a workflow with AgentLoop's wire names, whose state and end the test sets.
 
-Its runs are the stand-in's. For tests of the client and the command line alone; the real loop has tests of its own.
+Its runs are the fake host's. For tests of the client and the command line alone; the real loop has tests of its own.
 """
 
 import asyncio
@@ -18,53 +18,53 @@ from steersman.contracts.loop import LoopRequest, parse_loop_request
 from steersman.contracts.loop_activities import Diff, DiffInput, DropInput, Dropped, ForkPoint, Kept, KeptInput
 from steersman.contracts.loop_messages import CheckpointPage, CheckpointQuery, CleanupReceipt, LoopReceipt
 from steersman.contracts.loop_state import Checkpoint, LoopResult, LoopState, PlanVersion
-from tests.client.standin import StandIn, now
+from tests.client.fake_host import FakeHost, now
 
-STAGE, CURTAIN, CALLS = "stage", "curtain", "calls"
+SET_STATE, END, CALLS = "set_state", "end", "calls"
 
 
 @workflow.defn(name=names.LOOP_WORKFLOW, sandboxed=False)
-class PlayedLoop:
-    """`stage`: fields of the state, "refuse" for what updates are answered, "again" for a new execution."""
+class FakeLoop:
+    """`set_state` takes fields of the state; "refuse", the refusal of updates; "again", to continue as new."""
 
     @workflow.init
     def __init__(self, request: dict[str, Any], carried: dict[str, Any] | None = None) -> None:
         self._calls: list[tuple[str, Any]] = []
         self._refuse: str | None = None
         self._again = False
-        self._curtain: dict[str, Any] | None = None
+        self._result: dict[str, Any] | None = None
         self._state = carried or _begun(parse_loop_request(request)).model_dump(mode="json")
 
     @workflow.run
     async def run(self, request: dict[str, Any], carried: dict[str, Any] | None = None) -> LoopResult:
         try:
-            await workflow.wait_condition(lambda: self._curtain is not None or self._again)
+            await workflow.wait_condition(lambda: self._result is not None or self._again)
         except asyncio.CancelledError:
             self._state |= {"status": "cancelled", "run": None}
             raise CancelledError("the loop was cancelled") from None
         await workflow.wait_condition(workflow.all_handlers_finished)
         if self._again:
             workflow.continue_as_new(args=[request, self._state])
-        assert self._curtain is not None
+        assert self._result is not None
         result = LoopResult.model_validate(
             {"started_at": workflow.now(), "ended_at": workflow.now(), "iterations": self._state["iteration"]}
-            | self._curtain
+            | self._result
         )
         self._state |= {"status": result.status, "stop_reason": result.stop_reason, "run": None}
         if result.status == "failed":
-            error = "InvalidRequest" if self._curtain.get("invalid") else "LoopFailed"
+            error = "InvalidRequest" if self._result.get("invalid") else "LoopFailed"
             raise ApplicationError(result.error or "", result, type=error, non_retryable=True)
         return result
 
-    @workflow.signal(name=STAGE)
-    def stage(self, fields: dict[str, Any]) -> None:
+    @workflow.signal(name=SET_STATE)
+    def set_state(self, fields: dict[str, Any]) -> None:
         self._refuse = fields.pop("refuse", None)
         self._again = fields.pop("again", False)
         self._state |= fields
 
-    @workflow.signal(name=CURTAIN)
-    def curtain(self, result: dict[str, Any]) -> None:
-        self._curtain = result
+    @workflow.signal(name=END)
+    def end(self, result: dict[str, Any]) -> None:
+        self._result = result
 
     @workflow.query(name=CALLS)
     def calls(self) -> list[tuple[str, Any]]:
@@ -76,7 +76,7 @@ class PlayedLoop:
 
     @workflow.query(name=names.CHECKPOINTS)
     def checkpoints(self, asked: CheckpointQuery) -> CheckpointPage:
-        """Two a page, so that every reader has to go on reading. "archive": more than the state shows."""
+        """Two a page, so that readers need several pages. "archive": more than the state has."""
         made = [Checkpoint.model_validate(each) for each in self._state.get("archive", ())]
         found = [each for each in (made or self.state().checkpoints) if each.number > asked.after]
         return CheckpointPage(checkpoints=tuple(found[:2]), more=len(found) > 2)
@@ -156,7 +156,7 @@ class PlayedLoop:
     @workflow.update(name=names.EXIT)
     async def exit(self, said: Any) -> LoopReceipt:
         receipt = self._take(names.EXIT, said, "it ends as stopped")
-        self._curtain = {"status": "stopped", "stop_reason": "exit"}
+        self._result = {"status": "stopped", "stop_reason": "exit"}
         return receipt
 
     @workflow.update(name=names.ROLLBACK)
@@ -177,7 +177,7 @@ def _begun(asked: LoopRequest) -> LoopState:
     return LoopState(
         agent=asked.run.agent,
         workspace=asked.run.workspace.path,
-        host="stand-in",
+        host="fake-host",
         labels=asked.run.labels,
         mode=asked.mode,
         limits=asked.limits,
@@ -194,16 +194,16 @@ def _begun(asked: LoopRequest) -> LoopState:
     )
 
 
-class LoopStandIn(StandIn):
-    """A machine for played loops."""
+class FakeLoopHost(FakeHost):
+    """The fake host, with fake loops."""
 
     def __init__(self, client: Client) -> None:
         super().__init__(client)
-        self.workflows = [*self.workflows, PlayedLoop]
+        self.workflows = [*self.workflows, FakeLoop]
         self.dropped: list[DropInput] = []
         self.diffs: list[DiffInput] = []
         self.kept: tuple[int, ...] = (0, 1, 2, 3)
-        """Whose files are there."""
+        """Numbers of the checkpoints whose files are there."""
 
     def others(self) -> list[Callable[..., Any]]:
         return [self.drop_checkpoints, self.diff_checkpoints, self.list_checkpoints]
@@ -223,26 +223,26 @@ class LoopStandIn(StandIn):
         self.diffs.append(asked)
         return Diff(stat=" a | 2 +-", patch="--- a\n+++ b\n-old\n+new \x1b[2J\n", truncated=True)
 
-    # Playing.
+    # What the test does to a loop.
 
-    async def stage(self, loop: str, **fields: Any) -> None:
-        """The loop's state from now on."""
-        await self.client.get_workflow_handle(loop).signal(STAGE, fields)
+    async def set_state(self, loop: str, **fields: Any) -> None:
+        """Set fields of the loop's state."""
+        await self.client.get_workflow_handle(loop).signal(SET_STATE, fields)
 
     async def begin_run(self, loop: str, number: int = 1, verify: str = "", **state: Any) -> str:
-        """An iteration begins."""
+        """Begin an iteration; returns the id of its run."""
         run = f"{loop}-{number}{verify}"
         asked = {"agent": "claude", "prompt": "go on", "workspace": {"path": "/w"}}
         await Steersman(self.client).start(asked, run_id=run)
-        await self.stage(loop, **{"status": "running", "iteration": number, "run": run} | state)
+        await self.set_state(loop, **{"status": "running", "iteration": number, "run": run} | state)
         return run
 
-    async def curtain(self, loop: str, **result: Any) -> None:
-        """The loop ends."""
-        await self.client.get_workflow_handle(loop).signal(CURTAIN, {"status": "completed"} | result)
+    async def end_loop(self, loop: str, **result: Any) -> None:
+        """End the loop with these fields of its result."""
+        await self.client.get_workflow_handle(loop).signal(END, {"status": "completed"} | result)
 
     async def calls(self, loop: str) -> list[tuple[str, Any]]:
-        """What was said to the loop, with what came along."""
+        """The updates that the loop has taken: names and inputs."""
         said = await self.client.get_workflow_handle(loop).query(CALLS, result_type=list)
         return [(name, _given(fields)) for name, fields in said]
 

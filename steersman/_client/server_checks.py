@@ -1,8 +1,8 @@
-"""Is the Temporal server fit for Steersman? What `steer doctor` asks of it, and what `steer dev` sets on its own."""
+"""Checks of the Temporal server for `steer doctor`, and the one setting that `steer dev` makes on its own server."""
 
 from datetime import timedelta
 
-from temporalio.api.enums.v1 import IndexedValueType, TaskQueueType
+from temporalio.api.enums.v1 import TaskQueueType
 from temporalio.api.namespace.v1 import NamespaceConfig
 from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
 from temporalio.api.taskqueue.v1 import TaskQueue
@@ -14,33 +14,31 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
+from steersman._client.host_calls import call_host
+from steersman._client.search_attributes import indexed_types
 from steersman.codec import VARIABLE, name_of
 from steersman.connection import connect
 from steersman.contracts import names
 from steersman.contracts.activities import EventPage, ReadEvents, RunKey
-from steersman.contracts.model import Answer
+from steersman.contracts.model import TolerantModel
 from steersman.errors import BadCodec, ServerRefused, SteersmanError, Unreachable, UnreadablePayload, translate
-from steersman.hostcalls import call_host
 from steersman.hosts import host_name, state_directory
 
-WANTED = {
-    names.AGENT_NAME: IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
-    names.RUN_PHASE: IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
-    names.COST_USD: IndexedValueType.INDEXED_VALUE_TYPE_DOUBLE,
-}
 
-
-class Check(Answer):
-    """One thing that was looked at. `hint`: what to do about it."""
+class Check(TolerantModel):
+    """One check and its result."""
 
     check: str
+    """Its name, e.g. "push cancel"."""
     ok: bool
     detail: str
+    """What was found."""
     hint: str | None = None
+    """What to do about it."""
 
 
 async def check_server(profile: str | None, address: str | None, namespace: str | None) -> list[Check]:
-    """Server, push cancel, search attributes, workers, codec; the later ones only where the earlier allow it."""
+    """Check server, push cancel, search attributes, workers and codec; where there is no server, the server alone."""
     try:
         client = await connect(profile, address, namespace)
     except BadCodec as error:
@@ -62,7 +60,7 @@ async def check_server(profile: str | None, address: str | None, namespace: str 
 
 
 async def keep_closed_runs(client: Client, retention: timedelta) -> None:
-    """Make the namespace remember closed runs for this long. Raises ServerUnreachable, ServerRefused."""
+    """Set how long the namespace keeps closed workflows. Raises ServerUnreachable, ServerRefused."""
     config = NamespaceConfig()
     config.workflow_execution_retention_ttl.FromTimedelta(retention)
     try:
@@ -74,7 +72,7 @@ async def keep_closed_runs(client: Client, retention: timedelta) -> None:
 
 
 async def has_worker(client: Client, host: str) -> bool:
-    """Whether a worker of that host polls for runs now. Raises ServerUnreachable, ServerRefused."""
+    """Whether a worker of `host` polls for runs. Raises ServerUnreachable, ServerRefused."""
     queue = TaskQueue(name=names.runs_queue(host))
     asked = DescribeTaskQueueRequest(
         namespace=client.namespace, task_queue=queue, task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY
@@ -103,16 +101,15 @@ async def _search_attributes(client: Client) -> Check:
     answer = await client.operator_service.list_search_attributes(
         ListSearchAttributesRequest(namespace=client.namespace)
     )
-    missing = [each for each, kind in WANTED.items() if answer.custom_attributes.get(each) != kind]
-    kinds = {names.COST_USD: "Double"}
+    missing = [each for each, kind in indexed_types().items() if answer.custom_attributes.get(each) != kind]
     commands = [
-        f"temporal operator search-attribute create --name {each} --type {kinds.get(each, 'Keyword')}"
+        f"temporal operator search-attribute create --name {each} --type {names.SEARCH_ATTRIBUTES[each]}"
         for each in missing
     ]
     return Check(
         check="search attributes",
         ok=not missing,
-        detail=f"missing: {', '.join(missing)}" if missing else ", ".join(WANTED),
+        detail=f"missing: {', '.join(missing)}" if missing else ", ".join(names.SEARCH_ATTRIBUTES),
         hint="; ".join(commands) or None,
     )
 
@@ -135,7 +132,7 @@ async def _workers(client: Client) -> Check:
 
 
 async def _codec(client: Client) -> Check:
-    """Whether client and worker understand each other: the worker of this machine is asked something harmless."""
+    """Whether client and worker have the same codec: a worker of this host is asked for the events of no run."""
     mine = f"this client: {name_of(client.data_converter.payload_codec) or 'none'}"
     host = host_name(state_directory())
     if not await has_worker(client, host):

@@ -1,4 +1,4 @@
-"""A machine whose agent is played by the test: the real AgentRun workflow, with activities that do what they are told.
+"""A fake host: the real AgentRun workflow, with activities whose events and results the test sets.
 
 For tests of the client and the command line alone; the real activities have tests of their own.
 """
@@ -88,8 +88,8 @@ def succeeded(text: str = "done", **fields: Any) -> RunOutcome:
 
 
 @dataclass
-class Play:
-    """One run on the stage."""
+class FakeRun:
+    """What the fake host knows of one run."""
 
     events: list[EventBase] = field(default_factory=list)
     ending: asyncio.Future[RunOutcome | RunError] = field(default_factory=asyncio.Future)
@@ -99,36 +99,36 @@ class Play:
     request: Any = None
 
 
-class StandIn:
-    """The machine. `refuse`: what claim_host answers instead of claiming; `deaf`: messages stay unacknowledged."""
+class FakeHost:
+    """The host's workers. `refuse`: the message with which claim_host refuses; `failing_reads`: the next reads fail."""
 
-    def __init__(self, client: Client, host: str = "stand-in") -> None:
+    def __init__(self, client: Client, host: str = "fake-host") -> None:
         self.client = client
         self.host = host
         self.workflows: list[type] = [AgentRun]
-        self.plays: dict[str, Play] = {}
+        self.fake_runs: dict[str, FakeRun] = {}
         self.refuse: str | None = None
         self.reads = 0
         self.failing_reads = 0
         self.changed = asyncio.Event()
 
-    def play(self, run: str) -> Play:
-        return self.plays.setdefault(run, Play())
+    def fake_run(self, run: str) -> FakeRun:
+        return self.fake_runs.setdefault(run, FakeRun())
 
     def show(self, run: str, *events: EventBase) -> None:
-        """The agent does these things."""
-        log = self.play(run).events
+        """Append events to the run's log."""
+        log = self.fake_run(run).events
         log += [each.model_copy(update={"seq": len(log) + 1 + n}) for n, each in enumerate(events)]
         self.changed.set()
         self.changed = asyncio.Event()
 
     def finish(self, run: str, outcome: RunOutcome | RunError) -> None:
-        """The agent ends."""
-        self.play(run).ending.set_result(outcome)
+        """End the agent with this result or error."""
+        self.fake_run(run).ending.set_result(outcome)
 
     async def ask(self, run: str, approval: str, tool: str, **arguments: Any) -> None:
-        """The agent wants to use a tool."""
-        await self.play(run).started.wait()
+        """Let the agent ask for an approval."""
+        await self.fake_run(run).started.wait()
         asked = ApprovalAsked(approval=Approval(id=approval, tool=tool, input=arguments, since=now()))
         await self.client.get_workflow_handle(run).signal(names.APPROVAL_ASKED, asked)
         self.show(run, PermissionEvent(time=now(), id=approval, tool=tool, input=arguments, state="asked"))
@@ -146,15 +146,15 @@ class StandIn:
 
     @activity.defn(name=names.RUN_AGENT)
     async def run_agent(self, asked: RunAgentInput) -> RunOutcome:
-        play = self.play(asked.key.run)
-        play.request = asked.request
+        fake = self.fake_run(asked.key.run)
+        fake.request = asked.request
         handle = Handle(host=self.host, boot_id="b", pid=4711, start_time=1, worker_queue=self.queue)
         session = SessionStarted(worker_queue=self.queue, handle=handle, attempt=1)
         await self.client.get_workflow_handle(asked.key.run).signal(names.SESSION_STARTED, session)
-        play.started.set()
+        fake.started.set()
         beat = asyncio.ensure_future(_heartbeat())
         try:
-            outcome = await asyncio.shield(play.ending)
+            outcome = await asyncio.shield(fake.ending)
         except asyncio.CancelledError:
             details = activity.cancellation_details()
             if details is not None and details.worker_shutdown:
@@ -168,10 +168,10 @@ class StandIn:
 
     @activity.defn(name=names.DELIVER_MESSAGES)
     async def deliver_messages(self, parcel: DeliverInput) -> Delivered:
-        play = self.play(parcel.key.run)
-        play.messages += parcel.messages
+        fake = self.fake_run(parcel.key.run)
+        fake.messages += parcel.messages
         for each in parcel.decisions:
-            play.decisions.append(each)
+            fake.decisions.append(each)
             self.show(
                 parcel.key.run,
                 PermissionEvent(
@@ -200,12 +200,12 @@ class StandIn:
             raise RuntimeError("the log is locked")
         deadline = time.monotonic() + asked.wait_s
         while True:
-            if asked.key.run not in self.plays:
+            if asked.key.run not in self.fake_runs:
                 return EventPage(events=(), ended=False, known=False)
-            log = self.plays[asked.key.run].events
+            log = self.fake_runs[asked.key.run].events
             ended = bool(log) and is_terminal(log[-1])
             if log[asked.after :] or ended or time.monotonic() >= deadline:
-                # Few at once, so that every reader has to go on reading.
+                # Three events a page, so that readers need several pages.
                 page = tuple(log[asked.after : asked.after + 3])
                 ended = ended and (not page or is_terminal(page[-1]))
                 return EventPage.model_validate({"events": page, "ended": ended})
@@ -214,10 +214,10 @@ class StandIn:
 
     @activity.defn(name=names.END_RUN)
     async def end_run(self, asked: EndRun) -> RunEnd:
-        """As a host does: it asks the server, and says how it stopped the agent of a run that was terminated."""
-        if asked.key.run not in self.plays:
+        """As a host: the end that the log has; of a terminated run one that says how the agent was stopped."""
+        if asked.key.run not in self.fake_runs:
             return RunEnd(known=False)
-        log = self.plays[asked.key.run].events
+        log = self.fake_runs[asked.key.run].events
         if not (log and is_terminal(log[-1])):
             found = await self.client.get_workflow_handle(asked.key.run).describe()
             if found.status != WorkflowExecutionStatus.TERMINATED:
@@ -230,12 +230,12 @@ class StandIn:
         return Swept(pruned=("run-old",), bytes_freed=0 if asked.dry_run else 1234)
 
     def others(self) -> list[Callable[..., Any]]:
-        """What else the host answers."""
+        """Further activities of the host."""
         return []
 
     @asynccontextmanager
-    async def at_work(self) -> AsyncIterator["StandIn"]:
-        """The machine's workers, polling."""
+    async def at_work(self) -> AsyncIterator["FakeHost"]:
+        """Poll the host's task queues."""
         on_host = [self.stop_agent, self.finalize_run, self.read_events, self.end_run, self.prune_host, *self.others()]
         async with AsyncExitStack() as workers:
             for queue, options in (
