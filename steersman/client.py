@@ -12,7 +12,8 @@ in steersman.errors. What a run is and how it is led is the workflow's business:
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Any, Literal, Self
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from temporalio.client import Client
 from temporalio.common import WorkflowIDConflictPolicy
@@ -31,9 +32,11 @@ from steersman.errors import RunCancelled, RunNotFound, RunTerminated, translate
 from steersman.following import Place, RunLog
 from steersman.hostcalls import call_host
 from steersman.ids import check_run_id, new_message_id, new_run_id
-from steersman.loops import Loops
 from steersman.reports import RunSummary, StopResult
 from steersman.runcalls import RunCalls
+
+if TYPE_CHECKING:
+    from steersman.loops import Loops
 
 
 class Steersman:
@@ -44,8 +47,6 @@ class Steersman:
         self._client = client
         self._address = client.service_client.config.target_host
         self._runs = RunCalls(client)
-        self.loops = Loops(client, self.attach)
-        """Everything that can be done to loops."""
 
     @classmethod
     async def connect(
@@ -62,6 +63,13 @@ class Steersman:
         Raises: BadProfile, BadCodec, ServerUnreachable.
         """
         return cls(await connect(profile, address, namespace, codec))
+
+    @cached_property
+    def loops(self) -> "Loops":
+        """Everything that can be done to loops."""
+        from steersman.loops import Loops  # noqa: PLC0415 - a tenth of the start of a program that has runs only
+
+        return Loops(self._client, self.attach)
 
     @property
     def temporal(self) -> Client:

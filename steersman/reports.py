@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from steersman.contracts.loop_state import LoopStatus
+from steersman.contracts.loop_status import LoopStatus
 from steersman.contracts.model import Answer
 from steersman.contracts.run import Phase, StopReport
 

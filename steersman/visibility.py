@@ -5,18 +5,20 @@ The live values (phase, cost) are the workflow's own to write.
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus
 from temporalio.common import SearchAttributeKey
 
 from steersman.contracts import names
-from steersman.contracts.loop import LoopRequest
-from steersman.contracts.loop_state import LoopStatus
+from steersman.contracts.loop_status import LoopStatus
 from steersman.contracts.request import RunRequest
 from steersman.contracts.text import literal
 from steersman.errors import UnreadablePayload
 from steersman.reports import LoopSummary, RunSummary
+
+if TYPE_CHECKING:
+    from steersman.contracts.loop import LoopRequest
 
 AGENT_NAME = SearchAttributeKey.for_keyword(names.AGENT_NAME)
 RUN_PHASE = SearchAttributeKey.for_keyword(names.RUN_PHASE)
@@ -37,7 +39,7 @@ def introduction(request: RunRequest) -> dict[str, Any]:
     }
 
 
-def loop_introduction(request: LoopRequest) -> dict[str, Any]:
+def loop_introduction(request: "LoopRequest") -> dict[str, Any]:
     """The same of a new loop."""
     run, done = request.run, request.done
     plan = _one_line(request.plan if isinstance(request.plan, str) else request.plan.path, 120)
