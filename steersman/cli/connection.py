@@ -1,23 +1,23 @@
-"""From a command to the client: the connection's options, one event loop, and which run is meant."""
+"""From a command to the client: the connection options, and one event loop for the command's work."""
 
-from collections.abc import Awaitable, Callable
+import os
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
 from steersman.cli.exits import Exit
-from steersman.cli.output import remark
 
 if TYPE_CHECKING:
     from steersman.client import Steersman
 
-NEWEST = "-"
-RUN_HELP = "The run's id, or - for the newest."
+    Work = Callable[[Steersman], Awaitable[Exit | None]]
 
 
 @dataclass(frozen=True)
-class Link:
+class ConnectionOptions:
     """The global options."""
 
     profile: str | None = None
@@ -25,7 +25,7 @@ class Link:
     namespace: str | None = None
 
     def environment(self) -> dict[str, str]:
-        """The same for a child process, as Temporal's variables."""
+        """The same options for a child process, as Temporal's environment variables."""
         chosen = {
             "TEMPORAL_PROFILE": self.profile,
             "TEMPORAL_ADDRESS": self.address,
@@ -34,23 +34,24 @@ class Link:
         return {name: value for name, value in chosen.items() if value is not None}
 
 
-def link_of(ctx: typer.Context) -> Link:
+def connection_options(ctx: typer.Context) -> ConnectionOptions:
     """The global options of this invocation."""
-    link = ctx.find_root().obj
-    return link if isinstance(link, Link) else Link()
+    options = ctx.find_root().obj
+    return options if isinstance(options, ConnectionOptions) else ConnectionOptions()
 
 
-def act(ctx: typer.Context, work: "Callable[[Steersman], Awaitable[Exit | None]]") -> None:
+def run_with_client(ctx: typer.Context, work: "Work") -> None:
     """Connect, do the work, exit with its code."""
     import asyncio
 
-    from steersman.client import Steersman
+    with _no_pydantic_plugins():
+        from steersman.client import Steersman
 
-    link = link_of(ctx)
+    options = connection_options(ctx)
 
     async def connected() -> Exit | None:
-        quiet()
-        return await work(await Steersman.connect(link.profile, link.address, link.namespace))
+        silence_sdk_logs()
+        return await work(await Steersman.connect(options.profile, options.address, options.namespace))
 
     try:
         code = asyncio.run(connected())
@@ -59,50 +60,26 @@ def act(ctx: typer.Context, work: "Callable[[Steersman], Awaitable[Exit | None]]
     raise typer.Exit(code or Exit.OK)
 
 
-def quiet() -> None:
-    """The SDK logs each retry to stderr by itself; what comes of it is said by us."""
+@contextmanager
+def _no_pydantic_plugins() -> Iterator[None]:
+    """Keep pydantic from reading the metadata of every installed distribution for plugins, which takes 20 ms.
+
+    Not for child processes: a worker may have plugins.
+    """
+    variable = "PYDANTIC_DISABLE_PLUGINS"
+    if variable in os.environ:
+        yield
+        return
+    os.environ[variable] = "__all__"
+    try:
+        yield
+    finally:
+        del os.environ[variable]
+
+
+def silence_sdk_logs() -> None:
+    """Keep the Temporal SDK from logging each retry to stderr: `steer` itself says what came of a call."""
     from temporalio.runtime import LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
 
-    quiet = LoggingConfig(filter=TelemetryFilter(core_level="OFF", other_level="OFF"))
-    Runtime.set_default(Runtime(telemetry=TelemetryConfig(logging=quiet)), error_if_already_set=False)
-
-
-def withheld(steersman: "Steersman", reason: str) -> None:
-    """Say so where the reason of a stop goes nowhere."""
-    if reason and steersman.temporal.data_converter.payload_codec:
-        remark("the reason is not sent: Temporal would keep it in the clear")
-
-
-async def chosen(steersman: "Steersman", run: str, *, among_open: bool = False) -> str:
-    """The run that is meant: `-` is the newest, or the newest open one where only an open one makes sense."""
-    from steersman.errors import RunNotFound
-
-    if run != NEWEST:
-        return run
-    found = await steersman.list('ExecutionStatus="Running"' if among_open else None, limit=1)
-    if not found:
-        raise RunNotFound("there is no open run" if among_open else "there is no run yet")
-    remark(f"run {found[0].id}")
-    return found[0].id
-
-
-async def chosen_loop(steersman: "Steersman", loop: str, *, among_open: bool = False) -> str:
-    """The loop that is meant: `-` is the newest, or the newest open one where only an open one makes sense."""
-    from steersman.errors import RunNotFound
-
-    if loop != NEWEST:
-        return loop
-    found = await steersman.loops.list('ExecutionStatus="Running"' if among_open else None, limit=1)
-    if not found:
-        raise RunNotFound("there is no open loop" if among_open else "there is no loop yet")
-    remark(f"loop {found[0].id}")
-    return found[0].id
-
-
-async def here(steersman: "Steersman") -> dict[str, Any]:
-    """A workspace is a directory of this machine: its own worker takes the run, where there is one."""
-    from steersman.hosts import host_name, state_directory
-    from steersman.serverchecks import has_worker
-
-    host = host_name(state_directory())
-    return {"runtime": {"host": host}} if await has_worker(steersman.temporal, host) else {}
+    off = LoggingConfig(filter=TelemetryFilter(core_level="OFF", other_level="OFF"))
+    Runtime.set_default(Runtime(telemetry=TelemetryConfig(logging=off)), error_if_already_set=False)

@@ -20,7 +20,7 @@ KEEP = timedelta(days=30)
 
 
 @dataclass(frozen=True)
-class Cast:
+class DevProcesses:
     """The processes of one `steer dev`. `web`: the proxy before the Web UI; None without one."""
 
     server: Child
@@ -33,7 +33,7 @@ class Cast:
         return [self.server, *([self.web] if self.web else []), self.worker]
 
 
-async def run_all(cast: Cast, port: int, ui_port: int) -> Exit:
+async def run_all(cast: DevProcesses, port: int, ui_port: int) -> Exit:
     """Until a signal (0) or until one of them ends by itself (1)."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -42,27 +42,27 @@ async def run_all(cast: Cast, port: int, ui_port: int) -> Exit:
     try:
         for child in cast.members:
             await child.start()
-            if not await _until(_ready(cast, child, port), child, stop):
-                return _fallen(child) if not stop.is_set() else Exit.OK
+            if not await _is_ready(_ready(cast, child, port), child, stop):
+                return _report_end(child) if not stop.is_set() else Exit.OK
             console().print(f"{child.name} ready, log in {child.log}", style="dim")
-        _welcome(port, ui_port if cast.web else None)
+        _print_addresses(port, ui_port if cast.web else None)
         ends = {child: asyncio.ensure_future(child.ended()) for child in cast.members}
         stopped = asyncio.ensure_future(_set(stop))
         await asyncio.wait({stopped, *ends.values()}, return_when=asyncio.FIRST_COMPLETED)
         fallen = next((child for child, end in ends.items() if end.done()), None)
-        return _fallen(fallen) if fallen else Exit.OK
+        return _report_end(fallen) if fallen else Exit.OK
     finally:
         stop.clear()
         await _end(cast, stop)
 
 
-def _ready(cast: Cast, child: Child, port: int) -> Coroutine[None, None, None]:
+def _ready(cast: DevProcesses, child: Child, port: int) -> Coroutine[None, None, None]:
     if child is cast.server:
-        return _answers(port)
+        return _server_serves(port)
     return child.logged('"action": "worker_ready"' if child is cast.worker else "Uvicorn running on")
 
 
-def _welcome(port: int, ui_port: int | None) -> None:
+def _print_addresses(port: int, ui_port: int | None) -> None:
     out = console()
     if ui_port is not None:
         out.print(f"Web UI   http://{IP}:{ui_port}/namespaces/default/workflows", style="bold green")
@@ -72,14 +72,14 @@ def _welcome(port: int, ui_port: int | None) -> None:
     out.print("Ctrl-C ends them all; agents at work go on until a worker comes back.", style="dim")
 
 
-def _fallen(child: Child) -> Exit:
+def _report_end(child: Child) -> Exit:
     complain(f"the {child.name} ended by itself ({child.ending()}); its last lines, from {child.log}:")
     for line in child.last_lines():
         remark(f"  {line}", "")
     return Exit.FAILED
 
 
-async def _until(ready: Coroutine[None, None, None], child: Child, stop: asyncio.Event) -> bool:
+async def _is_ready(ready: Coroutine[None, None, None], child: Child, stop: asyncio.Event) -> bool:
     """Whether it got ready, before it ended or somebody lost patience."""
     done = asyncio.ensure_future(ready)
     waits = {done, asyncio.ensure_future(child.ended()), asyncio.ensure_future(_set(stop))}
@@ -97,7 +97,7 @@ async def _set(event: asyncio.Event) -> None:
     await event.wait()
 
 
-async def _end(cast: Cast, again: asyncio.Event) -> None:
+async def _end(cast: DevProcesses, again: asyncio.Event) -> None:
     """The worker first, so that it can say goodbye. A second signal hurries them."""
     if cast.worker.alive:
         remark("ending the worker; agents at work go on by themselves")
@@ -109,14 +109,14 @@ async def _end(cast: Cast, again: asyncio.Event) -> None:
     await cast.server.end(SERVER_GRACE_S, again)
 
 
-async def _answers(port: int) -> None:
+async def _server_serves(port: int) -> None:
     """Return once the server serves its namespace."""
-    from steersman.cli.link import quiet
+    from steersman.cli.connection import silence_sdk_logs
     from steersman.client import Steersman
     from steersman.errors import SteersmanError
     from steersman.serverchecks import keep_closed_runs
 
-    quiet()
+    silence_sdk_logs()
     while True:
         try:
             steersman = await Steersman.connect(address=f"{IP}:{port}", namespace="default")

@@ -1,4 +1,4 @@
-"""Where output goes: answers to stdout, remarks to stderr, JSON for programs. Formats nothing of its own."""
+"""Where output goes: answers to stdout, remarks to stderr, JSON for programs."""
 
 import contextlib
 import functools
@@ -7,11 +7,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
-from steersman.cli.clean import flat
+from steersman.cli.formatting import flat
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
     from rich.console import Console
+    from rich.table import Table
 
 PIPED_WIDTH = 160
 
@@ -28,6 +29,16 @@ def terminal_console(stream: TextIO) -> "Console":
 
     width = None if stream.isatty() else PIPED_WIDTH
     return Console(file=stream, markup=False, emoji=False, highlight=False, soft_wrap=True, width=width)
+
+
+def table(*columns: str) -> "Table":
+    """A table without lines."""
+    from rich.table import Table
+
+    made = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    for name in columns:
+        made.add_column(name, no_wrap=True)
+    return made
 
 
 def remark(text: str, style: str = "dim") -> None:

@@ -19,7 +19,7 @@ from activities.loops.sources import read_items
 from activities.ports import MAX_LINE, ChannelClosed, Ladder, Progress
 from activities.schemas import admit_schema, misfit
 from activities.shim.journal import LineJoiner, Record, RecordParser
-from steersman.cli.clean import clean, flat
+from steersman.cli.formatting import clean, flat
 from steersman.contracts.activities import Settlement
 from steersman.contracts.errors import AgentFailed, InvalidRequest
 from steersman.contracts.events import MAX_TEXT, EventBase, MessageEvent

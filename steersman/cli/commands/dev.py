@@ -34,6 +34,7 @@ def dev(
     import asyncio
 
     from steersman.cli.child import Child
+    from steersman.cli.dev_processes import DevProcesses, run_all
     from steersman.cli.devserver import (
         IP,
         DevServerError,
@@ -43,7 +44,6 @@ def dev(
         server_command,
         temporal_program,
     )
-    from steersman.cli.stage import Cast, run_all
     from steersman.codec import codec_of
     from steersman.hosts import state_directory
 
@@ -63,7 +63,7 @@ def dev(
     server = server_command(program, port, database, None if headless else hidden, metrics)
     environment = _environment(f"{IP}:{port}")
     web = Child("Web UI's proxy", proxy_command(ui_port, hidden), state / "dev-web.log", environment)
-    cast = Cast(
+    cast = DevProcesses(
         server=Child("Temporal server", server, state / "dev-server.log", environment),
         web=None if headless else web,
         worker=Child("worker", worker, state / "dev-worker.log", environment),

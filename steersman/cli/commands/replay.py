@@ -1,9 +1,8 @@
-"""`steer replay`: does the code at hand still make the decisions that a recorded run made?
+"""`steer replay`: whether the code at hand still makes the decisions that a recorded run made.
 
-The replay itself is worker.py's: only the checkout has the workflows.
+worker.py does the replay: only the checkout has the workflows.
 """
 
-import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,9 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from steersman.cli.checkout import worker_command
+from steersman.cli.connection import run_with_client
 from steersman.cli.exits import Exit
-from steersman.cli.link import act, chosen
+from steersman.cli.formatting import clean
+from steersman.cli.json_output import last_json
+from steersman.cli.options import AsJson
 from steersman.cli.output import complain, console, emit, remark
+from steersman.cli.targets import resolve_run
 
 if TYPE_CHECKING:
     from steersman.client import Steersman
@@ -23,7 +26,7 @@ def replay(
     ctx: typer.Context,
     source: Annotated[str, typer.Argument(metavar="RUN|FILE", help="A run's id, - for the newest, or a history file.")],
     export: Annotated[Path | None, typer.Option(help="Write the run's history to this file, too.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="The answer as JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Replay a run's history with the code at hand; say where it diverges."""
     if source.endswith(".json") or "/" in source:
@@ -37,7 +40,7 @@ def replay(
     async def work(steersman: "Steersman") -> Exit:
         import tempfile
 
-        run = await chosen(steersman, source)
+        run = await resolve_run(steersman, source)
         history = await steersman.history(run)
         if export:
             _write_private(export, history)
@@ -47,7 +50,7 @@ def replay(
             _write_private(file, history)
             return _replay(file, as_json=as_json)
 
-    act(ctx, work)
+    run_with_client(ctx, work)
 
 
 def _write_private(path: Path, text: str) -> None:
@@ -75,21 +78,9 @@ def _replay(file: Path, *, as_json: bool) -> Exit:
 def _print(answer: dict[str, Any]) -> None:
     from rich.text import Text
 
-    from steersman.cli.clean import clean
-
     about = f"{answer.get('workflow')}: {answer.get('events')} events in {answer.get('took_ms')} ms"
     if answer["ok"]:
         console().print(Text(f"replays  {clean(about)}", style="green"))
     else:
         console().print(Text(f"diverges  {clean(about)}", style="bold red"))
         console().print(Text(clean(str(answer.get("divergence") or "")), style="red"))
-
-
-def last_json(output: str) -> Any:
-    """The JSON that a program printed last: whatever it said before, it is the answer."""
-    for text in (output, output.strip().rpartition("\n")[2]):
-        try:
-            return json.loads(text)
-        except ValueError:
-            continue
-    return None

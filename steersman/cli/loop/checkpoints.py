@@ -1,17 +1,16 @@
-"""`steer loop checkpoints` and `cleanup`: look at what a loop kept, and delete it."""
+"""`steer loop checkpoints` and `cleanup`: show a loop's checkpoints, delete them."""
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from steersman.cli import request
-from steersman.cli.clean import clean, flat, shortened
+from steersman.cli.connection import run_with_client
 from steersman.cli.exits import Exit
-from steersman.cli.link import act, chosen_loop
-from steersman.cli.looking import table
-from steersman.cli.loop.saying import AsJson, Yes
-from steersman.cli.loop.starting import LOOP_HELP
-from steersman.cli.output import console, emit, remark
+from steersman.cli.formatting import clean, flat, shortened
+from steersman.cli.options import AsJson, Loop, Yes
+from steersman.cli.output import console, emit, remark, table
+from steersman.cli.targets import resolve_loop
 
 if TYPE_CHECKING:
     from steersman.client import Steersman
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from steersman.contracts.loop_messages import CleanupReceipt
     from steersman.contracts.loop_state import Checkpoint
 
-Loop = Annotated[str, typer.Argument(metavar="LOOP", help=LOOP_HELP)]
 Action = Literal["list", "show", "diff", "delete"]
 MOST: dict[Action, int | None] = {"list": 0, "show": 1, "diff": 2, "delete": None}
 """How many numbers each takes; all but the first need one."""
@@ -42,7 +40,7 @@ def checkpoints(
         raise typer.BadParameter(f"{action} takes {_many(most)}")
 
     async def work(steersman: "Steersman") -> Exit | None:
-        chosen = await chosen_loop(steersman, loop)
+        chosen = await resolve_loop(steersman, loop)
         if action == "diff":
             _print_diff(await steersman.loops.diff(chosen, *wanted), as_json=as_json)
             return None
@@ -57,7 +55,7 @@ def checkpoints(
             _print_list(found, await _deleted(steersman, chosen, found))
         return None
 
-    act(ctx, work)
+    run_with_client(ctx, work)
 
 
 async def _deleted(steersman: "Steersman", loop: str, found: "list[Checkpoint]") -> set[int]:
@@ -81,7 +79,7 @@ def _many(most: int | None) -> str:
 def _print_list(found: "list[Checkpoint]", deleted: set[int]) -> None:
     from rich.text import Text
 
-    from steersman.cli.loop.wording import clock
+    from steersman.cli.loop.formatting import clock
 
     if not found:
         remark("no checkpoints")
@@ -154,15 +152,15 @@ def cleanup(
         raise typer.BadParameter("give exactly one of --older-than, --oldest, --all")
 
     async def work(steersman: "Steersman") -> Exit | None:
-        return await _delete(steersman, await chosen_loop(steersman, loop), said, yes=yes, as_json=as_json)
+        return await _delete(steersman, await resolve_loop(steersman, loop), said, yes=yes, as_json=as_json)
 
-    act(ctx, work)
+    run_with_client(ctx, work)
 
 
 async def _delete(steersman: "Steersman", loop: str, said: dict[str, Any], *, yes: bool, as_json: bool) -> Exit | None:
     from datetime import UTC, datetime
 
-    from steersman.cli.loop.choosing import confirmed
+    from steersman.cli.loop.selection import confirm
     from steersman.contracts.loop_messages import Cleanup
     from steersman.loopdata import chosen
 
@@ -174,7 +172,7 @@ async def _delete(steersman: "Steersman", loop: str, said: dict[str, Any], *, ye
     more = f" and {len(numbers) - SHOWN_NUMBERS} more" if len(numbers) > SHOWN_NUMBERS else ""
     which = ", ".join(map(str, numbers[:SHOWN_NUMBERS])) + more
     what = f"delete {len(numbers)} of {len(found)} checkpoints of loop {loop}: {which}. They cannot be had back."
-    if not await confirmed(what, "delete", yes=yes):
+    if not await confirm(what, "delete", yes=yes):
         return Exit.DETACHED
     # What was shown is what is deleted, however long the answer took.
     receipt: CleanupReceipt = await steersman.loops.clean(loop, numbers=numbers)

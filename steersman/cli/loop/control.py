@@ -1,4 +1,4 @@
-"""`steer loop pause`, `resume`, `feedback`, `skip-wait`, `limits`, `exit`, `stop`: one verb each."""
+"""`steer loop pause`, `resume`, `feedback`, `skip-wait`, `limits`, `exit`, `stop`: one request each to a loop."""
 
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -6,62 +6,41 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from steersman.cli import request
-from steersman.cli.clean import flat
+from steersman.cli.connection import run_with_client
 from steersman.cli.exits import Exit
-from steersman.cli.link import act, chosen_loop, withheld
-from steersman.cli.loop import planning
-from steersman.cli.loop.starting import Mode
+from steersman.cli.formatting import flat, stop_result_phrase
+from steersman.cli.loop import request as loop_request
+from steersman.cli.loop.options import Mode
+from steersman.cli.loop.receipt import print_receipt
+from steersman.cli.options import AsJson, OpenLoop, Reason, StopReason
 from steersman.cli.output import console, emit, remark
+from steersman.cli.targets import resolve_loop, warn_unsent_reason
 
 if TYPE_CHECKING:
     from steersman.client import Steersman
     from steersman.contracts.loop_messages import LoopReceipt
     from steersman.loops import Loops
 
-Loop = Annotated[str, typer.Argument(metavar="LOOP", help="The loop's id, or - for the newest open one.")]
-AsJson = Annotated[bool, typer.Option("--json", help="The answer as JSON.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-Reason = Annotated[str | None, typer.Option(help="Why, for the record.")]
 
-
-def say(ctx: typer.Context, loop: str, verb: "Callable[[Loops, str], Awaitable[LoopReceipt]]", as_json: bool) -> None:
-    """One verb to the loop that is meant; its receipt."""
+def _send(ctx: typer.Context, loop: str, verb: "Callable[[Loops, str], Awaitable[LoopReceipt]]", as_json: bool) -> None:
+    """Send one request to an open loop and print its receipt."""
 
     async def work(steersman: "Steersman") -> None:
-        chosen = await chosen_loop(steersman, loop, among_open=True)
-        print_receipt(await verb(steersman.loops, chosen), as_json=as_json)
+        loop_id = await resolve_loop(steersman, loop, among_open=True)
+        print_receipt(await verb(steersman.loops, loop_id), as_json=as_json)
 
-    act(ctx, work)
-
-
-def print_receipt(receipt: "LoopReceipt", *, as_json: bool) -> None:
-    """What came of a verb."""
-    from steersman.cli.loop.wording import WORDS, clock
-
-    if as_json:
-        emit(receipt)
-        return
-    facts = [
-        f"{WORDS.get(receipt.status, receipt.status)}, iteration {receipt.iteration}",
-        receipt.note,
-        f"feedback {receipt.id}" if receipt.id else None,
-        f"plan version {receipt.plan_version}" if receipt.plan_version else None,
-        f"checkpoint {receipt.checkpoint}" if receipt.checkpoint is not None else None,
-        f"what was there is kept as checkpoint {receipt.rescue}" if receipt.rescue is not None else None,
-        f"goes on {clock(receipt.wakes_at)}" if receipt.wakes_at else None,
-    ]
-    console().print(flat(" · ".join(filter(None, facts))))
+    run_with_client(ctx, work)
 
 
 def pause(
     ctx: typer.Context,
-    loop: Loop,
+    loop: OpenLoop,
     now: Annotated[bool, typer.Option("--now", help="End the agent's turn, keep its session if it has one.")] = False,
     reason: Reason = None,
     as_json: AsJson = False,
 ) -> None:
     """Pause when the iteration has ended, or now. A paused loop holds no process, for weeks if need be."""
-    say(ctx, loop, lambda loops, id: loops.pause(id, now=now, reason=reason), as_json)
+    _send(ctx, loop, lambda loops, id: loops.pause(id, now=now, reason=reason), as_json)
 
 
 def resume(
@@ -73,28 +52,28 @@ def resume(
     as_json: AsJson = False,
 ) -> None:
     """Go on after a pause, or take the decision that the loop waits for."""
-    said = request.text_of(text) if text is not None else None
+    said = request.optional_text(text)
 
     async def work(steersman: "Steersman") -> Exit | None:
-        from steersman.cli.loop.choosing import which_to_resume
+        from steersman.cli.loop.selection import pick_resumable
 
         picked: str | Exit
         if loop is None:
-            picked = await which_to_resume(steersman)
+            picked = await pick_resumable(steersman)
         else:
-            picked = await chosen_loop(steersman, loop, among_open=True)
+            picked = await resolve_loop(steersman, loop, among_open=True)
         if isinstance(picked, Exit):
             return picked
         print_receipt(await steersman.loops.resume(picked, said, mode=mode, session=session), as_json=as_json)
         remark(f"follow it with: steer loop attach {picked}")
         return None
 
-    act(ctx, work)
+    run_with_client(ctx, work)
 
 
 def feedback(
     ctx: typer.Context,
-    loop: Loop,
+    loop: OpenLoop,
     text: Annotated[str | None, typer.Argument(help="What to say; - reads stdin, @FILE a file.")] = None,
     show: Annotated[bool, typer.Option("--list", help="Show what waits and what was given.")] = False,
     remove: Annotated[str | None, typer.Option(metavar="ID", help="Take it back while it waits.")] = None,
@@ -107,15 +86,15 @@ def feedback(
     if show:
         _list_feedback(ctx, loop, as_json)
     elif remove is not None:
-        say(ctx, loop, lambda loops, id: loops.remove_feedback(id, remove), as_json)
+        _send(ctx, loop, lambda loops, id: loops.remove_feedback(id, remove), as_json)
     else:
         said = request.text_of(text or "")
-        say(ctx, loop, lambda loops, id: loops.feedback(id, said, id=feedback_id), as_json)
+        _send(ctx, loop, lambda loops, id: loops.feedback(id, said, id=feedback_id), as_json)
 
 
 def _list_feedback(ctx: typer.Context, loop: str, as_json: bool) -> None:
     async def work(steersman: "Steersman") -> None:
-        state = await steersman.loops.state(await chosen_loop(steersman, loop))
+        state = await steersman.loops.state(await resolve_loop(steersman, loop))
         notes = [*state.feedback_consumed, *state.feedback]
         if as_json:
             emit(notes)
@@ -126,17 +105,17 @@ def _list_feedback(ctx: typer.Context, loop: str, as_json: bool) -> None:
                 given = f"iteration {each.iteration}" if each.iteration is not None else "waits"
                 console().print(flat(f"{each.id}  {given}  {each.text}"))
 
-    act(ctx, work)
+    run_with_client(ctx, work)
 
 
-def skip_wait(ctx: typer.Context, loop: Loop, as_json: AsJson = False) -> None:
+def skip_wait(ctx: typer.Context, loop: OpenLoop, as_json: AsJson = False) -> None:
     """Go on at once instead of waiting between iterations or for a rate limit."""
-    say(ctx, loop, lambda loops, id: loops.skip_wait(id), as_json)
+    _send(ctx, loop, lambda loops, id: loops.skip_wait(id), as_json)
 
 
 def limits(
     ctx: typer.Context,
-    loop: Loop,
+    loop: OpenLoop,
     iterations: Annotated[int | None, typer.Option()] = None,
     cost: Annotated[float | None, typer.Option(help="US dollars.")] = None,
     tokens: Annotated[int | None, typer.Option()] = None,
@@ -148,38 +127,36 @@ def limits(
     as_json: AsJson = False,
 ) -> None:
     """Change limits; 0 takes one away. An iteration at work keeps those that it began with."""
-    said = planning.limits(
+    said = loop_request.limits(
         counts={"iterations": iterations, "tokens": tokens, "no_progress": no_progress, "failures": failures},
         cost_usd=cost,
         durations={"duration": duration, "iteration-duration": iteration_duration, "idle": idle},
     )
     if not said:
         raise typer.BadParameter("give at least one limit")
-    say(ctx, loop, lambda loops, id: loops.set_limits(id, **said), as_json)
+    _send(ctx, loop, lambda loops, id: loops.set_limits(id, **said), as_json)
 
 
-def exit_loop(ctx: typer.Context, loop: Loop, reason: Reason = None, as_json: AsJson = False) -> None:
+def exit_loop(ctx: typer.Context, loop: OpenLoop, reason: Reason = None, as_json: AsJson = False) -> None:
     """End the loop as stopped, and keep everything."""
-    say(ctx, loop, lambda loops, id: loops.exit(id, reason=reason), as_json)
+    _send(ctx, loop, lambda loops, id: loops.exit(id, reason=reason), as_json)
 
 
 def stop(
     ctx: typer.Context,
-    loop: Loop,
-    reason: Annotated[str, typer.Option(help="Why, for the record.")] = "",
+    loop: OpenLoop,
+    reason: StopReason = "",
     as_json: AsJson = False,
 ) -> None:
     """Cancel the loop and its run, wait until nothing of it is left, and say what that took."""
 
     async def work(steersman: "Steersman") -> Exit:
-        from steersman.cli.render import stop_outcome
-
-        withheld(steersman, reason)
-        answer = await steersman.loops.stop(await chosen_loop(steersman, loop, among_open=True), reason=reason)
+        warn_unsent_reason(steersman, reason)
+        answer = await steersman.loops.stop(await resolve_loop(steersman, loop, among_open=True), reason=reason)
         if as_json:
             emit(answer)
         else:
-            console().print(stop_outcome(answer, "loop"))
+            console().print(stop_result_phrase(answer, "loop"))
         return {"not_found": Exit.NOT_FOUND, "unverified": Exit.FAILED}.get(answer.outcome, Exit.OK)
 
-    act(ctx, work)
+    run_with_client(ctx, work)

@@ -11,9 +11,9 @@ from typing import Any
 
 from rich.text import Text
 
-from steersman.cli.ahead import Ahead, Note
-from steersman.cli.keyboard import Keyboard
-from steersman.cli.loop.wording import ACTIVE, GOES_ON, HELD
+from steersman.cli.loop.formatting import ACTIVE, HELD, RESUMED
+from steersman.cli.terminal.event_pump import EventPump, Note
+from steersman.cli.terminal.keyboard import Keyboard
 from steersman.client import Steersman
 from steersman.contracts.agents import CAPABILITIES
 from steersman.contracts.errors import RunError
@@ -43,26 +43,26 @@ WITHOUT_INTERRUPT = tuple(PAUSE_BY_STOP if each == PAUSE_NOW else each for each 
 FEEDBACK = Text("Feedback for the next iteration; an empty line ends it.", style="bold")
 
 
-class Talk:
+class FollowedLoop:
     """The loop as far as it is known, and what is said to it."""
 
-    def __init__(self, steersman: Steersman, loop: str, ahead: Ahead[Any], wake: asyncio.Event) -> None:
+    def __init__(self, steersman: Steersman, loop: str, ahead: EventPump[Any], wake: asyncio.Event) -> None:
         self._steersman = steersman
         self._loops = steersman.loops
         self.loop = loop
-        self._ahead = ahead
+        self._pump = ahead
         self._wake = wake
         self.state: LoopState | None = None
         """As it was read last."""
-        self.looked_at = datetime.now(UTC)
+        self.read_at = datetime.now(UTC)
         self.pausing = False
         """It was told to pause and is not held yet."""
-        self.goes_on = False
+        self.resume_reported = False
         """Said already that it does, by whoever told it to: the state that shows it says nothing new."""
 
     def hear(self, state: LoopState) -> None:
         """The newest state."""
-        self.state, self.looked_at = state, datetime.now(UTC)
+        self.state, self.read_at = state, datetime.now(UTC)
         if state.status in HELD or state.status in CLOSED:
             self.pausing = False
 
@@ -86,7 +86,7 @@ class Talk:
         """Whether it waits for a person because its mode says so."""
         return self.state is not None and self.state.status == "waiting_for_decision"
 
-    def left_as(self) -> str:
+    def leave_message(self) -> str:
         """How it stands when the person leaves."""
         status = self.state.status if self.state else "running"
         if self.pausing:
@@ -131,7 +131,7 @@ class Talk:
         return f"plan version {receipt.plan_version}: {receipt.note}"
 
     def _say(self, said: Coroutine[Any, Any, LoopReceipt], what: str) -> None:
-        self._ahead.errand(self._told(said, what), in_turn=True)
+        self._pump.run_beside(self._told(said, what), in_turn=True)
 
     async def _told(self, said: Coroutine[Any, Any, LoopReceipt], what: str) -> Note | None:
         try:
@@ -146,8 +146,8 @@ class Talk:
             self.hear(self.state.model_copy(update={"status": receipt.status}))
         if what == "resume" and receipt.status in ACTIVE:
             # The state may have passed through the pause unseen.
-            self.pausing, self.goes_on = False, True
-            return Note(GOES_ON)
+            self.pausing, self.resume_reported = False, True
+            return Note(RESUMED)
         return Note(f"{what}: {receipt.note}") if receipt.note else None
 
     # Keys.
@@ -190,7 +190,7 @@ class Talk:
             return ("no agent is at work now; f gives feedback to the next iteration",)
         text = await keyboard.ask(Text("Message to the agent (empty: just end its turn) >", style="bold"))
         if text is not None:
-            self._ahead.errand(self._interrupted(run, text or None))
+            self._pump.run_beside(self._interrupted(run, text or None))
         return ()
 
     async def _interrupted(self, run: str, text: str | None) -> Note:

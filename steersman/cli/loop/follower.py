@@ -13,17 +13,18 @@ from typing import TextIO, cast
 
 from rich.console import Console
 
-from steersman.cli.ahead import Ahead, Ended, Note, Pressed
-from steersman.cli.approving import Approver
-from steersman.cli.bottom import BottomLine
 from steersman.cli.exits import Exit
-from steersman.cli.keyboard import Interrupted, Keyboard, has_person
-from steersman.cli.loop import wording
-from steersman.cli.loop.endings import end_line, told_end, write_end, write_item
+from steersman.cli.loop import formatting
+from steersman.cli.loop.followed_loop import FollowedLoop
 from steersman.cli.loop.menu import Menu
-from steersman.cli.loop.talking import Talk
+from steersman.cli.loop.outcome import end_line, read_outcome, write_item, write_outcome
 from steersman.cli.output import console, remark, terminal_console
-from steersman.cli.render import Renderer
+from steersman.cli.terminal.approval_prompts import ApprovalPrompts
+from steersman.cli.terminal.event_pump import EventPump, KeyPress, Note, SourceEnded
+from steersman.cli.terminal.interactive import is_interactive
+from steersman.cli.terminal.keyboard import Interrupted, Keyboard
+from steersman.cli.terminal.renderer import Renderer
+from steersman.cli.terminal.status_bar import StatusBar
 from steersman.client import Steersman
 from steersman.contracts.errors import ErrorType
 from steersman.contracts.events import AgentEvent, FailedEvent, PermissionEvent, is_terminal
@@ -44,7 +45,7 @@ class Follower:
         loop: str,
         out: Console,
         keyboard: Keyboard,
-        bottom: BottomLine | None,
+        status_bar: StatusBar | None,
         *,
         as_json: bool,
     ) -> None:
@@ -52,17 +53,17 @@ class Follower:
         self._loop = loop
         self._out = out
         self._keyboard = keyboard
-        self._bottom = bottom
+        self._status_bar = status_bar
         self._json = as_json
         self._wake = asyncio.Event()
         self._view = Renderer(out)
         self._verifies = False
         """What is shown are the events of a verification."""
-        self._approvers: dict[str, Approver] = {}
+        self._approvals: dict[str, ApprovalPrompts] = {}
         self._shown: LoopState | None = None
-        self._ahead: Ahead[LoopItem] = Ahead(self._items(), keyboard, self._hear)
-        self._talk = Talk(steersman, loop, self._ahead, self._wake)
-        self._menu = Menu(self._talk, keyboard, out)
+        self._pump: EventPump[LoopItem] = EventPump(self._items(), keyboard, self._hear)
+        self._followed = FollowedLoop(steersman, loop, self._pump, self._wake)
+        self._menu = Menu(self._followed, keyboard, out)
 
     def _items(self) -> AsyncGenerator[LoopItem, None]:
         return self._steersman.loops.follow(self._loop, wake=self._wake)
@@ -70,48 +71,48 @@ class Follower:
     def _hear(self, item: LoopItem) -> None:
         """Read, maybe long before it is shown."""
         if isinstance(item, LoopState):
-            self._talk.hear(item)
+            self._followed.hear(item)
             self._menu.hear(item)
             self._status()
         elif isinstance(item, RunBegun):
-            self._approvers[item.run] = Approver(self._steersman, item.run, self._keyboard, Renderer(self._out))
+            self._approvals[item.run] = ApprovalPrompts(self._steersman, item.run, self._keyboard, Renderer(self._out))
         else:
-            self._approvers[item.run].hear(item.event)
+            self._approvals[item.run].hear(item.event)
 
     async def run(self) -> Exit:
         """Until the loop's end, or until the person leaves."""
         ticking = asyncio.create_task(self._tick())
         try:
             with ExitStack() as keys:
-                if self._bottom:
-                    keys.callback(self._bottom.hide)
+                if self._status_bar:
+                    keys.callback(self._status_bar.hide)
                     keys.callback(self._end_line)
-                    keys.enter_context(self._keyboard.watching())
-                    keys.enter_context(self._bottom.resized())
+                    keys.enter_context(self._keyboard.reading_keys())
+                    keys.enter_context(self._status_bar.resized())
                 leaves = await self._stream()
             return await self._leave() if leaves else await self._ending()
         finally:
             ticking.cancel()
-            await self._ahead.close()
+            await self._pump.close()
 
     async def _stream(self) -> bool:
         """Whether the person left before the end."""
         try:
             while True:
-                item = await self._ahead.next()
+                item = await self._pump.next()
                 if item is None:
-                    if self._bottom is None or self._keyboard.terminated or await self._ctrl_c():
+                    if self._status_bar is None or self._keyboard.terminated or await self._ctrl_c():
                         return True
                 elif isinstance(item, Note):
                     self._view.note(item.text, item.style)
-                elif isinstance(item, Pressed):
+                elif isinstance(item, KeyPress):
                     if await self._key(item.keys):
                         return True
                 elif await self._show(item):
                     return True
         except Interrupted:
             return True
-        except Ended:
+        except SourceEnded:
             return False
 
     # Showing.
@@ -129,8 +130,8 @@ class Follower:
         if isinstance(item, RunBegun):
             self._view.end_line()
             self._view, self._verifies = Renderer(self._out), item.verifies
-            state = self._talk.state if self._talk.state and self._talk.state.run == item.run else None
-            self._view.note(wording.heading(item.iteration, verifies=item.verifies, state=state), "bold")
+            state = self._followed.state if self._followed.state and self._followed.state.run == item.run else None
+            self._view.note(formatting.heading(item.iteration, verifies=item.verifies, state=state), "bold")
             return False
         return await self._show_event(item)
 
@@ -138,15 +139,15 @@ class Follower:
         before, self._shown = self._shown, state
         if before is None:
             self._view.note(f"{state.agent or '?'} in {state.workspace or '?'}, mode {state.mode}")
-        for line, style in wording.changes(before, state):
-            if line != wording.GOES_ON or not self._talk.goes_on:
+        for line, style in formatting.changes(before, state):
+            if line != formatting.RESUMED or not self._followed.resume_reported:
                 self._view.note(line, style)
-        if state.status not in wording.HELD:
-            self._talk.goes_on = False
+        if state.status not in formatting.HELD:
+            self._followed.resume_reported = False
         self._status()
         asks = state.status == "waiting_for_decision" and (before is None or _moved(before, state))
         # Somebody may have decided since: what was read last counts.
-        if asks and self._bottom and self._talk.waits_for_decision:
+        if asks and self._status_bar and self._followed.waits_for_decision:
             return await self._open_menu()
         return False
 
@@ -157,9 +158,9 @@ class Follower:
         if not said_no:
             self._view.show(event)
         if is_terminal(event):
-            self._approvers.pop(item.run, None)
-        elif self._bottom and isinstance(event, PermissionEvent) and event.state == "asked":
-            approver = self._approvers[item.run]
+            self._approvals.pop(item.run, None)
+        elif self._status_bar and isinstance(event, PermissionEvent) and event.state == "asked":
+            approver = self._approvals[item.run]
             while True:
                 try:
                     self._view.end_line()
@@ -171,11 +172,11 @@ class Follower:
         return False
 
     def _status(self) -> None:
-        state = self._talk.state
-        if self._bottom is None or state is None:
+        state = self._followed.state
+        if self._status_bar is None or state is None:
             return
-        line = "" if self._talk.closed else wording.status_line(state, self._talk.looked_at, datetime.now(UTC))
-        self._bottom.say(f"pausing · {line}" if self._talk.pausing else line)
+        line = "" if self._followed.closed else formatting.status_line(state, self._followed.read_at, datetime.now(UTC))
+        self._status_bar.say(f"pausing · {line}" if self._followed.pausing else line)
 
     async def _tick(self) -> None:
         while True:
@@ -191,22 +192,22 @@ class Follower:
             return True
         if keys == "m":
             return await self._open_menu()
-        if keys == "s" and self._talk.state:
-            for name, value in wording.rows(self._loop, self._talk.state, datetime.now(UTC)):
+        if keys == "s" and self._followed.state:
+            for name, value in formatting.status_rows(self._loop, self._followed.state, datetime.now(UTC)):
                 if value:
                     self._view.note(f"  {name:<12}{value}", "")
             return False
         with suppress(Interrupted):  # out of the question, which a key had opened
-            for line in await self._talk.key(keys, self._keyboard):
+            for line in await self._followed.key(keys, self._keyboard):
                 self._view.note(line)
         return self._keyboard.terminated
 
     async def _ctrl_c(self) -> bool:
         """Ctrl-C: pause now, and ask. Whether the person leaves."""
         self._view.end_line()
-        if self._talk.closed:
+        if self._followed.closed:
             return True
-        self._talk.pause_now()
+        self._followed.pause_now()
         return await self._open_menu()
 
     async def _open_menu(self) -> bool:
@@ -222,23 +223,23 @@ class Follower:
         if self._keyboard.terminated:
             remark(f"the loop goes on without this terminal; follow it again with: steer loop attach {self._loop}")
             return Exit.TERMINATED
-        if not await self._ahead.settle(0) and not await self._settled():
+        if not await self._pump.wait_idle(0) and not await self._settled():
             remark("what was said last has not reached the loop yet", "yellow")
-        await self._talk.look()
-        remark(f"{self._talk.left_as()}; follow it again with: steer loop attach {self._loop}")
+        await self._followed.look()
+        remark(f"{self._followed.leave_message()}; follow it again with: steer loop attach {self._loop}")
         return Exit.DETACHED
 
     async def _settled(self) -> bool:
         remark("waiting for the loop to take what was said last ... (Ctrl-C: do not wait)")
         try:
-            return await self._keyboard.unless_interrupted(self._ahead.settle(SETTLE_S))
+            return await self._keyboard.unless_interrupted(self._pump.wait_idle(SETTLE_S))
         except Interrupted:
             return False
 
     async def _ending(self) -> Exit:
-        result = await told_end(self._steersman, self._loop)
+        result = await read_outcome(self._steersman, self._loop)
         if self._json:
-            write_end(result)
+            write_outcome(result)
         else:
             self._view.note(*end_line(result))
         return result.code
@@ -252,10 +253,10 @@ def _moved(before: LoopState, state: LoopState) -> bool:
 async def follow(steersman: Steersman, which: Callable[[], Awaitable[str]], *, as_json: bool) -> Exit:
     """Show what a loop does until its end or until the person leaves; the exit code. `which`: starts or finds it."""
     with ExitStack() as ending:
-        bottom = None
-        if has_person() and not as_json:
-            bottom = BottomLine(sys.stdout, colored=console().color_system is not None)
-        out = terminal_console(cast("TextIO", bottom)) if bottom else console()
+        status_bar = None
+        if is_interactive() and not as_json:
+            status_bar = StatusBar(sys.stdout, colored=console().color_system is not None)
+        out = terminal_console(cast("TextIO", status_bar)) if status_bar else console()
         # From before the start, so that no Ctrl-C leaves a loop behind unsaid.
-        keyboard = ending.enter_context(Keyboard(out, bottom))
-        return await Follower(steersman, await which(), out, keyboard, bottom, as_json=as_json).run()
+        keyboard = ending.enter_context(Keyboard(out, status_bar))
+        return await Follower(steersman, await which(), out, keyboard, status_bar, as_json=as_json).run()

@@ -6,15 +6,14 @@ Pure functions on the wire's models. What they return may hold hostile text wher
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
-from steersman.cli.clean import counted, flat, shortened
-from steersman.cli.render import duration
+from steersman.cli.formatting import counted, duration, flat, shortened
 from steersman.contracts.loop_state import Checkpoint, ItemCount, ItemList, LoopResult, LoopState, Verification
 
 ACTIVE = ("running", "verifying", "waiting_rate_limit")
 HELD = ("paused", "waiting_for_decision")
-GOES_ON = "the loop goes on"
-WORDS = {"waiting_for_decision": "waiting for your decision", "waiting_rate_limit": "rate limit"}
-STYLES = {
+RESUMED = "the loop goes on"
+STATUS_WORDS = {"waiting_for_decision": "waiting for your decision", "waiting_rate_limit": "rate limit"}
+STATUS_STYLES = {
     "running": "green",
     "verifying": "green",
     "paused": "yellow",
@@ -29,10 +28,10 @@ SHOWN_ITEMS = 8
 ITEM_MARKS = {"open": "○", "in_progress": "▸", "blocked": "■", "needs_review": "?", "closed": "✓"}
 
 
-def status_line(state: LoopState, looked_at: datetime, now: datetime) -> str:
+def status_line(state: LoopState, read_at: datetime, now: datetime) -> str:
     """One line: how far it is, what it costs, what comes next. Clean."""
     limits, totals = state.limits, state.totals
-    active = totals.active_s + ((now - looked_at).total_seconds() if state.status in ACTIVE else 0)
+    active = totals.active_s + ((now - read_at).total_seconds() if state.status in ACTIVE else 0)
     parts = [
         f"iteration {state.iteration}/{limits.iterations}",
         money(totals.cost_usd, limits.cost_usd),
@@ -65,7 +64,7 @@ def next_step(state: LoopState, now: datetime) -> str:
     if state.status == "waiting_rate_limit":
         return f"rate limit: until {clock(state.wakes_at)}" if state.wakes_at else "rate limit"
     if state.status != "running":
-        return WORDS.get(state.status, state.status)
+        return STATUS_WORDS.get(state.status, state.status)
     if state.wakes_at:
         return f"next iteration in {countdown((state.wakes_at - now).total_seconds())}"
     phase = f" on {state.phase}" if state.phase else ""
@@ -116,14 +115,14 @@ def changes(before: LoopState | None, state: LoopState) -> Iterator[tuple[str, s
 
 
 def _turn(was: str, state: LoopState) -> Iterator[tuple[str, str]]:
-    style = STYLES.get(state.status, "")
+    style = STATUS_STYLES.get(state.status, "")
     if state.status in HELD:
         why = f": {state.waits_for}" if state.waits_for else ""
-        yield f"{WORDS.get(state.status, state.status)}{why}", style
+        yield f"{STATUS_WORDS.get(state.status, state.status)}{why}", style
     elif state.status == "waiting_rate_limit":
         yield next_step(state, datetime.now(UTC)), style
     elif was in HELD and state.status == "running":
-        yield GOES_ON, "dim"
+        yield RESUMED, "dim"
 
 
 def checkpoint_line(checkpoint: Checkpoint) -> str:
@@ -147,7 +146,7 @@ def verification_line(found: Verification) -> str:
     return f"verification after iteration {found.iteration}: {words}{code}: {found.command}"
 
 
-def ending(result: LoopResult) -> str:
+def result_line(result: LoopResult) -> str:
     """The last line: how the loop ended, and what it came to."""
     why = f" ({result.stop_reason})" if result.stop_reason and result.stop_reason != "done" else ""
     parts = [
@@ -165,12 +164,12 @@ def ending(result: LoopResult) -> str:
 # One screen.
 
 
-def rows(loop: str, state: LoopState, now: datetime) -> Iterator[tuple[str, str | None]]:
+def status_rows(loop: str, state: LoopState, now: datetime) -> Iterator[tuple[str, str | None]]:
     """Names and values, in the order of a person's questions; None and "" are left out."""
     totals, limits = state.totals, state.limits
     reason = f" ({state.stop_reason})" if state.stop_reason else ""
     yield "loop", loop
-    yield "status", f"{WORDS.get(state.status, state.status)}{reason}"
+    yield "status", f"{STATUS_WORDS.get(state.status, state.status)}{reason}"
     yield "reason", state.reason
     yield "waits for", state.waits_for
     yield (
@@ -224,7 +223,7 @@ def _phases(state: LoopState) -> str:
 def _items(items: ItemList | None) -> Iterator[tuple[str, str | None]]:
     if items is None:
         return
-    yield "items", items.error or counts(items.count)
+    yield "items", items.error or item_counts(items.count)
     left = [each for each in items.items if each.state != "closed"]
     for each in left[:SHOWN_ITEMS]:
         after = f"  (after {', '.join(each.blocked_by)})" if each.blocked_by else ""
@@ -234,7 +233,7 @@ def _items(items: ItemList | None) -> Iterator[tuple[str, str | None]]:
         yield "", f"… {more} more"
 
 
-def counts(count: ItemCount) -> str:
+def item_counts(count: ItemCount) -> str:
     """How many there are in each state."""
     if not count.total:
         return "none"

@@ -1,28 +1,38 @@
-"""`steer loop`: the commands put together."""
+"""`steer loop`: the table of its commands."""
 
 import typer
 
-from steersman.cli.loop import keeping, looking, redoing, saying, starting
-from steersman.cli.running import DashedCommand
+from steersman.cli.dashed_command import DashedCommand
+from steersman.cli.lazy_group import LazyCommand, LazyGroup
 
 FOLLOW, TALK, BACK = "Loops", "Say something to a loop", "Checkpoints"
+LOOP = "steersman.cli.loop"
 
-app = typer.Typer(name="loop", help="Iterate an agent on a plan until it is proved done.", no_args_is_help=True)
 
-app.command(name="start", cls=DashedCommand, rich_help_panel=FOLLOW)(starting.start)
-app.command(name="attach", rich_help_panel=FOLLOW)(starting.attach)
-app.command(name="status", rich_help_panel=FOLLOW)(looking.status)
-app.command(name="list", rich_help_panel=FOLLOW)(looking.list_loops)
-app.command(name="stop", rich_help_panel=FOLLOW)(saying.stop)
-app.command(name="pause", rich_help_panel=TALK)(saying.pause)
-app.command(name="resume", rich_help_panel=TALK)(saying.resume)
-app.command(name="feedback", rich_help_panel=TALK)(saying.feedback)
-app.command(name="revise", rich_help_panel=TALK)(redoing.revise)
-app.command(name="restart", rich_help_panel=TALK)(redoing.restart)
-app.command(name="skip-wait", rich_help_panel=TALK)(saying.skip_wait)
-app.command(name="limits", rich_help_panel=TALK)(saying.limits)
-app.command(name="exit", rich_help_panel=TALK)(saying.exit_loop)
-app.command(name="checkpoints", rich_help_panel=BACK)(keeping.checkpoints)
-app.command(name="rollback", rich_help_panel=BACK)(redoing.rollback)
-app.command(name="fork", rich_help_panel=BACK)(redoing.fork)
-app.command(name="cleanup", rich_help_panel=BACK)(keeping.cleanup)
+class LoopGroup(LazyGroup):
+    """The commands, in the order of the help."""
+
+    table = {  # noqa: RUF012 - a ClassVar by its base class
+        "start": LazyCommand(f"{LOOP}.start", "start", FOLLOW, DashedCommand),
+        "attach": LazyCommand(f"{LOOP}.start", "attach", FOLLOW),
+        "status": LazyCommand(f"{LOOP}.status", "status", FOLLOW),
+        "list": LazyCommand(f"{LOOP}.status", "list_loops", FOLLOW),
+        "stop": LazyCommand(f"{LOOP}.control", "stop", FOLLOW),
+        "pause": LazyCommand(f"{LOOP}.control", "pause", TALK),
+        "resume": LazyCommand(f"{LOOP}.control", "resume", TALK),
+        "feedback": LazyCommand(f"{LOOP}.control", "feedback", TALK),
+        "revise": LazyCommand(f"{LOOP}.revise", "revise", TALK),
+        "restart": LazyCommand(f"{LOOP}.revise", "restart", TALK),
+        "skip-wait": LazyCommand(f"{LOOP}.control", "skip_wait", TALK),
+        "limits": LazyCommand(f"{LOOP}.control", "limits", TALK),
+        "exit": LazyCommand(f"{LOOP}.control", "exit_loop", TALK),
+        "checkpoints": LazyCommand(f"{LOOP}.checkpoints", "checkpoints", BACK),
+        "rollback": LazyCommand(f"{LOOP}.revise", "rollback", BACK),
+        "fork": LazyCommand(f"{LOOP}.revise", "fork", BACK),
+        "cleanup": LazyCommand(f"{LOOP}.checkpoints", "cleanup", BACK),
+    }
+
+
+app = typer.Typer(
+    name="loop", cls=LoopGroup, help="Iterate an agent on a plan until it is proved done.", no_args_is_help=True
+)

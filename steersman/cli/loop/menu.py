@@ -9,9 +9,9 @@ from collections.abc import Callable
 from rich.console import Console
 from rich.text import Text
 
-from steersman.cli.clean import flat, shortened
-from steersman.cli.keyboard import Keyboard
-from steersman.cli.loop.talking import FEEDBACK, Talk
+from steersman.cli.formatting import flat, shortened
+from steersman.cli.loop.followed_loop import FEEDBACK, FollowedLoop
+from steersman.cli.terminal.keyboard import Keyboard
 from steersman.contracts.errors import RunError
 from steersman.contracts.loop import LoopMode
 from steersman.contracts.loop_state import CLOSED, LoopState
@@ -30,8 +30,8 @@ FILES = Text("Take the files back, too? [y]es  [k]eep them as they are  [n]o, do
 class Menu:
     """One loop's menu. `hear` every state: a question whose answer was given elsewhere is taken back."""
 
-    def __init__(self, talk: Talk, keyboard: Keyboard, out: Console) -> None:
-        self._talk = talk
+    def __init__(self, followed: FollowedLoop, keyboard: Keyboard, out: Console) -> None:
+        self._followed = followed
         self._keyboard = keyboard
         self._out = out
         self._open = False
@@ -42,9 +42,9 @@ class Menu:
         """The newest state, also while a question is open."""
         if not self._open:
             return
-        if state.status in CLOSED or (self._was_held and not self._talk.held):
+        if state.status in CLOSED or (self._was_held and not self._followed.held):
             self._moved.set()
-        self._was_held = self._was_held or self._talk.held
+        self._was_held = self._was_held or self._followed.held
 
     async def open(self, tell: Callable[..., None]) -> bool:
         """Ask until something is chosen that closes the menu; whether the person leaves. Raises Interrupted.
@@ -52,7 +52,7 @@ class Menu:
         `tell`: prints a remark.
         """
         self._moved.clear()
-        self._open, self._was_held = True, self._talk.held
+        self._open, self._was_held = True, self._followed.held
         try:
             self._introduce(tell)
             while True:
@@ -69,9 +69,9 @@ class Menu:
             self._open = False
 
     def _introduce(self, tell: Callable[..., None]) -> None:
-        if self._talk.pausing:
+        if self._followed.pausing:
             tell("pausing now")
-        elif not self._talk.held:
+        elif not self._followed.held:
             tell("the loop goes on while this menu is open")
         tell("Ctrl-C again: leave the loop as it is and go")
 
@@ -81,13 +81,13 @@ class Menu:
         choice = next((each for each in CHOICES if each.startswith(answer.lower())), None)
         mode = next((each for each in MODES if rest.strip() and each.startswith(rest.strip())), None)
         if choice is None and mode and "continue".startswith(word):
-            self._talk.resume(mode)
+            self._followed.resume(mode)
             return True
         match choice:
             case "continue":
-                self._talk.resume(None)
+                self._followed.resume(None)
             case "exit":
-                self._talk.exit()
+                self._followed.exit()
             case "start over":
                 return await self._start_over(tell)
             case "feedback":
@@ -107,7 +107,7 @@ class Menu:
     async def _feedback(self, tell: Callable[..., None]) -> None:
         if text := await self._keyboard.ask_text(FEEDBACK, unless=self._moved):
             try:
-                tell(await self._keyboard.unless_interrupted(self._talk.feedback(text)))
+                tell(await self._keyboard.unless_interrupted(self._followed.feedback(text)))
             except (SteersmanError, RunError) as error:
                 tell(str(error), "yellow")
 
@@ -118,7 +118,7 @@ class Menu:
             return
         plan = {"path": text[1:].strip()} if text.startswith("@") and "\n" not in text else text
         try:
-            tell(await self._keyboard.unless_interrupted(self._talk.revise(plan)))
+            tell(await self._keyboard.unless_interrupted(self._followed.revise(plan)))
         except (SteersmanError, RunError) as error:
             tell(str(error), "yellow")
 
@@ -132,7 +132,7 @@ class Menu:
             tell("not started over")
             return False
         tell("starting over; what is there now is kept as a rescue checkpoint")
-        self._talk.restart(int(start) if start else None, files=files == "y")
+        self._followed.restart(int(start) if start else None, files=files == "y")
         return True
 
     async def _ask(self, question: Text) -> str | None:

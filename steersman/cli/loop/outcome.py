@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass
 
 from steersman.cli.exits import Exit, code_of
-from steersman.cli.loop import wording
+from steersman.cli.loop import formatting
 from steersman.cli.output import write_line
 from steersman.client import Steersman
 from steersman.contracts.errors import RunError
@@ -14,7 +14,7 @@ from steersman.loopfollowing import LoopItem, RunBegun
 
 
 @dataclass(frozen=True)
-class End:
+class LoopOutcome:
     """How a loop ended, as far as anybody can say."""
 
     code: Exit
@@ -22,21 +22,21 @@ class End:
     error: str | None = None
 
 
-async def told_end(steersman: Steersman, loop: str) -> End:
+async def read_outcome(steersman: Steersman, loop: str) -> LoopOutcome:
     """The end of a loop that has closed."""
     try:
         result = await steersman.loops.result(loop)
     except (SteersmanError, RunError) as error:
         found = getattr(error, "result", None)
-        return End(code_of(error) or Exit.FAILED, found if isinstance(found, LoopResult) else None, str(error))
-    return End(Exit.OK if result.status == "completed" else Exit.STOPPED, result)
+        return LoopOutcome(code_of(error) or Exit.FAILED, found if isinstance(found, LoopResult) else None, str(error))
+    return LoopOutcome(Exit.OK if result.status == "completed" else Exit.STOPPED, result)
 
 
-def end_line(end: End) -> tuple[str, str]:
+def end_line(end: LoopOutcome) -> tuple[str, str]:
     """The last line for a person, and its style."""
-    parts = [end.error, wording.ending(end.result) if end.result else None]
+    parts = [end.error, formatting.result_line(end.result) if end.result else None]
     status = end.result.status if end.result else "cancelled" if end.code == Exit.CANCELLED else "failed"
-    return " · ".join(filter(None, parts)), wording.STYLES[status]
+    return " · ".join(filter(None, parts)), formatting.STATUS_STYLES[status]
 
 
 def write_item(item: LoopItem) -> None:
@@ -50,7 +50,7 @@ def write_item(item: LoopItem) -> None:
     write_line(json.dumps(data))
 
 
-def write_end(end: End) -> None:
+def write_outcome(end: LoopOutcome) -> None:
     """The last JSON line."""
     data = end.result.model_dump(mode="json") if end.result else {}
     write_line(json.dumps({"type": "result", **data, "error": end.error or data.get("error")}))

@@ -1,17 +1,20 @@
-"""`steer loop revise`, `restart`, `rollback`, `fork`: another plan, or back to how it was."""
+"""`steer loop revise`, `restart`, `rollback`, `fork`: another plan, or back to an earlier state."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from steersman.cli import request
+from steersman.cli.connection import run_with_client
 from steersman.cli.exits import Exit
-from steersman.cli.keyboard import has_person
-from steersman.cli.link import act, chosen_loop
-from steersman.cli.loop import planning
-from steersman.cli.loop.saying import AsJson, Loop, Yes, print_receipt
-from steersman.cli.loop.starting import Mode, announce
+from steersman.cli.loop import request as loop_request
+from steersman.cli.loop.options import Mode, Phase
+from steersman.cli.loop.receipt import print_receipt
+from steersman.cli.loop.start import announce
+from steersman.cli.options import AsJson, Label, OpenLoop, Yes
 from steersman.cli.output import remark
+from steersman.cli.targets import resolve_loop
+from steersman.cli.terminal.interactive import is_interactive
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,33 +27,33 @@ Number = Annotated[int, typer.Argument(metavar="N", min=0, help="The checkpoint'
 
 def revise(
     ctx: typer.Context,
-    loop: Loop,
+    loop: OpenLoop,
     plan: Annotated[
         str | None, typer.Option(help="Text, or a file or directory in the workspace; - reads stdin.")
     ] = None,
-    phase: Annotated[str | None, typer.Option(help="Of a plan that is a directory: where to start.")] = None,
+    phase: Phase = None,
     prompt: Annotated[str | None, typer.Option(help="Template of each iteration's prompt, or @FILE.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Give the loop a new version of its plan; with nothing given, edit the one that it has."""
-    template = request.text_of(prompt) if prompt is not None else None
-    if plan is None and template is None and not has_person():
+    template = request.optional_text(prompt)
+    if plan is None and template is None and not is_interactive():
         raise typer.BadParameter("give --plan or --prompt: there is nobody who could edit the plan")
 
     async def work(steersman: "Steersman") -> Exit | None:
-        chosen = await chosen_loop(steersman, loop, among_open=True)
+        target = await resolve_loop(steersman, loop, among_open=True)
         said: str | dict[str, str] | None = None
         if plan is not None or template is None:
-            state = await steersman.loops.state(chosen)
-            place = planning.workspace_of(state.workspace, None)
-            said = _edited(state, place) if plan is None else planning.plan_of(plan, place, phase)
+            state = await steersman.loops.state(target)
+            place = loop_request.workspace_of(state.workspace, None)
+            said = _edited(state, place) if plan is None else loop_request.plan_of(plan, place, phase)
             if said is None:
                 remark("the plan is as it was")
                 return None
-        print_receipt(await steersman.loops.revise(chosen, said, template), as_json=as_json)
+        print_receipt(await steersman.loops.revise(target, said, template), as_json=as_json)
         return None
 
-    act(ctx, work)
+    run_with_client(ctx, work)
 
 
 def _edited(state: "LoopState", workspace: "Path") -> str | dict[str, str] | None:
@@ -75,7 +78,7 @@ def _edited(state: "LoopState", workspace: "Path") -> str | dict[str, str] | Non
 
 def restart(
     ctx: typer.Context,
-    loop: Loop,
+    loop: OpenLoop,
     iteration: Annotated[
         int | None, typer.Option("--from-iteration", min=1, help="Start over from its beginning; default: from 1.")
     ] = None,
@@ -86,18 +89,18 @@ def restart(
     """Start over from the beginning, or from that of one iteration. A rescue checkpoint is made first."""
 
     async def work(steersman: "Steersman") -> Exit | None:
-        from steersman.cli.loop.choosing import confirmed
+        from steersman.cli.loop.selection import confirm
 
-        chosen = await chosen_loop(steersman, loop, among_open=True)
-        await _open(steersman, chosen)
+        target = await resolve_loop(steersman, loop, among_open=True)
+        await _open(steersman, target)
         where = f"the beginning of iteration {iteration}" if iteration else "the very beginning"
         files = "its files stay as they are" if keep_files else "its files are taken back, too"
-        if not await confirmed(f"loop {chosen} starts over from {where}; {files}", "restart", yes=yes):
+        if not await confirm(f"loop {target} starts over from {where}; {files}", "restart", yes=yes):
             return Exit.DETACHED
-        print_receipt(await steersman.loops.restart(chosen, iteration, files=not keep_files), as_json=as_json)
+        print_receipt(await steersman.loops.restart(target, iteration, files=not keep_files), as_json=as_json)
         return None
 
-    act(ctx, work)
+    run_with_client(ctx, work)
 
 
 async def _open(steersman: "Steersman", loop: str) -> "LoopState":
@@ -111,21 +114,21 @@ async def _open(steersman: "Steersman", loop: str) -> "LoopState":
     return state
 
 
-def rollback(ctx: typer.Context, loop: Loop, number: Number, yes: Yes = False, as_json: AsJson = False) -> None:
+def rollback(ctx: typer.Context, loop: OpenLoop, number: Number, yes: Yes = False, as_json: AsJson = False) -> None:
     """Take files and state back to a checkpoint, after making a rescue one. The loop is paused then."""
 
     async def work(steersman: "Steersman") -> Exit | None:
-        from steersman.cli.loop.choosing import confirmed
+        from steersman.cli.loop.selection import confirm
 
-        chosen = await chosen_loop(steersman, loop, among_open=True)
-        state = await _open(steersman, chosen)
-        what = f"loop {chosen} and the files in {state.workspace} are taken back to checkpoint {number}"
-        if not await confirmed(what, "rollback", yes=yes):
+        target = await resolve_loop(steersman, loop, among_open=True)
+        state = await _open(steersman, target)
+        what = f"loop {target} and the files in {state.workspace} are taken back to checkpoint {number}"
+        if not await confirm(what, "rollback", yes=yes):
             return Exit.DETACHED
-        print_receipt(await steersman.loops.rollback(chosen, number), as_json=as_json)
+        print_receipt(await steersman.loops.rollback(target, number), as_json=as_json)
         return None
 
-    act(ctx, work)
+    run_with_client(ctx, work)
 
 
 def fork(
@@ -139,22 +142,22 @@ def fork(
     prompt: Annotated[str | None, typer.Option(help="Template of each iteration's prompt, or @FILE.")] = None,
     iterations: Annotated[int | None, typer.Option(help="What the other loop used up counts.")] = None,
     cost: Annotated[float | None, typer.Option(help="US dollars, the other loop's included.")] = None,
-    label: Annotated[list[str] | None, typer.Option(help="NAME=VALUE.")] = None,
+    label: Label = None,
     as_json: AsJson = False,
 ) -> None:
     """Start a new loop from a checkpoint of another one: files, agent session and state."""
-    place = {"path": str(planning.workspace_of(workspace, None))} if workspace is not None else None
+    place = {"path": str(loop_request.workspace_of(workspace, None))} if workspace is not None else None
     labels = request.pairs(label or (), "--label")
     changes: dict[str, Any] = request.given(
         run=request.given(workspace=place, model=model, labels=labels),
         mode=mode,
-        prompt=request.text_of(prompt) if prompt is not None else None,
+        prompt=request.optional_text(prompt),
         limits=request.given(iterations=iterations, cost_usd=cost),
     )
 
     async def work(steersman: "Steersman") -> None:
-        chosen = await chosen_loop(steersman, loop)
-        forked = await steersman.loops.fork(chosen, number, changes, loop_id=loop_id)
+        target = await resolve_loop(steersman, loop)
+        forked = await steersman.loops.fork(target, number, changes, loop_id=loop_id)
         announce(forked, as_json=as_json, bare=True)
 
-    act(ctx, work)
+    run_with_client(ctx, work)

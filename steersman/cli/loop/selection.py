@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 import typer
 from rich.text import Text
 
-from steersman.cli.clean import flat, shortened
 from steersman.cli.exits import Exit
-from steersman.cli.keyboard import Interrupted, Keyboard, has_person
-from steersman.cli.loop.wording import HELD, WORDS
+from steersman.cli.formatting import flat, shortened
+from steersman.cli.loop.formatting import HELD, STATUS_WORDS
 from steersman.cli.output import console, remark
+from steersman.cli.terminal.interactive import is_interactive
+from steersman.cli.terminal.keyboard import Interrupted, Keyboard
 
 if TYPE_CHECKING:
     from steersman.client import Steersman
@@ -48,7 +49,7 @@ def _around(workspace: str | None, directory: str) -> bool:
     return one.is_relative_to(other) or other.is_relative_to(one)
 
 
-async def which_to_resume(steersman: "Steersman") -> str | Exit:
+async def pick_resumable(steersman: "Steersman") -> str | Exit:
     """The loop that the person picks, or the exit code where there is none, or nobody to pick."""
     found = await resumable(steersman, os.getcwd())  # noqa: PTH109 - a plain string, not resolved
     if not found:
@@ -56,10 +57,10 @@ async def which_to_resume(steersman: "Steersman") -> str | Exit:
         return Exit.NOT_FOUND
     for number, (loop, state) in enumerate(found, 1):
         why = f" ({flat(state.waits_for)})" if state.waits_for else ""
-        about = f"{WORDS.get(state.status, state.status)}{shortened(why, 60)}, iteration {state.iteration}"
+        about = f"{STATUS_WORDS.get(state.status, state.status)}{shortened(why, 60)}, iteration {state.iteration}"
         line = f"{number:>3}  {flat(loop)}  {about}  {flat(state.workspace or '')}"
-        console(stderr=not has_person()).print(Text(line))
-    if not has_person():
+        console(stderr=not is_interactive()).print(Text(line))
+    if not is_interactive():
         remark("give the id of one: steer loop resume LOOP", "yellow")
         return Exit.USAGE
     return await _pick([loop for loop, _ in found])
@@ -81,11 +82,11 @@ async def _pick(loops: list[str]) -> str | Exit:
             return Exit.DETACHED
 
 
-async def confirmed(what: str, word: str, *, yes: bool) -> bool:
+async def confirm(what: str, word: str, *, yes: bool) -> bool:
     """Whether the person types the word that confirms it. Without a terminal it takes `--yes`: else a usage error."""
     if yes:
         return True
-    if not has_person():
+    if not is_interactive():
         raise typer.BadParameter(f"{what}: needs --yes where nobody can be asked")
     console().print(Text(flat(what)))
     with Keyboard(console()) as keyboard:

@@ -5,9 +5,9 @@ import json
 
 from rich.text import Text
 
-from steersman.cli.clean import clean, flat
-from steersman.cli.keyboard import Keyboard
-from steersman.cli.render import Renderer, deadline
+from steersman.cli.formatting import clean, deadline_phrase, flat
+from steersman.cli.terminal.keyboard import Keyboard
+from steersman.cli.terminal.renderer import Renderer
 from steersman.client import Steersman
 from steersman.contracts.errors import RunError
 from steersman.contracts.events import AgentEvent, PermissionEvent, is_terminal
@@ -18,7 +18,7 @@ SHOWN_LINES = 20
 QUESTION = "Allow? [y]es  [n]o  [a]lways (this tool, this run)  [m]essage (no, and say why)"
 
 
-class Approver:
+class ApprovalPrompts:
     """The approvals of one run, asked one after the other."""
 
     def __init__(self, steersman: Steersman, run: str, keyboard: Keyboard, view: Renderer) -> None:
@@ -48,7 +48,7 @@ class Approver:
             settled.set()
         return settled
 
-    async def catch_up(self) -> None:
+    async def ask_open(self) -> None:
         """Ask what was asked before following began. Raises Interrupted."""
         for approval in await self._open():
             await self._ask(approval)
@@ -71,7 +71,7 @@ class Approver:
     async def _ask(self, approval: Approval) -> None:
         settled = self._settled_event(approval.id)
         whole = self._describe(approval)
-        self._view.note(deadline(approval), "magenta")
+        self._view.note(deadline_phrase(approval), "magenta")
         while not settled.is_set():
             more = "  [v]iew all of it" if whole else ""
             answer = await self._keyboard.ask(Text(f"{QUESTION}{more} >", style="bold magenta"), unless=settled)

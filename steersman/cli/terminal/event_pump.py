@@ -9,7 +9,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from steersman.cli.keyboard import Keyboard
+from steersman.cli.terminal.keyboard import Keyboard
 
 T = TypeVar("T")
 READ_AHEAD = 2000
@@ -24,17 +24,17 @@ class Note:
 
 
 @dataclass(frozen=True)
-class Pressed:
+class KeyPress:
     """What was typed at once: a key, as a rule."""
 
     keys: str
 
 
-class Ended(Exception):
+class SourceEnded(Exception):
     """Nothing more comes."""
 
 
-class Ahead(Generic[T]):
+class EventPump(Generic[T]):
     """One source, and what happens beside it."""
 
     def __init__(self, source: AsyncGenerator[T, None], keyboard: Keyboard, hear: Callable[[T], None]) -> None:
@@ -43,40 +43,40 @@ class Ahead(Generic[T]):
         self._hear = hear
         self._waiting: asyncio.Queue[T | Note] = asyncio.Queue(READ_AHEAD)
         self._reading = asyncio.create_task(self._read(source))
-        self._reading.add_done_callback(lambda _: keyboard.stirred.set())
-        self._errands: list[asyncio.Task[None]] = []
+        self._reading.add_done_callback(lambda _: keyboard.wake.set())
+        self._tasks: list[asyncio.Task[None]] = []
 
     async def _read(self, source: AsyncGenerator[T, None]) -> None:
         async with aclosing(source) as items:
             async for item in items:
                 self._hear(item)
                 await self._waiting.put(item)
-                self._keyboard.stirred.set()
+                self._keyboard.wake.set()
 
-    async def next(self) -> T | Note | Pressed | None:
+    async def next(self) -> T | Note | KeyPress | None:
         """What is next; None for Ctrl-C. Raises Ended, or what reading raised, once all before it was shown."""
         keyboard = self._keyboard
         while True:
-            keyboard.stirred.clear()
+            keyboard.wake.clear()
             if keyboard.ctrl_c.is_set():
-                keyboard.heard()
+                keyboard.clear_interrupt()
                 return None
             if not keyboard.keys.empty():
-                return Pressed(keyboard.keys.get_nowait())
+                return KeyPress(keyboard.keys.get_nowait())
             if not self._waiting.empty():
                 return self._waiting.get_nowait()
             if self._reading.done():
                 self._reading.result()
-                raise Ended
-            await keyboard.stirred.wait()
+                raise SourceEnded
+            await keyboard.wake.wait()
 
-    def errand(self, work: Coroutine[Any, Any, Note | None], *, in_turn: bool = False) -> None:
+    def run_beside(self, work: Coroutine[Any, Any, Note | None], *, in_turn: bool = False) -> None:
         """Do something beside the stream: what comes of it is shown among its items, not in the middle of a question.
 
         `in_turn`: only when the errands before it are done.
         """
-        before = list(self._errands) if in_turn else []
-        self._errands.append(asyncio.create_task(self._do(work, before)))
+        before = list(self._tasks) if in_turn else []
+        self._tasks.append(asyncio.create_task(self._do(work, before)))
 
     async def _do(self, work: Coroutine[Any, Any, Note | None], before: "list[asyncio.Task[None]]") -> None:
         try:
@@ -87,17 +87,17 @@ class Ahead(Generic[T]):
             work.close()
         if note is not None:
             await self._waiting.put(note)
-            self._keyboard.stirred.set()
+            self._keyboard.wake.set()
 
-    async def settle(self, seconds: float) -> bool:
+    async def wait_idle(self, seconds: float) -> bool:
         """Wait for the errands, so long at most; whether all are done."""
-        if self._errands:
-            await asyncio.wait(self._errands, timeout=seconds)
-        return all(each.done() for each in self._errands)
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=seconds)
+        return all(each.done() for each in self._tasks)
 
     async def close(self) -> None:
         """Let go of everything."""
-        tasks = [self._reading, *self._errands]
+        tasks = [self._reading, *self._tasks]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

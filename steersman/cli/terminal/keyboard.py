@@ -17,7 +17,7 @@ from typing import Any, Protocol, Self, TypeVar
 from rich.console import Console
 from rich.text import Text
 
-from steersman.cli.signals import handle
+from steersman.cli.terminal.signals import handle
 
 try:
     import termios
@@ -36,7 +36,7 @@ class Interrupted(Exception):
     """Ctrl-C while a question was open."""
 
 
-class Curtain(Protocol):
+class Overlay(Protocol):
     """What stands on the terminal beside the text, and must not while a person types a line."""
 
     def hide(self) -> None:
@@ -46,7 +46,7 @@ class Curtain(Protocol):
         """The cursor is at the beginning of a line: put it back."""
 
 
-class NoCurtain:
+class NoOverlay:
     """Nothing stands there."""
 
     def hide(self) -> None:
@@ -56,7 +56,7 @@ class NoCurtain:
         """Nothing to put back."""
 
 
-def has_person() -> bool:
+def is_interactive() -> bool:
     """Whether somebody sits at both ends, of a terminal that can be asked at."""
     return CAN_ASK and sys.stdin.isatty() and sys.stdout.isatty()
 
@@ -64,40 +64,40 @@ def has_person() -> bool:
 class Keyboard:
     """Ctrl-C (and SIGTERM, SIGHUP) as something to wait for, and questions. A context manager in a running loop."""
 
-    def __init__(self, console: Console, curtain: Curtain | None = None) -> None:
+    def __init__(self, console: Console, overlay: Overlay | None = None) -> None:
         self._console = console
-        self._curtain = curtain or NoCurtain()
+        self._overlay = overlay or NoOverlay()
         self.ctrl_c = asyncio.Event()
-        self.stirred = asyncio.Event()
+        self.wake = asyncio.Event()
         """Something may have happened here: Ctrl-C or a key. Whoever waits for more than that may set it, too."""
         self.terminated = False
         self.keys: asyncio.Queue[str] = asyncio.Queue()
         """What was read while `watching`: mostly one key each."""
-        self._cooked: list[Any] | None = None
-        self._handled: list[Callable[[], None]] = []
+        self._saved_mode: list[Any] | None = None
+        self._undo_handlers: list[Callable[[], None]] = []
 
     def __enter__(self) -> Self:
-        self._handled = [handle("SIGINT", self._interrupt), handle("SIGTERM", self._terminate)]
+        self._undo_handlers = [handle("SIGINT", self._interrupt), handle("SIGTERM", self._terminate)]
         hang_up = getattr(signal, "SIGHUP", None)
         if hang_up and signal.getsignal(hang_up) is not signal.SIG_IGN:  # nohup's wish
-            self._handled.append(handle("SIGHUP", self._terminate))
+            self._undo_handlers.append(handle("SIGHUP", self._terminate))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for undo in self._handled:
+        for undo in self._undo_handlers:
             undo()
 
     def _interrupt(self) -> None:
         self.ctrl_c.set()
-        self.stirred.set()
+        self.wake.set()
 
     def _terminate(self) -> None:
         self.terminated = True
         self._interrupt()
 
-    def heard(self) -> None:
+    def clear_interrupt(self) -> None:
         """What follows answers the Ctrl-C of before; only another one interrupts it. SIGTERM interrupts everything."""
         if not self.terminated:
             self.ctrl_c.clear()
@@ -127,18 +127,18 @@ class Keyboard:
     @contextmanager
     def _lines(self) -> Iterator[None]:
         """The terminal edits lines and shows what is typed; nothing but the question is on the line."""
-        watching = self._cooked is not None
-        self._stop_watching()
-        self._curtain.hide()
+        reading_keys = self._saved_mode is not None
+        self._stop_reading()
+        self._overlay.hide()
         # What was typed before the question was seen is no answer to it.
         with suppress(termios.error):
             termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
         try:
             yield
         finally:
-            self._curtain.show()
-            if watching:
-                self._start_watching()
+            self._overlay.show()
+            if reading_keys:
+                self._start_reading()
 
     async def _line(self, question: Text, unless: asyncio.Event | None) -> str | None:
         if self.terminated:
@@ -158,7 +158,7 @@ class Keyboard:
         if self.ctrl_c.is_set() or text is None:
             self._console.print()
         if self.ctrl_c.is_set():
-            self.heard()
+            self.clear_interrupt()
             raise Interrupted
         return text
 
@@ -168,7 +168,7 @@ class Keyboard:
         try:
             await asyncio.wait({doing, pressed}, return_when=asyncio.FIRST_COMPLETED)
             if not doing.done():
-                self.heard()
+                self.clear_interrupt()
                 raise Interrupted
             return doing.result()
         finally:
@@ -178,18 +178,18 @@ class Keyboard:
     # Single keys.
 
     @contextmanager
-    def watching(self) -> Iterator[None]:
+    def reading_keys(self) -> Iterator[None]:
         """Meanwhile what is typed goes to `keys`, unseen and at once; questions aside."""
-        self._start_watching()
+        self._start_reading()
         try:
             yield
         finally:
-            self._stop_watching()
+            self._stop_reading()
 
-    def _start_watching(self) -> None:
+    def _start_reading(self) -> None:
         fd = sys.stdin.fileno()
         with suppress(termios.error):  # a terminal that has gone
-            self._cooked = termios.tcgetattr(fd)
+            self._saved_mode = termios.tcgetattr(fd)
             raw = termios.tcgetattr(fd)
             raw[3] &= ~(termios.ICANON | termios.ECHO)
             raw[6][termios.VMIN], raw[6][termios.VTIME] = 1, 0
@@ -197,15 +197,15 @@ class Keyboard:
             asyncio.get_running_loop().add_reader(fd, self._take_keys, fd)
             asyncio.get_running_loop().add_signal_handler(signal.SIGTSTP, self._suspend)
 
-    def _stop_watching(self) -> None:
-        if self._cooked is None:
+    def _stop_reading(self) -> None:
+        if self._saved_mode is None:
             return
         fd = sys.stdin.fileno()
         asyncio.get_running_loop().remove_reader(fd)
         asyncio.get_running_loop().remove_signal_handler(signal.SIGTSTP)
         with suppress(termios.error):
-            termios.tcsetattr(fd, termios.TCSADRAIN, self._cooked)
-        self._cooked = None
+            termios.tcsetattr(fd, termios.TCSADRAIN, self._saved_mode)
+        self._saved_mode = None
         while not self.keys.empty():
             self.keys.get_nowait()
 
@@ -217,7 +217,7 @@ class Keyboard:
         if data:
             if keys := _SEQUENCES.sub("", data.decode(errors="replace")):
                 self.keys.put_nowait(keys)
-                self.stirred.set()
+                self.wake.set()
         else:
             # The terminal went away.
             asyncio.get_running_loop().remove_reader(fd)
@@ -225,12 +225,12 @@ class Keyboard:
 
     def _suspend(self) -> None:
         """Ctrl-Z: the shell gets the terminal as it gave it to us, and we take it again when it lets us go on."""
-        self._stop_watching()
-        self._curtain.hide()
+        self._stop_reading()
+        self._overlay.hide()
         os.kill(os.getpid(), signal.SIGTSTP)
         # Here the process stood still.
-        self._curtain.show()
-        self._start_watching()
+        self._overlay.show()
+        self._start_reading()
 
 
 def _read(fd: int, line: "asyncio.Future[str | None]") -> None:

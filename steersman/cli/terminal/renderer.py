@@ -8,7 +8,7 @@ from datetime import datetime
 from rich.console import Console
 from rich.text import Text
 
-from steersman.cli.clean import clean, counted, flat, shortened
+from steersman.cli.formatting import clean, counted, duration, end_phrase, flat, shortened, stop_phrase
 from steersman.contracts.events import (
     CancelledEvent,
     DoneEvent,
@@ -26,9 +26,8 @@ from steersman.contracts.events import (
     ToolUseEvent,
     UsageEvent,
 )
-from steersman.contracts.run import Approval, RunResult, StopReport
+from steersman.contracts.run import RunResult
 from steersman.contracts.text import main_argument
-from steersman.reports import StopResult
 
 RESULT_LINES = 4
 PLAN_MARKS = {"completed": "✓", "in_progress": "▸"}
@@ -60,7 +59,7 @@ class Renderer:
             case DoneEvent():
                 self.end_line()
                 if event.stop_report:
-                    self._console.print(self._line("■ ", stopped(event.stop_report, "stopped"), "yellow"))
+                    self._console.print(self._line("■ ", stop_phrase(event.stop_report, "stopped"), "yellow"))
             case _:
                 self.end_line()
                 for line in self._lines(event):
@@ -161,7 +160,7 @@ class Renderer:
                 # What went wrong is read whole: never cut.
                 return Text(f"✗ {event.error}: {clean(event.message)}", style="red")
             case CancelledEvent():
-                mark, text, style = "■ ", ended(event), "yellow"
+                mark, text, style = "■ ", end_phrase(event), "yellow"
         return self._line(mark, text, style)
 
     def _result(self, event: ToolResultEvent) -> list[Text]:
@@ -183,7 +182,7 @@ class Renderer:
 
     # The end.
 
-    def footer(self, status: str, result: RunResult | None, ended: datetime) -> None:
+    def footer(self, status: str, result: RunResult | None, ended_at: datetime) -> None:
         """One line: how it ended, what it cost."""
         cost = result.cost_usd if result else self._usage.cost_usd if self._usage else 0.0
         turns = result.turns if result else self._usage.turns if self._usage else 0
@@ -193,7 +192,7 @@ class Renderer:
             status,
             f"${cost:.4f}" if cost else None,
             counted(turns, "turn") if turns else None,
-            duration((ended - began).total_seconds()) if began else None,
+            duration((ended_at - began).total_seconds()) if began else None,
             f"{attempts} attempts" if attempts > 1 else None,
         ]
         self.end_line()
@@ -208,60 +207,3 @@ def _unsaid(whole: str, streamed: str) -> str:
     if streamed and whole.startswith(streamed):
         return whole[len(streamed) :]
     return "" if streamed and (whole.endswith(streamed) or streamed.endswith(whole)) else whole
-
-
-def stopped(report: StopReport | None, how: str = "cancelled") -> str:
-    """A stop report as a phrase, and why it was."""
-    return _took(report, how) + (f": {flat(report.reason)}" if report and report.reason else "")
-
-
-def _took(report: StopReport | None, how: str) -> str:
-    if report is None:
-        return how
-    if report.outcome == "unverified" and report.left:
-        return f"{how}; not proven: look at process {', '.join(map(str, report.left))}"
-    if report.outcome == "unverified":
-        return f"{how}; nobody could look whether the agent is gone"
-    if not report.processes:
-        return f"{how}; no process was running"
-    plural = "es" * (report.processes != 1)
-    word = "stopped" if how == "cancelled" else how
-    return f"{word}: {report.processes} process{plural} {report.how or 'gone'}, {report.took_ms} ms"
-
-
-def ended(event: CancelledEvent) -> str:
-    """How a run was cancelled or terminated, as a phrase."""
-    how = "terminated" if event.terminated else "cancelled"
-    how += f" by {flat(event.by)}" if event.by else ""
-    report = event.stop_report
-    if report is None:
-        return how + (f": {flat(event.reason)}" if event.reason else "")
-    return stopped(report, how)
-
-
-def deadline(approval: Approval) -> str:
-    """Until when it waits, as a phrase, in the time of this machine."""
-    if approval.deadline is None:
-        return "waits for ever"
-    local = approval.deadline.astimezone()
-    day = "" if local.date() == datetime.now(local.tzinfo).date() else f"{local:%Y-%m-%d} "
-    return f"denied at {day}{local:%H:%M:%S}"
-
-
-def stop_outcome(answer: StopResult, noun: str) -> str:
-    """What a stop came to, as a phrase."""
-    if answer.outcome == "not_found":
-        return f"no {noun} {flat(answer.run)}"
-    if answer.outcome == "already_finished":
-        return f"the {noun} had finished already"
-    return stopped(StopReport.model_validate(answer.model_dump() | {"phase": answer.phase or "closed"}))
-
-
-def duration(seconds: float) -> str:
-    """12.3 s, 4 min 05 s, 2 h 07 min."""
-    if seconds < 60:
-        return f"{max(seconds, 0):.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest:02} s"
-    return f"{minutes // 60} h {minutes % 60:02} min"

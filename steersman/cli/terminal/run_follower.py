@@ -11,12 +11,13 @@ from contextlib import suppress
 from rich.console import Console
 from rich.text import Text
 
-from steersman.cli.ahead import Ahead, Ended, Note, Pressed
-from steersman.cli.approving import Approver
 from steersman.cli.exits import Exit, code_of
-from steersman.cli.keyboard import Interrupted, Keyboard, has_person
 from steersman.cli.output import console, remark, write_line
-from steersman.cli.render import Renderer
+from steersman.cli.terminal.approval_prompts import ApprovalPrompts
+from steersman.cli.terminal.event_pump import EventPump, KeyPress, Note, SourceEnded
+from steersman.cli.terminal.interactive import is_interactive
+from steersman.cli.terminal.keyboard import Interrupted, Keyboard
+from steersman.cli.terminal.renderer import Renderer
 from steersman.client import Steersman
 from steersman.contracts.agents import cannot
 from steersman.contracts.errors import ErrorType, RunError
@@ -47,34 +48,34 @@ class Follower:
         self._out = out
         self._keyboard = keyboard
         self._json = as_json
-        self._person = has_person() and not as_json
+        self._person = is_interactive() and not as_json
         self._view = Renderer(out)
         self._view.last_seq = after
-        self._approver = Approver(steersman, run, keyboard, self._view)
+        self._approvals = ApprovalPrompts(steersman, run, keyboard, self._view)
         self._state: RunState | None = None
         """As it was read for the menu, which offers what the agent can do."""
-        self._ahead = Ahead(steersman.attach(run, after=after), keyboard, self._approver.hear)
+        self._pump = EventPump(steersman.attach(run, after=after), keyboard, self._approvals.hear)
 
     async def run(self) -> Exit:
         """Until the terminal event, or until the person leaves."""
         try:
             if self._person and self._after:
-                await self._asked(self._approver.catch_up)
+                await self._asked(self._approvals.ask_open)
             while True:
-                event = await self._ahead.next()
+                event = await self._pump.next()
                 if event is None:
                     if not self._person or await self._menu():
                         return self._leave()
                 elif isinstance(event, Note):
                     self._view.note(event.text, event.style)
-                elif not isinstance(event, Pressed) and (code := await self._show(event)) is not None:
+                elif not isinstance(event, KeyPress) and (code := await self._show(event)) is not None:
                     return code
         except Interrupted:
             return self._leave()
-        except Ended:
+        except SourceEnded:
             return await self._ended_before()
         finally:
-            await self._ahead.close()
+            await self._pump.close()
 
     async def _show(self, event: AgentEvent) -> Exit | None:
         if self._json:
@@ -87,7 +88,7 @@ class Follower:
                 await self._footer(event)
             return exit_of(event)
         if self._person and isinstance(event, PermissionEvent) and event.state == "asked":
-            await self._asked(lambda: self._approver.ask(event.id))
+            await self._asked(lambda: self._approvals.ask(event.id))
         return None
 
     async def _asked(self, question: Callable[[], Awaitable[None]]) -> None:
@@ -138,9 +139,9 @@ class Follower:
                     continue
                 if choice == "i":
                     text = await self._keyboard.ask(Text("Message (empty: just interrupt) >", style="bold"))
-                    self._ahead.errand(self._interrupt(text or None))
+                    self._pump.run_beside(self._interrupt(text or None))
                 elif choice == "s":
-                    self._ahead.errand(self._stop())
+                    self._pump.run_beside(self._stop())
                 elif choice != "k":
                     continue
                 return False

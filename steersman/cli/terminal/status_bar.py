@@ -31,7 +31,7 @@ def terminal_size(out: TextIO) -> os.terminal_size:
         return os.terminal_size((0, 0))
 
 
-class BottomLine(io.TextIOBase):
+class StatusBar(io.TextIOBase):
     """A text stream in front of a terminal's. What is written to it is printed; `say` changes the line below."""
 
     def __init__(
