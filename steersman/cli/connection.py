@@ -64,7 +64,7 @@ def run_with_client(ctx: typer.Context, work: "Work") -> None:
 def _no_pydantic_plugins() -> Iterator[None]:
     """Keep pydantic from reading the metadata of every installed distribution for plugins, which takes 20 ms.
 
-    Not for child processes: a worker may have plugins.
+    The variable is removed again, because child processes inherit it, and a worker may have plugins.
     """
     variable = "PYDANTIC_DISABLE_PLUGINS"
     if variable in os.environ:

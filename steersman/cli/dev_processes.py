@@ -1,4 +1,4 @@
-"""What `steer dev` does once it knows what to start: server, then worker, ready, and all ended whatever happens."""
+"""The processes of `steer dev`: each is started once the one before is ready, and all are ended at the end."""
 
 import asyncio
 import signal
@@ -12,11 +12,13 @@ from steersman.cli.exits import Exit
 from steersman.cli.output import complain, console, remark
 
 READY_S = 60
+"""Seconds within which each process must be ready."""
 WORKER_GRACE_S = 60
+"""Seconds from SIGTERM to SIGKILL; the same of the two below."""
 WEB_GRACE_S = 5
 SERVER_GRACE_S = 15
 KEEP = timedelta(days=30)
-"""As long as a worker keeps the state of closed runs by default; a new dev server forgets them after a day."""
+"""The dev server keeps closed runs for so long: as a worker keeps their state by default. Its own default is a day."""
 
 
 @dataclass(frozen=True)
@@ -29,37 +31,37 @@ class DevProcesses:
 
     @property
     def members(self) -> list[Child]:
-        """In the order in which they are started."""
+        """All of them, in the order in which they are started."""
         return [self.server, *([self.web] if self.web else []), self.worker]
 
 
-async def run_all(cast: DevProcesses, port: int, ui_port: int) -> Exit:
-    """Until a signal (0) or until one of them ends by itself (1)."""
+async def run_all(processes: DevProcesses, port: int, ui_port: int) -> Exit:
+    """Run all until a signal comes (exit code 0), or until one of them ends by itself (1)."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, stop.set)
     try:
-        for child in cast.members:
+        for child in processes.members:
             await child.start()
-            if not await _is_ready(_ready(cast, child, port), child, stop):
+            if not await _is_ready(_ready(processes, child, port), child, stop):
                 return _report_end(child) if not stop.is_set() else Exit.OK
             console().print(f"{child.name} ready, log in {child.log}", style="dim")
-        _print_addresses(port, ui_port if cast.web else None)
-        ends = {child: asyncio.ensure_future(child.ended()) for child in cast.members}
+        _print_addresses(port, ui_port if processes.web else None)
+        ends = {child: asyncio.ensure_future(child.ended()) for child in processes.members}
         stopped = asyncio.ensure_future(_set(stop))
         await asyncio.wait({stopped, *ends.values()}, return_when=asyncio.FIRST_COMPLETED)
-        fallen = next((child for child, end in ends.items() if end.done()), None)
-        return _report_end(fallen) if fallen else Exit.OK
+        ended = next((child for child, end in ends.items() if end.done()), None)
+        return _report_end(ended) if ended else Exit.OK
     finally:
         stop.clear()
-        await _end(cast, stop)
+        await _end(processes, stop)
 
 
-def _ready(cast: DevProcesses, child: Child, port: int) -> Coroutine[None, None, None]:
-    if child is cast.server:
+def _ready(processes: DevProcesses, child: Child, port: int) -> Coroutine[None, None, None]:
+    if child is processes.server:
         return _server_serves(port)
-    return child.logged('"action": "worker_ready"' if child is cast.worker else "Uvicorn running on")
+    return child.logged('"action": "worker_ready"' if child is processes.worker else "Uvicorn running on")
 
 
 def _print_addresses(port: int, ui_port: int | None) -> None:
@@ -80,7 +82,7 @@ def _report_end(child: Child) -> Exit:
 
 
 async def _is_ready(ready: Coroutine[None, None, None], child: Child, stop: asyncio.Event) -> bool:
-    """Whether it got ready, before it ended or somebody lost patience."""
+    """Whether the process is ready before it ends, `stop` is set, or `READY_S` are over."""
     done = asyncio.ensure_future(ready)
     waits = {done, asyncio.ensure_future(child.ended()), asyncio.ensure_future(_set(stop))}
     try:
@@ -97,20 +99,20 @@ async def _set(event: asyncio.Event) -> None:
     await event.wait()
 
 
-async def _end(cast: DevProcesses, again: asyncio.Event) -> None:
-    """The worker first, so that it can say goodbye. A second signal hurries them."""
-    if cast.worker.alive:
+async def _end(processes: DevProcesses, again: asyncio.Event) -> None:
+    """End all, the worker first, while the server still takes its last calls. A second signal kills them at once."""
+    if processes.worker.alive:
         remark("ending the worker; agents at work go on by themselves")
-    await cast.worker.end(WORKER_GRACE_S, again)
-    if cast.web:
-        await cast.web.end(WEB_GRACE_S, again)
-    if cast.server.alive:
+    await processes.worker.end(WORKER_GRACE_S, again)
+    if processes.web:
+        await processes.web.end(WEB_GRACE_S, again)
+    if processes.server.alive:
         remark("ending the Temporal server")
-    await cast.server.end(SERVER_GRACE_S, again)
+    await processes.server.end(SERVER_GRACE_S, again)
 
 
 async def _server_serves(port: int) -> None:
-    """Return once the server serves its namespace."""
+    """Return once the server lists workflows of its namespace, and has been told how long to keep closed runs."""
     from steersman.cli.connection import silence_sdk_logs
     from steersman.client import Steersman
     from steersman.errors import SteersmanError

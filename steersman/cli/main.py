@@ -19,8 +19,8 @@ RUNS, TALK, SERVICE = "Runs", "Say something to a run", "Server, workers, upkeep
 COMMANDS = "steersman.cli.commands"
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 GC_THRESHOLD = 50_000
-"""Objects that Python may allocate before it looks for garbage. A start allocates 65,000 and leaves none: with Python's
-own threshold of 700 a tenth of its time goes into looking."""
+"""Python looks for garbage after this many allocations. A start makes 65,000 objects and hardly any garbage: with the
+default of 700 a twentieth of its time goes into the search."""
 
 
 class SteerGroup(LazyGroup):

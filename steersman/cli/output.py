@@ -24,7 +24,7 @@ def console(*, stderr: bool = False) -> "Console":
 
 
 def terminal_console(stream: TextIO) -> "Console":
-    """The same on a stream of the caller's."""
+    """The same kind of console on another stream."""
     from rich.console import Console
 
     width = None if stream.isatty() else PIPED_WIDTH
@@ -42,18 +42,18 @@ def table(*columns: str) -> "Table":
 
 
 def remark(text: str, style: str = "dim") -> None:
-    """A line for the person, beside the answer. Their terminal may be gone: what is being done must go on."""
+    """Print a line for the person on stderr. A closed terminal is no error: the command goes on."""
     with contextlib.suppress(OSError):
         console(stderr=True).print(flat(text), style=style)
 
 
 def complain(text: str) -> None:
-    """A line about what went wrong."""
+    """Print an error on stderr."""
     console(stderr=True).print(f"error: {flat(text)}", style="red")
 
 
 def emit(answer: "BaseModel | Sequence[BaseModel] | Mapping[str, Any]") -> None:
-    """An answer as one JSON value."""
+    """Print an answer as one JSON value."""
     if isinstance(answer, Mapping):
         data: Any = answer
     elif isinstance(answer, Sequence):
@@ -64,6 +64,6 @@ def emit(answer: "BaseModel | Sequence[BaseModel] | Mapping[str, Any]") -> None:
 
 
 def write_line(line: str) -> None:
-    """One line, at once: somebody may be reading as it comes. ASCII-only JSON is safe on any terminal."""
+    """Print one line and flush it, for a program that reads line by line."""
     sys.stdout.write(line + "\n")
     sys.stdout.flush()

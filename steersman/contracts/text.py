@@ -1,6 +1,6 @@
 """Text that somebody else wrote, made safe to show: what hides or moves characters is made visible, Markdown is text.
 
-Pure functions on strings, for terminals (`steersman.cli.clean`) and for what the Temporal Web UI renders.
+Pure functions on strings, for terminals (`steersman.cli.formatting`) and for what the Temporal Web UI renders.
 """
 
 import json

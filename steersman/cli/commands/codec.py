@@ -1,12 +1,17 @@
 """`steer codec`: keys of the payload codec, and the server that decodes for the Web UI."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from steersman.cli.exits import Exit
 from steersman.cli.output import complain, remark, write_line
+
+if TYPE_CHECKING:
+    import socket
 
 app = typer.Typer(
     name="codec", help="Encrypt what Temporal keeps: keys, and a server for the Web UI.", no_args_is_help=True
@@ -49,7 +54,6 @@ def serve(
     """Decode payloads for the Web UI and the `temporal` CLI, with the codec that STEERSMAN_CODEC names."""
     import os
     import signal
-    import socket
 
     from steersman.codec import VARIABLE, codec_of, name_of
     from steersman.errors import BadCodec
@@ -64,14 +68,7 @@ def serve(
     except ImportError as error:
         raise BadCodec(f"the codec server needs steersman[codec]: {error}") from error
     pages = origin or ["http://127.0.0.1:8233"]
-    with socket.socket() as listening:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listening.bind((IP, port))
-        except OSError as error:
-            complain(f"port {port} cannot be used ({error.strerror}): choose with --port")
-            raise typer.Exit(Exit.FAILED) from error
-        listening.listen()
+    with _listening(IP, port) as listening:
         config = uvicorn.Config(
             application(codec, pages, os.geteuid()),
             http="h11",
@@ -88,3 +85,19 @@ def serve(
         remark(f"codec server for pages of {', '.join(pages)}, with {name_of(codec)}; Ctrl-C ends it")
         write_line(f"http://{IP}:{port}")
         uvicorn.Server(config).run(sockets=[listening])
+
+
+@contextmanager
+def _listening(ip: str, port: int) -> "Iterator[socket.socket]":
+    """A listening socket. Ends the command where the port is in use."""
+    import socket
+
+    with socket.socket() as listening:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listening.bind((ip, port))
+        except OSError as error:
+            complain(f"port {port} cannot be used ({error.strerror}): choose with --port")
+            raise typer.Exit(Exit.FAILED) from error
+        listening.listen()
+        yield listening

@@ -6,14 +6,18 @@ ends.
 """
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from steersman.cli.checkout import worker_command
 from steersman.cli.exits import Exit
 from steersman.cli.output import complain
+
+if TYPE_CHECKING:
+    from steersman.cli.dev_processes import DevProcesses
 
 
 def dev(
@@ -33,49 +37,60 @@ def dev(
     """Run a local Temporal server and a worker, until Ctrl-C. Further options go to the worker."""
     import asyncio
 
-    from steersman.cli.child import Child
-    from steersman.cli.dev_processes import DevProcesses, run_all
-    from steersman.cli.devserver import (
-        IP,
-        DevServerError,
-        NoProgramError,
-        blocked_ports,
-        proxy_command,
-        server_command,
-        temporal_program,
-    )
+    from steersman.cli.dev_processes import run_all
+    from steersman.cli.devserver import DevServerError, NoProgramError, blocked_ports, temporal_program
     from steersman.codec import codec_of
     from steersman.hosts import state_directory
 
-    codec_of(os.environ)  # a wrong one is told before anything is started
+    codec_of(os.environ)  # raises BadCodec before anything is started
     state = state_directory()
     try:
         program = temporal_program(temporal)
         worker = worker_command(*ctx.args)
         for number, option in ((port, "--port"), *(() if headless else ((ui_port, "--ui-port"),))):
             _check_free(number, option)
-        hidden, metrics = blocked_ports(2, {port, ui_port})
+        hidden = blocked_ports(2, {port, ui_port})
     except DevServerError as error:
         complain(str(error))
         raise typer.Exit(Exit.NOT_FOUND if isinstance(error, NoProgramError) else Exit.FAILED) from error
     state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    ports = Ports(port, None if headless else ui_port, *hidden)
     database = (db or state / "dev.db").absolute()
-    server = server_command(program, port, database, None if headless else hidden, metrics)
-    environment = _environment(f"{IP}:{port}")
-    web = Child("Web UI's proxy", proxy_command(ui_port, hidden), state / "dev-web.log", environment)
-    cast = DevProcesses(
+    raise typer.Exit(asyncio.run(run_all(_processes(program, worker, state, database, ports), port, ui_port)))
+
+
+@dataclass(frozen=True)
+class Ports:
+    """Where the processes listen."""
+
+    server: int
+    web: int | None
+    """The proxy before the Web UI; None without one."""
+    hidden_web: int
+    """The Web UI itself, on a port that browsers do not connect to; the same of the metrics."""
+    metrics: int
+
+
+def _processes(program: str, worker: list[str], state: Path, database: Path, ports: Ports) -> "DevProcesses":
+    from steersman.cli.child import Child
+    from steersman.cli.dev_processes import DevProcesses
+    from steersman.cli.devserver import IP, proxy_command, server_command
+
+    hidden = ports.hidden_web if ports.web is not None else None
+    server = server_command(program, ports.server, database, hidden, ports.metrics)
+    environment = _environment(f"{IP}:{ports.server}")
+    web = None
+    if ports.web is not None:
+        web = Child("Web UI's proxy", proxy_command(ports.web, ports.hidden_web), state / "dev-web.log", environment)
+    return DevProcesses(
         server=Child("Temporal server", server, state / "dev-server.log", environment),
-        web=None if headless else web,
+        web=web,
         worker=Child("worker", worker, state / "dev-worker.log", environment),
     )
-    raise typer.Exit(asyncio.run(run_all(cast, port, ui_port)))
-
-
-# What the children need.
 
 
 def _environment(address: str) -> dict[str, str]:
-    """The worker talks to this server, whatever profile the user has for others."""
+    """The environment of the processes: the worker connects to this server, whatever profile the user has."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("TEMPORAL_")}
     return {
         **kept,

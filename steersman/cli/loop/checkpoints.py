@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 Action = Literal["list", "show", "diff", "delete"]
 MOST: dict[Action, int | None] = {"list": 0, "show": 1, "diff": 2, "delete": None}
-"""How many numbers each takes; all but the first need one."""
+"""How many numbers each action takes at most; all but `list` need one."""
 DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
 SHOWN_NUMBERS = 12
 
@@ -59,7 +59,7 @@ def checkpoints(
 
 
 async def _deleted(steersman: "Steersman", loop: str, found: "list[Checkpoint]") -> set[int]:
-    """Numbers of those whose files were there and are not any more, as far as anybody can say."""
+    """The numbers of the checkpoints whose files were deleted; none where the host does not answer."""
     from steersman.errors import SteersmanError
 
     try:
@@ -174,7 +174,7 @@ async def _delete(steersman: "Steersman", loop: str, said: dict[str, Any], *, ye
     what = f"delete {len(numbers)} of {len(found)} checkpoints of loop {loop}: {which}. They cannot be had back."
     if not await confirm(what, "delete", yes=yes):
         return Exit.DETACHED
-    # What was shown is what is deleted, however long the answer took.
+    # The numbers that were shown are deleted, however long the person took to answer.
     receipt: CleanupReceipt = await steersman.loops.clean(loop, numbers=numbers)
     if as_json:
         emit(receipt)

@@ -1,6 +1,6 @@
-"""What a person says to a loop that is followed: keys and the menu's choices, carried out beside the stream.
+"""A followed loop: its newest state, and the requests that keys and the menu send to it, beside the stream of events.
 
-Things are said in the order in which they were chosen. Nothing is printed here: what comes of it is told as remarks.
+Requests are sent in the order in which they were chosen. Nothing is printed here: receipts come as notes in the stream.
 """
 
 import asyncio
@@ -22,7 +22,8 @@ from steersman.contracts.loop_messages import LoopReceipt
 from steersman.contracts.loop_state import CLOSED, LoopState
 from steersman.errors import SteersmanError
 
-LOOK_S = 2.0
+STATE_TIMEOUT_S = 2.0
+"""Seconds that `refresh` waits for the state."""
 CTRL_C, KEY = "Ctrl-C at the terminal", "a key at the terminal"
 PAUSE_NOW = "P      pause now: end the agent's turn, keep its session"
 PAUSE_BY_STOP = "P      pause now: stop the run at work"
@@ -44,50 +45,50 @@ FEEDBACK = Text("Feedback for the next iteration; an empty line ends it.", style
 
 
 class FollowedLoop:
-    """The loop as far as it is known, and what is said to it."""
+    """The newest state of one loop, and requests to it."""
 
-    def __init__(self, steersman: Steersman, loop: str, ahead: EventPump[Any], wake: asyncio.Event) -> None:
+    def __init__(self, steersman: Steersman, loop: str, pump: EventPump[Any], wake: asyncio.Event) -> None:
         self._steersman = steersman
         self._loops = steersman.loops
         self.loop = loop
-        self._pump = ahead
+        self._pump = pump
         self._wake = wake
         self.state: LoopState | None = None
-        """As it was read last."""
+        """The state that was read last."""
         self.read_at = datetime.now(UTC)
         self.pausing = False
-        """It was told to pause and is not held yet."""
+        """The loop was told to pause, and is not held yet."""
         self.resume_reported = False
-        """Said already that it does, by whoever told it to: the state that shows it says nothing new."""
+        """A receipt has said already that the loop goes on: the state that shows it is no news."""
 
-    def hear(self, state: LoopState) -> None:
-        """The newest state."""
+    def update(self, state: LoopState) -> None:
+        """Take the newest state."""
         self.state, self.read_at = state, datetime.now(UTC)
         if state.status in HELD or state.status in CLOSED:
             self.pausing = False
 
-    async def look(self) -> None:
-        """See for ourselves how the loop stands, if it can be had at once: what was read last may be a second old."""
+    async def refresh(self) -> None:
+        """Read the state again, if it can be had at once: the one that was read last may be a second old."""
         with suppress(SteersmanError, TimeoutError):
-            self.hear(await asyncio.wait_for(self._loops.state(self.loop), LOOK_S))
+            self.update(await asyncio.wait_for(self._loops.state(self.loop), STATE_TIMEOUT_S))
 
     @property
     def held(self) -> bool:
-        """Whether it waits for a person."""
+        """Whether the loop waits for a person."""
         return self.state is not None and self.state.status in HELD
 
     @property
     def closed(self) -> bool:
-        """Whether it has ended."""
+        """Whether the loop has ended."""
         return self.state is not None and self.state.status in CLOSED
 
     @property
     def waits_for_decision(self) -> bool:
-        """Whether it waits for a person because its mode says so."""
+        """Whether the loop waits for the decision that its mode asks for."""
         return self.state is not None and self.state.status == "waiting_for_decision"
 
     def leave_message(self) -> str:
-        """How it stands when the person leaves."""
+        """What is said of the loop when the person leaves."""
         status = self.state.status if self.state else "running"
         if self.pausing:
             return f"the loop is being paused; resume it with: steer loop resume {self.loop}"
@@ -97,43 +98,43 @@ class FollowedLoop:
             return f"the loop waits for your decision; resume it with: steer loop resume {self.loop}"
         return "the loop goes on" if status in ACTIVE else f"the loop is {status}"
 
-    # Saying.
+    # Requests.
 
     def pause_now(self, reason: str = CTRL_C) -> None:
         """End the agent's turn and hold the loop, unless it is held."""
         if self.state is None or self.state.status not in (*HELD, *CLOSED):
             self.pausing = True
-            self._say(self._loops.pause(self.loop, now=True, reason=reason), "pause")
+            self._send(self._loops.pause(self.loop, now=True, reason=reason), "pause")
 
     def resume(self, mode: LoopMode | None) -> None:
-        """Go on, where it is held or about to be."""
+        """Go on, where the loop is held or about to be, or with another mode."""
         if self.held or self.pausing or mode is not None:
-            self._say(self._loops.resume(self.loop, mode=mode), "resume")
+            self._send(self._loops.resume(self.loop, mode=mode), "resume")
 
     def exit(self) -> None:
         """End the loop as stopped."""
-        self._say(self._loops.exit(self.loop, reason="chosen at the terminal"), "exit")
+        self._send(self._loops.exit(self.loop, reason="chosen at the terminal"), "exit")
 
     def restart(self, iteration: int | None, *, files: bool) -> None:
         """Start over."""
-        self._say(self._loops.restart(self.loop, iteration, files=files), "start over")
+        self._send(self._loops.restart(self.loop, iteration, files=files), "start over")
 
     async def feedback(self, text: str) -> str:
-        """Tell the next iteration; what comes of it. Raises SteersmanError, RunError."""
+        """Give the next iteration feedback; the receipt as a line. Raises SteersmanError, RunError."""
         receipt = await self._loops.feedback(self.loop, text)
         self._wake.set()
         return f"{receipt.id or 'feedback'}: {receipt.note}"
 
     async def revise(self, plan: str | dict[str, str]) -> str:
-        """A new plan; what comes of it. Raises SteersmanError, RunError."""
+        """Give the loop a new plan; the receipt as a line. Raises SteersmanError, RunError."""
         receipt = await self._loops.revise(self.loop, plan)
         self._wake.set()
         return f"plan version {receipt.plan_version}: {receipt.note}"
 
-    def _say(self, said: Coroutine[Any, Any, LoopReceipt], what: str) -> None:
-        self._pump.run_beside(self._told(said, what), in_turn=True)
+    def _send(self, said: Coroutine[Any, Any, LoopReceipt], what: str) -> None:
+        self._pump.run_beside(self._report(said, what), in_turn=True)
 
-    async def _told(self, said: Coroutine[Any, Any, LoopReceipt], what: str) -> Note | None:
+    async def _report(self, said: Coroutine[Any, Any, LoopReceipt], what: str) -> Note | None:
         try:
             receipt = await said
         except (SteersmanError, RunError) as error:
@@ -143,29 +144,29 @@ class FollowedLoop:
         finally:
             self._wake.set()
         if self.state is not None:
-            self.hear(self.state.model_copy(update={"status": receipt.status}))
+            self.update(self.state.model_copy(update={"status": receipt.status}))
         if what == "resume" and receipt.status in ACTIVE:
-            # The state may have passed through the pause unseen.
+            # The loop may have been paused between two reads of its state.
             self.pausing, self.resume_reported = False, True
             return Note(RESUMED)
         return Note(f"{what}: {receipt.note}") if receipt.note else None
 
     # Keys.
 
-    async def key(self, keys: str, keyboard: Keyboard) -> tuple[str, ...]:
-        """Do what a key says; lines to be shown at once. Raises Interrupted out of a question."""
+    async def on_key(self, keys: str, keyboard: Keyboard) -> tuple[str, ...]:
+        """Carry out a key; lines to show at once. Raises Interrupted out of a question."""
         match keys:
             case "p":
-                self._say(self._loops.pause(self.loop, reason=KEY), "pause")
+                self._send(self._loops.pause(self.loop, reason=KEY), "pause")
             case "P":
                 self.pause_now(KEY)
             case "r":
-                self._say(self._loops.resume(self.loop), "resume")
+                self._send(self._loops.resume(self.loop), "resume")
             case "n":
-                self._say(self._loops.skip_wait(self.loop), "next iteration")
+                self._send(self._loops.skip_wait(self.loop), "next iteration")
             case "f":
                 if text := await keyboard.ask_text(FEEDBACK):
-                    self._say(self._loops.feedback(self.loop, text), "feedback")
+                    self._send(self._loops.feedback(self.loop, text), "feedback")
             case "i":
                 return await self._interrupt(keyboard)
             case "?":
@@ -175,7 +176,7 @@ class FollowedLoop:
         return ()
 
     def _cannot_interrupt(self) -> str | None:
-        """Why the loop's agent cannot be interrupted; None where it can, or is one that this program does not know."""
+        """Why the loop's agent cannot be interrupted; None where it can be, or where the agent is unknown."""
         agent = self.state.agent if self.state else None
         can = CAPABILITIES.get(agent or "")
         if can is None or can.interrupt:

@@ -1,7 +1,7 @@
-"""Following a loop on the terminal: the events of its runs, a status line, keys, and the menu.
+"""The follower of a loop on the terminal: the events of its runs, the status bar, keys, and the menu.
 
-Shows and asks; what a key does is in talking, the menu in menu. Whatever happens here, the loop goes on as it is unless
-the person said otherwise.
+It shows and asks; `followed_loop` carries out keys, `menu` is the menu. The loop goes on, whatever happens here, unless
+the person chooses otherwise.
 """
 
 import asyncio
@@ -33,11 +33,11 @@ from steersman.loopfollowing import LoopItem, RunBegun, RunEvent
 
 TICK_S = 1.0
 SETTLE_S = 10.0
-"""How long what was said last may take to reach the loop before we leave."""
+"""Seconds that leaving waits for the last requests to reach the loop."""
 
 
 class Follower:
-    """One loop on one terminal. `bottom`: where a person sits."""
+    """One loop on one terminal. `status_bar`: None where no person sits at it."""
 
     def __init__(
         self,
@@ -58,29 +58,29 @@ class Follower:
         self._wake = asyncio.Event()
         self._view = Renderer(out)
         self._verifies = False
-        """What is shown are the events of a verification."""
+        """Whether the run that is shown is a verification."""
         self._approvals: dict[str, ApprovalPrompts] = {}
         self._shown: LoopState | None = None
-        self._pump: EventPump[LoopItem] = EventPump(self._items(), keyboard, self._hear)
+        self._pump: EventPump[LoopItem] = EventPump(self._items(), keyboard, self._on_read)
         self._followed = FollowedLoop(steersman, loop, self._pump, self._wake)
         self._menu = Menu(self._followed, keyboard, out)
 
     def _items(self) -> AsyncGenerator[LoopItem, None]:
         return self._steersman.loops.follow(self._loop, wake=self._wake)
 
-    def _hear(self, item: LoopItem) -> None:
-        """Read, maybe long before it is shown."""
+    def _on_read(self, item: LoopItem) -> None:
+        """Note an item when it is read, which may be long before it is shown."""
         if isinstance(item, LoopState):
-            self._followed.hear(item)
-            self._menu.hear(item)
+            self._followed.update(item)
+            self._menu.update(item)
             self._status()
         elif isinstance(item, RunBegun):
             self._approvals[item.run] = ApprovalPrompts(self._steersman, item.run, self._keyboard, Renderer(self._out))
         else:
-            self._approvals[item.run].hear(item.event)
+            self._approvals[item.run].on_event(item.event)
 
     async def run(self) -> Exit:
-        """Until the loop's end, or until the person leaves."""
+        """Follow until the loop's end, or until the person leaves; the exit code."""
         ticking = asyncio.create_task(self._tick())
         try:
             with ExitStack() as keys:
@@ -96,7 +96,7 @@ class Follower:
             await self._pump.close()
 
     async def _stream(self) -> bool:
-        """Whether the person left before the end."""
+        """Show the stream; whether the person left before its end."""
         try:
             while True:
                 item = await self._pump.next()
@@ -106,7 +106,7 @@ class Follower:
                 elif isinstance(item, Note):
                     self._view.note(item.text, item.style)
                 elif isinstance(item, KeyPress):
-                    if await self._key(item.keys):
+                    if await self._on_key(item.keys):
                         return True
                 elif await self._show(item):
                     return True
@@ -121,7 +121,7 @@ class Follower:
         self._view.end_line()
 
     async def _show(self, item: LoopItem) -> bool:
-        """Whether the person leaves over a question that comes with it."""
+        """Show an item; whether the person leaves at a question that comes with it."""
         if self._json:
             write_item(item)
             return False
@@ -146,14 +146,14 @@ class Follower:
             self._followed.resume_reported = False
         self._status()
         asks = state.status == "waiting_for_decision" and (before is None or _moved(before, state))
-        # Somebody may have decided since: what was read last counts.
+        # Somebody may have decided meanwhile: the state that was read last counts.
         if asks and self._status_bar and self._followed.waits_for_decision:
             return await self._open_menu()
         return False
 
     async def _show_event(self, item: RunEvent) -> bool:
         event: AgentEvent = item.event
-        # A command that says no is no crash; the state that follows tells its exit code.
+        # A verification command that fails is no crash; the state that follows has its exit code.
         said_no = self._verifies and isinstance(event, FailedEvent) and event.error == ErrorType.AGENT_CRASHED
         if not said_no:
             self._view.show(event)
@@ -183,10 +183,10 @@ class Follower:
             await asyncio.sleep(TICK_S)
             self._status()
 
-    # Talking.
+    # Keys and Ctrl-C.
 
-    async def _key(self, keys: str) -> bool:
-        """Whether the person leaves."""
+    async def _on_key(self, keys: str) -> bool:
+        """Carry out a key; whether the person leaves."""
         self._view.end_line()
         if keys in ("q", "d"):
             return True
@@ -197,13 +197,13 @@ class Follower:
                 if value:
                     self._view.note(f"  {name:<12}{value}", "")
             return False
-        with suppress(Interrupted):  # out of the question, which a key had opened
-            for line in await self._followed.key(keys, self._keyboard):
+        with suppress(Interrupted):  # Ctrl-C in a question that the key opened
+            for line in await self._followed.on_key(keys, self._keyboard):
                 self._view.note(line)
         return self._keyboard.terminated
 
     async def _ctrl_c(self) -> bool:
-        """Ctrl-C: pause now, and ask. Whether the person leaves."""
+        """Pause the loop now and open the menu; whether the person leaves."""
         self._view.end_line()
         if self._followed.closed:
             return True
@@ -225,7 +225,7 @@ class Follower:
             return Exit.TERMINATED
         if not await self._pump.wait_idle(0) and not await self._settled():
             remark("what was said last has not reached the loop yet", "yellow")
-        await self._followed.look()
+        await self._followed.refresh()
         remark(f"{self._followed.leave_message()}; follow it again with: steer loop attach {self._loop}")
         return Exit.DETACHED
 
@@ -246,17 +246,17 @@ class Follower:
 
 
 def _moved(before: LoopState, state: LoopState) -> bool:
-    """Whether it is held anew: a short iteration comes and goes between two looks."""
+    """Whether the loop is held anew: a short iteration may begin and end between two reads of the state."""
     return (before.status, before.totals.iterations) != (state.status, state.totals.iterations)
 
 
 async def follow(steersman: Steersman, which: Callable[[], Awaitable[str]], *, as_json: bool) -> Exit:
-    """Show what a loop does until its end or until the person leaves; the exit code. `which`: starts or finds it."""
+    """Follow a loop until its end or until the person leaves; the exit code. `which` starts or finds the loop."""
     with ExitStack() as ending:
         status_bar = None
         if is_interactive() and not as_json:
             status_bar = StatusBar(sys.stdout, colored=console().color_system is not None)
         out = terminal_console(cast("TextIO", status_bar)) if status_bar else console()
-        # From before the start, so that no Ctrl-C leaves a loop behind unsaid.
+        # Signals are handled before the start: no Ctrl-C leaves a loop behind whose id was not printed.
         keyboard = ending.enter_context(Keyboard(out, status_bar))
         return await Follower(steersman, await which(), out, keyboard, status_bar, as_json=as_json).run()

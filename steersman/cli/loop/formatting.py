@@ -1,6 +1,6 @@
-"""A loop in a person's words: the status line, headings, what changed, the one-screen status.
+"""A loop's state as text: the status line, headings, what changed, the one-screen status.
 
-Pure functions on the wire's models. What they return may hold hostile text where it says so; printing makes it clean.
+Pure functions on the wire's models. Only `status_line` returns clean text: who prints the others makes it clean.
 """
 
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ ITEM_MARKS = {"open": "○", "in_progress": "▸", "blocked": "■", "needs_revi
 
 
 def status_line(state: LoopState, read_at: datetime, now: datetime) -> str:
-    """One line: how far it is, what it costs, what comes next. Clean."""
+    """One clean line: how far the loop is, what it costs, what comes next."""
     limits, totals = state.limits, state.totals
     active = totals.active_s + ((now - read_at).total_seconds() if state.status in ACTIVE else 0)
     parts = [
@@ -44,7 +44,7 @@ def status_line(state: LoopState, read_at: datetime, now: datetime) -> str:
 
 
 def money(spent: float, limit: float | None) -> str | None:
-    """What was spent, of what may be; None for nothing."""
+    """What was spent, and of what limit; None where nothing was spent and there is no limit."""
     if not spent and limit is None:
         return None
     return f"${spent:.4f}" + (f" of ${limit:g}" if limit is not None else "")
@@ -72,21 +72,21 @@ def next_step(state: LoopState, now: datetime) -> str:
 
 
 def clock(time: datetime) -> str:
-    """The time of day here; with the date where it is another one."""
+    """The local time of day; with the date where it is not today."""
     local = time.astimezone()
     return f"{local:%H:%M}" if local.date() == datetime.now(UTC).astimezone().date() else f"{local:%Y-%m-%d %H:%M}"
 
 
 def countdown(seconds: float) -> str:
-    """Whole seconds, or as a duration."""
+    """Whole seconds; from a minute on, as a duration."""
     return f"{max(round(seconds), 0)} s" if seconds < 60 else duration(seconds)
 
 
-# What is told in passing.
+# What is noted in the stream.
 
 
 def heading(iteration: int, *, verifies: bool, state: LoopState | None) -> str:
-    """Above the events of a run."""
+    """The line above the events of a run."""
     if verifies:
         return f"── verification after iteration {iteration} "
     phase = f" · {state.phase}" if state and state.phase else ""
@@ -94,7 +94,7 @@ def heading(iteration: int, *, verifies: bool, state: LoopState | None) -> str:
 
 
 def changes(before: LoopState | None, state: LoopState) -> Iterator[tuple[str, str]]:
-    """Lines and styles: what is new. Of the first state that is seen, only why nothing goes on."""
+    """Lines and their styles: what is new in a state. Of the first state, only that the loop is held or waits."""
     if before is not None:
         known = {each.number for each in before.checkpoints}
         for each in state.checkpoints:
@@ -126,7 +126,7 @@ def _turn(was: str, state: LoopState) -> Iterator[tuple[str, str]]:
 
 
 def checkpoint_line(checkpoint: Checkpoint) -> str:
-    """One checkpoint as a remark."""
+    """One checkpoint as a line."""
     count = checkpoint.items
     parts = [
         f"checkpoint {checkpoint.number}",
@@ -165,7 +165,7 @@ def result_line(result: LoopResult) -> str:
 
 
 def status_rows(loop: str, state: LoopState, now: datetime) -> Iterator[tuple[str, str | None]]:
-    """Names and values, in the order of a person's questions; None and "" are left out."""
+    """Names and values of the status, what a person asks first at the top; rows with None and "" are left out."""
     totals, limits = state.totals, state.limits
     reason = f" ({state.stop_reason})" if state.stop_reason else ""
     yield "loop", loop
@@ -212,7 +212,7 @@ def _plan(state: LoopState) -> str | None:
 
 
 def _phases(state: LoopState) -> str:
-    """All of them on one line, the one at work marked."""
+    """All phases on one line, the current one marked."""
     names = []
     for each in state.phases:
         mark = "▸" if each.name == state.phase else ITEM_MARKS.get(each.state, "○")
@@ -234,7 +234,7 @@ def _items(items: ItemList | None) -> Iterator[tuple[str, str | None]]:
 
 
 def item_counts(count: ItemCount) -> str:
-    """How many there are in each state."""
+    """How many items are in each state."""
     if not count.total:
         return "none"
     found = [(name, getattr(count, name)) for name in ItemCount.model_fields]

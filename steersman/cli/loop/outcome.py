@@ -1,4 +1,4 @@
-"""A followed loop for programs, and at its end: JSON lines, the last line, the exit code."""
+"""The outcome of a followed loop: the last line, the exit code; and a followed loop as JSON lines."""
 
 import json
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from steersman.loopfollowing import LoopItem, RunBegun
 
 @dataclass(frozen=True)
 class LoopOutcome:
-    """How a loop ended, as far as anybody can say."""
+    """How a loop ended, as far as that is known."""
 
     code: Exit
     result: LoopResult | None
@@ -23,7 +23,7 @@ class LoopOutcome:
 
 
 async def read_outcome(steersman: Steersman, loop: str) -> LoopOutcome:
-    """The end of a loop that has closed."""
+    """The outcome of a loop that has closed."""
     try:
         result = await steersman.loops.result(loop)
     except (SteersmanError, RunError) as error:
@@ -40,7 +40,7 @@ def end_line(end: LoopOutcome) -> tuple[str, str]:
 
 
 def write_item(item: LoopItem) -> None:
-    """One JSON line: a state, the beginning of a run, or an event with its run."""
+    """Print one JSON line: a state, the beginning of a run, or an event with its run."""
     if isinstance(item, LoopState):
         data = {"type": "state", **item.model_dump(mode="json")}
     elif isinstance(item, RunBegun):
@@ -51,6 +51,6 @@ def write_item(item: LoopItem) -> None:
 
 
 def write_outcome(end: LoopOutcome) -> None:
-    """The last JSON line."""
+    """Print the last JSON line."""
     data = end.result.model_dump(mode="json") if end.result else {}
     write_line(json.dumps({"type": "result", **data, "error": end.error or data.get("error")}))

@@ -57,7 +57,7 @@ def revise(
 
 
 def _edited(state: "LoopState", workspace: "Path") -> str | dict[str, str] | None:
-    """The plan as the person leaves it in $EDITOR; None where it is as it was. A file is edited in its place."""
+    """The plan as the person leaves it in $EDITOR; None where it is unchanged. A file is edited in its place."""
     import click
 
     plan = state.plan
@@ -104,7 +104,7 @@ def restart(
 
 
 async def _open(steersman: "Steersman", loop: str) -> "LoopState":
-    """The loop's state, before anybody is asked anything. Raises RunNotRunning where it has ended."""
+    """The state of an open loop, read before the person is asked. Raises RunNotRunning where the loop has ended."""
     from steersman.contracts.loop_state import CLOSED
     from steersman.errors import RunNotRunning
 

@@ -1,4 +1,4 @@
-"""Which loop is meant where no id is given, and whether the person means it: questions before a command acts."""
+"""Questions before a command acts: which loop to resume where no id is given, and whether to go through with it."""
 
 import os
 from pathlib import PurePosixPath
@@ -23,12 +23,12 @@ Candidate = tuple[str, "LoopState"]
 
 
 async def resumable(steersman: "Steersman", directory: str) -> list[Candidate]:
-    """Loops that are held, the newest first: those of this directory (it, around it, in it), else all of them."""
+    """Held loops, the newest first: those whose workspace is this directory, contains it or is in it; else all."""
     import asyncio
 
     from steersman.errors import RunNotFound
 
-    # Visibility lags; the loops themselves do not.
+    # Visibility lags by up to a second: each loop is asked for its state.
     listed = await steersman.loops.list('ExecutionStatus="Running"', limit=MAX_OPEN)
 
     async def look(loop: str) -> "LoopState | None":
@@ -50,7 +50,7 @@ def _around(workspace: str | None, directory: str) -> bool:
 
 
 async def pick_resumable(steersman: "Steersman") -> str | Exit:
-    """The loop that the person picks, or the exit code where there is none, or nobody to pick."""
+    """The loop that the person picks; an exit code where there is none, or nobody can be asked."""
     found = await resumable(steersman, os.getcwd())  # noqa: PTH109 - a plain string, not resolved
     if not found:
         remark("no loop is paused or waits for a decision", "yellow")
@@ -83,7 +83,7 @@ async def _pick(loops: list[str]) -> str | Exit:
 
 
 async def confirm(what: str, word: str, *, yes: bool) -> bool:
-    """Whether the person types the word that confirms it. Without a terminal it takes `--yes`: else a usage error."""
+    """Whether the person types the word that confirms. Raises BadParameter where nobody can be asked."""
     if yes:
         return True
     if not is_interactive():

@@ -1,4 +1,4 @@
-"""Asking the person for approvals while a run is followed. The first answer wins, wherever it was given."""
+"""Prompts for approval while a run is followed. The first answer counts, wherever it was given."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ QUESTION = "Allow? [y]es  [n]o  [a]lways (this tool, this run)  [m]essage (no, a
 
 
 class ApprovalPrompts:
-    """The approvals of one run, asked one after the other."""
+    """The approvals of one run, one prompt after the other."""
 
     def __init__(self, steersman: Steersman, run: str, keyboard: Keyboard, view: Renderer) -> None:
         self._steersman = steersman
@@ -29,8 +29,8 @@ class ApprovalPrompts:
         self._settled: dict[str, asyncio.Event] = {}
         self._over = False
 
-    def hear(self, event: AgentEvent) -> None:
-        """An event was read, maybe long before it is shown: what is settled meanwhile is not asked."""
+    def on_event(self, event: AgentEvent) -> None:
+        """Note an event when it is read, before it is shown: an approval that is settled meanwhile is not asked."""
         if is_terminal(event):
             self._over = True
             for settled in self._settled.values():
@@ -49,12 +49,12 @@ class ApprovalPrompts:
         return settled
 
     async def ask_open(self) -> None:
-        """Ask what was asked before following began. Raises Interrupted."""
+        """Prompt for the approvals that were open before following began. Raises Interrupted."""
         for approval in await self._open():
             await self._ask(approval)
 
     async def ask(self, approval_id: str) -> None:
-        """Ask, if it still waits. Raises Interrupted."""
+        """Prompt for one approval, if it is still open. Raises Interrupted."""
         settled = self._settled_event(approval_id)
         if settled.is_set():
             return
@@ -91,7 +91,7 @@ class ApprovalPrompts:
                 return
 
     def _describe(self, approval: Approval) -> str | None:
-        """Show what the tool is asked to do; the whole of it, if not all was shown."""
+        """Show the tool's input, cut to `SHOWN_LINES`; the whole text, if not all of it was shown."""
         text = "\n".join(
             f"{flat(name)}: {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
             for name, value in approval.input.items()

@@ -1,6 +1,6 @@
-"""What comes while a run or a loop is followed on a terminal: its items, remarks of our own, keys, Ctrl-C.
+"""The event pump: items of a followed run or loop, notes of this program, key presses and Ctrl-C in one order.
 
-Read ahead of what is shown, so that a question at the terminal never holds up the reading. Shows nothing itself.
+It reads ahead of what is shown, so that a question at the terminal does not hold up the reading. It shows nothing.
 """
 
 import asyncio
@@ -13,11 +13,12 @@ from steersman.cli.terminal.keyboard import Keyboard
 
 T = TypeVar("T")
 READ_AHEAD = 2000
+"""The pump reads at most this many items that are not shown yet."""
 
 
 @dataclass(frozen=True)
 class Note:
-    """A line of Steersman's own."""
+    """A line of this program, among the items."""
 
     text: str
     style: str = "dim"
@@ -25,22 +26,22 @@ class Note:
 
 @dataclass(frozen=True)
 class KeyPress:
-    """What was typed at once: a key, as a rule."""
+    """What one read of the terminal returned: mostly one key."""
 
     keys: str
 
 
 class SourceEnded(Exception):
-    """Nothing more comes."""
+    """The source has no more items, and all of them were returned."""
 
 
 class EventPump(Generic[T]):
-    """One source, and what happens beside it."""
+    """One source, and the tasks beside it."""
 
-    def __init__(self, source: AsyncGenerator[T, None], keyboard: Keyboard, hear: Callable[[T], None]) -> None:
-        """`hear` is told of each item when it is read, maybe long before it is shown."""
+    def __init__(self, source: AsyncGenerator[T, None], keyboard: Keyboard, on_read: Callable[[T], None]) -> None:
+        """`on_read` is called with each item when it is read, which may be long before it is shown."""
         self._keyboard = keyboard
-        self._hear = hear
+        self._on_read = on_read
         self._waiting: asyncio.Queue[T | Note] = asyncio.Queue(READ_AHEAD)
         self._reading = asyncio.create_task(self._read(source))
         self._reading.add_done_callback(lambda _: keyboard.wake.set())
@@ -49,12 +50,15 @@ class EventPump(Generic[T]):
     async def _read(self, source: AsyncGenerator[T, None]) -> None:
         async with aclosing(source) as items:
             async for item in items:
-                self._hear(item)
+                self._on_read(item)
                 await self._waiting.put(item)
                 self._keyboard.wake.set()
 
     async def next(self) -> T | Note | KeyPress | None:
-        """What is next; None for Ctrl-C. Raises Ended, or what reading raised, once all before it was shown."""
+        """The next item, note or key press; None for Ctrl-C.
+
+        Raises SourceEnded, or the error of the source, after the last item.
+        """
         keyboard = self._keyboard
         while True:
             keyboard.wake.clear()
@@ -71,9 +75,9 @@ class EventPump(Generic[T]):
             await keyboard.wake.wait()
 
     def run_beside(self, work: Coroutine[Any, Any, Note | None], *, in_turn: bool = False) -> None:
-        """Do something beside the stream: what comes of it is shown among its items, not in the middle of a question.
+        """Run a task beside the stream. Its note comes among the items, not in the middle of a question.
 
-        `in_turn`: only when the errands before it are done.
+        `in_turn`: it starts when the tasks before it are done.
         """
         before = list(self._tasks) if in_turn else []
         self._tasks.append(asyncio.create_task(self._do(work, before)))
@@ -90,13 +94,13 @@ class EventPump(Generic[T]):
             self._keyboard.wake.set()
 
     async def wait_idle(self, seconds: float) -> bool:
-        """Wait for the errands, so long at most; whether all are done."""
+        """Wait at most `seconds` for the tasks; whether all are done."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=seconds)
         return all(each.done() for each in self._tasks)
 
     async def close(self) -> None:
-        """Let go of everything."""
+        """Cancel the reading and the tasks."""
         tasks = [self._reading, *self._tasks]
         for task in tasks:
             task.cancel()

@@ -1,7 +1,7 @@
-"""Asking the person at the terminal, one line at a time, and single keys between the questions.
+"""The keyboard: questions that the person answers with a line, single keys between them, Ctrl-C.
 
-Knows nothing of runs. While a question is open the caller prints nothing, so what is typed stays readable. The terminal
-is left as it was found, however the program ends; a SIGKILL aside.
+It knows nothing of runs. While a question is open the caller prints nothing, so what is typed stays readable. However
+the program ends, except by SIGKILL, the terminal's settings are restored.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ else:
 T = TypeVar("T")
 MAX_TEXT_LINES = 1000
 _SEQUENCES = re.compile(r"\x1b(?:\[[0-9;]*[A-Za-z~]|O.)?")
-"""Arrow keys and the like, which are nobody's wish."""
+"""Arrow keys and the like, which mean nothing here."""
 
 
 class Interrupted(Exception):
@@ -37,23 +37,23 @@ class Interrupted(Exception):
 
 
 class Overlay(Protocol):
-    """What stands on the terminal beside the text, and must not while a person types a line."""
+    """Something drawn on the terminal beside the text, which is hidden while a person types a line."""
 
     def hide(self) -> None:
-        """Take it away."""
+        """Remove it from the screen."""
 
     def show(self) -> None:
-        """The cursor is at the beginning of a line: put it back."""
+        """Draw it again; the cursor is at the beginning of a line."""
 
 
 class NoOverlay:
-    """Nothing stands there."""
+    """For a terminal without an overlay."""
 
     def hide(self) -> None:
-        """Nothing to take away."""
+        """Do nothing."""
 
     def show(self) -> None:
-        """Nothing to put back."""
+        """Do nothing."""
 
 
 def is_interactive() -> bool:
@@ -62,24 +62,24 @@ def is_interactive() -> bool:
 
 
 class Keyboard:
-    """Ctrl-C (and SIGTERM, SIGHUP) as something to wait for, and questions. A context manager in a running loop."""
+    """Ctrl-C (and SIGTERM, SIGHUP) as an event, questions and keys. A context manager in a running event loop."""
 
     def __init__(self, console: Console, overlay: Overlay | None = None) -> None:
         self._console = console
         self._overlay = overlay or NoOverlay()
         self.ctrl_c = asyncio.Event()
         self.wake = asyncio.Event()
-        """Something may have happened here: Ctrl-C or a key. Whoever waits for more than that may set it, too."""
+        """The wake event: set at Ctrl-C and at a key. Who waits for further things, too, may have them set it."""
         self.terminated = False
         self.keys: asyncio.Queue[str] = asyncio.Queue()
-        """What was read while `watching`: mostly one key each."""
+        """What was read while `reading_keys`: mostly one key each."""
         self._saved_mode: list[Any] | None = None
         self._undo_handlers: list[Callable[[], None]] = []
 
     def __enter__(self) -> Self:
         self._undo_handlers = [handle("SIGINT", self._interrupt), handle("SIGTERM", self._terminate)]
         hang_up = getattr(signal, "SIGHUP", None)
-        if hang_up and signal.getsignal(hang_up) is not signal.SIG_IGN:  # nohup's wish
+        if hang_up and signal.getsignal(hang_up) is not signal.SIG_IGN:  # nohup has it ignored
             self._undo_handlers.append(handle("SIGHUP", self._terminate))
         return self
 
@@ -98,7 +98,7 @@ class Keyboard:
         self._interrupt()
 
     def clear_interrupt(self) -> None:
-        """What follows answers the Ctrl-C of before; only another one interrupts it. SIGTERM interrupts everything."""
+        """Clear a Ctrl-C that the caller answers: only another one interrupts the answer. SIGTERM is never cleared."""
         if not self.terminated:
             self.ctrl_c.clear()
 
@@ -111,7 +111,7 @@ class Keyboard:
         return None if line is None else line.strip()
 
     async def ask_text(self, question: Text, *, unless: asyncio.Event | None = None) -> str | None:
-        """Several lines, up to an empty one. Raises Interrupted."""
+        """Several lines, up to an empty one; None as for `ask`. Raises Interrupted."""
         with self._lines():
             self._console.print(question)
             lines: list[str] = []
@@ -126,11 +126,11 @@ class Keyboard:
 
     @contextmanager
     def _lines(self) -> Iterator[None]:
-        """The terminal edits lines and shows what is typed; nothing but the question is on the line."""
+        """Meanwhile the terminal edits lines and echoes what is typed, and the overlay is hidden."""
         reading_keys = self._saved_mode is not None
         self._stop_reading()
         self._overlay.hide()
-        # What was typed before the question was seen is no answer to it.
+        # What was typed before the question was shown is no answer to it.
         with suppress(termios.error):
             termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
         try:
@@ -163,7 +163,7 @@ class Keyboard:
         return text
 
     async def unless_interrupted(self, work: Coroutine[Any, Any, T]) -> T:
-        """The work's outcome. Raises Interrupted, which cancels it."""
+        """The result of the work. Ctrl-C cancels it, and raises Interrupted."""
         doing, pressed = asyncio.ensure_future(work), asyncio.ensure_future(self.ctrl_c.wait())
         try:
             await asyncio.wait({doing, pressed}, return_when=asyncio.FIRST_COMPLETED)
@@ -179,7 +179,7 @@ class Keyboard:
 
     @contextmanager
     def reading_keys(self) -> Iterator[None]:
-        """Meanwhile what is typed goes to `keys`, unseen and at once; questions aside."""
+        """Meanwhile what is typed goes to `keys`, at once and without echo, except while a question is open."""
         self._start_reading()
         try:
             yield
@@ -188,7 +188,7 @@ class Keyboard:
 
     def _start_reading(self) -> None:
         fd = sys.stdin.fileno()
-        with suppress(termios.error):  # a terminal that has gone
+        with suppress(termios.error):  # the terminal was closed
             self._saved_mode = termios.tcgetattr(fd)
             raw = termios.tcgetattr(fd)
             raw[3] &= ~(termios.ICANON | termios.ECHO)
@@ -219,22 +219,22 @@ class Keyboard:
                 self.keys.put_nowait(keys)
                 self.wake.set()
         else:
-            # The terminal went away.
+            # The terminal was closed.
             asyncio.get_running_loop().remove_reader(fd)
             self._terminate()
 
     def _suspend(self) -> None:
-        """Ctrl-Z: the shell gets the terminal as it gave it to us, and we take it again when it lets us go on."""
+        """Ctrl-Z: restore the terminal's settings for the shell; set them again when the shell continues it."""
         self._stop_reading()
         self._overlay.hide()
         os.kill(os.getpid(), signal.SIGTSTP)
-        # Here the process stood still.
+        # The process was stopped here.
         self._overlay.show()
         self._start_reading()
 
 
 def _read(fd: int, line: "asyncio.Future[str | None]") -> None:
-    """The terminal hands out whole lines. An empty read is Ctrl-D, or a terminal that went away."""
+    """Read one line, as the terminal hands out lines. An empty read is Ctrl-D, or a terminal that was closed."""
     if line.done():
         return
     try:

@@ -35,7 +35,7 @@ CHANGE_MARKS = {"created": "+", "edited": "~", "deleted": "-"}
 
 
 class Renderer:
-    """Prints one run's events in order. Knows what it has already printed of a message that streams."""
+    """Prints one run's events in order, and keeps how much of a streaming message it has printed."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -66,19 +66,19 @@ class Renderer:
                     self._console.print(line)
 
     def note(self, text: str, style: str = "dim") -> None:
-        """A line of Steersman's own."""
+        """Print a line of this program."""
         self.end_line()
         self._console.print(Text(flat(text), style=style))
 
     def note_block(self, text: str) -> None:
-        """Several lines, already clean."""
+        """Print several lines, which are clean already."""
         self.end_line()
         for line in text.split("\n"):
             self._console.print(Text(f"  │ {line}"))
 
     @property
     def width(self) -> int:
-        """Cells on a line."""
+        """The terminal's width in cells."""
         return max(self._console.width, 20)
 
     def end_line(self) -> None:
@@ -183,7 +183,7 @@ class Renderer:
     # The end.
 
     def footer(self, status: str, result: RunResult | None, ended_at: datetime) -> None:
-        """One line: how it ended, what it cost."""
+        """Print one line: how the run ended, what it cost."""
         cost = result.cost_usd if result else self._usage.cost_usd if self._usage else 0.0
         turns = result.turns if result else self._usage.turns if self._usage else 0
         began = result.started_at if result else self.first_time
@@ -203,7 +203,7 @@ class Renderer:
 
 
 def _unsaid(whole: str, streamed: str) -> str:
-    """What of a whole message has not been printed as deltas. Following may have begun in the middle of them."""
+    """The part of a whole message that its deltas did not print. Following may have begun in the middle of them."""
     if streamed and whole.startswith(streamed):
         return whole[len(streamed) :]
     return "" if streamed and (whole.endswith(streamed) or streamed.endswith(whole)) else whole

@@ -1,7 +1,7 @@
-"""Following a run on the terminal: its events, Ctrl-C's menu, and questions for approval.
+"""The follower of a run on the terminal: its events, the menu of Ctrl-C, and prompts for approval.
 
-Prints through Renderer, asks through Keyboard, acts through the client. Whatever happens here, the run goes on unless
-the person chose to stop it.
+It prints through Renderer, asks through Keyboard, acts through the client. The run goes on, whatever happens here,
+unless the person chooses to stop it.
 """
 
 import asyncio
@@ -27,8 +27,10 @@ from steersman.errors import SteersmanError
 
 KEEP, INTERRUPT = "[K]eep running (default)", "[I]nterrupt with a message"
 STOP = "[S]top   (Ctrl-C again: leave it running and go)"
-LOOK_S = 2
-RESULT_PATIENCE_S = 10
+STATE_TIMEOUT_S = 2
+"""Seconds that the menu waits for the run's state, which says what the agent can do."""
+RESULT_TIMEOUT_S = 10
+"""Seconds that the footer waits for the run's result after its terminal event."""
 
 
 async def follow(steersman: Steersman, run: str, keyboard: Keyboard, *, after: int = 0, as_json: bool = False) -> Exit:
@@ -53,11 +55,11 @@ class Follower:
         self._view.last_seq = after
         self._approvals = ApprovalPrompts(steersman, run, keyboard, self._view)
         self._state: RunState | None = None
-        """As it was read for the menu, which offers what the agent can do."""
-        self._pump = EventPump(steersman.attach(run, after=after), keyboard, self._approvals.hear)
+        """The state that was read for the menu, which offers what the agent can do."""
+        self._pump = EventPump(steersman.attach(run, after=after), keyboard, self._approvals.on_event)
 
     async def run(self) -> Exit:
-        """Until the terminal event, or until the person leaves."""
+        """Follow until the terminal event, or until the person leaves; the exit code."""
         try:
             if self._person and self._after:
                 await self._asked(self._approvals.ask_open)
@@ -92,7 +94,7 @@ class Follower:
         return None
 
     async def _asked(self, question: Callable[[], Awaitable[None]]) -> None:
-        """Ask; Ctrl-C opens the menu, and the question comes again after it. Raises Interrupted for leaving."""
+        """Ask. Ctrl-C opens the menu, then the question comes again. Raises Interrupted when the person leaves."""
         while True:
             try:
                 await question()
@@ -105,7 +107,7 @@ class Follower:
         result: RunResult | None = None
         with suppress(SteersmanError, TimeoutError):
             try:
-                result = await asyncio.wait_for(self._steersman.result(self._run), RESULT_PATIENCE_S)
+                result = await asyncio.wait_for(self._steersman.result(self._run), RESULT_TIMEOUT_S)
             except RunError as error:
                 result = getattr(error, "result", None)
         terminated = isinstance(event, CancelledEvent) and event.terminated
@@ -123,7 +125,7 @@ class Follower:
     # Ctrl-C.
 
     async def _menu(self) -> bool:
-        """Whether the person leaves."""
+        """Show the menu; whether the person leaves."""
         self._view.end_line()
         if self._keyboard.terminated:
             return True
@@ -149,10 +151,10 @@ class Follower:
             return True
 
     async def _cannot_interrupt(self) -> str | None:
-        """Why the agent cannot be interrupted, as far as that can be told at once; None where it can."""
+        """Why the agent cannot be interrupted, or that this is unknown for now; None where it can be."""
         if self._state is None or self._state.capabilities is None:
             with suppress(SteersmanError, TimeoutError):
-                self._state = await asyncio.wait_for(self._steersman.state(self._run), LOOK_S)
+                self._state = await asyncio.wait_for(self._steersman.state(self._run), STATE_TIMEOUT_S)
         state = self._state
         if state is None or state.capabilities is None:
             return "whether the agent can be interrupted cannot be told now: no worker answers for the run"

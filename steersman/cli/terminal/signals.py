@@ -1,4 +1,4 @@
-"""Signals in a running loop, also where its kind takes no handlers (Windows)."""
+"""Signal handlers in a running event loop, also on Windows, whose event loop takes none."""
 
 import asyncio
 import signal
@@ -6,7 +6,10 @@ from collections.abc import Callable
 
 
 def handle(name: str, act: Callable[[], None]) -> Callable[[], None]:
-    """Call `act` in the loop at each signal of that name, which the system may not have; what ends that."""
+    """Call `act` in the event loop at each signal of that name; a function that undoes it.
+
+    Nothing is done for a signal that the system does not have.
+    """
     number: signal.Signals | None = getattr(signal, name, None)
     if number is None:
         return lambda: None

@@ -1,7 +1,7 @@
-"""One line at the bottom of a terminal, beneath text that goes on being written: it is no part of the scrollback.
+"""The status bar: one line at the bottom of a terminal, below text that goes on being written, not in the scrollback.
 
-It is taken away before each piece of text and put back after it, with nothing but moves that every terminal knows: no
-scroll region, no position is ever left behind. Knows nothing of what the line says.
+It is erased before each piece of text and drawn again after it, with cursor moves that every terminal knows: no scroll
+region and no saved position stays set. It knows nothing of what the line says.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ MIN_LINES, MIN_COLUMNS = 4, 20
 
 
 def terminal_size(out: TextIO) -> os.terminal_size:
-    """Columns and lines; none of either where it cannot be told, or where the terminal cannot move its cursor."""
+    """Columns and lines; 0 of both where the size is unknown, or where the terminal cannot move its cursor."""
     if os.environ.get("TERM", "dumb") in DUMB:
         return os.terminal_size((0, 0))
     try:
@@ -32,7 +32,7 @@ def terminal_size(out: TextIO) -> os.terminal_size:
 
 
 class StatusBar(io.TextIOBase):
-    """A text stream in front of a terminal's. What is written to it is printed; `say` changes the line below."""
+    """A text stream before the terminal's. What is written to it is printed above the line; `say` sets the line."""
 
     def __init__(
         self, out: TextIO, *, colored: bool = True, size: Callable[[TextIO], os.terminal_size] = terminal_size
@@ -44,64 +44,64 @@ class StatusBar(io.TextIOBase):
         self._drawn = False
         self._hidden = False
         self._column = 0
-        """Where the text stands; not a multiple of the width, where a terminal may or may not have wrapped."""
+        """The column at which the text ends. At a multiple of the width a terminal may or may not have wrapped."""
 
     # The stream.
 
     def write(self, text: str) -> int:
-        """Text, which ends up above the line."""
+        """Print text above the line."""
         erasure = self._erasure()
         self._advance(text)
         self._put(erasure + text + self._drawing())
         return len(text)
 
     def flush(self) -> None:
-        """At once."""
+        """Flush the terminal's stream."""
         with suppress(OSError):
             self._out.flush()
 
     def _put(self, text: str) -> None:
-        # A terminal that has gone takes no text; whoever reads from it hears of that.
+        # A closed terminal takes no text; the keyboard, which reads from it, notices that.
         with suppress(OSError):
             self._out.write(text)
 
     def isatty(self) -> bool:
-        """As the terminal's stream says."""
+        """Whether the stream is a terminal."""
         return self._out.isatty()
 
     def fileno(self) -> int:
-        """The terminal's."""
+        """The terminal's file descriptor."""
         return self._out.fileno()
 
     # The line.
 
     def say(self, line: str) -> None:
-        """What the line says from now on; it has no control characters. Empty: no line."""
+        """Change the text of the line, which has no control characters. Empty: no line."""
         if line != self._line:
             self.redraw(line)
 
     def redraw(self, line: str | None = None) -> None:
-        """Draw it anew, as after a change of the terminal's size."""
+        """Draw the line again, as after a change of the terminal's size."""
         erasure = self._erasure()
         self._line = self._line if line is None else line
         self._put(erasure + self._drawing())
         self.flush()
 
     def hide(self) -> None:
-        """No line, until `show`."""
+        """Remove the line until `show`."""
         self._put(self._erasure())
         self.flush()
         self._hidden = True
 
     def show(self) -> None:
-        """The line again; the cursor is at the beginning of an empty line."""
+        """Draw the line again; the cursor is at the beginning of an empty line."""
         self._hidden = False
         self._column = 0
         self.redraw()
 
     @contextmanager
     def resized(self) -> Iterator[None]:
-        """Meanwhile it is drawn anew when the terminal's size changes."""
+        """Meanwhile the line is drawn again when the terminal's size changes."""
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGWINCH, self.redraw)
         try:
