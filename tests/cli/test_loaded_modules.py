@@ -94,8 +94,10 @@ async def test_a_command_about_runs_loads_its_own_module_and_no_loops(
     assert not of(modules, *NOT_FOR_RUNS)
 
 
-@pytest.mark.parametrize("words", [["show", "RUN", "--json"], ["list", "--json"]], ids=" ".join)
-async def test_json_takes_no_rich(
+@pytest.mark.parametrize(
+    "words", [["show", "RUN", "--json"], ["list", "--json"], ["say", "RUN", "Look left."]], ids=" ".join
+)
+async def test_json_and_one_line_take_no_rich(
     steer: Steer, steersman: Steersman, stand_in: StandIn, workspace: str, tmp_path: Path, words: list[str]
 ) -> None:
     run = await begin(steersman, workspace)

@@ -6,9 +6,9 @@ import typer
 
 from steersman.cli.connection import run_with_client
 from steersman.cli.exits import Exit
-from steersman.cli.formatting import deadline_phrase, stop_result_phrase
+from steersman.cli.formatting import deadline_phrase, flat, stop_result_phrase
 from steersman.cli.options import AsJson, OpenRun, Reason, StopReason
-from steersman.cli.output import console, emit, remark
+from steersman.cli.output import console, emit, remark, write_line
 from steersman.cli.request import optional_text, text_of
 from steersman.cli.targets import resolve_run, warn_unsent_reason
 
@@ -63,7 +63,7 @@ def _receipt(receipt: "MessageReceipt", *, as_json: bool) -> Exit:
         emit(receipt)
     else:
         how = f" ({receipt.how})" if receipt.how else ""
-        console().print(f"{receipt.state}{how} after {receipt.latency_ms} ms")
+        write_line(flat(f"{receipt.state}{how} after {receipt.latency_ms} ms"))
     return Exit.REFUSED if receipt.state in ("rejected", "too_late") else Exit.OK
 
 
