@@ -13,7 +13,8 @@ and UnreadablePayload (another codec). Nothing is decided here: the workflow dec
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Any, Final, Literal, Self
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from temporalio.client import Client
 from temporalio.common import WorkflowIDConflictPolicy
@@ -34,11 +35,13 @@ from steersman.contracts.request import RunRequest, oversized, parse_request
 from steersman.contracts.run import RunResult, RunState
 from steersman.errors import RunCancelled, RunNotFound, RunTerminated, translated
 from steersman.ids import check_run_id, new_message_id, new_run_id
-from steersman.loops import Loops
 from steersman.reports import RunSummary, StopResult
 
 PRUNE_S: Final = 600
 """A host may take this many seconds to prune."""
+
+if TYPE_CHECKING:
+    from steersman.loops import Loops
 
 
 class Steersman:
@@ -49,8 +52,6 @@ class Steersman:
         self._client = client
         self._address = client.service_client.config.target_host
         self._runs = RunCalls(client)
-        self.loops = Loops(client, self.attach)
-        """What can be done to loops."""
 
     @classmethod
     async def connect(
@@ -74,6 +75,13 @@ class Steersman:
             ServerUnreachable: no server answers within 5 s.
         """
         return cls(await connect(profile, address, namespace, codec))
+
+    @cached_property
+    def loops(self) -> "Loops":
+        """Everything that can be done to loops."""
+        from steersman.loops import Loops  # noqa: PLC0415 - a tenth of the start of a program that has runs only
+
+        return Loops(self._client, self.attach)
 
     @property
     def temporal(self) -> Client:

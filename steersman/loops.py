@@ -39,7 +39,8 @@ from steersman.contracts.messages import parse_message
 from steersman.contracts.request import oversized
 from steersman.errors import HostUnreachable, RunCancelled, RunNotFound, RunTerminated, ServerRefused, translated
 from steersman.ids import check_loop_id, new_loop_id
-from steersman.reports import LoopItem, LoopSummary, RunBegun, RunEvent, StopResult
+from steersman.loop_items import LoopItem, RunBegun, RunEvent
+from steersman.reports import LoopSummary, StopResult
 
 __all__ = ["LoopItem", "Loops", "RunBegun", "RunEvent"]
 

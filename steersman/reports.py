@@ -1,13 +1,11 @@
 """What the client returns beside the models of the wire. Data only."""
 
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
 from pydantic import Field
 
-from steersman.contracts.events import AgentEvent
-from steersman.contracts.loop_state import LoopState, LoopStatus
+from steersman.contracts.loop_status import LoopStatus
 from steersman.contracts.model import TolerantModel
 from steersman.contracts.run import Phase, StopReport
 
@@ -79,25 +77,3 @@ class StopResult(TolerantModel):
     def of(cls, run: str, report: StopReport) -> "StopResult":
         """The report of a workflow, with the id of its run or loop."""
         return cls(run=run, **report.model_dump())
-
-
-@dataclass(frozen=True)
-class RunBegun:
-    """An item of `Loops.follow`: the RunEvents that follow, up to the next RunBegun, are this run's."""
-
-    run: str
-    iteration: int
-    verifies: bool
-    """Whether the run is the verification of the iteration."""
-
-
-@dataclass(frozen=True)
-class RunEvent:
-    """An item of `Loops.follow`: an event of one of the loop's runs."""
-
-    run: str
-    event: AgentEvent
-
-
-LoopItem = LoopState | RunBegun | RunEvent
-"""What `Loops.follow` yields."""

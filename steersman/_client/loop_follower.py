@@ -13,7 +13,7 @@ from steersman._client.loop_calls import LoopCalls
 from steersman.contracts.events import AgentEvent
 from steersman.contracts.loop_state import Checkpoint, LoopState
 from steersman.errors import RunNotFound, Unreachable
-from steersman.reports import LoopItem, RunBegun, RunEvent
+from steersman.loop_items import LoopItem, RunBegun, RunEvent
 
 FIRST_POLL_S: Final = 0.05
 POLL_S: Final = 1.0

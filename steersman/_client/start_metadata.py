@@ -1,11 +1,13 @@
 """What Temporal shows of a new run or loop: summary, details and memo, written when the workflow is started."""
 
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from steersman.contracts.loop import LoopRequest
 from steersman.contracts.request import RunRequest
 from steersman.contracts.text import literal
+
+if TYPE_CHECKING:
+    from steersman.contracts.loop import LoopRequest
 
 MAX_DETAIL: Final = 4096
 """Characters of one detail: a path may have as many (PATH_MAX)."""
@@ -25,7 +27,7 @@ def run_metadata(request: RunRequest) -> dict[str, Any]:
     }
 
 
-def loop_metadata(request: LoopRequest) -> dict[str, Any]:
+def loop_metadata(request: "LoopRequest") -> dict[str, Any]:
     """The same for a new loop."""
     run, done = request.run, request.done
     plan = _one_line(request.plan if isinstance(request.plan, str) else request.plan.path, MAX_LINE)

@@ -8,7 +8,7 @@ from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus
 
 from steersman._client.search_attributes import AGENT_NAME, COST_USD, RUN_PHASE
 from steersman.contracts import names
-from steersman.contracts.loop_state import LoopStatus
+from steersman.contracts.loop_status import LoopStatus
 from steersman.errors import UnreadablePayload
 from steersman.reports import LoopSummary, RunSummary
 

@@ -4,7 +4,7 @@ from enum import IntEnum
 
 
 class Exit(IntEnum):
-    """What a script can rely on. Shown by `steer --help`."""
+    """The exit codes, which scripts rely on. `steer --help` shows them."""
 
     OK = 0
     FAILED = 1
@@ -41,7 +41,7 @@ def epilog() -> str:
 
 
 def code_of(error: Exception) -> Exit | None:
-    """The exit code for an error of the client's; None for one that nobody expected."""
+    """The exit code for an error of the client; None for an error that is a bug."""
     from steersman import errors
     from steersman.contracts.errors import InvalidRequest, RunError
     from steersman.trust import TrustUnreadable

@@ -10,20 +10,10 @@ from typing import Final, Literal
 from pydantic import Field
 
 from steersman.contracts.loop import LoopLimits, LoopMode
+from steersman.contracts.loop_status import LoopStatus as LoopStatus  # noqa: PLC0414 - also imported from here
 from steersman.contracts.model import TolerantModel
 from steersman.contracts.run import Consumption, SessionProgress
 
-LoopStatus = Literal[
-    "running",
-    "waiting_for_decision",
-    "paused",
-    "waiting_rate_limit",
-    "verifying",
-    "completed",
-    "stopped",
-    "failed",
-    "cancelled",
-]
 CLOSED: frozenset[LoopStatus] = frozenset({"completed", "stopped", "failed", "cancelled"})
 
 ItemState = Literal["open", "in_progress", "blocked", "needs_review", "closed"]

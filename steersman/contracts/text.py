@@ -1,6 +1,6 @@
 """Untrusted text made safe to show: control and invisible characters become visible, Markdown stays literal.
 
-Pure functions on strings, for terminals (`steersman.cli.clean`) and for what the Temporal Web UI renders.
+Pure functions on strings, for terminals (`steersman.cli.formatting`) and for what the Temporal Web UI renders.
 """
 
 import json

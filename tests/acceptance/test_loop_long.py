@@ -7,7 +7,7 @@ import pytest
 
 from steersman.client import Steersman
 from steersman.contracts.loop_state import LoopState
-from steersman.reports import RunBegun
+from steersman.loop_items import RunBegun
 from tests.acceptance.loops import claude_loop, ended, process_loop, project, reaches, refs, tick
 from tests.acceptance.site import Site
 from tests.scripted_model import Request, ScriptedModel, Step, say, tool

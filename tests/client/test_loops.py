@@ -24,7 +24,7 @@ from steersman.errors import (
     RunNotRunning,
     RunTerminated,
 )
-from steersman.reports import LoopItem, RunBegun
+from steersman.loop_items import LoopItem, RunBegun
 from tests.client.fake_host import init, now, said, succeeded
 from tests.client.fake_loop import FakeLoopHost, checkpoint
 

@@ -21,7 +21,7 @@ from activities.running.attempt import AttemptRunner
 from activities.shim.client.journal import LineJoiner, Record, RecordParser
 from activities.store.event_reader import Cursor, read
 from activities.store.eventlog import EventLog
-from steersman.cli.clean import clean, flat
+from steersman.cli.formatting import clean, flat
 from steersman.contracts.activities import Settlement
 from steersman.contracts.errors import AgentFailed, InvalidRequest
 from steersman.contracts.events import MAX_TEXT, EventBase, MessageEvent
