@@ -12,6 +12,9 @@ PYTHON =
 UPGRADE =
 # Passed on to pytest: `make test ARGS='-k shim -x'`.
 ARGS =
+# Two for each core of a small machine: most of a test's time is waiting.
+JOBS = 4
+PYTEST = $(PY) -m pytest -q -p no:cacheprovider
 
 help:
 	@echo 'make demo      a real Claude Code run, end to end, on this machine'
@@ -56,9 +59,13 @@ setup:
 demo: setup
 	@$(PY) -m bench.demo
 
-# All of them in two processes beside each other, then chaos alone; some of them one after another.
+# All of them in JOBS processes, then alone what keeps a machine busy; some of them (ARGS) one after another.
 test: setup
-	@set -- $(ARGS); if [ $$# -gt 0 ]; then $(PY) -m pytest "$$@"; else $(PY) -m tests.halves; fi
+	@set -- $(ARGS); if [ $$# -gt 0 ]; then exec $(PY) -m pytest "$$@"; fi; \
+	failed=; \
+	$(PYTEST) -n $(JOBS) --dist worksteal --ignore tests/chaos || failed=1; \
+	$(PYTEST) tests/chaos || failed=1; \
+	test -z "$$failed"
 
 # Every check speaks, then any failure fails.
 check: setup

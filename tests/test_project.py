@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.halves import ALONE, HALVES
-
 ROOT = Path(__file__).parent.parent
 
 TOP_LEVEL = {
@@ -106,10 +104,3 @@ def test_top_level_holds_nothing_else() -> None:
 def test_only_steersman_is_installed() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"] == ["steersman"]
-
-
-def test_all_tests_are_run_by_make_test() -> None:
-    files = {str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("test_*.py")}
-    named = [path for part in (*HALVES, ALONE) for path in part]
-    assert not {file for file in files if not any(file == each or file.startswith(f"{each}/") for each in named)}
-    assert all((ROOT / each).exists() for each in named)
