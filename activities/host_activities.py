@@ -36,6 +36,7 @@ from steersman.contracts.activities import (
     StopInput,
     Swept,
 )
+from steersman.contracts.agents import CAPABILITIES
 from steersman.contracts.errors import ActivityErrorType, AgentFailed
 from steersman.contracts.request import RunRequest
 from steersman.contracts.run import StopReport
@@ -71,7 +72,7 @@ class HostActivities:
                 store = await asyncio.to_thread(self._store.check)
             except StoreGone as error:
                 raise AgentFailed(str(error)) from error
-        return Claim(host=self._host, caps=self._policy.caps, store=store)
+        return Claim(host=self._host, caps=self._policy.caps, store=store, capabilities=CAPABILITIES[request.agent])
 
     @activity.defn(name=names.STOP_AGENT)
     async def stop_agent(self, stop: StopInput) -> StopReport:

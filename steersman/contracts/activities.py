@@ -8,6 +8,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from steersman.contracts.agents import Capabilities
 from steersman.contracts.errors import ErrorType
 from steersman.contracts.events import AgentEvent, TerminalEvent
 from steersman.contracts.messages import Decision
@@ -39,6 +40,8 @@ class Claim(TolerantModel):
     caps: Caps = Caps()
     store: str = ""
     """The id of the host's store; empty where a worker of an older version claimed."""
+    capabilities: Capabilities | None = None
+    """Those of the request's agent, as the host has it; None where a worker of an older version claimed."""
 
 
 class RunAgentInput(TolerantModel):

@@ -17,7 +17,7 @@ from pydantic import (
     model_validator,
 )
 
-from steersman.contracts.agents import AGENT_VARIABLES, CAPABILITIES, UNMETERED
+from steersman.contracts.agents import AGENT_VARIABLES, CAPABILITIES, REPORTS, UNMETERED
 from steersman.contracts.model import Seconds, StrictModel
 from steersman.contracts.request import EnvValue, RunRequest, Text, no_nul, parse_object
 
@@ -213,7 +213,7 @@ class LoopRequest(StrictModel):
         if self.session == "continue" and not can.resume:
             raise ValueError(f'session: {agent} cannot go on with a session; use "fresh"')
         for name in ("cost_usd", "tokens"):
-            if getattr(self.limits, name) is not None and not can.cost:
+            if getattr(self.limits, name) is not None and not getattr(can, REPORTS[name]):
                 raise ValueError(f"limits.{name} is not supported by {agent}: {UNMETERED}")
         items = self.done.items
         if items and items.kind == "checkboxes" and items.path is None and isinstance(self.plan, str):

@@ -18,7 +18,7 @@ from pydantic import (
     model_validator,
 )
 
-from steersman.contracts.agents import CAPABILITIES, UNMETERED
+from steersman.contracts.agents import CAPABILITIES, UNMETERED, Capabilities
 from steersman.contracts.errors import InvalidRequest, sentence
 from steersman.contracts.model import JsonObject, Seconds, StrictModel, TolerantModel
 
@@ -200,13 +200,13 @@ class RunRequest(StrictModel):
             raise ValueError("prompt must not be empty")
         unsupported = {
             "session": not can.resume and self.session is not None,
-            "fork_session": not can.resume and self.fork_session,
+            "fork_session": not can.fork and self.fork_session,
             "output_schema": not can.structured_output and self.output_schema is not None,
             "permissions": not can.permissions and self.permissions != Permissions(),
-            "limits.turns": not can.cost and self.limits.turns is not None,
+            "limits.turns": not can.turns and self.limits.turns is not None,
             "limits.cost_usd": not can.cost and self.limits.cost_usd is not None,
-            "limits.tokens": not can.cost and self.limits.tokens is not None,
-            "limits.rate_limit_s": not can.cost and self.limits.rate_limit_s is not None,
+            "limits.tokens": not can.tokens and self.limits.tokens is not None,
+            "limits.rate_limit_s": not can.tokens and self.limits.rate_limit_s is not None,
             "model": self.agent == "process" and self.model is not None,
             "system_prompt": self.agent == "process" and self.system_prompt is not None,
         }
@@ -238,14 +238,18 @@ class Caps(TolerantModel):
     lease_s: float | None = None
     stop_s: float | None = None
 
-    def held(self, request: RunRequest) -> RunRequest:
-        """The request within these caps; the same object where nothing has changed."""
+    def held(self, request: RunRequest, can: Capabilities | None = None) -> RunRequest:
+        """The request within these caps; the same object where nothing has changed.
+
+        `can`: the agent's capabilities, where they are known from elsewhere than the table at hand.
+        """
+        can = can or CAPABILITIES[request.agent]
         limits, stop = request.limits, request.stop
         changed = {
             "limits": limits.model_copy(
                 update={
                     # An agent that reports no cost can have no cost limit: only the duration bounds it.
-                    "cost_usd": _least(limits.cost_usd, self.cost_usd if CAPABILITIES[request.agent].cost else None),
+                    "cost_usd": _least(limits.cost_usd, self.cost_usd if can.cost else None),
                     "duration_s": _least(limits.duration_s, self.duration_s),
                 }
             ),

@@ -3,6 +3,7 @@
 from datetime import datetime
 from typing import Literal
 
+from steersman.contracts.agents import Capabilities
 from steersman.contracts.loop import LoopLimits, LoopMode
 from steersman.contracts.loop_state import (
     Checkpoint,
@@ -50,6 +51,8 @@ class CarriedState(TolerantModel):
 
     host: str = ""
     """The worker host that the loop has claimed; empty until its setup is done."""
+    capabilities: Capabilities | None = None
+    """Those of the loop's agent, as the host that was claimed has it; None where an older version claimed."""
     mode: LoopMode = "autonomous"
     limits: LoopLimits = LoopLimits()
     hold: WaitReason | None = None

@@ -15,7 +15,6 @@ from temporalio.exceptions import (
 )
 
 from steersman.contracts import names
-from steersman.contracts.agents import CAPABILITIES
 from steersman.contracts.loop import LoopRequest, program_env
 from steersman.contracts.messages import Message
 from steersman.contracts.request import Limits, RunRequest
@@ -37,7 +36,7 @@ ChildHandle = workflow.ChildWorkflowHandle[Any, RunResult]
 async def run_iteration(loop: LoopContext, run_id: str, run: RunRequest, about: str) -> IterationOutcome:
     """Run the agent to its end."""
     child = _start(loop, run_id, run, "running", about)
-    outcome = await _outcome(loop, child, await _wait(loop, child, run))
+    outcome = await _outcome(loop, child, await _wait(loop, child))
     loop.state.child = None
     loop.state.set_status("running")
     return outcome
@@ -46,7 +45,7 @@ async def run_iteration(loop: LoopContext, run_id: str, run: RunRequest, about: 
 async def run_verification(loop: LoopContext, run_id: str, run: RunRequest) -> ChildResult:
     """Run the verification to its end."""
     child = _start(loop, run_id, run, "verifying", "verification")
-    result = await _wait(loop, child, run)
+    result = await _wait(loop, child)
     loop.state.child = None
     loop.state.set_status("running")
     return result
@@ -95,7 +94,7 @@ def _memo(run: RunRequest) -> Mapping[str, Any]:
     return {"agent": run.agent, "workspace": run.workspace.path, "labels": run.labels}
 
 
-async def _wait(loop: LoopContext, child: ActiveChild, run: RunRequest) -> ChildResult:
+async def _wait(loop: LoopContext, child: ActiveChild) -> ChildResult:
     """Wait until the child has closed, or end it when a request wants an immediate stop."""
     try:
         # Shielded: a cancel of the loop must find the run, not lose it in the moment of its start.
@@ -105,7 +104,7 @@ async def _wait(loop: LoopContext, child: ActiveChild, run: RunRequest) -> Child
     await workflow.wait_condition(lambda: handle.done() or loop.pending.wants_immediate_stop)
     if not handle.done():
         child.end_requested = True
-        await _end(loop, handle, can_interrupt=CAPABILITIES[run.agent].interrupt)
+        await _end(loop, handle, can_interrupt=loop.capabilities.interrupt)
     return _result(handle)
 
 

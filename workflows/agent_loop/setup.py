@@ -6,6 +6,7 @@ from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError, TimeoutType
 from temporalio.exceptions import TimeoutError as TemporalTimeout
 
+from steersman.contracts.activities import Claim
 from steersman.contracts.errors import ErrorType, InvalidRequest
 from steersman.contracts.loop import LoopRequest
 from steersman.contracts.loop_activities import ForkPoint
@@ -19,12 +20,14 @@ from workflows.waiting import cancellable
 async def set_up(loop: LoopContext) -> None:
     """Set the loop up. Raises FailureError or InvalidRequest if it cannot begin."""
     request, state = loop.request, loop.state
-    host, fork, note = await _claim(request.run), None, None
+    claim, fork, note = await _claim(request.run), None, None
+    host = claim.host
     if request.from_checkpoint is not None:
         fork = await activities.fork_point(host, request.from_checkpoint.loop, request.from_checkpoint.number)
-        host = await _host_of_fork(request, fork, host)
+        claim = await _claim_of_fork(request, fork, claim)
+        host = claim.host
     admitted = await _admit(host, request, forks=fork is not None)
-    state.update(host=host)
+    state.update(host=host, capabilities=claim.capabilities)
     if fork is not None:
         note = await _take_over(loop, fork)
     if not admitted:
@@ -33,10 +36,9 @@ async def set_up(loop: LoopContext) -> None:
     state.update(progress_mark=state.workspace_mark)
 
 
-async def _claim(run: RunRequest) -> str:
+async def _claim(run: RunRequest) -> Claim:
     try:
-        claim = claim_host(run, locally=not workflow.patched("claim-by-activity"))
-        return (await cancellable(claim)).host
+        return await cancellable(claim_host(run, locally=not workflow.patched("claim-by-activity")))
     except ActivityError as error:
         cause = error.cause
         if isinstance(cause, TemporalTimeout) and cause.type == TimeoutType.SCHEDULE_TO_START:
@@ -56,10 +58,10 @@ async def _admit(host: str, request: LoopRequest, *, forks: bool) -> bool:
     return True
 
 
-async def _host_of_fork(request: LoopRequest, fork: ForkPoint, host: str) -> str:
+async def _claim_of_fork(request: LoopRequest, fork: ForkPoint, claim: Claim) -> Claim:
     """Claim the host that has the checkpoint's files."""
-    if fork.host == host:
-        return host
+    if fork.host == claim.host:
+        return claim
     if request.run.runtime.host is not None:
         raise InvalidRequest(f"run.runtime.host: the files of the checkpoint are on host {fork.host}")
     runtime = request.run.runtime.model_copy(update={"host": fork.host})

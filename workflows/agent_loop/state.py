@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from temporalio import workflow
 
+from steersman.contracts.agents import CAPABILITIES, Capabilities
 from steersman.contracts.loop import LoopRequest
 from steersman.contracts.loop_messages import LoopReceipt, Resume
 from steersman.contracts.loop_state import CLOSED, LoopState, LoopStatus
@@ -226,3 +227,8 @@ class LoopContext:
     request: LoopRequest
     state: LiveState
     pending: PendingRequests
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Those of the loop's agent: as the host that was claimed has it, which may be newer than the code at hand."""
+        return self.state.carried.capabilities or CAPABILITIES[self.request.run.agent]

@@ -8,7 +8,7 @@ from temporalio.exceptions import ApplicationError
 
 from steersman.contracts import names
 from steersman.contracts.activities import ApprovalAsked, MessagesSettled, Progressed, SessionStarted
-from steersman.contracts.agents import CAPABILITIES, cannot
+from steersman.contracts.agents import CAPABILITIES, Capabilities, cannot
 from steersman.contracts.errors import REFUSED, ErrorType, InvalidRequest
 from steersman.contracts.messages import (
     MESSAGE_ID,
@@ -130,9 +130,12 @@ class RunHandlers:
             return f"the run is {self.visibility.state.phase}: it takes no more messages"
         if self.delivery.mailbox.end_requested and not message.end:
             return "the run is ending: it takes no more messages"
-        if refusal := cannot(self.request.agent, CAPABILITIES[self.request.agent], kind):
+        if refusal := cannot(self.request.agent, self._capabilities(self.request.agent), kind):
             return refusal
         return self.delivery.mailbox.refusal(message)
+
+    def _capabilities(self, agent: str) -> Capabilities:
+        return self.visibility.state.capabilities or CAPABILITIES[agent]
 
     # From run_agent. Anybody can send a signal, also one without a payload: `null` decodes to None.
 

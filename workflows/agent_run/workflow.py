@@ -15,6 +15,7 @@ from temporalio.exceptions import ActivityError, ApplicationError, CancelledErro
 with workflow.unsafe.imports_passed_through():
     from steersman.contracts import names
     from steersman.contracts.activities import RunOutcome
+    from steersman.contracts.agents import CAPABILITIES
     from steersman.contracts.errors import ErrorType, InvalidRequest
     from steersman.contracts.request import RunRequest, oversized, parse_request
     from steersman.contracts.run import MAX_REASON, Phase, RunResult, RunState, StopReport
@@ -89,8 +90,9 @@ class AgentRun(RunHandlers):
                 stop_report=never_started(self.visibility.state.phase, self._stop_reason("cancelled"))
             )
             return Ending("cancelled")
-        request = self.request = claim.caps.held(request)
-        self.visibility.update(host=claim.host, store=claim.store)
+        can = claim.capabilities or CAPABILITIES[request.agent]
+        request = self.request = claim.caps.held(request, can)
+        self.visibility.update(host=claim.host, store=claim.store, capabilities=can)
         agent = activities.run_agent(claim.host, request, claim.store)
         ended_while_queued = asyncio.create_task(workflow.wait_condition(self._ended_while_queued))
         try:
