@@ -30,18 +30,11 @@ def shared(tmp_path_factory: pytest.TempPathFactory, dev_server: str) -> Iterato
 
 
 @pytest.fixture
-def site(tmp_path_factory: pytest.TempPathFactory, dev_server: str) -> Iterator[Site]:
-    """A machine of the test's own, without a worker as yet, in a namespace of its own."""
-    made = Site(tmp_path_factory.mktemp("site"), asyncio.run(new_namespace(dev_server)))
-    try:
-        yield made
-    finally:
-        made.end()
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """A machine and a server of the test's own, without a worker as yet.
 
-
-@pytest.fixture
-def lone_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """The same with a server of its own, for tests that harm it or look into it."""
+    Not a namespace of the one server: each keeps pollers there, and 200 of them cost half a core and 4 GB.
+    """
     made = Site(tmp_path_factory.mktemp("site"))
     try:
         yield made

@@ -76,7 +76,7 @@ class Site:
     @property
     def server(self) -> DevServer:
         """Its own."""
-        assert self._server, "this site is on the server that all share: ask for `lone_site`"
+        assert self._server, "this site is on the server that all share: ask for `site`"
         return self._server
 
     # Workers.

@@ -241,9 +241,9 @@ WAYS = {"killed": LOOPS, "deployed": WITHOUT_CLAUDE}
 
 
 @pytest.mark.parametrize("how", WAYS)
-async def test_loops_survive(lone_site: Site, model: ScriptedModel, mark: str, how: str) -> None:
-    worker = lone_site.worker(**PLAN_ACCOUNT)
-    steersman = await lone_site.steersman()
+async def test_loops_survive(site: Site, model: ScriptedModel, mark: str, how: str) -> None:
+    worker = site.worker(**PLAN_ACCOUNT)
+    steersman = await site.steersman()
     await worker.ready()
 
     async def replace() -> None:
@@ -252,7 +252,7 @@ async def test_loops_survive(lone_site: Site, model: ScriptedModel, mark: str, h
         else:
             assert await worker.terminate() == 0
 
-    stage = Stage(lone_site, steersman, model, mark, asyncio.Barrier(len(WAYS[how])), replace)
+    stage = Stage(site, steersman, model, mark, asyncio.Barrier(len(WAYS[how])), replace)
     async with asyncio.TaskGroup() as group:
         for loop in WAYS[how]:
             group.create_task(loop(stage), name=str(loop))

@@ -240,11 +240,11 @@ RUNS = (streaming, in_a_tool, asking, steered, steered_meanwhile, parked, talkin
     "kind",
     [calamities.WorkerKilled, calamities.WorkerDeployed, calamities.WorkerFrozen, calamities.ServerKilled],
 )
-async def test_runs_survive(lone_site: Site, model: ScriptedModel, kind: type[Calamity]) -> None:
-    worker = lone_site.worker()
-    steersman = await lone_site.steersman()
+async def test_runs_survive(site: Site, model: ScriptedModel, kind: type[Calamity]) -> None:
+    worker = site.worker()
+    steersman = await site.steersman()
     await worker.ready()
-    stage = Stage(lone_site, steersman, model, kind(lone_site, steersman, len(RUNS)))
+    stage = Stage(site, steersman, model, kind(site, steersman, len(RUNS)))
     async with asyncio.TaskGroup() as group:
         for run in RUNS:
             group.create_task(run(stage), name=run.__name__)

@@ -4,14 +4,13 @@ import os
 
 from hypothesis import HealthCheck, settings
 
-from tests.acceptance.conftest import lone_site, mark, model, shared, site, steersman
+from tests.acceptance.conftest import mark, model, shared, site, steersman
 from tests.agents.conftest import claude, no_shim_is_left
 from tests.shim.conftest import every_shim, shims
 
 __all__ = [
     "claude",
     "every_shim",
-    "lone_site",
     "mark",
     "model",
     "no_shim_is_left",

@@ -184,19 +184,19 @@ async def life(site: Site, model: ScriptedModel, canary: Canaries, codec: Encryp
     database.close()
 
 
-async def test_a_canary_is_nowhere_in_the_servers_database(lone_site: Site, model: ScriptedModel, keys: Path) -> None:
+async def test_a_canary_is_nowhere_in_the_servers_database(site: Site, model: ScriptedModel, keys: Path) -> None:
     canary = Canaries()
-    await lone_site.worker(**{VARIABLE: CODEC, KEYS_VARIABLE: str(keys)}).ready()
+    await site.worker(**{VARIABLE: CODEC, KEYS_VARIABLE: str(keys)}).ready()
 
-    await life(lone_site, model, canary, EncryptionCodec(keys))
+    await life(site, model, canary, EncryptionCodec(keys))
 
-    assert canary.heard(lone_site.root) == set()
+    assert canary.heard(site.root) == set()
 
 
-async def test_without_a_codec_every_canary_is_in_the_servers_database(lone_site: Site, model: ScriptedModel) -> None:
+async def test_without_a_codec_every_canary_is_in_the_servers_database(site: Site, model: ScriptedModel) -> None:
     canary = Canaries()
-    await lone_site.worker().ready()
+    await site.worker().ready()
 
-    await life(lone_site, model, canary, None)
+    await life(site, model, canary, None)
 
-    assert set(canary.places) - canary.heard(lone_site.root) == set()
+    assert set(canary.places) - canary.heard(site.root) == set()
