@@ -120,14 +120,19 @@ def family(pid: int) -> list[int]:
 
 
 def listening(pid: int) -> set[int]:
-    """TCP ports on which a process listens, IPv4 and IPv6."""
-    sockets = set()
-    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+    """TCP ports on which a process listens, IPv4 and IPv6; none of one that has ended."""
+    sockets: set[str] = set()
+    ports: set[int] = set()
+    try:
+        descriptors = list(Path(f"/proc/{pid}/fd").iterdir())
+        tables = [Path(f"/proc/{pid}/net/{table}").read_text() for table in ("tcp", "tcp6")]
+    except OSError:
+        return ports
+    for descriptor in descriptors:
         with contextlib.suppress(OSError):
             sockets.update(re.findall(r"socket:\[(\d+)\]", str(descriptor.readlink())))
-    ports = set()
-    for table in ("tcp", "tcp6"):
-        for row in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
+    for table in tables:
+        for row in table.splitlines()[1:]:
             fields = row.split()
             if fields[3] == "0A" and fields[9] in sockets:
                 ports.add(int(fields[1].rpartition(":")[2], 16))

@@ -101,10 +101,12 @@ async def test_what_the_agent_starts_while_it_is_stopped_gets_sigterm_too(shims:
     code = """
 import os, signal, time
 def on_term(*_):
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     if os.fork() == 0:
         signal.signal(signal.SIGTERM, lambda *_: (print("newcomer terminated"), os._exit(0)))
         os.setsid()
         print("newcomer")
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
         while True: time.sleep(600)
     os.wait()
     os._exit(0)

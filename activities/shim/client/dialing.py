@@ -6,6 +6,7 @@ What must not live here: commands, records, and whether to try again after it wa
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import socket
@@ -64,12 +65,22 @@ async def _try(
         hello = {"op": "hello", "protocol": PROTOCOL, "min_protocol": MIN_PROTOCOL, "epoch": epoch}
         reply = await ask(reader, writer, hello)
     except OSError:
-        writer.close()
+        await _closed(writer)
         return None
+    except Exception:
+        await _closed(writer)
+        raise
     except BaseException:
         writer.close()
         raise
     return reader, writer, reply
+
+
+async def _closed(writer: asyncio.StreamWriter) -> None:
+    """Only a loop that goes on closes what a StreamWriter has let go of."""
+    writer.close()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()
 
 
 async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, command: dict[str, Any]) -> dict[str, Any]:
