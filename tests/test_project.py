@@ -3,8 +3,10 @@
 No behaviour of Steersman is tested here.
 """
 
+import ast
 import re
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -104,3 +106,18 @@ def test_top_level_holds_nothing_else() -> None:
 def test_only_steersman_is_installed() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"] == ["steersman"]
+
+
+def test_what_steersman_imports_is_what_it_asks_for() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = [each for extra in project["optional-dependencies"].values() for each in extra]
+    asked = requirement_names([*project["dependencies"], *extras])
+    imported = set()
+    for path in (ROOT / "steersman").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                imported |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                imported.add(node.module.partition(".")[0])
+    others = imported - sys.stdlib_module_names - {"steersman"}
+    assert others - asked == {"google"}  # protobuf: temporalio's
