@@ -12,8 +12,8 @@ PYTHON =
 UPGRADE =
 # Passed on to pytest: `make test ARGS='-k shim -x'`.
 ARGS =
-# Two for each core of a small machine: most of a test's time is waiting.
-JOBS = 4
+# More than a small machine has cores: half of a test's time is waiting.
+JOBS = 3
 PYTEST = $(PY) -m pytest -q -p no:cacheprovider
 
 help:

@@ -119,7 +119,8 @@ async def test_a_worker_that_dies_over_it_leaves_the_rest_to_the_next(site: Site
     steersman = await site.steersman()
     await worker.ready()
     run = await steersman.start(site.process(*python(STUBBORN), mark=mark))
-    await phase(steersman, run, "running")
+    async with following(steersman, run) as attached:
+        await attached.until(lambda e: e.type == "message")  # before that it is not stubborn yet
     await terminate(site, run)
     await gone(mark, 6)
     worker.kill()

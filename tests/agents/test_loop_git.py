@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from activities.loops.git.runner import GitFailed, GitOutput, GitRunner
-from tests.support.processes import lives, until
+from tests.support.processes import lives, marked, until
 
 pytestmark = [pytest.mark.integration, pytest.mark.linux]
 
@@ -76,3 +77,21 @@ async def test_one_that_nobody_waits_for_any_more(make: Make) -> None:
         await asked
     assert pipes() == before
     assert not lives(pid(git))
+
+
+async def test_a_cancel_in_the_moment_of_a_start_leaves_nothing(tmp_path: Path) -> None:
+    mark = f"mark-{uuid.uuid4().hex}"
+    program = tmp_path / "git"
+    program.write_text("#!/bin/sh\nsleep 1000 & wait\n")
+    program.chmod(0o755)
+    lock = os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT)
+    environment = {"PATH": os.environ["PATH"], "MARK": mark}
+    for pause in range(20):
+        git = GitRunner(str(program), tmp_path, environment, asyncio.get_running_loop().time() + 60, lock)
+        running = asyncio.create_task(git.run("status"))
+        await asyncio.sleep(pause * 0.001)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        assert marked(mark) == {}, pause
+    os.close(lock)

@@ -36,7 +36,7 @@ ChildHandle = workflow.ChildWorkflowHandle[Any, RunResult]
 async def run_iteration(loop: LoopContext, run_id: str, run: RunRequest, about: str) -> IterationOutcome:
     """Run the agent to its end."""
     child = _start(loop, run_id, run, "running", about)
-    outcome = await _outcome(loop, child, await _wait(loop, child))
+    outcome = await _outcome(loop, child, await _wait(loop, child, run))
     loop.state.child = None
     loop.state.set_status("running")
     return outcome
@@ -45,7 +45,7 @@ async def run_iteration(loop: LoopContext, run_id: str, run: RunRequest, about: 
 async def run_verification(loop: LoopContext, run_id: str, run: RunRequest) -> ChildResult:
     """Run the verification to its end."""
     child = _start(loop, run_id, run, "verifying", "verification")
-    result = await _wait(loop, child)
+    result = await _wait(loop, child, run)
     loop.state.child = None
     loop.state.set_status("running")
     return result
@@ -94,7 +94,7 @@ def _memo(run: RunRequest) -> Mapping[str, Any]:
     return {"agent": run.agent, "workspace": run.workspace.path, "labels": run.labels}
 
 
-async def _wait(loop: LoopContext, child: ActiveChild) -> ChildResult:
+async def _wait(loop: LoopContext, child: ActiveChild, run: RunRequest) -> ChildResult:
     """Wait until the child has closed, or end it when a request wants an immediate stop."""
     try:
         # Shielded: a cancel of the loop must find the run, not lose it in the moment of its start.
@@ -104,7 +104,7 @@ async def _wait(loop: LoopContext, child: ActiveChild) -> ChildResult:
     await workflow.wait_condition(lambda: handle.done() or loop.pending.wants_immediate_stop)
     if not handle.done():
         child.end_requested = True
-        await _end(loop, handle, can_interrupt=loop.capabilities.interrupt)
+        await _end(loop, handle, can_interrupt=loop.capabilities_of(run.agent).interrupt)
     return _result(handle)
 
 

@@ -131,7 +131,8 @@ async def _check_file(loop: LoopContext, plan: PlanFile) -> None:
 
 def refuse_set_limits(loop: LoopContext, request: SetLimits) -> str | None:
     """Why the limits are refused; None if they are accepted."""
-    agent, can = loop.request.run.agent, loop.capabilities
+    agent = loop.request.run.agent
+    can = loop.capabilities_of(agent)
     asked = [name for name in ("cost_usd", "tokens") if getattr(request, name) and not getattr(can, REPORTS[name])]
     return f'{asked[0]} is not supported by agent "{agent}": {UNMETERED}' if asked else None
 

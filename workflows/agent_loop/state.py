@@ -228,7 +228,7 @@ class LoopContext:
     state: LiveState
     pending: PendingRequests
 
-    @property
-    def capabilities(self) -> Capabilities:
-        """Those of the loop's agent: as the host that was claimed has it, which may be newer than the code at hand."""
-        return self.state.carried.capabilities or CAPABILITIES[self.request.run.agent]
+    def capabilities_of(self, agent: str) -> Capabilities:
+        """Those of the agent of a run: of the loop's own agent as the host that was claimed has it."""
+        own = self.state.carried.capabilities if agent == self.request.run.agent else None
+        return own or CAPABILITIES[agent]

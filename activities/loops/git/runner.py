@@ -72,20 +72,7 @@ class GitRunner:
     ) -> GitOutput:
         """The first `limit` bytes that git prints. Raises GitFailed."""
         name = _name(arguments)
-        try:
-            process = await asyncio.create_subprocess_exec(
-                self.program,
-                *arguments,
-                cwd=self.directory,
-                env=self.environment,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
-                start_new_session=True,
-                pass_fds=(self.lock_descriptor,),
-            )
-        except OSError as error:
-            raise GitFailed(f"git cannot be run: {error.strerror}", name) from error
+        process = await self._started(arguments)
         hung = asyncio.Event()
         watch = asyncio.create_task(_end_stalled(process, hung))
         try:
@@ -107,6 +94,32 @@ class GitRunner:
         if not answer.cut and (code not in ok_codes or b"could not open directory" in errors):
             raise GitFailed(f"git {name}: {_error_line(errors) or f'exit code {code}'}", name)
         return answer
+
+    async def _started(self, arguments: Sequence[Argument]) -> asyncio.subprocess.Process:
+        """The process. A cancel in the moment of its start ends it with all that it has started meanwhile."""
+        starting = asyncio.create_task(
+            asyncio.create_subprocess_exec(
+                self.program,
+                *arguments,
+                cwd=self.directory,
+                env=self.environment,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                start_new_session=True,
+                pass_fds=(self.lock_descriptor,),
+            )
+        )
+        try:
+            return await asyncio.shield(starting)
+        except OSError as error:
+            raise GitFailed(f"git cannot be run: {error.strerror}", _name(arguments)) from error
+        except asyncio.CancelledError:
+            with contextlib.suppress(OSError):
+                process = await starting
+                await _end(process)
+                await _close(process)
+            raise
 
 
 def owner_variables(lock: Path) -> dict[str, str]:

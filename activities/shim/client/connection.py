@@ -6,6 +6,7 @@ What must not live here: starting a shim, reading its journal file, and deciding
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import json
 import os
@@ -97,6 +98,8 @@ class Connection:
         self._listener.cancel()
         self._writer.close()
         await asyncio.gather(self._listener, return_exceptions=True)
+        with contextlib.suppress(OSError):
+            await self._writer.wait_closed()  # only a loop that goes on closes what a StreamWriter has let go of
 
     async def __aenter__(self) -> Self:
         return self
