@@ -12,8 +12,8 @@ PYTHON =
 UPGRADE =
 # Passed on to pytest: `make test ARGS='-k shim -x'`.
 ARGS =
-# More than a small machine has cores: half of a test's time is waiting.
-JOBS = 3
+# As many as a small machine has cores: with more, what takes its time waits for a processor too often.
+JOBS = 2
 PYTEST = $(PY) -m pytest -q -p no:cacheprovider
 
 help:

@@ -7,11 +7,12 @@ import pytest
 
 from tests.cli.loopstage import place, stage
 from tests.cli.steer import Steer
-from tests.client.fixtures import client, fake_host, loop_host, steersman, workspace
+from tests.client.fixtures import client, client_namespace, fake_host, loop_host, steersman, workspace
 from tests.support.temporal import Namespace
 
 __all__ = [
     "client",
+    "client_namespace",
     "fake_host",
     "loop_host",
     "place",
@@ -22,7 +23,7 @@ __all__ = [
 
 
 @pytest.fixture
-async def steer(namespace: Namespace, tmp_path: Path) -> AsyncIterator[Steer]:
-    command = Steer(namespace.address, tmp_path, namespace.name)
+async def steer(client_namespace: Namespace, tmp_path: Path) -> AsyncIterator[Steer]:
+    command = Steer(client_namespace.address, tmp_path, client_namespace.name)
     yield command
     await command.close()

@@ -1,5 +1,6 @@
 """Fixtures that the tests of the client and of the command line share."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -9,12 +10,19 @@ from temporalio.client import Client
 from steersman.client import Steersman
 from tests.client.fake_host import FakeHost
 from tests.client.fake_loop import FakeLoopHost
+from tests.support.temporal import Namespace, new_namespace
+
+
+@pytest.fixture(scope="session")
+def client_namespace(dev_server: str) -> Namespace:
+    """A namespace apart from the workflows' tests: some of these look at every open loop there is."""
+    return asyncio.run(new_namespace(dev_server))
 
 
 @pytest.fixture
-async def client(temporal: Client) -> Client:
+async def client(client_namespace: Namespace) -> Client:
     """A Temporal client."""
-    return temporal
+    return await client_namespace.connect()
 
 
 @pytest.fixture

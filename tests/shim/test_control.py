@@ -123,7 +123,7 @@ async def test_a_run_from_start_to_end(elsewhere: Elsewhere) -> None:
         "stray": False,
     }
     # From the last record on, at the byte where it begins, and at one where nothing begins.
-    last = len(stored) - len(stored[stored.rindex(b"%d " % records[-1].seq) :])
+    last = stored.rindex(b"\n%d " % records[-1].seq) + 1
     assert (await elsewhere.journal(records[-2].seq, last))[1] == stored[last:]
     assert (await elsewhere.journal(records[-2].seq, last + 1)) == (0, stored)
     assert (await elsewhere.journal(records[-1].seq, len(stored)))[1] == b""
