@@ -264,3 +264,17 @@ async def test_many_peers_are_served_and_too_many_are_turned_away(shims: Shims) 
         await peer.aclose()
     async with shim.observer() as connection:
         assert (await connection.status()).state == "running"
+
+
+async def test_letting_go_of_a_frozen_shim_waits_for_nobody(shims: Shims) -> None:
+    shim = await shims.start(SLEEP)
+    async with asyncio.timeout(10):
+        connection = await connect(shim.directory, epoch=1)
+        writing = asyncio.create_task(connection.write("x" * 5_000_000, id="big"))
+        os.kill(shim.status.shim_pid, signal.SIGSTOP)
+        try:
+            await asyncio.sleep(0)
+            await connection.aclose()
+        finally:
+            os.kill(shim.status.shim_pid, signal.SIGCONT)
+        await asyncio.gather(writing, return_exceptions=True)

@@ -6,7 +6,6 @@ What must not live here: starting a shim, reading its journal file, and deciding
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import json
 import os
@@ -17,7 +16,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from activities.shim.client.access import LOCAL, Directory, ShimAccess
-from activities.shim.client.dialing import DIAL_TIMEOUT
+from activities.shim.client.dialing import DIAL_TIMEOUT, let_go
 from activities.shim.client.errors import ShimGone, ShimUnresponsive, error_of
 from activities.shim.client.reports import Status, StopReport, as_text
 
@@ -96,10 +95,8 @@ class Connection:
     async def aclose(self) -> None:
         """Leave; the agent works on."""
         self._listener.cancel()
-        self._writer.close()
         await asyncio.gather(self._listener, return_exceptions=True)
-        with contextlib.suppress(OSError):
-            await self._writer.wait_closed()  # only a loop that goes on closes what a StreamWriter has let go of
+        await let_go(self._writer)
 
     async def __aenter__(self) -> Self:
         return self

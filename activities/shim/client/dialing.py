@@ -6,7 +6,6 @@ What must not live here: commands, records, and whether to try again after it wa
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
 import socket
@@ -21,6 +20,7 @@ from activities.shim.program.sockets import connect_socket
 
 DIAL_TIMEOUT = timedelta(seconds=10)
 BUFFER_SIZE = 1024 * 1024
+_CLOSE_S = 1.0
 
 
 async def dial(
@@ -65,10 +65,10 @@ async def _try(
         hello = {"op": "hello", "protocol": PROTOCOL, "min_protocol": MIN_PROTOCOL, "epoch": epoch}
         reply = await ask(reader, writer, hello)
     except OSError:
-        await _closed(writer)
+        await let_go(writer)
         return None
     except Exception:
-        await _closed(writer)
+        await let_go(writer)
         raise
     except BaseException:
         writer.close()
@@ -76,11 +76,14 @@ async def _try(
     return reader, writer, reply
 
 
-async def _closed(writer: asyncio.StreamWriter) -> None:
-    """Only a loop that goes on closes what a StreamWriter has let go of."""
+async def let_go(writer: asyncio.StreamWriter) -> None:
+    """Close it before the loop may end. A shim that does not read, as one that is frozen, is not waited for."""
     writer.close()
-    with contextlib.suppress(OSError):
-        await writer.wait_closed()
+    try:
+        async with asyncio.timeout(_CLOSE_S):
+            await writer.wait_closed()
+    except (OSError, TimeoutError):
+        writer.transport.abort()
 
 
 async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, command: dict[str, Any]) -> dict[str, Any]:
