@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import re
+import secrets
 import shutil
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -60,7 +61,7 @@ class LoopStore:
             pass
         for each in (self._loops.parent, self._loops, path):
             each.mkdir(mode=0o700, parents=True, exist_ok=True)
-        temporary = path / f"loop.json.{os.getpid()}"
+        temporary = path / f"loop.json.{secrets.token_hex(8)}"  # as run.json: two threads may be here
         temporary.touch(mode=0o600)
         temporary.write_text(facts)
         temporary.replace(path / "loop.json")

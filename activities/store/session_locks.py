@@ -7,7 +7,6 @@ same user and may forge a lock; all that it does is to refuse a session by the n
 """
 
 import asyncio
-import errno
 import fcntl
 import json
 import os
@@ -30,8 +29,6 @@ from steersman.contracts.errors import InvalidRequest
 PATIENCE_S = 3.0
 """A lock that nobody can judge yet is tried for this many seconds: a run that has just ended still has its shims."""
 PAUSE_S = 0.05
-NO_FILE = (errno.EINVAL, errno.ELOOP, errno.ENXIO)
-"""What opening anything but a regular file raises: see disk.open_regular."""
 _SESSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,199}")
 
 
@@ -154,7 +151,7 @@ class SessionLocks:
         except FileNotFoundError:
             return None
         except (OSError, ValueError, RecursionError) as error:
-            if isinstance(error, OSError) and error.errno not in NO_FILE:
+            if isinstance(error, OSError) and not disk.is_no_file(error):
                 raise
             raise InvalidRequest(f"session: {path} does not say which run has it; remove it") from error
 

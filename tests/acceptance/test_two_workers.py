@@ -228,7 +228,7 @@ async def test_a_run_that_is_handed_over_again_and_again_costs_no_history(site: 
 
         await until(led, 30)
     assert (await steersman.state(run)).phase == "running"
-    assert await told(steersman, run) <= before + 1  # where a busy machine leaves a query unanswered it is told
+    assert await told(steersman, run) == before
     assert (await steersman.stop(run)).outcome == "stopped"
 
 

@@ -53,7 +53,7 @@ def main(arguments: list[str]) -> int:
         return dial(words[0])
     if name == "journal" and len(words) == 3:
         return journal(words[0], int(words[1]), int(words[2]))
-    if len(words) != _COMMANDS.get(name, (-1, _nothing))[0]:
+    if name not in _COMMANDS or len(words) != _COMMANDS[name][0]:
         sys.stderr.write(__doc__ or "")
         return 2
     said = answer(name, *words)
@@ -152,10 +152,6 @@ def _report(cleared: Clearance) -> dict[str, Any]:
         "suspects": list(cleared.suspects),
         "proven": cleared.proven,
     }
-
-
-def _nothing(*_: str) -> dict[str, Any]:
-    return {}
 
 
 _COMMANDS: dict[str, tuple[int, Callable[..., dict[str, Any]]]] = {
