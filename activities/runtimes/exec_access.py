@@ -20,10 +20,9 @@ from typing import Any, Final
 from activities.runtimes.machine import Machine, Stream
 from activities.shim import client as shim
 from activities.shim.client.access import Dialed, Directory, Stored
-from activities.shim.client.dialing import DIAL_TIMEOUT, ask
+from activities.shim.client.dialing import DIAL_TIMEOUT, say_hello
 from activities.shim.client.errors import error_of
 from activities.shim.client.launching import COMMAND, PROGRAM
-from activities.shim.client.reports import MIN_PROTOCOL, PROTOCOL
 from activities.shim.program.control import GONE, UNRESPONSIVE
 
 _ANSWER_S: Final = 60.0
@@ -81,20 +80,19 @@ class ExecAccess:
     async def dial(self, directory: Directory, epoch: int | None, timeout: timedelta = DIAL_TIMEOUT) -> Dialed:
         """See ShimAccess."""
         place = os.fspath(directory)
-        hello = {"op": "hello", "protocol": PROTOCOL, "min_protocol": MIN_PROTOCOL, "epoch": epoch}
         try:
             async with asyncio.timeout(timeout.total_seconds()):
                 while True:
-                    if dialed := await self._dial(place, hello):
+                    if dialed := await self._dial(place, epoch):
                         return dialed
         except TimeoutError:
             raise shim.ShimUnresponsive(f"the shim in {place} does not answer") from None
 
-    async def _dial(self, place: str, hello: dict[str, Any]) -> Dialed | None:
+    async def _dial(self, place: str, epoch: int | None) -> Dialed | None:
         """None where the shim went away before it had answered: the next look tells."""
         stream = await self._run("dial", place)
         try:
-            return Dialed(stream.stdout, stream.stdin, await ask(stream.stdout, stream.stdin, hello))
+            return Dialed(stream.stdout, stream.stdin, await say_hello(stream.stdout, stream.stdin, epoch))
         except OSError:
             code = await self._ended(stream)
         except BaseException:

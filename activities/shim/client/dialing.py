@@ -62,8 +62,7 @@ async def _try(
         sock.close()
         raise
     try:
-        hello = {"op": "hello", "protocol": PROTOCOL, "min_protocol": MIN_PROTOCOL, "epoch": epoch}
-        reply = await ask(reader, writer, hello)
+        reply = await say_hello(reader, writer, epoch)
     except OSError:
         await let_go(writer)
         return None
@@ -84,6 +83,12 @@ async def let_go(writer: asyncio.StreamWriter) -> None:
             await writer.wait_closed()
     except (OSError, TimeoutError):
         writer.transport.abort()
+
+
+async def say_hello(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, epoch: int | None) -> dict[str, Any]:
+    """The first words on a connection, and their answer. Raises as `ask`."""
+    hello = {"op": "hello", "protocol": PROTOCOL, "min_protocol": MIN_PROTOCOL, "epoch": epoch}
+    return await ask(reader, writer, hello)
 
 
 async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, command: dict[str, Any]) -> dict[str, Any]:
