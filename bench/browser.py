@@ -67,8 +67,13 @@ class Browser:
         return str(answer.get("errorText", ""))
 
     async def visit(self, address: str, *texts: str) -> None:
-        """Open an address and wait until all these texts are on the page. Raises TimeoutError."""
-        await self._ask("Page.navigate", url=address)
+        """Open an address and wait until all these texts are on the page.
+
+        Raises TimeoutError, with what is there instead, and ConnectionError (`net::ERR_...`) where there is no page.
+        """
+        answer = await self._ask("Page.navigate", url=address)
+        if failed := answer.get("errorText"):
+            raise ConnectionError(f"{address}: {failed}")
         for text in texts:
             await self.wait(f"document.body && document.body.innerText.includes({json.dumps(text)})", text)
 
@@ -78,7 +83,8 @@ class Browser:
             if await self.value(condition) is True:
                 return
             await asyncio.sleep(0.1)
-        raise TimeoutError(f"the page did not show {what!r} within {PATIENCE_S:.0f} s")
+        there = await self.value("document.body ? document.body.innerText : ''")
+        raise TimeoutError(f"the page did not show {what!r} within {PATIENCE_S:.0f} s, but {there!r}")
 
     async def value(self, expression: str) -> Any:
         """What a JavaScript expression gives; of a promise, what it comes to."""

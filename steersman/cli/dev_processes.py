@@ -44,7 +44,7 @@ async def run_all(processes: DevProcesses, port: int, ui_port: int) -> Exit:
     try:
         for child in processes.members:
             await child.start()
-            if not await _is_ready(_ready(processes, child, port), child, stop):
+            if not await _is_ready(_ready(processes, child, port, ui_port), child, stop):
                 return _report_end(child) if not stop.is_set() else Exit.OK
             console().print(f"{child.name} ready, log in {child.log}", style="dim")
         _print_addresses(port, ui_port if processes.web else None)
@@ -58,10 +58,10 @@ async def run_all(processes: DevProcesses, port: int, ui_port: int) -> Exit:
         await _end(processes, stop)
 
 
-def _ready(processes: DevProcesses, child: Child, port: int) -> Coroutine[None, None, None]:
+def _ready(processes: DevProcesses, child: Child, port: int, ui_port: int) -> Coroutine[None, None, None]:
     if child is processes.server:
         return _server_serves(port)
-    return child.logged('"action": "worker_ready"' if child is processes.worker else "Uvicorn running on")
+    return child.logged('"action": "worker_ready"') if child is processes.worker else _ui_serves(child, ui_port)
 
 
 def _print_addresses(port: int, ui_port: int | None) -> None:
@@ -128,3 +128,18 @@ async def _server_serves(port: int) -> None:
             await asyncio.sleep(0.1)
         else:
             return
+
+
+async def _ui_serves(proxy: Child, port: int) -> None:
+    """Return once the Web UI behind its proxy has reached the server.
+
+    Before that, for up to a second, its pages are an "Internal Error" which stays until somebody reloads them.
+    """
+    import httpx2
+
+    await proxy.logged("Uvicorn running on")
+    async with httpx2.AsyncClient(trust_env=False) as client:
+        while True:
+            if (await client.get(f"http://{IP}:{port}/api/v1/cluster-info")).is_success:
+                return
+            await asyncio.sleep(0.05)

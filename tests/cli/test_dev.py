@@ -9,6 +9,7 @@ import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import httpx2
 import pytest
 
 from tests.cli.steer import Steer, ended, line_with
@@ -107,6 +108,15 @@ async def test_a_worker_that_cannot_start_is_shown_with_its_words(own: Steer) ->
     assert end.code == 1
     assert "the worker ended by itself (exit code 2)" in end.err
     assert "--max-runs" in end.err
+
+
+async def test_the_web_ui_that_is_said_to_be_ready_shows_pages(own: Steer) -> None:
+    port, ui_port = own.env["TEMPORAL_ADDRESS"].rpartition(":")[2], free_port()
+    process = await own.start("dev", "--port", port, "--ui-port", str(ui_port))
+    await line_with(process, "Web UI's proxy ready")
+    async with httpx2.AsyncClient() as browser:
+        answer = await browser.get(f"http://127.0.0.1:{ui_port}/api/v1/namespaces/default")
+    assert (answer.status_code, answer.json()["namespaceInfo"]["name"]) == (200, "default")
 
 
 @pytest.mark.parametrize("option", ["--port", "--ui-port"])

@@ -1,6 +1,8 @@
 """The codec server decrypts for whoever may ask it: this user's programs, and the Web UI's pages."""
 
+import asyncio
 import base64
+import contextlib
 import http.client
 import json
 import os
@@ -12,6 +14,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 from temporalio.api.common.v1 import Payload
 
@@ -192,6 +195,17 @@ async def web_ui(server: str, port: int, codec: str) -> AsyncIterator[None]:
             process.kill()
 
 
+async def ui_ready(ui: str) -> None:
+    """Until the Web UI has reached its server: a page that asks before shows an error, and asks no more."""
+    async with httpx2.AsyncClient() as client:
+        for _ in range(600):
+            with contextlib.suppress(httpx2.TransportError):
+                if (await client.get(f"{ui}/api/v1/cluster-info")).is_success:
+                    return
+            await asyncio.sleep(0.1)
+    raise TimeoutError(f"{ui} did not reach its server within a minute")
+
+
 ASKING = """
 window.got = "";
 fetch("%s/decode", {method: "POST", headers: {"content-type": "application/json"}, body: '{"payloads": []}'})
@@ -206,6 +220,7 @@ async def test_in_a_real_browser_the_web_ui_reads_and_another_page_does_not(keys
     async with serving(keys, tmp_path, ui) as codec, browser(1400, 1000) as page:
         endpoint = f"http://127.0.0.1:{codec.port}"
         async with web_ui(server, ui_port, endpoint):
+            await ui_ready(ui)
             await connect(server)
             steersman = await Steersman.connect(address=server, codec=EncryptionCodec(keys))
             request: dict[str, Any] = {"agent": "process", "workspace": {"path": "/"}, "command": ["find-the-canary"]}
