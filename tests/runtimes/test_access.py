@@ -12,6 +12,7 @@ import pytest
 from activities.runtimes.exec_access import ExecAccess, archive
 from activities.shim import client as shim
 from activities.shim.client.access import LocalAccess
+from activities.shim.program.strays import tag_of
 from tests.runtimes.machines import Elsewhere
 from tests.shim.agents import SLEEP, lives, python, until
 from tests.shim.conftest import oldest_python
@@ -20,7 +21,6 @@ pytestmark = [pytest.mark.integration, pytest.mark.linux]
 
 FAMILY = "import os, time; os.fork() or (os.setsid(), os.fork()); print('ready', flush=True); time.sleep(600)"
 ECHO = "import sys\nfor line in sys.stdin: print('heard', line.strip(), flush=True)"
-TAG = "ab12"
 
 
 class Here:
@@ -59,9 +59,10 @@ class Attempt:
     def __init__(self, place: Here | There) -> None:
         self.place, self.access = place, place.access
         self.directory = place.root / "attempts" / "1"
+        self.tag = tag_of(self.directory.parent, "1")
 
     async def start(self, *argv: str) -> shim.Status:
-        spec = shim.Spec(argv, "/", {"PATH": os.environ["PATH"]}, tag=TAG)
+        spec = shim.Spec(argv, "/", {"PATH": os.environ["PATH"]}, tag=self.tag)
         return await self.place.start(self.directory, spec)
 
     async def connect(self, epoch: int | None = 1) -> shim.Connection:
@@ -83,7 +84,7 @@ async def attempt(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
     if isinstance(place, There):
         place.machine.reachable, place.machine.cuts = True, []
     await made.access.ask("kill", made.directory)
-    await made.access.ask("kill-strays", made.directory.parent, "1", TAG)
+    await made.access.ask("kill-strays", made.directory.parent, "1", made.tag)
     await place.aclose()
 
 

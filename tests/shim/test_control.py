@@ -16,6 +16,7 @@ from activities.shim.client import Connection, Record, RecordParser, Spec
 from activities.shim.client.dialing import ask
 from activities.shim.client.launching import COMMAND, PROGRAM
 from activities.shim.program.control import GONE, UNRESPONSIVE
+from activities.shim.program.strays import tag_of
 from tests.shim.agents import SLEEP, lives, python, until
 from tests.shim.conftest import oldest_python
 
@@ -33,6 +34,7 @@ class Elsewhere:
         self.root = root
         self.python = oldest_python() or sys.executable
         self.directory = root / "attempts" / "1"
+        self.tag = tag_of(self.directory.parent, "1")
 
     async def exec(self, *words: str | os.PathLike[str]) -> Process:
         command = [self.python, "-I", "-S", "-c", COMMAND, self.root / "steersman", *words]
@@ -50,7 +52,7 @@ class Elsewhere:
         return answer
 
     def spec(self, *argv: str) -> bytes:
-        spec = Spec(argv, self.root, {"PATH": os.environ["PATH"]}, tag="ab12")
+        spec = Spec(argv, self.root, {"PATH": os.environ["PATH"]}, tag=self.tag)
         return json.dumps(spec.to_wire()).encode()
 
     async def start(self, *argv: str) -> dict[str, Any]:
@@ -81,7 +83,7 @@ async def elsewhere(tmp_path: Path) -> Any:
     machine = Elsewhere(tmp_path)
     yield machine
     for _ in range(3):  # a shim that was killed leaves what its tag tells of
-        await machine.ask("kill-strays", tmp_path / "attempts", "1", "ab12")
+        await machine.ask("kill-strays", tmp_path / "attempts", "1", machine.tag)
         await machine.ask("kill", machine.directory)
 
 
