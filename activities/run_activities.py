@@ -15,7 +15,7 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from activities.activity_helpers import heartbeating, uncancelled
 from activities.admission.control import LockSession
 from activities.context import ActivityContext
-from activities.ports.runtime import HURRIED, Fenced, Incompatible
+from activities.ports.runtime import HURRIED, Fenced, Incompatible, Unreachable
 from activities.run_failures import end_or_retry, fail_seized, refuse
 from activities.run_preparation import prepare, progress_before
 from activities.running.controller import CANCELLED, RunController
@@ -77,7 +77,7 @@ class RunActivities:
                 controller = await prepare(self._context, self._lock_session, run, before, notifier)
         except RunError as error:
             return await refuse(self._context, run.key, error)
-        except (RunGone, StoreGone, OSError) as error:
+        except (RunGone, StoreGone, Unreachable, OSError) as error:
             return await end_or_retry(self._context, run.key, before, error)
         return await self._control(run.key, controller, before)
 

@@ -8,7 +8,7 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from activities.context import ActivityContext
-from activities.ports.runtime import CLEANUP
+from activities.ports.runtime import CLEANUP, Unreachable
 from activities.running import run_log
 from activities.running.controller import RunController
 from activities.running.heartbeat import HeartbeatDetails
@@ -52,6 +52,8 @@ async def end_or_retry(
         raise retry_later(ActivityErrorType.STATE_UNWRITABLE, f"state directory: {unseen}") from error
     if isinstance(error, StoreGone | RunGone):
         raise retry_later(ActivityErrorType.STORE_GONE, f"{error}; it is back by now") from error
+    if isinstance(error, Unreachable):
+        raise retry_later(ActivityErrorType.UNREACHABLE, str(error)) from error
     if disk.is_unwritable(error):
         text = f"state directory: {error}; free some space, or make it writable"
         if progress.attempt == 0 and context.runtime.attempts(key) == 0:

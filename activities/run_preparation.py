@@ -63,7 +63,7 @@ async def prepare(
     agent = context.agents[request.agent]
     await asyncio.to_thread(policy.check, request, agent)
     await admit_schema(request)
-    directory = await _directory(context, run.key)
+    directory = await _directory(context, run.key, request.runtime.kind)
     if request.session and not request.fork_session and context.runtime.attempts(run.key) == 0:
         await lock_session(request.agent, request.session, directory)
     return RunController(
@@ -77,10 +77,10 @@ async def prepare(
     )
 
 
-async def _directory(context: ActivityContext, key: RunKey) -> RunDirectory:
+async def _directory(context: ActivityContext, key: RunKey, runtime: str) -> RunDirectory:
     """The run's directory; a new one for a closed run that was reset, which begins anew."""
     store = context.store
-    directory = store.create(key)
+    directory = store.create(key, runtime)
     if not await asyncio.to_thread(is_ended, directory.events):
         return directory
     # What was is kept beside the new beginning until it is pruned. Nothing of it may be left at work: in a directory of
@@ -93,7 +93,7 @@ async def _directory(context: ActivityContext, key: RunKey) -> RunDirectory:
     await _clear_closed(context, key)
     if await asyncio.to_thread(is_ended, directory.events):  # a worker that thaws here finds the new beginning
         store.set_aside(directory)
-    return store.create(key)
+    return store.create(key, runtime)
 
 
 async def _clear_closed(context: ActivityContext, key: RunKey) -> None:

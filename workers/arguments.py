@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from steersman.contracts.agents import CAPABILITIES
-from steersman.contracts.request import PERMISSION_ORDER
+from steersman.contracts.request import PERMISSION_ORDER, RUNTIMES
 from steersman.hosts import state_directory
 
 CAPS = (
@@ -120,6 +120,14 @@ def _add_limits(add: Add, env: Mapping[str, str]) -> None:
         choices=sorted(CAPABILITIES),
         dest="agents",
         help="an agent that may run here; default all (STEERSMAN_AGENTS, ','-separated)",
+    )
+    add(
+        "--runtime",
+        action="append",
+        default=None,
+        choices=sorted(RUNTIMES),
+        dest="runtimes",
+        help="where agents of this worker's runs may live; default all (STEERSMAN_RUNTIMES, ','-separated)",
     )
     add(
         "--max-permission",

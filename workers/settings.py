@@ -10,7 +10,7 @@ from temporalio.converter import PayloadCodec
 
 from activities.admission.policy import Policy, lent_commands
 from steersman.contracts.agents import CAPABILITIES
-from steersman.contracts.request import PERMISSION_ORDER, Caps, PermissionMode
+from steersman.contracts.request import PERMISSION_ORDER, RUNTIMES, Caps, PermissionMode
 from steersman.hosts import host_name
 from steersman.trust import TrustUnreadable, trusted_directories
 from workers import logs
@@ -37,17 +37,24 @@ def settings_of(arguments: argparse.Namespace, env: Mapping[str, str], codec: Pa
     """The settings of this worker. Raises BadSettings."""
     state = Path(arguments.state_dir).expanduser().absolute()
     agents = arguments.agents or _listed(env.get("STEERSMAN_AGENTS"), ",") or list(CAPABILITIES)
-    unknown = set(agents) - set(CAPABILITIES)
+    runtimes = arguments.runtimes or _listed(env.get("STEERSMAN_RUNTIMES"), ",") or list(RUNTIMES)
+    unknown = (set(agents) - set(CAPABILITIES)) | (set(runtimes) - set(RUNTIMES))
     permission: PermissionMode = arguments.max_permission
     if unknown or permission not in PERMISSION_ORDER or arguments.max_runs < 1 or arguments.keep_days < 0:
         values = ", ".join(sorted(unknown)) or f"{permission}, {arguments.max_runs}, {arguments.keep_days}"
         raise BadSettings(f"wrong value: {values}")
-    policy = _policy(arguments, env, state, frozenset(agents))
+    policy = _policy(arguments, env, state, frozenset(agents), frozenset(runtimes))
     host = arguments.host or host_name(state)
     return Settings(state, host, policy, arguments.max_runs, arguments.keep_days, arguments.profile, codec)
 
 
-def _policy(arguments: argparse.Namespace, env: Mapping[str, str], state: Path, agents: frozenset[str]) -> Policy:
+def _policy(
+    arguments: argparse.Namespace,
+    env: Mapping[str, str],
+    state: Path,
+    agents: frozenset[str],
+    runtimes: frozenset[str],
+) -> Policy:
     roots = arguments.workspace_root or _paths(env.get("STEERSMAN_WORKSPACE_ROOT"))
     git_roots = arguments.git_root or _paths(env.get("STEERSMAN_GIT_ROOT"))
     trusted = _absolute(arguments.trust or _paths(env.get("STEERSMAN_TRUST")))
@@ -62,6 +69,7 @@ def _policy(arguments: argparse.Namespace, env: Mapping[str, str], state: Path, 
         trusted=lambda: (*trusted, *_recorded_as_trusted(state)),
         git_roots=_absolute(git_roots),
         agents=agents,
+        runtimes=runtimes,
         max_permission=arguments.max_permission,
         caps=Caps(
             cost_usd=arguments.max_cost,

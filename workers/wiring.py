@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 
 from temporalio.client import Client
 from temporalio.worker import Worker
@@ -16,7 +17,7 @@ from activities.loop_activities import LoopActivities
 from activities.loops.loop_store import LoopStore
 from activities.ports.agent import Agent
 from activities.run_activities import RunActivities
-from activities.runtimes.local import LocalRuntime
+from activities.runtimes.shim_runtime import ShimRuntime, local_place
 from activities.shim import client as shim
 from activities.store.identity import StoreIdentity
 from activities.store.ownership import Ownership
@@ -67,7 +68,7 @@ def activities_of(settings: Settings, parts: Parts) -> Activities:
     client, policy = parts.client, settings.policy
     store = RunStore(settings.state, parts.owner, parts.identity)
     loops = LoopStore(settings.state, parts.owner, parts.identity)
-    runtime = LocalRuntime(store, settings.host, parts.spare)
+    runtime = ShimRuntime(store, settings.host, {"local": partial(local_place, spare=parts.spare)})
     agents = _agents(policy)
     context = ActivityContext(client, settings.host, agents, runtime, store, policy)
     host = HostActivities(context, Retention(settings.keep_days, loops))

@@ -7,7 +7,7 @@ workflow task as what is awaited. (An activity does not lose it; the SDK takes c
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from temporalio import workflow
 
@@ -35,10 +35,14 @@ async def cancellable(work: Awaitable[T]) -> T:
         await workflow.wait([task])
     except asyncio.CancelledError:
         task.cancel()
-        # asyncio warns of an exception that nobody retrieves.
-        task.add_done_callback(lambda _: task.cancelled() or task.exception())
+        ignore_exception(task)
         raise
     return task.result()
+
+
+def ignore_exception(task: "asyncio.Task[Any]") -> None:
+    """Nobody may come to look at what the task raises: asyncio would log that as an error."""
+    task.add_done_callback(lambda _: task.cancelled() or task.exception())
 
 
 async def within(timeout: timedelta, condition: Callable[[], bool]) -> bool:

@@ -15,7 +15,15 @@ from activities.store import disk
 from steersman.contracts.agents import AGENT_VARIABLES, CAPABILITIES
 from steersman.contracts.errors import InvalidRequest, WorkspaceError
 from steersman.contracts.loop import Verify
-from steersman.contracts.request import PERMISSION_ORDER, Caps, FromEnv, FromFile, PermissionMode, RunRequest
+from steersman.contracts.request import (
+    PERMISSION_ORDER,
+    RUNTIMES,
+    Caps,
+    FromEnv,
+    FromFile,
+    PermissionMode,
+    RunRequest,
+)
 
 MAX_SECRET_FILE = 64 * 1024
 
@@ -35,6 +43,7 @@ class Policy:
     git_roots: tuple[Path, ...] = ()
     """Git directories of workspaces may lie here, too."""
     agents: frozenset[str] = frozenset(CAPABILITIES)
+    runtimes: frozenset[str] = frozenset(RUNTIMES)
     max_permission: PermissionMode = "full"
     caps: Caps = field(default_factory=Caps)
 
@@ -57,6 +66,10 @@ class Policy:
         """
         if request.agent not in self.agents:
             raise InvalidRequest(f'agent: "{request.agent}" is not allowed on this worker (see --agent)')
+        if request.runtime.kind not in self.runtimes:
+            raise InvalidRequest(
+                f'runtime.kind: "{request.runtime.kind}" is not allowed on this worker (see --runtime)'
+            )
         directory = self.workspace(request.workspace.path)
         if CAPABILITIES[request.agent].permissions:
             self._check_mode(request.permissions.mode)

@@ -3,7 +3,7 @@
 import json
 import shutil
 from datetime import UTC, datetime
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from activities import untrusted_json
 from activities.agents.agent_kind import AgentKind
@@ -36,7 +36,7 @@ class ProcessAgent:
             raise AgentNotInstalled(f"command: {program} is not on this host")
 
     def launch(
-        self, key: RunKey, request: RunRequest, admission: Admission, scratch: Path, resumption: Resumption | None
+        self, key: RunKey, request: RunRequest, admission: Admission, files: PurePath, resumption: Resumption | None
     ) -> Launch:
         """The command itself."""
         return Launch(

@@ -5,7 +5,7 @@ An agent never knows where its process runs. It meets its runtime in a Channel.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Protocol
 
 from activities.ports.admission import Admission, Program, WorkspaceFiles
@@ -171,9 +171,9 @@ class Agent(Protocol):
         ...
 
     def launch(
-        self, key: RunKey, request: RunRequest, admission: Admission, scratch: Path, resumption: Resumption | None
+        self, key: RunKey, request: RunRequest, admission: Admission, files: PurePath, resumption: Resumption | None
     ) -> Launch:
-        """The process to start. `scratch`: a private directory of the run for files that argv must not hold."""
+        """The process to start. `files`: the directory in which it will find `Launch.files`; nothing is there yet."""
         ...
 
     def keeps(self, session: str, directory: Path) -> bool:

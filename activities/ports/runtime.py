@@ -4,8 +4,9 @@ A runtime never knows which agent it carries. What the bytes mean must not live 
 """
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
+from pathlib import PurePath
 from typing import Protocol
 
 from steersman.contracts.activities import RunKey
@@ -25,6 +26,10 @@ class Fenced(Exception):
 
 class Incompatible(Exception):
     """The process's shim speaks another protocol version: the process is left to a worker that speaks it too."""
+
+
+class Unreachable(Exception):
+    """The machine of the process cannot be asked now: whether it lives, nobody knows."""
 
 
 class AlreadyStopped(Exception):
@@ -75,14 +80,16 @@ CLEANUP = StopTimes(0.25, 1.5)
 class Launch:
     """A process to start.
 
-    `env` is complete; `env` and `first_input` may hold secrets and are never logged. `cwd` is absolute and resolved: a
-    process that would find itself elsewhere, because a symbolic link was put there since, is not started.
+    `env` is complete. `env`, `files` and `first_input` may hold secrets and are never logged. `cwd` is absolute and
+    resolved: a process that would find itself elsewhere, because a symbolic link was put there since, is not started.
     """
 
     argv: tuple[str, ...]
     cwd: str
-    env: Mapping[str, str]
-    first_input: tuple[tuple[str, str], ...] = ()
+    env: Mapping[str, str] = field(repr=False)
+    files: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    """Name -> content; private to the user, in the directory that `Agent.launch` was given, until the run has ended."""
+    first_input: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     """(command id, data) pairs that the shim writes to stdin at once."""
     close_stdin: bool = False
     stdin_has_authority: bool = False
@@ -145,10 +152,14 @@ class Runtime(Protocol):
         """How many processes this run has had here."""
         ...
 
+    async def files(self, key: RunKey, attempt: int) -> PurePath:
+        """Where this attempt's process will find `Launch.files`. Raises Unreachable."""
+        ...
+
     async def open(self, key: RunKey, attempt: int, epoch: int, launch: Launch | None) -> Channel:
         """Attach to this attempt's process, dead or alive, or start it with `launch`.
 
-        Raises RunError, Fenced, Incompatible, AlreadyStopped.
+        Raises RunError, Fenced, Incompatible, AlreadyStopped, Unreachable.
         """
         ...
 

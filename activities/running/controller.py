@@ -204,7 +204,7 @@ class RunController:
         exists = number <= self._earlier
         if not exists and not self._end_asked:
             self._run.directory.require(number - 1)
-            launch, told = await prepare_launch(self._run, resumption)
+            launch, told = await prepare_launch(self._run, number, resumption)
             if told and number == 1:
                 self._log_progress(log, number, told)
         if not exists and self._end_asked:

@@ -26,17 +26,19 @@ class RunContext:
     epoch: int
 
 
-async def prepare_launch(run: RunContext, resumption: Resumption | None) -> tuple[Launch, str | None]:
+async def prepare_launch(run: RunContext, number: int, resumption: Resumption | None) -> tuple[Launch, str | None]:
     """The next process, and what a person is told of a workspace that is not trusted. Raises RunError.
 
     Judged anew each time: the workspace and what the operator allows may have changed.
     """
     admission = await asyncio.to_thread(run.admission.admit)
-    launch = run.agent.launch(run.agent_key, run.request, admission, run.directory.scratch, resumption)
+    files = await run.runtime.files(run.key, number)
+    launch = run.agent.launch(run.agent_key, run.request, admission, files, resumption)
     untrusted = admission.untrusted
     complete = Launch(
         argv=launch.argv,
         cwd=launch.cwd,
+        files=launch.files,
         env={**admission.environment, **(trust.GIT_ENVIRONMENT if untrusted else {}), **launch.env},
         first_input=launch.first_input,
         close_stdin=launch.close_stdin,

@@ -5,14 +5,13 @@ Which attempts a run has must not live here.
 
 import asyncio
 import logging
-import os
 import time
 from contextlib import suppress
 from datetime import timedelta
-from pathlib import Path
 
 from activities.ports.runtime import StopTimes
-from activities.runtimes.leftovers import clear, entombed, report_of, was_used
+from activities.runtimes.leftovers import report_of
+from activities.runtimes.shim_handle import ShimHandle
 from activities.shim import client as shim
 from steersman.contracts.run import StopReport
 
@@ -27,14 +26,14 @@ _ROUNDS = 20
 _PAUSE_S = 0.05
 
 
-async def stop_attempt(attempt: Path, times: StopTimes, reason: str) -> tuple[StopReport | None, bool]:
-    """Stop what lives or was left there.
+async def stop_attempt(attempt: ShimHandle, times: StopTimes, reason: str) -> tuple[StopReport | None, bool]:
+    """Stop what lives or was left there. Raises MachineUnreachable.
 
     Returns:
         The report, None where there was nothing; and whether nothing can start there any more.
     """
     for _ in range(_ROUNDS):
-        if not shim.is_alive(attempt) and (_barred(attempt) or await asyncio.to_thread(entombed, attempt)):
+        if not await attempt.is_alive() and await attempt.entomb():
             return await _left(attempt), True
         report = await _stop_living(attempt, times, reason)
         if report is not None:
@@ -68,31 +67,25 @@ def unsealed(report: StopReport | None) -> StopReport:
     return found.model_copy(update={"outcome": "unverified"})
 
 
-def _barred(attempt: Path) -> bool:
-    """Whether something stands there that no shim can start in, as it cannot be made a directory."""
-    return os.path.lexists(attempt) and not attempt.is_dir()
+async def _left(attempt: ShimHandle) -> StopReport | None:
+    state = await attempt.state()
+    if state.used:
+        return report_of(await attempt.clear())
+    return report_of(await attempt.kill()) if state.stray else None
 
 
-async def _left(attempt: Path) -> StopReport | None:
-    if was_used(attempt):
-        return report_of(await clear(attempt))
-    if await shim.has_stray(attempt):
-        return report_of(await shim.kill_unresponsive(attempt))
-    return None
-
-
-async def _stop_living(attempt: Path, times: StopTimes, reason: str) -> StopReport | None:
+async def _stop_living(attempt: ShimHandle, times: StopTimes, reason: str) -> StopReport | None:
     patience, until = QUICK, time.monotonic() + times.kill_after_s + _DISK_S
     while True:
         try:
-            async with await shim.connect(attempt, epoch=None, timeout=patience) as connection:
+            async with await attempt.connect(None, patience) as connection:
                 report = await _stop(connection, times, reason)
                 if report.outcome == "already_finished":
                     # Perhaps another hand was quicker, for the same cancel: then its report is the answer.
                     report = await _report_of_end(connection) or report
                 return await _recorded(connection, _report(report))
         except shim.ShimGone:
-            return report_of(await clear(attempt)) if was_used(attempt) else None
+            return report_of(await attempt.clear()) if (await attempt.state()).used else None
         except shim.NotAdmitted as error:
             # We descend from an agent ourselves: what shims refuse to such is not to be had by force.
             log.warning(
@@ -100,9 +93,9 @@ async def _stop_living(attempt: Path, times: StopTimes, reason: str) -> StopRepo
             )
             return StopReport(outcome="unverified", phase="running")
         except shim.ShimUnresponsive:
-            await shim.thaw(attempt)  # its agent may have frozen it, or stands in its place
-            if patience == PATIENT and (time.monotonic() > until or not await shim.waits_for_disk(attempt)):
-                return report_of(await shim.kill_unresponsive(attempt))
+            waits_for_disk = await attempt.thaw()  # its agent may have frozen it, or stands in its place
+            if patience == PATIENT and (time.monotonic() > until or not waits_for_disk):
+                return report_of(await attempt.kill())
             patience = PATIENT
 
 

@@ -31,6 +31,7 @@ class RunDirectory:
 
     @property
     def scratch(self) -> Path:
+        """Where runs of earlier versions have what `Launch.files` holds now."""
         return self.path / "scratch"
 
     @property
@@ -57,6 +58,26 @@ class RunDirectory:
         if not (beginning := self.beginning):
             return self.key
         return self.key.model_copy(update={"execution": f"{self.key.execution}:{beginning}"})
+
+    @property
+    def placement(self) -> str:
+        """The kind of runtime that the run's processes live in; empty where that was lost with run.json."""
+        said = self._facts().get("runtime")
+        return said if isinstance(said, str) else "" if self.has_mirrors else "local"
+
+    @property
+    def has_mirrors(self) -> bool:
+        """Whether journals here are copies: see `runtimes.mirror`."""
+        return any(os.path.lexists(each / "journal.epoch") for each in self.all_attempts())
+
+    @property
+    def is_removed(self) -> bool:
+        """Whether what the run had on another machine has been removed."""
+        return os.path.lexists(self.path / "removed")
+
+    def note_removed(self) -> None:
+        """Record that. Raises OSError."""
+        (self.path / "removed").touch(mode=0o600)
 
     def snapshot(self, attempt: int) -> Path:
         return self.path / "snapshots" / f"{attempt}.json"

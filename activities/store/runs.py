@@ -1,10 +1,11 @@
 """Where the runs of this machine are kept: one directory a run, private to the worker's user.
 
 store.json                                     which store this is (see identity)
-runs/<run id, quoted>/<execution>/run.json     whose run it is, and which beginning of it
+runs/<run id, quoted>/<execution>/run.json     whose run it is, which beginning of it, and where its processes live
                                  /events.jsonl the event log
-                                 /scratch/     files that an agent's argv must not hold
-                                 /attempts/N/  the shim's directory of the agent's Nth process
+                                 /attempts/N/  the shim's directory of the agent's Nth process; of one that lives
+                                               elsewhere the copy of its journal (see runtimes.mirror)
+                                 /removed      nothing of the run is left elsewhere
                                  /snapshots/N.json  that process's transcript, so that its journal is not read again
 """
 
@@ -78,15 +79,19 @@ class RunStore:
             raise InvalidRequest("key: whose run that is cannot be told: its run.json is missing or unreadable")
         return directory
 
-    def create(self, key: RunKey) -> RunDirectory:
-        """The run's directory, made if it is not there. Raises InvalidRequest as `directory` does."""
+    def create(self, key: RunKey, runtime: str | None = None) -> RunDirectory:
+        """The run's directory, made if it is not there. Raises InvalidRequest as `directory` does.
+
+        `runtime`: the kind of runtime that the run's processes live in, for run.json; None: as far as can be told.
+        """
         directory = self.directory(key)
         meta = directory.path / "run.json"
         if self.owner.recorded(meta) is None:
-            for path in (self._runs.parent, self._runs, directory.path.parent, directory.path, directory.scratch):
+            for path in (self._runs.parent, self._runs, directory.path.parent, directory.path):
                 path.mkdir(mode=0o700, parents=True, exist_ok=True)
             facts = {"run": key.run, "execution": key.execution, "created": time.time(), **asdict(self.owner)}
             facts["beginning"] = secrets.token_hex(8)
+            facts["runtime"] = directory.placement if runtime is None else runtime
             temporary = directory.path / f"run.json.{secrets.token_hex(8)}"  # a stop and a leader may both be here
             disk.write_new(temporary, json.dumps(facts))
             try:

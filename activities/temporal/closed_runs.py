@@ -111,7 +111,7 @@ class ClosedRuns:
     async def release(self, directory: RunDirectory) -> None:
         """Let go of what only kept the run's processes readable."""
         await self._runtime.release(directory.key)
-        await asyncio.to_thread(_clear_scratch, directory)
+        await asyncio.to_thread(_clear_files, directory)
 
     async def _execution(self, key: RunKey) -> WorkflowExecutionDescription:
         """The run's newest execution. Its id may have been used again since. Raises RPCError."""
@@ -179,11 +179,12 @@ class ClosedRuns:
                 return
 
 
-def _clear_scratch(directory: RunDirectory) -> None:
+def _clear_files(directory: RunDirectory) -> None:
     """Remove the files that only the agent's processes needed: they may hold secrets."""
-    for name in disk.names(directory.scratch):
-        path = directory.scratch / name
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink(missing_ok=True)
+    for place in (directory.scratch, *(attempt / "files" for attempt in directory.all_attempts())):
+        for name in () if place.is_symlink() else disk.names(place):
+            path = place / name
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)

@@ -54,6 +54,8 @@ class ActivityErrorType(StrEnum):
     """The state directory is not the store that the run was claimed for; retried, as a disk may come back."""
     STATE_UNWRITABLE = "StateUnwritable"
     """The state directory cannot be read or written. `run_agent` is retried; of `finalize_run` the sweep takes over."""
+    UNREACHABLE = "Unreachable"
+    """The machine on which the agent works cannot be reached; retried, and the agent works on."""
     STATE_UNKNOWN = "StateUnknown"
     """The workflow could not be asked how many processes the run has had; retried."""
     STATE_GONE = "StateGone"

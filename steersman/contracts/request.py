@@ -65,6 +65,10 @@ class Workspace(StrictModel):
     path: AbsolutePath
 
 
+RUNTIMES = ("local",)
+"""Where an agent's process can live: `runtime.kind`."""
+
+
 class LocalRuntime(StrictModel):
     """On a worker's own machine. `host`: which host (see `steer doctor`); by default whichever takes the run."""
 

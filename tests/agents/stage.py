@@ -16,7 +16,7 @@ from activities.admission.trust import untrusted
 from activities.ports.admission import Admission
 from activities.ports.agent import Agent
 from activities.running.controller import RunController
-from activities.runtimes.local import LocalRuntime
+from activities.runtimes.shim_runtime import ShimRuntime
 from activities.store.event_reader import Cursor, read
 from activities.store.ownership import Ownership
 from activities.store.runs import RunStore
@@ -75,7 +75,7 @@ class Stage:
         self.agent, self.request = agent, request
         self.key = RunKey(run=f"run-{self.mark[:8]}", execution="e")
         self.store = RunStore(directory / "state", Ownership("cluster", "default"))
-        self.runtime = LocalRuntime(self.store, "host")
+        self.runtime = ShimRuntime(self.store, "host")
         self.listener = Listener()
         self.directory = self.store.create(self.key)
         base = {name: os.environ[name] for name in BASE if name in os.environ}

@@ -29,7 +29,7 @@ from activities.loop_activities import LoopActivities
 from activities.loops.git.checkpoint_commits import ref
 from activities.loops.loop_store import LoopStore
 from activities.ports.agent import Agent
-from activities.runtimes.local import LocalRuntime
+from activities.runtimes.shim_runtime import ShimRuntime
 from activities.store.ownership import Ownership
 from activities.store.runs import RunStore
 from steersman.contracts.activities import PruneInput, Swept
@@ -467,7 +467,7 @@ class TestAsking:
 class TestPruning:
     async def prune(self, host: Host, days: float, *, dry_run: bool = False) -> Swept:
         store = RunStore(host.directory / "state", OWNER)
-        context = ActivityContext(host.client, "host", {}, LocalRuntime(store, "host"), store, Policy({}))
+        context = ActivityContext(host.client, "host", {}, ShimRuntime(store, "host"), store, Policy({}))
         hosting = HostActivities(context, Retention(30, host.loops))
         return await ActivityEnvironment().run(hosting.prune_host, PruneInput(keep_days=days, dry_run=dry_run))
 

@@ -14,7 +14,7 @@ import pytest
 from activities.ports.runtime import Channel
 from activities.shim import client as shim
 from steersman.contracts.run import StopReport
-from tests.agents.test_local_runtime import DEAF, QUICK, Place, line, place, records
+from tests.runtimes.stage import DEAF, QUICK, Place, line, place, records
 from tests.support.processes import lives, until
 
 pytestmark = [pytest.mark.integration, pytest.mark.linux]

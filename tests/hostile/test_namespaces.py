@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from activities.loops.loop_store import LoopStore
-from activities.runtimes.local import LocalRuntime
+from activities.runtimes.shim_runtime import ShimRuntime
 from activities.store.ownership import Ownership
 from activities.store.run_directory import RunDirectory
 from activities.store.runs import RunStore
@@ -47,7 +47,7 @@ def test_a_foreign_run_has_no_door(
         door(RunStore(tmp_path, other), KEY)
     assert "default" not in refused.value.message
     assert (before / "run.json").read_bytes() == kept
-    assert sorted(each.name for each in before.iterdir()) == ["run.json", "scratch"]
+    assert sorted(each.name for each in before.iterdir()) == ["run.json"]
     assert seen(RunStore(tmp_path, MINE)) == [KEY]
 
 
@@ -84,7 +84,7 @@ def test_a_directory_that_was_only_begun_is_made_whole(tmp_path: Path, facts: by
 async def test_a_foreign_runtime_stops_nothing(tmp_path: Path) -> None:
     RunStore(tmp_path, MINE).create(KEY)
     store = RunStore(tmp_path, OTHERS[0])
-    runtime = LocalRuntime(store, "host")
+    runtime = ShimRuntime(store, "host")
     for look in (runtime.attempts, runtime.has_living):
         with pytest.raises(InvalidRequest):
             look(KEY)

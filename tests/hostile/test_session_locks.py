@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from activities.runtimes.local import LocalRuntime
+from activities.runtimes.shim_runtime import ShimRuntime
 from activities.store.eventlog import EventLog
 from activities.store.ownership import Ownership
 from activities.store.run_directory import RunDirectory
@@ -28,7 +28,7 @@ class Host:
 
     def __init__(self, state: Path, owner: Ownership = MINE) -> None:
         self.store = RunStore(state, owner)
-        self.locks = SessionLocks(self.store, LocalRuntime(self.store, "host"))
+        self.locks = SessionLocks(self.store, ShimRuntime(self.store, "host"))
         self.file = state / "sessions" / f"claude@{SESSION}.json"
 
     def run(self, name: str) -> RunDirectory:

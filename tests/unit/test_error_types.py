@@ -14,6 +14,7 @@ def test_their_strings_are_fixed() -> None:
         "StateUnknown",
         "StateUnwritable",
         "StoreGone",
+        "Unreachable",
     }
 
 

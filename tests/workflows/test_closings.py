@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from temporalio.client import Client
 
-from activities.runtimes.local import LocalRuntime
+from activities.runtimes.shim_runtime import ShimRuntime
 from activities.store.event_reader import terminal_event
 from activities.store.ownership import Ownership
 from activities.store.run_directory import RunDirectory
@@ -26,7 +26,7 @@ class Host:
 
     def __init__(self, client: Client, state: Path) -> None:
         store = RunStore(state, Ownership("cluster", "default"))
-        self._store, self.closings = store, ClosedRuns(client, LocalRuntime(store, "host"))
+        self._store, self.closings = store, ClosedRuns(client, ShimRuntime(store, "host"))
 
     async def ends(self, key: RunKey) -> TerminalEvent | None:
         directory: RunDirectory = self._store.create(key)

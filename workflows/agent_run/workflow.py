@@ -25,7 +25,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.agent_run.handlers import RunHandlers
     from workflows.agent_run.visibility import RunVisibility
     from workflows.host_claim import claim_host
-    from workflows.waiting import shielded
+    from workflows.waiting import ignore_exception, shielded
 
 REPORT_TIMEOUT = timedelta(seconds=10)
 """How long a stopped agent's `run_agent` may take to report what it knows."""
@@ -94,6 +94,7 @@ class AgentRun(RunHandlers):
         request = self.request = claim.caps.held(request, can)
         self.visibility.update(host=claim.host, store=claim.store, capabilities=can)
         agent = activities.run_agent(claim.host, request, claim.store)
+        ignore_exception(agent)  # a stop waits for it no longer than REPORT_TIMEOUT
         ended_while_queued = asyncio.create_task(workflow.wait_condition(self._ended_while_queued))
         try:
             await workflow.wait(

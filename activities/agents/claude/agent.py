@@ -4,7 +4,7 @@ import json
 import os
 import shutil
 from collections.abc import Mapping
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import claude_agent_sdk
 
@@ -87,12 +87,14 @@ class ClaudeAgent:
         return found
 
     def launch(
-        self, key: RunKey, request: RunRequest, admission: Admission, scratch: Path, resumption: Resumption | None
+        self, key: RunKey, request: RunRequest, admission: Admission, files: PurePath, resumption: Resumption | None
     ) -> Launch:
         """See ports.Agent."""
         argv = command_line.permission_arguments(self.program(), request, self._environ)
         argv += command_line.session_arguments(key, request, resumption)
-        argv += command_line.configuration_arguments(request, options_of(request), admission, scratch, self._lent)
+        argv += command_line.configuration_arguments(request, options_of(request), admission)
+        private = command_line.private_files(request, options_of(request), admission, self._lent)
+        argv += [each.argument(files) for each in private]
         name, text = "prompt", request.prompt
         if resumption and resumption.session_id:
             name, text = f"resume-{resumption.attempt}", CONTINUE_PROMPT
@@ -101,6 +103,7 @@ class ClaudeAgent:
             argv=tuple(argv),
             cwd=str(admission.directory),
             env=command_line.environment(request, admission),
+            files={each.name: each.data for each in private},
             first_input=() if resumption and resumption.parked else ((name, frame),),
             stdin_has_authority=True,  # answers to its requests for permission
         )

@@ -3,7 +3,8 @@
 import json
 import re
 from collections.abc import Mapping
-from pathlib import Path
+from dataclasses import dataclass, field
+from pathlib import PurePath
 
 import claude_agent_sdk
 
@@ -34,6 +35,23 @@ UNTRUSTED_INSTRUCTIONS = (
 MAX_ARGUMENT = 120_000
 """Claude Code's arguments may have this many characters: Linux takes 128 KiB for one argument."""
 _PLAIN_PATH = re.compile(r"/[A-Za-z0-9_./-]+")
+
+
+@dataclass(frozen=True)
+class PrivateFile:
+    """A text that an option names by its file, for every user of the machine can read a command line."""
+
+    option: str
+    name: str
+    text: str = field(repr=False)
+
+    @property
+    def data(self) -> bytes:
+        return self.text.encode("utf-8", "surrogateescape")
+
+    def argument(self, directory: PurePath) -> str:
+        """The option, with the file where it will be."""
+        return f"{self.option}={directory / self.name}"
 
 
 def permission_arguments(program: str, request: RunRequest, environ: Mapping[str, str]) -> list[str]:
@@ -67,30 +85,36 @@ def session_arguments(key: RunKey, request: RunRequest, resumption: Resumption |
     return [f"--resume={request.session}", *(["--fork-session", *fresh] if request.fork_session else [])]
 
 
-def configuration_arguments(
-    request: RunRequest, options: ClaudeOptions, admission: Admission, scratch: Path, lent: Mapping[str, str]
-) -> list[str]:
-    """Directories, settings, prompts and servers. Texts that may be secret go into private files in `scratch`."""
+def configuration_arguments(request: RunRequest, options: ClaudeOptions, admission: Admission) -> list[str]:
+    """Directories, settings and the schema: what every user of the machine may read. See `private_files`."""
     untrusted = admission.untrusted
     argv = [f"--add-dir={directory}" for directory in admission.further]
     sources = options.setting_sources
     if untrusted and request.permissions.mode != "read_only":  # which loads none in any case
         sources = ("user",) if sources is None else sources
     argv.append(f"--settings={json.dumps(_settings(untrusted))}")
-    if system_prompt := _system_prompt(request, untrusted):
-        argv.append(f"--append-system-prompt-file={_private_file(scratch / 'system-prompt.md', system_prompt)}")
     if request.output_schema is not None:
         argv.append(f"--json-schema={json.dumps(request.output_schema)}")
     if options.fallback_model:
         argv.append(f"--fallback-model={options.fallback_model}")
     if sources is not None:
         argv.append(f"--setting-sources={','.join(sources)}")
-    if options.mcp_servers:
-        config = json.dumps(mcp.configuration(options.mcp_servers, lent))
-        argv.append(f"--mcp-config={_private_file(scratch / 'mcp.json', config)}")
     if admission.restricted:
         argv.append("--disable-slash-commands")  # `/config` would change the operator's settings for good
     return argv
+
+
+def private_files(
+    request: RunRequest, options: ClaudeOptions, admission: Admission, lent: Mapping[str, str]
+) -> list[PrivateFile]:
+    """Texts that may be secret."""
+    files = []
+    if system_prompt := _system_prompt(request, admission.untrusted):
+        files.append(PrivateFile("--append-system-prompt-file", "system-prompt.md", system_prompt))
+    if options.mcp_servers:
+        config = json.dumps(mcp.configuration(options.mcp_servers, lent))
+        files.append(PrivateFile("--mcp-config", "mcp.json", config))
+    return files
 
 
 def environment(request: RunRequest, admission: Admission) -> dict[str, str]:
@@ -131,11 +155,3 @@ def _system_prompt(request: RunRequest, untrusted: Untrusted | None) -> str:
     if untrusted and untrusted.instructions and request.permissions.mode != "read_only":
         parts.append(f"{UNTRUSTED_INSTRUCTIONS}\n\n{untrusted.instructions}")
     return "\n\n".join(part for part in parts if part)
-
-
-def _private_file(path: Path, text: str) -> Path:
-    """A file for this user alone: every user of the machine can read a command line."""
-    path.unlink(missing_ok=True)
-    path.touch(mode=0o600)
-    path.write_text(text, encoding="utf-8", errors="surrogateescape")
-    return path

@@ -1,4 +1,7 @@
-"""This machine as a runtime: start, adopt, fence, stop with proof, whatever died in between."""
+"""What every runtime holds: start, adopt, fence, stop with proof, whatever died in between.
+
+Each test runs twice: on this machine, and through a machine that is reached by programs alone, with a home of its own.
+"""
 
 import asyncio
 import json
@@ -14,109 +17,33 @@ import pytest
 
 from activities.ports.runtime import (
     AlreadyStopped,
-    Channel,
     ChannelClosed,
     Fenced,
     Incompatible,
-    Launch,
-    Record,
     StopTimes,
+    Unreachable,
 )
-from activities.runtimes.local import LocalRuntime
-from activities.shim import client as shim
-from activities.shim.client import launching
-from activities.store.ownership import Ownership
-from activities.store.runs import RunStore
-from steersman.contracts.activities import RunKey
+from activities.shim.client import RecordParser, launching
 from steersman.contracts.errors import AgentFailed, AgentNotInstalled, RunError, WorkspaceError
 from steersman.contracts.run import StopReport
-from tests.support.processes import kill_marked, lives, marked, until
+from tests.runtimes.stage import DEAF, ECHO, QUICK, Place, line, records
+from tests.support.processes import lives, marked, until
 
 pytestmark = [pytest.mark.integration, pytest.mark.linux]
 
-QUICK = StopTimes(0.05, 0.3)
-DEAF = """
-import os, signal, time
-signal.signal(signal.SIGTERM, signal.SIG_IGN)
-if os.fork() == 0:
-    os.setsid()
-    if os.fork() == 0:
-        with open("grandchild", "w") as file:
-            file.write(str(os.getpid()))
-        print("ready", flush=True)
-        time.sleep(600)
-    os._exit(0)
-os.wait()
-time.sleep(600)
-"""
-ECHO = "import sys\nfor line in sys.stdin: print('heard', line.strip(), flush=True)"
 
-
-class Place:
-    """One run on a local runtime."""
-
-    def __init__(self, directory: Path) -> None:
-        self.mark = uuid.uuid4().hex
-        self.key = RunKey(run=f"run-{self.mark[:8]}", execution="e")
-        self.store = RunStore(directory / "state", Ownership("cluster", "default"))
-        self.directory = self.store.create(self.key)
-        self.runtime = LocalRuntime(self.store, "host")
-        self.work = directory / "work"
-        self.work.mkdir()
-        self.channels: list[Channel] = []
-
-    def launch(self, code: str, **fields: object) -> Launch:
-        """A program in Python."""
-        given = {
-            "argv": (sys.executable, "-u", "-c", code),
-            "cwd": str(self.work),
-            "env": {"PATH": os.environ["PATH"], "PLACE_MARK": self.mark},
-            "stop_times": QUICK,
-            **fields,
-        }
-        return Launch(**given)  # type: ignore[arg-type]
-
-    async def open(self, launch: Launch | None, *, attempt: int = 1, epoch: int = 1) -> Channel:
-        """As a session does."""
-        channel = await self.runtime.open(self.key, attempt, epoch, launch)
-        self.channels.append(channel)
-        return channel
-
-    async def shim_pid(self, attempt: int = 1) -> int:
-        """The shim's own process."""
-        async with await shim.connect(self.directory.attempt(attempt), epoch=None) as connection:
-            return connection.hello.shim_pid
-
-    async def kill_shim(self) -> None:
-        """SIGKILL to the shim, which cannot clear anything away then."""
-        pid = await self.shim_pid()
-        os.kill(pid, signal.SIGKILL)
-        await until(lambda: not lives(pid))
+@pytest.fixture(params=["local", "elsewhere"])
+async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
+    place = Place(tmp_path, request.param)
+    yield place
+    await place.aclose()
 
 
 @pytest.fixture
-async def place(tmp_path: Path) -> AsyncIterator[Place]:
-    place = Place(tmp_path)
-    yield place
-    for channel in place.channels:
-        await channel.close()
-    await place.runtime.release(place.key)
-    kill_marked(place.mark)
-
-
-async def records(channel: Channel) -> list[Record]:
-    """All of them, to the end."""
-    async with asyncio.timeout(30):
-        return [record async for batch in channel.records() for record in batch]
-
-
-async def line(channel: Channel, data: bytes) -> None:
-    """Read from the start until this line."""
-    async with asyncio.timeout(30):
-        async for batch in channel.records():
-            if any(record.data == data for record in batch):
-                return
-    raise AssertionError(f"{data!r} never came")
+def there(place: Place) -> Place:
+    if place.kind == "local":
+        pytest.skip("this machine is always there")
+    return place
 
 
 async def test_a_process_is_started_and_named_for_all_time(place: Place) -> None:
@@ -230,7 +157,8 @@ async def test_a_stop_finds_the_newest_process(place: Place) -> None:
 
 async def test_a_stop_and_a_start_at_once_leave_nothing(place: Place) -> None:
     for _round in range(5):
-        other = Place(place.work / uuid.uuid4().hex)
+        (directory := place.work / uuid.uuid4().hex).mkdir()
+        other = Place(directory, place.kind)
         other.mark = place.mark
         started, stopped = await asyncio.gather(
             other.open(other.launch(DEAF)), other.runtime.stop(other.key, QUICK, "cancelled"), return_exceptions=True
@@ -240,7 +168,7 @@ async def test_a_stop_and_a_start_at_once_leave_nothing(place: Place) -> None:
         if not isinstance(started, BaseException):
             await started.close()
         await until(lambda: all("steersman-shim" in line for line in marked(place.mark).values()))
-        await other.runtime.release(other.key)
+        await other.aclose()
 
 
 async def test_what_a_killed_shim_left_is_found_by_a_stop(place: Place) -> None:
@@ -253,7 +181,8 @@ async def test_what_a_killed_shim_left_is_found_by_a_stop(place: Place) -> None:
     assert (report.outcome, report.how, report.left) == ("stopped", "killed", ())
     assert report.processes >= 1
     assert not lives(grandchild)
-    assert not place.runtime.has_living(place.key)
+    # What is elsewhere counts as living until it was removed.
+    assert place.runtime.has_living(place.key) == (place.kind == "elsewhere")
 
 
 async def test_what_a_killed_shim_left_is_cleared_away_before_the_run_goes_on(place: Place) -> None:
@@ -331,8 +260,8 @@ async def test_an_agent_under_a_shim_of_another_version_is_left_at_work(place: P
     later = program.replace("\nPROTOCOL = 1\n", "\nPROTOCOL = 3\n")
     later = later.replace("\nMIN_PROTOCOL = 1\n", "\nMIN_PROTOCOL = 2\n")
     (other / "shim.py").write_text(later)
-    attempt = place.directory.attempt(1)
-    attempt.parent.mkdir()
+    attempt = await place.shim_directory()
+    attempt.parent.mkdir(parents=True, exist_ok=True)
     argv = [sys.executable, "-c", "import time; time.sleep(600)"]
     spec = {"protocol": 3, "argv": argv, "cwd": str(place.work), "env": {"PLACE_MARK": place.mark}}
     started = subprocess.run(
@@ -350,12 +279,13 @@ async def test_an_agent_under_a_shim_of_another_version_is_left_at_work(place: P
     await until(lambda: not lives(agent))
 
 
-async def test_two_stops_at_once_tell_the_same(tmp_path: Path) -> None:
-    """A cancel reaches the session and the host at once: neither may say that there was nothing to stop."""
-    for number in range(25):
+@pytest.mark.parametrize("kind", ["local", "elsewhere"])
+async def test_two_stops_at_once_tell_the_same(tmp_path: Path, kind: str) -> None:
+    """A cancel reaches the leading worker and the host at once: neither may say that there was nothing to stop."""
+    for number in range(25 if kind == "local" else 5):
         directory = tmp_path / str(number)
         directory.mkdir()
-        place = Place(directory)
+        place = Place(directory, kind)
         channel = await place.open(place.launch("import time; time.sleep(600)"))
 
         async def stop(after_s: float, place: Place = place) -> StopReport:
@@ -365,7 +295,7 @@ async def test_two_stops_at_once_tell_the_same(tmp_path: Path) -> None:
         reports = await asyncio.gather(stop(0), stop(number / 2500))
         assert {(report.outcome, report.how) for report in reports} == {("stopped", "terminated")}
         await channel.close()
-        await place.runtime.release(place.key)
+        await place.aclose()
 
 
 async def test_a_workspace_that_leads_elsewhere_by_now_is_refused(place: Place) -> None:
@@ -379,3 +309,165 @@ async def test_a_workspace_that_leads_elsewhere_by_now_is_refused(place: Place) 
         await place.open(launch)
     assert not list(outside.iterdir())
     assert place.runtime.attempts(place.key) == 0
+
+
+async def test_a_flood_arrives_whole_while_the_agent_works(place: Place) -> None:
+    code = "import os\nfor n in range(40): os.write(1, (b'%07d ' % n * 16000)[:100_000] + b'\\n')\nprint('end')"
+    found = await records(await place.open(place.launch(code)))
+    out = [record.data for record in found if record.stream == "out"]
+    assert [len(data) for data in out] == [100_000] * 40 + [3]
+    assert [int(data[:7]) for data in out[:-1]] == list(range(40))
+
+
+async def test_a_line_of_5_mb(place: Place) -> None:
+    found = await records(await place.open(place.launch("import os\nos.write(1, b'x' * 5_000_000 + b'\\n')")))
+    assert [len(record.data) for record in found if record.stream == "out"] == [5_000_000]
+
+
+async def test_an_agent_that_closes_its_output_works_on(place: Place) -> None:
+    code = "import os, sys\nos.close(1)\nfor line in sys.stdin: sys.stderr.write(line)\n"
+    channel = await place.open(place.launch(code))
+    await channel.write("a", "still here\n")
+    await channel.write("close", None)
+    found = await records(channel)
+    assert [record.data for record in found if record.stream == "err"] == [b"still here"]
+    assert found[-1].stream == "exit"
+
+
+async def test_private_files_are_put_beside_the_process(place: Place) -> None:
+    where = await place.runtime.files(place.key, 1)
+    code = "import os, sys\nprint(open(sys.argv[1]).read(), oct(os.stat(sys.argv[1]).st_mode & 0o777), flush=True)"
+    argv = (sys.executable, "-u", "-c", code, str(where / "secret"))
+    channel = await place.open(place.launch("", argv=argv, files={"secret": b"a \xf0\x9f\x94\x91"}))
+    found = await records(channel)
+    assert [record.data for record in found if record.stream == "out"] == ["a \N{KEY} 0o600".encode()]
+    assert not any("KEY" in line or "\N{KEY}" in line for line in marked(place.mark).values())
+
+
+@pytest.mark.parametrize("name", ["../x", ".hidden", "", "a/b", "x" * 101, "nul\0"])
+async def test_a_private_file_stays_beside_the_process(place: Place, name: str) -> None:
+    with pytest.raises(AgentFailed):
+        await place.open(place.launch("", files={name: b"x"}))
+    assert place.runtime.attempts(place.key) == 0
+
+
+async def test_reading_goes_on_at_any_record(place: Place) -> None:
+    channel = await place.open(place.launch("for n in range(200): print(n)"))
+    whole = await records(channel)
+    end = channel.offset
+    await channel.close()
+    for after, offset in ((0, 0), (50, 0), (50, 7), (len(whole) - 1, end), (len(whole) - 1, 3), (150, end)):
+        again = await place.open(None, epoch=2)
+        async with asyncio.timeout(30):
+            found = [record async for batch in again.records(after, offset) for record in batch]
+        assert [record.seq for record in found] == [record.seq for record in whole if record.seq > after]
+        assert [record.data for record in found] == [record.data for record in whole if record.seq > after]
+
+
+async def test_a_worker_killed_after_any_step_of_a_start_is_followed_by_one_that_adopts(place: Place) -> None:
+    """Each step is undone by nothing: the next worker does the same again, and finds what there is."""
+    first = await place.open(place.launch(ECHO), epoch=1)
+    pid = first.handle.pid if first.handle else 0
+    if place.kind == "elsewhere":
+        await first.close()
+        (place.directory.attempt(1) / "journal").unlink()  # it had not come so far as to begin the copy
+        (place.directory.attempt(1) / "journal.epoch").unlink()
+        assert place.runtime.attempts(place.key) == 0
+    place.runtime = place.worker()
+    second = await place.open(place.launch("print('a second process')"), epoch=2)
+    assert second.handle is not None
+    assert second.handle.pid == pid
+    assert place.runtime.attempts(place.key) == 1
+    await second.write("a", "one\n")
+    await line(second, b"heard one")
+
+
+# What only another machine does.
+
+
+async def test_a_machine_that_is_lost_and_comes_back_loses_and_doubles_nothing(there: Place) -> None:
+    channel = await there.open(there.launch(ECHO))
+    await channel.write("a", "one\n")
+    await line(channel, b"heard one")
+    there.machine.reachable = False
+    there.machine.cut_all()
+    writing = asyncio.create_task(channel.write("b", "two\n"))
+    reading = asyncio.create_task(records(channel))
+    with pytest.raises(Unreachable, match="pulled the plug"):
+        await there.worker().open(there.key, 1, 2, None)
+    assert there.runtime.has_living(there.key)
+    there.machine.reachable = True
+    assert await asyncio.wait_for(writing, 30)
+    await channel.write("close", None)
+    out = [record.data for record in await reading if record.stream == "out"]
+    assert out == [b"heard one", b"heard two"]
+
+
+async def test_a_stop_that_cannot_reach_the_machine_says_so_and_a_later_one_proves_it(
+    there: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("activities.runtimes.shim_runtime.UNREACHABLE_S", 0.5)
+    channel = await there.open(there.launch(DEAF))
+    await line(channel, b"ready")
+    there.machine.reachable = False
+    assert (await there.runtime.stop(there.key, QUICK, "cancelled")).outcome == "unverified"
+    assert lives(int((there.work / "grandchild").read_text()))
+    there.machine.reachable = True
+    assert (await there.runtime.stop(there.key, QUICK, "cancelled")).outcome == "stopped"
+    assert not lives(int((there.work / "grandchild").read_text()))
+
+
+async def test_nothing_is_left_there_after_the_run_and_the_journal_is_here(there: Place) -> None:
+    channel = await there.open(there.launch("print('hello')", files={"secret": b"x"}))
+    whole = await records(channel)
+    elsewhere = await there.shim_directory()
+    original = (elsewhere / "journal").read_bytes()
+    await channel.close()
+    assert there.runtime.has_living(there.key)
+    await there.runtime.release(there.key)
+    assert not elsewhere.parent.exists()
+    assert not there.runtime.has_living(there.key)
+    assert (there.directory.attempt(1) / "journal").read_bytes() == original
+    there.machine.reachable = False
+    again = await there.open(None, epoch=2)
+    assert await records(again) == whole
+
+
+async def test_a_copy_that_was_cut_or_spoilt_is_made_whole(there: Place) -> None:
+    channel = await there.open(there.launch("for n in range(100): print('line', n)"))
+    whole = await records(channel)
+    await channel.close()
+    copy = there.directory.attempt(1) / "journal"
+    data = copy.read_bytes()
+    for spoilt in (data[:-5], data[: len(data) // 2], data[:1000] + b"rubbish\n" + data[1000:], b""):
+        copy.write_bytes(spoilt)
+        again = await there.open(None, epoch=2)
+        assert await records(again) == whole
+        await again.close()
+        assert copy.read_bytes() == data
+
+
+async def test_a_newer_worker_takes_the_copy_over(there: Place) -> None:
+    first = await there.open(there.launch(ECHO), epoch=1)
+    reading = asyncio.create_task(records(first))
+    second = await there.open(None, epoch=2)
+    await second.write("a", "one\n")
+    with pytest.raises(Fenced):
+        await reading
+    await second.write("close", None)
+    whole = await records(second)
+    parsed = RecordParser().feed((there.directory.attempt(1) / "journal").read_bytes())
+    assert [record.seq for record in parsed] == [record.seq for record in whole]
+
+
+async def test_a_run_whose_place_was_forgotten_is_stopped_here_and_not_vouched_for(there: Place) -> None:
+    channel = await there.open(there.launch(ECHO))
+    await channel.close()
+    (there.directory.path / "run.json").unlink()
+    assert (await there.runtime.stop(there.key, QUICK, "cancelled", known=1)).outcome == "unverified"
+    assert (await there.runtime.stop(there.key, QUICK, "cancelled", known=1)).outcome == "unverified"
+    with pytest.raises(Unreachable, match=r"run\.json"):
+        await there.runtime.open(there.key, 1, 2, None)
+    meta = there.directory.path / "run.json"
+    meta.write_text(meta.read_text().replace('"runtime": ""', '"runtime": "elsewhere"'))
+    assert (await there.runtime.stop(there.key, QUICK, "cancelled", known=1)).outcome == "stopped"
