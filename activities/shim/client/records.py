@@ -12,7 +12,7 @@ from contextlib import aclosing
 from typing import Literal
 
 from activities.shim.client.access import LOCAL, Directory, ShimAccess
-from activities.shim.client.dialing import ask
+from activities.shim.client.dialing import ask, let_go
 from activities.shim.client.errors import ShimGone
 from activities.shim.client.journal import Record, RecordParser
 
@@ -105,7 +105,7 @@ class RecordStream(AsyncIterator[Record]):
         except OSError:
             pass  # the next dial tells whether the shim is gone or has fenced us
         finally:
-            writer.close()
+            await let_go(writer)
 
     async def _stored(self) -> AsyncGenerator[bytes]:
         self.offset, chunks = await self._access.stored(self._directory, self._seq, self.offset)
