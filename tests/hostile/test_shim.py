@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -128,10 +129,11 @@ asyncio.run(main())
 
 async def first_said(shim: Running) -> str:
     """What an attacker prints of its attempt."""
-    async for record in records(shim.directory):
-        if record.data.startswith(b"said"):
-            return record.data.decode()
-        assert record.stream != "err", record.data
+    async with aclosing(records(shim.directory)) as stream:
+        async for record in stream:
+            if record.data.startswith(b"said"):
+                return record.data.decode()
+            assert record.stream != "err", record.data
     raise AssertionError("the attacker said nothing")
 
 
