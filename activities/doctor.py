@@ -26,7 +26,7 @@ class Check(TolerantModel):
 async def check_host(host: str, state: Path, environ: Mapping[str, str], codec: str | None) -> list[Check]:
     """Name, state directory, shim, agents, keys and the payload codec, as this process sees them."""
     coded = Check(check="payload codec", detail=codec or "none: Temporal holds what runs say in the clear")
-    named = Check(check="host", detail=f"{host} (runtime.host of requests for this machine)")
+    named = Check(check="host", detail=f"{host} (workspace.host of requests for this machine)")
     checked = [named, _state(state), await _shim(state)]
     checked += [Check(**asdict(finding)) for kind in AGENTS.values() for finding in kind.findings(environ)]
     return [*checked, _git(), coded]

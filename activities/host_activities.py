@@ -63,7 +63,7 @@ class HostActivities:
     @activity.defn(name=names.CLAIM_HOST)
     async def claim_host(self, request: RunRequest) -> Claim:
         """Whether this host can carry the run. Fails with the RunError's type, at once, if the request is wrong."""
-        if request.runtime.host not in (None, self._host):
+        if request.workspace.host not in (None, self._host):
             return Claim(host=self._host)  # another host is asked next
         with as_application_error():
             await asyncio.to_thread(self._policy.check, request, self._agents[request.agent])

@@ -21,12 +21,12 @@ async def claim_host(request: RunRequest, *, locally: bool) -> Claim:
     `locally`: by a local activity, for histories from before claims were activities of the workflow's queue.
     """
     claim = await (_claim_by_local_activity(request) if locally else _claim_by_any_worker(request))
-    if request.runtime.host in (None, claim.host):
+    if request.workspace.host in (None, claim.host):
         return claim
     named: Claim = await workflow.execute_activity(
         names.CLAIM_HOST,
         request,
-        task_queue=names.host_queue(request.runtime.host or ""),
+        task_queue=names.host_queue(request.workspace.host or ""),
         result_type=Claim,
         schedule_to_start_timeout=NAMED_HOST_TIMEOUT,
         start_to_close_timeout=timedelta(seconds=30),

@@ -5,7 +5,7 @@ from typing import Any
 from steersman.contracts.loop_activities import ForkPoint
 
 _LOOP_OBJECTS = ("run", "done", "limits")
-_RUN_OBJECTS = ("permissions", "limits", "env", "labels", "options")
+_RUN_OBJECTS = ("workspace", "permissions", "limits", "env", "labels", "options")
 """Fields of a request that are merged field by field."""
 
 

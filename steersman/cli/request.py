@@ -96,7 +96,6 @@ def agent_fields(
     env: Iterable[str] | None,
     option: Iterable[str] | None,
     label: Iterable[str] | None,
-    host: str | None,
 ) -> dict[str, Any]:
     """The fields of a RunRequest that a run and the runs of a loop have alike. Without those that were not given."""
     return given(
@@ -105,7 +104,6 @@ def agent_fields(
         env=environment(env or ()),
         labels=pairs(label or (), "--label"),
         options=options(option or ()),
-        runtime=given(host=host),
     )
 
 
@@ -123,7 +121,7 @@ def merged(base: Any, said: dict[str, Any]) -> Any:
     if not isinstance(base, dict):
         return base
     both = {**base, **said}
-    for name in ("permissions", "limits", "env", "labels", "options"):
+    for name in ("workspace", "permissions", "limits", "env", "labels", "options"):
         if isinstance(base.get(name), dict) and isinstance(said.get(name), dict):
             both[name] = {**base[name], **said[name]}
     return both

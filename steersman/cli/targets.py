@@ -36,13 +36,15 @@ async def resolve_loop(steersman: "Steersman", loop: str, *, among_open: bool = 
     return found[0].id
 
 
-async def local_runtime(steersman: "Steersman") -> dict[str, Any]:
-    """The `runtime` of a request about a directory of this machine: this host where it has a worker, else empty."""
+async def choose_host(steersman: "Steersman", asked: dict[str, Any]) -> None:
+    """Let a request about a directory of this machine name this host, if it names none and this host has a worker."""
     from steersman._client.server_checks import has_worker
     from steersman.hosts import host_name, state_directory
 
-    host = host_name(state_directory())
-    return {"runtime": {"host": host}} if await has_worker(steersman.temporal, host) else {}
+    workspace, host = asked.get("workspace"), host_name(state_directory())
+    named = asked.get("runtime") or (isinstance(workspace, dict) and workspace.get("host"))
+    if isinstance(workspace, dict) and not named and await has_worker(steersman.temporal, host):
+        asked["workspace"] = {**workspace, "host": host}
 
 
 def warn_unsent_reason(steersman: "Steersman", reason: str) -> None:

@@ -60,9 +60,13 @@ MAX_LABELS = 32_000
 
 
 class Workspace(StrictModel):
-    """Where the agent works: a directory that exists on the run's host."""
+    """Where the agent works: a directory that exists on a worker's host.
+
+    `host`: which one leads the run (see `steer doctor`); by default whichever takes it.
+    """
 
     path: AbsolutePath
+    host: Annotated[str, Field(min_length=1, max_length=200)] | None = None
 
 
 RUNTIMES = ("local",)
@@ -70,10 +74,9 @@ RUNTIMES = ("local",)
 
 
 class LocalRuntime(StrictModel):
-    """On a worker's own machine. `host`: which host (see `steer doctor`); by default whichever takes the run."""
+    """On the machine of the host that leads the run."""
 
     kind: Literal["local"] = "local"
-    host: Annotated[str, Field(min_length=1, max_length=200)] | None = None
 
 
 def _rule(text: str) -> str:
@@ -181,6 +184,23 @@ class RunRequest(StrictModel):
     labels: dict[str, str] = Field(default_factory=dict)
     options: JsonObject = Field(default_factory=dict)
     command: Annotated[tuple[Text, ...], Field(min_length=1)] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _take_host_of_runtime(cls, given: Any) -> Any:
+        """`runtime.host` is what `workspace.host` was called: clients may still send it."""
+        runtime = given.get("runtime") if isinstance(given, dict) else None
+        if not isinstance(runtime, dict) or "host" not in runtime:
+            return given
+        runtime, workspace, host = {**runtime}, given.get("workspace"), runtime["host"]
+        del runtime["host"]
+        if isinstance(workspace, Workspace):
+            workspace = workspace.model_dump()
+        if host is None or not isinstance(workspace, dict):
+            return {**given, "runtime": runtime}
+        if workspace.get("host") not in (None, host):
+            raise ValueError("runtime.host and workspace.host name two hosts; runtime.host is the old name")
+        return {**given, "runtime": runtime, "workspace": {**workspace, "host": host}}
 
     @field_validator("env")
     @classmethod

@@ -31,8 +31,7 @@ async def test_every_word_of_start_reaches_the_request(
     assert await request_of(steersman, "loop-words") == {
         "run": {
             "agent": "claude",
-            "workspace": {"path": place},
-            "runtime": {"host": "stand-in"},
+            "workspace": {"path": place, "host": "stand-in"},
             "model": "m",
             "system_prompt": "be brief",
             "permissions": {"mode": "ask", "allow": ["Read", "Bash(git *)"], "deny": ["Write"]},

@@ -126,7 +126,7 @@ async def test_that_comes_with_the_news_of_the_claim(fake: FakeHost, temporal: C
     other.play_claim = dawdle  # type: ignore[method-assign]
     async with other.at_work():
         async with fake.at_work():
-            run = await fake.start(runtime={"kind": "local", "host": other.host})
+            run = await fake.start(workspace={"path": "/w", "host": other.host})
             await claiming.wait()
         go_on.set()
         await until(lambda: _has(run, "ACTIVITY_TASK_COMPLETED"))

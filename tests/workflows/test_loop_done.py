@@ -31,7 +31,8 @@ async def test_a_failed_verification_goes_into_the_next_prompt(loop_fake: FakeLo
     assert verification["limits"] == {"duration_s": 60}
     assert verification["labels"] == {"loop": loop.id, "iteration": "1", "role": "verify"}
     assert loop_fake.asked[1]["labels"] == {"loop": loop.id, "iteration": "2", "role": "iteration"}
-    assert loop_fake.asked[1]["runtime"] == verification["runtime"] == {"host": loop_fake.host}
+    for asked in (loop_fake.asked[1], verification):
+        assert asked["workspace"] == {"path": "/w", "host": loop_fake.host}
     now = await state(loop)
     assert (now.status, now.stop_reason, now.run, now.totals.cost_usd) == ("completed", "done", None, 0.02)
     assert [each.verification for each in now.checkpoints] == [None, "failed", "passed"]

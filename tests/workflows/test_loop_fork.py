@@ -123,7 +123,7 @@ async def test_files_are_on_one_host(loop_fake: FakeLoopHost) -> None:
             kind, message, _ = await failed(fresh)
     finally:
         loop_fake.host = there
-    assert (kind, message) == ("InvalidRequest", f"run.runtime.host: the files of the checkpoint are on host {there}")
+    assert (kind, message) == ("InvalidRequest", f"run.workspace.host: the files of the checkpoint are on host {there}")
 
 
 async def test_a_plan_that_only_the_checkpoint_has(loop_fake: FakeLoopHost) -> None:

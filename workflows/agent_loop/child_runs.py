@@ -182,5 +182,5 @@ def verification_request(request: LoopRequest, carried: CarriedState) -> RunRequ
 
 def _placement(request: LoopRequest, carried: CarriedState, role: str) -> dict[str, Any]:
     labels = {"loop": loop_key().loop, "iteration": str(carried.iteration), "role": role}
-    runtime = request.run.runtime.model_copy(update={"host": carried.host})
-    return {"runtime": runtime, "labels": {**request.run.labels, **labels}}
+    workspace = request.run.workspace.model_copy(update={"host": carried.host})
+    return {"workspace": workspace, "labels": {**request.run.labels, **labels}}

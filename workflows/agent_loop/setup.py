@@ -42,7 +42,7 @@ async def _claim(run: RunRequest) -> Claim:
     except ActivityError as error:
         cause = error.cause
         if isinstance(cause, TemporalTimeout) and cause.type == TimeoutType.SCHEDULE_TO_START:
-            raise InvalidRequest("run.runtime.host: no worker of that host took the loop") from error
+            raise InvalidRequest("run.workspace.host: no worker of that host took the loop") from error
         raise
 
 
@@ -62,10 +62,10 @@ async def _claim_of_fork(request: LoopRequest, fork: ForkPoint, claim: Claim) ->
     """Claim the host that has the checkpoint's files."""
     if fork.host == claim.host:
         return claim
-    if request.run.runtime.host is not None:
-        raise InvalidRequest(f"run.runtime.host: the files of the checkpoint are on host {fork.host}")
-    runtime = request.run.runtime.model_copy(update={"host": fork.host})
-    return await _claim(request.run.model_copy(update={"runtime": runtime}))
+    if request.run.workspace.host is not None:
+        raise InvalidRequest(f"run.workspace.host: the files of the checkpoint are on host {fork.host}")
+    workspace = request.run.workspace.model_copy(update={"host": fork.host})
+    return await _claim(request.run.model_copy(update={"workspace": workspace}))
 
 
 async def _take_over(loop: LoopContext, fork: ForkPoint) -> str:

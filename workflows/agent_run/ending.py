@@ -60,7 +60,7 @@ class Ending:
             return cls("failed", outcome, ErrorType(cause.type), cause.message)
         if isinstance(cause, TemporalTimeout) and cause.type == TimeoutType.SCHEDULE_TO_START:
             return cls(
-                "failed", outcome, ErrorType.INVALID_REQUEST, "runtime.host: no worker of that host took the run"
+                "failed", outcome, ErrorType.INVALID_REQUEST, "workspace.host: no worker of that host took the run"
             )
         return cls("failed", outcome, ErrorType.AGENT_FAILED, f"{error}: {cause}" if cause is not error else str(error))
 

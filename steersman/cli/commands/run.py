@@ -11,7 +11,7 @@ from steersman.cli.dashed_command import AFTER_DASHES
 from steersman.cli.exits import Exit
 from steersman.cli.options import AGENT_PANEL, LIMITS_PANEL
 from steersman.cli.output import console, remark, write_line
-from steersman.cli.targets import local_runtime, resolve_run
+from steersman.cli.targets import choose_host, resolve_run
 
 if TYPE_CHECKING:
     from steersman.client import Steersman
@@ -74,11 +74,11 @@ def run(
     said = request.given(
         agent=agent,
         prompt=request.optional_text(prompt),
-        workspace=_workspace(workspace, request_file),
+        workspace=request.given(**_workspace(workspace, request_file), host=host),
         session=session,
         fork_session=fork,
         permissions=request.given(mode=mode, allow=allow, deny=deny),
-        **request.agent_fields(model, system_prompt, env, option, label, host),
+        **request.agent_fields(model, system_prompt, env, option, label),
         output_schema=request.json_of(schema) if schema is not None else None,
         limits=request.given(
             turns=max_turns,
@@ -97,8 +97,8 @@ def run(
 
 def _start(ctx: typer.Context, asked: Any, run_id: str | None, *, detach: bool, as_json: bool) -> None:
     async def work(steersman: "Steersman") -> Exit | None:
-        if isinstance(asked, dict) and not asked.get("runtime"):
-            asked.update(await local_runtime(steersman))
+        if isinstance(asked, dict):
+            await choose_host(steersman, asked)
         if detach:
             _announce(await steersman.start(asked, run_id=run_id), as_json=as_json, bare=True)
             return None
@@ -133,9 +133,9 @@ def attach(
     run_with_client(ctx, work)
 
 
-def _workspace(path: str | None, request_file: str | None) -> dict[str, str] | None:
+def _workspace(path: str | None, request_file: str | None) -> dict[str, str]:
     if path is None and request_file is not None:
-        return None
+        return {}
     return {"path": os.path.abspath(path or ".")}  # noqa: PTH100 - resolve() would follow links on this machine
 
 

@@ -36,9 +36,9 @@ class Base:
         """A default of the command line's, which holds only without a file."""
         return None if self.given else value
 
-    def chosen_workspace(self, option: str | None) -> dict[str, str] | None:
-        """`run.workspace`; None where the file names it."""
-        return {"path": str(self.workspace)} if option is not None or not self.given else None
+    def chosen_workspace(self, option: str | None) -> dict[str, str]:
+        """`run.workspace`; empty where the file names it."""
+        return {"path": str(self.workspace)} if option is not None or not self.given else {}
 
     def merged(self, said: dict[str, Any]) -> Any:
         """The whole request. A file that holds no object is left for the contract."""

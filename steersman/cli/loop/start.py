@@ -13,7 +13,7 @@ from steersman.cli.loop import request as loop_request
 from steersman.cli.loop.options import Mode, Phase
 from steersman.cli.options import AGENT_PANEL, LIMITS_PANEL
 from steersman.cli.output import console, remark, write_line
-from steersman.cli.targets import local_runtime, resolve_loop
+from steersman.cli.targets import choose_host, resolve_loop
 
 if TYPE_CHECKING:
     from steersman.client import Steersman
@@ -121,10 +121,10 @@ def start(
     said = request.given(
         run=request.given(
             agent=agent or base.default("process" if command else "claude"),
-            workspace=base.chosen_workspace(workspace),
+            workspace=request.given(**base.chosen_workspace(workspace), host=host),
             permissions=request.given(mode=permissions, allow=allow, deny=deny),
             command=command,
-            **request.agent_fields(model, system_prompt, env, option, label, host),
+            **request.agent_fields(model, system_prompt, env, option, label),
         ),
         plan=made_plan,
         prompt=request.optional_text(prompt),
@@ -160,8 +160,8 @@ def _items(word: str | None, plan: Any, base: loop_request.Base, verified: dict[
 def _start(ctx: typer.Context, asked: Any, loop_id: str | None, *, detach: bool, as_json: bool) -> None:
     async def work(steersman: "Steersman") -> Exit | None:
         run = asked.get("run") if isinstance(asked, dict) else None
-        if isinstance(run, dict) and not run.get("runtime"):
-            run.update(await local_runtime(steersman))
+        if isinstance(run, dict):
+            await choose_host(steersman, run)
         if detach:
             announce(await steersman.loops.start(asked, loop_id=loop_id), as_json=as_json, bare=True)
             return None
