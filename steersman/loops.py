@@ -108,7 +108,7 @@ class Loops(LoopUpdates):
         return await self.start(forked(original, point, loop, number, changes or {}), loop_id=loop_id)
 
     async def result(self, loop: str) -> LoopResult:
-        """Wait for the loop's end. `.status` is "completed" or "stopped", `.stop_reason` and `.reason` say why.
+        """Wait for the loop's end. `.status` is "completed" or "exited", `.stop_reason` and `.reason` say why.
 
         Raises:
             LoopFailed, InvalidRequest or another RunError: `.result` is a LoopResult with status "failed".

@@ -91,7 +91,7 @@ class LoopUpdates:
         return await self._send(loop, names.SET_LIMITS, SetLimits, **limits)
 
     async def exit(self, loop: str, *, reason: str | None = None) -> LoopReceipt:
-        """End the loop with status "stopped"; files, checkpoints and the session stay."""
+        """End the loop with status "exited"; files, checkpoints and the session stay."""
         return await self._send(loop, names.EXIT, Exit, reason=reason)
 
     async def rollback(self, loop: str, checkpoint: int) -> LoopReceipt:

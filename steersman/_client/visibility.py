@@ -8,7 +8,7 @@ from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus
 
 from steersman._client.search_attributes import AGENT_NAME, COST_USD, RUN_PHASE
 from steersman.contracts import names
-from steersman.contracts.loop_status import LoopStatus
+from steersman.contracts.loop_status import LoopStatus, current_status
 from steersman.errors import UnreadablePayload
 from steersman.reports import LoopSummary, RunSummary
 
@@ -73,10 +73,10 @@ _CLOSED: Final[dict[WorkflowExecutionStatus, LoopStatus]] = {
 async def _loop_summary(execution: WorkflowExecution) -> LoopSummary:
     memo = await _memo(execution)
     attributes = execution.typed_search_attributes
-    phase = attributes.get(RUN_PHASE)
     closed = _CLOSED.get(execution.status) if execution.status else None
-    # Temporal calls a loop completed that was ended by `exit`: only the search attribute says "stopped".
-    status = closed if closed and (closed, phase) != ("completed", "stopped") else phase
+    phase = current_status(attributes.get(RUN_PHASE))
+    # Temporal calls a loop completed that has exited: only the search attribute says so.
+    status = closed if closed and (closed, phase) != ("completed", "exited") else phase
     labels = memo.get("labels")
     return LoopSummary.model_validate(
         {

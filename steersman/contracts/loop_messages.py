@@ -6,10 +6,11 @@ Durations are seconds, money US dollars.
 from datetime import datetime
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from steersman.contracts.loop import LoopMode, Plan, Template
 from steersman.contracts.loop_state import Checkpoint, LoopStatus
+from steersman.contracts.loop_status import current_status
 from steersman.contracts.messages import MessageId
 from steersman.contracts.model import StrictModel, TolerantModel
 from steersman.contracts.request import no_nul
@@ -97,7 +98,7 @@ class SetLimits(StrictModel):
 
 
 class Exit(StrictModel):
-    """Input of `exit`: end the loop with status "stopped"; files, checkpoints and the session stay."""
+    """Input of `exit`: end the loop with status "exited"; files, checkpoints and the session stay."""
 
     reason: Reason | None = None
 
@@ -143,7 +144,7 @@ class CheckpointPage(TolerantModel):
 class LoopReceipt(TolerantModel):
     """Result of every update that changes what the loop does, sent when that is done; of `pause` and `exit` at once."""
 
-    status: LoopStatus
+    status: Annotated[LoopStatus, BeforeValidator(current_status)]
     iteration: int
     note: str = ""
     """The consequence, in a sentence."""

@@ -5,16 +5,17 @@ Times are aware UTC datetimes; money is US dollars.
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from steersman.contracts.loop import LoopLimits, LoopMode
 from steersman.contracts.loop_status import LoopStatus as LoopStatus  # noqa: PLC0414 - also imported from here
+from steersman.contracts.loop_status import current_status
 from steersman.contracts.model import TolerantModel
 from steersman.contracts.run import Consumption, SessionProgress
 
-CLOSED: frozenset[LoopStatus] = frozenset({"completed", "stopped", "failed", "cancelled"})
+CLOSED: frozenset[LoopStatus] = frozenset({"completed", "exited", "failed", "cancelled"})
 
 ItemState = Literal["open", "in_progress", "blocked", "needs_review", "closed"]
 CheckpointKind = Literal["baseline", "iteration", "pause", "failure", "rescue", "end"]
@@ -179,7 +180,7 @@ class FeedbackNote(TolerantModel):
 class LoopResult(SessionProgress):
     """The result of a loop; of a failed loop, the first detail of its failure. `usage` and `cost_usd` are totals."""
 
-    status: Literal["completed", "stopped", "failed", "cancelled"]
+    status: Annotated[Literal["completed", "exited", "failed", "cancelled"], BeforeValidator(current_status)]
     stop_reason: StopReason | None = None
     iterations: int = 0
     checkpoints: int = 0
@@ -192,7 +193,7 @@ class LoopResult(SessionProgress):
     ended_at: datetime
     error: str | None = None
     reason: str | None = None
-    """Why it was stopped: what whoever did it said, or the limit that was reached."""
+    """Why it exited or was cancelled: what whoever did it said, or the limit that was reached."""
 
 
 class LoopState(SessionProgress):
@@ -201,7 +202,7 @@ class LoopState(SessionProgress):
     `usage` and `cost_usd` are those of the last iteration that ended.
     """
 
-    status: LoopStatus = "running"
+    status: Annotated[LoopStatus, BeforeValidator(current_status)] = "running"
     agent: str | None = None
     workspace: str | None = None
     host: str | None = None
@@ -235,7 +236,7 @@ class LoopState(SessionProgress):
     wakes_at: datetime | None = None
     stop_reason: StopReason | None = None
     reason: str | None = None
-    """Why it was stopped: what whoever did it said, or the limit that was reached."""
+    """Why it exited or was cancelled: what whoever did it said, or the limit that was reached."""
     started_at: datetime | None = None
     execution: str | None = None
     """Temporal's first run id of this loop."""

@@ -44,7 +44,7 @@ async def test_exit_ends_the_turn_and_keeps_everything(
 
     assert receipt.note == "it ends as stopped"
     assert not marked(mark)
-    assert (result.status, result.stop_reason, result.iterations) == ("stopped", "exit", 1)
+    assert (result.status, result.stop_reason, result.iterations) == ("exited", "exit", 1)
     assert result.session_id is not None
     run = await steersman.result(f"{loop}-1")
     assert (run.stop_reason, run.session_id) == ("interrupted", result.session_id)
@@ -54,7 +54,7 @@ async def test_exit_ends_the_turn_and_keeps_everything(
         ("pause", "exit: enough for today", None),
     ]
     state = await steersman.loops.state(loop)
-    assert (state.status, state.run, state.stop_reason, state.failures) == ("stopped", None, "exit", 0)
+    assert (state.status, state.run, state.stop_reason, state.failures) == ("exited", None, "exit", 0)
 
 
 @pytest.mark.parametrize("status", ["running", "verifying"])

@@ -45,7 +45,7 @@ async def test_following_on_a_pipe_shows_runs_and_remarks(
     ("ending", "code", "last"),
     [
         ({"status": "completed", "stop_reason": "done"}, 0, "completed"),
-        ({"status": "stopped", "stop_reason": "cost"}, 7, "stopped (cost)"),
+        ({"status": "exited", "stop_reason": "cost"}, 7, "exited (cost)"),
         ({"status": "failed", "error": "3 in a row", "stop_reason": "failures"}, 1, "3 in a row · failed (failures)"),
         ({"status": "failed", "error": "bad", "invalid": True}, 2, "bad"),
     ],

@@ -82,10 +82,10 @@ async def test_starting_over(stage: Stage) -> None:
     await terminal.until("start over: starts over from the beginning")
 
 
-async def test_exit_ends_the_loop_as_stopped(stage: Stage) -> None:
+async def test_exit_ends_the_loop(stage: Stage) -> None:
     terminal = await stage.menu_by_ctrl_c()
     terminal.type("e\n")
-    await terminal.until("stopped (exit)")
+    await terminal.until("exited (exit)")
     assert await terminal.ended() == 7
 
 

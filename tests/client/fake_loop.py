@@ -155,8 +155,8 @@ class FakeLoop:
 
     @workflow.update(name=names.EXIT)
     async def exit(self, said: Any) -> LoopReceipt:
-        receipt = self._take(names.EXIT, said, "it ends as stopped")
-        self._result = {"status": "stopped", "stop_reason": "exit"}
+        receipt = self._take(names.EXIT, said, "it exits")
+        self._result = {"status": "exited", "stop_reason": "exit"}
         return receipt
 
     @workflow.update(name=names.ROLLBACK)

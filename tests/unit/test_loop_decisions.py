@@ -4,10 +4,19 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 from temporalio.exceptions import ApplicationError, CancelledError, TerminatedError
 
 from steersman.contracts.loop import LoopLimits, LoopRequest, Verify, parse_loop_request
-from steersman.contracts.loop_state import ItemCount, ItemList, StopReason, Totals, Verification
+from steersman.contracts.loop_state import (
+    ItemCount,
+    ItemList,
+    LoopResult,
+    LoopState,
+    StopReason,
+    Totals,
+    Verification,
+)
 from steersman.contracts.run import RunResult, Usage
 from workflows.agent_loop import decisions, outcomes
 from workflows.agent_loop.carried_state import CarriedState
@@ -207,3 +216,11 @@ def test_what_a_verification_says(closed: outcomes.ChildResult, status: str) -> 
     found = outcomes.of_verification(Verify(command="make"), closed, 3, "run-verify", NOW)
     assert (found.status, found.command, found.iteration, found.run) == (status, "make", 3, "run-verify")
     assert found.output == ("fine" if status == "passed" else "the output")
+
+
+def test_an_older_loop_that_closed_as_stopped_is_read_as_exited() -> None:
+    times = {"started_at": "2026-01-01T00:00:00Z", "ended_at": "2026-01-01T00:00:01Z"}
+    assert LoopResult.model_validate({"status": "stopped", "stop_reason": "exit", **times}).status == "exited"
+    assert LoopState.model_validate({"status": "stopped"}).status == "exited"
+    with pytest.raises(ValidationError):
+        LoopState.model_validate({"status": "halted"})

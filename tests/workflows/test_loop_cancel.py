@@ -58,7 +58,7 @@ async def test_the_reason_of_an_exit_is_kept(loop_fake: FakeLoopHost) -> None:
     await reaches(loop, "waiting_for_decision")
     await tell(loop, "exit", reason="good enough")
     told = await ended(loop)
-    assert (told.status, told.reason) == ("stopped", "good enough")
+    assert (told.status, told.reason) == ("exited", "good enough")
     assert (await state(loop)).reason == "good enough"
 
 
@@ -244,9 +244,9 @@ async def test_a_loop_that_ends_takes_no_more_wishes(loop_fake: FakeLoopHost) ->
     cleaning = asyncio.ensure_future(loop.execute_update("checkpoints", {"all": True}))
     await loop_fake.at_hold()
     await tell(loop, "exit")
-    await reaches(loop, "stopped")
+    await reaches(loop, "exited")
     for name, said in (("feedback", {"text": "x"}), ("pause", {}), ("restart", {}), ("exit", {})):
-        assert await refused(loop, name, said) == ("Refused", "the loop has ended: it is stopped")
+        assert await refused(loop, name, said) == ("Refused", "the loop has ended: exited")
     loop_fake.release()
     assert (await cleaning)["deleted"] == [0, 1]
     outcome = await ended(loop)

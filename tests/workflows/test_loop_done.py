@@ -94,7 +94,7 @@ async def test_a_list_without_items_is_not_done(loop_fake: FakeLoopHost) -> None
     loop_fake.items = items(0)
     loop = await loop_fake.start(done={"items": ITEMS}, limits={"iterations": 2})
     outcome = await ended(loop)
-    assert (outcome.status, outcome.stop_reason, outcome.iterations) == ("stopped", "iterations", 2)
+    assert (outcome.status, outcome.stop_reason, outcome.iterations) == ("exited", "iterations", 2)
 
 
 async def test_a_list_without_items_is_done_where_that_is_said(loop_fake: FakeLoopHost) -> None:
@@ -107,7 +107,7 @@ async def test_items_that_cannot_be_read_are_not_closed_and_the_agent_is_told(lo
     loop_fake.items = items(3).model_copy(update={"error": "items.json: is no JSON"})
     loop = await loop_fake.start(done={"items": {**ITEMS, "allow_empty": True}}, limits={"iterations": 2})
     outcome = await ended(loop)
-    assert (outcome.status, outcome.stop_reason) == ("stopped", "iterations")
+    assert (outcome.status, outcome.stop_reason) == ("exited", "iterations")
     assert "items.json: is no JSON" in loop_fake.asked[1]["prompt"]
 
 

@@ -19,7 +19,7 @@ async def test_iterations_are_counted_exactly(loop_fake: FakeLoopHost) -> None:
     loop_fake.verdicts = NEVER
     outcome = await ended(await loop_fake.start(limits={"iterations": 3}))
     assert (outcome.status, outcome.stop_reason, outcome.iterations, len(loop_fake.asked)) == (
-        "stopped",
+        "exited",
         "iterations",
         3,
         3,
@@ -49,11 +49,11 @@ async def test_money(loop_fake: FakeLoopHost) -> None:
     assert loop_fake.asked[1]["limits"]["cost_usd"] == pytest.approx(0.2)
 
 
-async def test_a_limit_that_ends_a_run_ends_the_loop_as_stopped(loop_fake: FakeLoopHost) -> None:
+async def test_a_limit_that_ends_a_run_ends_the_loop(loop_fake: FakeLoopHost) -> None:
     loop_fake.script = [fails("BudgetExceeded", "limits.cost_usd", cost_usd=0.11)]
     loop = await loop_fake.start(limits={"cost_usd": 0.1, "failures": 1})
     outcome = await ended(loop)
-    assert (outcome.status, outcome.stop_reason, outcome.cost_usd) == ("stopped", "cost", 0.11)
+    assert (outcome.status, outcome.stop_reason, outcome.cost_usd) == ("exited", "cost", 0.11)
 
 
 async def test_failures_in_a_row(loop_fake: FakeLoopHost) -> None:
@@ -88,7 +88,7 @@ async def test_no_progress(loop_fake: FakeLoopHost) -> None:
     done = {"items": {"kind": "json", "path": "x"}}
     loop = await loop_fake.start(done=done, limits={"no_progress": 2})
     outcome = await ended(loop)
-    assert (outcome.status, outcome.stop_reason, outcome.iterations) == ("stopped", "no_progress", 6)
+    assert (outcome.status, outcome.stop_reason, outcome.iterations) == ("exited", "no_progress", 6)
     assert (await state(loop)).no_progress == 2
 
 
@@ -158,7 +158,7 @@ async def test_duration_counts_work_and_waits_but_no_pause(skipping: WorkflowEnv
         await tell(loop, "resume")
         outcome = await ended(loop)
     took = outcome.ended_at - outcome.started_at
-    assert (outcome.status, outcome.stop_reason) == ("stopped", "duration")
+    assert (outcome.status, outcome.stop_reason) == ("exited", "duration")
     assert timedelta(days=30, seconds=3590) < took < timedelta(days=30, seconds=3700)
     assert outcome.iterations in (6, 7)
     left = [each["limits"]["duration_s"] for each in fake.asked]

@@ -116,9 +116,9 @@ async def test_exit_while_waiting_for_a_decision(loop_fake: FakeLoopHost) -> Non
     loop_fake.verdicts = [exits(1)]
     loop = await loop_fake.start(mode="checkpoint")
     await reaches(loop, "waiting_for_decision")
-    assert (await tell(loop, "exit", reason="good enough")).note == "it ends as stopped"
+    assert (await tell(loop, "exit", reason="good enough")).note == "it exits"
     outcome = await ended(loop)
-    assert (outcome.status, outcome.stop_reason, outcome.error) == ("stopped", "exit", None)
+    assert (outcome.status, outcome.stop_reason, outcome.error) == ("exited", "exit", None)
     assert outcome.last_checkpoint is not None
     assert outcome.last_checkpoint.note == "exit: good enough"
     assert (await state(loop)).last_error is None
@@ -130,7 +130,7 @@ async def test_exit_ends_the_turn_and_keeps_what_there_is(loop_fake: FakeLoopHos
     await loop_fake.at_hold()
     await tell(loop, "exit")
     outcome = await ended(loop)
-    assert (outcome.status, outcome.stop_reason, outcome.iterations) == ("stopped", "exit", 1)
+    assert (outcome.status, outcome.stop_reason, outcome.iterations) == ("exited", "exit", 1)
     assert (outcome.session_id, outcome.cost_usd, outcome.error) == ("s-1", 0.01, None)
     assert outcome.last_checkpoint is not None
     assert (outcome.last_checkpoint.kind, outcome.last_checkpoint.number) == ("pause", 1)
@@ -146,6 +146,6 @@ async def test_exit_without_the_agent_at_work(loop_fake: FakeLoopHost, status: s
     assert (await state(loop)).status == status
     await tell(loop, "exit")
     outcome = await ended(loop)
-    assert (outcome.status, outcome.stop_reason, outcome.verification) == ("stopped", "exit", None)
+    assert (outcome.status, outcome.stop_reason, outcome.verification) == ("exited", "exit", None)
     with pytest.raises(RPCError, match="already completed"):
         await tell(loop, "resume")

@@ -84,7 +84,7 @@ async def test_only_the_structured_fact_is_a_rate_limit(loop_fake: FakeLoopHost)
 async def test_a_loop_that_stops_at_a_rate_limit(loop_fake: FakeLoopHost) -> None:
     loop_fake.script = [limited(soon(hours=1))]
     outcome = await ended(await loop_fake.start(rate_limit="stop"))
-    assert (outcome.status, outcome.stop_reason, outcome.error) == ("stopped", "rate_limit", "rate limited")
+    assert (outcome.status, outcome.stop_reason, outcome.error) == ("exited", "rate_limit", "rate limited")
     assert outcome.session_id == "s-1"
 
 

@@ -101,5 +101,5 @@ async def test_a_loop_that_was_talked_to_goes_on_after_a_reset(loop_fake: FakeLo
     assert [each.id for each in now.feedback] == ["f-2", "f-3"]
     assert now.limits.cost_usd == 7
     await again.execute_update(names.EXIT, {"reason": "enough"})
-    assert (await loop_client.ended(again)).status == "stopped"
+    assert (await loop_client.ended(again)).status == "exited"
     await loop_client.replays(again)

@@ -71,9 +71,9 @@ async def skip_wait(loop: LoopContext, _request: SkipWait) -> LoopReceipt:
 
 
 async def exit_loop(loop: LoopContext, request: Exit) -> LoopReceipt:
-    """End the loop as stopped, in the middle of the turn."""
+    """End the loop as it stands, in the middle of the turn."""
     loop.pending.exit = request.reason or loop.pending.exit or ""
-    return loop.state.receipt("it ends as stopped")
+    return loop.state.receipt("it exits")
 
 
 def refuse_rollback(loop: LoopContext, request: Rollback) -> str | None:

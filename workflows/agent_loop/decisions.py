@@ -171,7 +171,7 @@ def reached_limit(carried: CarriedState, active_s: float) -> tuple[StopReason, s
 class Ending:
     """How a loop ends."""
 
-    status: Literal["completed", "stopped", "failed", "cancelled"]
+    status: Literal["completed", "exited", "failed", "cancelled"]
     reason: StopReason | None = None
     message: str = ""
     error: ErrorType | None = None
@@ -179,9 +179,9 @@ class Ending:
     """The reason that a person gave for ending the loop."""
 
     @property
-    def stopped_because(self) -> str | None:
-        """Why the loop was stopped: the reason that a person gave, or the limit that was reached."""
-        return self.given_reason or (self.message if self.status == "stopped" else "") or None
+    def exited_because(self) -> str | None:
+        """Why the loop exited: the reason that a person gave, or the limit that was reached."""
+        return self.given_reason or (self.message if self.status == "exited" else "") or None
 
     @classmethod
     def of_limit(cls, carried: CarriedState, active_s: float) -> "Ending | None":
@@ -192,7 +192,7 @@ class Ending:
         reason, message = found
         if reason == StopReason.FAILURES:
             return cls("failed", reason, message, ErrorType.LOOP_FAILED)
-        return cls("stopped", reason, message)
+        return cls("exited", reason, message)
 
     @classmethod
     def of_error(cls, error: FailureError | RunError) -> "Ending":

@@ -95,7 +95,7 @@ class _Dispatch:
         except InvalidRequest as error:
             raise ApplicationError(error.message, type=ErrorType.INVALID_REQUEST, non_retryable=True) from error
         if refuse and loop.state.closed:
-            raise refused(f"the loop has ended: it is {loop.state.status}")
+            raise refused(f"the loop has ended: {loop.state.status}")
         if refuse and (reason := handler.refuse(loop, request)):
             raise refused(reason)
         return loop, request

@@ -72,7 +72,7 @@ async def _iterate(loop: LoopContext) -> Ending | None:
 def _after_unfinished(loop: LoopContext, outcome: IterationOutcome) -> Ending | None:
     state = loop.state
     if outcome.how == "rate_limited" and loop.request.rate_limit == "stop":
-        return Ending("stopped", StopReason.RATE_LIMIT, outcome.error or "")
+        return Ending("exited", StopReason.RATE_LIMIT, outcome.error or "")
     if outcome.how == "failed" and (ending := _reached_limit(loop)):
         return ending
     state.wait_for(decisions.wait_after(loop.request, state.carried, outcome, workflow.now()))

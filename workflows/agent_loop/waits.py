@@ -55,7 +55,7 @@ def _exit(loop: LoopContext, reason: str) -> Ending:
     if reason:
         note = f"exit: {reason}"[: checkpoints.MAX_NOTE]
         loop.state.archive.amend(loop.state.carried.next_checkpoint - 1, note=note)
-    return Ending("stopped", StopReason.EXIT, given_reason=reason)
+    return Ending("exited", StopReason.EXIT, given_reason=reason)
 
 
 async def _pause(loop: LoopContext) -> None:

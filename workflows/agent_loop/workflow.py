@@ -52,7 +52,7 @@ class AgentLoop(LoopHandlers):
 
     @workflow.run
     async def run(self, *inputs: Any) -> LoopResult:
-        """Run the loop to its end; closes Completed (completed, stopped), Failed or Canceled."""
+        """Run the loop to its end; closes Completed (completed, exited), Failed or Canceled."""
         if self.loop is None:
             assert self._invalid is not None
             return await self._close(Ending("failed", None, self._invalid.message, ErrorType.INVALID_REQUEST))
@@ -87,11 +87,11 @@ class AgentLoop(LoopHandlers):
         state.active_time.stop(workflow.now())
         failed = ending.message if ending.status == "failed" else state.carried.last_error
         state.update(stop_reason=ending.reason, last_error=failed, hold=None)
-        state.end_reason = ending.stopped_because
+        state.end_reason = ending.exited_because
         state.set_status(ending.status)
         await shielded(workflow.wait_condition(workflow.all_handlers_finished))
         result = self._result(ending)
-        if ending.status in ("completed", "stopped"):
+        if ending.status in ("completed", "exited"):
             return result
         if ending.status == "cancelled":
             raise CancelledError("the loop was cancelled")
@@ -114,7 +114,7 @@ class AgentLoop(LoopHandlers):
             started_at=carried.started_at or now,
             ended_at=now,
             error=ending.message or None,
-            reason=ending.stopped_because,
+            reason=ending.exited_because,
         )
 
     @workflow.query(name=names.STATE_QUERY)

@@ -138,7 +138,7 @@ def limits(
 
 
 def exit_loop(ctx: typer.Context, loop: OpenLoop, reason: Reason = None, as_json: AsJson = False) -> None:
-    """End the loop as stopped, and keep everything."""
+    """End the loop as it stands (status exited), and keep everything."""
     _send(ctx, loop, lambda loops, id: loops.exit(id, reason=reason), as_json)
 
 

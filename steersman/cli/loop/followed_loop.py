@@ -112,7 +112,7 @@ class FollowedLoop:
             self._send(self._loops.resume(self.loop, mode=mode), "resume")
 
     def exit(self) -> None:
-        """End the loop as stopped."""
+        """End the loop as it stands (status exited)."""
         self._send(self._loops.exit(self.loop, reason="chosen at the terminal"), "exit")
 
     def restart(self, iteration: int | None, *, files: bool) -> None:

@@ -20,7 +20,7 @@ STATUS_STYLES = {
     "waiting_for_decision": "bold magenta",
     "waiting_rate_limit": "yellow",
     "completed": "bold green",
-    "stopped": "bold yellow",
+    "exited": "bold yellow",
     "cancelled": "bold yellow",
     "failed": "bold red",
 }

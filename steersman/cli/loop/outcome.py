@@ -29,7 +29,7 @@ async def read_outcome(steersman: Steersman, loop: str) -> LoopOutcome:
     except (SteersmanError, RunError) as error:
         found = getattr(error, "result", None)
         return LoopOutcome(code_of(error) or Exit.FAILED, found if isinstance(found, LoopResult) else None, str(error))
-    return LoopOutcome(Exit.OK if result.status == "completed" else Exit.STOPPED, result)
+    return LoopOutcome(Exit.OK if result.status == "completed" else Exit.EXITED, result)
 
 
 def end_line(end: LoopOutcome) -> tuple[str, str]:

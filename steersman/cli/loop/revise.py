@@ -110,7 +110,7 @@ async def _open(steersman: "Steersman", loop: str) -> "LoopState":
 
     state = await steersman.loops.state(loop)
     if state.status in CLOSED:
-        raise RunNotRunning(f"loop {loop} has ended: it is {state.status}; `steer loop fork` goes on from a checkpoint")
+        raise RunNotRunning(f"loop {loop} has ended: {state.status}; `steer loop fork` goes on from a checkpoint")
     return state
 
 
