@@ -23,7 +23,7 @@ async def commands(bench: Bench) -> list[Figure]:
     calls = {
         "steer list": ("list",),
         "steer show RUN": ("show", run),
-        "steer say RUN TEXT": ("say", run, "Look left."),
+        "steer steer RUN TEXT": ("steer", run, "Look left."),
     }
     took: dict[str, list[float]] = {what: [] for what in calls}
     alone: list[float] = []

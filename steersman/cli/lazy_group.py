@@ -1,6 +1,6 @@
 """A group whose commands are imported when they are used ("Lazily Loading Subcommands" in Click's documentation).
 
-`steer say` imports one command's module; the help and a shell's completion import all of them.
+`steer show` imports one command's module; the help and a shell's completion import all of them.
 """
 
 import importlib
@@ -67,8 +67,14 @@ class LazyGroup(TyperGroup):
     """A group with the commands of `table`. For `typer.Typer(cls=...)`, which makes it without any."""
 
     table: ClassVar[Mapping[str, LazyCommand]]
+    aliases: ClassVar[Mapping[str, str]] = {}
+    """Further names of commands, which the help does not list."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         # Not `get_command` and `list_commands` alone: Typer's "Did you mean" reads `commands`.
         self.commands = LazyCommands(self.table)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """See click.Group."""
+        return super().get_command(ctx, self.aliases.get(cmd_name, cmd_name))

@@ -15,7 +15,7 @@ from steersman.cli.exits import Exit, code_of, epilog
 from steersman.cli.lazy_group import LazyCommand, LazyGroup
 from steersman.cli.output import complain
 
-RUNS, TALK, SERVICE = "Runs", "Say something to a run", "Server, workers, upkeep"
+RUNS, TALK, SERVICE = "Runs", "Talk to a run", "Server, workers, upkeep"
 COMMANDS = "steersman.cli.commands"
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 GC_THRESHOLD = 50_000
@@ -33,7 +33,7 @@ class SteerGroup(LazyGroup):
         "show": LazyCommand(f"{COMMANDS}.status", "show", RUNS),
         "stop": LazyCommand(f"{COMMANDS}.control", "stop", RUNS),
         "replay": LazyCommand(f"{COMMANDS}.replay", "replay", RUNS),
-        "say": LazyCommand(f"{COMMANDS}.control", "say", TALK),
+        "steer": LazyCommand(f"{COMMANDS}.control", "steer", TALK),
         "interrupt": LazyCommand(f"{COMMANDS}.control", "interrupt", TALK),
         "approve": LazyCommand(f"{COMMANDS}.control", "approve", TALK),
         "deny": LazyCommand(f"{COMMANDS}.control", "deny", TALK),
@@ -46,6 +46,7 @@ class SteerGroup(LazyGroup):
         "loop": LazyCommand("steersman.cli.loop.group", "app", RUNS),
         "codec": LazyCommand(f"{COMMANDS}.codec", "app", SERVICE),
     }
+    aliases = {"say": "steer"}  # noqa: RUF012 - a ClassVar by its base class
 
 
 app = typer.Typer(

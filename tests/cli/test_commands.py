@@ -172,7 +172,7 @@ async def test_what_is_not_there_has_codes_of_its_own(steer: Steer, fake_host: F
 
 async def test_saying_something(steer: Steer, fake_host: FakeHost, steersman: Steersman, workspace: str) -> None:
     run = await begin(steersman, workspace)
-    answer = await steer("say", run, "-", stdin="to the left")
+    answer = await steer("steer", run, "-", stdin="to the left")
     assert answer.code == 0
     assert answer.out.startswith("acknowledged (mid_turn)")
     receipt = await steer("interrupt", run, "stop that", "--id", "m-1", "--json")

@@ -80,7 +80,7 @@ def of(modules: set[str], *packages: str) -> set[str]:
         (["list", "--json"], "status"),
         (["show", "RUN"], "status"),
         (["show", "RUN", "--json"], "status"),
-        (["say", "RUN", "Look left."], "control"),
+        (["steer", "RUN", "Look left."], "control"),
         (["interrupt", "RUN"], "control"),
         (["stop", "RUN"], "control"),
     ],
@@ -104,7 +104,7 @@ async def test_a_command_about_runs_loads_its_own_module_and_no_loops(
 
 
 @pytest.mark.parametrize(
-    "words", [["show", "RUN", "--json"], ["list", "--json"], ["say", "RUN", "Look left."]], ids=" ".join
+    "words", [["show", "RUN", "--json"], ["list", "--json"], ["steer", "RUN", "Look left."]], ids=" ".join
 )
 async def test_json_and_one_line_take_no_rich(
     steer: Steer, steersman: Steersman, fake_host: FakeHost, workspace: str, tmp_path: Path, words: list[str]

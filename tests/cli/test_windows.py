@@ -61,7 +61,7 @@ async def test_runs_are_shown_steered_followed_and_stopped(
     fake_host.show(run, init(), said("first words"))
     shown = await there("show", run)
     assert (shown.code, "running" in shown.out) == (0, True)
-    assert (await there("say", run, "look left")).code == 0
+    assert (await there("steer", run, "look left")).code == 0
     assert [each.text for each in fake_host.fake_run(run).messages] == ["look left"]
     assert run in (await there("list")).out
     following = await there.start("attach", run)

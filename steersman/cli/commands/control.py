@@ -1,4 +1,4 @@
-"""`steer say`, `interrupt`, `stop`, `approve`, `deny`: one request each to an open run."""
+"""`steer steer`, `interrupt`, `stop`, `approve`, `deny`: one request each to an open run."""
 
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -21,14 +21,14 @@ Remember = Annotated[bool, typer.Option("--remember", help="And this tool for th
 MessageId = Annotated[str | None, typer.Option("--id", help="The same id twice is one message.")]
 
 
-def say(
+def steer(
     ctx: typer.Context,
     run: OpenRun,
     text: Annotated[str, typer.Argument(help="What to say; - reads stdin, @FILE a file.")],
     message_id: MessageId = None,
     as_json: AsJson = False,
 ) -> None:
-    """Steer: say something into the running turn, without stopping it."""
+    """Say something into the running turn, without stopping it."""
     said = text_of(text)
 
     async def work(steersman: "Steersman") -> Exit:
