@@ -1,25 +1,28 @@
 """The port Agent for Claude Code: what a request may ask of it, and how its processes are launched and read."""
 
+import importlib
+import importlib.util
 import json
 import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path, PurePath
-
-import claude_agent_sdk
+from typing import TYPE_CHECKING
 
 from activities.agents.claude import command_line, mcp, sessions, trust
 from activities.agents.claude.command_line import MAX_ARGUMENT
-from activities.agents.claude.conversation import ClaudeConversation
+from activities.agents.claude.frames import user_frame
 from activities.agents.claude.options import options_of
 from activities.agents.claude.transcript import ClaudeTranscript
-from activities.agents.claude.transport import user_frame
 from activities.ports.admission import Admission, Program, WorkspaceFiles
 from activities.ports.agent import ApprovalRequester, Resumption, Transcript
 from activities.ports.runtime import Channel, Launch, StopTimes
 from steersman.contracts.activities import RunKey
 from steersman.contracts.errors import AgentNotInstalled, InvalidRequest
 from steersman.contracts.request import RunRequest
+
+if TYPE_CHECKING:
+    from activities.agents.claude.conversation import ClaudeConversation
 
 FILES = WorkspaceFiles(
     instructions=("CLAUDE.md", ".claude/CLAUDE.md", "CLAUDE.local.md"),
@@ -37,6 +40,9 @@ FILES = WorkspaceFiles(
     ),
 )
 """Files of a workspace that Claude Code loads by itself (with `--setting-sources` user: none, measured)."""
+
+CONVERSATION = "activities.agents.claude.conversation"
+"""The module that needs claude-agent-sdk."""
 
 CONTINUE_PROMPT = (
     "Your process ended unexpectedly and was started again; this conversation was kept. "
@@ -58,9 +64,11 @@ class ClaudeAgent:
         self._lent = {name: value for name, value in environ.items() if name in lent}
 
     def check(self, request: RunRequest) -> None:
-        """Raises InvalidRequest, AgentNotInstalled."""
+        """Raises InvalidRequest, AgentNotInstalled. Blocks: the first time for half a second."""
         options = options_of(request)
         self.program()
+        # Half of what a worker's start took: only who leads such a run needs it, and here no event loop waits for it.
+        importlib.import_module(CONVERSATION)
         if request.output_schema is not None and len(json.dumps(request.output_schema)) > MAX_ARGUMENT:
             raise InvalidRequest("output_schema: larger than Claude Code takes (120,000 characters)")
         if len(request.system_prompt or "") > MAX_ARGUMENT:
@@ -78,8 +86,9 @@ class ClaudeAgent:
 
     def program(self) -> str:
         """The path of the CLI: the SDK's own, else the one on PATH. Raises AgentNotInstalled."""
-        bundled = Path(claude_agent_sdk.__file__).parent / "_bundled" / "claude"
-        if self._cli or bundled.is_file():
+        sdk = importlib.util.find_spec("claude_agent_sdk")
+        bundled = Path(sdk.origin).parent / "_bundled" / "claude" if sdk and sdk.origin else None
+        if self._cli or (bundled and bundled.is_file()):
             return self._cli or str(bundled)
         found = shutil.which("claude")
         if found is None:
@@ -138,7 +147,9 @@ class ClaudeAgent:
 
     def converse(
         self, key: RunKey, request: RunRequest, channel: Channel, transcript: Transcript, approvals: ApprovalRequester
-    ) -> ClaudeConversation:
+    ) -> "ClaudeConversation":
         """See ports.Agent."""
+        from activities.agents.claude.conversation import ClaudeConversation  # noqa: PLC0415 - see `check`
+
         assert isinstance(transcript, ClaudeTranscript)
         return ClaudeConversation(key, request.permissions.mode, channel, transcript, approvals)

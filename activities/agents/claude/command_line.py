@@ -1,12 +1,12 @@
 """Claude Code's command line, environment and files for one process of a run."""
 
+import functools
+import importlib.metadata
 import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePath
-
-import claude_agent_sdk
 
 from activities.agents.claude import mcp, sessions
 from activities.agents.claude.options import ClaudeOptions
@@ -121,7 +121,7 @@ def environment(request: RunRequest, admission: Admission) -> dict[str, str]:
     """Variables of the process beside those of the admission."""
     return {
         "CLAUDE_CODE_ENTRYPOINT": "sdk-py",
-        "CLAUDE_AGENT_SDK_VERSION": claude_agent_sdk.__version__,
+        "CLAUDE_AGENT_SDK_VERSION": _sdk_version(),
         "CLAUDE_CODE_SDK_READS_SESSION_STATE": "1",
         # A session whose `init` was seen is on disk: it can be resumed, however its process ends.
         "CLAUDE_CODE_EAGER_FLUSH": "1",
@@ -131,6 +131,11 @@ def environment(request: RunRequest, admission: Admission) -> dict[str, str]:
         # What one run noted there unasked would be in the prompts of later ones, of people with more rights.
         **({"CLAUDE_CODE_DISABLE_AUTO_MEMORY": "1"} if admission.restricted or admission.untrusted else {}),
     }
+
+
+@functools.cache
+def _sdk_version() -> str:
+    return importlib.metadata.version("claude-agent-sdk")
 
 
 def _own_files_rule(environ: Mapping[str, str]) -> list[str]:

@@ -20,10 +20,10 @@ from claude_agent_sdk import (
 )
 
 from activities.agents.claude.approvals import approval_id
-from activities.agents.claude.frames import is_control_frame
+from activities.agents.claude.frames import is_control_frame, user_frame
 from activities.agents.claude.messages import Messages
 from activities.agents.claude.transcript import ClaudeTranscript
-from activities.agents.claude.transport import ChannelTransport, user_frame, writing_as
+from activities.agents.claude.transport import ChannelTransport, writing_as
 from activities.agents.command_ids import INTERRUPT, MESSAGE
 from activities.agents.frames import Frame, TooMuch, parse_frame
 from activities.ports.agent import END_PREFIX, ApprovalRequester

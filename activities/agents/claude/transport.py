@@ -10,10 +10,8 @@ from uuid import NAMESPACE_URL, uuid5
 
 from claude_agent_sdk import CLIConnectionError, Transport
 
-from activities.agents.command_ids import uuid_for
 from activities.agents.frames import Frame
 from activities.ports.runtime import Channel, ChannelClosed
-from steersman.contracts.activities import RunKey
 
 _command: ContextVar[str] = ContextVar("command")
 
@@ -57,17 +55,6 @@ def writing_as(command: str) -> Iterator[None]:
         raise ChannelClosed(str(error)) from error
     finally:
         _command.reset(token)
-
-
-def user_frame(key: RunKey, name: str, text: str) -> dict[str, Any]:
-    """A user frame of the stream-json input."""
-    return {
-        "type": "user",
-        "message": {"role": "user", "content": text},
-        "parent_tool_use_id": None,
-        "session_id": "default",
-        "uuid": uuid_for(key, name),
-    }
 
 
 def _command_id(frame: dict[str, Any]) -> str:
