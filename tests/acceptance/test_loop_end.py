@@ -9,7 +9,7 @@ from steersman.contracts.run import StopReport
 from steersman.errors import RunCancelled, RunTerminated
 from tests.acceptance.loops import LONG_TOOL, claude_loop, ended, in_tool, project, reaches, refs
 from tests.acceptance.site import Site, gone
-from tests.agents.loop_site import seen
+from tests.loops.loop_site import seen
 from tests.scripted_model import Answer, ScriptedModel, say, tool
 from tests.support.processes import marked
 

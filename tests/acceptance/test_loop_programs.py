@@ -9,7 +9,7 @@ from steersman.contracts.loop_state import ItemCount
 from steersman.errors import ServerRefused
 from tests.acceptance.loops import ended, process_loop, project, reaches, tick
 from tests.acceptance.site import Site
-from tests.agents.loop_site import on_disk, put
+from tests.loops.loop_site import on_disk, put
 
 BD = """#!/bin/sh
 # As much of beads as a loop needs: `bd show IDS --json` of what is in issues.json.

@@ -24,7 +24,7 @@ from steersman.contracts.errors import InvalidRequest
 from steersman.contracts.loop import Items
 from steersman.contracts.loop_activities import DropInput, KeptInput, LoopKey, RestoreInput
 from steersman.contracts.request import RunRequest
-from tests.agents.loop_site import Site, git, put, repository, seen
+from tests.loops.loop_site import Site, git, put, repository, seen
 from tests.support.files import below
 from tests.support.processes import marked, until
 

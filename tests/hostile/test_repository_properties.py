@@ -18,8 +18,8 @@ from hypothesis import event, given
 
 from activities.loops.checkpoints import WorkspaceCheckpoints
 from steersman.contracts.loop_activities import Survey
-from tests.agents.loop_site import Site, repository
 from tests.hostile.traps import TRAPS, Trap
+from tests.loops.loop_site import Site, repository
 from tests.support.files import below
 
 pytestmark = [pytest.mark.integration, pytest.mark.property, pytest.mark.timeout(0)]

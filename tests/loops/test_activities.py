@@ -53,7 +53,7 @@ from steersman.contracts.loop_activities import (
 )
 from steersman.contracts.loop_state import Checkpoint, ItemCount, PlanVersion
 from steersman.contracts.run import RunState
-from tests.agents.loop_site import git, on_disk, put, repository
+from tests.loops.loop_site import git, on_disk, put, repository
 from tests.support.processes import until
 
 pytestmark = [pytest.mark.integration]

@@ -11,7 +11,7 @@ import pytest
 
 from activities.loops.checkpoints import WorkspaceCheckpoints
 from activities.loops.git.checkpoint_commits import ref
-from tests.agents.loop_site import Site, git, put, repository, seen, standing
+from tests.loops.loop_site import Site, git, put, repository, seen, standing
 from tests.support.processes import lives, until
 
 pytestmark = [pytest.mark.integration]
@@ -512,7 +512,7 @@ class TestTrouble:
         self, site: Site, top: Path, tmp_path: Path, hanging: Path
     ) -> None:
         script = (
-            "import asyncio; from pathlib import Path; from tests.agents.loop_site import Site\n"
+            "import asyncio; from pathlib import Path; from tests.loops.loop_site import Site\n"
             f"asyncio.run(Site(Path({str(tmp_path)!r}), Path({str(top)!r})).look(1))"
         )
         environment = {**os.environ, "PATH": site.environ["PATH"], "PYTHONPATH": str(Path(__file__).parents[2])}

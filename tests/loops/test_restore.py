@@ -12,7 +12,7 @@ from activities.loops.checkpoints import NoRepository
 from activities.loops.git.checkpoint_commits import NoCheckpoint, ref
 from activities.loops.git.runner import GitFailed
 from steersman.contracts.loop_activities import Diff
-from tests.agents.loop_site import Site, git, on_disk, put, repository, seen, standing
+from tests.loops.loop_site import Site, git, on_disk, put, repository, seen, standing
 
 pytestmark = [pytest.mark.integration]
 
