@@ -35,6 +35,10 @@ PlaceOf = Callable[[RunDirectory], Place]
 """Makes the place of a run; the placement is in its directory."""
 
 
+class NoPlace(Unreachable):
+    """This worker does not know how the run's machine is reached."""
+
+
 class ShimRuntime:
     """`places`: how the place of a run is made, by the kind of runtime that its request names. `host`: this one."""
 
@@ -92,34 +96,39 @@ class ShimRuntime:
                 "a run is stopped without its directory", extra={"action": "stop_without_state", "facts": facts}
             )
             return without_directory(await self._store.kill_strays(directory.tag))
-        until = time.monotonic() + UNREACHABLE_S
+        here = await _stop(directory, LocalPlace(directory, LOCAL), times, reason)
+        if directory.placement == "local":
+            return here
+        if here.processes:  # of an agent of this machine that has written that it lives elsewhere
+            return unsealed(here)
         if directory.is_removed:
             return StopReport(outcome="already_finished", phase="running", how="exited")
-        lost = not directory.placement  # what is here is stopped all the same: who says that it was elsewhere?
+        return await self._stop_elsewhere(directory, times, reason) or unsealed(None)
+
+    async def _stop_elsewhere(self, directory: RunDirectory, times: StopTimes, reason: str) -> StopReport | None:
+        """None where nobody knows what lives there."""
+        until = time.monotonic() + UNREACHABLE_S
         while True:
             try:
-                place = LocalPlace(directory, LOCAL) if lost else self._place(directory)
-                report = await _stop(directory, place, times, reason)
-                return unsealed(report) if lost else report
+                return await _stop(directory, self._place(directory), times, reason)
             except (shim.MachineUnreachable, Unreachable) as error:
-                if time.monotonic() > until:
-                    facts = {"run": key.run, "error": str(error)}
+                if isinstance(error, NoPlace) or time.monotonic() > until:
+                    facts = {"run": directory.key.run, "error": str(error)}
                     log.warning("a run's machine cannot be reached", extra={"action": "unreachable", "facts": facts})
-                    return unsealed(None)
+                    return None
             await asyncio.sleep(_PAUSE_S)
 
     async def release(self, key: RunKey) -> None:
         """Let the shims of ended processes go, and remove what the run has elsewhere."""
         directory = self._store.directory(key)
-        place = self._place(directory)
         numbers = [int(each.name) for each in directory.all_attempts()]
+        await _release(LocalPlace(directory, LOCAL), numbers)
+        if directory.placement == "local" or directory.is_removed:
+            return
         with contextlib.suppress(shim.MachineUnreachable, Unreachable):  # a sweep tries again
-            for number in numbers:
-                with contextlib.suppress(shim.ShimError):
-                    handle = await place.handle(number)
-                    async with await handle.connect(None, PATIENT) as connection:
-                        await connection.release()
-            if place.mirrored and not await _is_left(place, numbers):
+            place = self._place(directory)
+            await _release(place, numbers)
+            if not await _is_left(place, numbers):
                 await _removed(place)
                 directory.note_removed()
 
@@ -135,7 +144,7 @@ class ShimRuntime:
             return LocalPlace(directory, LOCAL)  # its journals are all that is left
         place_of = self._places.get(directory.placement)
         if place_of is None:
-            raise Unreachable(
+            raise NoPlace(
                 f"this worker cannot reach runtime {directory.placement!r}: see its --runtime"
                 if directory.placement
                 else f"where the run's processes live was lost with {directory.path}/run.json"
@@ -219,6 +228,13 @@ async def _connect(handle: ShimHandle, epoch: int) -> shim.Connection:
     except shim.ShimUnresponsive:
         await handle.thaw()
         return await handle.connect(epoch)
+
+
+async def _release(place: Place, numbers: Iterable[int]) -> None:
+    for number in numbers:
+        with contextlib.suppress(shim.ShimError):
+            async with await (await place.handle(number)).connect(None, PATIENT) as connection:
+                await connection.release()
 
 
 async def _is_left(place: Place, numbers: Iterable[int]) -> bool:

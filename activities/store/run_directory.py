@@ -73,7 +73,7 @@ class RunDirectory:
     @property
     def is_removed(self) -> bool:
         """Whether what the run had on another machine has been removed."""
-        return os.path.lexists(self.path / "removed")
+        return self.placement != "local" and os.path.lexists(self.path / "removed")
 
     def note_removed(self) -> None:
         """Record that. Raises OSError."""

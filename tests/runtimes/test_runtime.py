@@ -460,6 +460,29 @@ async def test_a_newer_worker_takes_the_copy_over(there: Place) -> None:
     assert [record.seq for record in parsed] == [record.seq for record in whole]
 
 
+@pytest.mark.parametrize("told", ["elsewhere", "moon", 7])
+@pytest.mark.parametrize("removed", [False, True])
+async def test_an_agent_that_says_that_it_lives_elsewhere_is_stopped_here(
+    tmp_path: Path, told: object, *, removed: bool
+) -> None:
+    place = Place(tmp_path)
+    channel = await place.open(place.launch(DEAF))
+    await line(channel, b"ready")
+    shim_pid = await place.shim_pid()
+    meta = place.directory.path / "run.json"
+    meta.write_text(json.dumps({**json.loads(meta.read_text()), "runtime": told}))
+    if removed:
+        (place.directory.path / "removed").touch()
+    report = await asyncio.wait_for(place.runtime.stop(place.key, QUICK, "cancelled", known=1), 30)
+    assert (report.outcome, report.how) in {("unverified", "killed"), ("stopped", "killed")}
+    assert report.processes >= 2
+    assert not lives(int((place.work / "grandchild").read_text()))
+    await channel.close()
+    await place.runtime.release(place.key)
+    await until(lambda: not lives(shim_pid))
+    await place.aclose()
+
+
 async def test_a_run_whose_place_was_forgotten_is_stopped_here_and_not_vouched_for(there: Place) -> None:
     channel = await there.open(there.launch(ECHO))
     await channel.close()
