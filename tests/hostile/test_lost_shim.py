@@ -139,8 +139,10 @@ class TestGarbage:
     @pytest.mark.parametrize("spoil", STATES.values(), ids=STATES)
     async def test_an_unreadable_state_is_unverified_at_once(self, place: Place, spoil: Callable[[Path], None]) -> None:
         channel = await place.open(place.launch("import time; time.sleep(600)"))
+        agent = channel.handle
         await place.kill_shim()
         await channel.close()
+        await until(lambda: not (agent and lives(agent.pid)))  # the kernel's doing, a moment later
         spoil(place.directory.attempt(1) / "state.json")
         assert (await stop(place, 5)).outcome == "unverified"
 
@@ -166,8 +168,10 @@ class TestGarbage:
         self, place: Place, name: str, spoil: Callable[[Path], None]
     ) -> None:
         channel = await place.open(place.launch("import time; time.sleep(600)"))
+        agent = channel.handle
         await place.kill_shim()
         await channel.close()
+        await until(lambda: not (agent and lives(agent.pid)))  # the kernel's doing, a moment later
         path = place.directory.attempt(1) / name
         path.touch()
         spoil(path)
