@@ -4,6 +4,7 @@ Each test runs twice: on this machine, and through a machine that is reached by 
 """
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -401,6 +402,56 @@ async def test_a_machine_that_is_lost_and_comes_back_loses_and_doubles_nothing(t
     await channel.write("close", None)
     out = [record.data for record in await reading if record.stream == "out"]
     assert out == [b"heard one", b"heard two"]
+
+
+async def test_a_worker_lost_after_any_command_of_a_start_is_followed_by_one_that_goes_on(tmp_path: Path) -> None:
+    """Whatever it had done by then is done once."""
+    finished = False
+    for commands in range(20):
+        (directory := tmp_path / str(commands)).mkdir()
+        place = Place(directory, "elsewhere")
+        place.machine.commands_left = commands
+        with contextlib.suppress(Unreachable, TimeoutError):
+            async with asyncio.timeout(5):
+                first = await place.open(place.launch(ECHO), epoch=1)
+                await first.write("a", "one\n")
+                finished = place.machine.reachable
+        place.machine.reachable, place.machine.commands_left = True, None
+        place.runtime = place.worker()
+        again = None if place.runtime.attempts(place.key) else place.launch(ECHO)
+        second = await place.open(again, epoch=2)
+        await second.write("a", "one\n")
+        await second.write("close", None)
+        found = await records(second)
+        assert [record.data for record in found if record.stream == "out"] == [b"heard one"], commands
+        await place.aclose()
+        if finished:
+            return
+    raise AssertionError("a start takes more commands than that")
+
+
+async def test_a_worker_lost_after_any_command_of_a_stop_is_followed_by_one_that_proves_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("activities.runtimes.shim_runtime.UNREACHABLE_S", 0)
+    for commands in range(20):
+        (directory := tmp_path / str(commands)).mkdir()
+        place = Place(directory, "elsewhere")
+        channel = await place.open(place.launch(DEAF))
+        await line(channel, b"ready")
+        place.machine.commands_left = commands
+        first = await place.runtime.stop(place.key, QUICK, "cancelled")
+        finished = place.machine.reachable
+        place.machine.reachable, place.machine.commands_left = True, None
+        second = await place.worker().stop(place.key, QUICK, "cancelled")
+        assert (first.outcome, second.outcome) == ("stopped" if finished else "unverified", "stopped"), commands
+        assert not lives(int((place.work / "grandchild").read_text()))
+        with pytest.raises(AlreadyStopped):
+            await place.open(place.launch("print('never')"), attempt=2, epoch=2)
+        await place.aclose()
+        if finished:
+            return
+    raise AssertionError("a stop takes more commands than that")
 
 
 async def test_a_stop_that_cannot_reach_the_machine_says_so_and_a_later_one_proves_it(
