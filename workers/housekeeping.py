@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from datetime import timedelta
 
 from temporalio.client import (
@@ -17,6 +18,7 @@ from temporalio.client import (
 from temporalio.service import RPCError
 
 from activities.host_activities import HostActivities
+from activities.ports.agent import Agent
 from activities.store.identity import StoreGone, StoreIdentity
 from steersman.contracts import names
 from workers import logs
@@ -59,6 +61,12 @@ async def sweep_now(activities: HostActivities) -> None:
         return
     if swept.stopped or swept.pruned:
         logs.write("swept", "stopped agents of closed runs, pruned old state", **swept.model_dump())
+
+
+async def load_agents(agents: Sequence[Agent]) -> None:
+    """Import what leading their runs takes, so that the first one does not wait for it."""
+    for agent in agents:
+        await asyncio.to_thread(agent.load)
 
 
 async def watch_store(identity: StoreIdentity) -> None:

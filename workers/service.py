@@ -20,7 +20,7 @@ from steersman.codec import name_of
 from steersman.contracts import names
 from workers import logs
 from workers.connection import add_search_attributes, connect, owner_of
-from workers.housekeeping import schedule_sweeps, sweep_now, watch_store
+from workers.housekeeping import load_agents, schedule_sweeps, sweep_now, watch_store
 from workers.settings import Settings
 from workers.wiring import Parts, activities_of, workers_of
 
@@ -70,6 +70,7 @@ async def _poll(settings: Settings, parts: Parts) -> list[str]:
                 asyncio.create_task(schedule_sweeps(parts.client, settings.host)),
                 asyncio.create_task(sweep_now(activities.host)),
                 asyncio.create_task(watch_store(parts.identity)),
+                asyncio.create_task(load_agents(activities.agents)),
             ]
             _log_ready(settings, parts, workers)
             await asyncio.wait(over, return_when=asyncio.FIRST_COMPLETED)

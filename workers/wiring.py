@@ -1,5 +1,6 @@
 """Which workflows and activities this process takes from which task queue, and what they are made of."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -56,8 +57,9 @@ class Parts:
 
 @dataclass(frozen=True)
 class Activities:
-    """The activities of this process, by what they are about."""
+    """The activities of this process, by what they are about, and the agents that may run here."""
 
+    agents: Sequence[Agent]
     host: HostActivities
     run: RunActivities
     loop: LoopActivities
@@ -73,7 +75,8 @@ def activities_of(settings: Settings, parts: Parts) -> Activities:
     context = ActivityContext(client, settings.host, agents, runtime, store, policy)
     host = HostActivities(context, Retention(settings.keep_days, loops))
     run = RunActivities(context, parts.registry, host.lock_session, parts.polls)
-    return Activities(host, run, LoopActivities(client, agents, loops, policy))
+    allowed = [agent for name, agent in agents.items() if name in policy.agents]
+    return Activities(allowed, host, run, LoopActivities(client, agents, loops, policy))
 
 
 def workers_of(settings: Settings, parts: Parts, activities: Activities) -> list[Worker]:

@@ -26,6 +26,9 @@ class ProcessAgent:
     name = "process"
     files = WorkspaceFiles()
 
+    def load(self) -> None:
+        """It takes nothing."""
+
     def check(self, request: RunRequest) -> None:
         """No options; the program must be found."""
         if request.options:

@@ -166,6 +166,10 @@ class Agent(Protocol):
     name: str
     files: WorkspaceFiles
 
+    def load(self) -> None:
+        """Import what only leading such a run takes. Blocks; called in a thread, once the worker polls."""
+        ...
+
     def check(self, request: RunRequest) -> None:
         """Raise InvalidRequest for options that are wrong, AgentNotInstalled where the program is missing."""
         ...

@@ -42,7 +42,7 @@ async def test_exit_ends_the_turn_and_keeps_everything(
     receipt = await steersman.loops.exit(loop, reason="enough for today")
     result = await ended(steersman, loop, 10)
 
-    assert receipt.note == "it ends as stopped"
+    assert receipt.note == "it exits"
     assert not marked(mark)
     assert (result.status, result.stop_reason, result.iterations) == ("exited", "exit", 1)
     assert result.session_id is not None

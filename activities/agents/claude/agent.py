@@ -63,12 +63,15 @@ class ClaudeAgent:
         self._cli = cli
         self._lent = {name: value for name, value in environ.items() if name in lent}
 
+    def load(self) -> None:
+        """See ports.Agent: claude-agent-sdk takes as long as everything else that a worker imports."""
+        importlib.import_module(CONVERSATION)
+
     def check(self, request: RunRequest) -> None:
-        """Raises InvalidRequest, AgentNotInstalled. Blocks: the first time for half a second."""
+        """Raises InvalidRequest, AgentNotInstalled."""
         options = options_of(request)
         self.program()
-        # Half of what a worker's start took: only who leads such a run needs it, and here no event loop waits for it.
-        importlib.import_module(CONVERSATION)
+        self.load()
         if request.output_schema is not None and len(json.dumps(request.output_schema)) > MAX_ARGUMENT:
             raise InvalidRequest("output_schema: larger than Claude Code takes (120,000 characters)")
         if len(request.system_prompt or "") > MAX_ARGUMENT:
