@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 
 from rich.console import Console
 
-from bench import actions, biglog, crowd, histories, loops, report, starting, stopping, takeover, talking
+from bench import actions, biglog, commands, crowd, histories, loops, report, starting, stopping, takeover, talking
 from bench.agents import Bench
 from bench.figures import Figure
 from bench.stack import stack
@@ -29,6 +29,7 @@ MEASURES: dict[str, Measure] = {
     "interrupt": talking.interrupts,
     "start": starting.first_event,
     "attach": starting.attached,
+    "commands": commands.commands,
     "takeover": takeover.takeover,
     "actions": actions.actions,
     "crowd": crowd.crowd,

@@ -11,8 +11,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from activities.eventlog import Cursor, read
-from activities.life import SLICE_S
+from activities.running.attempt import SLICE_S
+from activities.store.event_reader import Cursor, read
 from bench.agents import Bench
 from bench.figures import Figure, Goal
 from tests.agents.kits import ProcessKit

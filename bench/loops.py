@@ -16,8 +16,8 @@ from bench.figures import Figure, Goal, spread
 from bench.hops import history, name_of
 from steersman.contracts import names
 from tests.workflows.conftest import time_skipping
-from tests.workflows.loop_machine import LoopMachine
-from tests.workflows.loop_script import items
+from tests.workflows.fake_loop_host import FakeLoopHost
+from tests.workflows.loop_results import items
 
 ITERATIONS = 60
 WAKES = 40
@@ -134,10 +134,10 @@ async def ten_thousand(_bench: Bench) -> list[Figure]:
     The worker's own share stays at 30.
     """
     begun = time.monotonic()
-    async with time_skipping() as server, LoopMachine(server.client).at_work(cached=10) as machine:
-        machine.items = items(1, 1)
+    async with time_skipping() as server, FakeLoopHost(server.client).at_work(cached=10) as fake:
+        fake.items = items(1, 1)
         done = {"items": {"kind": "checkboxes", "path": "PLAN.md"}}
-        loop = await machine.start(limits={"iterations": LONG, "no_progress": 0}, done=done)
+        loop = await fake.start(limits={"iterations": LONG, "no_progress": 0}, done=done)
         outcome = await asyncio.wait_for(loop.result(), LONG_PATIENCE_S)
         took = time.monotonic() - begun
         kept = await _kept(loop)

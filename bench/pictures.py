@@ -14,12 +14,13 @@ from rich.console import Console
 from bench import story, terminal
 from bench.browser import Browser, NoBrowserError, browser, program
 from bench.stack import ROOT, Stack, StackError, stack, until
+from steersman.contracts import names
 from tests.scripted_model import ScriptedModel, answer, hold, say, tool
 
 PICTURES = ROOT / "docs" / "pictures"
 MOST_BYTES = 300_000
 WIDTH, HEIGHT = 1440, 1000
-LIST = ("Status", "Workflow ID", "AgentName", "RunPhase", "CostUsd", "Start", "End")
+LIST = ("Status", "Workflow ID", *names.SEARCH_ATTRIBUTES, "Start", "End")
 DETAILS_SHOWN = """[...document.querySelectorAll("iframe")].some(
     frame => frame.contentDocument?.body?.innerText.includes("Phase"))"""
 COLUMNS, ROWS = 100, 40
@@ -66,7 +67,7 @@ class Studio:
             f"localStorage.setItem('namespace-workflow-table-columns', {json.dumps(json.dumps(shown))})"
         )
         await self.page.visit("about:blank")
-        await self.page.visit(self.stack.ui, *runs, "CostUsd")
+        await self.page.visit(self.stack.ui, *runs, names.COST_USD)
         await self.page.picture(PICTURES / "runs.png", WIDTH, 460)
 
     async def running(self) -> str:

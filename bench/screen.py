@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from steersman.cli.render import Renderer
+from steersman.cli.terminal.renderer import Renderer
 from steersman.client import Steersman
 from steersman.contracts.events import AgentEvent, is_terminal
 

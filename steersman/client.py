@@ -7,18 +7,24 @@
     result = await steersman.result(run)
 
 Times are aware UTC datetimes, durations seconds unless the name ends in `_ms`, money US dollars. The errors are drawn
-in steersman.errors. What a run is and how it is led is the workflow's business: nothing is decided here.
+in steersman.errors; besides, every call that reaches the server may raise ServerRefused (no permission, for example)
+and UnreadablePayload (another codec). Nothing is decided here: the workflow decides what becomes of a run.
 """
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Any, Literal, Self
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from temporalio.client import Client
 from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.converter import PayloadCodec
 
-from steersman import visibility
+from steersman._client import visibility
+from steersman._client.event_log import EventLogReader, LogLocation
+from steersman._client.host_calls import call_host
+from steersman._client.run_calls import RunCalls
+from steersman._client.start_metadata import run_metadata
 from steersman.connection import connect
 from steersman.contracts import names
 from steersman.contracts.activities import PruneInput, RunKey, Swept
@@ -28,24 +34,24 @@ from steersman.contracts.messages import Decision, DecisionReceipt, Message, Mes
 from steersman.contracts.request import RunRequest, oversized, parse_request
 from steersman.contracts.run import RunResult, RunState
 from steersman.errors import RunCancelled, RunNotFound, RunTerminated, translated
-from steersman.following import Place, RunLog
-from steersman.hostcalls import call_host
 from steersman.ids import check_run_id, new_message_id, new_run_id
-from steersman.loops import Loops
 from steersman.reports import RunSummary, StopResult
-from steersman.runcalls import RunCalls
+
+PRUNE_S: Final = 600
+"""A host may take this many seconds to prune."""
+
+if TYPE_CHECKING:
+    from steersman.loops import Loops
 
 
 class Steersman:
-    """Everything that can be done to runs. Safe to use from many tasks of one event loop."""
+    """What can be done to runs; to loops: `.loops`. Safe to use from many tasks of one event loop."""
 
     def __init__(self, client: Client) -> None:
-        """`client`: connected, with `steersman.codec.data_converter(codec)` (or Temporal's own pydantic converter)."""
+        """`client`: connected, with `steersman.codec.data_converter(codec)` or Temporal's own pydantic converter."""
         self._client = client
         self._address = client.service_client.config.target_host
         self._runs = RunCalls(client)
-        self.loops = Loops(client, self.attach)
-        """Everything that can be done to loops."""
 
     @classmethod
     async def connect(
@@ -55,13 +61,27 @@ class Steersman:
         namespace: str | None = None,
         codec: PayloadCodec | None = None,
     ) -> Self:
-        """A client by the Temporal CLI's profiles and variables; the local dev server where there are none.
+        """A connected client. What is not given comes from the Temporal CLI's profiles and environment variables.
 
-        `codec`: a temporalio PayloadCodec; default: what STEERSMAN_CODEC names.
+        Args:
+            profile: a profile of the Temporal CLI's configuration file; default: TEMPORAL_PROFILE, else "default".
+            address: HOST:PORT of the server; without any setting 127.0.0.1:7233, the local dev server.
+            namespace: without any setting "default".
+            codec: encrypts payloads; default: what STEERSMAN_CODEC names, else none.
 
-        Raises: BadProfile, BadCodec, ServerUnreachable.
+        Raises:
+            BadProfile: the configuration file cannot be read, or has no such profile.
+            BadCodec: STEERSMAN_CODEC, or the file of its keys, cannot be used.
+            ServerUnreachable: no server answers within 5 s.
         """
         return cls(await connect(profile, address, namespace, codec))
+
+    @cached_property
+    def loops(self) -> "Loops":
+        """Everything that can be done to loops."""
+        from steersman.loops import Loops  # noqa: PLC0415 - a tenth of the start of a program that has runs only
+
+        return Loops(self._client, self.attach)
 
     @property
     def temporal(self) -> Client:
@@ -71,12 +91,16 @@ class Steersman:
     # Starting, and the end.
 
     async def start(self, request: RunRequest | dict[str, Any], *, run_id: str | None = None) -> str:
-        """Start a run; its id. The request is judged here first: what is wrong, or a literal secret, is never sent.
+        """Start a run and return its id. A request that is wrong, or has a literal secret, is not sent.
+
+        Args:
+            request: a RunRequest, or the same as JSON.
+            run_id: 1 to 200 of A-Z a-z 0-9 . _ : -; by default a new one. The id of a closed run may be used again.
 
         Raises:
-            InvalidRequest: the request or the id; the message names the field.
-            AlreadyRunning: a run with this id is open. (The id of a closed run may be used again.)
-            ServerUnreachable: nothing is known to have been started.
+            InvalidRequest: the request or the id is wrong; the message names the field.
+            AlreadyRunning: a run with this id is open.
+            ServerUnreachable: the run may or may not have been started.
         """
         data = request.model_dump(mode="json") if isinstance(request, RunRequest) else request
         checked = parse_request(data)
@@ -90,91 +114,98 @@ class Steersman:
                 id=run_id,
                 task_queue=names.TASK_QUEUE,
                 id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
-                **visibility.introduction(checked),
+                **run_metadata(checked),
             )
         return run_id
 
     async def run(self, request: RunRequest | dict[str, Any], *, run_id: str | None = None) -> RunResult:
-        """Start a run and wait for its end. Raises what `start` and `result` raise."""
+        """Start a run and wait for its result. Raises as `start` and `result`."""
         return await self.result(await self.start(request, run_id=run_id))
 
     async def result(self, run_id: str) -> RunResult:
-        """Wait for the run's end.
+        """Wait for the run's result.
 
         Raises:
-            RunError: the subclass by which it failed; `.result` is a RunResult with status "failed", `.facts` e.g. the
-                exit code, signal and last stderr lines of AgentCrashed.
-            RunCancelled: with `.reason` and `.stop_report`. RunTerminated, a subclass: Temporal ended it unasked.
-            RunNotFound, ServerUnreachable.
+            RunError: the run failed; the subclass says how. `.result` is a RunResult with status "failed", `.facts` has
+                e.g. exit_code, signal and stderr of AgentCrashed.
+            RunCancelled: `.reason` and `.stop_report`. RunTerminated, a subclass: the server ended the workflow.
+            RunNotFound.
+            ServerUnreachable: the server has not answered for a minute.
 
-        `.code` of either is "interrupted" where a person ended the run.
+        `.code` of a RunError or RunCancelled is "interrupted" where a person ended the run.
         """
-        closing = await self._runs.closing(run_id)
-        if isinstance(closing, RunResult):
-            return closing
-        if isinstance(closing, RunTerminated):
-            closing.stop_report = await self._runs.proof(run_id, closing)
-        raise closing
+        outcome = await self._runs.outcome(run_id)
+        if isinstance(outcome, RunResult):
+            return outcome
+        if isinstance(outcome, RunTerminated):
+            outcome.stop_report = await self._runs.host_stop_report(run_id, outcome)
+        raise outcome
 
     # Following.
 
     async def attach(self, run_id: str, *, after: int = 0) -> AsyncGenerator[AgentEvent, None]:
-        """The run's events with a number greater than `after`, as they come, also after it has closed.
+        """The run's events with a number greater than `after`, as they come, also of a closed run.
 
-        None is repeated or left out, workers and the server may restart meanwhile. The last one is exactly one of
-        done, cancelled, failed; if `after` is that one's number, nothing comes. Waits while the run is queued, and
-        after a terminate until the host has stopped the agent and says so.
+        None is repeated or left out, though workers and the server restart meanwhile. The last event is the terminal
+        one: done, cancelled or failed; where `after` is its number, nothing is yielded. A queued run is waited for. A
+        terminated run ends when its host has stopped the agent.
 
         Raises:
-            RunNotFound, NoWorker: at the start.
-            HostUnreachable: the machine that has the log does not answer (10 s at the start, 60 s in the middle). Where
-                the run has closed the message says how.
-            ServerUnreachable: for so long that waiting on makes no sense.
+            RunNotFound, NoWorker: before the first event.
+            HostUnreachable: the host that has the log does not answer: for 10 s before the first page of events, for
+                60 s later. Where the run has closed the message says how.
+            ServerUnreachable: the server has not answered for as long.
         """
-        place = await self._runs.place(run_id)
-        if place is None:
+        location = await self._runs.log_location(run_id)
+        if location is None:
             if after < 1:
-                yield await self._runs.unlogged(run_id, None)
+                yield await self._runs.unlogged_end(run_id, None)
             return
-        execution = place.key.execution
-        log = RunLog(self._client, place)
-        following = log.follow(
+        execution = location.key.execution
+        following = EventLogReader(self._client, location).follow(
             after,
-            closing=lambda: self._runs.closing(run_id, execution),
-            unlogged=lambda: self._runs.unlogged(run_id, execution),
+            outcome=lambda: self._runs.outcome(run_id, execution),
+            unlogged_end=lambda: self._runs.unlogged_end(run_id, execution),
         )
         async with aclosing(following) as events:
             async for event in events:
                 yield event
 
     async def events(self, run_id: str, after: int = 0, limit: int | None = None) -> list[AgentEvent]:
-        """The events there are now with a number greater than `after`, at most `limit`. Does not wait for more.
+        """The events that the log has now with a number greater than `after`; at most `limit`.
 
-        Raises: RunNotFound, NoWorker, HostUnreachable, ServerUnreachable.
+        Raises:
+            RunNotFound, NoWorker, ServerUnreachable.
+            HostUnreachable: the host that has the log has not answered for 10 s.
         """
         state = await self._runs.state(run_id)
         if state.host is None or state.execution is None:
             if after >= 1 or limit == 0 or await self._runs.open_execution(run_id) is not None:
                 return []
-            return [await self._runs.unlogged(run_id, None)]
-        place = Place(RunKey(run=run_id, execution=state.execution), state.host, state.store)
-        return await RunLog(self._client, place).recorded(after, limit)
+            return [await self._runs.unlogged_end(run_id, None)]
+        location = LogLocation(RunKey(run=run_id, execution=state.execution), state.host, state.store)
+        return await EventLogReader(self._client, location).recorded(after, limit)
 
-    # Talking.
+    # Messages, decisions and the stop.
 
     async def steer(self, run_id: str, text: str, *, id: str | None = None) -> MessageReceipt:
-        """Say something into the running turn. Returns when the agent (or its session) has it; within some 5 s with
-        state "queued" where it waits, because no worker is there or the run's activity is paused: `how` says why.
+        """Send a message into the agent's running turn.
 
-        Saying it again with the same `id` is one message: so repeat a call whose answer was lost, or that waited.
+        Returns once the agent has it, or within some 5 s with state "queued" where no worker is there or the run's
+        activity is paused; `.how` says which. The same `id` twice is one message: repeat a call whose answer was lost.
+
+        Args:
+            run_id: the run's id.
+            text: at most 100,000 characters.
+            id: 1 to 100 of A-Z a-z 0-9 . _ : -; by default a new one.
 
         Raises:
-            InvalidRequest: the text or id.
-            MessageRefused: this agent cannot be steered, the run is ending, or too much waits; `.reason`.
+            InvalidRequest: the text or the id is wrong.
+            MessageRefused: this agent cannot be steered, the run is ending, or too many messages wait; `.reason`.
             RunNotRunning, RunNotFound, ServerUnreachable.
         """
         message = parse_message(Message, {"text": text, "id": id or new_message_id()})
-        return await self._runs.say(run_id, names.STEER, message)
+        return await self._runs.send_message(run_id, names.STEER, message)
 
     async def interrupt(
         self,
@@ -185,14 +216,19 @@ class Steersman:
         reason: str | None = None,
         end: bool = False,
     ) -> MessageReceipt:
-        """End the running turn at once and keep the session; with a text, go on with that. Raises as `steer`.
+        """End the agent's running turn at once and keep its session. Returns and raises as `steer`.
 
-        `end`, without a text: end the run with the turn. It succeeds, with stop_reason "interrupted"; a further run can
-        go on with its session.
+        Args:
+            run_id: the run's id.
+            text: the agent's next turn begins with it.
+            id: as of `steer`.
+            reason: at most 1000 characters, kept with the message.
+            end: end the run with the turn; without a text. The run succeeds with stop_reason "interrupted", and another
+                run can resume its session.
         """
-        said = {"text": text, "id": id or new_message_id(), "reason": reason, "end": end}
-        message = parse_message(Message, said)
-        return await self._runs.say(run_id, names.INTERRUPT, message)
+        fields = {"text": text, "id": id or new_message_id(), "reason": reason, "end": end}
+        message = parse_message(Message, fields)
+        return await self._runs.send_message(run_id, names.INTERRUPT, message)
 
     async def decide(
         self,
@@ -203,28 +239,31 @@ class Steersman:
         *,
         remember: bool = False,
     ) -> DecisionReceipt:
-        """Answer an approval (`state().approvals`). `message` is told to the agent; `remember`: for this tool, for the
-        rest of the run.
+        """Decide an approval that the agent waits for.
+
+        Args:
+            run_id: the run's id.
+            approval_id: the id of one of `state(run_id).approvals`.
+            decision: whether the agent may use the tool.
+            message: given to the agent when denied; at most 10,000 characters.
+            remember: decide the same for this tool for the rest of the run.
 
         Raises:
-            AlreadyDecided: somebody was first, the agent withdrew it, or there is none of that id; `.reason`.
+            AlreadyDecided: it was decided or withdrawn, or there is none of that id; `.reason`.
             InvalidRequest, RunNotRunning, RunNotFound, NoWorker, ServerUnreachable.
         """
-        said = parse_message(
-            Decision, {"id": approval_id, "decision": decision, "message": message, "remember": remember}
-        )
-        return await self._runs.update(run_id, names.DECIDE, said, DecisionReceipt)
+        fields = {"id": approval_id, "decision": decision, "message": message, "remember": remember}
+        return await self._runs.update(run_id, names.DECIDE, parse_message(Decision, fields), DecisionReceipt)
 
     async def stop(self, run_id: str, *, reason: str = "") -> StopResult:
-        """Cancel the run, wait until it has closed, and say what the stop found. A second stop hurries the first: what
-        is left then gets SIGTERM at once, and SIGKILL 1.5 s later.
+        """Cancel the run, wait until it has closed, and return what the stop found.
 
-        With a codec the reason is not sent: Temporal keeps it in the clear.
-
-        The outcome "not_found" stands for an unknown id; nothing is raised for it.
+        A run that has closed, or does not exist, is an outcome, not an error. A second stop hurries the first: what is
+        left gets SIGTERM at once, and SIGKILL 1.5 s later. With a codec the reason is not sent: Temporal keeps it
+        unencrypted.
 
         Raises:
-            NoWorker: the cancel is recorded, and carried out as soon as a worker is there.
+            NoWorker: the cancel is recorded, and carried out once a worker is there.
             ServerUnreachable.
         """
         try:
@@ -233,44 +272,49 @@ class Steersman:
             return StopResult(run=run_id, outcome="not_found")
         if execution is None:
             return StopResult(run=run_id, outcome="already_finished", phase="closed")
-        if await self._runs.is_cancelling(run_id, execution):
+        if await self._runs.is_cancel_requested(run_id, execution):
             await self._runs.signal(run_id, execution, names.HURRY)
         else:
             await self._runs.cancel(run_id, execution, reason)
-        closing = await self._runs.while_worked(run_id, self._runs.closing(run_id, execution))
-        if isinstance(closing, RunTerminated):
-            report = await self._runs.proof(run_id, closing)
+        outcome = await self._runs.while_worker_lives(run_id, self._runs.outcome(run_id, execution))
+        if isinstance(outcome, RunTerminated):
+            report = await self._runs.host_stop_report(run_id, outcome)
         else:
-            report = closing.stop_report if isinstance(closing, RunCancelled) else await self._runs.stop_report(run_id)
+            report = outcome.stop_report if isinstance(outcome, RunCancelled) else await self._runs.stop_report(run_id)
         if report is not None:
             return StopResult.of(run_id, report)
-        lost = isinstance(closing, RunCancelled)
+        lost = isinstance(outcome, RunCancelled)
         return StopResult(run=run_id, outcome="unverified" if lost else "already_finished", phase="closed")
 
-    # Looking.
+    # State, lists, history, pruning.
 
     async def state(self, run_id: str) -> RunState:
-        """What the run is doing, or was when it closed.
+        """The run's state, also after it has closed.
 
-        Of a terminated run the stop report is its host's; "unverified" where that does not answer within 4 s.
+        The stop report of a terminated run is its host's, with outcome "unverified" where the host does not answer
+        within 4 s.
 
         Raises:
-            RunNotFound.
-            NoWorker: no worker is there to answer (5 s).
-            ServerUnreachable, ServerRefused.
+            NoWorker: no worker answered within 5 s.
+            RunNotFound, ServerUnreachable, ServerRefused.
         """
-        return await self._runs.state_now(run_id)
+        return await self._runs.current_state(run_id)
 
     async def list(self, query: str | None = None, *, limit: int = 100) -> list[RunSummary]:
-        """Runs, the newest first. `query`: Temporal's list filter, e.g. `AgentName="claude" AND CostUsd > 1`.
+        """Runs, the newest first; at most `limit`.
 
-        Raises: ServerRefused for a wrong query, ServerUnreachable.
+        `query`: Temporal's list filter, e.g. `AgentName="claude" AND CostUsd > 1`; by default all runs that the server
+        still has.
+
+        Raises:
+            ServerRefused: the query is wrong.
+            ServerUnreachable.
         """
         with translated(address=self._address):
             return await visibility.list_runs(self._client, query, limit)
 
     async def history(self, run_id: str) -> str:
-        """The run's workflow history as JSON, as `steer replay` and Temporal's own tools read it. It has prompts in it.
+        """The run's workflow history as JSON, for `steer replay` and Temporal's own tools. It contains the prompt.
 
         Raises: RunNotFound, ServerUnreachable.
         """
@@ -278,9 +322,11 @@ class Steersman:
             return (await self._client.get_workflow_handle(run_id).fetch_history()).to_json()
 
     async def prune(self, host: str, keep_days: float, *, dry_run: bool = False) -> Swept:
-        """Remove the state of runs that closed longer than `keep_days` days ago from a host; an open run's never.
+        """Remove the state of runs and loops that closed more than `keep_days` days ago from a host.
 
-        Raises: HostUnreachable, ServerUnreachable.
+        `.pruned` has their ids; with `dry_run` nothing is removed. May take 10 minutes.
+
+        Raises: HostUnreachable, ServerUnreachable, ServerRefused.
         """
-        question = PruneInput(keep_days=keep_days, dry_run=dry_run)
-        return await call_host(self._client, host, names.PRUNE_HOST, question, Swept, takes_s=600)
+        argument = PruneInput(keep_days=keep_days, dry_run=dry_run)
+        return await call_host(self._client, host, names.PRUNE_HOST, argument, Swept, takes_s=PRUNE_S)

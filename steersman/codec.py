@@ -1,6 +1,6 @@
-"""Which payload codec clients and workers use: named by STEERSMAN_CODEC=module:object, loaded once, at the edge.
+"""The payload codec of clients and workers, which STEERSMAN_CODEC=module:object names.
 
-Workflow code knows nothing of it. What a codec does to bytes is its own business: steersman.encryption is one.
+It is loaded once, where a program connects; workflow code knows nothing of it. steersman.encryption is one.
 """
 
 import importlib
@@ -18,13 +18,13 @@ VARIABLE: Final = "STEERSMAN_CODEC"
 
 
 def codec_of(environ: Mapping[str, str]) -> PayloadCodec | None:
-    """The codec that the environment names; None without one. Raises BadCodec."""
+    """The codec that STEERSMAN_CODEC names in `environ`; None where it names none. Raises BadCodec."""
     named = environ.get(VARIABLE, "").strip()
     return load(named) if named else None
 
 
 def load(named: str) -> PayloadCodec:
-    """`module:object`; the object is a PayloadCodec, or makes one when it is called. Raises BadCodec."""
+    """The codec named `module:object`; the object is a PayloadCodec, or returns one when called. Raises BadCodec."""
     module, colon, attribute = named.partition(":")
     if not (module and colon and attribute):
         raise BadCodec(f"{VARIABLE}={named!r}: expected module:object, e.g. steersman.encryption:EncryptionCodec")
@@ -42,42 +42,44 @@ def load(named: str) -> PayloadCodec:
 
 
 def name_of(codec: PayloadCodec | None) -> str | None:
-    """What a person is told of it."""
-    codec = codec.codec if isinstance(codec, LateRefusal) else codec
+    """The codec's class as `module:class`, for people; None without a codec."""
+    codec = codec.codec if isinstance(codec, DeferredErrorCodec) else codec
     return f"{type(codec).__module__}:{type(codec).__qualname__}" if codec else None
 
 
 def data_converter(codec: PayloadCodec | None) -> DataConverter:
-    """Steersman's converter, with that codec. With one, a failure's message and stack trace are encoded, too."""
+    """Steersman's data converter with that codec, which also encodes messages and stack traces of failures."""
     if codec is None:
         return DATA_CONVERTER
-    return replace(DATA_CONVERTER, payload_codec=LateRefusal(codec), failure_converter_class=EncodedFailureConverter)
+    return replace(
+        DATA_CONVERTER, payload_codec=DeferredErrorCodec(codec), failure_converter_class=EncodedFailureConverter
+    )
 
 
-class LateRefusal(PayloadCodec, WithSerializationContext):
-    """A codec whose TamperedPayload and MissingKey are left to the converter, which refuses the input they stand in.
+class DeferredErrorCodec(PayloadCodec, WithSerializationContext):
+    """Wraps a codec, and leaves its TamperedPayload and MissingKey to the converter, which refuses the one input.
 
-    Raised here, they would fail the workflow task, which is retried for ever: one forged signal would hold up a run and
-    its cancel. Which payload it decodes no codec knows; the converter is asked for each where it is used.
+    Raised by a codec, they fail the workflow task, which is retried for ever: one forged signal would hold up a run and
+    its cancel. A codec does not know what its payloads are for; the converter is called for each where it is used.
     """
 
     def __init__(self, codec: PayloadCodec) -> None:
         self.codec = codec
 
     def with_context(self, context: SerializationContext) -> Self:
-        """As the codec itself has it."""
+        """The wrapped codec with that context."""
         if not isinstance(self.codec, WithSerializationContext):
             return self
         return type(self)(self.codec.with_context(context))
 
     async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        """As the codec itself does."""
+        """As the wrapped codec."""
         return await self.codec.encode(payloads)
 
     async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        """As the codec itself does; what is tampered with, or has no key here, is replaced by the reason.
+        """As the wrapped codec; a payload that was tampered with, or has no key here, is replaced by the reason.
 
-        Raises UnreadablePayload for whatever else the codec raises.
+        Raises UnreadablePayload for any other exception of the codec.
         """
         try:
             return await self.codec.decode(payloads)

@@ -1,7 +1,4 @@
-"""How a client finds the Temporal server: the same profiles and variables as the Temporal CLI.
-
-Nothing about runs is known here.
-"""
+"""The connection to the Temporal server, by the profiles and environment variables of the Temporal CLI."""
 
 import os
 from datetime import timedelta
@@ -24,16 +21,16 @@ async def connect(
     namespace: str | None = None,
     codec: PayloadCodec | None = None,
 ) -> Client:
-    """A connected Temporal client with the converter that Steersman's models need.
+    """A connected Temporal client with the data converter that Steersman's models need.
 
     What is not given comes from the profile (TEMPORAL_PROFILE, else "default"), TEMPORAL_ADDRESS, TEMPORAL_NAMESPACE,
-    TEMPORAL_API_KEY and TEMPORAL_TLS_*; without any of them it is namespace "default" at 127.0.0.1:7233. `codec`: what
+    TEMPORAL_API_KEY and TEMPORAL_TLS_*; without any of them it is namespace "default" at 127.0.0.1:7233. `codec`
     encrypts payloads; default: what STEERSMAN_CODEC names, else none.
 
     Raises:
         BadProfile: the configuration file cannot be read, or has no such profile.
         BadCodec: STEERSMAN_CODEC, or its file of keys, cannot be used.
-        ServerUnreachable: nobody answers there.
+        ServerUnreachable: no server answers within 5 s.
     """
     converter = data_converter(codec or codec_of(os.environ))
     try:

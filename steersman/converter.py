@@ -1,9 +1,9 @@
 """The data converter of Steersman's clients and workers: pydantic models as plain JSON.
 
-A payload that cannot be decoded becomes an InvalidRequest that fails the workflow at once; Temporal's default is to
-retry the workflow task for ever without telling anybody. Only a missing key of the codec is left to the SDK: it
-retries for a workflow's input and for what its activities return, and drops signals, refuses updates and queries.
-Payload codecs are steersman.codec's.
+A payload that cannot be decoded becomes an InvalidRequest that fails the workflow at once; Temporal's default retries
+the workflow task for ever. MissingKey is left to the SDK, which retries the workflow task where the payload is a
+workflow's input or an activity's result, drops signals, and refuses updates and queries. Payload codecs are in
+steersman.codec.
 """
 
 from collections.abc import Sequence
@@ -20,14 +20,14 @@ from steersman.errors import MissingKey, UnreadablePayload
 
 ENCRYPTED: Final = b"binary/encrypted"
 UNREADABLE: Final = b"binary/unreadable"
-"""Never on the wire: what a codec puts in place of what it cannot decode, with the reason for data."""
+"""An encoding that is never on the wire: the codec replaces what it cannot decode; the data is the reason."""
 MISSING: Final = b"binary/missing-key"
-"""The same of what can be decoded once its key is there."""
+"""The same for what can be decoded once its key is there."""
 NOT_HERE: Final = "it is encrypted, and there is no codec for it here: set STEERSMAN_CODEC as where it was written"
 
 
 class UnreadableInput(ApplicationError, UnreadablePayload):
-    """Not decoded, because it is encrypted. To a workflow an InvalidRequest, to a client UnreadablePayload."""
+    """An encrypted payload that was not decoded: to a workflow InvalidRequest, to a client UnreadablePayload."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(
@@ -38,29 +38,29 @@ class UnreadableInput(ApplicationError, UnreadablePayload):
         self._reason = reason
 
     def __str__(self) -> str:
-        """For a client, who has no input at hand."""
+        """The sentence for a client, to which the payload is no input."""
         return f"what Temporal holds cannot be decoded: {self._reason}"
 
 
 def unreadable(reason: str) -> Payload:
-    """What stands in place of a payload that will never be decoded."""
+    """The replacement of a payload that can never be decoded."""
     return Payload(metadata={"encoding": UNREADABLE}, data=reason.encode())
 
 
 def missing(reason: str) -> Payload:
-    """What stands in place of a payload whose key is not here."""
+    """The replacement of a payload whose key is not here."""
     return Payload(metadata={"encoding": MISSING}, data=reason.encode())
 
 
 def check_keys(payloads: Sequence[Payload]) -> None:
-    """Raises MissingKey for the first payload whose key is not here."""
+    """Raises MissingKey if any payload's key is not here."""
     for payload in payloads:
         if payload.metadata.get("encoding") == MISSING:
             raise MissingKey(payload.data.decode(errors="replace"))
 
 
 def reason_of(payload: Payload) -> str | None:
-    """Why the payload cannot be read; None where it is not encrypted."""
+    """Why the payload cannot be decoded; None where it is not encrypted."""
     encoding = payload.metadata.get("encoding")
     if encoding == UNREADABLE:
         return payload.data.decode(errors="replace")
@@ -68,10 +68,10 @@ def reason_of(payload: Payload) -> str | None:
 
 
 class StrictPayloadConverter(PydanticPayloadConverter):
-    """Pydantic JSON; raises ApplicationError InvalidRequest for a payload that is no JSON of the expected shape."""
+    """Pydantic's JSON; a payload of another shape than expected raises an InvalidRequest, as ApplicationError."""
 
     def from_payloads(self, payloads: Sequence[Payload], type_hints: list[type] | None = None) -> list[Any]:
-        """Decode, or raise a non-retryable InvalidRequest that says what is wrong. Raises MissingKey."""
+        """The decoded values. Raises MissingKey, or a non-retryable InvalidRequest that says what is wrong."""
         check_keys(payloads)
         try:
             return super().from_payloads(payloads, type_hints)
@@ -93,10 +93,10 @@ class StrictPayloadConverter(PydanticPayloadConverter):
 
 
 class StrictFailureConverter(DefaultFailureConverter):
-    """Temporal's own; a message that is encrypted and cannot be read says so."""
+    """Temporal's own, which says of an encrypted message why it cannot be decoded."""
 
     def from_failure(self, failure: Failure, payload_converter: PayloadConverter) -> BaseException:
-        """The exception. Raises MissingKey."""
+        """The exception that the failure stands for. Raises MissingKey."""
         encoded = [failure.encoded_attributes] if failure.HasField("encoded_attributes") else []
         check_keys(encoded)
         if reason := next(filter(None, map(reason_of, encoded)), None):
@@ -109,7 +109,7 @@ class StrictFailureConverter(DefaultFailureConverter):
 
 
 class EncodedFailureConverter(StrictFailureConverter):
-    """Message and stack trace travel as a payload, which a codec encrypts; the error's type stays in the clear."""
+    """Sends message and stack trace as a payload, which a codec encrypts; the error's type stays unencrypted."""
 
     def __init__(self) -> None:
         super().__init__(encode_common_attributes=True)

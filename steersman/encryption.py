@@ -2,8 +2,8 @@
 
     STEERSMAN_CODEC=steersman.encryption:EncryptionCodec STEERSMAN_CODEC_KEYS=/path/to/keys
 
-The byte format is wire (docs/wire.md): other SDKs read and write it. Needs `steersman[codec]`; nothing imports this
-module but for who names it.
+The byte format is part of the wire contract (docs/wire.md): other SDKs read and write it. Needs `steersman[codec]`;
+no other module imports this one, it is loaded by name.
 """
 
 import asyncio
@@ -27,32 +27,32 @@ CIPHER: Final = b"AES-256-GCM"
 NONCE_BYTES: Final = 12
 TAG_BYTES: Final = 16
 LONG_BYTES: Final = 256 * 1024
-"""What is longer is worked on in a thread: the event loop has other work."""
+"""Payloads of this many bytes together, and more, are worked on in a thread, to keep the event loop free."""
 
 
 class EncryptionCodec(PayloadCodec):
-    """Encrypts whole payloads, metadata and all. Takes payloads that are not encrypted as they are."""
+    """Encrypts whole payloads with their metadata. Payloads that are not encrypted are decoded unchanged."""
 
     def __init__(self, keys: Path | None = None) -> None:
-        """`keys`: the file; default: what STEERSMAN_CODEC_KEYS names. Raises BadCodec."""
+        """`keys`: the file of the keys; default: what STEERSMAN_CODEC_KEYS names. Raises BadCodec."""
         named = str(keys or os.environ.get(KEYS_VARIABLE, ""))
         if not named:
             raise BadCodec(f"{KEYS_VARIABLE} is not set: it names the file of the codec's keys (`steer codec new-key`)")
         self._keys = KeyFile(Path(named).expanduser().absolute())
 
     async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        """Each encrypted under the first key with a nonce of its own."""
+        """Each payload, encrypted with the file's first key and a nonce of its own."""
         key = self._keys.keys[0]
         return await _apply(lambda payload: encrypt(payload, key), payloads)
 
     async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        """Each as it was before. Raises MissingKey, TamperedPayload."""
+        """Each payload, decrypted. Raises MissingKey, TamperedPayload."""
         keys = {key.id: key for key in self._keys.keys}
         return await _apply(lambda payload: decrypt(payload, keys), payloads)
 
 
 def encrypt(payload: Payload, key: Key) -> Payload:
-    """The payload's bytes behind a random nonce; the key's id is authenticated with them."""
+    """The payload, encrypted: a random nonce, then the sealed bytes, with which the key's id is authenticated."""
     nonce, name = os.urandom(NONCE_BYTES), key.id.encode()
     sealed = AESGCM(key.secret).encrypt(nonce, payload.SerializeToString(), name)
     metadata = {"encoding": ENCODING, "encryption-cipher": CIPHER, "encryption-key-id": name}
@@ -60,7 +60,7 @@ def encrypt(payload: Payload, key: Key) -> Payload:
 
 
 def decrypt(payload: Payload, keys: dict[str, Key]) -> Payload:
-    """The payload that was encrypted; one that is not encrypted as it is. Raises as `EncryptionCodec.decode`."""
+    """The payload, decrypted; unchanged if it is not encrypted. Raises as `EncryptionCodec.decode`."""
     if payload.metadata.get("encoding") != ENCODING:
         return payload
     name = payload.metadata.get("encryption-key-id", b"").decode("ascii", "replace")

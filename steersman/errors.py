@@ -1,31 +1,31 @@
-"""What the client raises beside contracts.errors.RunError, and the one place where Temporal's errors become ours.
+"""The client's exceptions, beside contracts.errors.RunError, and the translation of Temporal's errors into them.
 
-A loop raises the same: where it says run, read loop.
+Loops raise the same ones; where it says run, read loop.
 
     Exception
-    ├── contracts.errors.RunError      the run itself failed; `.result` is what a RunResult (LoopResult) would be
-    │   ├── InvalidRequest             also raised by `start` before anything leaves the client (`.result` is then None)
+    ├── contracts.errors.RunError      the run failed; `.result` is a RunResult (LoopResult) with status "failed"
+    │   ├── InvalidRequest             also raised by the client before it sends anything (`.result` is None then)
     │   └── AgentFailed, AgentCrashed, RunTimedOut, BudgetExceeded, WorkspaceError, AgentNotInstalled,
-    │       AuthenticationFailed
+    │       AuthenticationFailed, LoopFailed
     └── SteersmanError
         ├── RunCancelled               the run was cancelled; `.reason`, `.stop_report`, `.code` "interrupted"
-        │   └── RunTerminated          Temporal ended the workflow without asking it
+        │   └── RunTerminated          the server closed the workflow without telling it
         ├── RunNotFound                no run of that id
         ├── RunNotRunning              the run has closed
         ├── AlreadyRunning             a run of that id is open
         ├── MessageRefused             the run refused the message or decision; `.reason`
-        │   └── AlreadyDecided         somebody answered the approval first, or it was withdrawn
-        ├── Unreachable
+        │   └── AlreadyDecided         the approval was decided or withdrawn
+        ├── Unreachable                trying again later may help
         │   ├── ServerUnreachable      `.address`
-        │   │   └── NamespaceNotFound  the server is there, the namespace is not; `.namespace`
-        │   ├── NoWorker               nobody works on `.queue`
-        │   └── HostUnreachable        no worker on `.host`
-        ├── BadProfile                 the connection's profile or configuration cannot be used
+        │   │   └── NamespaceNotFound  the server has no such namespace
+        │   ├── NoWorker               no worker polls `.queue`
+        │   └── HostUnreachable        no worker of `.host` answers
+        ├── BadProfile                 the connection's profile, or its configuration file, cannot be used
         ├── BadCodec                   STEERSMAN_CODEC, or what it names, cannot be used
-        ├── UnreadablePayload          what Temporal holds is encrypted, and not with a key that is here
-        │   ├── MissingKey             a key that is not in the file here, and may come
-        │   └── TamperedPayload        with a key that is here, and it is not what was encrypted
-        └── ServerRefused              whatever else the server says no to, with its own words
+        ├── UnreadablePayload          a payload cannot be decoded here
+        │   ├── MissingKey             it is encrypted with a key that is not in the file here
+        │   └── TamperedPayload        it does not fit the key that it names: changed, cut or forged
+        └── ServerRefused              any other refusal, with the server's message
 
 Nothing here talks to a server.
 """
@@ -40,16 +40,18 @@ from steersman.contracts.run import StopReport
 
 
 class SteersmanError(Exception):
-    """The base of everything here; the message is one sentence for a person."""
+    """The base of the exceptions here; the message is a sentence for a person."""
 
 
 class RunCancelled(SteersmanError):
-    """The run was cancelled: `reason` is what whoever did it said, "" where nothing was. `stop_report` is None where
-    nobody could say. `of` is who it was, e.g. "run run-1".
+    """The run was cancelled.
+
+    `reason`: what whoever did it said, "" where nothing was. `stop_report`: what stopping the agent found, None where
+    that is unknown. `of`: e.g. "run run-1".
     """
 
     code = "interrupted"
-    """As RunError.code: a person ended it."""
+    """As RunError.code: a person ended the run."""
     _how = "was cancelled"
 
     def __init__(self, of: str, reason: str = "", stop_report: StopReport | None = None) -> None:
@@ -61,17 +63,17 @@ class RunCancelled(SteersmanError):
 
 
 class RunTerminated(RunCancelled):
-    """The workflow was terminated, so nobody was asked to stop the agent: its host notices, and does."""
+    """The server closed the workflow without telling it. The host notices, and stops the agent."""
 
     _how = "was terminated"
 
 
 class RunNotFound(SteersmanError):
-    """No run of that id, as far as the server remembers."""
+    """The server has no run of that id (any more)."""
 
 
 class RunNotRunning(SteersmanError):
-    """The run has closed: nothing can be said to it any more."""
+    """The run has closed: it takes no messages."""
 
 
 class AlreadyRunning(SteersmanError):
@@ -79,7 +81,7 @@ class AlreadyRunning(SteersmanError):
 
 
 class MessageRefused(SteersmanError):
-    """The run did not take the message or decision, and changed nothing."""
+    """The run refused the message or decision, and is unchanged. `reason`: why, in a sentence."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -87,11 +89,11 @@ class MessageRefused(SteersmanError):
 
 
 class AlreadyDecided(MessageRefused):
-    """The approval is not open (any more)."""
+    """The approval was decided or withdrawn, or there is none of that id."""
 
 
 class Unreachable(SteersmanError):
-    """Somebody who is needed does not answer; trying again later may help."""
+    """A server, worker or host does not answer; trying again later may help."""
 
 
 class ServerUnreachable(Unreachable):
@@ -107,7 +109,7 @@ class NamespaceNotFound(ServerUnreachable):
 
 
 class NoWorker(Unreachable):
-    """No worker polls `queue`."""
+    """No worker polls the task queue `queue`."""
 
     def __init__(self, message: str, queue: str) -> None:
         super().__init__(message)
@@ -115,7 +117,7 @@ class NoWorker(Unreachable):
 
 
 class HostUnreachable(Unreachable):
-    """No worker of `host` answers: what lives on that machine cannot be read for now."""
+    """No worker of `host` answers: event logs and checkpoints there cannot be read now."""
 
     def __init__(self, message: str, host: str) -> None:
         super().__init__(message)
@@ -131,19 +133,19 @@ class BadCodec(SteersmanError):
 
 
 class UnreadablePayload(SteersmanError):
-    """What Temporal holds cannot be decoded here: encrypted where no codec is set, under another key, or changed."""
+    """A payload cannot be decoded here: it is encrypted and there is no codec or key for it, or it was changed."""
 
 
 class MissingKey(UnreadablePayload):
-    """It names a key that is not here. It may come, or nobody has it: whoever forges a payload names what they like."""
+    """The payload names a key that is not here. The key may be added later; or the payload is forged."""
 
 
 class TamperedPayload(UnreadablePayload):
-    """It will never be readable: changed, cut, or made by somebody without the key that it names."""
+    """The payload can never be decoded: it was changed, cut, or made without the key that it names."""
 
 
 class ServerRefused(SteersmanError):
-    """The server said no, for the reason in the message."""
+    """The server, or a host's activity, refused, for the reason in the message."""
 
 
 TRANSIENT = frozenset(
@@ -157,16 +159,16 @@ TRANSIENT = frozenset(
         RPCStatusCode.INTERNAL,
     }
 )
-"""Codes after which the same call may well succeed."""
+"""gRPC codes after which the same call may succeed."""
 
 
 def no_worker(queue: str) -> NoWorker:
-    """Nobody answers on that queue."""
+    """The exception for a task queue that no worker polls."""
     return NoWorker(f"no worker answers on task queue {queue!r}; start one with `steer worker` (or `steer dev`)", queue)
 
 
 def translate(error: RPCError, *, of: str | None = None, address: str = "") -> SteersmanError:
-    """The one table from gRPC codes to what they mean here. `of`: who was asked, e.g. "run run-1"."""
+    """The exception that stands for a gRPC error. `of`: what was called, e.g. "run run-1"; `address`: the server's."""
     if error.status == RPCStatusCode.NOT_FOUND:
         if "namespace" in error.message.lower():
             return NamespaceNotFound(f"{error.message.rstrip('.')} (server {address})", address)
@@ -183,7 +185,7 @@ def translate(error: RPCError, *, of: str | None = None, address: str = "") -> S
 
 @contextmanager
 def translated(*, of: str | None = None, address: str = "") -> Iterator[None]:
-    """Temporal's errors inside the block come out as ours, chained."""
+    """Raises Temporal's errors of the block as those of this module, chained. Arguments as of `translate`."""
     try:
         yield
     except WorkflowAlreadyStartedError as error:

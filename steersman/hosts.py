@@ -1,7 +1,7 @@
-"""What Steersman calls a machine, and where it keeps state on it.
+"""The host's name and its state directory.
 
 A host is one machine, one user and one state directory: only a worker with all three the same can take over its runs.
-Reads the system; must not be imported by workflow code.
+Reads the environment and the system; must not be imported by workflow code.
 """
 
 import getpass
@@ -13,7 +13,7 @@ from pathlib import Path
 
 
 def state_directory(env: Mapping[str, str] = os.environ) -> Path:
-    """STEERSMAN_STATE_DIR, else ${XDG_STATE_HOME:-~/.local/state}/steersman. Absolute, not created."""
+    """STEERSMAN_STATE_DIR, else ${XDG_STATE_HOME:-~/.local/state}/steersman; absolute. It may not exist yet."""
     if explicit := env.get("STEERSMAN_STATE_DIR"):
         return Path(explicit).expanduser().absolute()
     base = env.get("XDG_STATE_HOME") or str(Path("~/.local/state").expanduser())
@@ -21,7 +21,7 @@ def state_directory(env: Mapping[str, str] = os.environ) -> Path:
 
 
 def host_name(state: Path, env: Mapping[str, str] = os.environ) -> str:
-    """STEERSMAN_HOST, else the machine's name and a short hash of machine id, user and state directory."""
+    """STEERSMAN_HOST, else the machine's name and 8 hex digits of a hash of machine id, user and state directory."""
     if explicit := env.get("STEERSMAN_HOST"):
         return explicit
     try:

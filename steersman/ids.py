@@ -1,7 +1,7 @@
-"""Ids that clients make up: of runs, loops and messages.
+"""Ids of runs, loops and messages, as clients generate them.
 
-They sort by the time they were made (UUID version 7, RFC 9562), so a list of runs is in order without looking inside.
-Nothing is parsed out of an id again: to everybody else it is an opaque string.
+They sort by the time of their generation (UUID version 7, RFC 9562). Nothing is parsed out of an id again: everywhere
+else it is an opaque string.
 """
 
 import re
@@ -31,7 +31,7 @@ def new_message_id() -> str:
 
 
 def uuid7() -> uuid.UUID:
-    """48 bits of Unix time in ms, then 74 random bits around version and variant."""
+    """A UUID version 7: 48 bits of Unix time in ms, and 74 random bits around version and variant."""
     value = (time.time_ns() // 1_000_000 & (1 << 48) - 1) << 80 | secrets.randbits(80)
     value = value & ~(0xF << 76) | 0x7 << 76
     value = value & ~(0x3 << 62) | 0x2 << 62
@@ -39,14 +39,14 @@ def uuid7() -> uuid.UUID:
 
 
 def check_run_id(run_id: str) -> str:
-    """The id as it is. Raises InvalidRequest for one that could not name a directory on every system."""
+    """The id unchanged. Raises InvalidRequest for one that cannot name a directory on every system."""
     if not _RUN_ID.fullmatch(run_id):
         raise InvalidRequest("run_id: must be 1 to 200 of A-Z a-z 0-9 . _ : - and begin with a letter or digit")
     return run_id
 
 
 def check_loop_id(loop_id: str) -> str:
-    """The id as it is. Raises InvalidRequest for one that leaves no room for the ids of the loop's runs."""
+    """The id unchanged. Raises InvalidRequest for one that is wrong, or too long for the ids of the loop's runs."""
     if not _LOOP_ID.fullmatch(loop_id):
         raise InvalidRequest("loop_id: must be 1 to 180 of A-Z a-z 0-9 . _ : - and begin with a letter or digit")
     return loop_id

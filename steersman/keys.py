@@ -1,6 +1,6 @@
 """The file of a payload codec's keys: one a line, `ID BASE64`, for its owner alone.
 
-The first key encrypts, all of them decrypt. What is done with them is the codec's business.
+The first key encrypts, all of them decrypt. The cryptography is in steersman.encryption.
 """
 
 import base64
@@ -33,19 +33,19 @@ HEADER: Final = "# Keys of Steersman's payload codec. The first encrypts, all de
 
 @dataclass(frozen=True)
 class Key:
-    """256 bits, and the name under which payloads refer to them."""
+    """A key of 256 bits, and the id by which payloads name it."""
 
     id: str
     secret: bytes = field(repr=False)
 
     @property
     def line(self) -> str:
-        """As in the file."""
+        """The key's line in the file."""
         return f"{self.id} {base64.b64encode(self.secret).decode()}\n"
 
 
 def read_keys(path: Path) -> tuple[Key, ...]:
-    """The keys of a file, at least one. Raises BadCodec, which names the file and never a key."""
+    """The keys of a file, at least one. Raises BadCodec, whose message names the file and never a key."""
     keys = _parsed(_content(path), path)
     if not keys:
         raise BadCodec(f"{path} holds no key: make one with `steer codec new-key {path}`")
@@ -53,7 +53,7 @@ def read_keys(path: Path) -> tuple[Key, ...]:
 
 
 def new_key(key_id: str | None = None) -> Key:
-    """A random key; its id is of the day where none is given. Raises BadCodec for a wrong id."""
+    """A random key; its id begins with the date where none is given. Raises BadCodec for a wrong id."""
     key_id = key_id or f"{datetime.now(UTC):%Y-%m-%d}-{secrets.token_hex(2)}"
     if not KEY_ID.fullmatch(key_id):
         raise BadCodec("a key's id is 1 to 64 of A-Z a-z 0-9 . _ - and begins with a letter or digit")
@@ -61,9 +61,9 @@ def new_key(key_id: str | None = None) -> Key:
 
 
 def add_key(path: Path, key: Key, *, last: bool = False) -> None:
-    """Write the key into the file: as the first, or as the `last`. File and directory are made where they are missing.
+    """Add the key to the file, as the first or the `last`. The file and its directory are made where missing.
 
-    The file is replaced as a whole, so that nobody reads half of it; writers wait for each other. Raises BadCodec.
+    The file is replaced as a whole, so that no reader sees half of it; writers wait for each other. Raises BadCodec.
     """
     _check_system()
     path = path.resolve()
@@ -76,7 +76,7 @@ def add_key(path: Path, key: Key, *, last: bool = False) -> None:
 
 
 def _make_directory(path: Path) -> None:
-    """For the owner alone, and its parents too, unlike those of Path.mkdir."""
+    """Make the directory and its parents with mode 0700, which Path.mkdir gives to the last one only."""
     if not path.is_dir():
         _make_directory(path.parent)
         path.mkdir(mode=0o700, exist_ok=True)
@@ -84,7 +84,7 @@ def _make_directory(path: Path) -> None:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """One writer at a time. The lock has a file of its own, which stays: that of the keys is replaced."""
+    """Hold the writers' lock. It is a file of its own, which stays, because the file of the keys is replaced."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -119,10 +119,10 @@ def _in_front(key: Key, earlier: str) -> str:
 
 
 class KeyFile:
-    """A file of keys that is looked at whenever it is used: a rotation needs no restart. Safe to use from threads."""
+    """A file of keys that is read again when it has changed: a rotation needs no restart. Safe to use from threads."""
 
     def __init__(self, path: Path) -> None:
-        """Raises BadCodec where the file cannot be used."""
+        """Reads the file. Raises BadCodec where it cannot be used."""
         self.path = path
         self._lock = threading.Lock()
         self._mark = _mark(path)
@@ -130,7 +130,7 @@ class KeyFile:
 
     @property
     def keys(self) -> Sequence[Key]:
-        """The keys as they are now; as they were, where the file has gone or is wrong in the meantime."""
+        """The keys in the file now; the last good ones where it has gone or become wrong since."""
         with self._lock:
             mark = _mark(self.path)
             if mark is not None and mark != self._mark:
@@ -156,7 +156,7 @@ def _check_system() -> None:
 def _content(path: Path) -> str:
     _check_system()
     try:
-        # A FIFO would hold up whoever opens it.
+        # Without O_NONBLOCK opening a FIFO would wait for its writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         with os.fdopen(descriptor, "rb") as file:
             _check(os.fstat(descriptor), path)
@@ -184,7 +184,7 @@ def _parsed(text: str, path: Path) -> tuple[Key, ...]:
         words = line.split()
         if not words or words[0].startswith("#"):
             continue
-        # What a wrong line holds may be a key: it is not repeated.
+        # A wrong line may hold a key: its text is left out.
         if len(words) != 2 or not KEY_ID.fullmatch(words[0]) or words[0] in keys:
             raise BadCodec(f"{path}, line {number}: expected `ID BASE64`, each id once")
         try:

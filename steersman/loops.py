@@ -1,4 +1,4 @@
-"""Loops from Python: start them, follow them, pause and steer them, take them back to a checkpoint.
+"""The client's part for loops: start and follow them, change what they do, restore a checkpoint.
 
     loop = await steersman.loops.start({
         "run": {"agent": "claude", "workspace": {"path": "/src/app"}},
@@ -7,20 +7,28 @@
     })
     result = await steersman.loops.result(loop)
 
-The verbs are those of the wire (steersman.contracts.loop_messages), the errors those of runs (steersman.errors). What
-follows from a verb is the workflow's business: nothing is decided here.
+Updates take the fields of their messages on the wire (steersman.contracts.loop_messages); errors are those of runs
+(steersman.errors). Times are aware UTC datetimes, durations seconds, money US dollars. Nothing is decided here: the
+workflow decides what an update leads to.
 """
 
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 from temporalio.client import Client
 from temporalio.common import WorkflowIDConflictPolicy
 
-from steersman import loopdata, visibility
+from steersman._client import visibility
+from steersman._client.checkpoint_selection import selected
+from steersman._client.host_calls import call_host
+from steersman._client.loop_calls import LoopCalls
+from steersman._client.loop_follower import Attach, LoopFollower
+from steersman._client.loop_requests import forked
+from steersman._client.loop_updates import LoopUpdates
+from steersman._client.start_metadata import loop_metadata
 from steersman.contracts import names
 from steersman.contracts.errors import InvalidRequest
 from steersman.contracts.loop import LoopRequest, loop_request_json, parse_loop_request
@@ -30,22 +38,21 @@ from steersman.contracts.loop_state import Checkpoint, LoopResult, LoopState
 from steersman.contracts.messages import parse_message
 from steersman.contracts.request import oversized
 from steersman.errors import HostUnreachable, RunCancelled, RunNotFound, RunTerminated, ServerRefused, translated
-from steersman.hostcalls import call_host
 from steersman.ids import check_loop_id, new_loop_id
-from steersman.loopcalls import LoopCalls
-from steersman.loopfollowing import Attach, LoopItem, LoopLog
-from steersman.loopverbs import LoopVerbs
+from steersman.loop_items import LoopItem, RunBegun, RunEvent
 from steersman.reports import LoopSummary, StopResult
 
-GIT_S = 120
-"""What git may take over a large workspace."""
+__all__ = ["LoopItem", "Loops", "RunBegun", "RunEvent"]
+
+GIT_S: Final = 120
+"""Git may take this many seconds over a large workspace."""
 
 
-class Loops(LoopVerbs):
-    """Everything that can be done to loops. `Steersman.loops` is one."""
+class Loops(LoopUpdates):
+    """What can be done to loops; `Steersman.loops`. Safe to use from many tasks of one event loop."""
 
     def __init__(self, client: Client, attach: Attach) -> None:
-        """`attach`: how the events of a run are had, e.g. Steersman.attach."""
+        """`client`: connected. `attach`: reads the events of a run, e.g. Steersman.attach."""
         super().__init__(LoopCalls(client))
         self._client = client
         self._address = client.service_client.config.target_host
@@ -54,12 +61,17 @@ class Loops(LoopVerbs):
     # Starting, and the end.
 
     async def start(self, request: LoopRequest | dict[str, Any], *, loop_id: str | None = None) -> str:
-        """Start a loop; its id. The request is judged here first: what is wrong, or a literal secret, is never sent.
+        """Start a loop and return its id. A request that is wrong, or has a literal secret, is not sent.
+
+        Args:
+            request: a LoopRequest, or the same as JSON.
+            loop_id: 1 to 180 of A-Z a-z 0-9 . _ : -; by default a new one.
 
         Raises:
-            InvalidRequest: the request or the id; the message names the field.
+            InvalidRequest: the request or the id is wrong; the message names the field.
             AlreadyRunning: a loop with this id is open.
-            ServerUnreachable: nothing is known to have been started.
+            ServerUnreachable: the loop may or may not have been started.
+            ServerRefused.
         """
         data = loop_request_json(request) if isinstance(request, LoopRequest) else request
         checked = parse_loop_request(data)
@@ -73,44 +85,51 @@ class Loops(LoopVerbs):
                 id=loop_id,
                 task_queue=names.TASK_QUEUE,
                 id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
-                **visibility.loop_introduction(checked),
+                **loop_metadata(checked),
             )
         return loop_id
 
     async def fork(
         self, loop: str, number: int, changes: dict[str, Any] | None = None, *, loop_id: str | None = None
     ) -> str:
-        """Start a new loop as another one was at a checkpoint: files, session (forked), items, what was used up.
+        """Start a new loop from checkpoint `number` of `loop` and return its id.
 
-        Its request is the other's with the plan of that time, the limits that it has now, and `changes` over it. The id
-        of the new loop.
+        It begins with the files, the session (forked), the items and the totals of the checkpoint. Its request is the
+        other loop's with the plan of the checkpoint, the limits that the other loop has now, and `changes` (fields of a
+        LoopRequest, as JSON) merged into it.
 
-        Raises: RunNotFound for the other loop, InvalidRequest where it has no such checkpoint; NoWorker; as `start`.
+        Raises:
+            RunNotFound: no loop of that id.
+            InvalidRequest: it has no such checkpoint, or the changed request or `loop_id` is wrong.
+            NoWorker, AlreadyRunning, ServerUnreachable, ServerRefused.
         """
-        asked = await self._calls.request(loop)
+        original = await self._calls.request(loop)
         point = await self._calls.fork_point(loop, number)
-        request = loopdata.forked(asked, point, loop, number, changes or {})
-        return await self.start(request, loop_id=loop_id)
+        return await self.start(forked(original, point, loop, number, changes or {}), loop_id=loop_id)
 
     async def result(self, loop: str) -> LoopResult:
-        """Wait for the loop's end: status "completed" or "stopped", and why.
+        """Wait for the loop's end. `.status` is "completed" or "exited", `.stop_reason` and `.reason` say why.
 
         Raises:
             LoopFailed, InvalidRequest or another RunError: `.result` is a LoopResult with status "failed".
-            RunCancelled: with `.stop_report` of the run that was at work. RunTerminated, a subclass.
-            RunNotFound, ServerUnreachable.
+            RunCancelled: `.stop_report` is that of the run at work. RunTerminated, a subclass.
+            RunNotFound.
+            ServerUnreachable: the server has not answered for a minute.
         """
-        closing = await self._calls.closing(loop)
-        if isinstance(closing, LoopResult):
-            return closing
-        raise closing
+        outcome = await self._calls.outcome(loop)
+        if isinstance(outcome, LoopResult):
+            return outcome
+        raise outcome
 
     async def stop(self, loop: str, *, reason: str = "") -> StopResult:
-        """Cancel the loop and its run, wait until nothing of it is left, and say what the stop found.
+        """Cancel the loop and its run, wait until the loop has closed, and return what the stop found.
 
-        The outcome "not_found" stands for an unknown id; stopping twice is fine.
+        A loop that has closed, or does not exist, is an outcome, not an error. With a codec the reason is not sent:
+        Temporal keeps it unencrypted.
 
-        Raises: NoWorker (the cancel is recorded), ServerUnreachable.
+        Raises:
+            NoWorker: the cancel is recorded, and carried out once a worker is there.
+            ServerUnreachable, ServerRefused.
         """
         try:
             if await self._calls.open_execution(loop) is None:
@@ -119,33 +138,41 @@ class Loops(LoopVerbs):
         except RunNotFound:
             return StopResult(run=loop, outcome="not_found")
         await self._calls.cancel(loop, None, reason)
-        closing = await self._calls.while_worked(loop, self._calls.closing(loop))
-        if not isinstance(closing, RunCancelled):
+        outcome = await self._calls.while_worker_lives(loop, self._calls.outcome(loop))
+        if not isinstance(outcome, RunCancelled):
             return StopResult(run=loop, outcome="already_finished", phase="closed")
-        report = await self._calls.run_report([at_work]) or closing.stop_report
+        report = await self._calls.first_stop_report([at_work]) or outcome.stop_report
         if report is not None:
             return StopResult.of(loop, report)
-        lost = isinstance(closing, RunTerminated) and at_work is not None
+        lost = isinstance(outcome, RunTerminated) and at_work is not None
         return StopResult(run=loop, outcome="unverified" if lost else "stopped", phase="closed")
 
     # Following and looking.
 
     async def follow(self, loop: str, *, wake: asyncio.Event | None = None) -> AsyncGenerator[LoopItem, None]:
-        """What the loop does, run after run, until its end: LoopState where it changed, RunBegun, RunEvent.
+        """What the loop does, until its end: a LoopState when it has changed, a RunBegun for each run, its RunEvents.
 
-        Begins with the state and the events of the run at work. Set `wake` to have the state looked at now; else it
-        is looked at within a second. Look at `result` for how the loop ended.
+        The state comes first, then the events of the run at work, from its first. `result` says how the loop ended.
 
-        Raises: RunNotFound, NoWorker, HostUnreachable, ServerUnreachable; in the middle after a minute.
+        Args:
+            loop: the loop's id.
+            wake: set it to have the state queried now; else it is queried within a second.
+
+        Raises: RunNotFound, NoWorker, HostUnreachable, ServerUnreachable; once following, after a minute of failures.
         """
-        log = LoopLog(loop, self._calls, self._attach, wake or asyncio.Event())
-        async with aclosing(log.follow()) as items:
+        follower = LoopFollower(loop, self._calls, self._attach, wake or asyncio.Event())
+        async with aclosing(follower.follow()) as items:
             async for item in items:
                 yield item
 
     async def state(self, loop: str) -> LoopState:
-        """What the loop is doing, or was when it closed. Raises RunNotFound, NoWorker, ServerUnreachable."""
-        return await self._calls.state_now(loop)
+        """The loop's state, also after it has closed.
+
+        Raises:
+            RunNotFound, ServerUnreachable, ServerRefused.
+            NoWorker: no worker answered within 5 s.
+        """
+        return await self._calls.current_state(loop)
 
     # Checkpoints.
 
@@ -154,19 +181,19 @@ class Loops(LoopVerbs):
         return await self._calls.checkpoints(loop)
 
     async def deletable(self, loop: str, among: list[Checkpoint] | None = None) -> list[Checkpoint]:
-        """What `clean` chooses from, oldest first: of a loop that has closed, the checkpoints whose files are there.
+        """The checkpoints that `clean` can delete, oldest first: of a closed loop, those whose files are still there.
 
-        What a closed loop's `checkpoints` says can change no more: after a `clean` it still names what was deleted.
-        `among`: what it has just said.
+        (The `checkpoints` of a closed loop stay as they were when it closed, whatever `clean` has deleted since.)
+        `among`: what `checkpoints` has just returned, to save a query.
 
-        Raises: as `state`; HostUnreachable, ServerRefused of a closed loop.
+        Raises: as `state`; HostUnreachable where the loop has closed.
         """
         found = await self.checkpoints(loop) if among is None else among
         if await self._calls.open_execution(loop) is not None:
             return found
-        host, workspace = await self._place(loop)
-        question = KeptInput(loop=loop, workspace=workspace)
-        kept = (await call_host(self._client, host, names.LIST_CHECKPOINTS, question, Kept, takes_s=GIT_S)).numbers
+        host, workspace = await self._host_and_workspace(loop)
+        argument = KeptInput(loop=loop, workspace=workspace)
+        kept = (await call_host(self._client, host, names.LIST_CHECKPOINTS, argument, Kept, takes_s=GIT_S)).numbers
         return [each for each in found if each.number in kept]
 
     async def clean(
@@ -178,31 +205,46 @@ class Loops(LoopVerbs):
         oldest: int | None = None,
         all: bool = False,  # noqa: A002 - the name on the wire
     ) -> CleanupReceipt:
-        """Delete checkpoints and the git refs of their files; give exactly one of these. Also of a closed loop.
+        """Delete checkpoints and the git refs of their files, of an open or a closed loop. Give exactly one argument.
 
-        Raises: as the verbs; HostUnreachable, ServerRefused of a closed loop.
+        Args:
+            loop: the loop's id.
+            numbers: the numbers of the checkpoints.
+            older_than_s: those made longer ago than this many seconds.
+            oldest: this many, the oldest first.
+            all: every one.
+
+        Raises:
+            InvalidRequest: none or several of the arguments are given, or one is out of range.
+            MessageRefused, NoWorker: of an open loop.
+            HostUnreachable, ServerRefused: of a closed loop.
+            RunNotFound, ServerUnreachable.
         """
         fields = {"numbers": numbers, "older_than_s": older_than_s, "oldest": oldest, "all": all}
-        said = parse_message(Cleanup, fields)
+        cleanup = parse_message(Cleanup, fields)
         if await self._calls.open_execution(loop) is not None:
-            return await self._calls.update(loop, names.CHECKPOINTS, said, CleanupReceipt)
+            return await self._calls.update(loop, names.CHECKPOINTS, cleanup, CleanupReceipt)
         found = await self.deletable(loop)
-        chosen = loopdata.chosen(found, said, datetime.now(UTC))
-        host, workspace = await self._place(loop)
-        question = DropInput(loop=loop, workspace=workspace, numbers=chosen, all=said.all)
-        dropped = await call_host(self._client, host, names.DROP_CHECKPOINTS, question, Dropped, takes_s=GIT_S)
-        return CleanupReceipt(deleted=dropped.numbers, kept=len(found) - len(set(chosen)))
+        drop = selected(found, cleanup, datetime.now(UTC))
+        host, workspace = await self._host_and_workspace(loop)
+        argument = DropInput(loop=loop, workspace=workspace, numbers=drop, all=cleanup.all)
+        dropped = await call_host(self._client, host, names.DROP_CHECKPOINTS, argument, Dropped, takes_s=GIT_S)
+        return CleanupReceipt(deleted=dropped.numbers, kept=len(found) - len(set(drop)))
 
     async def diff(self, loop: str, older: int, newer: int | None = None) -> Diff:
-        """What changed in the files from one checkpoint to another, or to what is there now.
+        """How the files changed from checkpoint `older` to `newer`, or to what is in the workspace now.
 
-        Raises: RunNotFound, NoWorker, HostUnreachable; ServerRefused where a checkpoint has no files.
+        `.patch` has at most 500,000 bytes; `.truncated` says whether it was cut.
+
+        Raises:
+            RunNotFound, NoWorker, HostUnreachable, ServerUnreachable.
+            ServerRefused: a checkpoint has no files.
         """
-        host, workspace = await self._place(loop)
-        question = DiffInput(loop=loop, workspace=workspace, older=older, newer=newer)
-        return await call_host(self._client, host, names.DIFF_CHECKPOINTS, question, Diff, takes_s=GIT_S)
+        host, workspace = await self._host_and_workspace(loop)
+        argument = DiffInput(loop=loop, workspace=workspace, older=older, newer=newer)
+        return await call_host(self._client, host, names.DIFF_CHECKPOINTS, argument, Diff, takes_s=GIT_S)
 
-    async def _place(self, loop: str) -> tuple[str, str]:
+    async def _host_and_workspace(self, loop: str) -> tuple[str, str]:
         state = await self.state(loop)
         if state.workspace is None:
             raise ServerRefused(f"loop {loop} never had a workspace")
@@ -210,12 +252,16 @@ class Loops(LoopVerbs):
             raise HostUnreachable(f"loop {loop} has not been given to any host yet", "")
         return state.host, state.workspace
 
-    # Last, because it hides the type of that name from what comes after it.
+    # The last method: below it `list` is no longer the type.
 
     async def list(self, query: str | None = None, *, limit: int = 100) -> list[LoopSummary]:
-        """Loops, the newest first. `query`: Temporal's list filter, e.g. `RunPhase="paused"`.
+        """Loops, the newest first; at most `limit`.
 
-        Raises: ServerRefused for a wrong query, ServerUnreachable.
+        `query`: Temporal's list filter, e.g. `RunPhase="paused"`; by default all loops that the server still has.
+
+        Raises:
+            ServerRefused: the query is wrong.
+            ServerUnreachable.
         """
         with translated(address=self._address):
             return await visibility.list_loops(self._client, query, limit)

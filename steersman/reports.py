@@ -1,72 +1,79 @@
-"""What the client answers beside the wire's own models. Shapes only."""
+"""What the client returns beside the models of the wire. Data only."""
 
 from datetime import datetime
 from typing import Literal
 
 from pydantic import Field
 
-from steersman.contracts.loop_state import LoopStatus
-from steersman.contracts.model import Answer
+from steersman.contracts.loop_status import LoopStatus
+from steersman.contracts.model import TolerantModel
 from steersman.contracts.run import Phase, StopReport
 
 CloseStatus = Literal["running", "completed", "failed", "canceled", "terminated", "continued_as_new", "timed_out"]
 
 
-class RunSummary(Answer):
-    """One line of a list of runs, from Temporal's visibility (which lags by up to a second or so)."""
+class RunSummary(TolerantModel):
+    """A run in a list, from Temporal's visibility, which lags by up to a second or so."""
 
     id: str
     execution: str
-    """Temporal's run id of it."""
+    """Temporal's run id of its newest execution."""
     agent: str | None
     phase: Phase | None
     status: CloseStatus
-    """How Temporal shows it."""
+    """Temporal's status of the workflow execution."""
     paused: bool = False
-    """Its activity is paused in Temporal: the agent works on, what is said to it waits, and its limits are not held."""
+    """The run's activity is paused in Temporal: the agent works on, messages wait, and limits are not enforced."""
     cost_usd: float
+    """US dollars, as of the last milestone."""
     workspace: str | None
     labels: dict[str, str] = Field(default_factory=dict)
     started_at: datetime
     closed_at: datetime | None = None
 
 
-class LoopSummary(Answer):
-    """One line of a list of loops, from Temporal's visibility (which lags by up to a second or so)."""
+class LoopSummary(TolerantModel):
+    """A loop in a list, from Temporal's visibility, which lags by up to a second or so."""
 
     id: str
     execution: str
     """Temporal's run id of its newest execution."""
     agent: str | None
     status: LoopStatus | None
-    """None where nobody told."""
+    """None before the loop has set its search attribute."""
     cost_usd: float
+    """US dollars, as of the last milestone."""
     workspace: str | None
     plan: str | None
-    """Its first line, or its path."""
+    """The first line of a plan that is a text, else the plan's path in the workspace."""
     labels: dict[str, str] = Field(default_factory=dict)
     started_at: datetime
     closed_at: datetime | None = None
 
 
-class StopResult(Answer):
-    """What `stop` found: a StopReport's fields, and one outcome more, "not_found": no run of that id.
+class StopResult(TolerantModel):
+    """What `stop` found: the fields of a StopReport, and the run's id.
 
-    "already_finished": the run had closed, or ended by itself before the stop reached it; nothing was done.
+    Outcomes: "stopped", no process of the agent is left. "already_finished", the run had closed, or ended by itself
+    before the stop reached it. "unverified", the host is gone, or processes may be left. "not_found", there is no run
+    of that id.
     """
 
     run: str
     """The id of the run, or of the loop."""
     outcome: Literal["stopped", "already_finished", "unverified", "not_found"]
     phase: Phase | None = None
-    """The run's phase when the stop was asked for."""
+    """The run's phase when the stop was requested."""
     how: Literal["exited", "terminated", "killed"] | None = None
+    """The roughest means that was needed; None where nobody could look."""
     processes: int = 0
+    """The number of processes that were alive or were signalled."""
     took_ms: int = 0
     left: tuple[int, ...] = ()
+    """Pids that were still there at the end."""
     reason: str | None = None
 
     @classmethod
     def of(cls, run: str, report: StopReport) -> "StopResult":
-        """The workflow's report, as an answer about this run."""
+        """The report of a workflow, with the id of its run or loop."""
         return cls(run=run, **report.model_dump())

@@ -1,6 +1,6 @@
-"""The directories whose own settings, hooks and servers agents may load on this machine, as `steer trust` keeps them.
+"""The trusted directories, whose own settings, hooks and servers agents may load on this host; see `steer trust`.
 
-One file in the state directory, for its user alone. Workers read it anew for each process that they start.
+They are listed in a file in the state directory, for its user alone. Workers read it for each process that they start.
 """
 
 import json
@@ -16,11 +16,11 @@ MAX_FILE = 1024 * 1024
 
 
 class TrustUnreadable(SteersmanError):
-    """The list of trusted directories is there and cannot be used."""
+    """The file of trusted directories cannot be read, or is not what `steer trust` writes."""
 
 
 def trusted_directories(state: Path) -> tuple[Path, ...]:
-    """The directories, each with what lies below it. Raises TrustUnreadable."""
+    """The trusted directories, absolute; all that is below one is trusted, too. Raises TrustUnreadable."""
     path = state / FILE
     try:
         with path.open("rb") as file:
@@ -34,7 +34,7 @@ def trusted_directories(state: Path) -> tuple[Path, ...]:
 
 
 def trust(state: Path, directory: Path) -> Path:
-    """Add a directory; as it was added, links resolved. Raises TrustUnreadable, OSError where it is none."""
+    """Trust a directory; returns its path with links resolved. Raises TrustUnreadable, or OSError if it is none."""
     real = directory.resolve(strict=True)
     if not real.is_dir():
         raise NotADirectoryError(f"{directory} is not a directory")
@@ -45,7 +45,7 @@ def trust(state: Path, directory: Path) -> Path:
 
 
 def distrust(state: Path, directory: Path) -> bool:
-    """Take a directory off the list, also one that is gone; whether it was on it. Raises TrustUnreadable, OSError."""
+    """Trust a directory no longer, even one that is gone; whether it was trusted. Raises TrustUnreadable, OSError."""
     known = trusted_directories(state)
     kept = tuple(each for each in known if each not in (directory.absolute(), directory.resolve()))
     if kept != known:

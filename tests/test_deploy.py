@@ -209,7 +209,7 @@ async def test_namespace_is_made_once_and_can_be_made_again(temporal: Client) ->
         [BIN / "temporal", "operator", "search-attribute", "list"], env=env, capture_output=True, text=True, check=True
     )
     attributes = dict(line.split() for line in listing.stdout.splitlines() if line.strip())
-    expected = {names.AGENT_NAME: "Keyword", names.RUN_PHASE: "Keyword", names.COST_USD: "Double"}
+    expected = dict(names.SEARCH_ATTRIBUTES)
     assert {name: attributes.get(name) for name in expected} == expected
 
 

@@ -32,6 +32,7 @@ TOP_LEVEL = {
     "steersman",
     "tests",
     "worker.py",
+    "workers",
     "workflows",
 }
 

@@ -1,12 +1,13 @@
-"""How a worker runs the workflows: as the SDK does, but for a memory of a run that no replay would come to.
+"""The WorkflowRunner of our workers: the SDK's, except that it gives up a cached workflow that no replay would reach.
 
 A query that waits for a worker while something happens to its run brings that worker the history with events behind the
-last workflow task that was started. The SDK (temporalio 1.35.0) lets the workflow take them at once, and takes what it
-commanded into the next workflow task, together with what that one brings: so that the history has what two activations
-commanded where a replay has one. Such a run would be lost with the memory of its worker. Here that memory is given up:
-the workflow task fails that comes to it next, and the server hands it out again with the whole history. A query that
-brings it further events fails as well, as two portions of what one workflow task has make such a history, and the SDK
-answers a task that brings nothing new without asking. Whoever asks again is answered.
+last workflow task that was started. The SDK (temporalio 1.35.0) lets the workflow take them at once, and puts what the
+workflow commanded into the next workflow task, together with the commands of that task: the history then has the
+commands of two activations where a replay has one. Such a run would be lost with its worker's cache. So the runner
+fails the next workflow task of that cached workflow, and the server hands the task out again with the whole history. A
+query that brings the cached workflow further events fails as well: two portions of one workflow task make such a
+history too, and the SDK answers a task that brings nothing new without asking the runner. A client that asks again is
+answered.
 """
 
 from typing import Any
@@ -19,8 +20,8 @@ from temporalio.workflow import Info, _Definition
 from steersman.contracts.errors import ASK_AGAIN
 
 
-class Careful(WorkflowRunner):
-    """Runs workflows by another runner."""
+class ReplaySafeRunner(WorkflowRunner):
+    """Wraps another runner."""
 
     def __init__(self, runner: WorkflowRunner) -> None:
         self._runner = runner
@@ -31,32 +32,32 @@ class Careful(WorkflowRunner):
 
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
         """See WorkflowRunner."""
-        return _Instance(self._runner.create_instance(det))
+        return _ReplaySafeInstance(self._runner.create_instance(det))
 
     def set_worker_level_failure_exception_types(self, types: Any) -> None:
         """See WorkflowRunner."""
         self._runner.set_worker_level_failure_exception_types(types)
 
 
-class _Instance(WorkflowInstance):
-    """The clock tells what came ahead: it stands at the start of the workflow task, and such events come before any."""
+class _ReplaySafeInstance(WorkflowInstance):
+    """Notices events that came ahead of their workflow task: the activation's clock does not move for them."""
 
     def __init__(self, instance: WorkflowInstance) -> None:
         self._instance = instance
         self._time: tuple[int, int] | None = None
-        self._same = self._ahead = False
+        self._same_time = self._took_ahead = False
 
     def activate(self, act: WorkflowActivation) -> WorkflowActivationCompletion:
         kinds = {job.WhichOneof("variant") for job in act.jobs}
         if kinds == {"query_workflow"}:
-            self._ahead = self._ahead or self._same
+            self._took_ahead = self._took_ahead or self._same_time
         elif "remove_from_cache" not in kinds:
-            if self._ahead:
+            if self._took_ahead:
                 completion = WorkflowActivationCompletion(run_id=act.run_id)
                 completion.failed.failure.message = ASK_AGAIN
                 return completion
             time = (act.timestamp.seconds, act.timestamp.nanos)
-            self._same, self._time = time == self._time, time
+            self._same_time, self._time = time == self._time, time
         return self._instance.activate(act)
 
     def get_serialization_context(self, command_info: Any) -> Any:

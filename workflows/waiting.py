@@ -1,45 +1,52 @@
-"""Waiting, and cancels that come meanwhile: never lost, or put off until what must not be left half done is done.
+"""Waits that never lose a cancel, or put it off until the work that must not be left half done is done.
 
-A plain `await` of a signal to a child or of a condition with a timeout loses a cancel that is in the same workflow
-task as what is waited for. (Of an activity it does not; the SDK sees to that.)
+A plain `await` of a signal to a child, or of a condition with a timeout, loses a cancel that arrives in the same
+workflow task as what is awaited. (An activity does not lose it; the SDK takes care of that.)
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from temporalio import workflow
 
 T = TypeVar("T")
 
 SIGNALS_FIRST = "signals-first"
-"""The patch of loops that take signals before updates, and go by timers: see all_heard. Asked first as they begin."""
+"""The patch of loops that handle signals before updates, and go by timers: see `all_dispatched`. Asked for first in
+`AgentLoop.__init__`.
+"""
 
 
-async def all_heard() -> None:
-    """Until all signals and updates of this workflow task have been handed to their handlers.
+async def all_dispatched() -> None:
+    """Wait until all signals and updates of this workflow task have been handed to their handlers.
 
-    A reset offers the updates of before again, between the signals; when that history is replayed, the SDK may hand
-    the signals over first. That must not change the order of the workflow's commands, and an update's answer is one.
+    A reset offers the earlier updates again, between the signals; when that history is replayed, the SDK may dispatch
+    the signals first. That must not change the order of the workflow's commands, and an update's answer is a command.
     """
     await workflow.wait_condition(lambda: True)
 
 
-async def outcome(work: Awaitable[T]) -> T:
-    """What it returns, or raises; where a cancel comes, the work is cancelled and not waited for."""
+async def cancellable(work: Awaitable[T]) -> T:
+    """Return or raise what `work` does; on a cancel, cancel the work and do not wait for it."""
     task = asyncio.ensure_future(work)
     try:
         await workflow.wait([task])
     except asyncio.CancelledError:
         task.cancel()
-        task.add_done_callback(lambda _: task.cancelled() or task.exception())  # somebody has to look at it
+        ignore_exception(task)
         raise
     return task.result()
 
 
+def ignore_exception(task: "asyncio.Task[Any]") -> None:
+    """Nobody may come to look at what the task raises: asyncio would log that as an error."""
+    task.add_done_callback(lambda _: task.cancelled() or task.exception())
+
+
 async def within(timeout: timedelta, condition: Callable[[], bool]) -> bool:
-    """Wait for a condition, but not longer; whether it came true."""
+    """Wait for a condition, at most `timeout`; return whether it became true."""
     task = asyncio.ensure_future(workflow.wait_condition(condition))
     try:
         await workflow.wait([task], timeout=max(timeout.total_seconds(), 0.0))
@@ -48,8 +55,8 @@ async def within(timeout: timedelta, condition: Callable[[], bool]) -> bool:
         task.cancel()
 
 
-async def uncancelled(work: Awaitable[T]) -> T:
-    """Finish this even if a cancel comes; what it returns, or raises."""
+async def shielded(work: Awaitable[T]) -> T:
+    """Finish `work` even if a cancel arrives; return or raise what it does."""
     task = asyncio.ensure_future(work)
     while not task.done():
         try:

@@ -1,32 +1,23 @@
-"""Any program as an agent: the prompt on its stdin, each line of its stdout a message, exit code 0 success."""
+"""Agent "process", any program: the prompt on its stdin, each line of its stdout a message, exit code 0 success."""
 
 import json
 import shutil
 from datetime import UTC, datetime
-from pathlib import Path
+from pathlib import Path, PurePath
 
-from activities.ports import (
-    Admission,
-    Channel,
-    Conversation,
-    Desk,
-    ExitFact,
-    Ladder,
-    Launch,
-    Program,
-    Progress,
-    Record,
-    Resumption,
-    Verdict,
-    WorkspaceFiles,
-)
+from activities import untrusted_json
+from activities.agents.agent_kind import AgentKind
+from activities.agents.crashes import exit_facts, last_line
+from activities.ports.admission import Admission, Program, WorkspaceFiles
+from activities.ports.agent import ApprovalRequester, Conversation, ExitFact, Progress, Resumption, Verdict
+from activities.ports.runtime import Channel, Launch, Record, StopTimes
 from steersman.contracts.activities import OutgoingDecision, OutgoingMessage, RunKey, Settlement
 from steersman.contracts.errors import AgentCrashed, AgentNotInstalled, InvalidRequest
 from steersman.contracts.events import MAX_TEXT, EventBase, InitEvent, MessageEvent
 from steersman.contracts.request import RunRequest
 
 MAX_RESULT = 64 * 1024
-"""How much of the output's end is the run's text."""
+"""The run's text is this many characters at the end of the output."""
 
 
 class ProcessAgent:
@@ -34,6 +25,9 @@ class ProcessAgent:
 
     name = "process"
     files = WorkspaceFiles()
+
+    def load(self) -> None:
+        """It takes nothing."""
 
     def check(self, request: RunRequest) -> None:
         """No options; the program must be found."""
@@ -45,7 +39,7 @@ class ProcessAgent:
             raise AgentNotInstalled(f"command: {program} is not on this host")
 
     def launch(
-        self, key: RunKey, request: RunRequest, admission: Admission, scratch: Path, resumption: Resumption | None
+        self, key: RunKey, request: RunRequest, admission: Admission, files: PurePath, resumption: Resumption | None
     ) -> Launch:
         """The command itself."""
         return Launch(
@@ -70,22 +64,22 @@ class ProcessAgent:
     def programs(self, request: RunRequest) -> tuple[Program, ...]:
         return (Program("command", request.command or ()),)
 
-    def ladder(self, request: RunRequest) -> Ladder:
-        """EOF has been sent already; a short time to obey SIGTERM."""
+    def stop_times(self, request: RunRequest) -> StopTimes:
+        """Stdin is closed already; the program has a short time to obey SIGTERM."""
         terminate, kill = request.stop.terminate_after_s, request.stop.kill_after_s
-        return Ladder(0.25 if terminate is None else terminate, 1.5 if kill is None else kill)
+        return StopTimes(0.25 if terminate is None else terminate, 1.5 if kill is None else kill)
 
     def transcript(self, key: RunKey, request: RunRequest, resumption: Resumption | None) -> "ProcessTranscript":
         return ProcessTranscript((request.command or ("",))[0])
 
     def converse(
-        self, key: RunKey, request: RunRequest, channel: Channel, transcript: object, desk: Desk
+        self, key: RunKey, request: RunRequest, channel: Channel, transcript: object, approvals: ApprovalRequester
     ) -> Conversation:
         return Silence()
 
 
 class ProcessTranscript:
-    """Lines of output are messages."""
+    """See ports.Transcript: each line of output is a message."""
 
     working = True
     finished = False
@@ -104,7 +98,7 @@ class ProcessTranscript:
             self._begun = True
             events.append(InitEvent(time=time, version=self._program))
         if record.stream == "out":
-            # A character has at most four bytes: no more of a long line is looked at than can be told.
+            # A character has at most four bytes: no more of a long line is decoded than can be shown.
             end = record.data[-4 * MAX_RESULT :].decode("utf-8", "replace")
             self.progress.text = f"{self.progress.text}\n{end}"[-MAX_RESULT:].lstrip("\n")
             text = record.data[: 4 * MAX_TEXT + 4].decode("utf-8", "replace")
@@ -116,8 +110,8 @@ class ProcessTranscript:
 
     def restore(self, snapshot: bytes) -> None:
         try:
-            begun, text = json.loads(snapshot)
-        except (TypeError, RecursionError) as error:
+            begun, text = untrusted_json.parse(snapshot)
+        except TypeError as error:
             raise ValueError("that is no snapshot of a process") from error
         if not isinstance(begun, bool) or not isinstance(text, str) or len(text) > MAX_RESULT:
             raise ValueError("that is no snapshot of a process")
@@ -138,13 +132,12 @@ class ProcessTranscript:
         how = f"signal {exit_fact.signal}" if exit_fact.signal else f"exit code {exit_fact.code}"
         if exit_fact.lost:
             how = "its end was not seen (the machine or its shim died)"
-        facts = {"exit_code": exit_fact.code, "signal": exit_fact.signal, "stderr": list(exit_fact.stderr)}
-        last = f": {exit_fact.stderr[-1]}" if exit_fact.stderr else ""
-        return Verdict(AgentCrashed(f"{self._program} ended with {how}{last}"[:2000], **facts))
+        message = f"{self._program} ended with {how}{last_line(exit_fact)}"
+        return Verdict(AgentCrashed(message[:2000], **exit_facts(exit_fact)))
 
 
 class Silence:
-    """A process takes no messages; the workflow's validators refuse them before they come here."""
+    """The conversation with a process, which takes no messages: the workflow's validators refuse them earlier."""
 
     async def open(self) -> None: ...
 
@@ -156,3 +149,6 @@ class Silence:
     async def decide(self, decision: OutgoingDecision) -> None: ...
 
     async def close(self) -> None: ...
+
+
+PROCESS = AgentKind(name="process", make=lambda _environ, _lent: ProcessAgent())

@@ -1,4 +1,7 @@
-"""A hash that changes when files of a directory do, for workspaces that no git repository keeps. Follows no link."""
+"""The fingerprint of a directory: a hash that changes when its files do, for files that are in no git repository.
+
+Follows no link.
+"""
 
 import hashlib
 import os
@@ -7,18 +10,19 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from activities.loops.reading import read_regular
+from activities.loops.workspace_files import read_regular
 
 MAX_ENTRIES = 200_000
+"""Only this many files and directories are fingerprinted."""
 MAX_CONTENT = 256 * 1024
-"""Larger files count by size and time of change."""
+"""A file of more bytes is fingerprinted by its size and modification time."""
 MAX_READ = 512 * 1024 * 1024
-"""So much is read in all; what comes later counts by size and time, too."""
+"""Once this many bytes were read, further files are fingerprinted by size and modification time, too."""
 SKIPPED = frozenset({b".git", b".hg", b".svn", b".bzr", b".jj", b".sl", b".pijul", b"_darcs", b"CVS"})
 
 
-class TooMany(Exception):
-    """There are more entries than are looked at; `digest` is of the first ones."""
+class TooManyFiles(Exception):
+    """There are more than MAX_ENTRIES files or directories; `digest` is of the first ones."""
 
     def __init__(self, limit: int, digest: str) -> None:
         super().__init__(f"there are more than {limit} files, and only the first ones were looked at")
@@ -39,17 +43,15 @@ class _Look:
 def fingerprint(
     directory: Path, stop: Callable[[], bool] = lambda: False, *, contents: bool = True, limit: int = MAX_ENTRIES
 ) -> str:
-    """The hash, 40 hex digits. Without `contents` files count by size and time of change alone.
-
-    What cannot be read counts as it is seen from outside. `stop` is asked now and then whether nobody waits any more.
-    Raises TooMany.
+    """The hash, 40 hex digits. Without `contents` it is of sizes and modification times alone, as it is of files that
+    cannot be read. The walk ends early once `stop` returns True. Raises TooManyFiles.
     """
     look = _Look(stop, contents, limit)
     for path, found in _walk(os.fsencode(directory), b"", look):
         look.digest.update(b"%d:%s" % (len(path), path))
         look.digest.update(_described(os.path.join(os.fsencode(directory), path), found, look))
     if look.entries > limit:
-        raise TooMany(limit, look.digest.hexdigest()[:40])
+        raise TooManyFiles(limit, look.digest.hexdigest()[:40])
     return look.digest.hexdigest()[:40]
 
 

@@ -11,6 +11,7 @@ import hashlib
 import io
 import json
 import os
+import secrets
 import tarfile
 from collections.abc import AsyncGenerator
 from datetime import timedelta
@@ -65,15 +66,12 @@ class ExecAccess:
 
     def __init__(self, machine: Machine, python: str = "python3") -> None:
         self._machine, self._python = machine, python
+        self._controller = secrets.token_hex(16)
         self._root: str | None = None
         self._installing = asyncio.Lock()
 
     async def start(self, directory: Directory, spec: shim.Spec) -> shim.Status:
-        """Start a shim and its agent in a directory there.
-
-        Raises StartRefused, MachineUnreachable. Of the latter, as of a cancel, nobody knows whether it has started:
-        whoever dials finds out.
-        """
+        """See ShimAccess."""
         answer = await self._answer("run", os.fspath(directory), said=json.dumps(spec.to_wire()).encode())
         return shim.Status.from_wire(answer["status"])
 
@@ -92,7 +90,8 @@ class ExecAccess:
         """None where the shim went away before it had answered: the next look tells."""
         stream = await self._run("dial", place)
         try:
-            return Dialed(stream.stdout, stream.stdin, await say_hello(stream.stdout, stream.stdin, epoch))
+            hello = await say_hello(stream.stdout, stream.stdin, epoch, self._controller)
+            return Dialed(stream.stdout, stream.stdin, hello)
         except OSError:
             code = await self._ended(stream)
         except BaseException:

@@ -1,5 +1,5 @@
-"""The `steer` command: one module per group of commands, and what they show.
+"""The `steer` command.
 
-`steer --help` must be quick: at the top of a module only Typer, the standard library and this package's own light
-modules are imported; a command imports the client when it runs. What a run is or does is the client's business.
+`main` has the table of commands; `commands` and `loop` define them, `terminal` is what a person sees and types while
+something is followed, `formatting` makes text. What a run or a loop is or does is known to the client alone.
 """

@@ -30,7 +30,7 @@ def _worker_script() -> Path:
 
 
 def become_worker(arguments: list[str], environment: dict[str, str]) -> None:
-    """Replace this process by the worker, so that signals reach it and nobody else."""
+    """Replace this process by the worker, so that signals reach the worker alone."""
     command = worker_command(*arguments)
     sys.stdout.flush()
     sys.stderr.flush()

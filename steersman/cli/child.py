@@ -14,7 +14,7 @@ LAST_BYTES = 64 * 1024
 
 
 class Child:
-    """One process whose output goes to a log file that is begun anew."""
+    """One process, whose output goes to a log file that is truncated first."""
 
     def __init__(self, name: str, command: Sequence[str], log: Path, environment: Mapping[str, str]) -> None:
         self.name = name
@@ -24,7 +24,7 @@ class Child:
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
-        """Begin."""
+        """Start the process."""
         descriptor = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
         try:
             self._process = await asyncio.create_subprocess_exec(
@@ -40,23 +40,23 @@ class Child:
 
     @property
     def alive(self) -> bool:
-        """Whether it was started and has not ended."""
+        """Whether the process was started and has not ended."""
         return self._process is not None and self._process.returncode is None
 
     async def ended(self) -> None:
-        """Wait for its end."""
+        """Wait for the end of the process."""
         if self._process is not None:
             await self._process.wait()
 
     def ending(self) -> str:
-        """How it ended."""
+        """How the process ended, for a message."""
         code = self._process.returncode if self._process else None
         if code is None:
             return "not ready in time"
         return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
 
     def last_lines(self, count: int = 12) -> list[str]:
-        """The end of its log."""
+        """The last `count` lines of its log."""
         with contextlib.suppress(OSError), self.log.open("rb") as file:
             file.seek(max(0, self.log.stat().st_size - LAST_BYTES))
             return file.read().decode(errors="replace").splitlines()[-count:]
@@ -68,7 +68,7 @@ class Child:
             await asyncio.sleep(0.05)
 
     async def end(self, grace_s: float, hurry: asyncio.Event) -> None:
-        """SIGTERM, then SIGKILL when the grace is over or somebody hurries."""
+        """Send SIGTERM, then SIGKILL after `grace_s` seconds or as soon as `hurry` is set."""
         if self._process is None or not self.alive:
             return
         self._process.terminate()

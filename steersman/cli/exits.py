@@ -4,7 +4,7 @@ from enum import IntEnum
 
 
 class Exit(IntEnum):
-    """What a script can rely on. Shown by `steer --help`."""
+    """The exit codes, which scripts rely on. `steer --help` shows them."""
 
     OK = 0
     FAILED = 1
@@ -13,7 +13,7 @@ class Exit(IntEnum):
     UNREACHABLE = 4
     REFUSED = 5
     CANCELLED = 6
-    STOPPED = 7
+    EXITED = 7
     BUG = 70
     DETACHED = 130
     TERMINATED = 143
@@ -27,7 +27,7 @@ MEANING: dict[Exit, str] = {
     Exit.UNREACHABLE: "no server, worker or host answers",
     Exit.REFUSED: "the run or loop did not take it: closed, already running, already decided, or it cannot",
     Exit.CANCELLED: "the run or loop was cancelled",
-    Exit.STOPPED: "the loop ended before it was done: exit, or a limit",
+    Exit.EXITED: "the loop exited before it was done: exit, or a limit",
     Exit.BUG: "an error in steer itself",
     Exit.DETACHED: "left with Ctrl-C or q, or not confirmed; the run or loop goes on, or stays paused",
     Exit.TERMINATED: "left by SIGTERM or SIGHUP; the run or loop goes on",
@@ -41,7 +41,7 @@ def epilog() -> str:
 
 
 def code_of(error: Exception) -> Exit | None:
-    """The exit code for an error of the client's; None for one that nobody expected."""
+    """The exit code for an error of the client; None for an error that is a bug."""
     from steersman import errors
     from steersman.contracts.errors import InvalidRequest, RunError
     from steersman.trust import TrustUnreadable

@@ -1,6 +1,7 @@
-"""`steer`: the commands put together, and the one place where errors become exit codes."""
+"""`steer`: the table of commands, and the one place where errors become exit codes."""
 
 import contextlib
+import gc
 import os
 import sys
 from typing import Annotated, NoReturn
@@ -8,19 +9,49 @@ from typing import Annotated, NoReturn
 import typer
 
 import steersman
-from steersman.cli import checking, codec, dev, looking, replaying, running, talking
-from steersman.cli.checkout import become_worker
+from steersman.cli.connection import ConnectionOptions
+from steersman.cli.dashed_command import DashedCommand
 from steersman.cli.exits import Exit, code_of, epilog
-from steersman.cli.link import Link, link_of
-from steersman.cli.loop import main as loop
+from steersman.cli.lazy_group import LazyCommand, LazyGroup
 from steersman.cli.output import complain
-from steersman.cli.trust import trust
 
-RUNS, TALK, SERVICE = "Runs", "Say something to a run", "Server, workers, upkeep"
+RUNS, TALK, SERVICE = "Runs", "Talk to a run", "Server, workers, upkeep"
+COMMANDS = "steersman.cli.commands"
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
+GC_THRESHOLD = 50_000
+"""Python looks for garbage after this many allocations. A start makes 65,000 objects and hardly any garbage: with the
+default of 700 a twentieth of its time goes into the search."""
+
+
+class SteerGroup(LazyGroup):
+    """The commands, in the order of the help."""
+
+    table = {  # noqa: RUF012 - a ClassVar by its base class
+        "run": LazyCommand(f"{COMMANDS}.run", "run", RUNS, DashedCommand),
+        "attach": LazyCommand(f"{COMMANDS}.run", "attach", RUNS),
+        "list": LazyCommand(f"{COMMANDS}.status", "list_runs", RUNS),
+        "show": LazyCommand(f"{COMMANDS}.status", "show", RUNS),
+        "stop": LazyCommand(f"{COMMANDS}.control", "stop", RUNS),
+        "replay": LazyCommand(f"{COMMANDS}.replay", "replay", RUNS),
+        "steer": LazyCommand(f"{COMMANDS}.control", "steer", TALK),
+        "interrupt": LazyCommand(f"{COMMANDS}.control", "interrupt", TALK),
+        "approve": LazyCommand(f"{COMMANDS}.control", "approve", TALK),
+        "deny": LazyCommand(f"{COMMANDS}.control", "deny", TALK),
+        "dev": LazyCommand(f"{COMMANDS}.dev", "dev", SERVICE, settings=PASS_ON),
+        "worker": LazyCommand(f"{COMMANDS}.worker", "worker", SERVICE, settings=PASS_ON),
+        "agents": LazyCommand(f"{COMMANDS}.agents", "agents", SERVICE),
+        "trust": LazyCommand(f"{COMMANDS}.trust", "trust", SERVICE),
+        "doctor": LazyCommand(f"{COMMANDS}.doctor", "doctor", SERVICE),
+        "prune": LazyCommand(f"{COMMANDS}.prune", "prune", SERVICE),
+        "loop": LazyCommand("steersman.cli.loop.group", "app", RUNS),
+        "codec": LazyCommand(f"{COMMANDS}.codec", "app", SERVICE),
+    }
+    aliases = {"say": "steer"}  # noqa: RUF012 - a ClassVar by its base class
+
 
 app = typer.Typer(
     name="steer",
+    cls=SteerGroup,
     help="Coding agents as durable Temporal workflows.",
     epilog=epilog(),
     no_args_is_help=True,
@@ -43,37 +74,13 @@ def options(
     namespace: Annotated[str | None, typer.Option(help="Temporal namespace; default: default.")] = None,
     _asked: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which.")] = False,
 ) -> None:
-    """What every command is told about the connection."""
-    ctx.obj = Link(profile, address, namespace)
-
-
-def worker(ctx: typer.Context) -> None:
-    """Run a worker on this machine. All options are worker.py's: see `steer worker -- --help`."""
-    become_worker(ctx.args, link_of(ctx).environment())
-
-
-app.command(name="run", cls=running.DashedCommand, rich_help_panel=RUNS)(running.run)
-app.command(name="attach", rich_help_panel=RUNS)(running.attach)
-app.command(name="list", rich_help_panel=RUNS)(looking.list_runs)
-app.command(name="show", rich_help_panel=RUNS)(looking.show)
-app.command(name="stop", rich_help_panel=RUNS)(talking.stop)
-app.command(name="replay", rich_help_panel=RUNS)(replaying.replay)
-app.add_typer(loop.app, name="loop", rich_help_panel=RUNS)
-app.command(name="say", rich_help_panel=TALK)(talking.say)
-app.command(name="interrupt", rich_help_panel=TALK)(talking.interrupt)
-app.command(name="approve", rich_help_panel=TALK)(talking.approve)
-app.command(name="deny", rich_help_panel=TALK)(talking.deny)
-app.command(name="dev", rich_help_panel=SERVICE, context_settings=PASS_ON)(dev.dev)
-app.command(name="worker", rich_help_panel=SERVICE, context_settings=PASS_ON)(worker)
-app.command(name="agents", rich_help_panel=SERVICE)(looking.agents)
-app.command(name="trust", rich_help_panel=SERVICE)(trust)
-app.command(name="doctor", rich_help_panel=SERVICE)(checking.doctor)
-app.command(name="prune", rich_help_panel=SERVICE)(checking.prune)
-app.add_typer(codec.app, name="codec", rich_help_panel=SERVICE)
+    """Keep the connection options for the command."""
+    ctx.obj = ConnectionOptions(profile, address, namespace)
 
 
 def run() -> NoReturn:
     """The console script."""
+    gc.set_threshold(GC_THRESHOLD)
     code = _code()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
@@ -93,10 +100,10 @@ def _code() -> int:
     except KeyboardInterrupt:
         return Exit.DETACHED
     except BrokenPipeError:
-        # The reader has had enough (`steer list | head`).
+        # The reader has closed its end (`steer list | head`).
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.OK
-    except Exception as error:  # noqa: BLE001 - the last one to hear of it
+    except Exception as error:  # noqa: BLE001 - the outermost handler
         code = code_of(error)
         if code is None:
             import traceback

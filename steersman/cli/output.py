@@ -1,4 +1,4 @@
-"""Where output goes: answers to stdout, remarks to stderr, JSON for programs. Formats nothing of its own."""
+"""Where output goes: answers to stdout, remarks to stderr, JSON for programs."""
 
 import contextlib
 import functools
@@ -7,11 +7,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
-from steersman.cli.clean import flat
+from steersman.cli.formatting import flat
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
     from rich.console import Console
+    from rich.table import Table
 
 PIPED_WIDTH = 160
 
@@ -23,26 +24,36 @@ def console(*, stderr: bool = False) -> "Console":
 
 
 def terminal_console(stream: TextIO) -> "Console":
-    """The same on a stream of the caller's."""
+    """The same kind of console on another stream."""
     from rich.console import Console
 
     width = None if stream.isatty() else PIPED_WIDTH
     return Console(file=stream, markup=False, emoji=False, highlight=False, soft_wrap=True, width=width)
 
 
+def table(*columns: str) -> "Table":
+    """A table without lines."""
+    from rich.table import Table
+
+    made = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    for name in columns:
+        made.add_column(name, no_wrap=True)
+    return made
+
+
 def remark(text: str, style: str = "dim") -> None:
-    """A line for the person, beside the answer. Their terminal may be gone: what is being done must go on."""
+    """Print a line for the person on stderr. A closed terminal is no error: the command goes on."""
     with contextlib.suppress(OSError):
         console(stderr=True).print(flat(text), style=style)
 
 
 def complain(text: str) -> None:
-    """A line about what went wrong."""
+    """Print an error on stderr."""
     console(stderr=True).print(f"error: {flat(text)}", style="red")
 
 
 def emit(answer: "BaseModel | Sequence[BaseModel] | Mapping[str, Any]") -> None:
-    """An answer as one JSON value."""
+    """Print an answer as one JSON value."""
     if isinstance(answer, Mapping):
         data: Any = answer
     elif isinstance(answer, Sequence):
@@ -53,6 +64,6 @@ def emit(answer: "BaseModel | Sequence[BaseModel] | Mapping[str, Any]") -> None:
 
 
 def write_line(line: str) -> None:
-    """One line, at once: somebody may be reading as it comes. ASCII-only JSON is safe on any terminal."""
+    """Print one line and flush it, for a program that reads line by line."""
     sys.stdout.write(line + "\n")
     sys.stdout.flush()

@@ -1,6 +1,6 @@
-"""`steer run`'s words made into a RunRequest's JSON. Pure but for the files that the words name.
+"""The words of a command line as the JSON of a RunRequest. Pure but for the files that the words name.
 
-Whether the request makes sense is judged by the contract, in one place for every client.
+Whether the request is valid is decided by the contract, in one place for every client.
 """
 
 import json
@@ -14,7 +14,7 @@ import typer
 
 
 class Never:
-    """A time that does not come: null in a request, where leaving the field out means the default."""
+    """No time limit: null in a request, where a field that is left out means the default."""
 
 
 NEVER = Never()
@@ -26,6 +26,11 @@ def text_of(word: str) -> str:
     if word == "-":
         return sys.stdin.read()
     return _read(word[1:]) if word.startswith("@") else word
+
+
+def optional_text(word: str | None) -> str | None:
+    """As `text_of`; None where the option was not given."""
+    return text_of(word) if word is not None else None
 
 
 def json_of(source: str) -> Any:
@@ -80,13 +85,30 @@ def seconds(word: str | None, option: str) -> float | None:
     return float(found[1]) * _UNITS[found[2]]
 
 
-def patience(word: str | None, option: str) -> float | Never | None:
+def approval_time(word: str | None, option: str) -> float | Never | None:
     """As `seconds`; or `never`."""
     return NEVER if word == "never" else seconds(word, option)
 
 
+def agent_fields(
+    model: str | None,
+    system_prompt: str | None,
+    env: Iterable[str] | None,
+    option: Iterable[str] | None,
+    label: Iterable[str] | None,
+) -> dict[str, Any]:
+    """The fields of a RunRequest that a run and the runs of a loop have alike. Without those that were not given."""
+    return given(
+        model=model,
+        system_prompt=optional_text(system_prompt),
+        env=environment(env or ()),
+        labels=pairs(label or (), "--label"),
+        options=options(option or ()),
+    )
+
+
 def given(**fields: Any) -> dict[str, Any]:
-    """The fields that were said: neither None nor empty."""
+    """The fields that were given: neither None, nor False, nor empty."""
     return {
         name: None if value is NEVER else value
         for name, value in fields.items()
@@ -95,11 +117,11 @@ def given(**fields: Any) -> dict[str, Any]:
 
 
 def merged(base: Any, said: dict[str, Any]) -> Any:
-    """A request from a file with the command line's words over it. What is no object is left for the contract."""
+    """A request from a file, overridden by the command line's fields. What is no object is left for the contract."""
     if not isinstance(base, dict):
         return base
     both = {**base, **said}
-    for name in ("permissions", "limits", "env", "labels", "options"):
+    for name in ("workspace", "permissions", "limits", "env", "labels", "options"):
         if isinstance(base.get(name), dict) and isinstance(said.get(name), dict):
             both[name] = {**base[name], **said[name]}
     return both

@@ -22,7 +22,7 @@ from starlette.types import Receive, Scope, Send
 from steersman.cli.weborigin import OWN_NAMES, refusal
 
 NAMES_VARIABLE: Final = "STEERSMAN_WEB_NAMES"
-"""Further names, separated by commas, for those who cannot say --name."""
+"""The environment variable with further names, separated by commas, where --name cannot be given."""
 MAX_BODY: Final = 8 * 1024 * 1024
 """Bytes; twice what Temporal takes in one message."""
 HOP_BY_HOP: Final = frozenset(
@@ -38,7 +38,7 @@ LIMITS: Final = httpx2.Limits(max_connections=None, max_keepalive_connections=20
 TIMEOUT: Final = httpx2.Timeout(None, connect=CONNECT_S, pool=CONNECT_S)
 """No limit on answers: the UI waits for events."""
 GONE: Final = 499
-"""What nobody reads: the client has gone."""
+"""The status where the client has closed its connection; nobody reads it."""
 GRACE_S: Final = 2
 
 
@@ -110,7 +110,7 @@ async def _gone(request: Request) -> None:
 
 
 class Streamed(StreamingResponse):
-    """The answer as it comes, still compressed. It is closed with the client, who may go at any time."""
+    """The answer as it comes, still compressed. It is closed when the client closes its connection."""
 
     def __init__(self, answer: httpx2.Response) -> None:
         super().__init__(answer.aiter_raw(), answer.status_code)

@@ -1,6 +1,6 @@
-"""Inputs and outputs of Steersman's own activities and internal signals.
+"""Inputs and results of the activities of runs, and the signals that `run_agent` sends to its workflow.
 
-They are in recorded histories, so they change only by adding fields with defaults.
+They are in recorded histories: only fields with defaults may be added.
 """
 
 from datetime import datetime
@@ -8,49 +8,57 @@ from typing import Literal
 
 from pydantic import Field
 
+from steersman.contracts.agents import Capabilities
 from steersman.contracts.errors import ErrorType
 from steersman.contracts.events import AgentEvent, TerminalEvent
 from steersman.contracts.messages import Decision
-from steersman.contracts.model import Answer, JsonObject, JsonValue
+from steersman.contracts.model import JsonObject, JsonValue, TolerantModel
 from steersman.contracts.request import Caps, RunRequest
-from steersman.contracts.run import Approval, Handle, LastEvent, MessageKind, MessageState, Phase, StopReport, Usage
+from steersman.contracts.run import (
+    Approval,
+    Handle,
+    LastEvent,
+    MessageKind,
+    MessageState,
+    Phase,
+    RunProgress,
+    StopReport,
+)
 
 
-class RunKey(Answer):
-    """One run on disk: the workflow id and Temporal's first run id of it."""
+class RunKey(TolerantModel):
+    """What names a run on disk: its workflow id and Temporal's first run id."""
 
     run: str
     execution: str
 
 
-class Claim(Answer):
-    """Answer of claim_host: which machine carries the run, and what its operator lets one have at the most."""
+class Claim(TolerantModel):
+    """Result of claim_host: the host that takes the run, and its operator's caps."""
 
     host: str
     caps: Caps = Caps()
     store: str = ""
-    """Which store the host's state directory is; empty where an older worker claimed."""
+    """The id of the host's store; empty where a worker of an older version claimed."""
+    capabilities: Capabilities | None = None
+    """Those of the request's agent, as the host has it; None where a worker of an older version claimed."""
 
 
-class RunAgentInput(Answer):
+class RunAgentInput(TolerantModel):
     """Input of run_agent."""
 
     key: RunKey
     request: RunRequest
     store: str = ""
-    """The store that the run was claimed for: in another it is not led."""
+    """The id of the store that the run was claimed for; a host with another store refuses."""
 
 
-class RunOutcome(Answer):
-    """Answer of run_agent: how the agent ended, before the workflow judges it."""
+class RunOutcome(RunProgress):
+    """Result of run_agent: how the agent ended. Whether the run has succeeded is the workflow's decision."""
 
     status: Literal["succeeded", "failed", "stopped"]
     text: str = ""
     structured: JsonValue = None
-    session_id: str | None = None
-    usage: Usage = Usage()
-    cost_usd: float = 0.0
-    turns: int = 0
     stop_reason: str | None = None
     attempts: int = 0
     error: ErrorType | None = None
@@ -58,56 +66,52 @@ class RunOutcome(Answer):
     facts: JsonObject = Field(default_factory=dict)
     messages: tuple["Settlement", ...] = ()
     journal_read: bool = False
-    """Everything that was written to the agent was looked at: what `messages` does not name never reached it."""
+    """The journal was read to its end: messages that `messages` does not name never reached the agent."""
     last_event: LastEvent | None = None
     stop_report: StopReport | None = None
 
 
-class SessionStarted(Answer):
-    """Signal: a worker holds the session now. Everything unsettled is to be delivered (again) to its queue."""
+class SessionStarted(TolerantModel):
+    """Signal: a worker leads the run now. Unsettled messages are delivered (again) to its task queue."""
 
     worker_queue: str
     handle: Handle | None = None
-    """None while the workspace is being prepared and no process exists yet."""
+    """None while the workspace is prepared and there is no process."""
     attempt: int = 0
     epoch: int = 0
-    """Orders sessions: one that was frozen and comes back late must not be taken for the newest."""
+    """Orders the workers that have led the run: the greatest is the newest, and signals of the others are ignored."""
 
 
-class Progressed(Answer):
-    """Signal: a milestone. Sent seldom: it costs history."""
+class Progressed(RunProgress):
+    """Signal: a milestone. Sent seldom, as each one adds to the history."""
 
-    session_id: str | None = None
-    usage: Usage = Usage()
-    cost_usd: float = 0.0
-    turns: int = 0
     attempt: int = 0
     last_event: LastEvent | None = None
 
 
-class ApprovalAsked(Answer):
-    """Signal: the agent waits for a person's word, or no longer does."""
+class ApprovalAsked(TolerantModel):
+    """Signal: the agent asks for an approval, or has withdrawn it."""
 
     approval: Approval
     withdrawn: bool = False
 
 
-class Settlement(Answer):
-    """What became of one message."""
+class Settlement(TolerantModel):
+    """The final state of one message."""
 
     id: str
     state: MessageState
     how: str | None = None
 
 
-class MessagesSettled(Answer):
-    """Signal: messages that the agent has meanwhile taken, or that can no longer reach it."""
+class MessagesSettled(TolerantModel):
+    """Signal: messages whose state became final after the delivery had been answered."""
 
     messages: tuple[Settlement, ...]
 
 
-class OutgoingMessage(Answer):
-    """A numbered message on its way to the session."""
+class OutgoingMessage(TolerantModel):
+    """A message to be delivered to the agent."""
 
     id: str
     kind: MessageKind
@@ -115,36 +119,36 @@ class OutgoingMessage(Answer):
     end: bool = False
 
 
-class OutgoingDecision(Answer):
-    """A decision on its way to the session; `tool` so that `remember` works in a later process too."""
+class OutgoingDecision(TolerantModel):
+    """A decision to be delivered to the agent. `tool`: for `remember`, which also holds in later processes."""
 
     decision: Decision
     tool: str
 
 
-class DeliverInput(Answer):
-    """Input of deliver_messages, in the order in which they were said."""
+class DeliverInput(TolerantModel):
+    """Input of deliver_messages; messages in the order in which they were sent."""
 
     key: RunKey
     messages: tuple[OutgoingMessage, ...] = ()
     decisions: tuple[OutgoingDecision, ...] = ()
     patience_s: float = 0.0
-    """How long the answer may wait for the agent; what takes longer is told by messages_settled."""
+    """Seconds that the answer waits for the agent; later settlements come by signal messages_settled."""
 
 
-class Delivered(Answer):
-    """Answer of deliver_messages."""
+class Delivered(TolerantModel):
+    """Result of deliver_messages."""
 
     here: bool
-    """False: this worker does not hold the session (any more)."""
+    """False: this worker does not lead the run."""
     messages: tuple[Settlement, ...] = ()
     queue: str | None = None
-    """The task queue of the worker that does, where this one knows it."""
+    """The task queue of the worker that leads it, if known."""
     why: str | None = None
-    """Why no worker of this host does, as far as this one knows."""
+    """Why no worker of this host leads it, if known."""
 
 
-class StopInput(Answer):
+class StopInput(TolerantModel):
     """Input of stop_agent."""
 
     key: RunKey
@@ -152,76 +156,76 @@ class StopInput(Answer):
     phase: Phase
     reason: str
     asked_at: datetime | None = None
-    """When the stop was asked for, by the server's clock: the ladder counts from then."""
+    """When the stop was requested, by the server's clock; the request's stop times count from then."""
     hurried: bool = False
-    """SIGTERM now and SIGKILL 1.5 s later, whatever the request says."""
+    """SIGTERM at once and SIGKILL 1.5 s later, whatever the request says."""
     attempts: int = 0
-    """How many processes the workflow knows of: where the host finds fewer, nothing is proven."""
+    """The number of processes that the workflow knows of; where the host finds fewer, the stop is unverified."""
     store: str = ""
     """As in RunAgentInput."""
 
 
-class FinalizeInput(Answer):
-    """Input of finalize_run: the terminal event closes the log, the shim is released."""
+class FinalizeInput(TolerantModel):
+    """Input of finalize_run: write the terminal event, and let the shims end."""
 
     key: RunKey
     request: RunRequest
     event: "TerminalEvent"
     attempts: int = 0
-    """As in StopInput: no log is begun for a run whose own is gone."""
+    """As in StopInput; where the host finds fewer, the log is gone, and none is begun."""
     store: str = ""
     """As in RunAgentInput."""
     unseen: bool = False
-    """No session saw the agent's end: its journals may hold more than the log."""
+    """No worker led the run at the agent's end: the journals may have events that the log lacks."""
 
 
-class ReadEvents(Answer):
+class ReadEvents(TolerantModel):
     """Input of read_events, a standalone activity on the host's queue."""
 
     key: RunKey
     after: int = 0
-    """Events with a greater number are wanted."""
+    """Events with a greater number are returned."""
     wait_s: float = 0.0
-    """How long to wait for the first of them."""
+    """Seconds to wait for the first of them."""
     max_bytes: int = 1_000_000
     store: str = ""
     """As in RunAgentInput."""
 
 
-class EventPage(Answer):
-    """Answer of read_events."""
+class EventPage(TolerantModel):
+    """Result of read_events."""
 
     events: tuple[AgentEvent, ...]
     ended: bool
-    """The last event of the page is the run's terminal one (or the reader had it already)."""
+    """The last event of the page is the terminal one, or the reader has it already."""
     known: bool = True
-    """False: this host has no log of that run (never started there, or pruned)."""
+    """False: this host has no log of the run: it was never started there, or was pruned."""
 
 
-class EndRun(Answer):
+class EndRun(TolerantModel):
     """Input of end_run, a standalone activity on the host's queue."""
 
     key: RunKey
 
 
-class RunEnd(Answer):
-    """Answer of end_run."""
+class RunEnd(TolerantModel):
+    """Result of end_run."""
 
     event: "TerminalEvent | None" = Field(None, discriminator="type")
-    """The run's terminal event; None while its workflow is open, or where the server does not say how it closed."""
+    """The terminal event; None while the workflow is open, or where the server does not say how it closed."""
     known: bool = True
-    """False: this host has nothing of that run (never started there, or pruned)."""
+    """False: this host has nothing of the run: it was never started there, or was pruned."""
 
 
-class PruneInput(Answer):
-    """Input of prune_host: remove the state of runs that closed longer ago than this."""
+class PruneInput(TolerantModel):
+    """Input of prune_host: remove the state of runs and loops that closed more than `keep_days` days ago."""
 
     keep_days: float
     dry_run: bool = False
 
 
-class Swept(Answer):
-    """Answer of sweep_host and prune_host: ids of runs, and of loops whose state was pruned."""
+class Swept(TolerantModel):
+    """Result of sweep_host and prune_host: ids of the runs that were stopped, and of the runs and loops pruned."""
 
     stopped: tuple[str, ...] = ()
     pruned: tuple[str, ...] = ()

@@ -1,7 +1,7 @@
-"""Error types on the wire and how a wrong input becomes a sentence.
+"""Error types on the wire, the exceptions that stand for them, and wrong inputs described in a sentence.
 
 A run that does not succeed fails with a Temporal ApplicationError whose `type` is one of ErrorType and whose first
-detail is what a RunResult would be.
+detail is a RunResult with status "failed" (of a loop, a LoopResult).
 """
 
 from collections.abc import Sequence
@@ -12,13 +12,14 @@ from pydantic import ValidationError
 
 from steersman.contracts.run import RunResult
 
-MAX_PATH = 200
+MAX_PATH: Final = 200
+"""Characters of a field's path in a sentence."""
 ASK_AGAIN: Final = (
     "the workflow was asked while events waited for it, and took them too early: "
     "it begins anew from its history. Ask again"
 )
-"""How a workflow task or a query fails that comes to a memory of the workflow which no replay would have; see
-workflows/runner.py.
+"""The message of a workflow task or query that fails because the worker's memory of the workflow is one that no replay
+would produce; see workflows/runner.py. Clients repeat the query.
 """
 
 
@@ -36,8 +37,35 @@ class ErrorType(StrEnum):
     LOOP_FAILED = "LoopFailed"
 
 
+REFUSED: Final = "Refused"
+"""The `type` of the ApplicationError of an update that is well formed and that the workflow cannot accept now."""
+
+
+class ActivityErrorType(StrEnum):
+    """The `type` of an ApplicationError that fails an attempt of an activity. No run closes with one of these."""
+
+    DETACHED = "Detached"
+    """The worker let go of the run and left the agent at work; retried, by any worker of the host."""
+    FENCED = "Fenced"
+    """A newer worker leads the run; retried."""
+    INCOMPATIBLE_SHIM = "IncompatibleShim"
+    """The agent's shim speaks a protocol that this worker does not; retried, as an older worker may speak it."""
+    STORE_GONE = "StoreGone"
+    """The state directory is not the store that the run was claimed for; retried, as a disk may come back."""
+    STATE_UNWRITABLE = "StateUnwritable"
+    """The state directory cannot be read or written. `run_agent` is retried; of `finalize_run` the sweep takes over."""
+    UNREACHABLE = "Unreachable"
+    """The machine on which the agent works cannot be reached; retried, and the agent works on."""
+    STATE_UNKNOWN = "StateUnknown"
+    """The workflow could not be asked how many processes the run has had; retried."""
+    STATE_GONE = "StateGone"
+    """What the host had written down of the run is not there any more; not retried."""
+    GIT_FAILED = "GitFailed"
+    """git refused, with its message; not retried."""
+
+
 class RunError(Exception):
-    """A run cannot go on, for a reason its owner must be told. Subclasses fix the wire type."""
+    """A run or loop failed, or a request was refused. Subclasses set the type on the wire."""
 
     type: ErrorType = ErrorType.AGENT_FAILED
 
@@ -45,26 +73,27 @@ class RunError(Exception):
         super().__init__(message)
         self.message = message
         self.result: RunResult | None = None
-        """What the run came to, where a client tells of its end; of a loop, a LoopResult."""
+        """Where the client raises it: the result with status "failed"; of a loop, a LoopResult."""
         self.facts: dict[str, Any] = facts
+        """Details of the failure, as JSON."""
         self.code: str | None = None
-        """`result.code`, e.g. "interrupted" where a person had ended the run."""
+        """`result.code`, e.g. "interrupted" where a person ended the run."""
 
 
 class InvalidRequest(RunError):
-    """The request itself is wrong; the message names the field."""
+    """The request or message is wrong; the message names the field."""
 
     type = ErrorType.INVALID_REQUEST
 
 
 class AgentFailed(RunError):
-    """The agent ended its work with an error of its own."""
+    """The agent ended with an error of its own."""
 
     type = ErrorType.AGENT_FAILED
 
 
 class AgentCrashed(RunError):
-    """The agent's process ended without an answer. Facts: exit_code, signal, stderr (its last lines)."""
+    """The agent's process ended without an answer. Facts: exit_code, signal, stderr (the last lines)."""
 
     type = ErrorType.AGENT_CRASHED
 
@@ -88,7 +117,7 @@ class WorkspaceError(RunError):
 
 
 class AgentNotInstalled(RunError):
-    """The agent's program is not on the machine."""
+    """The agent's program is not on the host."""
 
     type = ErrorType.AGENT_NOT_INSTALLED
 
@@ -100,7 +129,7 @@ class AuthenticationFailed(RunError):
 
 
 class LoopFailed(RunError):
-    """A loop gave up: too many failed iterations, or nothing that could verify them."""
+    """A loop gave up: too many iterations failed in a row, or the verification command is missing."""
 
     type = ErrorType.LOOP_FAILED
 
@@ -122,9 +151,8 @@ ERRORS: dict[ErrorType, type[RunError]] = {
 
 
 def sentence(error: ValidationError, what: str, under: tuple[str, ...] = ()) -> str:
-    """What is wrong with `what`, naming each field, at most five. Values are not repeated: they may be secret.
-
-    `under`: where the validated object stands in `what`.
+    """What is wrong with `what` (the model's name): at most five fields and their problems, without values, which
+    may be secret. `under`: the path of the validated object in `what`.
     """
     problems = error.errors(include_url=False, include_input=False, include_context=False)
     parts = [": ".join(filter(None, (_path((*under, *each["loc"])), _plain(each["msg"])))) for each in problems[:5]]
@@ -133,11 +161,11 @@ def sentence(error: ValidationError, what: str, under: tuple[str, ...] = ()) -> 
 
 
 _FORMS = {(field, form) for field in ("plan", "command") for form in ("text", "file", "list")}
-"""Field and tag of unions whose members are told apart by their form."""
+"""Field and tag of the unions whose members have a tag."""
 
 
 def _path(loc: Sequence[int | str]) -> str:
-    # pydantic puts the tag of a union's member into the path, which says nothing to the caller.
+    # pydantic puts the tag of a union's member into the path: the caller has never seen it.
     names = [str(part) for part in loc]
     names = [name for name, before in zip(names, ["", *names], strict=False) if (before, name) not in _FORMS]
     if len(names) > 1 and names[-1] in ("literal", "from_env", "from_file"):

@@ -1,7 +1,8 @@
 """AgentEvent: everything an agent does, in one vocabulary for all agents.
 
-A run's events are numbered from 1 without gaps, and the last one is exactly one of done, cancelled, failed. Strings in
-events are bounded (MAX_TEXT characters each, `truncated` says so); the journal beside the agent has every byte.
+A run's events are numbered from 1 without gaps; the last one, and no other, is terminal: done, cancelled or failed. A
+string in an event has at most MAX_TEXT characters, and `truncated` says whether one was cut; the shim's journal has
+every byte.
 """
 
 from datetime import datetime
@@ -10,25 +11,25 @@ from typing import Annotated, Final, Literal, TypeGuard
 from pydantic import Field, TypeAdapter
 
 from steersman.contracts.errors import ErrorType
-from steersman.contracts.model import Answer, JsonObject, JsonValue
+from steersman.contracts.model import JsonObject, JsonValue, TolerantModel
 from steersman.contracts.run import StopReport, Usage
 
 MAX_TEXT: Final = 256 * 1024
 
 
-class EventBase(Answer):
+class EventBase(TolerantModel):
     """Fields of every event."""
 
     seq: int = 0
-    """Number in the run, from 1; 0 before the log has numbered it."""
+    """The number in the run, from 1; 0 before the event log has given it one."""
     time: datetime
     attempt: int = 1
-    """Which process of the agent it came from."""
+    """The number of the agent's process that it came from."""
     truncated: bool = False
 
 
 class InitEvent(EventBase):
-    """A session began, or was resumed."""
+    """The agent's session began, or was resumed."""
 
     type: Literal["init"] = "init"
     session_id: str | None = None
@@ -38,7 +39,7 @@ class InitEvent(EventBase):
 
 
 class MessageEvent(EventBase):
-    """Something said. Deltas come first where the agent streams; the whole message follows with `delta` false."""
+    """A text of the agent or to the agent. Where the agent streams, parts have `delta` true, and the whole follows."""
 
     type: Literal["message"] = "message"
     role: Literal["assistant", "user"] = "assistant"
@@ -47,7 +48,7 @@ class MessageEvent(EventBase):
     delta: bool = False
     message_id: str | None = None
     parent_tool_id: str | None = None
-    """Said by a sub-agent that this tool call started."""
+    """The tool call that started the sub-agent whose text it is."""
 
 
 class ToolUseEvent(EventBase):
@@ -61,7 +62,7 @@ class ToolUseEvent(EventBase):
 
 
 class ToolResultEvent(EventBase):
-    """What the tool answered."""
+    """The tool's result."""
 
     type: Literal["tool_result"] = "tool_result"
     id: str
@@ -71,7 +72,7 @@ class ToolResultEvent(EventBase):
 
 
 class FileChangeEvent(EventBase):
-    """The agent's tool changed a file (a command it ran may change others unseen)."""
+    """A tool of the agent changed a file. What commands change is not reported."""
 
     type: Literal["file_change"] = "file_change"
     path: str
@@ -79,22 +80,22 @@ class FileChangeEvent(EventBase):
     tool_id: str | None = None
 
 
-class PlanItem(Answer):
-    """One line of the agent's own plan."""
+class PlanItem(TolerantModel):
+    """An item of the agent's own plan."""
 
     text: str
     status: str
 
 
 class PlanUpdateEvent(EventBase):
-    """The agent's plan as it stands."""
+    """The agent's plan now."""
 
     type: Literal["plan_update"] = "plan_update"
     items: tuple[PlanItem, ...]
 
 
 class PermissionEvent(EventBase):
-    """A tool needs a person's word, or got it."""
+    """A tool needs an approval, or the approval was decided or withdrawn."""
 
     type: Literal["permission"] = "permission"
     id: str
@@ -105,7 +106,7 @@ class PermissionEvent(EventBase):
 
 
 class UsageEvent(EventBase):
-    """Tokens and money so far, over all attempts."""
+    """What the run has consumed so far, over all attempts."""
 
     type: Literal["usage"] = "usage"
     usage: Usage
@@ -114,7 +115,7 @@ class UsageEvent(EventBase):
 
 
 class ProgressEvent(EventBase):
-    """Something worth a line: a sub-agent's step, a retry of the model, a resumed session, a message delivered."""
+    """A step worth a line: of a sub-agent, a retry of the model, a resumed session, a message delivered."""
 
     type: Literal["progress"] = "progress"
     text: str
@@ -131,7 +132,7 @@ class RateLimitEvent(EventBase):
 
 
 class ErrorEvent(EventBase):
-    """Something went wrong and the run goes on, or is about to fail."""
+    """An error after which the run goes on, or is about to fail."""
 
     type: Literal["error"] = "error"
     message: str
@@ -145,7 +146,7 @@ class DoneEvent(EventBase):
     structured: JsonValue = None
     stop_reason: str | None = None
     stop_report: StopReport | None = None
-    """Of a run that a person ended with its turn."""
+    """Where a person ended the run with its turn."""
 
 
 class CancelledEvent(EventBase):
@@ -154,11 +155,11 @@ class CancelledEvent(EventBase):
     type: Literal["cancelled"] = "cancelled"
     stop_report: StopReport | None = None
     terminated: bool = False
-    """Temporal ended the workflow without asking it; the host stopped the agent then."""
+    """The server closed the workflow without telling it; the host stopped the agent afterwards."""
     reason: str | None = None
-    """In the words of whoever did it."""
+    """What whoever did it said."""
     by: str | None = None
-    """Of a terminated run: the identity of the client that did it, as the server has it."""
+    """Of a terminated run: the identity of the client that terminated it, as the server has it."""
 
 
 class FailedEvent(EventBase):
@@ -168,7 +169,7 @@ class FailedEvent(EventBase):
     error: ErrorType
     message: str
     code: str | None = None
-    """What a program can tell it by; "interrupted": a person had ended the run."""
+    """The failure's code for programs; "interrupted": a person ended the run."""
     stop_report: StopReport | None = None
     """Where the agent was stopped, e.g. by a limit."""
 
@@ -198,5 +199,5 @@ TERMINAL_TYPES: Final = frozenset({"done", "cancelled", "failed"})
 
 
 def is_terminal(event: EventBase) -> TypeGuard[TerminalEvent]:
-    """Whether nothing can follow this event."""
+    """Whether it is the last event of a run."""
     return isinstance(event, DoneEvent | CancelledEvent | FailedEvent)

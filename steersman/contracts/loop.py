@@ -1,4 +1,7 @@
-"""LoopRequest: the one JSON input of AgentLoop."""
+"""LoopRequest, the input of AgentLoop.
+
+Durations are seconds, money US dollars.
+"""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
@@ -14,8 +17,8 @@ from pydantic import (
     model_validator,
 )
 
-from steersman.contracts.agents import AGENT_VARIABLES, CAPABILITIES, UNMETERED
-from steersman.contracts.model import Question, Seconds
+from steersman.contracts.agents import AGENT_VARIABLES, CAPABILITIES, REPORTS, UNMETERED
+from steersman.contracts.model import Seconds, StrictModel
 from steersman.contracts.request import EnvValue, RunRequest, Text, no_nul, parse_object
 
 LoopMode = Literal["checkpoint", "batch", "autonomous"]
@@ -24,9 +27,9 @@ ItemSource = Literal["checkboxes", "beads", "json", "command"]
 
 MAX_PLAN = 64 * 1024
 NO_PROMPT = "-"
-"""Stands for the prompt in a run's template."""
+"""The prompt in a run's template, which has none of its own."""
 PLACEHOLDERS = ("plan", "iteration", "iterations", "feedback", "verification", "open_items", "phase", "promise")
-"""`{plan}` and so on in a prompt's template; anything else in braces stays as it is."""
+"""The names that a prompt's template may have in braces, as `{plan}`; anything else in braces is left alone."""
 
 
 def _inside(path: str) -> str:
@@ -62,12 +65,12 @@ def _form(value: object) -> str | None:
     return "file" if isinstance(value, Mapping | BaseModel) else "list" if isinstance(value, list | tuple) else None
 
 
-class PlanFile(Question):
+class PlanFile(StrictModel):
     """A Markdown file in the workspace, or a directory of phases (`01-*.md`, `02-*.md`)."""
 
     path: InsidePath
     phase: Annotated[str, Field(min_length=1, max_length=200), AfterValidator(no_nul)] | None = None
-    """The phase to start at, by its file's name or number; those before it count as done elsewhere."""
+    """The phase to start at, by its file's name or number; earlier phases count as done."""
 
 
 Plan = Annotated[
@@ -79,21 +82,21 @@ Command = Annotated[
     | Annotated[tuple[Argument, ...], Field(min_length=1), Tag("list")],
     Discriminator(_form, custom_error_type="command", custom_error_message="must be a text or a list of texts"),
 ]
-"""A text is given to `sh -c`, a list is run as it is."""
+"""A text is run by `sh -c`; a list is the program and its arguments."""
 
 
-class Items(Question):
-    """Where it is written what is left to do."""
+class Items(StrictModel):
+    """Where the items are listed: what there is to do, and what of it is done."""
 
     kind: ItemSource
     path: InsidePath | None = None
-    """checkboxes: a Markdown file or a directory of phases, the plan's path by default; json: the file."""
+    """Of checkboxes: a Markdown file or a directory of phases, by default the plan's path. Of json: the file."""
     ids: tuple[ItemId, ...] = ()
-    """beads: the issues that make up the work."""
+    """Of beads: the issues that are the items."""
     command: Command | None = None
-    """command: prints the items as JSON, or as Markdown checkboxes."""
+    """Of command: prints the items as JSON, or as Markdown checkboxes."""
     allow_empty: bool = False
-    """A list without any item counts as closed; otherwise it never does."""
+    """Whether a list without any item counts as closed."""
 
     @model_validator(mode="after")
     def _check_kind(self) -> "Items":
@@ -107,34 +110,34 @@ class Items(Question):
         return self
 
 
-class Verify(Question):
-    """A command that says whether the work is right: exit code 0. It runs in the workspace, as a run of its own."""
+class Verify(StrictModel):
+    """A command that verifies the work: exit code 0 passes. It runs in the workspace, as a run of its own."""
 
     command: Command
     timeout_s: Seconds = 900
     every_iteration: bool = True
-    """False: only once all items are closed (and the promise is given)."""
+    """False: only once all items are closed, and the promise, if there is one, was given."""
 
     def argv(self) -> tuple[str, ...]:
-        """The program to run; its stderr comes with its stdout."""
+        """The program and its arguments; its stderr goes to its stdout."""
         if isinstance(self.command, str):
             return ("sh", "-c", f"exec 2>&1\n{self.command}")
         return ("sh", "-c", 'exec "$@" 2>&1', "sh", *self.command)
 
     def shown(self) -> str:
-        """The command as a person reads it."""
+        """The command for display."""
         return self.command if isinstance(self.command, str) else " ".join(self.command)
 
 
-class Done(Question):
-    """When the loop is done: all that is given here must hold, after the same iteration."""
+class Done(StrictModel):
+    """When the loop is done: all conditions that are given hold after the same iteration."""
 
     items: Items | None = None
     verify: Verify | None = None
     promise: (
         Annotated[str, Field(min_length=1, max_length=200), AfterValidator(no_nul), AfterValidator(str.strip)] | None
     ) = None
-    """The last line of the agent's final message, exactly."""
+    """The agent's final message must end with exactly this line."""
 
     @model_validator(mode="after")
     def _check_proof(self) -> "Done":
@@ -145,32 +148,32 @@ class Done(Question):
         return self
 
 
-class LoopLimits(Question):
-    """Held over all iterations, over continue-as-new and forks; cost, tokens and durations also within an iteration."""
+class LoopLimits(StrictModel):
+    """Limits over all iterations, continue-as-new and forks. Cost, tokens and durations end an iteration, too."""
 
     iterations: Annotated[int, Field(ge=1)] = 100
     cost_usd: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     tokens: Annotated[int, Field(ge=1)] | None = None
     """Input, output, cache reads and cache writes together."""
     duration_s: Seconds | None = None
-    """Without the time that the loop was paused or waited for a decision."""
+    """Time in which the loop is paused or waits for a decision does not count."""
     iteration_duration_s: Seconds | None = None
     idle_s: Seconds | None = None
     no_progress: Annotated[int, Field(ge=0)] = 3
-    """Iterations in a row after which HEAD, files and items were all unchanged; 0 for no such limit."""
+    """Iterations in a row that leave HEAD, files and items unchanged; 0: no such limit."""
     failures: Annotated[int, Field(ge=0)] = 3
-    """Iterations in a row that failed; 0 for no such limit."""
+    """Iterations in a row that fail; 0: no such limit."""
 
 
-class FromCheckpoint(Question):
-    """Begin as another loop was at its checkpoint: files, session (forked), items, and what has been used up."""
+class FromCheckpoint(StrictModel):
+    """Begin with another loop's checkpoint: its files, session (forked), items and totals."""
 
     loop: LoopId
     number: Annotated[int, Field(ge=0)]
 
 
 def _template(value: Any) -> Any:
-    """A run's prompt is made anew for each iteration: none is asked for here, and none is taken."""
+    """The run with a placeholder for its prompt, which is made anew for each iteration. Refuses one that is given."""
     if not isinstance(value, Mapping):
         return value
     if value.get("prompt") not in (None, "", NO_PROMPT):
@@ -178,17 +181,17 @@ def _template(value: Any) -> Any:
     return {**value, "prompt": NO_PROMPT}
 
 
-class LoopRequest(Question):
+class LoopRequest(StrictModel):
     """Iterations of one agent on one plan. JSON on the wire; unknown fields are refused."""
 
     run: Annotated[RunRequest, BeforeValidator(_template)]
-    """Template of each iteration's run, without its prompt."""
+    """The template of each iteration's run; without a prompt."""
     plan: Plan
     prompt: Template | None = None
-    """Template of each iteration's prompt; see PLACEHOLDERS. By default one of Steersman's own."""
+    """The template of each iteration's prompt, see PLACEHOLDERS; by default Steersman's own."""
     done: Done
     session: SessionMode | None = None
-    """By default "continue" where the agent can resume a session, else "fresh"."""
+    """By default "continue" where the agent can resume sessions, else "fresh"."""
     mode: LoopMode = "autonomous"
     batch_size: Annotated[int, Field(ge=1, le=10_000)] = 5
     limits: LoopLimits = LoopLimits()
@@ -210,7 +213,7 @@ class LoopRequest(Question):
         if self.session == "continue" and not can.resume:
             raise ValueError(f'session: {agent} cannot go on with a session; use "fresh"')
         for name in ("cost_usd", "tokens"):
-            if getattr(self.limits, name) is not None and not can.cost:
+            if getattr(self.limits, name) is not None and not getattr(can, REPORTS[name]):
                 raise ValueError(f"limits.{name} is not supported by {agent}: {UNMETERED}")
         items = self.done.items
         if items and items.kind == "checkboxes" and items.path is None and isinstance(self.plan, str):
@@ -221,11 +224,11 @@ class LoopRequest(Question):
 
     @property
     def continues(self) -> bool:
-        """Whether an iteration goes on with the session of the one before it."""
+        """Whether an iteration resumes the session of the one before it."""
         return (self.session or ("continue" if CAPABILITIES[self.run.agent].resume else "fresh")) == "continue"
 
     def checkboxes(self) -> str | None:
-        """Where the checkboxes are, relative to the workspace; None where there are none to look for."""
+        """The path of the checkboxes, relative to the workspace; None where the items are no checkboxes."""
         items = self.done.items
         if items is None or items.kind != "checkboxes":
             return None
@@ -235,19 +238,17 @@ class LoopRequest(Question):
 
 
 def program_env(run: RunRequest) -> dict[str, EnvValue]:
-    """What the programs of a loop are given of the template's environment: not the agent's own variables, its key least
-    of all.
-    """
+    """The template's environment for the programs of a loop: without the agent's own variables, such as its key."""
     return {name: value for name, value in run.env.items() if name not in AGENT_VARIABLES[run.agent]}
 
 
 def parse_loop_request(data: object) -> LoopRequest:
-    """The request in a decoded JSON value. Raises InvalidRequest with a sentence that names each wrong field."""
+    """The request in a decoded JSON value. Raises InvalidRequest that names each wrong field."""
     return parse_object(LoopRequest, data)
 
 
 def loop_request_json(request: LoopRequest) -> dict[str, Any]:
-    """The request as JSON, as a client sends it: without the placeholder that stands for the run's prompt."""
+    """The request as a client sends it, as JSON: without the placeholder for the run's prompt."""
     data = request.model_dump(mode="json", exclude_defaults=True)
     data["run"].pop("prompt", None)
     return data

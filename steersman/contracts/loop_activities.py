@@ -1,79 +1,82 @@
-"""Inputs and outputs of the activities of loops. They are in recorded histories: fields with defaults only."""
+"""Inputs and results of the activities of loops.
+
+They are in recorded histories: only fields with defaults may be added.
+"""
 
 from steersman.contracts.loop import Items, LoopLimits, LoopRequest, PlanFile
 from steersman.contracts.loop_state import Checkpoint, ItemList, Phase, PlanVersion
-from steersman.contracts.model import Answer
+from steersman.contracts.model import TolerantModel
 from steersman.contracts.request import RunRequest
 
 
-class LoopKey(Answer):
-    """One loop on disk: the workflow id and Temporal's first run id of it."""
+class LoopKey(TolerantModel):
+    """What names a loop on disk: its workflow id and Temporal's first run id."""
 
     loop: str
     execution: str
 
 
-class AdmitLoop(Answer):
-    """Input of admit_loop: may this loop run on this host? Fails with InvalidRequest and the like, at once."""
+class AdmitLoop(TolerantModel):
+    """Input of admit_loop, which fails with a RunError's type where the loop may not run on the host."""
 
     request: LoopRequest
 
 
-class SurveyInput(Answer):
-    """Input of survey_workspace: look, and keep what is there as a checkpoint."""
+class SurveyInput(TolerantModel):
+    """Input of survey_workspace: read items and files, and keep the files as a checkpoint."""
 
     key: LoopKey
     run: RunRequest
-    """The run's template: workspace, and the environment of commands."""
+    """The run's template: its workspace, and the environment of commands."""
     plan: PlanFile | None = None
-    """None where the plan is a text."""
+    """The plan; None where it is a text."""
     items: Items | None = None
     number: int | None = None
-    """Keep the files as this checkpoint; None only looks."""
+    """The checkpoint as which to keep the files; None: keep none."""
     message: str = ""
-    """What the checkpoint's commit says, beside its number."""
+    """The message of the checkpoint's commit, after its number."""
 
 
-class Survey(Answer):
-    """Answer of survey_workspace."""
+class Survey(TolerantModel):
+    """Result of survey_workspace."""
 
     commit: str | None = None
-    """The checkpoint's; None without `number`, or where the workspace is in no git repository."""
+    """The checkpoint's commit; None without `number`, or where the workspace is in no git repository."""
     head: str | None = None
     files: str = ""
-    """Fingerprint of all files, ignored ones aside: a git tree, or a hash where there is no repository."""
+    """Fingerprint of all files that git does not ignore: a git tree, or a hash where there is no repository."""
     plan_hash: str = ""
-    """Of the plan's file or directory, however its boxes are ticked."""
+    """Hash of the plan's file or directory; ticking a checkbox does not change it."""
     phases: tuple[Phase, ...] = ()
-    """In the order in which they are to be done; empty for a plan of one file."""
+    """In the order of their work; empty for a plan of one file."""
     items: ItemList | None = None
     error: str | None = None
-    """Why the files could not be kept, in a sentence; the loop goes on without this checkpoint's files."""
+    """Why the files could not be kept, in a sentence; the checkpoint has none then."""
 
 
-class RestoreInput(Answer):
-    """Input of restore_checkpoint: the workspace's files as they were. A rescue checkpoint was made before."""
+class RestoreInput(TolerantModel):
+    """Input of restore_checkpoint: restore the workspace's files. A rescue checkpoint was made before."""
 
     key: LoopKey
     run: RunRequest
     source: str
-    """Whose checkpoint: this loop's id, or another's."""
+    """The id of the loop whose checkpoint it is: this one or another."""
     number: int
     commit: str | None = None
-    """The commit that was kept: a ref that names another one now was overwritten, and is not restored."""
+    """The checkpoint's commit. A ref that names another commit was overwritten, and is not restored."""
 
 
-class Restored(Answer):
-    """Answer of restore_checkpoint."""
+class Restored(TolerantModel):
+    """Result of restore_checkpoint."""
 
     changed: int = 0
-    """Files written or removed."""
+    """The number of files written or removed."""
     error: str | None = None
     """Why nothing was restored: no repository, or the checkpoint's files are gone."""
 
 
-class DropInput(Answer):
-    """Input of drop_checkpoints: remove the git refs of these. Also asked for without a workflow."""
+class DropInput(TolerantModel):
+    """Input of drop_checkpoints, also a standalone activity on the host's queue: remove checkpoints' git refs."""
 
     loop: str
     workspace: str
@@ -81,65 +84,65 @@ class DropInput(Answer):
     all: bool = False
 
 
-class Dropped(Answer):
-    """Answer of drop_checkpoints."""
+class Dropped(TolerantModel):
+    """Result of drop_checkpoints."""
 
     numbers: tuple[int, ...] = ()
 
 
-class KeptInput(Answer):
-    """Input of list_checkpoints, a standalone activity on the host's queue: whose files are still there?"""
+class KeptInput(TolerantModel):
+    """Input of list_checkpoints, a standalone activity on the host's queue: which still have their files?"""
 
     loop: str
     workspace: str
 
 
-class Kept(Answer):
-    """Answer of list_checkpoints: numbers in ascending order."""
+class Kept(TolerantModel):
+    """Result of list_checkpoints: numbers in ascending order."""
 
     numbers: tuple[int, ...] = ()
 
 
-class DiffInput(Answer):
+class DiffInput(TolerantModel):
     """Input of diff_checkpoints, a standalone activity on the host's queue."""
 
     loop: str
     workspace: str
     older: int
     newer: int | None = None
-    """None: the workspace's files as they are now."""
+    """None: the workspace's files now."""
     max_bytes: int = 500_000
 
 
-class Diff(Answer):
-    """Answer of diff_checkpoints."""
+class Diff(TolerantModel):
+    """Result of diff_checkpoints."""
 
     stat: str = ""
     patch: str = ""
     truncated: bool = False
 
 
-class ForkInput(Answer):
-    """Input of read_fork_point: another loop's checkpoint, asked of its workflow."""
+class ForkInput(TolerantModel):
+    """Input of read_fork_point, which queries another loop's workflow."""
 
     loop: str
     number: int
 
 
-class ForkPoint(Answer):
-    """Answer of read_fork_point, and of the loop's query `fork_point`."""
+class ForkPoint(TolerantModel):
+    """Result of read_fork_point, and of the loop's query `fork_point`."""
 
     checkpoint: Checkpoint
     plan: PlanVersion
     workspace: str
     host: str
     open: bool
-    """That loop is still at work."""
+    """Whether that loop is open."""
     limits: LoopLimits = LoopLimits()
-    """As they are now, set_limits included."""
+    """The loop's limits now, with the changes of `set_limits`."""
 
 
-class LookInput(Answer):
-    """Input of look_at_run: the state of a run that closed without a result (answer: RunState)."""
+class LookInput(TolerantModel):
+    """Input of look_at_run, whose result is the RunState of a run that closed without a result."""
 
     run: str

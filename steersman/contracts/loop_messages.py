@@ -1,14 +1,18 @@
-"""What may be said to a loop, and the receipts."""
+"""Messages to a loop and their receipts: inputs and results of its updates and queries.
+
+Durations are seconds, money US dollars.
+"""
 
 from datetime import datetime
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from steersman.contracts.loop import LoopMode, Plan, Template
 from steersman.contracts.loop_state import Checkpoint, LoopStatus
+from steersman.contracts.loop_status import current_status
 from steersman.contracts.messages import MessageId
-from steersman.contracts.model import Answer, Question
+from steersman.contracts.model import StrictModel, TolerantModel
 from steersman.contracts.request import no_nul
 
 MAX_PAGE = 500
@@ -18,37 +22,37 @@ OptionalSeconds = Annotated[float, Field(ge=0, le=10 * 366 * 86400, allow_inf_na
 Reason = Annotated[str, Field(max_length=1000), AfterValidator(no_nul)]
 
 
-class Pause(Question):
-    """Input of `pause`. `now`: end the agent's turn at once; else the iteration finishes first."""
+class Pause(StrictModel):
+    """Input of `pause`. `now`: end the agent's turn at once; else the iteration ends first."""
 
     now: bool = False
     reason: Reason | None = None
 
 
-class Resume(Question):
-    """Input of `resume`: go on after a pause, or take the decision that the loop waits for."""
+class Resume(StrictModel):
+    """Input of `resume`: continue after a pause, or take the decision that the loop waits for."""
 
     mode: LoopMode | None = None
     text: FeedbackText | None = None
     """Feedback for the next iteration."""
     session: Literal["fresh"] | None = None
-    """Begin a new session of the agent, which knows nothing of those before; else as the loop's request says."""
+    """Begin a new session of the agent; by default as the loop's request says."""
 
 
-class Feedback(Question):
-    """Input of `feedback`: for the next iteration that begins. The same id twice is one."""
+class Feedback(StrictModel):
+    """Input of `feedback`, for the next iteration that begins. Two with the same id are one."""
 
     text: FeedbackText
     id: MessageId | None = None
 
 
-class RemoveFeedback(Question):
+class RemoveFeedback(StrictModel):
     """Input of `remove_feedback`."""
 
     id: Annotated[str, Field(min_length=1, max_length=100)]
 
 
-class Revise(Question):
+class Revise(StrictModel):
     """Input of `revise`: a new version of the plan, of the prompt's template, or both."""
 
     plan: Plan | None = None
@@ -61,13 +65,13 @@ class Revise(Question):
         return self
 
 
-class Restart(Question):
-    """Input of `restart`: do it over, from the very beginning or from the beginning of one iteration."""
+class Restart(StrictModel):
+    """Input of `restart`: start over from the beginning of the loop, or of one iteration."""
 
     start: Annotated[Literal["plan", "iteration"], Field(alias="from")] = "plan"
     number: Annotated[int, Field(ge=1)] | None = None
     files: bool = True
-    """Take the workspace's files back too; false leaves them as they are."""
+    """Whether the workspace's files are restored, too."""
 
     @model_validator(mode="after")
     def _check_number(self) -> "Restart":
@@ -76,12 +80,12 @@ class Restart(Question):
         return self
 
 
-class SkipWait(Question):
-    """Input of `skip_wait`: nothing."""
+class SkipWait(StrictModel):
+    """Input of `skip_wait`: no fields."""
 
 
-class SetLimits(Question):
-    """Input of `set_limits`: what is given is changed; 0 takes a limit away, that of `iterations` excepted."""
+class SetLimits(StrictModel):
+    """Input of `set_limits`: limits that are given are changed; 0 removes one, `iterations` excepted."""
 
     iterations: Annotated[int, Field(ge=1)] | None = None
     cost_usd: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
@@ -93,25 +97,25 @@ class SetLimits(Question):
     failures: Annotated[int, Field(ge=0)] | None = None
 
 
-class Exit(Question):
-    """Input of `exit`: end the loop as "stopped", keep everything."""
+class Exit(StrictModel):
+    """Input of `exit`: end the loop with status "exited"; files, checkpoints and the session stay."""
 
     reason: Reason | None = None
 
 
-class Rollback(Question):
+class Rollback(StrictModel):
     """Input of `rollback`. The loop is paused afterwards."""
 
     checkpoint: Annotated[int, Field(ge=0)]
 
 
-class Cleanup(Question):
-    """Input of the update `checkpoints`: which to delete, their git refs too; exactly one of these."""
+class Cleanup(StrictModel):
+    """Input of the update `checkpoints`: which to delete, with their git refs. Exactly one field is given."""
 
     numbers: tuple[Annotated[int, Field(ge=0)], ...] = ()
     older_than_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
     oldest: Annotated[int, Field(ge=1)] | None = None
-    """So many of them."""
+    """This many, the oldest first."""
     all: bool = False
 
     @model_validator(mode="after")
@@ -122,30 +126,30 @@ class Cleanup(Question):
         return self
 
 
-class CheckpointQuery(Question):
-    """Input of the query `checkpoints`; nothing for the first page."""
+class CheckpointQuery(StrictModel):
+    """Input of the query `checkpoints`; may be left out for the first page."""
 
     after: int = -1
-    """Numbers greater than this are wanted."""
+    """Checkpoints with a greater number are returned."""
     limit: Annotated[int, Field(ge=1, le=MAX_PAGE)] = 100
 
 
-class CheckpointPage(Answer):
-    """Answer of the query `checkpoints`, oldest first."""
+class CheckpointPage(TolerantModel):
+    """Result of the query `checkpoints`, oldest first."""
 
     checkpoints: tuple[Checkpoint, ...] = ()
     more: bool = False
 
 
-class LoopReceipt(Answer):
-    """Answer of every update that changes what the loop does; it comes when it is done, `pause` and `exit` excepted."""
+class LoopReceipt(TolerantModel):
+    """Result of every update that changes what the loop does, sent when that is done; of `pause` and `exit` at once."""
 
-    status: LoopStatus
+    status: Annotated[LoopStatus, BeforeValidator(current_status)]
     iteration: int
     note: str = ""
-    """What comes of it, in a sentence."""
+    """The consequence, in a sentence."""
     id: str | None = None
-    """Of feedback."""
+    """The id of feedback."""
     plan_version: int | None = None
     checkpoint: int | None = None
     rescue: int | None = None
@@ -153,8 +157,8 @@ class LoopReceipt(Answer):
     wakes_at: datetime | None = None
 
 
-class CleanupReceipt(Answer):
-    """Answer of the update `checkpoints`."""
+class CleanupReceipt(TolerantModel):
+    """Result of the update `checkpoints`."""
 
     deleted: tuple[int, ...] = ()
     kept: int = 0

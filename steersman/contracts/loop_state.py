@@ -1,27 +1,21 @@
-"""What a loop answers: its result, its checkpoints and the state that the `state` query returns."""
+"""A loop's result and checkpoints, and the state that the `state` query returns.
+
+Times are aware UTC datetimes; money is US dollars.
+"""
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from steersman.contracts.loop import LoopLimits, LoopMode
-from steersman.contracts.model import Answer
-from steersman.contracts.run import Usage
+from steersman.contracts.loop_status import LoopStatus as LoopStatus  # noqa: PLC0414 - also imported from here
+from steersman.contracts.loop_status import current_status
+from steersman.contracts.model import TolerantModel
+from steersman.contracts.run import Consumption, SessionProgress
 
-LoopStatus = Literal[
-    "running",
-    "waiting_for_decision",
-    "paused",
-    "waiting_rate_limit",
-    "verifying",
-    "completed",
-    "stopped",
-    "failed",
-    "cancelled",
-]
-CLOSED: frozenset[LoopStatus] = frozenset({"completed", "stopped", "failed", "cancelled"})
+CLOSED: frozenset[LoopStatus] = frozenset({"completed", "exited", "failed", "cancelled"})
 
 ItemState = Literal["open", "in_progress", "blocked", "needs_review", "closed"]
 CheckpointKind = Literal["baseline", "iteration", "pause", "failure", "rescue", "end"]
@@ -43,7 +37,7 @@ class StopReason(StrEnum):
     VERIFICATION_MISSING = "verification_missing"
 
 
-class Item(Answer):
+class Item(TolerantModel):
     """One thing to do."""
 
     id: str
@@ -53,8 +47,8 @@ class Item(Answer):
     blocked_by: tuple[str, ...] = ()
 
 
-class ItemCount(Answer):
-    """How many items there are in each state."""
+class ItemCount(TolerantModel):
+    """The number of items in each state."""
 
     open: int = 0
     in_progress: int = 0
@@ -64,22 +58,22 @@ class ItemCount(Answer):
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """Items in any state."""
         return self.open + self.in_progress + self.blocked + self.needs_review + self.closed
 
     @property
     def left(self) -> int:
-        """Those that are not closed."""
+        """Items that are not closed."""
         return self.total - self.closed
 
     @property
     def workable(self) -> int:
-        """Those that an agent can do something about now."""
+        """Items that an agent can work on: open or in progress."""
         return self.open + self.in_progress
 
 
-class Phase(Answer):
-    """One file of a plan's directory."""
+class Phase(TolerantModel):
+    """One file of a plan that is a directory."""
 
     name: str
     """The file's name without its ending, e.g. `02-storage`."""
@@ -88,51 +82,49 @@ class Phase(Answer):
     depends_on: tuple[str, ...] = ()
 
 
-class ItemList(Answer):
-    """The items as they were when they were last looked at."""
+class ItemList(TolerantModel):
+    """The items when they were last read."""
 
     count: ItemCount = ItemCount()
     items: tuple[Item, ...] = ()
-    """Those that are not closed first; at most 200."""
+    """At most 200; those that are not closed come first."""
     digest: str = ""
     """Changes with every change of any item."""
     error: str | None = None
-    """Why they could not be read: then nothing counts as closed."""
+    """Why they could not be read; no item counts as closed then."""
 
 
-class Verification(Answer):
+class Verification(TolerantModel):
     """One run of the verification command."""
 
     status: Literal["passed", "failed", "missing", "timed_out"]
-    """missing: there is no such command, which is no pass."""
+    """missing: there is no such command."""
     command: str
     exit_code: int | None = None
     output: str = ""
-    """The end of what it printed, at most 4000 characters; the run's events have it all."""
+    """The end of its output, at most 4000 characters; the run's events have all of it."""
     run: str | None = None
-    """The AgentRun it was."""
+    """The AgentRun in which it ran."""
     iteration: int
     time: datetime
 
 
-class Totals(Answer):
-    """What has been used up, over continue-as-new, restarts and forks."""
+class Totals(Consumption):
+    """What a loop has consumed since it was started, over continue-as-new, restarts and forks."""
 
     iterations: int = 0
-    usage: Usage = Usage()
-    cost_usd: float = 0.0
     active_s: float = 0.0
-    """Without the time that the loop was paused or waited for a decision."""
+    """Seconds, without those in which the loop was paused or waited for a decision."""
 
     @property
     def tokens(self) -> int:
-        """All tokens together."""
+        """Tokens of all kinds."""
         used = self.usage
         return used.input_tokens + used.output_tokens + used.cache_read_tokens + used.cache_write_tokens
 
 
-class Checkpoint(Answer):
-    """What a loop can be taken back to."""
+class Checkpoint(SessionProgress):
+    """Files and state of a loop that can be restored. `usage` and `cost_usd` are those of this iteration alone."""
 
     schema_version: int = CHECKPOINT_SCHEMA
     number: int
@@ -141,22 +133,17 @@ class Checkpoint(Answer):
     iteration: int
     run: str | None = None
     """The AgentRun of the iteration."""
-    session_id: str | None = None
-    """The agent's session as it was then."""
     plan_version: int = 1
     plan_hash: str = ""
     phase: str | None = None
     commit: str | None = None
-    """`refs/steersman/<loop>/<number>` in the workspace's repository; None where it is none."""
+    """The commit of `refs/steersman/<loop>/<number>` in the workspace's repository; None without a repository."""
     head: str | None = None
     """The commit that was checked out."""
     files: str = ""
     """Fingerprint of the workspace's files."""
     items: ItemCount | None = None
     verification: Literal["passed", "failed", "missing", "timed_out"] | None = None
-    usage: Usage = Usage()
-    """Of this iteration alone."""
-    cost_usd: float = 0.0
     took_s: float = 0.0
     totals: Totals = Totals()
     feedback: tuple[str, ...] = ()
@@ -165,8 +152,8 @@ class Checkpoint(Answer):
     note: str | None = None
 
 
-class PlanVersion(Answer):
-    """The plan as it was from one time on."""
+class PlanVersion(TolerantModel):
+    """One version of the plan."""
 
     number: int
     hash: str
@@ -175,47 +162,47 @@ class PlanVersion(Answer):
     phase: str | None = None
     """The phase to start at."""
     text: str | None = None
-    """Of a plan that is a text."""
+    """The plan, where it is a text."""
     prompt: str | None = None
     """The prompt's template, where the request or a `revise` gave one."""
 
 
-class FeedbackNote(Answer):
-    """Something that a person said to the loop."""
+class FeedbackNote(TolerantModel):
+    """A person's feedback for an iteration."""
 
     id: str
     text: str
     given_at: datetime
     iteration: int | None = None
-    """Which iteration was given it; None while it waits."""
+    """The iteration that was given it; None while it waits."""
 
 
-class LoopResult(Answer):
-    """The result of a loop; of one that failed, the first detail of its failure."""
+class LoopResult(SessionProgress):
+    """The result of a loop; of a failed loop, the first detail of its failure. `usage` and `cost_usd` are totals."""
 
-    status: Literal["completed", "stopped", "failed", "cancelled"]
+    status: Annotated[Literal["completed", "exited", "failed", "cancelled"], BeforeValidator(current_status)]
     stop_reason: StopReason | None = None
     iterations: int = 0
     checkpoints: int = 0
     last_checkpoint: Checkpoint | None = None
-    usage: Usage = Usage()
-    cost_usd: float = 0.0
     verification: Verification | None = None
     items: ItemCount | None = None
-    session_id: str | None = None
     text: str = ""
     """The agent's last answer."""
     started_at: datetime
     ended_at: datetime
     error: str | None = None
     reason: str | None = None
-    """Why it was stopped: in the words of whoever did it, or the limit that was reached."""
+    """Why it exited or was cancelled: what whoever did it said, or the limit that was reached."""
 
 
-class LoopState(Answer):
-    """What the `state` query of a loop answers, while it is open and after it has closed."""
+class LoopState(SessionProgress):
+    """The answer of a loop's `state` query, while the loop is open and after it has closed.
 
-    status: LoopStatus = "running"
+    `usage` and `cost_usd` are those of the last iteration that ended.
+    """
+
+    status: Annotated[LoopStatus, BeforeValidator(current_status)] = "running"
     agent: str | None = None
     workspace: str | None = None
     host: str | None = None
@@ -224,36 +211,32 @@ class LoopState(Answer):
     batch_size: int = 5
     limits: LoopLimits = LoopLimits()
     iteration: int = 0
-    """The one at work, or the last one; 0 before the first. Goes back with `restart`, unlike totals.iterations."""
+    """The iteration at work, or the last one; 0 before the first. `restart` sets it back, unlike totals.iterations."""
     run: str | None = None
     """The AgentRun at work now: of the iteration, or of its verification."""
-    session_id: str | None = None
     plan: PlanVersion | None = None
     plan_versions: int = 0
     phase: str | None = None
     phases: tuple[Phase, ...] = ()
     items: ItemList | None = None
     feedback: tuple[FeedbackNote, ...] = ()
-    """What waits for the next iteration."""
+    """Feedback that waits for the next iteration."""
     feedback_consumed: tuple[FeedbackNote, ...] = ()
-    """The last 50 that iterations were given."""
+    """Feedback that iterations were given; the last 50."""
     totals: Totals = Totals()
-    usage: Usage = Usage()
-    """Of the last iteration that ended."""
-    cost_usd: float = 0.0
     checkpoints: tuple[Checkpoint, ...] = ()
-    """The last 20; the `checkpoints` query has all."""
+    """The last 20; the query `checkpoints` has all."""
     checkpoints_total: int = 0
     verification: Verification | None = None
     no_progress: int = 0
     failures: int = 0
     last_error: str | None = None
     waits_for: str | None = None
-    """In a sentence: why the loop is paused or what it waits for."""
+    """A sentence: why the loop is paused, or what it waits for."""
     wakes_at: datetime | None = None
     stop_reason: StopReason | None = None
     reason: str | None = None
-    """Why it was stopped: in the words of whoever did it, or the limit that was reached."""
+    """Why it exited or was cancelled: what whoever did it said, or the limit that was reached."""
     started_at: datetime | None = None
     execution: str | None = None
     """Temporal's first run id of this loop."""

@@ -1,4 +1,4 @@
-"""What may be said to a running agent, and the receipts."""
+"""Messages to a run and their receipts: inputs and results of its updates."""
 
 import re
 from typing import Annotated, Final, Literal, TypeVar
@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal, TypeVar
 from pydantic import AfterValidator, Field, ValidationError
 
 from steersman.contracts.errors import InvalidRequest, sentence
-from steersman.contracts.model import Answer, JsonObject, Question
+from steersman.contracts.model import JsonObject, StrictModel, TolerantModel
 from steersman.contracts.request import no_nul
 from steersman.contracts.run import MessageState
 
@@ -15,44 +15,44 @@ MessageId = Annotated[str, Field(pattern=f"^{MESSAGE_ID.pattern}$")]
 MessageText = Annotated[str, Field(max_length=100_000), AfterValidator(no_nul)]
 
 PAUSED: Final = "the run's activity is paused in Temporal: the message waits until it is unpaused"
-"""Why a message waits, in a receipt: said by a worker that let the run go for it, or by a client that sees it."""
+"""Why a message is queued, in a receipt: from a worker that let go of the run for it, or from the client."""
 
 
-class Message(Question):
-    """Input of `steer` and `interrupt`. The same id twice is one message."""
+class Message(StrictModel):
+    """Input of `steer` and `interrupt`. Two with the same id are one message."""
 
     text: MessageText | None = None
     id: MessageId | None = None
     reason: Annotated[str, Field(max_length=1000)] | None = None
     end: bool = False
-    """Only of `interrupt`, and without a text: end the run with the turn. It closes as succeeded, with stop_reason
-    "interrupted"; its session can be gone on with.
+    """Of `interrupt` only, and without a text: end the run with the turn. The run succeeds with stop_reason
+    "interrupted", and another run can resume its session.
     """
 
 
-class MessageReceipt(Answer):
-    """Answer of `steer` and `interrupt`."""
+class MessageReceipt(TolerantModel):
+    """Result of `steer` and `interrupt`."""
 
     id: str
     state: MessageState
     how: str | None = None
     latency_ms: int
-    """From the workflow's acceptance to this answer."""
+    """Milliseconds from the workflow's acceptance of the message to the receipt."""
 
 
-class Decision(Question):
-    """Input of `decide`: a person's word on an approval."""
+class Decision(StrictModel):
+    """Input of `decide`: a person's decision on an approval."""
 
     id: Annotated[str, Field(min_length=1, max_length=200)]
     decision: Literal["allow", "deny"]
     message: Annotated[str, Field(max_length=10_000), AfterValidator(no_nul)] | None = None
-    """Told to the agent when denied."""
+    """Given to the agent when denied."""
     remember: bool = False
     """Decide the same for this tool for the rest of the run."""
 
 
-class DecisionReceipt(Answer):
-    """Answer of `decide`."""
+class DecisionReceipt(TolerantModel):
+    """Result of `decide`."""
 
     id: str
     decision: Literal["allow", "deny"]
@@ -60,11 +60,11 @@ class DecisionReceipt(Answer):
     input: JsonObject
 
 
-Q = TypeVar("Q", bound=Question)
+Q = TypeVar("Q", bound=StrictModel)
 
 
 def parse_message(model: type[Q], data: object) -> Q:
-    """A Message or Decision from a decoded JSON value. Raises InvalidRequest naming the field."""
+    """The message in a decoded JSON value; None counts as {}. Raises InvalidRequest naming each wrong field."""
     try:
         return model.model_validate({} if data is None else data)
     except ValidationError as error:

@@ -1,9 +1,11 @@
-"""Names on the wire: task queues, workflow and activity types, signals, queries, search attributes.
+"""Names on the wire: task queues, workflow and activity types, signals, updates, queries, search attributes.
 
 Other SDKs, the Temporal CLI and recorded histories use these strings: a changed value is a broken contract.
 """
 
-from typing import Final
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final, Literal
 
 TASK_QUEUE: Final = "steersman"
 
@@ -16,11 +18,11 @@ STEER: Final = "steer"
 INTERRUPT: Final = "interrupt"
 DECIDE: Final = "decide"
 HURRY: Final = "hurry"
-"""A signal: the stop at work, or the next one, sends SIGTERM at once and SIGKILL 1.5 s later. Temporal shows a workflow
-its first cancel only, so a second one cannot say this.
+"""A signal: the stop at work, or the next one, sends SIGTERM at once and SIGKILL 1.5 s later. Temporal tells a workflow
+of its first cancel only, so a second cancel cannot say this.
 """
 
-# What a loop is told: updates, and signals of the same names.
+# Updates of a loop, and signals of the same names.
 PAUSE: Final = "pause"
 RESUME: Final = "resume"
 FEEDBACK: Final = "feedback"
@@ -32,7 +34,7 @@ SET_LIMITS: Final = "set_limits"
 EXIT: Final = "exit"
 ROLLBACK: Final = "rollback"
 CHECKPOINTS: Final = "checkpoints"
-"""As a query, a page of checkpoints; as an update, which to delete."""
+"""A query for a page of checkpoints; an update that deletes some."""
 FORK_POINT: Final = "fork_point"
 
 # Signals that `run_agent` sends to its own workflow.
@@ -60,20 +62,27 @@ READ_FORK_POINT: Final = "read_fork_point"
 LOOK_AT_RUN: Final = "look_at_run"
 
 AGENT_NAME: Final = "AgentName"
+"""A search attribute: the agent of a run or loop, e.g. "claude"."""
 RUN_PHASE: Final = "RunPhase"
+"""A search attribute: a run's phase (steersman.contracts.run.Phase), or a loop's status (loop_state.LoopStatus)."""
 COST_USD: Final = "CostUsd"
+"""A search attribute: US dollars spent so far, as of the last milestone."""
+SEARCH_ATTRIBUTES: Final[Mapping[str, Literal["Keyword", "Double"]]] = MappingProxyType(
+    {AGENT_NAME: "Keyword", RUN_PHASE: "Keyword", COST_USD: "Double"}
+)
+"""Every search attribute with its type, as Temporal's tools name it."""
 
 
 def host_queue(host: str) -> str:
-    """The queue of one machine (one user, one state directory): stopping, finalizing, reading events, sweeping."""
+    """The task queue of one host (machine, user and state directory): stops, ends of runs, reading events, sweeps."""
     return f"{TASK_QUEUE}@{host}"
 
 
 def runs_queue(host: str) -> str:
-    """The queue from which a machine's workers take runs, as many at once as the operator allows."""
+    """The task queue from which a host's workers take runs, as many at once as the operator allows."""
     return f"{TASK_QUEUE}@{host}:runs"
 
 
 def worker_queue(host: str, worker: str) -> str:
-    """The queue of one worker process: messages for the sessions that live in its memory."""
+    """The task queue of one worker process: messages for the runs that it leads."""
     return f"{TASK_QUEUE}@{host}:{worker}"

@@ -1,4 +1,7 @@
-"""RunRequest: the one JSON input of AgentRun."""
+"""RunRequest, the input of AgentRun, and an operator's caps on it.
+
+Durations are seconds, money US dollars.
+"""
 
 import json
 import re
@@ -15,17 +18,17 @@ from pydantic import (
     model_validator,
 )
 
-from steersman.contracts.agents import CAPABILITIES, UNMETERED
+from steersman.contracts.agents import CAPABILITIES, UNMETERED, Capabilities
 from steersman.contracts.errors import InvalidRequest, sentence
-from steersman.contracts.model import Answer, JsonObject, Question, Seconds
+from steersman.contracts.model import JsonObject, Seconds, StrictModel, TolerantModel
 
-Q = TypeVar("Q", bound=Question)
+Q = TypeVar("Q", bound=StrictModel)
 
 AgentName = Literal["claude", "process"]
 PermissionMode = Literal["read_only", "ask", "accept_edits", "full"]
 
 PERMISSION_ORDER: tuple[PermissionMode, ...] = ("read_only", "ask", "accept_edits", "full")
-"""From the least to the most that an agent may do unasked."""
+"""From the least to the most that an agent may do without approval."""
 
 _SECRET_NAME = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)$", re.IGNORECASE)
 _ENV_NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
@@ -39,7 +42,7 @@ def _absolute(path: str) -> str:
 
 
 def no_nul(text: str) -> str:
-    """The text as it is. Raises ValueError for one that no program could be given."""
+    """The text unchanged. Raises ValueError if it has a NUL, which no argument of a program can have."""
     if "\0" in text:
         raise ValueError("must not contain a NUL character")
     return text
@@ -50,27 +53,34 @@ AbsolutePath = Annotated[str, Field(min_length=1, max_length=4096), AfterValidat
 
 
 MAX_REQUEST = 1_000_000
-"""Bytes of a request as JSON: Temporal takes 2 MB in one piece, in which the request travels with what came of it."""
+"""Bytes of a request as JSON. Temporal accepts payloads of 2 MB, and some have the request and a result."""
 
 MAX_LABELS = 32_000
-"""Bytes of labels as JSON: they are in each list and each answer of a run."""
+"""Bytes of labels as JSON: every list and every state of a run has them."""
 
 
-class Workspace(Question):
-    """Where the agent works: a directory that exists on the machine that runs it."""
+class Workspace(StrictModel):
+    """Where the agent works: a directory that exists on a worker's host.
+
+    `host`: which one leads the run (see `steer doctor`); by default whichever takes it.
+    """
 
     path: AbsolutePath
-
-
-class LocalRuntime(Question):
-    """On a worker's own machine. `host` names which one (see `steer doctor`); else the one that takes the run."""
-
-    kind: Literal["local"] = "local"
     host: Annotated[str, Field(min_length=1, max_length=200)] | None = None
 
 
+RUNTIMES = ("local",)
+"""Where an agent's process can live: `runtime.kind`."""
+
+
+class LocalRuntime(StrictModel):
+    """On the machine of the host that leads the run."""
+
+    kind: Literal["local"] = "local"
+
+
 def _rule(text: str) -> str:
-    """A tool's name, or a name with one specifier in brackets: nothing that could swallow the rule beside it."""
+    """A tool's name, or a name with one specifier in brackets, which cannot run into the next rule."""
     if not _RULE.fullmatch(text):
         raise ValueError("must be a tool or a rule like Bash(make *), without a line end")
     depth, closed = 0, False
@@ -89,16 +99,16 @@ def _rule(text: str) -> str:
 Rule = Annotated[Text, Field(min_length=1, max_length=1000), AfterValidator(_rule)]
 
 
-class Permissions(Question):
-    """What the agent may do unasked. `allow` and `deny` hold tools or the agent's own rules, e.g. `Bash(git *)`."""
+class Permissions(StrictModel):
+    """What the agent may do unapproved. `allow` and `deny`: tools or the agent's own rules, e.g. `Bash(git *)`."""
 
     mode: PermissionMode = "accept_edits"
     allow: Annotated[tuple[Rule, ...], Field(max_length=1000), FailFast()] = ()
     deny: Annotated[tuple[Rule, ...], Field(max_length=1000), FailFast()] = ()
 
 
-class Limits(Question):
-    """Held by Steersman over all attempts, also in the middle of a turn."""
+class Limits(StrictModel):
+    """Limits over all attempts of a run; they are enforced during a turn, too."""
 
     turns: Annotated[int, Field(ge=1)] | None = None
     cost_usd: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
@@ -106,28 +116,28 @@ class Limits(Question):
     """Input, output, cache reads and cache writes together."""
     duration_s: Seconds | None = None
     idle_s: Seconds | None = None
-    """The agent says nothing for this long while it is its turn to speak."""
+    """The agent puts out nothing for this long during its turn."""
     rate_limit_s: Seconds | None = None
-    """How long the agent's process may itself wait for a provider's limit; null: as long as the agent would."""
+    """The agent's process may wait this long for a provider's rate limit; null: as long as the agent does by itself."""
     approval_s: Seconds | None = 3600
-    """An approval nobody answers is denied after this; null: it waits for ever."""
+    """An approval that nobody decides is denied after this; null: it waits for ever."""
 
 
-class StopLadder(Question):
-    """When a stop becomes rougher, in seconds counted from the request."""
+class StopLadder(StrictModel):
+    """When a stop sends SIGTERM and SIGKILL, in seconds after it was requested; null: the agent's own times."""
 
     terminate_after_s: Annotated[float, Field(ge=0, le=3600, allow_inf_nan=False)] | None = None
     kill_after_s: Annotated[float, Field(ge=0, le=3600, allow_inf_nan=False)] | None = None
 
 
-class FromEnv(Question):
+class FromEnv(StrictModel):
     """The value of a variable of the worker's environment."""
 
     from_env: Annotated[str, Field(pattern=_ENV_NAME.pattern)]
 
 
-class FromFile(Question):
-    """The contents of a file on the worker's machine, without the trailing newline."""
+class FromFile(StrictModel):
+    """The contents of a file on the worker's machine, without a trailing newline."""
 
     from_file: AbsolutePath
 
@@ -150,10 +160,10 @@ EnvValue = Annotated[
         custom_error_message='must be a string, {"from_env": NAME} or {"from_file": PATH}',
     ),
 ]
-"""A literal, or where the worker finds the value: a secret's value never enters workflow history."""
+"""A literal, or where the worker reads the value, so that no secret is in a workflow's history."""
 
 
-class RunRequest(Question):
+class RunRequest(StrictModel):
     """One run of one agent. JSON on the wire; unknown fields are refused."""
 
     agent: AgentName
@@ -174,6 +184,23 @@ class RunRequest(Question):
     labels: dict[str, str] = Field(default_factory=dict)
     options: JsonObject = Field(default_factory=dict)
     command: Annotated[tuple[Text, ...], Field(min_length=1)] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _take_host_of_runtime(cls, given: Any) -> Any:
+        """`runtime.host` is what `workspace.host` was called: clients may still send it."""
+        runtime = given.get("runtime") if isinstance(given, dict) else None
+        if not isinstance(runtime, dict) or "host" not in runtime:
+            return given
+        runtime, workspace, host = {**runtime}, given.get("workspace"), runtime["host"]
+        del runtime["host"]
+        if isinstance(workspace, Workspace):
+            workspace = workspace.model_dump()
+        if host is None or not isinstance(workspace, dict):
+            return {**given, "runtime": runtime}
+        if workspace.get("host") not in (None, host):
+            raise ValueError("runtime.host and workspace.host name two hosts; runtime.host is the old name")
+        return {**given, "runtime": runtime, "workspace": {**workspace, "host": host}}
 
     @field_validator("env")
     @classmethod
@@ -197,13 +224,13 @@ class RunRequest(Question):
             raise ValueError("prompt must not be empty")
         unsupported = {
             "session": not can.resume and self.session is not None,
-            "fork_session": not can.resume and self.fork_session,
+            "fork_session": not can.fork and self.fork_session,
             "output_schema": not can.structured_output and self.output_schema is not None,
             "permissions": not can.permissions and self.permissions != Permissions(),
-            "limits.turns": not can.cost and self.limits.turns is not None,
+            "limits.turns": not can.turns and self.limits.turns is not None,
             "limits.cost_usd": not can.cost and self.limits.cost_usd is not None,
-            "limits.tokens": not can.cost and self.limits.tokens is not None,
-            "limits.rate_limit_s": not can.cost and self.limits.rate_limit_s is not None,
+            "limits.tokens": not can.tokens and self.limits.tokens is not None,
+            "limits.rate_limit_s": not can.tokens and self.limits.rate_limit_s is not None,
             "model": self.agent == "process" and self.model is not None,
             "system_prompt": self.agent == "process" and self.system_prompt is not None,
         }
@@ -216,16 +243,18 @@ class RunRequest(Question):
         return self
 
     def outline(self) -> "RunRequest":
-        """What stopping and closing the run need of it: a request and an answer together may be too much to send."""
+        """The request without its long fields, for activities that stop and close the run: their inputs have other long
+        fields, and a payload is bounded.
+        """
         of_agent: dict[str, Any] = {"command": (self.command[0][:200],)} if self.command else {"prompt": "-"}
         emptied: dict[str, Any] = {"system_prompt": None, "output_schema": None, "env": {}, "options": {}, "labels": {}}
         return self.model_copy(update={"prompt": "", **emptied, **of_agent})
 
 
-class Caps(Answer):
-    """What an operator lets one run have at the most, whatever its request says; null: no cap.
+class Caps(TolerantModel):
+    """An operator's upper bounds for every run, whatever its request says; null: no bound.
 
-    `stop_s` is the longest time to SIGKILL.
+    `stop_s`: the longest time from a stop's request to SIGKILL.
     """
 
     cost_usd: float | None = None
@@ -233,14 +262,18 @@ class Caps(Answer):
     lease_s: float | None = None
     stop_s: float | None = None
 
-    def held(self, request: RunRequest) -> RunRequest:
-        """The request within these caps; the same object where nothing changes."""
+    def held(self, request: RunRequest, can: Capabilities | None = None) -> RunRequest:
+        """The request within these caps; the same object where nothing has changed.
+
+        `can`: the agent's capabilities, where they are known from elsewhere than the table at hand.
+        """
+        can = can or CAPABILITIES[request.agent]
         limits, stop = request.limits, request.stop
         changed = {
             "limits": limits.model_copy(
                 update={
-                    # An agent that reports no cost has no limit of it, and is held by duration alone.
-                    "cost_usd": _least(limits.cost_usd, self.cost_usd if CAPABILITIES[request.agent].cost else None),
+                    # An agent that reports no cost can have no cost limit: only the duration bounds it.
+                    "cost_usd": _least(limits.cost_usd, self.cost_usd if can.cost else None),
                     "duration_s": _least(limits.duration_s, self.duration_s),
                 }
             ),
@@ -261,12 +294,12 @@ def _least(asked: float | None, cap: float | None) -> float | None:
 
 
 def _capped(asked: float | None, cap: float | None) -> float | None:
-    """Null stays null: the agent's own time, which is short."""
+    """The lesser of the two; null, the agent's own time, stays: it is short."""
     return asked if asked is None else _least(asked, cap)
 
 
 def oversized(data: object, what: str) -> str | None:
-    """What is wrong with a decoded request that is larger than a workflow can hand on; None if nothing is."""
+    """Why a decoded request is too large for workflow payloads, in a sentence; None if it is not."""
     if (size := _bytes(data)) > MAX_REQUEST:
         return f"{what}: has {size:,} bytes, and may have {MAX_REQUEST:,}: put long texts into files and name those"
     run = data.get("run", data) if isinstance(data, dict) else {}
@@ -280,12 +313,12 @@ def _bytes(data: object) -> int:
 
 
 def parse_request(data: object) -> RunRequest:
-    """The request in a decoded JSON value. Raises InvalidRequest with a sentence that names each wrong field."""
+    """The request in a decoded JSON value. Raises InvalidRequest that names each wrong field."""
     return parse_object(RunRequest, data)
 
 
 def parse_object(model: type[Q], data: object) -> Q:
-    """A workflow's input in a decoded JSON value. Raises InvalidRequest naming the model and each wrong field."""
+    """A workflow's input in a decoded JSON value. Raises InvalidRequest that names the model and each wrong field."""
     name = model.__name__
     if not isinstance(data, dict):
         raise InvalidRequest(f"{name}: the input must be one JSON object, not {kind_of(data)}")
@@ -299,7 +332,7 @@ def parse_object(model: type[Q], data: object) -> Q:
 
 
 def kind_of(data: object) -> str:
-    """What a decoded JSON value is, in words."""
+    """The type of a decoded JSON value, in words: "a list"."""
     names = {
         type(None): "nothing",
         list: "a list",

@@ -1,4 +1,7 @@
-"""What a run answers: results, reports and the state that the `state` query returns."""
+"""A run's results and reports, and the state that the `state` query returns.
+
+Times are aware UTC datetimes; money is US dollars.
+"""
 
 from datetime import datetime
 from typing import Final, Literal
@@ -6,25 +9,25 @@ from typing import Final, Literal
 from pydantic import Field
 
 from steersman.contracts.agents import Capabilities
-from steersman.contracts.model import Answer, JsonObject, JsonValue
+from steersman.contracts.model import JsonObject, JsonValue, TolerantModel
 
 Phase = Literal["queued", "preparing", "running", "waiting", "stopping", "finalizing", "closed"]
-"""`waiting` is a kind of running: the agent is at work, or would be if a person answered what it asks."""
+"""`waiting`: as running, and an approval is open."""
 ClosedAs = Literal["succeeded", "failed", "cancelled", "terminated", "timed_out"]
 RunStatus = Literal["succeeded", "failed", "cancelled"]
 MessageKind = Literal["steer", "interrupt"]
 MessageState = Literal["queued", "delivered", "acknowledged", "rejected", "too_late", "unverified"]
-"""queued: waits for the agent. delivered: it has been given to it. acknowledged: it has read or done it. rejected and
-too_late: it has not and will not. unverified: the agent ended before anybody could tell whether it had read it.
+"""queued: waits for the agent. delivered: given to the agent. acknowledged: the agent has read or done it. rejected and
+too_late: the agent has not and will not. unverified: the agent ended before anybody could tell whether it had read it.
 """
 
 FINAL_STATES: frozenset[MessageState] = frozenset({"acknowledged", "rejected", "too_late", "unverified"})
 MAX_REASON: Final = 1000
-"""Characters of a reason that are kept: Temporal bounds neither that of a cancel nor that of a terminate."""
+"""Characters of a reason that are kept: Temporal limits the reason of neither a cancel nor a terminate."""
 
 
-class Usage(Answer):
-    """Tokens, over all attempts of a run."""
+class Usage(TolerantModel):
+    """Tokens, by kind."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -35,46 +38,69 @@ class Usage(Answer):
         return Usage(**{name: getattr(self, name) + getattr(other, name) for name in Usage.model_fields})
 
 
-class StopReport(Answer):
-    """What a stop found and did. "unverified" means that nobody could look (the host is gone), or that
-    processes resisted, or may have been left by a shim that was killed.
+class Consumption(TolerantModel):
+    """What an agent has consumed. Of what, and over which time, the subclass says."""
+
+    usage: Usage = Usage()
+    cost_usd: float = 0.0
+
+
+class SessionProgress(Consumption):
+    """The agent's session and what it has consumed."""
+
+    session_id: str | None = None
+    """The agent's own id of the session, with which it can be resumed; None before the agent has named it."""
+
+
+class RunProgress(SessionProgress):
+    """How far a run has come, over all its attempts."""
+
+    turns: int = 0
+    """Turns of the agent, as the agent counts them."""
+
+
+class StopReport(TolerantModel):
+    """What a stop found and did.
+
+    "stopped": no process of the agent is left. "already_finished": there was none when the stop began. "unverified":
+    nobody could look (the host is gone), processes resisted, or a shim that was killed may have left some.
     """
 
     outcome: Literal["stopped", "already_finished", "unverified"]
     phase: Phase
-    """The run's phase when the stop was asked for."""
+    """The run's phase when the stop was requested."""
     how: Literal["exited", "terminated", "killed"] | None = None
     """The roughest means that was needed; None where nobody could look."""
     processes: int = 0
-    """How many processes were alive or were signalled."""
+    """The number of processes that were alive or were signalled."""
     took_ms: int = 0
-    """From the shim's receipt of the stop to the last process gone."""
+    """From the shim's receipt of the stop to the end of the last process."""
     left: tuple[int, ...] = ()
-    """Pids that were still there when looking ended."""
+    """Pids that were still there at the end."""
     reason: str | None = None
-    """Why it was stopped: in the words of whoever did it, or the limit that was reached."""
+    """Why it was stopped: what whoever did it said, or the limit that was reached."""
 
 
-class Handle(Answer):
-    """Which process it is: unique on its host across reboots and pid reuse."""
+class Handle(TolerantModel):
+    """An agent's process, identified across reboots and pid reuse."""
 
     host: str
-    """Steersman's name for the machine, user and state directory: the suffix of its task queues."""
+    """The host (machine, user and state directory): the suffix of its task queues."""
     boot_id: str
     pid: int
     start_time: int
-    """Clock ticks between boot and start (field 22 of /proc/PID/stat); 0 where the system does not tell."""
+    """Clock ticks from boot to the process's start (field 22 of /proc/PID/stat); 0 where the system does not tell."""
     worker_queue: str = ""
-    """The task queue of the worker that holds the session."""
+    """The task queue of the worker that leads the run."""
 
 
-class MessageRecord(Answer):
-    """A message to the agent and what became of it."""
+class MessageRecord(TolerantModel):
+    """A message to the agent and its delivery."""
 
     id: str
     kind: MessageKind
     text: str | None = None
-    """Whole while it waits; of a settled one its first 80 characters."""
+    """The whole text while the message waits; the first 80 characters of a settled one."""
     reason: str | None = None
     state: MessageState = "queued"
     how: str | None = None
@@ -84,20 +110,20 @@ class MessageRecord(Answer):
     settled_at: datetime | None = None
 
 
-class Approval(Answer):
-    """A tool that the agent wants to use and may not without a person's word."""
+class Approval(TolerantModel):
+    """A tool that the agent wants to use and may use only if a person allows it."""
 
     id: str
     tool: str
     input: JsonObject
-    """Long strings are shortened; the event log has them whole."""
+    """The tool's arguments; long strings are shortened here, not in the event log."""
     since: datetime
     deadline: datetime | None = None
-    """When it is denied for want of an answer; None: it waits for ever."""
+    """When it is denied if nobody has decided; None: it waits for ever."""
 
 
-class LastEvent(Answer):
-    """What the agent did last, in one line."""
+class LastEvent(TolerantModel):
+    """The agent's last event, in one line."""
 
     seq: int
     type: str
@@ -105,58 +131,52 @@ class LastEvent(Answer):
     time: datetime
 
 
-class RunResult(Answer):
-    """The result of a run; of one that failed, the first detail of its failure."""
+class RunResult(RunProgress):
+    """The result of a run; of a failed run, the first detail of its failure."""
 
     status: RunStatus
     text: str = ""
     """The agent's last answer."""
     structured: JsonValue = None
-    session_id: str | None = None
-    usage: Usage = Usage()
-    cost_usd: float = 0.0
-    turns: int = 0
+    """The answer by `output_schema`."""
     stop_reason: str | None = None
     started_at: datetime
     ended_at: datetime
     attempts: int = 0
-    """How many processes the agent took: 1, and one more for each that died and was resumed."""
+    """The number of the agent's processes: 1, and one more for each that died and was resumed."""
     messages_delivered: int = 0
     error: str | None = None
     facts: JsonObject = Field(default_factory=dict)
-    """Of a failure, e.g. exit_code, signal, stderr."""
+    """Details of a failure, e.g. exit_code, signal, stderr."""
     code: str | None = None
-    """Of a failure, what a program can tell it by; "interrupted": a person had ended the run."""
+    """A failure's code for programs; "interrupted": a person ended the run."""
     stop_report: StopReport | None = None
     """Where the agent was stopped: by a limit, or because a person ended the run with its turn."""
 
 
-class RunState(Answer):
-    """What the `state` query answers, while the run is open and after it has closed."""
+class RunState(RunProgress):
+    """The answer of the `state` query, while the run is open and after it has closed."""
 
     phase: Phase = "queued"
     agent: str | None = None
     capabilities: Capabilities | None = None
-    session_id: str | None = None
     handle: Handle | None = None
     attempt: int = 0
-    usage: Usage = Usage()
-    cost_usd: float = 0.0
-    turns: int = 0
+    """The number of the agent's newest process, from 1; 0 before there was one."""
     messages: tuple[MessageRecord, ...] = ()
     messages_wait: str | None = None
-    """Why messages that are queued have not reached the agent, as far as that was tried."""
+    """Why queued messages have not reached the agent, after the last try."""
     approvals: tuple[Approval, ...] = ()
     stop_report: StopReport | None = None
     last_event: LastEvent | None = None
     workspace: str | None = None
     labels: dict[str, str] = Field(default_factory=dict)
     host: str | None = None
-    """Where its events are read: queue `steersman@<host>`."""
+    """The host that has claimed the run; its events are read from task queue `steersman@<host>`."""
     store: str = ""
-    """Which store the host's state directory was when it claimed the run."""
+    """The id of the host's store when it claimed the run."""
     execution: str | None = None
-    """Temporal's first run id of this run: tells two runs with one workflow id apart."""
+    """Temporal's first run id of this run, which distinguishes runs that have had the same workflow id."""
     error: str | None = None
     closed_as: ClosedAs | None = None
-    """How it closed; None while it is open."""
+    """How the run closed; None while it is open."""

@@ -1,6 +1,6 @@
-"""Text that somebody else wrote, made safe to show: what hides or moves characters is made visible, Markdown is text.
+"""Untrusted text made safe to show: control and invisible characters become visible, Markdown stays literal.
 
-Pure functions on strings, for terminals (`steersman.cli.clean`) and for what the Temporal Web UI renders.
+Pure functions on strings, for terminals (`steersman.cli.formatting`) and for what the Temporal Web UI renders.
 """
 
 import json
@@ -24,30 +24,30 @@ _HIDDEN: Final = (
     *("\ufe00-\ufe0d", "\ufff0-\ufffb", "\ufdd0-\ufdef", "\ufffe\uffff", "\U000e0000-\U000e0fff"),
     *("\ue000-\uf8ff", "\U000f0000-\U0010ffff"),
 )
-# Joiners belong between letters from Arabic to Sinhala, and one of them between pictographs; elsewhere they hide.
+# Joiners have an effect between letters from Arabic to Sinhala, one of them between pictographs; elsewhere they hide.
 _LETTER: Final = "[\u0600-\u0dff]"
 _SIGN: Final = "\u2190-\u2bff\U0001f000-\U0001faff"
 _JOINER: Final = f"[\u200c\u200d](?!(?<={_LETTER}[\u200c\u200d]){_LETTER}|(?<=[{_SIGN}\ufe0e\ufe0f]\u200d)[{_SIGN}])"
 _INVISIBLE: Final = re.compile(f"[{''.join(_HIDDEN)}]|{_JOINER}")
 
-# What may begin a line without making it a list, a rule, a heading's underline or code. `1.` and `1)` begin a list.
+# A line that begins with one of these is no list, rule, heading's underline or code. `1.` and `1)` begin a list.
 _BEGINNING: Final = r"(?!\d+[.)](?: |$))(?:[^\W_]|[/.($'\"\N{HORIZONTAL ELLIPSIS}])"
 _PLAIN: Final = re.compile(rf"(?:{_BEGINNING}(?:[^\W_]|[ ,;:.?!'\"()/=$%+\N{{HORIZONTAL ELLIPSIS}}-])*)?")
 _LINK: Final = re.compile(r"//|www\.", re.IGNORECASE)
 
 
 def visible(text: str) -> str:
-    """The text with line ends and tabs kept, and every control or invisible character made visible."""
+    """The text with every control or invisible character made visible, line ends and tabs excepted."""
     return _INVISIBLE.sub(_shown, text.replace("\r\n", "\n"))
 
 
 def flat(text: str) -> str:
-    """The same on one line."""
+    """As `visible`, on one line."""
     return visible(text).replace("\n", "\u23ce").replace("\t", " ")
 
 
 def main_argument(arguments: Mapping[str, object]) -> str:
-    """The argument that says most about a tool's use, on one line."""
+    """The most telling argument of a tool's use, on one line; all of them as JSON where none is known."""
     for name in _MAIN_ARGUMENTS:
         if isinstance(value := arguments.get(name), str) and value:
             return flat(value)
@@ -55,10 +55,7 @@ def main_argument(arguments: Mapping[str, object]) -> str:
 
 
 def literal(text: str, limit: int) -> str:
-    """The same on one line of `limit` characters, for Markdown: as it is where nothing in it means anything there.
-
-    Else it is a code span, in which nothing does.
-    """
+    """As `flat`, cut to `limit` characters, for Markdown: a code span where any of it has a meaning in Markdown."""
     line = flat(text)
     line = line if len(line) <= limit else line[: limit - 1] + "\N{HORIZONTAL ELLIPSIS}"
     if _PLAIN.fullmatch(line) and not _LINK.search(line):

@@ -12,7 +12,7 @@ from typing import Any
 from steersman.client import Steersman
 from steersman.contracts.loop_state import CLOSED, LoopResult, LoopState
 from tests.acceptance.site import Site, answered
-from tests.agents.loop_site import git, repository
+from tests.loops.loop_site import git, repository
 from tests.scripted_model import Failure, Request, Script, fail
 from tests.support.processes import marked, until
 

@@ -8,7 +8,7 @@ import pytest
 from steersman.client import Steersman
 from tests.acceptance.loops import PLAN, claude_loop, ended, project, reaches, refs, tick, told
 from tests.acceptance.site import Site
-from tests.agents.loop_site import git, on_disk, put, seen, standing
+from tests.loops.loop_site import git, on_disk, put, seen, standing
 from tests.scripted_model import ScriptedModel, say, tool
 
 VERIFY = 'test "$(cat result.txt)" = 42 || { echo "the result is not 42 but $(cat result.txt)"; exit 3; }'

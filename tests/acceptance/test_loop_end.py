@@ -9,7 +9,7 @@ from steersman.contracts.run import StopReport
 from steersman.errors import RunCancelled, RunTerminated
 from tests.acceptance.loops import LONG_TOOL, claude_loop, ended, in_tool, project, reaches, refs
 from tests.acceptance.site import Site, gone
-from tests.agents.loop_site import seen
+from tests.loops.loop_site import seen
 from tests.scripted_model import Answer, ScriptedModel, say, tool
 from tests.support.processes import marked
 
@@ -42,9 +42,9 @@ async def test_exit_ends_the_turn_and_keeps_everything(
     receipt = await steersman.loops.exit(loop, reason="enough for today")
     result = await ended(steersman, loop, 10)
 
-    assert receipt.note == "it ends as stopped"
+    assert receipt.note == "it exits"
     assert not marked(mark)
-    assert (result.status, result.stop_reason, result.iterations) == ("stopped", "exit", 1)
+    assert (result.status, result.stop_reason, result.iterations) == ("exited", "exit", 1)
     assert result.session_id is not None
     run = await steersman.result(f"{loop}-1")
     assert (run.stop_reason, run.session_id) == ("interrupted", result.session_id)
@@ -54,7 +54,7 @@ async def test_exit_ends_the_turn_and_keeps_everything(
         ("pause", "exit: enough for today", None),
     ]
     state = await steersman.loops.state(loop)
-    assert (state.status, state.run, state.stop_reason, state.failures) == ("stopped", None, "exit", 0)
+    assert (state.status, state.run, state.stop_reason, state.failures) == ("exited", None, "exit", 0)
 
 
 @pytest.mark.parametrize("status", ["running", "verifying"])

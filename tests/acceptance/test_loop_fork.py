@@ -7,7 +7,7 @@ from steersman.contracts.errors import InvalidRequest
 from steersman.errors import RunNotFound
 from tests.acceptance.loops import PLAN, claude_loop, ended, project, reaches, refs, tick, told
 from tests.acceptance.site import Site
-from tests.agents.loop_site import git, on_disk, seen
+from tests.loops.loop_site import git, on_disk, seen
 from tests.scripted_model import ScriptedModel, say, tool
 
 

@@ -40,7 +40,7 @@ async def test_a_limit_stops_the_run_in_its_middle_and_the_loop(
     loop = await steersman.loops.start(claude_loop(shared, script, workspace, mark, limits=limit))
     result = await ended(steersman, loop)
 
-    assert (result.status, result.stop_reason, result.iterations) == ("stopped", reason, 2)
+    assert (result.status, result.stop_reason, result.iterations) == ("exited", reason, 2)
     assert re.fullmatch(says, result.error or "")
     assert not marked(mark)
     assert await script.wait_outcome(script.requests[1]) == "hung up"
@@ -95,9 +95,9 @@ async def test_nothing_done_and_too_much_done_stop_the_loop(shared: Site, steers
     busy = process_loop(shared, commits, project(shared), limits={"no_progress": 2, "iterations": 4})
 
     result = await ended(steersman, await steersman.loops.start(busy))
-    assert (result.status, result.stop_reason, result.iterations) == ("stopped", "iterations", 4)
+    assert (result.status, result.stop_reason, result.iterations) == ("exited", "iterations", 4)
     result = await ended(steersman, idle)
-    assert (result.status, result.stop_reason, result.iterations) == ("stopped", "no_progress", 2)
+    assert (result.status, result.stop_reason, result.iterations) == ("exited", "no_progress", 2)
 
 
 async def test_a_command_that_is_not_there_is_no_proof(shared: Site, steersman: Steersman) -> None:
@@ -145,4 +145,4 @@ async def test_a_rate_limit_can_end_the_loop(shared: Site, steersman: Steersman,
     script = model.script("stops", fail(429, "slow down", retry_after_s=45))
     loop = await steersman.loops.start(claude_loop(shared, script, project(shared), rate_limit="stop"))
     result = await ended(steersman, loop)
-    assert (result.status, result.stop_reason, result.iterations) == ("stopped", "rate_limit", 1)
+    assert (result.status, result.stop_reason, result.iterations) == ("exited", "rate_limit", 1)

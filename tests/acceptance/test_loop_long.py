@@ -7,7 +7,7 @@ import pytest
 
 from steersman.client import Steersman
 from steersman.contracts.loop_state import LoopState
-from steersman.loopfollowing import RunBegun
+from steersman.loop_items import RunBegun
 from tests.acceptance.loops import claude_loop, ended, process_loop, project, reaches, refs, tick
 from tests.acceptance.site import Site
 from tests.scripted_model import Request, ScriptedModel, Step, say, tool
@@ -96,7 +96,7 @@ async def test_its_session_its_pauses_and_its_limits_go_on(hasty: Site, model: S
 
     assert waiting.iteration == 3
     assert await executions(steersman, loop) >= 2
-    assert (result.status, result.stop_reason, result.iterations) == ("stopped", "iterations", 5)
+    assert (result.status, result.stop_reason, result.iterations) == ("exited", "iterations", 5)
     assert result.session_id == waiting.session_id is not None
     # The model has seen all that was said since the loop began.
     assert [script.requests[-1].saw(f"answer {number}") for number in (2, 4, 6, 8)] == [True] * 4

@@ -176,6 +176,6 @@ async def test_the_temporal_cli_alone_is_enough(
     assert receipt["note"] == "it pauses when the iteration has ended"
     await signal("exit", '{"reason": "home time"}')
     result = await shared.temporal("workflow", "result", "--workflow-id", loop)
-    assert (result["result"]["status"], result["result"]["stop_reason"]) == ("stopped", "exit")
+    assert (result["result"]["status"], result["result"]["stop_reason"]) == ("exited", "exit")
     assert not marked(mark)
-    assert (await state())["status"] == "stopped"
+    assert (await state())["status"] == "exited"

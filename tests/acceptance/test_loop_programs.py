@@ -9,7 +9,7 @@ from steersman.contracts.loop_state import ItemCount
 from steersman.errors import ServerRefused
 from tests.acceptance.loops import ended, process_loop, project, reaches, tick
 from tests.acceptance.site import Site
-from tests.agents.loop_site import on_disk, put
+from tests.loops.loop_site import on_disk, put
 
 BD = """#!/bin/sh
 # As much of beads as a loop needs: `bd show IDS --json` of what is in issues.json.
@@ -29,7 +29,7 @@ async def test_a_directory_without_git_is_watched_but_not_kept(shared: Site, ste
     await steersman.loops.resume(loop, mode="autonomous")
     result = await ended(steersman, loop)
 
-    assert (result.status, result.stop_reason, result.iterations) == ("stopped", "no_progress", 4)
+    assert (result.status, result.stop_reason, result.iterations) == ("exited", "no_progress", 4)
     kept = await steersman.loops.checkpoints(loop)
     assert [(each.commit, each.head) for each in kept] == [(None, None)] * 5
     prints = [each.files for each in kept]
@@ -83,14 +83,14 @@ async def test_a_command_that_cannot_say_proves_nothing(shared: Site, steersman:
     request = process_loop(shared, "echo x >> work", workspace, mark, done=done, limits={"iterations": 2})
     result = await ended(steersman, loop := await steersman.loops.start(request))
 
-    assert (result.status, result.stop_reason) == ("stopped", "iterations")
+    assert (result.status, result.stop_reason) == ("exited", "iterations")
     state = await steersman.loops.state(loop)
     assert state.items is not None
     assert "exit code 3: broken" in (state.items.error or "")
     # Nothing at all to do is no proof either.
     (workspace / "fixed").touch()
     result = await ended(steersman, await steersman.loops.start(request))
-    assert (result.status, result.stop_reason) == ("stopped", "iterations")
+    assert (result.status, result.stop_reason) == ("exited", "iterations")
     done["items"]["allow_empty"] = True  # type: ignore[assignment]
     result = await ended(steersman, await steersman.loops.start(request))
     assert (result.status, result.stop_reason, result.iterations) == ("completed", "done", 1)

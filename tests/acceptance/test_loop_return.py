@@ -8,7 +8,7 @@ from steersman.client import Steersman
 from steersman.errors import MessageRefused
 from tests.acceptance.loops import FILES, claude_loop, ended, project, reaches, refs, tick, told
 from tests.acceptance.site import Site
-from tests.agents.loop_site import git, on_disk, put, seen, standing
+from tests.loops.loop_site import git, on_disk, put, seen, standing
 from tests.scripted_model import ScriptedModel, say, tool
 
 AWKWARD: dict[str, bytes | str] = {

@@ -23,7 +23,7 @@ from tests.acceptance.loops import (
 )
 from tests.acceptance.programs import OBEDIENT, python
 from tests.acceptance.site import Site, phase
-from tests.agents.loop_site import on_disk
+from tests.loops.loop_site import on_disk
 from tests.scripted_model import ScriptedModel, say, tool
 from tests.support.processes import marked
 

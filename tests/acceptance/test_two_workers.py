@@ -253,10 +253,7 @@ async def test_what_is_said_after_a_takeover_that_was_not_told_reaches_the_agent
     await second.ready()
     await first.terminate()
 
-    async def led() -> bool:
-        return await leader(steersman, run) == second.pid
-
-    await until(led, 30)
+    await until(lambda: second.said("agent_adopted"), 30)
     receipt = await steersman.steer(run, "to whoever leads", id="m")
     assert (receipt.id, receipt.state in ("delivered", "acknowledged")) == ("m", True)
     await script.release()

@@ -6,7 +6,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, Protocol
 
-from activities.agents.claude import ClaudeAgent
+from activities.agents.claude.agent import ClaudeAgent
 from activities.agents.process import ProcessAgent
 from steersman.contracts.agents import CAPABILITIES, Capabilities
 from tests.agents.stage import Stage, staged

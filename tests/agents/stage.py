@@ -12,12 +12,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from activities.eventlog import Cursor, read
-from activities.ports import Admission, Agent
-from activities.runtimes.local import LocalRuntime
-from activities.session import Session
-from activities.store import Ownership, RunStore
-from activities.trust import untrusted
+from activities.admission.trust import untrusted
+from activities.ports.admission import Admission
+from activities.ports.agent import Agent
+from activities.running.controller import RunController
+from activities.runtimes.shim_runtime import ShimRuntime
+from activities.store.event_reader import Cursor, read
+from activities.store.ownership import Ownership
+from activities.store.runs import RunStore
 from steersman.contracts.activities import (
     ApprovalAsked,
     Delivered,
@@ -73,7 +75,7 @@ class Stage:
         self.agent, self.request = agent, request
         self.key = RunKey(run=f"run-{self.mark[:8]}", execution="e")
         self.store = RunStore(directory / "state", Ownership("cluster", "default"))
-        self.runtime = LocalRuntime(self.store, "host")
+        self.runtime = ShimRuntime(self.store, "host")
         self.listener = Listener()
         self.directory = self.store.create(self.key)
         base = {name: os.environ[name] for name in BASE if name in os.environ}
@@ -82,15 +84,15 @@ class Stage:
         self._epoch = 0
         self._tasks: list[asyncio.Task[RunOutcome]] = []
 
-    def session(self, epoch: int | None = None) -> Session:
+    def session(self, epoch: int | None = None) -> RunController:
         """A worker's hold on the run, newer than all before."""
         self._epoch += 1
-        return Session(
+        return RunController(
             run=RunAgentInput(key=self.key, request=self.request),
             agent=self.agent,
             runtime=self.runtime,
             directory=self.directory,
-            host=self,
+            admission=self,
             notifier=self.listener,
             epoch=self._epoch if epoch is None else epoch,
         )
@@ -101,10 +103,10 @@ class Stage:
         found = None if self.trusted else untrusted(directory, self.agent.files)
         return Admission(dict(self.environment), directory, untrusted=found)
 
-    async def lock(self, session: str) -> None:
+    async def lock_session(self, session: str) -> None:
         """Nobody else is here."""
 
-    def start(self) -> tuple[Session, "asyncio.Task[RunOutcome]"]:
+    def start(self) -> tuple[RunController, "asyncio.Task[RunOutcome]"]:
         """A worker takes the run."""
         session = self.session()
         task = asyncio.create_task(session.run())
@@ -182,7 +184,7 @@ def word(approval: str, decision: str, tool: str, **fields: Any) -> DeliverInput
     return DeliverInput(key=RunKey(run="r", execution="e"), decisions=(outgoing,), patience_s=20)
 
 
-async def deliver(session: Session, parcel: DeliverInput) -> Delivered:
+async def deliver(session: RunController, parcel: DeliverInput) -> Delivered:
     """Deliver as the workflow does: again and again until somebody is there."""
 
     async def attempt() -> Delivered | None:

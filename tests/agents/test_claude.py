@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from activities.schemas import admit_schema
+from activities.admission.schemas import admit_schema
 from steersman.contracts.activities import RunOutcome, Settlement
 from steersman.contracts.errors import ErrorType, InvalidRequest
 from tests.agents.kits import ClaudeKit

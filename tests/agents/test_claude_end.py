@@ -7,10 +7,11 @@ from typing import Literal, cast
 
 import pytest
 
-from activities.agents.claude_conversation import ClaudeConversation
-from activities.agents.claude_transcript import ClaudeTranscript
-from activities.ports import Channel, ChannelClosed, Desk
-from activities.session import Session
+from activities.agents.claude.conversation import ClaudeConversation
+from activities.agents.claude.transcript import ClaudeTranscript
+from activities.ports.agent import ApprovalRequester
+from activities.ports.runtime import Channel, ChannelClosed
+from activities.running.controller import RunController
 from steersman.contracts.activities import DeliverInput, OutgoingMessage, RunKey, RunOutcome, Settlement
 from steersman.contracts.errors import ErrorType
 from tests.agents.kits import ClaudeKit
@@ -37,7 +38,7 @@ async def ended(task: "asyncio.Task[RunOutcome]", timeout_s: float = 20) -> RunO
     return outcome
 
 
-async def told(session: Session, parcel: DeliverInput) -> tuple[Settlement, ...]:
+async def told(session: RunController, parcel: DeliverInput) -> tuple[Settlement, ...]:
     return (await deliver(session, parcel)).messages
 
 
@@ -99,7 +100,7 @@ class TestAtAnyMoment:
             await claude.script.wait_held()
             await stage.wait_for("message", text="half a story", delta=True)
             await told(session, message("interrupt"))
-            await until(lambda: (life := session._life) is not None and life.transcript.parked)  # noqa: SLF001
+            await until(lambda: (life := session._attempt) is not None and life.transcript.parked)  # noqa: SLF001
             (receipt,) = await told(session, end())
             assert (receipt.state, receipt.how) == ("acknowledged", "nothing was running")
             outcome = await ended(task)
@@ -183,7 +184,7 @@ class TestOnce:
         steps = (tool("Bash", command=NAP, run_in_background=True), say("the whole story"))
         async with claude.run(*steps) as stage:
             session, task = stage.start()
-            await until(lambda: (life := session._life) is not None and life.closing)  # noqa: SLF001
+            await until(lambda: (life := session._attempt) is not None and life.closing)  # noqa: SLF001
             (receipt,) = await told(session, end())
             async with asyncio.timeout(20):
                 outcome = await task
@@ -260,7 +261,7 @@ class TestCalamities:
         dear = answer(Say("dear"), Hold(), usage=Usage(input=2_000_000))
         async with claude.run(dear, limits={"cost_usd": 0.5}, stop={"terminate_after_s": 1}) as stage:
             session, task = stage.start()
-            await until(lambda: (life := session._life) is not None and life.limit)  # noqa: SLF001
+            await until(lambda: (life := session._attempt) is not None and life.limit)  # noqa: SLF001
             delivering = asyncio.create_task(session.deliver(end()))
             async with asyncio.timeout(20):
                 outcome = await task
@@ -277,8 +278,8 @@ class Gone:
 
 @pytest.mark.parametrize("kind", ["steer", "interrupt"])
 async def test_who_ended_before_its_handshake_is_a_process_that_has_ended(kind: Literal["steer", "interrupt"]) -> None:
-    key, desk = RunKey(run="r", execution="e"), cast("Desk", None)
-    conversation = ClaudeConversation(key, "full", cast("Channel", Gone()), ClaudeTranscript(), desk)
+    key, approvals = RunKey(run="r", execution="e"), cast("ApprovalRequester", None)
+    conversation = ClaudeConversation(key, "full", cast("Channel", Gone()), ClaudeTranscript(), approvals)
     await conversation.open()
     with pytest.raises(ChannelClosed):
         await conversation.say(OutgoingMessage(id="m-1", kind=kind, text="still there?"))

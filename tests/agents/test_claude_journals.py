@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
-from activities.agents.claude_errors import crash, result_error, start_failure
-from activities.agents.claude_frames import parse
-from activities.agents.claude_meter import Meter
-from activities.agents.claude_transcript import ClaudeTranscript
-from activities.ports import ExitFact, Record, Resumption
+from activities.agents.claude.errors import result_error, start_failure
+from activities.agents.claude.transcript import ClaudeTranscript
+from activities.agents.claude.usage import UsageMeter
+from activities.agents.crashes import crash
+from activities.agents.frames import parse_frame
+from activities.ports.agent import ExitFact, Resumption
+from activities.ports.runtime import Record
 from steersman.contracts.activities import RunOutcome
 from steersman.contracts.errors import AuthenticationFailed, ErrorType, InvalidRequest
 from steersman.contracts.events import EVENT, MAX_TEXT, EventBase
@@ -320,15 +322,15 @@ class TestHostileLines:
         assert found.settlements() == []
 
     def test_lone_surrogates_are_replaced(self) -> None:
-        frame = parse(b'{"type":"assistant","message":{"content":"\\ud800x","role":"\\ud83d\\ude00"}}')
+        frame = parse_frame(b'{"type":"assistant","message":{"content":"\\ud800x","role":"\\ud83d\\ude00"}}')
         assert frame is not None
         assert frame["message"]["content"].encode().endswith(b"x")
         assert frame["message"]["role"] == "\N{GRINNING FACE}"
 
 
 class TestMeter:
-    def feed(self, *events: dict[str, Any]) -> Meter:
-        meter = Meter()
+    def feed(self, *events: dict[str, Any]) -> UsageMeter:
+        meter = UsageMeter()
         meter.model = "claude-sonnet-4-5"
         for event in events:
             meter.stream(event, main=True)
@@ -344,14 +346,14 @@ class TestMeter:
         assert (meter.turns, meter.usage.output_tokens, meter.cost_usd) == (1, 100_000, 4.25)
 
     def test_results_add_up(self) -> None:
-        meter = Meter()
+        meter = UsageMeter()
         for _turn in range(3):
             meter.result({"model_usage_since_last_result": {"a": {"costUSD": 0.1}, "b": {"costUSD": 0.2}}})
         assert meter.cost_usd == pytest.approx(0.9)
 
     @pytest.mark.parametrize("cost", [-1, float("nan"), float("inf"), 1e300, "1", None, True, [], 1 << 90])
     def test_a_cost_that_is_none_does_not_lower_or_break_the_bill(self, cost: Any) -> None:
-        meter = Meter()
+        meter = UsageMeter()
         meter.result({"model_usage_since_last_result": {"a": {"costUSD": 0.5}}})
         meter.result({"model_usage_since_last_result": {"a": {"costUSD": cost}}})
         assert 0.5 <= meter.cost_usd <= 1.5

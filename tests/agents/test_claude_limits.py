@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from activities.agents.claude_errors import hopeless, result_error
-from activities.agents.claude_limits import Refusals
+from activities.agents.claude.errors import hopeless, result_error
+from activities.agents.claude.rate_limits import Refusals
 from steersman.contracts.activities import RunOutcome
 from steersman.contracts.errors import ErrorType
 from tests.agents.kits import ClaudeKit

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from activities.ports import Fenced, Ladder
+from activities.ports.runtime import Fenced, StopTimes
 from steersman.contracts.activities import RunOutcome
 from steersman.contracts.errors import ErrorType, InvalidRequest
 from steersman.contracts.events import is_terminal
@@ -133,10 +133,10 @@ async def test_a_stop_by_another_hand_ends_the_session(kit: Kit) -> None:
     async with kit.working() as stage:
         _, task = stage.start()
         await stage.wait_for("message", text="at work", delta=False)
-        report = await stage.runtime.stop(stage.key, Ladder(0, 0.1), "cancelled")
+        report = await stage.runtime.stop(stage.key, StopTimes(0, 0.1), "cancelled")
         assert report.outcome == "stopped"
         assert (await ended(task)).status == "stopped"
-        again = await stage.runtime.stop(stage.key, Ladder(0, 0.1), "cancelled")
+        again = await stage.runtime.stop(stage.key, StopTimes(0, 0.1), "cancelled")
         assert again.outcome in {"stopped", "already_finished"}
         assert not stage.alive()
         assert (await stage.play()).status == "stopped", "nothing starts after a stop"
@@ -145,7 +145,7 @@ async def test_a_stop_by_another_hand_ends_the_session(kit: Kit) -> None:
 
 async def test_a_stop_before_the_start_prevents_it(kit: Kit) -> None:
     async with kit.answering("never") as stage:
-        report = await stage.runtime.stop(stage.key, Ladder(0, 0.1), "cancelled")
+        report = await stage.runtime.stop(stage.key, StopTimes(0, 0.1), "cancelled")
         assert (report.outcome, report.processes) == ("stopped", 0)
         outcome = await stage.play()
         assert (outcome.status, outcome.attempts, stage.events) == ("stopped", 0, [])

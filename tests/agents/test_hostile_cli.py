@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from activities.agents.claude import ClaudeAgent
+from activities.agents.claude.agent import ClaudeAgent
 from steersman.contracts.errors import ErrorType
 from tests.agents.stage import Stage, deliver, message, staged, word
 from tests.support.processes import until

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from activities.ports import Fenced
+from activities.ports.runtime import Fenced
 from activities.shim.client import is_alive
-from activities.snapshots import INTERVAL
+from activities.store.snapshots import INTERVAL
 from tests.agents.kits import ProcessKit
 from tests.agents.stage import Stage, deliver, message
 from tests.support.processes import until

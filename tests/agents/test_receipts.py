@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from activities.session import Session
+from activities.running.controller import RunController
 from steersman.contracts.activities import DeliverInput, RunOutcome, Settlement
 from steersman.contracts.messages import Message
 from steersman.contracts.run import FINAL_STATES
@@ -24,7 +24,7 @@ from tests.scripted_model import Hold, Say, answer, say
 from tests.scripted_model.requests import Request
 from tests.scripted_model.steps import Step
 from tests.support.processes import until
-from workflows.mailbox import Mailbox
+from workflows.agent_run.messages import Mailbox
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class Correspondence:
 
     def __init__(self, stage: Stage) -> None:
         self.stage, self.mailbox = stage, Mailbox()
-        self.session: Session | None = None
+        self.session: RunController | None = None
         self._told = 0
 
     async def say(self, name: str) -> None:
@@ -57,10 +57,10 @@ class Correspondence:
         parcel = DeliverInput(key=self.stage.key, messages=self.mailbox.unsent(), patience_s=0.25)
         if self.session is None or not parcel.messages:
             return
-        self.mailbox.tried(parcel.messages)
+        self.mailbox.mark_tried(parcel.messages)
         delivered = await self.session.deliver(parcel)
         if delivered.here:
-            self.mailbox.sent(parcel.messages)
+            self.mailbox.mark_sent(parcel.messages)
         self.mailbox.settle(delivered.messages, now())
         self.hear()
 
@@ -72,7 +72,7 @@ class Correspondence:
     def close(self, outcome: RunOutcome) -> None:
         self.hear()
         self.mailbox.settle(outcome.messages, now())
-        self.mailbox.close(now(), certain=outcome.journal_read)
+        self.mailbox.close(now(), journal_read=outcome.journal_read)
 
 
 async def test_an_acknowledged_message_was_read_and_one_that_is_too_late_was_not(claude: ClaudeKit) -> None:

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from activities.agents.claude_state import ClaudeState
-from activities.agents.claude_transcript import ClaudeTranscript
+from activities.agents.claude.snapshot import ClaudeSnapshot
+from activities.agents.claude.transcript import ClaudeTranscript
 from activities.agents.process import MAX_RESULT, ProcessTranscript
-from activities.ports import MAX_SNAPSHOT, Record, Transcript, Verdict
+from activities.ports.agent import MAX_SNAPSHOT, Transcript, Verdict
+from activities.ports.runtime import Record
 from steersman.contracts.errors import RunError
 from tests.agents.journals import Line, journals, load, told
 from tests.agents.test_claude_journals import HOSTILE, KILLED, LEFT, _damaged, _mutated, _sound, line, transcript
@@ -84,7 +85,7 @@ class TestEveryJournal:
 
 def test_nothing_that_feeding_changes_is_left_out() -> None:
     given = {"_rate_limit_s", "_resumes"}
-    assert set(vars(transcript())) == given | set(ClaudeState.names())
+    assert set(vars(transcript())) == given | set(ClaudeSnapshot.names())
 
 
 @pytest.mark.parametrize("value", HOSTILE, ids=lambda value: repr(value)[:20])

@@ -33,7 +33,7 @@ from tests.scripted_model import ScriptedModel
 from tests.support.processes import marked, until
 from workflows.agent_loop import AgentLoop
 from workflows.agent_run import AgentRun
-from workflows.sweep import SweepHost
+from workflows.host_sweep import SweepHost
 
 RETIRED_S = 45.0
 """A subject that is still at work after so long is cancelled: some never end by themselves."""

@@ -147,9 +147,9 @@ def processes(run: Evidence) -> Iterable[str]:
 
 
 def leftovers(run: Evidence) -> Iterable[str]:
-    """Nothing is left in the scratch directory of a closed run."""
-    if run.scratch and run.status != "RUNNING":
-        yield f"left in scratch: {run.scratch}"
+    """Nothing is left of the private files of a closed run's processes."""
+    if run.files and run.status != "RUNNING":
+        yield f"left of Launch.files: {run.files}"
 
 
 def _odd(numbers: list[int]) -> str:

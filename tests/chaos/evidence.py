@@ -34,7 +34,7 @@ class Evidence:
     """The log ends in the middle of a line."""
     journals: list[list[tuple[int, str, str, bytes]]] = field(default_factory=list)
     """Of each attempt: number, stream, command id and bytes of every record."""
-    scratch: list[str] = field(default_factory=list)
+    files: list[str] = field(default_factory=list)
     noted: dict[str, list[int]] = field(default_factory=dict)
     """Token of each process that counted -> the lines that it noted itself."""
     overlaps: list[str] = field(default_factory=list)
@@ -102,8 +102,7 @@ def _read_directory(found: Evidence, directory: Path) -> None:
     attempts = [each for each in (directory / "attempts").glob("*") if (each / "journal").exists()]
     for attempt in sorted(attempts, key=lambda each: int(each.name)):
         found.journals.append(read_journal((attempt / "journal").read_bytes()))
-    scratch = directory / "scratch"
-    found.scratch = sorted(each.name for each in scratch.iterdir()) if scratch.is_dir() else []
+    found.files = sorted(each.name for each in directory.glob("attempts/*/files/*"))
 
 
 def read_journal(data: bytes) -> list[tuple[int, str, str, bytes]]:

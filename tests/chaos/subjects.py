@@ -13,8 +13,8 @@ from typing import Any, Literal
 from steersman.contracts.messages import DecisionReceipt, MessageReceipt
 from tests.acceptance.loops import process_loop
 from tests.acceptance.site import Site
-from tests.agents.loop_site import repository
 from tests.chaos.programs import counting
+from tests.loops.loop_site import repository
 from tests.scripted_model import Request, Script, ScriptedModel, Step, answer, say, tool
 
 Kind = Literal["talking", "asking", "counting", "quick", "stubborn", "loop"]

@@ -150,7 +150,7 @@ WRONG: dict[str, tuple[Callable[[], Evidence], Callable[[Evidence], object], str
     "done, and alive": (counted, lambda r: r.living_at_close.update({7: "sleep"}), "while processes of it lived"),
     "overlap": (counted, lambda r: r.overlaps.append("overlap-8-8"), "two agents at once"),
     "two of Claude Code": (talked, lambda r: setattr(r, "agents_at_once", 2), "2 processes of the agent at once"),
-    "scratch": (talked, lambda r: r.scratch.append("mcp.json"), "left in scratch: ['mcp.json']"),
+    "files": (talked, lambda r: r.files.append("mcp.json"), "left of Launch.files: ['mcp.json']"),
 }
 
 
@@ -227,8 +227,8 @@ class TestEvidence:
         directory = tmp_path / "state" / "runs" / "counting-1" / "abc"
         attempt = directory / "attempts" / "1"
         attempt.mkdir(parents=True)
-        (directory / "scratch").mkdir()
-        (directory / "scratch" / "left").touch()
+        (attempt / "files").mkdir()
+        (attempt / "files" / "left").touch()
         (directory / "events.jsonl").write_text(json.dumps(event(1, text="begin 7-7")) + '\n{"type": "mess')
         (attempt / "journal").write_bytes(b"1 99 out 6 -\nline\n1\n2 99 in 2 close\n{}\n3 99 out 9 -\ntorn")
         record = tmp_path / "record"
@@ -239,7 +239,7 @@ class TestEvidence:
         found = of_subject(tmp_path / "state", Subject("counting-1", "counting", "m", record, {}), "counting-1")
         assert found.journals == [[(1, "out", "-", b"line\n1"), (2, "in", "close", b"{}")]]
         assert (found.token, found.torn, found.noted) == ("7-7", True, {"7-7": [1, 2]})
-        assert (found.scratch, found.overlaps, found.ran) == (["left"], ["overlap-8-8"], [4, 4])
+        assert (found.files, found.overlaps, found.ran) == (["left"], ["overlap-8-8"], [4, 4])
 
     def test_a_journal_of_nothing(self) -> None:
         assert read_journal(b"") == []

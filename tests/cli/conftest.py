@@ -7,16 +7,16 @@ import pytest
 
 from tests.cli.loopstage import place, stage
 from tests.cli.steer import Steer
-from tests.client.fixtures import client, client_namespace, loop_stand_in, stand_in, steersman, workspace
+from tests.client.fixtures import client, client_namespace, fake_host, loop_host, steersman, workspace
 from tests.support.temporal import Namespace
 
 __all__ = [
     "client",
     "client_namespace",
-    "loop_stand_in",
+    "fake_host",
+    "loop_host",
     "place",
     "stage",
-    "stand_in",
     "steersman",
     "workspace",
 ]

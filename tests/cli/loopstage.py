@@ -13,16 +13,16 @@ from steersman.client import Steersman
 from steersman.contracts.loop import parse_loop_request
 from tests.cli.steer import Steer
 from tests.cli.terminal import Terminal
-from tests.client.loopstandin import LoopStandIn
-from tests.client.standin import init, said, succeeded
+from tests.client.fake_host import init, said, succeeded
+from tests.client.fake_loop import FakeLoopHost
 
 MENU = "[C]ontinue (default)  [R]evise  [F]eedback  [S]tart over  [E]xit >"
 
 
 class Stage:
-    """One loop of the stand-in's, with `steer loop attach` on a terminal."""
+    """One loop of the fake host's, with `steer loop attach` on a terminal."""
 
-    def __init__(self, steer: Steer, machine: LoopStandIn, steersman: Steersman, loop: str) -> None:
+    def __init__(self, steer: Steer, machine: FakeLoopHost, steersman: Steersman, loop: str) -> None:
         self.steer, self.machine, self.steersman, self.loop = steer, machine, steersman, loop
 
     async def attach(self) -> Terminal:
@@ -66,7 +66,7 @@ class Stage:
 
 
 @pytest.fixture
-async def stage(steer: Steer, loop_stand_in: LoopStandIn, steersman: Steersman, tmp_path: Path) -> AsyncIterator[Stage]:
+async def stage(steer: Steer, loop_host: FakeLoopHost, steersman: Steersman, tmp_path: Path) -> AsyncIterator[Stage]:
     (tmp_path / "app").mkdir()
     loop = await steersman.loops.start(
         {
@@ -75,8 +75,8 @@ async def stage(steer: Steer, loop_stand_in: LoopStandIn, steersman: Steersman, 
             "done": {"verify": {"command": "true"}},
         }
     )
-    yield Stage(steer, loop_stand_in, steersman, loop)
-    for each in (loop, *loop_stand_in.plays):
+    yield Stage(steer, loop_host, steersman, loop)
+    for each in (loop, *loop_host.fake_runs):
         with suppress(RPCError):  # it has closed
             await steersman.temporal.get_workflow_handle(each).terminate()
 
@@ -90,7 +90,7 @@ def place(tmp_path: Path) -> str:
 
 
 async def begin(steersman: Steersman, place: str, **fields: Any) -> str:
-    """A loop of the stand-in's."""
+    """A loop of the fake host's."""
     request = {
         "run": {"agent": "claude", "workspace": {"path": place}},
         "plan": {"path": "PLAN.md"},

@@ -16,23 +16,23 @@ from steersman.client import Steersman
 from steersman.contracts.agents import CAPABILITIES
 from steersman.contracts.errors import AgentFailed
 from tests.cli.steer import ROOT, Steer, ended, line_with
-from tests.client.standin import StandIn, init, said, succeeded, tool_result, tool_use
+from tests.client.fake_host import FakeHost, init, said, succeeded, tool_result, tool_use
 from tests.support.processes import until
 
 pytestmark = pytest.mark.acceptance
 
 
 async def begin(steersman: Steersman, workspace: str, **fields: Any) -> str:
-    """A run of the stand-in's, at work."""
+    """A run of the fake host's, at work."""
     run = await steersman.start({"agent": "claude", "prompt": "go", "workspace": {"path": workspace}} | fields)
     while (await steersman.state(run)).phase != "running":
         await asyncio.sleep(0.01)
     return run
 
 
-async def test_run_streams_and_ends_with_what_it_cost(steer: Steer, stand_in: StandIn, workspace: str) -> None:
+async def test_run_streams_and_ends_with_what_it_cost(steer: Steer, fake_host: FakeHost, workspace: str) -> None:
     run = "run-streams"
-    stand_in.show(
+    fake_host.show(
         run,
         init(),
         said("Look", delta=True, message_id="m1"),
@@ -42,7 +42,7 @@ async def test_run_streams_and_ends_with_what_it_cost(steer: Steer, stand_in: St
         tool_result("Bash", "\n".join(f"file {n}" for n in range(20))),
         said("All done", message_id="m2"),
     )
-    stand_in.finish(run, succeeded())
+    fake_host.finish(run, succeeded())
     answer = await steer("run", "claude", "fix it", "-w", workspace, "--id", run)
     assert answer.code == 0
     assert answer.out.startswith(f"run {run}\n")
@@ -55,10 +55,10 @@ async def test_run_streams_and_ends_with_what_it_cost(steer: Steer, stand_in: St
     assert "\x1b" not in answer.out
 
 
-async def test_json_lines_are_the_events(steer: Steer, stand_in: StandIn, workspace: str) -> None:
+async def test_json_lines_are_the_events(steer: Steer, fake_host: FakeHost, workspace: str) -> None:
     run = "run-json"
-    stand_in.show(run, init(), said("hi\x1b[31m\x9b\u202e"))
-    stand_in.finish(run, succeeded())
+    fake_host.show(run, init(), said("hi\x1b[31m\x9b\u202e"))
+    fake_host.finish(run, succeeded())
     answer = await steer("run", "claude", "fix it", "-w", workspace, "--id", run, "--json")
     assert [line["type"] for line in answer.lines] == ["run", "init", "message", "done"]
     assert answer.lines[0]["id"] == run
@@ -69,7 +69,7 @@ async def test_json_lines_are_the_events(steer: Steer, stand_in: StandIn, worksp
 
 
 async def test_every_word_of_run_reaches_the_request(
-    steer: Steer, stand_in: StandIn, workspace: str, tmp_path: Path
+    steer: Steer, fake_host: FakeHost, workspace: str, tmp_path: Path
 ) -> None:
     schema = tmp_path / "schema.json"
     schema.write_text('{"type": "object"}')
@@ -82,8 +82,8 @@ async def test_every_word_of_run_reaches_the_request(
     ]
     answer = await steer(*words, stdin="fix\nit")
     assert (answer.code, answer.out) == (0, "run-words\n")
-    await asyncio.wait_for(stand_in.play("run-words").started.wait(), 10)
-    request = stand_in.play("run-words").request
+    await asyncio.wait_for(fake_host.fake_run("run-words").started.wait(), 10)
+    request = fake_host.fake_run("run-words").request
     assert request.model_dump(mode="json", exclude_defaults=True) == {
         "agent": "claude",
         "prompt": "fix\nit",
@@ -101,15 +101,15 @@ async def test_every_word_of_run_reaches_the_request(
     }
 
 
-async def test_a_request_from_a_file_with_words_over_it(steer: Steer, stand_in: StandIn, workspace: str) -> None:
+async def test_a_request_from_a_file_with_words_over_it(steer: Steer, fake_host: FakeHost, workspace: str) -> None:
     base = {"agent": "process", "command": ["cat"], "workspace": {"path": workspace}, "limits": {"idle_s": 5}}
     answer = await steer(
         "run", "--request", "-", "-d", "--id", "run-file", "--max-duration", "60", "--", "tr", "a", "b",
         stdin=json.dumps(base),
     )  # fmt: skip
     assert answer.code == 0, answer.err
-    await asyncio.wait_for(stand_in.play("run-file").started.wait(), 10)
-    request = stand_in.play("run-file").request
+    await asyncio.wait_for(fake_host.fake_run("run-file").started.wait(), 10)
+    request = fake_host.fake_run("run-file").request
     assert (request.command, request.limits.idle_s, request.limits.duration_s) == (("tr", "a", "b"), 5, 60)
 
 
@@ -138,10 +138,10 @@ async def test_wrong_words_are_named_and_exit_with_2(steer: Steer, words: list[s
 
 
 async def test_how_a_run_ended_is_the_exit_code(
-    steer: Steer, stand_in: StandIn, steersman: Steersman, workspace: str
+    steer: Steer, fake_host: FakeHost, steersman: Steersman, workspace: str
 ) -> None:
     failed = await begin(steersman, workspace)
-    stand_in.finish(failed, AgentFailed("no idea"))
+    fake_host.finish(failed, AgentFailed("no idea"))
     answer = await steer("attach", failed)
     assert answer.code == 1
     assert "AgentFailed: no idea" in answer.out
@@ -154,13 +154,13 @@ async def test_how_a_run_ended_is_the_exit_code(
     assert "no events after number 9" in nothing.err
     again = await steer("stop", stopped, "--json")
     assert (again.code, again.json["outcome"]) == (0, "already_finished")
-    stand_in.refuse = "workspace.path: not here"
+    fake_host.refuse = "workspace.path: not here"
     refused = await steer("run", "claude", "x", "-w", workspace)
     assert refused.code == 2
     assert "InvalidRequest: workspace.path: not here" in refused.out
 
 
-async def test_what_is_not_there_has_codes_of_its_own(steer: Steer, stand_in: StandIn, workspace: str) -> None:
+async def test_what_is_not_there_has_codes_of_its_own(steer: Steer, fake_host: FakeHost, workspace: str) -> None:
     for words in (["show", "run-none"], ["attach", "run-none"], ["say", "run-none", "x"], ["replay", "run-none"]):
         assert (await steer(*words)).code == 3, words
     assert (await steer("stop", "run-none", "--json")).code == 3
@@ -170,29 +170,29 @@ async def test_what_is_not_there_has_codes_of_its_own(steer: Steer, stand_in: St
     assert "steer dev" in nowhere.err
 
 
-async def test_saying_something(steer: Steer, stand_in: StandIn, steersman: Steersman, workspace: str) -> None:
+async def test_saying_something(steer: Steer, fake_host: FakeHost, steersman: Steersman, workspace: str) -> None:
     run = await begin(steersman, workspace)
-    answer = await steer("say", run, "-", stdin="to the left")
+    answer = await steer("steer", run, "-", stdin="to the left")
     assert answer.code == 0
     assert answer.out.startswith("acknowledged (mid_turn)")
     receipt = await steer("interrupt", run, "stop that", "--id", "m-1", "--json")
     assert (receipt.json["id"], receipt.json["state"]) == ("m-1", "acknowledged")
-    assert [(each.kind, each.text) for each in stand_in.play(run).messages] == [
+    assert [(each.kind, each.text) for each in fake_host.fake_run(run).messages] == [
         ("steer", "to the left"),
         ("interrupt", "stop that"),
     ]
-    stand_in.finish(run, succeeded())
+    fake_host.finish(run, succeeded())
     await steersman.result(run)
     late = await steer("say", run, "too late")
     assert late.code == 5
     assert "closed" in late.err
 
 
-async def test_approvals(steer: Steer, stand_in: StandIn, steersman: Steersman, workspace: str) -> None:
+async def test_approvals(steer: Steer, fake_host: FakeHost, steersman: Steersman, workspace: str) -> None:
     run = await begin(steersman, workspace)
     assert (await steer("approve", run)).code == 3
-    await stand_in.ask(run, "a-1", "Bash", command="make")
-    await stand_in.ask(run, "a-2", "Bash", command="rm -rf build")
+    await fake_host.ask(run, "a-1", "Bash", command="make")
+    await fake_host.ask(run, "a-2", "Bash", command="rm -rf build")
     which = await steer("approve", run)
     assert which.code == 3
     assert re.search(r"a-2  Bash, denied at [0-9: -]+: rm -rf build", which.err)
@@ -201,12 +201,12 @@ async def test_approvals(steer: Steer, stand_in: StandIn, steersman: Steersman, 
     assert (await steer("deny", run, "a-2")).code == 5
     allowed = await steer("approve", run, "--remember", "--json")
     assert (allowed.code, allowed.json["id"]) == (0, "a-1")
-    decisions = stand_in.play(run).decisions
+    decisions = fake_host.fake_run(run).decisions
     await until(lambda: len(decisions) == 2)
     assert [(each.decision.id, each.decision.remember) for each in decisions] == [("a-2", False), ("a-1", True)]
 
 
-async def test_looking(steer: Steer, stand_in: StandIn, steersman: Steersman, workspace: str) -> None:
+async def test_looking(steer: Steer, fake_host: FakeHost, steersman: Steersman, workspace: str) -> None:
     run = await begin(steersman, workspace, labels={"team": "blue"})
     shown = await steer("show", run)
     assert workspace in shown.out
@@ -219,16 +219,16 @@ async def test_looking(steer: Steer, stand_in: StandIn, steersman: Steersman, wo
     assert run in (await steer("list")).out
     assert set((await steer("agents", "--json")).json) == set(CAPABILITIES)
     assert "claude" in (await steer("agents")).out
-    swept = await steer("prune", "--host", stand_in.host, "--json")
+    swept = await steer("prune", "--host", fake_host.host, "--json")
     assert swept.json["pruned"] == ["run-old"]
 
 
 async def test_nothing_the_agent_says_reaches_the_terminal_as_a_command(
-    steer: Steer, stand_in: StandIn, steersman: Steersman, workspace: str
+    steer: Steer, fake_host: FakeHost, steersman: Steersman, workspace: str
 ) -> None:
     evil = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202egnp.exe\u2066[bold red]\r\x08 ok"
     run = await begin(steersman, workspace)
-    stand_in.show(
+    fake_host.show(
         run,
         said(evil),
         said(evil, delta=True, message_id="m"),
@@ -236,7 +236,7 @@ async def test_nothing_the_agent_says_reaches_the_terminal_as_a_command(
         tool_use(evil, command=evil),
         tool_result("Bash", evil),
     )
-    stand_in.finish(run, AgentFailed(evil))
+    fake_host.finish(run, AgentFailed(evil))
     answer = await steer("attach", run, FORCE_COLOR="1")
     shown = await steer("show", run)
     for text in (answer.out.replace("\x1b[0m", "").replace("\x1b[", "", 200), shown.out):
@@ -249,10 +249,10 @@ async def test_nothing_the_agent_says_reaches_the_terminal_as_a_command(
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 async def test_a_signal_detaches_where_nobody_can_be_asked(
-    steer: Steer, stand_in: StandIn, steersman: Steersman, workspace: str, number: signal.Signals, code: int
+    steer: Steer, fake_host: FakeHost, steersman: Steersman, workspace: str, number: signal.Signals, code: int
 ) -> None:
     run = await begin(steersman, workspace)
-    stand_in.show(run, init(), said("hello"))
+    fake_host.show(run, init(), said("hello"))
     process = await steer.start("attach", run)
     await line_with(process, "hello")
     process.send_signal(number)
@@ -262,7 +262,7 @@ async def test_a_signal_detaches_where_nobody_can_be_asked(
     assert (await steersman.state(run)).phase == "running"
 
 
-async def test_a_reader_that_has_enough_is_no_error(steer: Steer, stand_in: StandIn, workspace: str) -> None:
+async def test_a_reader_that_has_enough_is_no_error(steer: Steer, fake_host: FakeHost, workspace: str) -> None:
     command = f"{sys.executable} -m steersman.cli agents --json | true"
     done = await asyncio.to_thread(
         subprocess.run, ["bash", "-c", command], env=steer.env, capture_output=True, text=True, check=False

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from tests.cli.loopstage import Stage
-from tests.client.loopstandin import checkpoint
+from tests.client.fake_loop import checkpoint
 
 pytestmark = pytest.mark.acceptance
 
 
 async def test_resume_without_an_id_offers_what_can_be_resumed_here(stage: Stage, tmp_path: Path) -> None:
-    await stage.machine.stage(stage.loop, status="paused", waits_for="lunch \x1b[2J")
+    await stage.machine.set_state(stage.loop, status="paused", waits_for="lunch \x1b[2J")
     other = await stage.steersman.loops.start(
         {
             "run": {"agent": "claude", "workspace": {"path": "/elsewhere"}},
@@ -20,7 +20,7 @@ async def test_resume_without_an_id_offers_what_can_be_resumed_here(stage: Stage
             "done": {"verify": {"command": "true"}},
         }
     )
-    await stage.machine.stage(other, status="paused")
+    await stage.machine.set_state(other, status="paused")
     while len(await stage.steersman.loops.list('ExecutionStatus="Running"')) < 2:
         await asyncio.sleep(0.05)
     terminal = await stage.steer.at_terminal("loop", "resume", cwd=str(tmp_path / "app"))
@@ -41,7 +41,7 @@ async def test_resume_without_an_id_offers_what_can_be_resumed_here(stage: Stage
 
 
 async def test_cleanup_wants_the_word_typed(stage: Stage) -> None:
-    await stage.machine.stage(stage.loop, checkpoints=[checkpoint(number) for number in range(3)])
+    await stage.machine.set_state(stage.loop, checkpoints=[checkpoint(number) for number in range(3)])
     for answer, code in (("y", 130), ("", 130), ("delete", 0)):
         terminal = await stage.steer.at_terminal("loop", "cleanup", stage.loop, "--oldest", "2")
         await terminal.until("delete 2 of 3 checkpoints")

@@ -10,29 +10,29 @@ import pytest
 from steersman.client import Steersman
 from tests.cli.loopstage import begin, request_of
 from tests.cli.steer import Steer, ended, line_with
-from tests.client.loopstandin import LoopStandIn, checkpoint
-from tests.client.standin import init, now, said, succeeded
+from tests.client.fake_host import init, now, said, succeeded
+from tests.client.fake_loop import FakeLoopHost, checkpoint
 
 pytestmark = pytest.mark.acceptance
 
 
 async def test_following_on_a_pipe_shows_runs_and_remarks(
-    steer: Steer, loop_stand_in: LoopStandIn, steersman: Steersman, place: str
+    steer: Steer, loop_host: FakeLoopHost, steersman: Steersman, place: str
 ) -> None:
     loop = await begin(steersman, place)
-    run = await loop_stand_in.begin_run(loop, 1)
-    loop_stand_in.show(run, init(), said("hi \x1b[2J there"))
+    run = await loop_host.begin_run(loop, 1)
+    loop_host.show(run, init(), said("hi \x1b[2J there"))
     process = await steer.start("loop", "attach", loop)
     await line_with(process, "there")
-    loop_stand_in.finish(run, succeeded())
+    loop_host.finish(run, succeeded())
     made = checkpoint(1, run=run, cost_usd=0.5, took_s=3.0, items={"open": 1})
     items = {"count": {"open": 1, "closed": 0}}
-    await loop_stand_in.stage(
+    await loop_host.set_state(
         loop, run=None, status="paused", waits_for="lun\x1b[2Jch", checkpoints=[made], items=items
     )
     await line_with(process, "checkpoint 1 · after iteration 1 · $0.5000 · 3.0 s · items 1 of 1 left")
     await line_with(process, "paused: lun␛[2Jch")
-    await loop_stand_in.curtain(loop, stop_reason="done", iterations=1, cost_usd=0.5)
+    await loop_host.end_loop(loop, stop_reason="done", iterations=1, cost_usd=0.5)
     answer = await ended(process)
     assert answer.code == 0
     assert answer.out.startswith("completed · 1 iteration · $0.5000")
@@ -45,16 +45,16 @@ async def test_following_on_a_pipe_shows_runs_and_remarks(
     ("ending", "code", "last"),
     [
         ({"status": "completed", "stop_reason": "done"}, 0, "completed"),
-        ({"status": "stopped", "stop_reason": "cost"}, 7, "stopped (cost)"),
+        ({"status": "exited", "stop_reason": "cost"}, 7, "exited (cost)"),
         ({"status": "failed", "error": "3 in a row", "stop_reason": "failures"}, 1, "3 in a row · failed (failures)"),
         ({"status": "failed", "error": "bad", "invalid": True}, 2, "bad"),
     ],
 )
 async def test_how_a_loop_ended_is_the_exit_code(
-    steer: Steer, loop_stand_in: LoopStandIn, steersman: Steersman, place: str, ending: Any, code: int, last: str
+    steer: Steer, loop_host: FakeLoopHost, steersman: Steersman, place: str, ending: Any, code: int, last: str
 ) -> None:
     loop = await begin(steersman, place)
-    await loop_stand_in.curtain(loop, **ending)
+    await loop_host.end_loop(loop, **ending)
     answer = await steer("loop", "attach", loop)
     assert (answer.code, answer.out.splitlines()[-1].startswith(last)) == (code, True), answer
     lines = (await steer("loop", "attach", loop, "--json")).lines
@@ -63,19 +63,19 @@ async def test_how_a_loop_ended_is_the_exit_code(
 
 
 async def test_json_lines_are_states_runs_events_and_the_result(
-    steer: Steer, loop_stand_in: LoopStandIn, steersman: Steersman, place: str
+    steer: Steer, loop_host: FakeLoopHost, steersman: Steersman, place: str
 ) -> None:
     loop = await begin(steersman, place)
-    run = await loop_stand_in.begin_run(loop, 1)
-    loop_stand_in.show(run, init(), said("hi\x1b[31m\u202e"))
-    loop_stand_in.finish(run, succeeded())
+    run = await loop_host.begin_run(loop, 1)
+    loop_host.show(run, init(), said("hi\x1b[31m\u202e"))
+    loop_host.finish(run, succeeded())
     process = await steer.start("loop", "attach", loop, "--json")
     assert json.loads(await line_with(process, "state"))["run"] == run
     assert json.loads(await line_with(process, "run")) == {
         "type": "run", "id": run, "iteration": 1, "verifies": False,
     }  # fmt: skip
     await line_with(process, '"done"')
-    await loop_stand_in.curtain(loop)
+    await loop_host.end_loop(loop)
     answer = await ended(process)
     assert answer.code == 0
     assert answer.out.isascii()
@@ -83,7 +83,7 @@ async def test_json_lines_are_states_runs_events_and_the_result(
 
 
 async def test_a_signal_detaches_where_nobody_can_be_asked(
-    steer: Steer, loop_stand_in: LoopStandIn, steersman: Steersman, place: str
+    steer: Steer, loop_host: FakeLoopHost, steersman: Steersman, place: str
 ) -> None:
     loop = await begin(steersman, place)
     process = await steer.start("loop", "attach", loop)
@@ -92,10 +92,10 @@ async def test_a_signal_detaches_where_nobody_can_be_asked(
     answer = await ended(process)
     assert answer.code == 130
     assert f"steer loop attach {loop}" in answer.err
-    assert await loop_stand_in.calls(loop) == []
+    assert await loop_host.calls(loop) == []
 
 
-async def test_the_verbs(steer: Steer, loop_stand_in: LoopStandIn, steersman: Steersman, place: str) -> None:
+async def test_the_verbs(steer: Steer, loop_host: FakeLoopHost, steersman: Steersman, place: str) -> None:
     loop = await begin(steersman, place)
     paused = await steer("loop", "pause", loop, "--now", "--reason", "lunch")
     assert (paused.code, paused.out) == (0, "paused, iteration 0\n")
@@ -114,7 +114,7 @@ async def test_the_verbs(steer: Steer, loop_stand_in: LoopStandIn, steersman: St
     assert (await steer("loop", "skip-wait", loop, "--json")).json["status"] == "running"
     assert (await steer("loop", "limits", loop, "--iterations", "9", "--duration", "1h")).code == 0
     assert (await steer("loop", "exit", loop, "--reason", "enough")).code == 0
-    assert await loop_stand_in.calls(loop) == [
+    assert await loop_host.calls(loop) == [
         ("pause", {"now": True, "reason": "lunch"}),
         ("resume", {"mode": "batch", "text": "left"}),
         ("resume", {}),
@@ -132,20 +132,20 @@ async def test_the_verbs(steer: Steer, loop_stand_in: LoopStandIn, steersman: St
 
 
 async def test_what_takes_something_back_asks_first(
-    steer: Steer, loop_stand_in: LoopStandIn, steersman: Steersman, place: str
+    steer: Steer, loop_host: FakeLoopHost, steersman: Steersman, place: str
 ) -> None:
     loop = await begin(steersman, place)
-    await loop_stand_in.stage(loop, checkpoints=[checkpoint(0), checkpoint(1)])
+    await loop_host.set_state(loop, checkpoints=[checkpoint(0), checkpoint(1)])
     for words in (["restart", loop], ["rollback", loop, "1"], ["cleanup", loop, "--all"]):
         answer = await steer("loop", *words)
         assert (answer.code, "--yes" in answer.err) == (2, True), words
-    assert await loop_stand_in.calls(loop) == []
+    assert await loop_host.calls(loop) == []
     assert "checkpoint 9" in (await steer("loop", "rollback", loop, "1", "--yes")).out
     assert (await steer("loop", "restart", loop, "--yes", "--json")).json["rescue"] == 9
     assert (await steer("loop", "restart", loop, "--from-iteration", "2", "--keep-files", "-y")).code == 0
     deleted = await steer("loop", "checkpoints", loop, "delete", "1", "--yes", "--json")
     assert deleted.json["deleted"] == [0]
-    assert await loop_stand_in.calls(loop) == [
+    assert await loop_host.calls(loop) == [
         ("rollback", {"checkpoint": 1}),
         ("restart", {"from": "plan", "files": True}),
         ("restart", {"from": "iteration", "number": 2}),
@@ -154,7 +154,7 @@ async def test_what_takes_something_back_asks_first(
     assert (await steer("loop", "checkpoints", loop, "delete", "77", "--yes")).code == 3
 
 
-async def test_checkpoints(steer: Steer, loop_stand_in: LoopStandIn, steersman: Steersman, place: str) -> None:
+async def test_checkpoints(steer: Steer, loop_host: FakeLoopHost, steersman: Steersman, place: str) -> None:
     loop = await begin(steersman, place)
     old = now() - timedelta(days=8)
     made = [
@@ -162,7 +162,7 @@ async def test_checkpoints(steer: Steer, loop_stand_in: LoopStandIn, steersman: 
         checkpoint(1, time=old, commit="abcdef0123456789", items={"open": 1, "closed": 3}, note="evil \x1b[2J"),
         checkpoint(2),
     ]
-    await loop_stand_in.stage(loop, checkpoints=made)
+    await loop_host.set_state(loop, checkpoints=made)
     listed = await steer("loop", "checkpoints", loop)
     assert "abcdef0123" in listed.out
     assert "1 of 4" in listed.out
@@ -175,13 +175,13 @@ async def test_checkpoints(steer: Steer, loop_stand_in: LoopStandIn, steersman: 
     diff = await steer("loop", "checkpoints", loop, "diff", "0", "1")
     assert "+new ␛[2J" in diff.out
     assert "too long" in diff.err
-    assert (loop_stand_in.diffs[0].older, loop_stand_in.diffs[0].newer) == (0, 1)
+    assert (loop_host.diffs[0].older, loop_host.diffs[0].newer) == (0, 1)
     assert (await steer("loop", "checkpoints", loop, "diff", "0", "--json")).json["truncated"]
-    await loop_stand_in.curtain(loop)
+    await loop_host.end_loop(loop)
     await steersman.loops.result(loop)
     cleaned = await steer("loop", "cleanup", loop, "--older-than", "7d", "--yes")
     assert (cleaned.code, cleaned.out) == (0, "deleted 2, kept 1\n")
-    assert loop_stand_in.dropped[0].numbers == (0, 1)
+    assert loop_host.dropped[0].numbers == (0, 1)
     left = (await steer("loop", "checkpoints", loop)).out
     assert ("abcdef0123" in left, left.count("deleted")) == (False, 1)
     again = await steer("loop", "cleanup", loop, "--older-than", "7d", "--yes")
@@ -189,7 +189,7 @@ async def test_checkpoints(steer: Steer, loop_stand_in: LoopStandIn, steersman: 
 
 
 async def test_a_fork_from_a_checkpoint(
-    steer: Steer, loop_stand_in: LoopStandIn, steersman: Steersman, place: str
+    steer: Steer, loop_host: FakeLoopHost, steersman: Steersman, place: str
 ) -> None:
     loop = await begin(steersman, place, limits={"iterations": 5, "failures": 2})
     words = (
@@ -217,10 +217,10 @@ async def test_a_fork_from_a_checkpoint(
     assert (missing.code, "has no checkpoint 51" in missing.err) == (2, True)
 
 
-async def test_looking(steer: Steer, loop_stand_in: LoopStandIn, steersman: Steersman, place: str) -> None:
+async def test_looking(steer: Steer, loop_host: FakeLoopHost, steersman: Steersman, place: str) -> None:
     loop = await begin(steersman, place)
     item = {"id": "i", "text": "evil \x1b[2J item"}
-    await loop_stand_in.stage(loop, status="paused", waits_for="lunch", items={"count": {"open": 1}, "items": [item]})
+    await loop_host.set_state(loop, status="paused", waits_for="lunch", items={"count": {"open": 1}, "items": [item]})
     shown = await steer("loop", "status", loop)
     for words in (loop, place, "lunch", "evil ␛[2J item", "PLAN.md"):
         assert words in shown.out
@@ -235,7 +235,7 @@ async def test_looking(steer: Steer, loop_stand_in: LoopStandIn, steersman: Stee
 
 
 async def test_resume_without_an_id_says_what_could_be_where_nobody_can_choose(
-    steer: Steer, loop_stand_in: LoopStandIn, steersman: Steersman, place: str
+    steer: Steer, loop_host: FakeLoopHost, steersman: Steersman, place: str
 ) -> None:
     for each in await steersman.loops.list('ExecutionStatus="Running"'):
         await steersman.temporal.get_workflow_handle(each.id).terminate()
@@ -243,32 +243,30 @@ async def test_resume_without_an_id_says_what_could_be_where_nobody_can_choose(
         await asyncio.sleep(0.05)
     assert (await steer("loop", "resume")).code == 3
     loop = await begin(steersman, place)
-    await loop_stand_in.stage(loop, status="paused")
+    await loop_host.set_state(loop, status="paused")
     while not await steersman.loops.list('ExecutionStatus="Running"'):
         await asyncio.sleep(0.05)
     answer = await steer("loop", "resume")
     assert answer.code == 2
     assert loop in answer.err
     assert "steer loop resume LOOP" in answer.err
-    assert await loop_stand_in.calls(loop) == []
+    assert await loop_host.calls(loop) == []
 
 
 async def test_resume_asks_for_a_fresh_session(
-    steer: Steer, loop_stand_in: LoopStandIn, steersman: Steersman, place: str
+    steer: Steer, loop_host: FakeLoopHost, steersman: Steersman, place: str
 ) -> None:
     loop = await begin(steersman, place)
-    await loop_stand_in.stage(loop, status="paused")
+    await loop_host.set_state(loop, status="paused")
     assert (await steer("loop", "resume", loop, "--session", "continue")).code == 2
     assert (await steer("loop", "resume", loop, "--session", "fresh")).code == 0
-    ((name, said),) = await loop_stand_in.calls(loop)
+    ((name, said),) = await loop_host.calls(loop)
     assert (name, said["session"]) == ("resume", "fresh")
 
 
-async def test_stop_says_what_it_found(
-    steer: Steer, loop_stand_in: LoopStandIn, steersman: Steersman, place: str
-) -> None:
+async def test_stop_says_what_it_found(steer: Steer, loop_host: FakeLoopHost, steersman: Steersman, place: str) -> None:
     loop = await begin(steersman, place)
-    run = await loop_stand_in.begin_run(loop)
+    run = await loop_host.begin_run(loop)
     while (await steersman.state(run)).phase != "running":
         await asyncio.sleep(0.01)
     await steersman.stop(run)
@@ -281,7 +279,7 @@ async def test_stop_says_what_it_found(
 
 
 async def test_the_newest_is_meant_by_a_dash(
-    steer: Steer, loop_stand_in: LoopStandIn, steersman: Steersman, place: str
+    steer: Steer, loop_host: FakeLoopHost, steersman: Steersman, place: str
 ) -> None:
     loop = await begin(steersman, place)
     while (await steersman.loops.list(limit=1))[0].id != loop:

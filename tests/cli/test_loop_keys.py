@@ -11,7 +11,7 @@ from steersman.client import Steersman
 from tests.cli.loopstage import MENU, Stage
 from tests.cli.steer import Steer
 from tests.cli.terminal import Terminal
-from tests.client.standin import init, said, succeeded
+from tests.client.fake_host import init, said, succeeded
 
 pytestmark = pytest.mark.acceptance
 
@@ -37,7 +37,7 @@ async def test_keys_while_it_streams(stage: Stage) -> None:
     await terminal.until("just end its turn) >")
     terminal.type("to the left\n")
     await terminal.until("interrupt acknowledged")
-    assert [each.text for each in stage.machine.play(run).messages] == ["to the left"]
+    assert [each.text for each in stage.machine.fake_run(run).messages] == ["to the left"]
     terminal.type("npq?")
     await terminal.until("one key at a time")
     terminal.type("\x1b[A\x1bOP\x1b[3~\x1b")  # an arrow key and the like are nobody's wish
@@ -56,7 +56,7 @@ async def test_keys_while_it_streams(stage: Stage) -> None:
 
 async def test_keys_offer_what_the_agent_can_do(stage: Stage) -> None:
     run = await stage.at_work()
-    await stage.machine.stage(stage.loop, agent="process")
+    await stage.machine.set_state(stage.loop, agent="process")
     terminal = await stage.steer.at_terminal("loop", "attach", stage.loop)
     await terminal.until("first words")
     terminal.type("?")
@@ -68,7 +68,7 @@ async def test_keys_offer_what_the_agent_can_do(stage: Stage) -> None:
     await terminal.until('agent "process" cannot interrupt: P pauses now, f gives feedback to the next iteration')
     terminal.type("q")
     assert await terminal.ended() == 130
-    assert stage.machine.play(run).messages == []
+    assert stage.machine.fake_run(run).messages == []
 
 
 async def test_ctrl_c_takes_a_question_back_that_a_key_had_opened(stage: Stage) -> None:
@@ -95,7 +95,7 @@ async def test_the_status_line_stands_below_and_leaves_nothing_behind(stage: Sta
     await terminal.until("? keys")
     stage.machine.show(run, said("tence", delta=True, message_id="m"), said("half a sentence", message_id="m"))
     stage.machine.finish(run, succeeded())
-    await stage.machine.stage(stage.loop, run=None, status="waiting_rate_limit", wakes_at="2099-01-01T14:05:00Z")
+    await stage.machine.set_state(stage.loop, run=None, status="waiting_rate_limit", wakes_at="2099-01-01T14:05:00Z")
     await terminal.until("rate limit: until 2099-01-01")
     terminal.type("q")
     assert await terminal.ended() == 130
@@ -127,9 +127,9 @@ async def test_an_approval_is_answered(stage: Stage) -> None:
     await terminal.until(">")
     terminal.type("y\n")
     await terminal.until("allowed Bash")
-    assert stage.machine.play(run).decisions[0].decision.decision == "allow"
+    assert stage.machine.fake_run(run).decisions[0].decision.decision == "allow"
     stage.machine.finish(run, succeeded())
-    await stage.machine.curtain(stage.loop)
+    await stage.machine.end_loop(stage.loop)
     assert await terminal.ended() == 0
 
 
@@ -147,8 +147,8 @@ async def test_the_terminal_is_left_as_it_was(stage: Stage, way: str) -> None:
     elif way == "q":
         terminal.type("q")
     elif way == "end":
-        await stage.machine.curtain(stage.loop)
-        stage.machine.finish(next(iter(stage.machine.plays)), succeeded())
+        await stage.machine.end_loop(stage.loop)
+        stage.machine.finish(next(iter(stage.machine.fake_runs)), succeeded())
     else:
         os.kill(terminal.pid, signal.SIGTERM if way == "sigterm" else signal.SIGHUP)
     code = {"ctrl-c": 130, "q": 130, "end": 0}.get(way, 143)

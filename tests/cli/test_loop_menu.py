@@ -3,8 +3,8 @@
 import pytest
 
 from tests.cli.loopstage import MENU, Stage
-from tests.client.loopstandin import checkpoint
-from tests.client.standin import said, succeeded
+from tests.client.fake_host import said, succeeded
+from tests.client.fake_loop import checkpoint
 
 pytestmark = pytest.mark.acceptance
 
@@ -16,7 +16,7 @@ async def test_ctrl_c_pauses_now_and_enter_goes_on(stage: Stage) -> None:
     terminal.type("\n")
     await stage.told("pause", "resume")
     await terminal.until("the loop goes on")
-    await stage.machine.curtain(stage.loop)
+    await stage.machine.end_loop(stage.loop)
     assert await terminal.ended() == 0
 
 
@@ -82,10 +82,10 @@ async def test_starting_over(stage: Stage) -> None:
     await terminal.until("start over: starts over from the beginning")
 
 
-async def test_exit_ends_the_loop_as_stopped(stage: Stage) -> None:
+async def test_exit_ends_the_loop(stage: Stage) -> None:
     terminal = await stage.menu_by_ctrl_c()
     terminal.type("e\n")
-    await terminal.until("stopped (exit)")
+    await terminal.until("exited (exit)")
     assert await terminal.ended() == 7
 
 
@@ -99,7 +99,7 @@ async def test_a_second_ctrl_c_leaves_the_loop_paused(stage: Stage) -> None:
 
 async def test_what_the_loop_refuses_is_said(stage: Stage) -> None:
     terminal = await stage.menu_by_ctrl_c()
-    await stage.machine.stage(stage.loop, refuse="not \x1b[2J today")
+    await stage.machine.set_state(stage.loop, refuse="not \x1b[2J today")
     terminal.type("f\n")
     await terminal.until("an empty line ends it")
     await stage.lines(terminal, "faster")
@@ -113,7 +113,7 @@ async def test_the_menu_opens_by_itself_where_a_decision_is_waited_for(stage: St
     await terminal.until("first words")
     stage.machine.finish(run, succeeded())
     waits = {"status": "waiting_for_decision", "run": None, "waits_for": "iteration 1 is done"}
-    await stage.machine.stage(stage.loop, mode="checkpoint", checkpoints=[checkpoint(1, run=run)], **waits)
+    await stage.machine.set_state(stage.loop, mode="checkpoint", checkpoints=[checkpoint(1, run=run)], **waits)
     await terminal.until("◆ checkpoint 1")
     await terminal.until("waiting for your decision: iteration 1 is done")
     await terminal.until(MENU)
@@ -121,12 +121,12 @@ async def test_the_menu_opens_by_itself_where_a_decision_is_waited_for(stage: St
     await stage.told("resume")
     await terminal.until("the loop goes on")
     # The next time, after an iteration that was shorter than a look, somebody else decides.
-    await stage.machine.stage(stage.loop, status="waiting_for_decision", iteration=2, totals={"iterations": 2})
+    await stage.machine.set_state(stage.loop, status="waiting_for_decision", iteration=2, totals={"iterations": 2})
     await terminal.until(MENU)
     await stage.steersman.loops.resume(stage.loop, mode="autonomous")
     await terminal.until("the loop went on meanwhile")
     await terminal.until("mode autonomous")
-    await stage.machine.curtain(stage.loop)
+    await stage.machine.end_loop(stage.loop)
     assert await terminal.ended() == 0
 
 

@@ -8,13 +8,13 @@ import pytest
 from steersman.client import Steersman
 from tests.cli.loopstage import request_of
 from tests.cli.steer import Steer
-from tests.client.loopstandin import LoopStandIn
+from tests.client.fake_loop import FakeLoopHost
 
 pytestmark = pytest.mark.acceptance
 
 
 async def test_every_word_of_start_reaches_the_request(
-    steer: Steer, loop_stand_in: LoopStandIn, steersman: Steersman, place: str
+    steer: Steer, loop_host: FakeLoopHost, steersman: Steersman, place: str
 ) -> None:
     words = [
         *("loop", "start", "PLAN.md", "-d", "-w", place, "--id", "loop-words", "--model", "m", "--permissions", "ask"),
@@ -31,8 +31,7 @@ async def test_every_word_of_start_reaches_the_request(
     assert await request_of(steersman, "loop-words") == {
         "run": {
             "agent": "claude",
-            "workspace": {"path": place},
-            "runtime": {"host": "stand-in"},
+            "workspace": {"path": place, "host": "stand-in"},
             "model": "m",
             "system_prompt": "be brief",
             "permissions": {"mode": "ask", "allow": ["Read", "Bash(git *)"], "deny": ["Write"]},
@@ -66,7 +65,7 @@ async def test_every_word_of_start_reaches_the_request(
 
 
 async def test_a_program_as_the_agent_and_a_request_from_a_file(
-    steer: Steer, loop_stand_in: LoopStandIn, steersman: Steersman, place: str
+    steer: Steer, loop_host: FakeLoopHost, steersman: Steersman, place: str
 ) -> None:
     words = ("loop", "start", "tidy up", "-d", "-w", place, "--verify", "true", "--id")
     answer = await steer(*words, "loop-program", "--json", "--", "sh", "-c", "make -j 4")
@@ -131,7 +130,7 @@ async def test_wrong_words_are_named_and_exit_with_2(steer: Steer, words: list[s
 
 
 async def test_a_plan_without_checkboxes_is_judged_by_its_command_alone(
-    steer: Steer, loop_stand_in: LoopStandIn, steersman: Steersman, place: str
+    steer: Steer, loop_host: FakeLoopHost, steersman: Steersman, place: str
 ) -> None:
     (Path(place) / "PLAN.md").write_text("Make it good.\n")
     answer = await steer("loop", "start", "PLAN.md", "-d", "-w", place, "--verify", "true", "--id", "loop-prose")

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 import typer
 
-from steersman.cli.loop import planning, wording
+from steersman.cli.loop import formatting
+from steersman.cli.loop import request as loop_request
 from steersman.contracts.loop_state import Item, ItemCount, ItemList, LoopState
-from tests.client.loopstandin import checkpoint
+from tests.client.fake_loop import checkpoint
 
 NOW = datetime(2030, 1, 2, 12, tzinfo=UTC)
 
@@ -45,16 +46,16 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ],
 )
 def test_a_plan_is_a_text_or_what_is_in_the_workspace(place: Path, word: str, plan: Any) -> None:
-    assert planning.plan_of(word, place) == plan
+    assert loop_request.plan_of(word, place) == plan
 
 
 def test_an_absolute_path_inside_is_inside(place: Path) -> None:
-    assert planning.plan_of(str(place / "PLAN.md"), place) == {"path": "PLAN.md"}
-    assert planning.plan_of("docs", place, "01") == {"path": "docs", "phase": "01"}
+    assert loop_request.plan_of(str(place / "PLAN.md"), place) == {"path": "PLAN.md"}
+    assert loop_request.plan_of("docs", place, "01") == {"path": "docs", "phase": "01"}
     with pytest.raises(typer.BadParameter, match="phase"):
-        planning.plan_of("a text", place, "01")
+        loop_request.plan_of("a text", place, "01")
     with pytest.raises(typer.BadParameter, match="nowhere"):
-        planning.plan_of("@nowhere.md", place)
+        loop_request.plan_of("@nowhere.md", place)
 
 
 @pytest.mark.parametrize(
@@ -68,12 +69,12 @@ def test_an_absolute_path_inside_is_inside(place: Path) -> None:
     ],
 )
 def test_items(word: str, items: dict[str, Any]) -> None:
-    assert planning.items_of(word) == items
+    assert loop_request.items_of(word) == items
 
 
 def test_items_of_no_kind_are_named() -> None:
     with pytest.raises(typer.BadParameter, match="tickets"):
-        planning.items_of("tickets:1")
+        loop_request.items_of("tickets:1")
 
 
 @pytest.mark.parametrize(
@@ -94,15 +95,15 @@ def test_which_plans_have_items_by_default(
     verified: bool,  # noqa: FBT001 - pytest fills it in
     counts: bool,  # noqa: FBT001 - the same
 ) -> None:
-    found = planning.items_by_default(plan, place, verified=verified)
+    found = loop_request.items_by_default(plan, place, verified=verified)
     assert found == ({"kind": "checkboxes"} if counts else None)
 
 
 def test_the_workspace_is_the_one_named_or_the_files_or_here(place: Path) -> None:
-    assert planning.workspace_of("..", None) == place
-    assert planning.workspace_of(None, {"run": {"workspace": {"path": "/src"}}}) == Path("/src")
-    assert planning.workspace_of(None, {"run": 1}) == place / "docs"
-    assert planning.workspace_of(None, None) == Path.cwd()
+    assert loop_request.workspace_of("..", None) == place
+    assert loop_request.workspace_of(None, {"run": {"workspace": {"path": "/src"}}}) == Path("/src")
+    assert loop_request.workspace_of(None, {"run": 1}) == place / "docs"
+    assert loop_request.workspace_of(None, None) == Path.cwd()
 
 
 def state(**fields: Any) -> LoopState:
@@ -127,12 +128,12 @@ def state(**fields: Any) -> LoopState:
     ],
 )
 def test_the_next_step(fields: dict[str, Any], words: str) -> None:
-    assert wording.next_step(state(**fields), NOW) == words
+    assert formatting.next_step(state(**fields), NOW) == words
 
 
 def test_a_rate_limit_says_until_when() -> None:
     until = (datetime.now(UTC) + timedelta(days=3)).replace(hour=14, minute=5)
-    said = wording.next_step(state(status="waiting_rate_limit", wakes_at=until), NOW)
+    said = formatting.next_step(state(status="waiting_rate_limit", wakes_at=until), NOW)
     assert said == f"rate limit: until {until.astimezone():%Y-%m-%d %H:%M}"
 
 
@@ -141,9 +142,9 @@ def test_the_status_line_counts_on_while_the_loop_works() -> None:
     looked = state(totals=totals, limits={"iterations": 9, "cost_usd": 2}, run="l-3")
     later = NOW + timedelta(seconds=5)
     line = "iteration 3/9 · $0.5000 of $2 · 1 min 06 s · items 3 of 5 left · at work · ? keys"
-    assert wording.status_line(looked, NOW, later) == line
+    assert formatting.status_line(looked, NOW, later) == line
     held = looked.model_copy(update={"status": "paused"})
-    assert "1 min 01 s" in wording.status_line(held, NOW, later)
+    assert "1 min 01 s" in formatting.status_line(held, NOW, later)
 
 
 def test_what_changed_is_told_once() -> None:
@@ -153,25 +154,25 @@ def test_what_changed_is_told_once() -> None:
     after = state(
         status="paused", waits_for="lunch", checkpoints=(checkpoint(1), made), verification=found, last_error="oh no"
     )
-    told = [line for line, _ in wording.changes(before, after)]
+    told = [line for line, _ in formatting.changes(before, after)]
     assert told == [
         "◆ checkpoint 2 · after iteration 3 · $0.0100 · 3.0 s · items 1 of 2 left",
         "verification after iteration 3: failed (exit code 2): make test",
         "! oh no",
         "paused: lunch",
     ]
-    assert list(wording.changes(after, after)) == []
-    assert [line for line, _ in wording.changes(None, after)] == ["paused: lunch"]
-    assert [line for line, _ in wording.changes(after, after.model_copy(update={"status": "running"}))] == [
+    assert list(formatting.changes(after, after)) == []
+    assert [line for line, _ in formatting.changes(None, after)] == ["paused: lunch"]
+    assert [line for line, _ in formatting.changes(after, after.model_copy(update={"status": "running"}))] == [
         "the loop goes on"
     ]
 
 
 def test_one_screen_says_what_matters_and_nothing_dangerous() -> None:
-    shown = dict(wording.rows("l", state(status="paused", waits_for="lunch", workspace="/w"), NOW))
+    shown = dict(formatting.status_rows("l", state(status="paused", waits_for="lunch", workspace="/w"), NOW))
     assert shown["status"] == "paused"
     assert shown["waits for"] == "lunch"
     assert shown["iteration"] == "3 of 9, 0 iterations in all"
     assert shown["items"] == "2 open, 1 blocked, 2 closed"
-    marks = [value for name, value in wording.rows("l", state(), NOW) if not name]
+    marks = [value for name, value in formatting.status_rows("l", state(), NOW) if not name]
     assert marks == ["○ one ␛[2J", "… 2 more"]

@@ -7,8 +7,8 @@ import pytest
 from rich.console import Console
 
 from steersman.cli import request
-from steersman.cli.clean import clean, flat, shortened
-from steersman.cli.render import Renderer, duration, stopped
+from steersman.cli.formatting import clean, duration, flat, shortened, stop_phrase
+from steersman.cli.terminal.renderer import Renderer
 from steersman.contracts.events import (
     EventBase,
     FileChangeEvent,
@@ -19,7 +19,7 @@ from steersman.contracts.events import (
     RateLimitEvent,
 )
 from steersman.contracts.run import StopReport
-from tests.client.standin import now, said, tool_result, tool_use
+from tests.client.fake_host import now, said, tool_result, tool_use
 
 
 def shown(*events: EventBase, width: int = 60) -> str:
@@ -112,7 +112,7 @@ def test_honest_text_stays_as_it_is() -> None:
     ],
 )
 def test_a_stop_in_words(report: StopReport | None, text: str) -> None:
-    assert text in stopped(report)
+    assert text in stop_phrase(report)
 
 
 def test_durations() -> None:

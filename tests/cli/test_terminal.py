@@ -7,7 +7,7 @@ import pytest
 from steersman.client import Steersman
 from tests.cli.steer import Steer
 from tests.cli.test_commands import begin
-from tests.client.standin import StandIn, init, said, succeeded, tool_use
+from tests.client.fake_host import FakeHost, init, said, succeeded, tool_use
 
 pytestmark = pytest.mark.acceptance
 MENU = "[K]eep running"
@@ -22,11 +22,11 @@ async def until(what: object) -> None:
 
 
 async def test_colors_only_where_they_are_wanted(
-    steer: Steer, stand_in: StandIn, steersman: Steersman, workspace: str
+    steer: Steer, fake_host: FakeHost, steersman: Steersman, workspace: str
 ) -> None:
     run = await begin(steersman, workspace)
-    stand_in.show(run, init(), tool_use("Bash", command="ls"), said("hi \x1b[5mthere"))
-    stand_in.finish(run, succeeded())
+    fake_host.show(run, init(), tool_use("Bash", command="ls"), said("hi \x1b[5mthere"))
+    fake_host.finish(run, succeeded())
     colored = await steer.at_terminal("attach", run)
     assert await colored.ended() == 0
     await colored.until("succeeded")
@@ -39,28 +39,28 @@ async def test_colors_only_where_they_are_wanted(
 
 
 async def test_ctrl_c_keeps_the_run_by_default(
-    steer: Steer, stand_in: StandIn, steersman: Steersman, workspace: str
+    steer: Steer, fake_host: FakeHost, steersman: Steersman, workspace: str
 ) -> None:
     run = await begin(steersman, workspace)
-    stand_in.show(run, init(), said("first"))
+    fake_host.show(run, init(), said("first"))
     terminal = await steer.at_terminal("attach", run)
     await terminal.until("first")
     terminal.ctrl_c()
     await terminal.until(MENU)
     await terminal.until(">")
-    stand_in.show(run, said("second"))
+    fake_host.show(run, said("second"))
     terminal.type("x")
     await terminal.until("x")
     assert "second" not in terminal.text, "what is typed must stay readable"
     terminal.type("\x7f\n")
     await terminal.until("second")
-    stand_in.finish(run, succeeded())
+    fake_host.finish(run, succeeded())
     assert await terminal.ended() == 0
 
 
-async def test_a_second_ctrl_c_leaves(steer: Steer, stand_in: StandIn, steersman: Steersman, workspace: str) -> None:
+async def test_a_second_ctrl_c_leaves(steer: Steer, fake_host: FakeHost, steersman: Steersman, workspace: str) -> None:
     run = await begin(steersman, workspace)
-    stand_in.show(run, init(), said("first"))
+    fake_host.show(run, init(), said("first"))
     terminal = await steer.at_terminal("attach", run)
     await terminal.until("first")
     terminal.ctrl_c()
@@ -72,10 +72,10 @@ async def test_a_second_ctrl_c_leaves(steer: Steer, stand_in: StandIn, steersman
 
 
 async def test_interrupting_with_a_message(
-    steer: Steer, stand_in: StandIn, steersman: Steersman, workspace: str
+    steer: Steer, fake_host: FakeHost, steersman: Steersman, workspace: str
 ) -> None:
     run = await begin(steersman, workspace)
-    stand_in.show(run, init(), said("first", delta=True))
+    fake_host.show(run, init(), said("first", delta=True))
     terminal = await steer.at_terminal("attach", run)
     await terminal.until("first")
     terminal.ctrl_c()
@@ -85,15 +85,17 @@ async def test_interrupting_with_a_message(
     await terminal.until(">")
     terminal.type("use the other door\n")
     await terminal.until("interrupt acknowledged (mid_turn)")
-    assert [(each.kind, each.text) for each in stand_in.play(run).messages] == [("interrupt", "use the other door")]
-    stand_in.finish(run, succeeded())
+    assert [(each.kind, each.text) for each in fake_host.fake_run(run).messages] == [
+        ("interrupt", "use the other door")
+    ]
+    fake_host.finish(run, succeeded())
     assert await terminal.ended() == 0
 
 
-async def test_stopping_from_the_menu(steer: Steer, stand_in: StandIn, steersman: Steersman, workspace: str) -> None:
+async def test_stopping_from_the_menu(steer: Steer, fake_host: FakeHost, steersman: Steersman, workspace: str) -> None:
     run = await begin(steersman, workspace)
     terminal = await steer.at_terminal("attach", run)
-    stand_in.show(run, said("first"))
+    fake_host.show(run, said("first"))
     await terminal.until("first")
     terminal.ctrl_c()
     await terminal.until(">")
@@ -119,7 +121,7 @@ async def test_run_can_be_left_while_it_is_queued(steer: Steer, steersman: Steer
 )
 async def test_approvals_are_asked(
     steer: Steer,
-    stand_in: StandIn,
+    fake_host: FakeHost,
     steersman: Steersman,
     workspace: str,
     keys: str,
@@ -129,35 +131,35 @@ async def test_approvals_are_asked(
 ) -> None:
     run = await begin(steersman, workspace)
     terminal = await steer.at_terminal("attach", run)
-    stand_in.show(run, init())
+    fake_host.show(run, init())
     await terminal.until("session")
     terminal.type("y\n")  # typed before there was a question: no answer to it
-    await stand_in.ask(run, "a-1", "Bash", command="make\x1b[2J install")
+    await fake_host.ask(run, "a-1", "Bash", command="make\x1b[2J install")
     await terminal.until("command: make␛[2J install")
     await terminal.until("Allow?")
     await terminal.until(">")
-    assert not stand_in.play(run).decisions
+    assert not fake_host.fake_run(run).decisions
     terminal.type(f"{keys}\n")
     if message:
         await terminal.until("Tell the agent >")
         terminal.type(f"{message}\n")
-    await until(lambda: stand_in.play(run).decisions)
-    made = stand_in.play(run).decisions[0].decision
+    await until(lambda: fake_host.fake_run(run).decisions)
+    made = fake_host.fake_run(run).decisions[0].decision
     assert (made.decision, made.remember, made.message) == (decision, remember, message)
-    stand_in.finish(run, succeeded())
+    fake_host.finish(run, succeeded())
     assert await terminal.ended() == 0
 
 
 async def test_an_approval_given_elsewhere_takes_the_question_back(
-    steer: Steer, stand_in: StandIn, steersman: Steersman, workspace: str
+    steer: Steer, fake_host: FakeHost, steersman: Steersman, workspace: str
 ) -> None:
     run = await begin(steersman, workspace)
     terminal = await steer.at_terminal("attach", run)
-    await stand_in.ask(run, "a-1", "Bash", command="make")
+    await fake_host.ask(run, "a-1", "Bash", command="make")
     await terminal.until("Allow?")
     await steersman.decide(run, "a-1", "allow")
     await terminal.until("allowed")
-    stand_in.finish(run, succeeded())
+    fake_host.finish(run, succeeded())
     assert await terminal.ended() == 0
     again = await steer.at_terminal("attach", run)
     assert await again.ended() == 0
@@ -165,10 +167,10 @@ async def test_an_approval_given_elsewhere_takes_the_question_back(
 
 
 async def test_what_waited_before_is_asked_too(
-    steer: Steer, stand_in: StandIn, steersman: Steersman, workspace: str
+    steer: Steer, fake_host: FakeHost, steersman: Steersman, workspace: str
 ) -> None:
     run = await begin(steersman, workspace)
-    await stand_in.ask(run, "a-1", "Bash", command="x" * 3000 + " && rm -rf /")
+    await fake_host.ask(run, "a-1", "Bash", command="x" * 3000 + " && rm -rf /")
     terminal = await steer.at_terminal("attach", run, "--after", "1")
     await terminal.until("are not shown")
     await terminal.until("[v]iew")
@@ -179,15 +181,15 @@ async def test_what_waited_before_is_asked_too(
     await terminal.until(MENU)
     terminal.ctrl_c()
     assert await terminal.ended() == 130
-    assert not stand_in.play(run).decisions
+    assert not fake_host.fake_run(run).decisions
 
 
 async def test_a_run_that_ends_takes_its_questions_along(
-    steer: Steer, stand_in: StandIn, steersman: Steersman, workspace: str
+    steer: Steer, fake_host: FakeHost, steersman: Steersman, workspace: str
 ) -> None:
     run = await begin(steersman, workspace)
     terminal = await steer.at_terminal("attach", run)
-    await stand_in.ask(run, "a-1", "Bash", command="make")
+    await fake_host.ask(run, "a-1", "Bash", command="make")
     await terminal.until("Allow?")
     terminal.ctrl_c()
     await terminal.until(MENU)
@@ -197,11 +199,11 @@ async def test_a_run_that_ends_takes_its_questions_along(
 
 
 async def test_the_menu_offers_what_the_agent_can_do(
-    steer: Steer, stand_in: StandIn, steersman: Steersman, workspace: str
+    steer: Steer, fake_host: FakeHost, steersman: Steersman, workspace: str
 ) -> None:
     run = await steersman.start({"agent": "process", "command": ["true"], "workspace": {"path": workspace}})
     terminal = await steer.at_terminal("attach", run)
-    stand_in.show(run, said("first"))
+    fake_host.show(run, said("first"))
     await terminal.until("first")
     terminal.ctrl_c()
     await terminal.until("[S]top")
@@ -213,4 +215,4 @@ async def test_the_menu_offers_what_the_agent_can_do(
     terminal.type("s\n")
     await terminal.until("cancelled")
     assert await terminal.ended() == 6
-    assert stand_in.play(run).messages == []
+    assert fake_host.fake_run(run).messages == []

@@ -11,7 +11,7 @@ from steersman.client import Steersman
 from tests.cli.steer import ROOT, Steer, line_with
 from tests.cli.terminal import Terminal
 from tests.cli.test_commands import begin
-from tests.client.standin import StandIn, init, said, succeeded
+from tests.client.fake_host import FakeHost, init, said, succeeded
 
 pytestmark = pytest.mark.acceptance
 PLACE = ROOT / "tests" / "support" / "windows"
@@ -55,29 +55,29 @@ async def test_help_and_versions(there: Steer) -> None:
 
 
 async def test_runs_are_shown_steered_followed_and_stopped(
-    there: Steer, stand_in: StandIn, steersman: Steersman, workspace: str
+    there: Steer, fake_host: FakeHost, steersman: Steersman, workspace: str
 ) -> None:
     run = await begin(steersman, workspace)
-    stand_in.show(run, init(), said("first words"))
+    fake_host.show(run, init(), said("first words"))
     shown = await there("show", run)
     assert (shown.code, "running" in shown.out) == (0, True)
-    assert (await there("say", run, "look left")).code == 0
-    assert [each.text for each in stand_in.play(run).messages] == ["look left"]
+    assert (await there("steer", run, "look left")).code == 0
+    assert [each.text for each in fake_host.fake_run(run).messages] == ["look left"]
     assert run in (await there("list")).out
     following = await there.start("attach", run)
     await line_with(following, "first words")
     following.send_signal(signal.SIGINT)
     assert await following.wait() == 130
-    stand_in.finish(run, succeeded("all done"))
+    fake_host.finish(run, succeeded("all done"))
     followed = await there("attach", run)
     assert (followed.code, "first words" in followed.out) == (0, True)
 
 
 async def test_at_a_console_nobody_is_asked(
-    there: Steer, stand_in: StandIn, steersman: Steersman, workspace: str
+    there: Steer, fake_host: FakeHost, steersman: Steersman, workspace: str
 ) -> None:
     run = await begin(steersman, workspace)
-    stand_in.show(run, init(), said("first words"))
+    fake_host.show(run, init(), said("first words"))
     path = there.env.pop("PYTHONPATH")  # the terminal itself is a POSIX one
     terminal = await Terminal.open(["/usr/bin/env", f"PYTHONPATH={path}", *there.words, "attach", run], there.env)
     there.terminals.append(terminal)

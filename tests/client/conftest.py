@@ -1,5 +1,5 @@
-"""A dev server for all tests of a directory, and a machine at work on it."""
+"""A dev server for all tests of the directory, and a fake host on it."""
 
-from tests.client.fixtures import client, client_namespace, loop_stand_in, stand_in, steersman, workspace
+from tests.client.fixtures import client, client_namespace, fake_host, loop_host, steersman, workspace
 
-__all__ = ["client", "client_namespace", "loop_stand_in", "stand_in", "steersman", "workspace"]
+__all__ = ["client", "client_namespace", "fake_host", "loop_host", "steersman", "workspace"]

@@ -8,8 +8,8 @@ import pytest
 from temporalio.client import Client
 
 from steersman.client import Steersman
-from tests.client.loopstandin import LoopStandIn
-from tests.client.standin import StandIn
+from tests.client.fake_host import FakeHost
+from tests.client.fake_loop import FakeLoopHost
 from tests.support.temporal import Namespace, new_namespace
 
 
@@ -31,14 +31,14 @@ def steersman(client: Client) -> Steersman:
 
 
 @pytest.fixture
-async def stand_in(client: Client) -> AsyncIterator[StandIn]:
-    async with StandIn(client).at_work() as machine:
+async def fake_host(client: Client) -> AsyncIterator[FakeHost]:
+    async with FakeHost(client).at_work() as machine:
         yield machine
 
 
 @pytest.fixture
-async def loop_stand_in(client: Client) -> AsyncIterator[LoopStandIn]:
-    machine = LoopStandIn(client)
+async def loop_host(client: Client) -> AsyncIterator[FakeLoopHost]:
+    machine = FakeLoopHost(client)
     async with machine.at_work():
         yield machine
 

@@ -22,7 +22,7 @@ from steersman.errors import (
     ServerRefused,
     ServerUnreachable,
 )
-from tests.client.standin import KILLED, StandIn, init, said, succeeded
+from tests.client.fake_host import KILLED, FakeHost, init, said, succeeded
 
 pytestmark = pytest.mark.integration
 
@@ -40,11 +40,11 @@ async def until_running(steersman: Steersman, run: str) -> None:
         await asyncio.sleep(0.01)
 
 
-async def test_a_run_from_start_to_result(steersman: Steersman, stand_in: StandIn, workspace: str) -> None:
+async def test_a_run_from_start_to_result(steersman: Steersman, fake_host: FakeHost, workspace: str) -> None:
     run = await steersman.start(ask(workspace, labels={"team": "blue"}))
     assert run.startswith("run-")
-    stand_in.show(run, init(), *(said(f"line {n}") for n in range(8)))
-    stand_in.finish(run, succeeded("all fixed"))
+    fake_host.show(run, init(), *(said(f"line {n}") for n in range(8)))
+    fake_host.finish(run, succeeded("all fixed"))
     result = await steersman.result(run)
     assert (result.status, result.text, result.turns) == ("succeeded", "all fixed", 2)
     assert await types(steersman, run) == [(1, "init"), *((n, "message") for n in range(2, 10)), (10, "done")]
@@ -53,7 +53,7 @@ async def test_a_run_from_start_to_result(steersman: Steersman, stand_in: StandI
     assert (await description.memo())["labels"] == {"team": "blue"}
 
 
-async def test_ids_sort_by_time(steersman: Steersman, stand_in: StandIn, workspace: str) -> None:
+async def test_ids_sort_by_time(steersman: Steersman, fake_host: FakeHost, workspace: str) -> None:
     ids = [await steersman.start(ask(workspace)) for _ in range(3)]
     assert ids == sorted(ids)
     assert [uuid.UUID(each.removeprefix("run-")).version for each in ids] == [7, 7, 7]
@@ -79,17 +79,19 @@ async def test_a_bad_request_never_leaves_the_client(
         await steersman.state(run)
 
 
-async def test_a_second_run_of_the_same_id_is_refused(steersman: Steersman, stand_in: StandIn, workspace: str) -> None:
+async def test_a_second_run_of_the_same_id_is_refused(
+    steersman: Steersman, fake_host: FakeHost, workspace: str
+) -> None:
     run = await steersman.start(ask(workspace))
     with pytest.raises(AlreadyRunning, match=run):
         await steersman.start(ask(workspace), run_id=run)
 
 
 async def test_a_failure_is_typed_and_carries_the_result(
-    steersman: Steersman, stand_in: StandIn, workspace: str
+    steersman: Steersman, fake_host: FakeHost, workspace: str
 ) -> None:
     run = await steersman.start(ask(workspace))
-    stand_in.finish(
+    fake_host.finish(
         run,
         succeeded(
             "half",
@@ -105,7 +107,7 @@ async def test_a_failure_is_typed_and_carries_the_result(
     assert (await types(steersman, run))[-1] == (1, "failed")
 
 
-async def test_stop_says_what_it_found(steersman: Steersman, stand_in: StandIn, workspace: str) -> None:
+async def test_stop_says_what_it_found(steersman: Steersman, fake_host: FakeHost, workspace: str) -> None:
     run = await steersman.start(ask(workspace))
     await until_running(steersman, run)
     waiting = asyncio.create_task(types(steersman, run))
@@ -120,18 +122,18 @@ async def test_stop_says_what_it_found(steersman: Steersman, stand_in: StandIn, 
     assert raised.value.stop_report.took_ms == 42
 
 
-async def test_following_goes_on_from_a_number(steersman: Steersman, stand_in: StandIn, workspace: str) -> None:
+async def test_following_goes_on_from_a_number(steersman: Steersman, fake_host: FakeHost, workspace: str) -> None:
     run = await steersman.start(ask(workspace))
-    stand_in.show(run, init(), said("one"))
+    fake_host.show(run, init(), said("one"))
     got: list[AgentEvent] = []
     async with aclosing(steersman.attach(run)) as events:
         async for event in events:
             got.append(event)
             if event.seq == 2:
                 break
-    stand_in.show(run, said("two"), said("three"))
+    fake_host.show(run, said("two"), said("three"))
     follower = asyncio.create_task(types(steersman, run, after=2))
-    stand_in.finish(run, succeeded())
+    fake_host.finish(run, succeeded())
     assert await follower == [(3, "message"), (4, "message"), (5, "done")]
     assert await types(steersman, run, after=5) == []
     assert [event.seq for event in await steersman.events(run, 1, limit=2)] == [2, 3]
@@ -139,23 +141,23 @@ async def test_following_goes_on_from_a_number(steersman: Steersman, stand_in: S
 
 
 async def test_failures_in_the_middle_lose_and_repeat_nothing(
-    steersman: Steersman, stand_in: StandIn, workspace: str
+    steersman: Steersman, fake_host: FakeHost, workspace: str
 ) -> None:
     run = await steersman.start(ask(workspace))
     follower = asyncio.create_task(types(steersman, run))
     for burst in range(4):
-        stand_in.failing_reads = 2
-        stand_in.show(run, *(said(f"{burst}.{n}") for n in range(5)))
-        while stand_in.failing_reads:
+        fake_host.failing_reads = 2
+        fake_host.show(run, *(said(f"{burst}.{n}") for n in range(5)))
+        while fake_host.failing_reads:
             await asyncio.sleep(0.01)
-    stand_in.finish(run, succeeded())
+    fake_host.finish(run, succeeded())
     assert await follower == [*((n, "message") for n in range(1, 21)), (21, "done")]
 
 
 async def test_a_run_that_never_had_a_host_has_one_event(
-    steersman: Steersman, stand_in: StandIn, workspace: str
+    steersman: Steersman, fake_host: FakeHost, workspace: str
 ) -> None:
-    stand_in.refuse = "workspace.path: /nowhere does not exist"
+    fake_host.refuse = "workspace.path: /nowhere does not exist"
     run = await steersman.start(ask(workspace))
     with pytest.raises(InvalidRequest, match="does not exist"):
         await steersman.result(run)
@@ -166,10 +168,10 @@ async def test_a_run_that_never_had_a_host_has_one_event(
 
 
 async def test_a_terminated_run_ends_for_its_followers_too(
-    steersman: Steersman, stand_in: StandIn, workspace: str
+    steersman: Steersman, fake_host: FakeHost, workspace: str
 ) -> None:
     run = await steersman.start(ask(workspace))
-    stand_in.show(run, init(), said("one"))
+    fake_host.show(run, init(), said("one"))
     await until_running(steersman, run)
     follower = asyncio.create_task(types(steersman, run))
     await steersman.temporal.get_workflow_handle(run).terminate(reason="enough")
@@ -183,7 +185,7 @@ async def test_a_terminated_run_ends_for_its_followers_too(
     assert (await steersman.stop(run)).outcome == "already_finished"
 
 
-async def test_a_reason_is_kept(steersman: Steersman, stand_in: StandIn, workspace: str) -> None:
+async def test_a_reason_is_kept(steersman: Steersman, fake_host: FakeHost, workspace: str) -> None:
     run = await steersman.start(ask(workspace))
     await until_running(steersman, run)
     stopped = await steersman.stop(run, reason="too dear")
@@ -197,14 +199,14 @@ async def test_a_reason_is_kept(steersman: Steersman, stand_in: StandIn, workspa
 
 
 async def test_a_failure_after_an_end_says_that_a_person_had_ended_the_run(
-    steersman: Steersman, stand_in: StandIn, workspace: str
+    steersman: Steersman, fake_host: FakeHost, workspace: str
 ) -> None:
     run = await steersman.start(ask(workspace))
     await until_running(steersman, run)
     ending = asyncio.create_task(steersman.interrupt(run, reason="lunch", end=True))
-    while not stand_in.play(run).messages:
+    while not fake_host.fake_run(run).messages:
         await asyncio.sleep(0.01)
-    stand_in.finish(run, AgentCrashed("exit 3"))
+    fake_host.finish(run, AgentCrashed("exit 3"))
     with pytest.raises(AgentCrashed) as raised:
         await steersman.result(run)
     assert raised.value.code == "interrupted"
@@ -213,14 +215,14 @@ async def test_a_failure_after_an_end_says_that_a_person_had_ended_the_run(
     await ending
 
 
-async def test_messages_reach_the_agent_once(steersman: Steersman, stand_in: StandIn, workspace: str) -> None:
+async def test_messages_reach_the_agent_once(steersman: Steersman, fake_host: FakeHost, workspace: str) -> None:
     run = await steersman.start(ask(workspace))
     await until_running(steersman, run)
     receipt = await steersman.steer(run, "left, please")
     assert (receipt.state, receipt.how) == ("acknowledged", "mid_turn")
     for _ in range(2):
         assert (await steersman.interrupt(run, "stop that", id="m-7")).id == "m-7"
-    assert [(each.kind, each.text) for each in stand_in.play(run).messages] == [
+    assert [(each.kind, each.text) for each in fake_host.fake_run(run).messages] == [
         ("steer", "left, please"),
         ("interrupt", "stop that"),
     ]
@@ -228,7 +230,7 @@ async def test_messages_reach_the_agent_once(steersman: Steersman, stand_in: Sta
         await steersman.steer(run, "\0")
     with pytest.raises(InvalidRequest, match="text"):
         await steersman.steer(run, " ")
-    stand_in.finish(run, succeeded())
+    fake_host.finish(run, succeeded())
     await steersman.result(run)
     with pytest.raises(RunNotRunning):
         await steersman.steer(run, "too late")
@@ -236,23 +238,25 @@ async def test_messages_reach_the_agent_once(steersman: Steersman, stand_in: Sta
         await steersman.steer("run-unknown", "hello")
 
 
-async def test_an_agent_that_cannot_be_steered_says_so(steersman: Steersman, stand_in: StandIn, workspace: str) -> None:
+async def test_an_agent_that_cannot_be_steered_says_so(
+    steersman: Steersman, fake_host: FakeHost, workspace: str
+) -> None:
     run = await steersman.start({"agent": "process", "command": ["cat"], "workspace": {"path": workspace}})
     with pytest.raises(MessageRefused, match="cannot steer") as raised:
         await steersman.steer(run, "left")
     assert raised.value.reason
 
 
-async def test_the_first_decision_wins(steersman: Steersman, stand_in: StandIn, workspace: str) -> None:
+async def test_the_first_decision_wins(steersman: Steersman, fake_host: FakeHost, workspace: str) -> None:
     run = await steersman.start(ask(workspace))
-    await stand_in.ask(run, "a-1", "Bash", command="make")
+    await fake_host.ask(run, "a-1", "Bash", command="make")
     receipt = await steersman.decide(run, "a-1", "allow", remember=True)
     assert (receipt.tool, receipt.input) == ("Bash", {"command": "make"})
     with pytest.raises(AlreadyDecided, match="allow"):
         await steersman.decide(run, "a-1", "deny")
 
 
-async def test_the_list_shows_what_runs_where(steersman: Steersman, stand_in: StandIn, workspace: str) -> None:
+async def test_the_list_shows_what_runs_where(steersman: Steersman, fake_host: FakeHost, workspace: str) -> None:
     run = await steersman.start(ask(workspace))
     await until_running(steersman, run)
 

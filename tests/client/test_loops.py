@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from steersman import loopdata, loopfollowing
+from steersman._client import loop_follower
+from steersman._client.checkpoint_selection import selected
 from steersman.client import Steersman
 from steersman.contracts.errors import InvalidRequest, LoopFailed
 from steersman.contracts.loop import parse_loop_request
@@ -23,9 +24,9 @@ from steersman.errors import (
     RunNotRunning,
     RunTerminated,
 )
-from steersman.loopfollowing import LoopItem, RunBegun
-from tests.client.loopstandin import LoopStandIn, checkpoint
-from tests.client.standin import init, now, said, succeeded
+from steersman.loop_items import LoopItem, RunBegun
+from tests.client.fake_host import init, now, said, succeeded
+from tests.client.fake_loop import FakeLoopHost, checkpoint
 
 pytestmark = pytest.mark.integration
 
@@ -70,10 +71,10 @@ class Watcher:
                 await self._changed.wait()
 
 
-async def test_a_loop_from_start_to_result(steersman: Steersman, loop_stand_in: LoopStandIn, workspace: str) -> None:
+async def test_a_loop_from_start_to_result(steersman: Steersman, loop_host: FakeLoopHost, workspace: str) -> None:
     loop = await steersman.loops.start(ask(workspace, run={"labels": {"team": "blue"}}))
     assert uuid.UUID(loop.removeprefix("loop-")).version == 7
-    await loop_stand_in.curtain(loop, stop_reason="done", iterations=3, cost_usd=0.5)
+    await loop_host.end_loop(loop, stop_reason="done", iterations=3, cost_usd=0.5)
     result = await steersman.loops.result(loop)
     assert isinstance(result, LoopResult)
     assert (result.status, result.stop_reason, result.iterations) == ("completed", "done", 3)
@@ -85,9 +86,7 @@ async def test_a_loop_from_start_to_result(steersman: Steersman, loop_stand_in: 
     assert (await steersman.loops.state(loop)).status == "completed"
 
 
-async def test_a_request_as_a_model_is_the_same(
-    steersman: Steersman, loop_stand_in: LoopStandIn, workspace: str
-) -> None:
+async def test_a_request_as_a_model_is_the_same(steersman: Steersman, loop_host: FakeLoopHost, workspace: str) -> None:
     loop = await steersman.loops.start(parse_loop_request(ask(workspace, mode="batch")), loop_id="loop-of-a-model")
     assert (await steersman.loops.state(loop)).mode == "batch"
     with pytest.raises(AlreadyRunning, match="loop loop-of-a-model is already running"):
@@ -120,14 +119,14 @@ async def test_a_bad_request_never_leaves_the_client(
 @pytest.mark.parametrize(("invalid", "kind"), [(False, LoopFailed), (True, InvalidRequest)])
 async def test_a_failure_is_typed_and_carries_the_result(
     steersman: Steersman,
-    loop_stand_in: LoopStandIn,
+    loop_host: FakeLoopHost,
     workspace: str,
     invalid: bool,  # noqa: FBT001 - pytest fills it in
     kind: type[Exception],
 ) -> None:
     loop = await steersman.loops.start(ask(workspace))
     ending = {"status": "failed", "stop_reason": "failures", "error": "3 failed", "iterations": 7}
-    await loop_stand_in.curtain(loop, invalid=invalid, **ending)
+    await loop_host.end_loop(loop, invalid=invalid, **ending)
     with pytest.raises(kind, match="3 failed") as raised:
         await steersman.loops.result(loop)
     result: Any = getattr(raised.value, "result", None)
@@ -136,7 +135,7 @@ async def test_a_failure_is_typed_and_carries_the_result(
 
 
 async def test_every_verb_says_what_the_wire_says(
-    steersman: Steersman, loop_stand_in: LoopStandIn, workspace: str
+    steersman: Steersman, loop_host: FakeLoopHost, workspace: str
 ) -> None:
     loops = steersman.loops
     loop = await loops.start(ask(workspace))
@@ -152,7 +151,7 @@ async def test_every_verb_says_what_the_wire_says(
     await loops.skip_wait(loop)
     await loops.set_limits(loop, iterations=7, cost_usd=0)
     assert (await loops.rollback(loop, 2)).checkpoint == 2
-    assert await loop_stand_in.calls(loop) == [
+    assert await loop_host.calls(loop) == [
         ("pause", {"now": True, "reason": "lunch"}),
         ("resume", {"mode": "batch", "text": "go left"}),
         ("pause", {"now": True}),
@@ -173,7 +172,7 @@ async def test_every_verb_says_what_the_wire_says(
 
 
 async def test_what_the_loop_or_the_contract_refuses(
-    steersman: Steersman, loop_stand_in: LoopStandIn, workspace: str
+    steersman: Steersman, loop_host: FakeLoopHost, workspace: str
 ) -> None:
     loops = steersman.loops
     loop = await loops.start(ask(workspace))
@@ -183,7 +182,7 @@ async def test_what_the_loop_or_the_contract_refuses(
         await loops.set_limits(loop, iterations=0)
     with pytest.raises(InvalidRequest, match="speed"):
         await loops.set_limits(loop, speed=1)
-    assert await loop_stand_in.calls(loop) == []
+    assert await loop_host.calls(loop) == []
     with pytest.raises(MessageRefused, match="not paused"):
         await loops.resume(loop)
     with pytest.raises(RunNotFound, match="no loop loop-none"):
@@ -191,10 +190,10 @@ async def test_what_the_loop_or_the_contract_refuses(
 
 
 async def test_a_run_is_no_loop_and_a_loop_no_run(
-    steersman: Steersman, loop_stand_in: LoopStandIn, workspace: str
+    steersman: Steersman, loop_host: FakeLoopHost, workspace: str
 ) -> None:
     loop = await steersman.loops.start(ask(workspace))
-    run = await loop_stand_in.begin_run(loop)
+    run = await loop_host.begin_run(loop)
     with pytest.raises(RunNotFound, match="is no loop, but a run"):
         await steersman.loops.state(run)
     with pytest.raises(RunNotFound, match="is no run, but a loop: see `steer loop`"):
@@ -204,24 +203,24 @@ async def test_a_run_is_no_loop_and_a_loop_no_run(
     assert (await steersman.state(run)).phase != "closed"
 
 
-async def test_following_over_runs(steersman: Steersman, loop_stand_in: LoopStandIn, workspace: str) -> None:
+async def test_following_over_runs(steersman: Steersman, loop_host: FakeLoopHost, workspace: str) -> None:
     loop = await steersman.loops.start(ask(workspace), loop_id=f"follow-{uuid.uuid4().hex[:8]}")
     name = loop.partition("-")[2]
-    first = await loop_stand_in.begin_run(loop, 1)
-    loop_stand_in.show(first, init(), said("one"))
+    first = await loop_host.begin_run(loop, 1)
+    loop_host.show(first, init(), said("one"))
     watcher = Watcher(steersman, loop)
     await watcher.until("2 message")
-    loop_stand_in.finish(first, succeeded())
+    loop_host.finish(first, succeeded())
     await watcher.until("3 done")
     # These begin and end between two looks.
     made = [checkpoint(1, run=first), checkpoint(2, run=f"{loop}-2", verification="failed")]
     for run in (f"{loop}-2", f"{loop}-2-verify"):
-        loop_stand_in.show(run, said(f"in {run}"))
-        loop_stand_in.finish(run, succeeded())
+        loop_host.show(run, said(f"in {run}"))
+        loop_host.finish(run, succeeded())
         await steersman.run({"agent": "claude", "prompt": "x", "workspace": {"path": "/w"}}, run_id=run)
-    await loop_stand_in.stage(loop, status="paused", iteration=2, run=None, checkpoints=made)
+    await loop_host.set_state(loop, status="paused", iteration=2, run=None, checkpoints=made)
     await watcher.until("paused 2")
-    await loop_stand_in.curtain(loop)
+    await loop_host.end_loop(loop)
     await asyncio.wait_for(watcher.task, 20)
     assert watcher.told == [
         "running 1",
@@ -240,67 +239,67 @@ async def test_following_over_runs(steersman: Steersman, loop_stand_in: LoopStan
 
 
 async def test_following_catches_up_with_more_runs_than_a_state_shows(
-    steersman: Steersman, loop_stand_in: LoopStandIn, workspace: str
+    steersman: Steersman, loop_host: FakeLoopHost, workspace: str
 ) -> None:
     loop = await steersman.loops.start(ask(workspace))
-    await loop_stand_in.stage(loop, checkpoints=[checkpoint(0)])
+    await loop_host.set_state(loop, checkpoints=[checkpoint(0)])
     watcher = Watcher(steersman, loop)
     await watcher.until("running 0")
     made = [checkpoint(number, run=f"{loop}-{number}") for number in range(1, 6)]
     for each in made:
-        loop_stand_in.finish(each["run"], succeeded())
+        loop_host.finish(each["run"], succeeded())
         await steersman.run({"agent": "claude", "prompt": "x", "workspace": {"path": "/w"}}, run_id=each["run"])
-    await loop_stand_in.stage(loop, iteration=5, checkpoints=made[-1:], archive=made)
+    await loop_host.set_state(loop, iteration=5, checkpoints=made[-1:], archive=made)
     await watcher.until("running 5")
     begun = [item.iteration for item in watcher.items if isinstance(item, RunBegun)]
     assert begun == [1, 2, 3, 4, 5]
-    await loop_stand_in.curtain(loop)
+    await loop_host.end_loop(loop)
     await asyncio.wait_for(watcher.task, 20)
 
 
 async def test_following_goes_on_in_the_next_execution(
-    steersman: Steersman, loop_stand_in: LoopStandIn, workspace: str
+    steersman: Steersman, loop_host: FakeLoopHost, workspace: str
 ) -> None:
     loop = await steersman.loops.start(ask(workspace))
     watcher = Watcher(steersman, loop)
     await watcher.until("running 0")
-    await loop_stand_in.stage(loop, iteration=5, again=True)
+    await loop_host.set_state(loop, iteration=5, again=True)
     await watcher.until("running 5")
     await steersman.loops.feedback(loop, "still there?")
     listed: list[str] = []
     while not listed:
         listed = [each.id for each in await steersman.loops.list(f'WorkflowId="{loop}"')]
-    await loop_stand_in.curtain(loop)
+    await loop_host.end_loop(loop)
     await asyncio.wait_for(watcher.task, 20)
     assert watcher.told[-1] == "completed 5"
     assert (await steersman.loops.result(loop)).iterations == 5
 
 
 async def test_a_change_is_told_at_once_where_somebody_is_in_a_hurry(
-    steersman: Steersman, loop_stand_in: LoopStandIn, workspace: str, monkeypatch: pytest.MonkeyPatch
+    steersman: Steersman, loop_host: FakeLoopHost, workspace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for pause in ("FIRST_LOOK_S", "LOOK_S"):
-        monkeypatch.setattr(loopfollowing, pause, 60.0)  # else it looks once a second
+    for pause in ("FIRST_POLL_S", "POLL_S"):
+        monkeypatch.setattr(loop_follower, pause, 60.0)  # else it looks once a second
     loop = await steersman.loops.start(ask(workspace))
     watcher = Watcher(steersman, loop)
     await watcher.until("running 0")
-    await loop_stand_in.stage(loop, iteration=1)
+    await loop_host.set_state(loop, iteration=1)
     began = asyncio.get_running_loop().time()
     watcher.wake.set()
     await watcher.until("running 1")
     assert asyncio.get_running_loop().time() - began < 10
-    await loop_stand_in.curtain(loop)
+    await loop_host.end_loop(loop)
     await asyncio.wait_for(watcher.task, 20)
 
 
 async def test_stop_says_what_it_found_of_the_run_at_work(
-    steersman: Steersman, loop_stand_in: LoopStandIn, workspace: str
+    steersman: Steersman, loop_host: FakeLoopHost, workspace: str
 ) -> None:
     loop = await steersman.loops.start(ask(workspace))
-    run = await loop_stand_in.begin_run(loop)
+    run = await loop_host.begin_run(loop)
     watcher = Watcher(steersman, loop)
     await watcher.until("running 1")
-    await loop_stand_in.play(run).started.wait()  # a queued run would be withdrawn without a stop
+    await loop_host.fake_run(run).started.wait()  # a queued run would be withdrawn without a stop
     await steersman.stop(run)  # a loop that is cancelled does this with its run
     report = await steersman.loops.stop(loop, reason="enough")
     assert (report.run, report.outcome, report.processes) == (loop, "stopped", 3)
@@ -313,7 +312,7 @@ async def test_stop_says_what_it_found_of_the_run_at_work(
 
 
 async def test_stopping_a_paused_loop_finds_nothing(
-    steersman: Steersman, loop_stand_in: LoopStandIn, workspace: str
+    steersman: Steersman, loop_host: FakeLoopHost, workspace: str
 ) -> None:
     loop = await steersman.loops.start(ask(workspace))
     await steersman.loops.pause(loop)
@@ -322,7 +321,7 @@ async def test_stopping_a_paused_loop_finds_nothing(
 
 
 async def test_a_terminated_loop_ends_for_its_followers_too(
-    steersman: Steersman, loop_stand_in: LoopStandIn, workspace: str
+    steersman: Steersman, loop_host: FakeLoopHost, workspace: str
 ) -> None:
     loop = await steersman.loops.start(ask(workspace))
     watcher = Watcher(steersman, loop)
@@ -339,43 +338,41 @@ async def test_a_terminated_loop_ends_for_its_followers_too(
     )
 
 
-async def test_checkpoints(steersman: Steersman, loop_stand_in: LoopStandIn, workspace: str) -> None:
+async def test_checkpoints(steersman: Steersman, loop_host: FakeLoopHost, workspace: str) -> None:
     loops = steersman.loops
     loop = await loops.start(ask(workspace))
     made = [checkpoint(number) for number in range(5)]
-    await loop_stand_in.stage(loop, checkpoints=made)
+    await loop_host.set_state(loop, checkpoints=made)
     assert [each.number for each in await loops.checkpoints(loop)] == [0, 1, 2, 3, 4]
     diff = await loops.diff(loop, 1)
     assert (diff.truncated, diff.stat) == (True, " a | 2 +-")
-    asked = loop_stand_in.diffs[0]
+    asked = loop_host.diffs[0]
     assert (asked.loop, asked.workspace, asked.older, asked.newer) == (loop, workspace, 1, None)
     with pytest.raises(InvalidRequest, match="exactly one"):
         await loops.clean(loop, oldest=1, all=True)
     assert (await loops.clean(loop, oldest=1)).kept == 4
-    assert loop_stand_in.dropped == []
-    await loop_stand_in.curtain(loop)
+    assert loop_host.dropped == []
+    await loop_host.end_loop(loop)
     await loops.result(loop)
     receipt = await loops.clean(loop, numbers=(2, 3))
     assert (receipt.deleted, receipt.kept) == ((2, 3), 1)
     assert [each.number for each in await loops.checkpoints(loop)] == [1, 2, 3, 4]  # what it was when it closed
     assert [each.number for each in await loops.deletable(loop)] == [1]
-    assert (loop_stand_in.dropped[0].workspace, loop_stand_in.dropped[0].numbers) == (workspace, (2, 3))
+    assert (loop_host.dropped[0].workspace, loop_host.dropped[0].numbers) == (workspace, (2, 3))
 
 
-async def test_a_host_that_is_gone_is_named(steersman: Steersman, loop_stand_in: LoopStandIn, workspace: str) -> None:
+async def test_a_host_that_is_gone_is_named(steersman: Steersman, loop_host: FakeLoopHost, workspace: str) -> None:
     loop = await steersman.loops.start(ask(workspace))
-    await loop_stand_in.stage(loop, host="elsewhere")
+    await loop_host.set_state(loop, host="elsewhere")
     with pytest.raises(HostUnreachable, match="elsewhere"):
         await steersman.loops.diff(loop, 1)
 
 
-async def test_a_fork_asks_what_the_other_asked(
-    steersman: Steersman, loop_stand_in: LoopStandIn, workspace: str
-) -> None:
+async def test_a_fork_asks_what_the_other_asked(steersman: Steersman, loop_host: FakeLoopHost, workspace: str) -> None:
     run = {"session": "s-1", "env": {"A": "1"}, "model": "m"}
     loop = await steersman.loops.start(ask(workspace, run=run, limits={"iterations": 5, "tokens": 100}))
     revised = {"number": 2, "hash": "h", "since": now().isoformat(), "path": "NEW.md", "prompt": "do {plan}"}
-    await loop_stand_in.stage(loop, again=True, plan=revised, limits={"iterations": 8})
+    await loop_host.set_state(loop, again=True, plan=revised, limits={"iterations": 8})
     changes = {"mode": "checkpoint", "limits": {"cost_usd": 2}, "run": {"env": {"B": "2"}}}
     fork = await steersman.loops.fork(loop, 4, changes)
     request = await steersman.loops._calls.request(fork)  # noqa: SLF001 - what a fork of the fork would ask
@@ -397,12 +394,10 @@ async def test_a_fork_asks_what_the_other_asked(
     given = await steersman.loops.fork(loop, 4, {"plan": {"path": "MINE.md"}})
     assert (await steersman.loops._calls.request(given))["plan"] == {"path": "MINE.md"}  # noqa: SLF001 - as above
     with pytest.raises(RunNotFound, match="is no loop"):
-        await steersman.loops.fork(await loop_stand_in.begin_run(loop), 1)
+        await steersman.loops.fork(await loop_host.begin_run(loop), 1)
 
 
-async def test_the_list_shows_what_loops_where(
-    steersman: Steersman, loop_stand_in: LoopStandIn, workspace: str
-) -> None:
+async def test_the_list_shows_what_loops_where(steersman: Steersman, loop_host: FakeLoopHost, workspace: str) -> None:
     loop = await steersman.loops.start(ask(workspace))
     found: list[Any] = []
     async with asyncio.timeout(20):
@@ -421,4 +416,4 @@ def test_which_checkpoints_a_cleanup_means() -> None:
         ({"numbers": (4, 0, 77)}, (0, 4)),
         ({"all": True}, (0, 1, 2, 3, 4)),
     ):
-        assert loopdata.chosen(made, Cleanup.model_validate(said_), new) == numbers
+        assert selected(made, Cleanup.model_validate(said_), new) == numbers

@@ -14,7 +14,7 @@ from temporalio.api.workflowservice.v1 import PollWorkflowTaskQueueRequest
 from steersman.client import Steersman
 from steersman.contracts import names
 from steersman.errors import NoWorker
-from tests.client.standin import StandIn, init, said, succeeded
+from tests.client.fake_host import FakeHost, init, said, succeeded
 from tests.support.temporal import DevServer, connect
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
@@ -44,14 +44,14 @@ def ask(workspace: str) -> dict[str, Any]:
 
 
 async def test_the_host_has_another_worker_now(steersman: Steersman, workspace: str) -> None:
-    first = StandIn(steersman.temporal, "moving")
+    first = FakeHost(steersman.temporal, "moving")
     async with first.at_work():
         run = await steersman.start(ask(workspace))
         following = Following(steersman, run)
         first.show(run, init(), said("one"))
         await following.until(2)
-    second = StandIn(steersman.temporal, "moving")
-    second.plays = first.plays
+    second = FakeHost(steersman.temporal, "moving")
+    second.fake_runs = first.fake_runs
     second.show(run, said("two"))
     async with second.at_work():
         await following.until(3)
@@ -64,16 +64,16 @@ async def test_the_server_is_killed_and_comes_back(tmp_path: Path, workspace: st
     server = DevServer(tmp_path).start()
     try:
         steersman = Steersman(await connect(server.address))
-        async with StandIn(steersman.temporal).at_work() as stand_in:
+        async with FakeHost(steersman.temporal).at_work() as fake_host:
             run = await steersman.start(ask(workspace))
             following = Following(steersman, run)
-            stand_in.show(run, init(), said("one"))
+            fake_host.show(run, init(), said("one"))
             await following.until(2)
             server.kill()
-            stand_in.show(run, said("two"))
+            fake_host.show(run, said("two"))
             server.start()
             await following.until(3)
-            stand_in.finish(run, succeeded())
+            fake_host.finish(run, succeeded())
             await asyncio.wait_for(following.task, 60)
             assert (await steersman.result(run)).text == "done"
         assert following.seen == [(1, "init"), (2, "message"), (3, "message"), (4, "done")]
@@ -92,10 +92,10 @@ async def test_a_worker_that_died_with_the_task_is_waited_out(steersman: Steersm
     while (await temporal.workflow_service.poll_workflow_task_queue(poll)).workflow_execution.workflow_id != run:
         pass
     asked = asyncio.create_task(steersman.state(run))
-    async with StandIn(temporal).at_work() as stand_in:
+    async with FakeHost(temporal).at_work() as fake_host:
         assert (await asked).phase in ("queued", "running")
-        stand_in.show(run, init())
-        stand_in.finish(run, succeeded())
+        fake_host.show(run, init())
+        fake_host.finish(run, succeeded())
         assert (await steersman.result(run)).text == "done"
 
 
@@ -126,10 +126,10 @@ async def test_what_is_said_while_no_worker_is_there_waits_for_one(steersman: St
     assert time.monotonic() - began < 8
     assert (receipt.id, receipt.state) == ("early", "queued")
     assert "no worker answers" in (receipt.how or "")
-    async with StandIn(steersman.temporal).at_work() as stand_in:
-        await stand_in.play(run).started.wait()
+    async with FakeHost(steersman.temporal).at_work() as fake_host:
+        await fake_host.fake_run(run).started.wait()
         receipt = await steersman.steer(run, "are you there?", id="early")
         assert (receipt.id, receipt.state) == ("early", "acknowledged")
-        assert [each.text for each in stand_in.play(run).messages] == ["are you there?"]
-        stand_in.finish(run, succeeded())
+        assert [each.text for each in fake_host.fake_run(run).messages] == ["are you there?"]
+        fake_host.finish(run, succeeded())
         await steersman.result(run)

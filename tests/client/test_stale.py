@@ -41,7 +41,7 @@ class Forgetful:
 
 @pytest.fixture
 async def queue(client: Client) -> AsyncIterator[str]:
-    """A task queue with a worker of the stand-in's alone."""
+    """A task queue with a worker of the fake host's alone."""
     name = f"forgetful-{uuid.uuid4()}"
     async with Worker(client, task_queue=name, workflows=[Forgetful], workflow_runner=UnsandboxedWorkflowRunner()):
         yield name

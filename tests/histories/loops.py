@@ -8,8 +8,8 @@ from temporalio.service import RPCError
 
 from steersman.contracts import names
 from steersman.contracts.loop_state import LoopState
-from tests.agents.loop_site import repository
 from tests.histories.recorder import Recorder, closed
+from tests.loops.loop_site import repository
 from tests.scripted_model import Step, fail, hold, say, tool
 from tests.support.processes import until
 from tests.support.temporal import SHORT_HISTORIES

@@ -1,4 +1,4 @@
-"""A machine on which histories are recorded: a dev server, the real worker, a scripted model.
+"""A worker host on which histories are recorded: a dev server, the real worker, a scripted model.
 
 Which runs and loops are recorded must not live here.
 """
@@ -21,7 +21,7 @@ HOST = "recorder"
 
 
 class Recorder:
-    """One machine with a worker."""
+    """One worker host."""
 
     def __init__(self, directory: Path, server: DevServer, client: Client, script: Script) -> None:
         self.directory, self.client, self.script = directory, client, script

@@ -13,7 +13,7 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 from steersman.converter import DATA_CONVERTER
 from workflows.agent_loop import AgentLoop
 from workflows.agent_run import AgentRun
-from workflows.sweep import SweepHost
+from workflows.host_sweep import SweepHost
 
 HISTORIES = sorted(Path(__file__).parent.glob("*.json"))
 WORKFLOWS: list[type] = [AgentRun, AgentLoop, SweepHost]

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from activities.agents.claude import ClaudeAgent
-from activities.agents.claude_transcript import ClaudeTranscript
-from activities.policy import Policy
+from activities.admission.policy import Policy
+from activities.admission.workspace_scan import MAX_ENTRIES, scan
+from activities.agents.claude.agent import ClaudeAgent
+from activities.agents.claude.transcript import ClaudeTranscript
 from activities.shim.client.journal import Record
-from activities.surroundings import MAX_ENTRIES, look
 from steersman.contracts.errors import InvalidRequest
 from steersman.contracts.request import PermissionMode, parse_request
 from tests.agents.stage import Stage, staged
@@ -150,14 +150,14 @@ class TestLinks:
     def test_a_tree_that_is_too_large_counts_as_leading_out(self, tmp_path: Path) -> None:
         for directory in range(10):
             (tmp_path / str(directory)).mkdir()
-        found = look(tmp_path)
+        found = scan(tmp_path)
         assert not found.leads_out
         assert not found.has_repositories
         deep = tmp_path / "0"
         for number in range(MAX_ENTRIES // 100 + 1):
             (deep / f"d{number}").mkdir()
         (deep / "d1" / "link").symlink_to("../../../..")
-        assert look(tmp_path).leads_out
+        assert scan(tmp_path).leads_out
 
 
 class TestRepositories:

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from activities.eventlog import END, Cursor, EventLog, ended_at, is_ended, read
+from activities.store.event_lines import END
+from activities.store.event_reader import Cursor, ended_at, is_ended, read
+from activities.store.eventlog import EventLog
 from steersman.contracts.events import CancelledEvent, DoneEvent, EventBase, MessageEvent, ProgressEvent, ToolUseEvent
 from tests.acceptance.programs import STUBBORN, python
 from tests.acceptance.site import Site, following, gone, in_order

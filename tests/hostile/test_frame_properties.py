@@ -11,13 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from activities.agents.claude_frames import is_sound, parse
-from activities.agents.claude_state import MAX_ASKED
-from activities.agents.claude_transcript import ClaudeTranscript
-from activities.eventlog import Cursor, EventLog, is_ended, read
-from activities.ports import ExitFact, Record
+from activities.agents.claude.frames import is_control_frame
+from activities.agents.claude.snapshot import MAX_ASKED
+from activities.agents.claude.transcript import ClaudeTranscript
+from activities.agents.frames import parse_frame
+from activities.ports.agent import ExitFact
+from activities.ports.runtime import Record
 from activities.shim.client.journal import Record as Line
 from activities.shim.client.journal import Stream
+from activities.store.event_reader import Cursor, is_ended, read
+from activities.store.eventlog import EventLog
 from steersman.contracts.events import EVENT, AgentEvent, CancelledEvent, EventBase, is_terminal
 from tests.agents.journals import journals, load
 from tests.hostile.test_event_log import NOW
@@ -26,7 +29,7 @@ pytestmark = pytest.mark.property
 
 STREAMS: list[Stream] = ["out", "out", "out", "in", "err"]
 RECORDED = [load(path) for path in journals()]
-FRAMES = [frame for journal in RECORDED for each in journal if (frame := parse(each.data))]
+FRAMES = [frame for journal in RECORDED for each in journal if (frame := parse_frame(each.data))]
 WORDS = sorted({word for frame in FRAMES for word in (*frame, *map(str, frame.values())) if len(word) < 40})
 FORGED = {"type": "done", "source": [1 << 62, 0, 0]}
 
@@ -122,7 +125,7 @@ def test_a_transcript_bears_everything(journal: list[Record], end: ExitFact) -> 
         assert not is_terminal(event)
         again = EVENT.validate_json(event.model_dump_json())
         assert again.model_dump_json() == event.model_dump_json()
-    assert all(is_sound(frame) for frame in transcript.pending.values())
+    assert all(is_control_frame(frame) for frame in transcript.pending.values())
     assert len(transcript.pending) <= MAX_ASKED
     verdict = transcript.verdict(end)
     assert not (verdict.start_over and not verdict.resumable)

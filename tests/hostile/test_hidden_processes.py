@@ -15,9 +15,9 @@ import pytest
 
 from activities.shim import client as shim
 from activities.shim.client import launching
-from tests.agents.test_local_runtime import DEAF, Place, line, place
 from tests.hostile.test_lost_shim import stop
 from tests.hostile.test_shim import nobodys
+from tests.runtimes.stage import DEAF, Place, line, place
 from tests.support.processes import lives, until
 
 pytestmark = [pytest.mark.integration, pytest.mark.linux]
@@ -256,12 +256,13 @@ async def test_a_worker_within_an_agent_takes_no_other_agent_by_force(place: Pla
 import asyncio, sys
 from pathlib import Path
 sys.path.insert(0, {str(Path(launching.__file__).parents[3])!r})
-from activities.ports import Ladder
-from activities.runtimes.local import LocalRuntime
-from activities.store import Ownership, RunStore
+from activities.ports.runtime import StopTimes
+from activities.runtimes.shim_runtime import ShimRuntime
+from activities.store.ownership import Ownership
+from activities.store.runs import RunStore
 from steersman.contracts.activities import RunKey
-runtime = LocalRuntime(RunStore(Path({str(place.work.parent / "state")!r}), Ownership("cluster", "default")), "host")
-report = asyncio.run(runtime.stop(RunKey(run={place.key.run!r}, execution="e"), Ladder(0.05, 0.3), "cancelled"))
+runtime = ShimRuntime(RunStore(Path({str(place.work.parent / "state")!r}), Ownership("cluster", "default")), "host")
+report = asyncio.run(runtime.stop(RunKey(run={place.key.run!r}, execution="e"), StopTimes(0.05, 0.3), "cancelled"))
 print(report.outcome, flush=True)
 """
     (place.work.parent / "second").mkdir()

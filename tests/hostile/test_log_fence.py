@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from activities.eventlog import Cursor, EventLog, read
-from activities.fence import PATIENCE_S
-from activities.ports import Fenced
+from activities.ports.runtime import Fenced
+from activities.store.event_reader import Cursor, read
+from activities.store.eventlog import EventLog
+from activities.store.fence import PATIENCE_S
 from steersman.contracts.events import DoneEvent, EventBase, MessageEvent
 from tests.hostile.test_event_log import NOW, path
 from tests.support.processes import until
@@ -28,8 +29,8 @@ SIZE = 200_000
 WRITER = """
 import sys, time
 from pathlib import Path
-from activities.ports import Fenced
-from activities.eventlog import EventLog
+from activities.ports.runtime import Fenced
+from activities.store.eventlog import EventLog
 from tests.hostile.test_log_fence import record
 try:
     log = EventLog.take_over(Path(sys.argv[1]), int(sys.argv[2]))

@@ -10,7 +10,7 @@ from steersman.client import Steersman
 from tests.acceptance.conftest import mark, shared, steersman
 from tests.acceptance.loops import process_loop, project, reaches, refs
 from tests.acceptance.site import Site
-from tests.agents.loop_site import put
+from tests.loops.loop_site import put
 from tests.support.processes import lives, marked, until
 
 __all__ = ["mark", "shared", "steersman"]

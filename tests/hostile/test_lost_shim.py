@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from activities.ports import Channel
+from activities.ports.runtime import Channel
 from activities.shim import client as shim
 from steersman.contracts.run import StopReport
-from tests.agents.test_local_runtime import DEAF, QUICK, Place, line, place, records
+from tests.runtimes.stage import DEAF, QUICK, Place, line, place, records
 from tests.support.processes import lives, until
 
 pytestmark = [pytest.mark.integration, pytest.mark.linux]
@@ -139,8 +139,10 @@ class TestGarbage:
     @pytest.mark.parametrize("spoil", STATES.values(), ids=STATES)
     async def test_an_unreadable_state_is_unverified_at_once(self, place: Place, spoil: Callable[[Path], None]) -> None:
         channel = await place.open(place.launch("import time; time.sleep(600)"))
+        agent = channel.handle
         await place.kill_shim()
         await channel.close()
+        await until(lambda: not (agent and lives(agent.pid)))  # the kernel's doing, a moment later
         spoil(place.directory.attempt(1) / "state.json")
         assert (await stop(place, 5)).outcome == "unverified"
 
@@ -166,8 +168,10 @@ class TestGarbage:
         self, place: Place, name: str, spoil: Callable[[Path], None]
     ) -> None:
         channel = await place.open(place.launch("import time; time.sleep(600)"))
+        agent = channel.handle
         await place.kill_shim()
         await channel.close()
+        await until(lambda: not (agent and lives(agent.pid)))  # the kernel's doing, a moment later
         path = place.directory.attempt(1) / name
         path.touch()
         spoil(path)

@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 
-from activities.loops.places import LoopStore
-from activities.runtimes.local import LocalRuntime
-from activities.store import Ownership, RunDirectory, RunStore
+from activities.loops.loop_store import LoopStore
+from activities.runtimes.shim_runtime import ShimRuntime
+from activities.store.ownership import Ownership
+from activities.store.run_directory import RunDirectory
+from activities.store.runs import RunStore
+from steersman._client.host_calls import call_host
 from steersman.client import Steersman
 from steersman.contracts import names
 from steersman.contracts.activities import FinalizeInput, ReadEvents, RunKey, StopInput, Swept
@@ -17,7 +20,6 @@ from steersman.contracts.events import CancelledEvent
 from steersman.contracts.loop_activities import DiffInput, DropInput, KeptInput, LoopKey, RestoreInput, SurveyInput
 from steersman.contracts.request import parse_request
 from steersman.errors import ServerRefused
-from steersman.hostcalls import call_host
 from tests.acceptance.loops import process_loop, project, reaches
 from tests.acceptance.programs import OBEDIENT, python
 from tests.acceptance.site import Site, following
@@ -45,7 +47,7 @@ def test_a_foreign_run_has_no_door(
         door(RunStore(tmp_path, other), KEY)
     assert "default" not in refused.value.message
     assert (before / "run.json").read_bytes() == kept
-    assert sorted(each.name for each in before.iterdir()) == ["run.json", "scratch"]
+    assert sorted(each.name for each in before.iterdir()) == ["run.json"]
     assert seen(RunStore(tmp_path, MINE)) == [KEY]
 
 
@@ -82,7 +84,7 @@ def test_a_directory_that_was_only_begun_is_made_whole(tmp_path: Path, facts: by
 async def test_a_foreign_runtime_stops_nothing(tmp_path: Path) -> None:
     RunStore(tmp_path, MINE).create(KEY)
     store = RunStore(tmp_path, OTHERS[0])
-    runtime = LocalRuntime(store, "host")
+    runtime = ShimRuntime(store, "host")
     for look in (runtime.attempts, runtime.has_living):
         with pytest.raises(InvalidRequest):
             look(KEY)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from activities.ports import Admission
+from activities.ports.admission import Admission
 from steersman.contracts.errors import InvalidRequest
 from tests.agents.kits import ClaudeKit
 from tests.agents.stage import Stage, deliver, message

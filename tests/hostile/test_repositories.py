@@ -13,18 +13,18 @@ from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from activities.looping import LoopActivities
-from activities.loops.git import GitFailed
-from activities.loops.plans import check_plan, read_plan
-from activities.loops.snapshots import ref
-from activities.loops.sources import read_items
-from activities.loops.workshop import Workshop
-from activities.policy import Policy
+from activities.admission.policy import Policy
+from activities.loop_activities import LoopActivities
+from activities.loops.checkpoints import WorkspaceCheckpoints
+from activities.loops.git.checkpoint_commits import ref
+from activities.loops.git.runner import GitFailed
+from activities.loops.items.plans import check_plan, read_plan
+from activities.loops.items.sources import read_items
 from steersman.contracts.errors import InvalidRequest
 from steersman.contracts.loop import Items
 from steersman.contracts.loop_activities import DropInput, KeptInput, LoopKey, RestoreInput
 from steersman.contracts.request import RunRequest
-from tests.agents.loop_site import Site, git, put, repository, seen
+from tests.loops.loop_site import Site, git, put, repository, seen
 from tests.support.files import below
 from tests.support.processes import marked, until
 
@@ -50,7 +50,7 @@ def outside(tmp_path: Path) -> Path:
 @pytest.fixture
 def site(tmp_path: Path, top: Path) -> Site:
     made = Site(tmp_path, top)
-    made.workshop = Workshop(made.environ, [tmp_path / "root"])
+    made.checkpoints = WorkspaceCheckpoints(made.environ, [tmp_path / "root"])
     return made
 
 
@@ -161,12 +161,12 @@ class TestRoots:
         git(outside, "worktree", "add", "-q", str(tree))
         site.workspace = tree
         assert "lies outside" in await error_of(site)
-        site.workshop = Workshop(site.environ, [tmp_path / "root"], [outside])
+        site.checkpoints = WorkspaceCheckpoints(site.environ, [tmp_path / "root"], [outside])
         assert seen(outside, await site.keep()) == {"secret.txt": b"s\n"}
 
     async def test_without_roots_everything_is_as_git_has_it(self, site: Site, top: Path, tmp_path: Path) -> None:
         linked(top / ".git", tmp_path / "elsewhere" / "git")
-        site.workshop = Workshop(site.environ, [Path("/")])
+        site.checkpoints = WorkspaceCheckpoints(site.environ, [Path("/")])
         assert seen(top, await site.keep()).keys() == FILES.keys()
 
 
@@ -178,7 +178,7 @@ class TestRefs:
     async def test_what_stands_in_the_place_of_their_directory(
         self, site: Site, top: Path, tmp_path: Path, place: str, kind: str
     ) -> None:
-        site.workshop = Workshop(site.environ, [Path("/")])
+        site.checkpoints = WorkspaceCheckpoints(site.environ, [Path("/")])
         directory, target = top / ".git" / place, tmp_path / "target"
         directory.parent.mkdir(parents=True, exist_ok=True)
         if kind == "directory":
@@ -194,8 +194,8 @@ class TestRefs:
         assert not target.is_dir() or content(target) == {}
         place_of_loop = site.store.create(site.loop)
         for asked in (
-            site.workshop.kept(place_of_loop, top, site.loop),
-            site.workshop.drop(place_of_loop, top, site.loop, None),
+            site.checkpoints.numbers(place_of_loop, top, site.loop),
+            site.checkpoints.drop(place_of_loop, top, site.loop, None),
             site.restore(1),
         ):
             with pytest.raises(GitFailed):
@@ -255,13 +255,13 @@ class TestHangs:
         assert "git would hang at inner/.git/HEAD" in await error_of(site)
 
     async def test_a_hook_that_was_switched_off_is_no_trap(self, site: Site, top: Path) -> None:
-        site.workshop = Workshop(site.environ, [Path("/")])
+        site.checkpoints = WorkspaceCheckpoints(site.environ, [Path("/")])
         put(top, {".git/hooks/x": ""})
         (top / ".git" / "hooks" / "pre-commit").symlink_to(os.devnull)
         assert (await site.look(1)).error is None
 
     async def test_a_link_to_a_pipe(self, site: Site, top: Path, tmp_path: Path) -> None:
-        site.workshop = Workshop(site.environ, [Path("/")])
+        site.checkpoints = WorkspaceCheckpoints(site.environ, [Path("/")])
         os.mkfifo(tmp_path / "pipe")
         put(top, {".git/objects/info/x": ""})
         (top / ".git" / "objects" / "info" / "alternates").symlink_to(tmp_path / "pipe")
@@ -283,7 +283,7 @@ class TestHangs:
         (far / "info").mkdir(parents=True)
         (far / "pack").mkdir()
         os.mkfifo(far / "info" / "alternates")
-        site.workshop = Workshop(site.environ, [Path("/")])
+        site.checkpoints = WorkspaceCheckpoints(site.environ, [Path("/")])
         put(top, {".git/objects/info/alternates": f"{far}\n"})
         assert "without doing anything" in await error_of(site)
         began = time.monotonic()

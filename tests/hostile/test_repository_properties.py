@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 from hypothesis import event, given
 
-from activities.loops.workshop import Workshop
+from activities.loops.checkpoints import WorkspaceCheckpoints
 from steersman.contracts.loop_activities import Survey
-from tests.agents.loop_site import Site, repository
 from tests.hostile.traps import TRAPS, Trap
+from tests.loops.loop_site import Site, repository
 from tests.support.files import below
 
 pytestmark = [pytest.mark.integration, pytest.mark.property, pytest.mark.timeout(0)]
@@ -103,7 +103,7 @@ async def attack(directory: Path, traps: list[Trap], *, rooted: bool) -> None:
         trap(top, canaries)
     site, before = Site(directory, top), of_person(top)
     if rooted:
-        site.workshop = Workshop(site.environ, [directory / "root"])
+        site.checkpoints = WorkspaceCheckpoints(site.environ, [directory / "root"])
     elsewhere = {path: described(path) for path in below(outside)}
     for each in canaries.iterdir():
         each.unlink()

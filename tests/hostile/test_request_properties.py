@@ -2,16 +2,17 @@
 
 import tempfile
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from activities.agents.claude import ClaudeAgent
-from activities.policy import Policy, lent_commands
-from activities.ports import Admission, Agent
+from activities.admission.policy import Policy, lent_commands
+from activities.agents.claude.agent import ClaudeAgent
+from activities.ports.admission import Admission
+from activities.ports.agent import Agent
 from steersman.contracts.activities import RunKey
 from steersman.contracts.errors import RunError
 from steersman.contracts.request import PERMISSION_ORDER, RunRequest, parse_request
@@ -147,15 +148,15 @@ def test_what_is_admitted_was_lent(data: dict[str, Any], most: Any, root: Path) 
     lends_only(request, policy)
     assert admission.directory.is_relative_to(root)
     assert admission.untrusted is not None
-    with tempfile.TemporaryDirectory() as scratch:
-        launch = agent.launch(RunKey(run="r", execution="e"), request, admission, Path(scratch), None)
-        assert all(KEY not in word for word in launch.argv)
-        flags = [word.partition("=")[0] for word in launch.argv[1:] if word.startswith("-")]
-        assert set(flags) <= FLAGS
-        assert (
-            "--setting-sources=user" in launch.argv
-            or request.permissions.mode == "read_only"
-            or (request.options.get("setting_sources") is not None)
-        )
-        assert all(KEY not in path.read_text() for path in Path(scratch).iterdir())
+    launch = agent.launch(RunKey(run="r", execution="e"), request, admission, PurePath("/files"), None)
+    assert all(KEY not in word for word in launch.argv)
+    flags = [word.partition("=")[0] for word in launch.argv[1:] if word.startswith("-")]
+    assert set(flags) <= FLAGS
+    assert (
+        "--setting-sources=user" in launch.argv
+        or request.permissions.mode == "read_only"
+        or (request.options.get("setting_sources") is not None)
+    )
+    assert all(KEY.encode() not in data for data in launch.files.values())
+    assert all(any(f"=/files/{name}" in word for word in launch.argv) for name in launch.files)
     assert [text.count("\n") for _, text in launch.first_input] == [1]

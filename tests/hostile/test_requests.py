@@ -5,10 +5,12 @@ from typing import Any
 
 import pytest
 
-from activities.agents.claude import ClaudeAgent
+from activities.admission.policy import Policy, lent_commands
+from activities.agents.claude.agent import ClaudeAgent
 from activities.agents.process import ProcessAgent
-from activities.policy import Policy, lent_commands
-from activities.ports import Admission, Agent, Launch
+from activities.ports.admission import Admission
+from activities.ports.agent import Agent
+from activities.ports.runtime import Launch
 from steersman.contracts.activities import RunKey
 from steersman.contracts.errors import InvalidRequest
 from steersman.contracts.request import Caps, PermissionMode, RunRequest, parse_request

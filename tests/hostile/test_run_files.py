@@ -33,11 +33,11 @@ def log_is_a_directory(directory: Path) -> None:
     (directory / "events.jsonl").mkdir()
 
 
-def scratch_is_full_of_directories(directory: Path) -> None:
-    (directory / "scratch" / "a" / "b").mkdir(parents=True)
+def files_are_full_of_directories(directory: Path) -> None:
+    (directory / "attempts" / "1" / "files" / "a" / "b").mkdir(parents=True)
 
 
-SPOILT = [without_owner, owned_by_a_pipe, log_is_a_pipe, log_is_a_directory, scratch_is_full_of_directories]
+SPOILT = [without_owner, owned_by_a_pipe, log_is_a_pipe, log_is_a_directory, files_are_full_of_directories]
 
 
 async def test_spoilt_files_keep_no_stop_and_no_other_run(site: Site, mark: str) -> None:

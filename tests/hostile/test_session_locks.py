@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from activities.eventlog import EventLog
-from activities.runtimes.local import LocalRuntime
-from activities.session_locks import SessionLocked, SessionLocks
-from activities.store import Ownership, RunDirectory, RunStore
+from activities.runtimes.shim_runtime import ShimRuntime
+from activities.store.eventlog import EventLog
+from activities.store.ownership import Ownership
+from activities.store.run_directory import RunDirectory
+from activities.store.runs import RunStore
+from activities.store.session_locks import SessionLocked, SessionLocks
 from steersman.contracts.activities import RunKey
 from steersman.contracts.errors import InvalidRequest
 from steersman.contracts.events import CancelledEvent
@@ -26,7 +28,7 @@ class Host:
 
     def __init__(self, state: Path, owner: Ownership = MINE) -> None:
         self.store = RunStore(state, owner)
-        self.locks = SessionLocks(self.store, LocalRuntime(self.store, "host"))
+        self.locks = SessionLocks(self.store, ShimRuntime(self.store, "host"))
         self.file = state / "sessions" / f"claude@{SESSION}.json"
 
     def run(self, name: str) -> RunDirectory:

@@ -10,16 +10,18 @@ from typing import Any
 
 import pytest
 
-from activities.agents.claude_transcript import ClaudeTranscript
+from activities.admission.schemas import admit_schema, mismatch
+from activities.agents.claude.transcript import ClaudeTranscript
 from activities.agents.process import Silence
-from activities.eventlog import Cursor, EventLog, read
-from activities.life import Life
-from activities.loops.plans import read_plan
-from activities.loops.sources import read_items
-from activities.ports import MAX_LINE, ChannelClosed, Ladder, Progress
-from activities.schemas import admit_schema, misfit
+from activities.loops.items.plans import read_plan
+from activities.loops.items.sources import read_items
+from activities.ports.agent import Progress
+from activities.ports.runtime import MAX_LINE, ChannelClosed, StopTimes
+from activities.running.attempt import AttemptRunner
 from activities.shim.client.journal import LineJoiner, Record, RecordParser
-from steersman.cli.clean import clean, flat
+from activities.store.event_reader import Cursor, read
+from activities.store.eventlog import EventLog
+from steersman.cli.formatting import clean, flat
 from steersman.contracts.activities import Settlement
 from steersman.contracts.errors import AgentFailed, InvalidRequest
 from steersman.contracts.events import MAX_TEXT, EventBase, MessageEvent
@@ -119,7 +121,7 @@ class Journal:
     async def write(self, command: str, data: str | None) -> bool:
         return False
 
-    async def stop(self, ladder: Ladder, reason: str) -> StopReport:
+    async def stop(self, times: StopTimes, reason: str) -> StopReport:
         raise ChannelClosed
 
     async def close(self) -> None: ...
@@ -128,7 +130,7 @@ class Journal:
 class Quiet:
     """Looks after the process and has nothing to say."""
 
-    ladder = Ladder(0, 0)
+    stop_times = StopTimes(0, 0)
 
     def observe(self, events: list[EventBase]) -> None: ...
 
@@ -150,7 +152,7 @@ class Quiet:
 async def test_no_frame_of_an_agent_holds_the_loop(name: str, tmp_path: Path) -> None:
     transcript = ClaudeTranscript()
     with closing(EventLog(tmp_path / "events.jsonl")) as log:
-        life = Life(1, Journal(FRAMES[name]), transcript, Silence(), log, Quiet(), Progress())
+        life = AttemptRunner(1, Journal(FRAMES[name]), transcript, Silence(), log, Quiet(), Progress())
         async with watched():
             await life.run()
     events, _ = read(tmp_path / "events.jsonl", Cursor(), 0, 1 << 40)
@@ -291,7 +293,7 @@ async def test_an_answer_that_takes_for_ever_is_given_up(name: str) -> None:
     schema, answer = ANSWERS[name]
     before = time.monotonic()
     async with watched():
-        wrong = await misfit(schema, answer)
+        wrong = await mismatch(schema, answer)
     assert isinstance(wrong, AgentFailed)
     assert wrong.message.startswith("output_schema: the answer ")
     assert time.monotonic() - before < 15
@@ -308,11 +310,11 @@ async def test_a_schema_that_takes_for_ever_is_given_up(name: str) -> None:
 
 async def test_checks_run_beside_each_other_and_cancelled_ones_leave_nothing() -> None:
     async with watched():
-        checks = [asyncio.create_task(misfit(*ANSWERS["backtracking"])) for _ in range(8)]
+        checks = [asyncio.create_task(mismatch(*ANSWERS["backtracking"])) for _ in range(8)]
         await asyncio.sleep(0.3)
         for each in checks[1:]:
             each.cancel()
-        assert await misfit({"type": "integer"}, 7) is None
+        assert await mismatch({"type": "integer"}, 7) is None
         await asyncio.gather(*checks, return_exceptions=True)
 
 
@@ -327,7 +329,7 @@ async def test_references_fetch_nothing(where: str) -> None:
     server = await asyncio.start_server(heard, "127.0.0.1", 0)
     async with server:
         place = where.format(port=server.sockets[0].getsockname()[1])
-        wrong = await misfit({"$ref": place}, 7)
+        wrong = await mismatch({"$ref": place}, 7)
         await admit_schema(asking({"$schema": place, "$ref": place}))
     assert wrong is not None
     assert "which is not in it" in wrong.message
@@ -335,12 +337,12 @@ async def test_references_fetch_nothing(where: str) -> None:
 
 
 async def test_what_a_check_says_is_short_and_names_the_fault() -> None:
-    assert await misfit(None, "anything") is None
-    assert await misfit({"$ref": "https://json-schema.org/draft/2020-12/schema"}, {"type": "object"}) is None
-    none = await misfit({}, None)
+    assert await mismatch(None, "anything") is None
+    assert await mismatch({"$ref": "https://json-schema.org/draft/2020-12/schema"}, {"type": "object"}) is None
+    none = await mismatch({}, None)
     assert none is not None
     assert none.message == "output_schema: the agent gave no structured answer"
-    wrong = await misfit({"type": "integer"}, "x" * 100_000)
+    wrong = await mismatch({"type": "integer"}, "x" * 100_000)
     assert wrong is not None
     assert wrong.message.startswith("output_schema: the answer does not fit: 'xxx")
     assert len(wrong.message) < 600

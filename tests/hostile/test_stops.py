@@ -72,8 +72,8 @@ async def test_what_holds_secrets_goes_with_the_run(shared: Site, model: Scripte
     )
     run = await steersman.start(request)
     await steersman.result(run)
-    scratch = [path for path in below(shared.state) if path.parent.name == "scratch" and run in str(path)]
-    assert scratch == []
+    left = [path for path in below(shared.state) if path.parent.name == "files" and run in str(path)]
+    assert left == []
 
 
 async def test_a_worker_that_may_not_go_on_with_a_run_leaves_nothing_of_it(site: Site, mark: str) -> None:

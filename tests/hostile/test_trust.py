@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from activities.agents.claude import FILES
-from activities.agents.claude_trust import accepted
-from activities.trust import git_runs_programs, untrusted
+from activities.admission.trust import git_runs_programs, untrusted
+from activities.agents.claude.agent import FILES
+from activities.agents.claude.trust import accepted
 from steersman.trust import trusted_directories
 from tests.agents.kits import ClaudeKit
 from tests.scripted_model import ScriptedModel, Tool, answer, say, tool

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
-from tests.agents.loop_site import PERSON
+from tests.loops.loop_site import PERSON
 
 Trap = Callable[[Path, Path], None]
 """Puts something into a repository; the second directory is where its programs tell that they ran."""

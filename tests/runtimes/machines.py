@@ -43,14 +43,28 @@ class Elsewhere:
         self.reachable = True
         self.cuts: list[int] = []
         """After how many bytes the streams that are opened next are cut."""
+        self.commands_left: int | None = None
+        """How many more programs can be run before the machine is lost."""
         self.commands: list[tuple[str, ...]] = []
+        self._streams: list[Stream] = []
 
     async def exec(self, *argv: str, stdin: bytes | None = None) -> Stream:
+        if self.commands_left == 0:
+            self.reachable, self.commands_left = False, None
+            self.cut_all()
         if not self.reachable:
             raise MachineUnreachable("the test has pulled the plug")
+        if self.commands_left is not None:
+            self.commands_left -= 1
         self.commands.append(argv)
         stream = await self._machine.exec(*argv, stdin=stdin)
+        self._streams.append(stream)
         return Cut(stream, self.cuts.pop(0)) if self.cuts else stream
+
+    def cut_all(self) -> None:
+        """Break every stream that there is."""
+        for stream in self._streams:
+            stream.kill()
 
     async def aclose(self) -> None:
         await self._machine.aclose()

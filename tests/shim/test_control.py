@@ -96,7 +96,8 @@ async def test_a_run_from_start_to_end(elsewhere: Elsewhere) -> None:
         "alive": True,
         "used": True,
         "ended": False,
-        "stray": True,
+        "stopped": False,
+        "stray": False,
     }
     assert (await elsewhere.ask("entomb", elsewhere.directory))["entombed"] is False
     assert (await elsewhere.start(*SLEEP))["error"] == "already_running"
@@ -122,6 +123,7 @@ async def test_a_run_from_start_to_end(elsewhere: Elsewhere) -> None:
         "alive": False,
         "used": True,
         "ended": True,
+        "stopped": False,
         "stray": False,
     }
     # From the last record on, at the byte where it begins, and at one where nothing begins.

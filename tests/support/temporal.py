@@ -20,22 +20,21 @@ from typing import TypeVar
 
 import pytest
 from google.protobuf.duration_pb2 import Duration
-from temporalio.api.enums.v1 import IndexedValueType
 from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest
 from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest
 from temporalio.client import Client
-from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
+from temporalio.common import SearchAttributePair, TypedSearchAttributes
 from temporalio.runtime import Runtime, TelemetryConfig
 from temporalio.service import RPCError
 
+from steersman._client.search_attributes import AGENT_NAME, indexed_types
 from steersman.cli.devserver import SERVER_SETTINGS
-from steersman.contracts import names
+from steersman.contracts.names import SEARCH_ATTRIBUTES
 from steersman.converter import DATA_CONVERTER
 
 SHORT_HISTORIES = ("limit.historyCount.suggestContinueAsNew=60",)
 """A server setting with which a loop goes on in a new execution every few iterations."""
 
-SEARCH_ATTRIBUTES = {names.AGENT_NAME: "Keyword", names.RUN_PHASE: "Keyword", names.COST_USD: "Double"}
 UP_S = 30.0
 SHARED = "temporal_address"
 """What pytest-xdist hands to its workers under this name."""
@@ -165,16 +164,13 @@ async def new_namespace(address: str) -> Namespace:
         RegisterNamespaceRequest(namespace=made.name, workflow_execution_retention_period=retention)
     )
     client = await made.connect()
-    kinds = {
-        name: IndexedValueType.Value(f"INDEXED_VALUE_TYPE_{kind.upper()}") for name, kind in SEARCH_ATTRIBUTES.items()
-    }
     await _until_known(
         lambda: client.operator_service.add_search_attributes(
-            AddSearchAttributesRequest(namespace=made.name, search_attributes=kinds)
+            AddSearchAttributesRequest(namespace=made.name, search_attributes=indexed_types())
         )
     )
     # Until the server has heard of them, a start that has some is refused.
-    pairs = TypedSearchAttributes([SearchAttributePair(SearchAttributeKey.for_keyword(names.AGENT_NAME), "probe")])
+    pairs = TypedSearchAttributes([SearchAttributePair(AGENT_NAME, "probe")])
     probe = await _until_known(
         lambda: client.start_workflow("Probe", id="probe", task_queue="nobody", search_attributes=pairs)
     )

@@ -15,7 +15,7 @@ from temporalio.common import RawValue
 from temporalio.converter import PayloadCodec
 from temporalio.exceptions import ApplicationError
 
-from steersman.codec import LateRefusal, codec_of, data_converter, load, name_of
+from steersman.codec import DeferredErrorCodec, codec_of, data_converter, load, name_of
 from steersman.contracts.errors import AgentFailed
 from steersman.encryption import KEYS_VARIABLE, EncryptionCodec
 from steersman.errors import BadCodec, MissingKey, TamperedPayload, UnreadablePayload
@@ -93,7 +93,7 @@ async def test_the_keys_name_is_authenticated(keys: Path) -> None:
 
 
 async def test_forged_is_refused_as_input_and_a_missing_key_is_waited_for(keys: Path, tmp_path: Path) -> None:
-    codec = LateRefusal(EncryptionCodec(keys))
+    codec = DeferredErrorCodec(EncryptionCodec(keys))
     converter = data_converter(EncryptionCodec(keys))
     (good,) = await codec.encode([PLAIN])
     forged = Payload(metadata=dict(good.metadata), data=good.data[:-1])

@@ -5,14 +5,15 @@ from datetime import UTC, datetime
 import pytest
 from markdown_it import MarkdownIt
 
+from steersman._client.start_metadata import loop_metadata, run_metadata
 from steersman.contracts.loop import LoopRequest
 from steersman.contracts.loop_state import LoopState
 from steersman.contracts.request import RunRequest
 from steersman.contracts.run import Approval, Handle, LastEvent, MessageRecord, RunState, StopReport, Usage
 from steersman.contracts.text import literal
-from steersman.visibility import introduction, loop_introduction
-from workflows.display import MAX_LINE, details, one_line, summary
-from workflows.loops.shown import details as loop_details
+from workflows.agent_loop.visibility import details as loop_details
+from workflows.agent_run.visibility import details
+from workflows.display import MAX_LINE, one_line, summary
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 
@@ -138,8 +139,8 @@ def test_texts_of_others_are_no_markdown(text: str) -> None:
         stop_report=StopReport(outcome="stopped", phase="running", reason=text),
     )
     pages = [details(state), loop_details(LoopState(last_error=text, phase=text, session_id=text))]
-    pages += [str(introduction(run)["static_details"]), str(introduction(run)["static_summary"])]
-    pages += [str(loop_introduction(loop)["static_details"]), str(loop_introduction(loop)["static_summary"])]
+    pages += [str(run_metadata(run)["static_details"]), str(run_metadata(run)["static_summary"])]
+    pages += [str(loop_metadata(loop)["static_details"]), str(loop_metadata(loop)["static_summary"])]
     pages += [f"claude: {summary(text)}"]
     for page in pages:
         kinds, texts = shown_texts(page)

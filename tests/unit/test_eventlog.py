@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from activities.eventlog import RECOVERED, Cursor, EventLog, end_log, is_ended, last_event, read, terminal_event
-from activities.ports import Fenced
+from activities.ports.runtime import Fenced
+from activities.running.progress import last_event
+from activities.store.event_reader import Cursor, is_ended, read, terminal_event
+from activities.store.eventlog import RECOVERED, EventLog, end_log
 from steersman.contracts.events import (
     CancelledEvent,
     DoneEvent,

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from steersman.cli.keyboard import Interrupted, Keyboard
+from steersman.cli.terminal.keyboard import Interrupted, Keyboard
 from tests.support.processes import until
 
 
@@ -52,7 +52,7 @@ async def test_one_that_comes_just_before_a_question_interrupts_it(typed: int) -
 async def test_one_that_was_heard_does_not_interrupt_the_question_that_answers_it(typed: int) -> None:
     with at() as keyboard:
         await struck(keyboard)
-        keyboard.heard()
+        keyboard.clear_interrupt()
         assert await answered(keyboard, typed) == "yes"
 
 
@@ -71,6 +71,6 @@ async def test_after_sigterm_every_question_is_interrupted() -> None:
     with at() as keyboard:
         await struck(keyboard, signal.SIGTERM)
         for _ in range(2):
-            keyboard.heard()
+            keyboard.clear_interrupt()
             with pytest.raises(Interrupted):
                 await asyncio.wait_for(keyboard.ask(Text("?")), 10)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from activities.limits import Limit, reached, stopped_for
+from activities.running.limits import Limit, reached, stopped_for
 from steersman.contracts.errors import ErrorType
 from steersman.contracts.request import Limits
 from steersman.contracts.run import Usage

@@ -12,8 +12,8 @@ import pytest
 from steersman.contracts.loop_messages import Cleanup
 from steersman.contracts.loop_state import Checkpoint, ItemCount, Totals
 from steersman.contracts.run import Usage
-from workflows.loops import packing
-from workflows.loops.archive import Archive
+from workflows.agent_loop import archive_codec
+from workflows.agent_loop.archive import Archive
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -103,9 +103,9 @@ def test_ten_thousand_fit_into_one_payload_and_none_is_lost(*, fresh: bool) -> N
 def test_what_is_packed_is_what_is_unpacked(odd: dict[str, Any]) -> None:
     made = real(5)
     made[2] = made[2].model_copy(update=odd)
-    assert packing.unpacked(packing.packed(made)) == made
-    assert packing.unpacked(packing.packed([made[2]])) == [made[2]]
-    assert packing.numbers(packing.packed(made)) == [0, 1, 2, 3, 4]
+    assert archive_codec.decode(archive_codec.encode(made)) == made
+    assert archive_codec.decode(archive_codec.encode([made[2]])) == [made[2]]
+    assert archive_codec.numbers(archive_codec.encode(made)) == [0, 1, 2, 3, 4]
 
 
 def test_one_is_found_by_its_number() -> None:
@@ -124,7 +124,7 @@ def test_where_an_iteration_can_begin() -> None:
     made = [each.model_copy(update={"kind": kinds.get(each.number, each.kind)}) for each in made]
     again = made[5].model_copy(update={"number": 300})
     archive = archived([*made, again])
-    found = {iteration: archive.ended(iteration) for iteration in (0, 5, 7, 8, 9, 299, 300)}
+    found = {iteration: archive.after_iteration(iteration) for iteration in (0, 5, 7, 8, 9, 299, 300)}
     numbers = {iteration: each.number if each else None for iteration, each in found.items()}
     assert numbers == {0: 0, 5: 300, 7: 7, 8: None, 9: None, 299: 299, 300: None}
 
@@ -153,12 +153,12 @@ def test_what_a_cleanup_means() -> None:
     archive = archived(real(300))
     third = archive.get(2)
     assert third is not None
-    assert archive.chosen(Cleanup(all=True), NOW) == tuple(range(300))
-    assert archive.chosen(Cleanup(oldest=3), NOW) == (0, 1, 2)
-    assert archive.chosen(Cleanup(oldest=999), NOW) == tuple(range(300))
-    assert archive.chosen(Cleanup(numbers=(250, 7, 999)), NOW) == (7, 250)
-    assert archive.chosen(Cleanup(older_than_s=60), third.time + timedelta(seconds=60.5)) == (0, 1, 2)
-    assert archive.chosen(Cleanup(older_than_s=60), NOW) == ()
+    assert archive.matching(Cleanup(all=True), NOW) == tuple(range(300))
+    assert archive.matching(Cleanup(oldest=3), NOW) == (0, 1, 2)
+    assert archive.matching(Cleanup(oldest=999), NOW) == tuple(range(300))
+    assert archive.matching(Cleanup(numbers=(250, 7, 999)), NOW) == (7, 250)
+    assert archive.matching(Cleanup(older_than_s=60), third.time + timedelta(seconds=60.5)) == (0, 1, 2)
+    assert archive.matching(Cleanup(older_than_s=60), NOW) == ()
 
 
 def test_one_is_amended_while_it_is_new() -> None:
@@ -172,11 +172,11 @@ def test_one_is_amended_while_it_is_new() -> None:
 
 def test_the_oldest_go_first_and_the_baseline_stays() -> None:
     archive = archived(real(300))
-    oldest = archive.oldest()
+    oldest = archive.oldest_packed()
     assert oldest == tuple(range(1, 100))
     archive.delete(oldest)
-    assert archive.oldest() == tuple(range(100, 200))
-    assert archived(real(10)).oldest() == ()
+    assert archive.oldest_packed() == tuple(range(100, 200))
+    assert archived(real(10)).oldest_packed() == ()
 
 
 def test_a_page_has_only_so_much_room() -> None:

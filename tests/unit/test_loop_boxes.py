@@ -4,11 +4,11 @@ import time
 
 import pytest
 
-from activities.loops.boxes import OpenFence, boxes, unticked
+from activities.loops.items.checkboxes import UnclosedFence, parse_checkboxes, unticked
 
 
 def states(text: str) -> list[str]:
-    return [box.state for box in boxes(text)]
+    return [box.state for box in parse_checkboxes(text)]
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_each_mark_has_its_state(mark: str, state: str) -> None:
     ["- [ ] a", "* [ ] a", "+ [ ] a", "1. [ ] a", "12) [ ] a", "    - [ ] a", "\t* [ ] a", "> - [ ] a", "- [ ] a\r"],
 )
 def test_every_kind_of_list_item(line: str) -> None:
-    assert [(box.state, box.text) for box in boxes(f"# Plan\n{line}\n")] == [("open", "a")]
+    assert [(box.state, box.text) for box in parse_checkboxes(f"# Plan\n{line}\n")] == [("open", "a")]
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_every_kind_of_list_item(line: str) -> None:
     ["[ ] no item", "- [](link)", "- [ ]tight", "- [1] a footnote", "- [link](x)", "-[ ] no space", "text - [ ] a"],
 )
 def test_what_is_no_box(line: str) -> None:
-    assert boxes(line) == []
+    assert parse_checkboxes(line) == []
 
 
 def test_a_box_without_words_counts() -> None:
@@ -50,16 +50,16 @@ def test_a_box_without_words_counts() -> None:
 
 
 def test_ids_are_numbers_unless_the_line_names_one() -> None:
-    found = boxes("- [ ] one\n- [ ] two ^login\n  - [ ] three\n- [ ] four ^login\n")
+    found = parse_checkboxes("- [ ] one\n- [ ] two ^login\n  - [ ] three\n- [ ] four ^login\n")
     assert [(box.id, box.text) for box in found] == [("#1", "one"), ("login", "two"), ("#3", "three"), ("#4", "four")]
 
 
 def test_a_caret_in_the_text_is_no_id() -> None:
-    assert [(box.id, box.text) for box in boxes("- [ ] compute x^2\n")] == [("#1", "compute x^2")]
+    assert [(box.id, box.text) for box in parse_checkboxes("- [ ] compute x^2\n")] == [("#1", "compute x^2")]
 
 
 def test_blockers_are_named_in_the_text() -> None:
-    (box,) = boxes("- [ ] ship (blocked by: #1, ^login, other) now ^ship\n")
+    (box,) = parse_checkboxes("- [ ] ship (blocked by: #1, ^login, other) now ^ship\n")
     assert (box.text, box.blocked_by, box.id) == ("ship now", ("#1", "login", "other"), "ship")
 
 
@@ -80,8 +80,8 @@ def test_inline_code_opens_nothing() -> None:
 
 
 def test_a_fence_that_is_never_closed_hides_nothing() -> None:
-    with pytest.raises(OpenFence, match="line 2 is never closed"):
-        boxes("- [x] a\n```\n- [ ] hidden\n")
+    with pytest.raises(UnclosedFence, match="line 2 is never closed"):
+        parse_checkboxes("- [x] a\n```\n- [ ] hidden\n")
 
 
 def test_ticking_a_box_is_no_new_plan() -> None:
@@ -107,8 +107,8 @@ def test_ticking_a_box_is_no_new_plan() -> None:
 def test_a_hostile_line_takes_no_time(line: str) -> None:
     began = time.perf_counter()
     try:
-        boxes(line)
-    except OpenFence:
+        parse_checkboxes(line)
+    except UnclosedFence:
         pass
     unticked(line)
     assert time.perf_counter() - began < 2

@@ -5,14 +5,21 @@ from typing import Any
 
 import pytest
 
-from activities.loops.boxes import boxes
-from activities.loops.entries import Malformed, entries
-from activities.loops.items import MAX_ITEMS, MAX_LISTED, failed, from_boxes, from_entries, listed
+from activities.loops.items.checkboxes import parse_checkboxes
+from activities.loops.items.item_list import (
+    MAX_ITEMS,
+    MAX_LISTED,
+    from_checkboxes,
+    from_json_items,
+    item_list,
+    unreadable_list,
+)
+from activities.loops.items.json_items import MalformedItems, parse_items
 from steersman.contracts.loop_state import ItemCount, ItemList
 
 
 def counted(data: Any) -> ItemList:
-    return listed(from_entries(entries(json.dumps(data))))
+    return item_list(from_json_items(parse_items(json.dumps(data))))
 
 
 def state_of(**fields: Any) -> str:
@@ -72,8 +79,8 @@ class TestEntries:
 
     @pytest.mark.parametrize("text", ["", "{", '{"a": 1}', "3", '"x"', "null", "[1]", "[[]]", "[null]", "[" * 100_000])
     def test_what_is_no_list_of_items(self, text: str) -> None:
-        with pytest.raises(Malformed):
-            entries(text)
+        with pytest.raises(MalformedItems):
+            parse_items(text)
 
     def test_an_empty_list_is_no_error(self) -> None:
         found = counted([])
@@ -123,8 +130,14 @@ class TestBlockers:
 
     def test_boxes_name_each_other(self) -> None:
         text = "- [ ] a ^a\n- [ ] b (blocked by: ^a)\n- [ ] c (blocked by: #2)\n"
-        assert [item.state for item in listed(from_boxes(boxes(text))).items] == ["open", "blocked", "blocked"]
-        assert listed(from_boxes(boxes(text.replace("[ ] a", "[x] a")))).count == ItemCount(open=1, blocked=1, closed=1)
+        assert [item.state for item in item_list(from_checkboxes(parse_checkboxes(text))).items] == [
+            "open",
+            "blocked",
+            "blocked",
+        ]
+        assert item_list(from_checkboxes(parse_checkboxes(text.replace("[ ] a", "[x] a")))).count == ItemCount(
+            open=1, blocked=1, closed=1
+        )
 
 
 def state_of_second(first: str) -> str:
@@ -168,7 +181,7 @@ class TestList:
         assert ItemList.model_validate_json(found.model_dump_json()) == found
 
     def test_lone_surrogates_do_not_break_the_wire(self) -> None:
-        found = listed(from_entries(entries('[{"id": "\\ud800", "title": "\\udfff"}]')))
+        found = item_list(from_json_items(parse_items('[{"id": "\\ud800", "title": "\\udfff"}]')))
         assert ItemList.model_validate_json(found.model_dump_json()) == found
 
     def test_the_same_id_twice_is_two_items(self) -> None:
@@ -177,6 +190,6 @@ class TestList:
         assert len({item.id for item in found.items}) == 2
 
     def test_an_error_has_nothing_closed(self) -> None:
-        found = failed("it is gone")
+        found = unreadable_list("it is gone")
         assert (found.error, found.count.total) == ("it is gone", 0)
-        assert found.digest != failed("it is another").digest
+        assert found.digest != unreadable_list("it is another").digest

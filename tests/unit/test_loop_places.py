@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from activities.loops import fingerprint as look
-from activities.loops.places import LoopStore, quoted
-from activities.loops.snapshots import ref
-from activities.store import Ownership
+from activities.loops.git.checkpoint_commits import ref
+from activities.loops.loop_store import LoopStore, quoted
+from activities.store.ownership import Ownership
 
 MINE = Ownership("cluster", "default")
 
@@ -74,7 +74,7 @@ def test_a_fingerprint_of_too_many_files_says_so(tmp_path: Path) -> None:
         (tmp_path / f"{number}").write_text("x")
     whole = look.fingerprint(tmp_path, limit=3)
     (tmp_path / "more").write_text("x")
-    with pytest.raises(look.TooMany, match="more than 3 files") as found:
+    with pytest.raises(look.TooManyFiles, match="more than 3 files") as found:
         look.fingerprint(tmp_path, limit=3)
     assert found.value.digest == whole
 

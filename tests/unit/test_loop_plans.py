@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from activities.loops.items import listed
-from activities.loops.plans import check_plan, read_plan
+from activities.loops.items.item_list import item_list
+from activities.loops.items.plans import check_plan, read_plan
 from steersman.contracts.errors import InvalidRequest
 
 
@@ -139,7 +139,7 @@ class TestProgress:
     def test_it_is_blocked_until_what_it_depends_on_is_closed(self, work: Path) -> None:
         write(work, _01_a="- [ ] a", _02_b="Depends on: 01\n- [ ] b\n- [x] c")
         assert states(work) == {"01-a": "open", "02-b": "blocked"}
-        found = listed(read_plan(work, "plan").items)
+        found = item_list(read_plan(work, "plan").items)
         assert [(item.id, item.state, item.blocked_by) for item in found.items] == [
             ("01-a#1", "open", ()),
             ("02-b#1", "blocked", ("01-a",)),
@@ -148,13 +148,13 @@ class TestProgress:
         assert found.count.workable == 1
         write(work, _01_a="- [x] a")
         assert states(work) == {"01-a": "closed", "02-b": "in_progress"}
-        assert listed(read_plan(work, "plan").items).count.blocked == 0
+        assert item_list(read_plan(work, "plan").items).count.blocked == 0
 
     @pytest.mark.parametrize(("status", "state"), [("done", "closed"), ("in progress", "in_progress"), ("", "open")])
     def test_a_phase_without_boxes_is_one_item(self, work: Path, status: str, state: str) -> None:
         write(work, _01_a=f"---\nstatus: {status}\n---\n# Prose only")
         assert states(work) == {"01-a": state}
-        (item,) = listed(read_plan(work, "plan").items).items
+        (item,) = item_list(read_plan(work, "plan").items).items
         assert (item.id, item.text, item.state, item.phase) == ("01-a", "Prose only", state, "01-a")
 
     def test_a_status_does_not_close_open_boxes(self, work: Path) -> None:
@@ -165,7 +165,7 @@ class TestProgress:
     def test_what_comes_before_the_start_counts_as_done(self, work: Path, start: str) -> None:
         write(work, _01_a="- [ ] a", _02_b="Depends on: 01\n- [ ] b", _03_c="- [ ] c")
         assert states(work, start) == {"01-a": "closed", "02-b": "open", "03-c": "open"}
-        assert listed(read_plan(work, "plan", start).items).count.closed == 1
+        assert item_list(read_plan(work, "plan", start).items).count.closed == 1
 
     def test_a_start_that_is_gone_is_an_error(self, work: Path) -> None:
         write(work, _01_a="- [x] a")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from workflows.loops.prompts import promised
+from workflows.agent_loop.prompts import ends_with_promise
 
 PROMPT = "Work on the plan.\nWhen all is done, say:\nALL DONE\nand nothing else."
 
@@ -12,7 +12,7 @@ PROMPT = "Work on the plan.\nWhen all is done, say:\nALL DONE\nand nothing else.
     ["ALL DONE", "It works.\nALL DONE", "It works.\n\n  ALL DONE  \n\n", f"You said:\n{PROMPT}\nIt works.\nALL DONE"],
 )
 def test_a_promise(answer: str) -> None:
-    assert promised(answer, PROMPT, "ALL DONE")
+    assert ends_with_promise(answer, PROMPT, "ALL DONE")
 
 
 @pytest.mark.parametrize(
@@ -32,11 +32,11 @@ def test_a_promise(answer: str) -> None:
     ],
 )
 def test_no_promise(answer: str) -> None:
-    assert not promised(answer, PROMPT, "ALL DONE")
+    assert not ends_with_promise(answer, PROMPT, "ALL DONE")
 
 
 def test_a_prompt_that_ends_with_it() -> None:
     prompt = "Work.\nALL DONE"
-    assert not promised(prompt, prompt, "ALL DONE")
-    assert promised("I worked.\nALL DONE", prompt, "ALL DONE")
-    assert promised("ALL DONE", "ALL DONE", "ALL DONE")
+    assert not ends_with_promise(prompt, prompt, "ALL DONE")
+    assert ends_with_promise("I worked.\nALL DONE", prompt, "ALL DONE")
+    assert ends_with_promise("ALL DONE", "ALL DONE", "ALL DONE")

@@ -6,7 +6,7 @@ from unittest.mock import AsyncMock
 
 import pytest
 
-from activities.milestones import Milestones
+from activities.running.progress import ProgressReporter
 from steersman.contracts.activities import Progressed
 
 HOUR = 3600.0
@@ -44,7 +44,7 @@ def tellings(clock: Clock, *, hours: int, deploy_every_s: float) -> int:
         age = clock.now - begun
         notifier = AsyncMock(age_s=age)
         notifier.progressed.side_effect = told.append
-        milestones = Milestones(notifier, taken_over=age > 0)
+        milestones = ProgressReporter(notifier, taken_over=age > 0)
         until = clock.now + deploy_every_s
         while clock.now < until:
             milestones.consider(progress)
@@ -53,7 +53,7 @@ def tellings(clock: Clock, *, hours: int, deploy_every_s: float) -> int:
     return len(told)
 
 
-async def _carried(milestones: Milestones) -> None:
+async def _carried(milestones: ProgressReporter) -> None:
     task = asyncio.ensure_future(milestones.run())
     for _ in range(100):
         await asyncio.sleep(0)

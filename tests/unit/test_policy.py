@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from activities.agents.claude import ClaudeAgent
+from activities.admission.policy import MAX_SECRET_FILE, Policy
+from activities.agents.claude.agent import ClaudeAgent
 from activities.agents.process import ProcessAgent
-from activities.policy import MAX_SECRET_FILE, Policy
-from activities.ports import Agent
+from activities.ports.agent import Agent
 from steersman.contracts.errors import InvalidRequest, WorkspaceError
 from steersman.contracts.request import PERMISSION_ORDER, PermissionMode, RunRequest
 

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from activities import registry as module
-from activities.registry import Peer, Registry
-from activities.store import Ownership
+from activities.store.ownership import Ownership
+from activities.takeover import registry as module
+from activities.takeover.peers import Peer
+from activities.takeover.registry import Registry
 from steersman.contracts.activities import RunKey
 from tests.support.processes import until
 
@@ -23,8 +24,8 @@ ENDED = RunKey(run="r-2", execution="e-2")
 OTHER_WORKER = """
 import sys, time
 from pathlib import Path
-from activities.registry import Registry
-from activities.store import Ownership
+from activities.takeover.registry import Registry
+from activities.store.ownership import Ownership
 from steersman.contracts.activities import RunKey
 registry = Registry.open(Path(sys.argv[1]), Ownership("c", sys.argv[2]), "other", "steersman@here:other")
 with registry.leading(RunKey(run="r-1", execution="e-1")):
@@ -43,7 +44,7 @@ def mine(tmp_path: Path) -> Registry:
 @contextmanager
 def other(state: Path, namespace: str = "n") -> Iterator["subprocess.Popen[str]"]:
     command = [sys.executable, "-c", OTHER_WORKER, str(state), namespace]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(module.__file__).parents[1]) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(module.__file__).parents[2]) as process:
         assert process.stdout
         assert process.stdout.readline() == "here\n"
         try:

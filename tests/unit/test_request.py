@@ -30,7 +30,8 @@ def test_the_smallest_request() -> None:
 def test_a_full_request_survives_a_round_trip() -> None:
     full = {
         **GOOD,
-        "runtime": {"kind": "local", "host": "h"},
+        "workspace": {"path": "/w", "host": "h"},
+        "runtime": {"kind": "local"},
         "model": "m",
         "session": "0190a-b.c:d",
         "fork_session": True,
@@ -48,6 +49,17 @@ def test_a_full_request_survives_a_round_trip() -> None:
     assert RunRequest.model_validate_json(request.model_dump_json()) == request
     assert parse_request(json.loads(request.model_dump_json(exclude_none=True))) == request
     assert json.loads(request.model_dump_json(exclude_none=True)) == full
+
+
+def test_the_old_name_of_the_host_is_taken() -> None:
+    new = parse_request({**GOOD, "workspace": {"path": "/w", "host": "h"}})
+    for host in ("h", None):
+        old = parse_request({**GOOD, "workspace": {"path": "/w"}, "runtime": {"kind": "local", "host": host}})
+        assert old == (new if host else parse_request({**GOOD, "workspace": {"path": "/w"}}))
+    both = {"workspace": {"path": "/w", "host": "h"}, "runtime": {"host": "h"}}
+    assert parse_request({**GOOD, **both}) == new
+    assert "two hosts" in refusal({**GOOD, **both, "runtime": {"host": "other"}})
+    assert "workspace.host" in refusal({**GOOD, "runtime": {"host": ""}})
 
 
 WRONG: list[tuple[str, Any]] = [
@@ -71,7 +83,8 @@ WRONG: list[tuple[str, Any]] = [
     ("workspace.ref", {"path": "/w", "ref": "main"}),
     ("runtime", "local"),
     ("runtime.kind", {"kind": "kubernetes"}),
-    ("runtime.host", {"kind": "local", "host": ""}),
+    ("workspace.host", {"path": "/w", "host": ""}),
+    ("workspace.host", {"path": "/w", "host": "h" * 201}),
     ("model", ""),
     ("model", "m" * 201),
     ("session", ""),

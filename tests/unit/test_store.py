@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from activities.store import Ownership, RunStore
+from activities.store.ownership import Ownership
+from activities.store.runs import RunStore
 from steersman.contracts.activities import RunKey
 
 MINE = Ownership("cluster", "default")
@@ -66,7 +67,7 @@ def test_a_readable_id_stays_readable(store: RunStore) -> None:
 
 def test_only_the_workers_user_can_look(store: RunStore) -> None:
     directory = store.create(RunKey(run="r", execution="e"))
-    for path in (directory.path, directory.path.parent, directory.path.parent.parent, directory.scratch):
+    for path in (directory.path, directory.path.parent, directory.path.parent.parent):
         assert path.stat().st_mode & 0o777 == 0o700
     assert (directory.path / "run.json").stat().st_mode & 0o777 == 0o600
 
@@ -153,7 +154,7 @@ def test_removing_does_not_follow_links(store: RunStore, tmp_path: Path) -> None
     precious.mkdir()
     (precious / "file").write_text("kept")
     directory = store.create(RunKey(run="r", execution="e"))
-    (directory.scratch / "link").symlink_to(precious)
+    (directory.path / "link").symlink_to(precious)
     store.remove(directory)
     assert (precious / "file").read_text() == "kept"
 

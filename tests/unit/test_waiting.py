@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from workflows.waiting import outcome
+from workflows.waiting import cancellable
 
 
 async def stubborn(answer: "asyncio.Future[str]") -> str:
@@ -26,7 +26,7 @@ async def test_a_cancel_beside_the_answer_is_not_lost(later: int) -> None:
     answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     async def leading() -> str:
-        return await outcome(stubborn(answer))
+        return await cancellable(stubborn(answer))
 
     task = asyncio.ensure_future(leading())
     await turns(5)
@@ -42,6 +42,6 @@ async def test_answers_and_errors_come_through() -> None:
     async def fails() -> None:
         raise ValueError("no")
 
-    assert await outcome(asyncio.sleep(0, "yes")) == "yes"
+    assert await cancellable(asyncio.sleep(0, "yes")) == "yes"
     with pytest.raises(ValueError, match="no"):
-        await outcome(fails())
+        await cancellable(fails())

@@ -4,18 +4,16 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from temporalio.api.enums.v1 import IndexedValueType
 from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest
 from temporalio.client import Client
 from temporalio.testing import WorkflowEnvironment
 
+from steersman._client.search_attributes import indexed_types
 from steersman.converter import DATA_CONVERTER
-from tests.support.temporal import SEARCH_ATTRIBUTES, binary
-from tests.workflows.loop_machine import LoopMachine
-from tests.workflows.loop_watch import replays
-from tests.workflows.machine import Machine
-
-ATTRIBUTES = tuple(SEARCH_ATTRIBUTES.items())
+from tests.support.temporal import binary
+from tests.workflows.fake_host import FakeHost
+from tests.workflows.fake_loop_host import FakeLoopHost
+from tests.workflows.loop_client import replays
 
 
 @asynccontextmanager
@@ -25,9 +23,8 @@ async def time_skipping() -> AsyncIterator[WorkflowEnvironment]:
     async with await WorkflowEnvironment.start_time_skipping(
         test_server_existing_path=path, data_converter=DATA_CONVERTER
     ) as environment:
-        kinds = {name: IndexedValueType.Value(f"INDEXED_VALUE_TYPE_{kind.upper()}") for name, kind in ATTRIBUTES}
         await environment.client.operator_service.add_search_attributes(
-            AddSearchAttributesRequest(namespace=environment.client.namespace, search_attributes=kinds)
+            AddSearchAttributesRequest(namespace=environment.client.namespace, search_attributes=indexed_types())
         )
         yield environment
 
@@ -40,35 +37,35 @@ async def skipping() -> AsyncIterator[WorkflowEnvironment]:
 
 
 @pytest.fixture
-async def machine(temporal: Client) -> Machine:
-    """A machine on the dev server; its workers are started by the test."""
-    return Machine(temporal)
+async def fake(temporal: Client) -> FakeHost:
+    """A fake host on the dev server; the test starts its workers."""
+    return FakeHost(temporal)
 
 
 @pytest.fixture
-async def looping(temporal: Client) -> AsyncIterator[LoopMachine]:
-    """A machine for loops on the dev server, at work. What the loops of the test did is replayed after it."""
-    machine = LoopMachine(temporal)
-    async with machine.at_work():
-        yield machine
-    for loop in machine.loops:
+async def loop_fake(temporal: Client) -> AsyncIterator[FakeLoopHost]:
+    """A fake host for loops on the dev server, with its workers. After the test its loops are replayed."""
+    fake = FakeLoopHost(temporal)
+    async with fake.at_work():
+        yield fake
+    for loop in fake.loops:
         await replays(loop)
 
 
 @pytest.fixture
-async def forgetful(temporal: Client) -> AsyncIterator[LoopMachine]:
-    """As `looping`, but each workflow task replays its loop from the first event."""
-    async with LoopMachine(temporal).at_work(cached=0) as machine:
-        yield machine
+async def uncached_fake(temporal: Client) -> AsyncIterator[FakeLoopHost]:
+    """As `loop_fake`, but each workflow task replays its loop from the first event."""
+    async with FakeLoopHost(temporal).at_work(cached=0) as fake:
+        yield fake
 
 
 @pytest.fixture(params=["dev server", "time-skipping server"])
-async def anywhere(request: pytest.FixtureRequest) -> AsyncIterator[Machine]:
-    """A machine on each of the servers in turn, at work."""
+async def any_fake(request: pytest.FixtureRequest) -> AsyncIterator[FakeHost]:
+    """A fake host on each of the servers in turn, with its workers."""
     if request.param == "dev server":
         client = await request.getfixturevalue("namespace").connect()
-        async with Machine(client).at_work(local=True) as machine:
-            yield machine
+        async with FakeHost(client).at_work(local=True) as fake:
+            yield fake
         return
-    async with time_skipping() as environment, Machine(environment.client).at_work() as machine:
-        yield machine
+    async with time_skipping() as environment, FakeHost(environment.client).at_work() as fake:
+        yield fake

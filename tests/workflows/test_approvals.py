@@ -12,7 +12,7 @@ from temporalio.exceptions import ApplicationError
 
 from steersman.contracts import names
 from steersman.contracts.messages import DecisionReceipt
-from tests.workflows.machine import QUIET, Machine, Run, cancelled, done, event_types, phase, state, succeeded, until
+from tests.workflows.fake_host import QUIET, FakeHost, Run, cancelled, done, event_types, phase, state, succeeded, until
 
 pytestmark = [pytest.mark.integration, QUIET]
 
@@ -33,103 +33,103 @@ async def open_ones(run: Run) -> list[str]:
     return [each.id for each in (await state(run)).approvals]
 
 
-async def asking(machine: Machine, *names_: str) -> Run:
-    run = await machine.start(permissions={"mode": "ask"})
+async def asking(fake: FakeHost, *names_: str) -> Run:
+    run = await fake.start(permissions={"mode": "ask"})
     await phase(run, "running")
     for name in names_:
-        await machine.ask(run.id, name)
+        await fake.ask(run.id, name)
     return run
 
 
-async def test_an_approval_is_shown_and_decided(anywhere: Machine) -> None:
-    run = await asking(anywhere, "a-1")
+async def test_an_approval_is_shown_and_decided(any_fake: FakeHost) -> None:
+    run = await asking(any_fake, "a-1")
     (approval,) = (await state(run)).approvals
     assert (approval.id, approval.tool, approval.input) == ("a-1", "Bash", {"command": "ls"})
     receipt = await decide(run, "a-1", remember=True)
     assert (receipt.id, receipt.decision, receipt.tool) == ("a-1", "allow", "Bash")
-    await until(lambda: anywhere.decisions() == [("a-1", "allow")])
-    (parcel,) = anywhere.parcels
-    assert [(each.tool, each.decision.remember) for each in parcel.decisions] == [("Bash", True)]
+    await until(lambda: any_fake.decisions() == [("a-1", "allow")])
+    (delivery,) = any_fake.deliveries
+    assert [(each.tool, each.decision.remember) for each in delivery.decisions] == [("Bash", True)]
     assert await open_ones(run) == []
-    anywhere.ending.set_result(done())
+    any_fake.ending.set_result(done())
     await succeeded(run)
 
 
-async def test_the_first_answer_wins_and_the_second_is_told_so(machine: Machine) -> None:
-    async with machine.at_work():
-        run = await asking(machine, "a-1")
+async def test_the_first_answer_wins_and_the_second_is_told_so(fake: FakeHost) -> None:
+    async with fake.at_work():
+        run = await asking(fake, "a-1")
         answers = await asyncio.gather(decide(run, "a-1", "allow"), decide(run, "a-1", "deny"), return_exceptions=True)
         (receipt,) = [each for each in answers if isinstance(each, DecisionReceipt)]
         (refused,) = [each for each in answers if isinstance(each, WorkflowUpdateFailedError)]
         assert str(refused.cause) == f"Refused: approval a-1 was already decided: {receipt.decision}"
         await run.signal(names.DECIDE, {"id": "a-1", "decision": "deny"})
         assert f"already decided: {receipt.decision}" in await refusal(run, "a-1", "deny")
-        await until(lambda: machine.decisions() == [("a-1", receipt.decision)])
+        await until(lambda: fake.decisions() == [("a-1", receipt.decision)])
 
 
-async def test_a_signal_decides_too(machine: Machine) -> None:
-    async with machine.at_work():
-        run = await asking(machine, "a-1", "a-2")
+async def test_a_signal_decides_too(fake: FakeHost) -> None:
+    async with fake.at_work():
+        run = await asking(fake, "a-1", "a-2")
         await run.signal(names.DECIDE, {"id": "a-2", "decision": "deny", "message": "not that one"})
-        await until(lambda: machine.decisions() == [("a-2", "deny")])
+        await until(lambda: fake.decisions() == [("a-2", "deny")])
         assert await open_ones(run) == ["a-1"]
-    (parcel,) = machine.parcels
-    assert [each.decision.message for each in parcel.decisions] == ["not that one"]
+    (delivery,) = fake.deliveries
+    assert [each.decision.message for each in delivery.decisions] == ["not that one"]
 
 
-async def test_unknown_and_withdrawn_ones_are_refused(machine: Machine) -> None:
-    async with machine.at_work():
-        run = await asking(machine, "a-1")
+async def test_unknown_and_withdrawn_ones_are_refused(fake: FakeHost) -> None:
+    async with fake.at_work():
+        run = await asking(fake, "a-1")
         assert await refusal(run, "x") == "no approval x is waiting"
-        await machine.ask(run.id, "a-1", withdrawn=True)
+        await fake.ask(run.id, "a-1", withdrawn=True)
         assert await open_ones(run) == []
         assert await refusal(run, "a-1") == "approval a-1 was withdrawn by the agent"
 
 
-async def test_a_decision_reaches_the_next_worker_if_the_first_died(machine: Machine) -> None:
-    async with machine.at_work(delivery=False):
-        run = await asking(machine, "a-1")
+async def test_a_decision_reaches_the_next_worker_if_the_first_died(fake: FakeHost) -> None:
+    async with fake.at_work(delivery=False):
+        run = await asking(fake, "a-1")
         await decide(run, "a-1")
-        async with machine.worker(machine.own_queue(1), activities=[machine.deliver_messages]):
-            await machine.began(run.id, worker=1)
-            await machine.ask(run.id, "a-1")
-            await until(lambda: ("a-1", "allow") in machine.decisions())
+        async with fake.worker(fake.own_queue(1), activities=[fake.deliver_messages]):
+            await fake.began(run.id, worker=1)
+            await fake.ask(run.id, "a-1")
+            await until(lambda: ("a-1", "allow") in fake.decisions())
             assert await open_ones(run) == []
 
 
-async def test_an_open_question_survives_the_worker(machine: Machine) -> None:
-    async with machine.at_work():
-        run = await asking(machine, "a-1")
+async def test_an_open_question_survives_the_worker(fake: FakeHost) -> None:
+    async with fake.at_work():
+        run = await asking(fake, "a-1")
         first = (await state(run)).approvals[0].since
-        async with machine.worker(machine.own_queue(1), activities=[machine.deliver_messages]):
-            await machine.began(run.id, worker=1)
-            await machine.ask(run.id, "a-1")
+        async with fake.worker(fake.own_queue(1), activities=[fake.deliver_messages]):
+            await fake.began(run.id, worker=1)
+            await fake.ask(run.id, "a-1")
             (again,) = (await state(run)).approvals
             assert again.since == first
             await decide(run, "a-1")
-            await until(lambda: ("a-1", "allow") in machine.decisions())
+            await until(lambda: ("a-1", "allow") in fake.decisions())
 
 
-async def test_nobody_answers_in_time(machine: Machine) -> None:
-    async with machine.at_work():
-        run = await machine.start(permissions={"mode": "ask"}, limits={"approval_s": 0.5})
+async def test_nobody_answers_in_time(fake: FakeHost) -> None:
+    async with fake.at_work():
+        run = await fake.start(permissions={"mode": "ask"}, limits={"approval_s": 0.5})
         await phase(run, "running")
-        await machine.ask(run.id, "a-1")
-        await until(lambda: machine.decisions() == [("a-1", "deny")])
+        await fake.ask(run.id, "a-1")
+        await until(lambda: fake.decisions() == [("a-1", "deny")])
         assert "already decided: deny" in await refusal(run, "a-1")
-    (parcel,) = machine.parcels
-    assert "Nobody answered" in (parcel.decisions[0].decision.message or "")
+    (delivery,) = fake.deliveries
+    assert "Nobody answered" in (delivery.decisions[0].decision.message or "")
 
 
-async def test_the_deadline_is_told_and_null_waits_for_ever(machine: Machine) -> None:
+async def test_the_deadline_is_told_and_null_waits_for_ever(fake: FakeHost) -> None:
     asked_at = datetime.now(UTC) - timedelta(days=30)
-    async with machine.at_work():
-        hurried = await asking(machine, "a-1")
+    async with fake.at_work():
+        hurried = await asking(fake, "a-1")
         (approval,) = (await state(hurried)).approvals
         assert approval.deadline == approval.since + timedelta(hours=1)
-        patient = await machine.start(permissions={"mode": "ask"}, limits={"approval_s": None})
+        patient = await fake.start(permissions={"mode": "ask"}, limits={"approval_s": None})
         await phase(patient, "running")
-        await machine.ask(patient.id, "a-1", since=asked_at)
+        await fake.ask(patient.id, "a-1", since=asked_at)
         await phase(patient, "waiting")
         (approval,) = (await state(patient)).approvals
         assert (approval.since, approval.deadline) == (asked_at, None)
@@ -138,7 +138,7 @@ async def test_the_deadline_is_told_and_null_waits_for_ever(machine: Machine) ->
         assert await timers(patient) == 0
         await decide(patient, "a-1")
         await phase(patient, "running")
-        machine.ending.set_result(done())
+        fake.ending.set_result(done())
         await asyncio.gather(succeeded(patient), succeeded(hurried))
 
 
@@ -156,19 +156,19 @@ async def searched_phases(run: Run) -> list[str]:
     return found
 
 
-async def test_a_run_that_waits_says_so_until_the_last_answer_and_tells_searches_once(machine: Machine) -> None:
-    async with machine.at_work():
-        run = await asking(machine, "a-1", "a-2")
+async def test_a_run_that_waits_says_so_until_the_last_answer_and_tells_searches_once(fake: FakeHost) -> None:
+    async with fake.at_work():
+        run = await asking(fake, "a-1", "a-2")
         await phase(run, "waiting")
         await decide(run, "a-1")
         assert (await state(run)).phase == "waiting"
-        await machine.ask(run.id, "a-2", withdrawn=True)
+        await fake.ask(run.id, "a-2", withdrawn=True)
         await phase(run, "running")
-        await machine.ask(run.id, "a-3")
+        await fake.ask(run.id, "a-3")
         await phase(run, "waiting")
         # Another worker takes over: what is asked again is asked by the same agent.
-        await machine.began(run.id, epoch=7)
-        await machine.ask(run.id, "a-3")
+        await fake.began(run.id, epoch=7)
+        await fake.ask(run.id, "a-3")
         await until(lambda: open_ones(run))
         await run.cancel()
         closed = await cancelled(run)
@@ -181,31 +181,31 @@ async def test_a_run_that_waits_says_so_until_the_last_answer_and_tells_searches
     assert closed.stop_report.phase in ("waiting", "running")
 
 
-async def test_a_run_that_waits_takes_messages(machine: Machine) -> None:
-    async with machine.at_work():
-        run = await asking(machine, "a-1")
+async def test_a_run_that_waits_takes_messages(fake: FakeHost) -> None:
+    async with fake.at_work():
+        run = await asking(fake, "a-1")
         await phase(run, "waiting")
         receipt = await run.execute_update(names.STEER, {"text": "left"})
         assert receipt["state"] == "acknowledged"
-        machine.ending.set_result(done())
+        fake.ending.set_result(done())
         await succeeded(run)
 
 
-async def test_the_end_closes_what_is_open(machine: Machine) -> None:
-    async with machine.at_work():
-        run = await asking(machine, "a-1")
-        machine.ending.set_result(done())
+async def test_the_end_closes_what_is_open(fake: FakeHost) -> None:
+    async with fake.at_work():
+        run = await asking(fake, "a-1")
+        fake.ending.set_result(done())
         await succeeded(run)
         assert await open_ones(run) == []
 
 
 @pytest.mark.parametrize("since", ["9999-12-31T23:59:59Z", "0001-01-01T00:00:00+14:00", "2026-01-01T00:00:00"])
-async def test_a_forged_age_of_a_question_wedges_nobody(machine: Machine, since: str) -> None:
-    async with machine.at_work():
-        run = await asking(machine)
+async def test_a_forged_age_of_a_question_wedges_nobody(fake: FakeHost, since: str) -> None:
+    async with fake.at_work():
+        run = await asking(fake)
         forged = {"id": "f-1", "tool": "Bash", "input": {}, "since": since}
         await run.signal(names.APPROVAL_ASKED, {"approval": forged, "withdrawn": False})
-        await machine.ask(run.id, "a-1")
+        await fake.ask(run.id, "a-1")
         await until(lambda: _has(run, "a-1"))
         assert (await decide(run, "a-1")).decision == "allow"
         await run.cancel()

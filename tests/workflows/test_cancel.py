@@ -11,10 +11,10 @@ from temporalio.exceptions import ApplicationError
 from steersman.contracts import names
 from steersman.contracts.activities import Claim, FinalizeInput, RunAgentInput, RunOutcome, SessionStarted, StopInput
 from steersman.contracts.run import StopReport
-from tests.workflows.machine import (
+from tests.workflows.fake_host import (
     QUIET,
     STOPPED,
-    Machine,
+    FakeHost,
     cancelled,
     done,
     event_types,
@@ -29,26 +29,26 @@ from tests.workflows.machine import (
 pytestmark = [pytest.mark.integration, QUIET]
 
 
-async def test_a_running_agent_is_stopped_with_proof(anywhere: Machine) -> None:
-    run = await anywhere.start()
+async def test_a_running_agent_is_stopped_with_proof(any_fake: FakeHost) -> None:
+    run = await any_fake.start()
     await phase(run, "running")
     await run.cancel()
     closed = await cancelled(run)
     assert closed.phase == "closed"
     assert closed.stop_report == STOPPED.model_copy(update={"phase": "running"})
-    assert anywhere.cancelled.is_set()
-    (stop,) = anywhere.stops
+    assert any_fake.cancelled.is_set()
+    (stop,) = any_fake.stops
     assert (stop.key.run, stop.reason, stop.phase) == (run.id, "cancelled", "running")
-    (end,) = anywhere.ends
+    (end,) = any_fake.ends
     assert end.event.type == "cancelled"
     assert end.event.stop_report == closed.stop_report
     await never_retried(run)
 
 
-async def test_queued_with_no_worker_at_all(machine: Machine) -> None:
-    run = await machine.start()
+async def test_queued_with_no_worker_at_all(fake: FakeHost) -> None:
+    run = await fake.start()
     await run.cancel()
-    async with machine.at_work():
+    async with fake.at_work():
         closed = await cancelled(run)
     assert closed.stop_report is not None
     assert (closed.stop_report.outcome, closed.stop_report.phase, closed.stop_report.processes) == (
@@ -56,10 +56,10 @@ async def test_queued_with_no_worker_at_all(machine: Machine) -> None:
         "queued",
         0,
     )
-    assert not machine.runs
+    assert not fake.runs
 
 
-async def test_queued_for_want_of_room(anywhere_queued: Machine) -> None:
+async def test_queued_for_want_of_room(anywhere_queued: FakeHost) -> None:
     run = await anywhere_queued.start()
     await until(lambda: _has(run, "ACTIVITY_TASK_SCHEDULED"))
     await run.cancel()
@@ -71,12 +71,12 @@ async def test_queued_for_want_of_room(anywhere_queued: Machine) -> None:
 
 
 @pytest.fixture
-async def anywhere_queued(machine: Machine) -> Any:
-    async with machine.at_work(runs=False):
-        yield machine
+async def anywhere_queued(fake: FakeHost) -> Any:
+    async with fake.at_work(runs=False):
+        yield fake
 
 
-async def test_a_worker_that_falls_before_it_could_tell_may_have_begun(machine: Machine) -> None:
+async def test_a_worker_that_falls_before_it_could_tell_may_have_begun(fake: FakeHost) -> None:
     async def fall(run: RunAgentInput) -> RunOutcome:
         try:
             await asyncio.Event().wait()
@@ -84,17 +84,17 @@ async def test_a_worker_that_falls_before_it_could_tell_may_have_begun(machine: 
             raise ApplicationError("the worker that was at it is gone", type="Detached") from None
         raise AssertionError
 
-    machine.play_agent = fall  # type: ignore[method-assign]
-    async with machine.at_work():
-        run = await machine.start()
-        await until(lambda: bool(machine.runs))
+    fake.play_agent = fall  # type: ignore[method-assign]
+    async with fake.at_work():
+        run = await fake.start()
+        await until(lambda: bool(fake.runs))
         await run.cancel()
         closed = await cancelled(run)
     assert closed.stop_report == STOPPED.model_copy(update={"phase": "queued"})
-    assert len(machine.stops) == 1
+    assert len(fake.stops) == 1
 
 
-async def test_while_a_host_is_being_claimed(machine: Machine) -> None:
+async def test_while_a_host_is_being_claimed(fake: FakeHost) -> None:
     claiming = asyncio.Event()
 
     async def dawdle(request: Any) -> Claim:
@@ -102,20 +102,20 @@ async def test_while_a_host_is_being_claimed(machine: Machine) -> None:
         await asyncio.Event().wait()
         raise AssertionError
 
-    machine.play_claim = dawdle  # type: ignore[method-assign]
-    async with machine.at_work():
-        run = await machine.start()
+    fake.play_claim = dawdle  # type: ignore[method-assign]
+    async with fake.at_work():
+        run = await fake.start()
         await claiming.wait()
         await run.cancel()
         closed = await cancelled(run)
     assert closed.stop_report is not None
     assert closed.stop_report.outcome == "stopped"
-    assert not machine.runs
+    assert not fake.runs
 
 
-async def test_that_comes_with_the_news_of_the_claim(machine: Machine, temporal: Client) -> None:
+async def test_that_comes_with_the_news_of_the_claim(fake: FakeHost, temporal: Client) -> None:
     """The workflow learns of both in one task: while it was away, its host was claimed and a person cancelled."""
-    other = Machine(temporal)
+    other = FakeHost(temporal)
     claiming, go_on = asyncio.Event(), asyncio.Event()
 
     async def dawdle(request: Any) -> Claim:
@@ -125,13 +125,13 @@ async def test_that_comes_with_the_news_of_the_claim(machine: Machine, temporal:
 
     other.play_claim = dawdle  # type: ignore[method-assign]
     async with other.at_work():
-        async with machine.at_work():
-            run = await machine.start(runtime={"kind": "local", "host": other.host})
+        async with fake.at_work():
+            run = await fake.start(workspace={"path": "/w", "host": other.host})
             await claiming.wait()
         go_on.set()
         await until(lambda: _has(run, "ACTIVITY_TASK_COMPLETED"))
         await run.cancel()
-        async with machine.at_work():
+        async with fake.at_work():
             closed = await cancelled(run)
     assert closed.stop_report is not None
     assert closed.stop_report.outcome == "stopped"
@@ -142,26 +142,26 @@ async def _has(run: Any, event: str) -> bool:
     return event in await event_types(run)
 
 
-async def test_while_the_workspace_is_being_prepared(machine: Machine) -> None:
+async def test_while_the_workspace_is_being_prepared(fake: FakeHost) -> None:
     async def prepare(run: RunAgentInput) -> RunOutcome:
-        handle = machine.client.get_workflow_handle(run.key.run)
-        await handle.signal(names.SESSION_STARTED, SessionStarted(worker_queue=machine.own_queue()))
+        handle = fake.client.get_workflow_handle(run.key.run)
+        await handle.signal(names.SESSION_STARTED, SessionStarted(worker_queue=fake.own_queue()))
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.Event().wait()
         return RunOutcome(status="stopped")
 
-    machine.play_agent = prepare  # type: ignore[method-assign]
-    async with machine.at_work():
-        run = await machine.start()
+    fake.play_agent = prepare  # type: ignore[method-assign]
+    async with fake.at_work():
+        run = await fake.start()
         await phase(run, "preparing")
         await run.cancel()
         closed = await cancelled(run)
-    assert [stop.phase for stop in machine.stops] == ["preparing"]
+    assert [stop.phase for stop in fake.stops] == ["preparing"]
     assert closed.stop_report is not None
     assert closed.stop_report.phase == "preparing"
 
 
-async def test_twice_and_while_it_stops(machine: Machine) -> None:
+async def test_twice_and_while_it_stops(fake: FakeHost) -> None:
     stopping, go_on = asyncio.Event(), asyncio.Event()
 
     async def slowly(stop: StopInput) -> StopReport:
@@ -169,9 +169,9 @@ async def test_twice_and_while_it_stops(machine: Machine) -> None:
         await go_on.wait()
         return STOPPED
 
-    machine.play_stop = slowly  # type: ignore[method-assign]
-    async with machine.at_work():
-        run = await machine.start()
+    fake.play_stop = slowly  # type: ignore[method-assign]
+    async with fake.at_work():
+        run = await fake.start()
         await phase(run, "running")
         await run.cancel()
         await stopping.wait()
@@ -181,43 +181,43 @@ async def test_twice_and_while_it_stops(machine: Machine) -> None:
         go_on.set()
         closed = await cancelled(run)
     assert closed.stop_report == STOPPED
-    assert len(machine.stops) == 1
-    assert len(machine.ends) == 1
+    assert len(fake.stops) == 1
+    assert len(fake.ends) == 1
 
 
-async def test_while_it_is_being_finalized_changes_nothing(machine: Machine) -> None:
+async def test_while_it_is_being_finalized_changes_nothing(fake: FakeHost) -> None:
     finalizing, go_on = asyncio.Event(), asyncio.Event()
 
     async def slowly(end: FinalizeInput) -> None:
         finalizing.set()
         await go_on.wait()
 
-    machine.play_end = slowly  # type: ignore[method-assign]
-    machine.ending.set_result(done())
-    async with machine.at_work():
-        run = await machine.start()
+    fake.play_end = slowly  # type: ignore[method-assign]
+    fake.ending.set_result(done())
+    async with fake.at_work():
+        run = await fake.start()
         await finalizing.wait()
         await run.cancel()
         go_on.set()
         assert (await succeeded(run)).status == "succeeded"
-    assert not machine.stops
+    assert not fake.stops
 
 
-async def test_after_the_end_it_is_not_found(machine: Machine) -> None:
-    machine.ending.set_result(done())
-    async with machine.at_work():
-        run = await machine.start()
+async def test_after_the_end_it_is_not_found(fake: FakeHost) -> None:
+    fake.ending.set_result(done())
+    async with fake.at_work():
+        run = await fake.start()
         await succeeded(run)
         await run.cancel()
         assert (await state(run)).stop_report is None
-    assert not machine.stops
+    assert not fake.stops
 
 
-async def test_an_agent_that_finished_in_the_same_moment_has_succeeded(machine: Machine) -> None:
+async def test_an_agent_that_finished_in_the_same_moment_has_succeeded(fake: FakeHost) -> None:
     """The work is done: to call it cancelled would throw the answer away."""
 
     async def finish(run: RunAgentInput) -> RunOutcome:
-        await machine.began(run.key.run)
+        await fake.began(run.key.run)
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.Event().wait()
         return done("finished just now")
@@ -225,10 +225,10 @@ async def test_an_agent_that_finished_in_the_same_moment_has_succeeded(machine: 
     async def too_late(stop: StopInput) -> StopReport:
         return StopReport(outcome="already_finished", phase=stop.phase, how="exited")
 
-    machine.play_agent = finish  # type: ignore[method-assign]
-    machine.play_stop = too_late  # type: ignore[method-assign]
-    async with machine.at_work():
-        run = await machine.start()
+    fake.play_agent = finish  # type: ignore[method-assign]
+    fake.play_stop = too_late  # type: ignore[method-assign]
+    async with fake.at_work():
+        run = await fake.start()
         await phase(run, "running")
         await run.cancel()
         result = await succeeded(run)
@@ -238,77 +238,77 @@ async def test_an_agent_that_finished_in_the_same_moment_has_succeeded(machine: 
     assert report.outcome == "already_finished"
 
 
-async def test_an_agent_that_failed_in_the_same_moment_is_cancelled(machine: Machine) -> None:
+async def test_an_agent_that_failed_in_the_same_moment_is_cancelled(fake: FakeHost) -> None:
     async def fail(run: RunAgentInput) -> RunOutcome:
-        await machine.began(run.key.run)
+        await fake.began(run.key.run)
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.Event().wait()
         return RunOutcome(status="failed", message="broke off", attempts=1)
 
-    machine.play_agent = fail  # type: ignore[method-assign]
-    async with machine.at_work():
-        run = await machine.start()
+    fake.play_agent = fail  # type: ignore[method-assign]
+    async with fake.at_work():
+        run = await fake.start()
         await phase(run, "running")
         await run.cancel()
         await cancelled(run)
 
 
-async def test_a_stop_that_cannot_be_proven_is_called_unverified(machine: Machine) -> None:
+async def test_a_stop_that_cannot_be_proven_is_called_unverified(fake: FakeHost) -> None:
     async def fail(stop: StopInput) -> StopReport:
         raise ApplicationError("the shim does not answer", non_retryable=True)
 
-    machine.play_stop = fail  # type: ignore[method-assign]
-    async with machine.at_work():
-        run = await machine.start()
+    fake.play_stop = fail  # type: ignore[method-assign]
+    async with fake.at_work():
+        run = await fake.start()
         await phase(run, "running")
         await run.cancel()
         closed = await cancelled(run)
     assert closed.stop_report == StopReport(outcome="unverified", phase="running")
 
 
-async def test_a_stop_is_tried_again(machine: Machine) -> None:
+async def test_a_stop_is_tried_again(fake: FakeHost) -> None:
     async def stumble(stop: StopInput) -> StopReport:
-        if len(machine.stops) < 3:
+        if len(fake.stops) < 3:
             raise RuntimeError("no file descriptor left")
         return STOPPED
 
-    machine.play_stop = stumble  # type: ignore[method-assign]
-    async with machine.at_work():
-        run = await machine.start()
+    fake.play_stop = stumble  # type: ignore[method-assign]
+    async with fake.at_work():
+        run = await fake.start()
         await phase(run, "running")
         await run.cancel()
         closed = await cancelled(run)
     assert closed.stop_report == STOPPED
 
 
-async def test_the_result_of_a_cancelled_run_keeps_what_was_known(machine: Machine) -> None:
+async def test_the_result_of_a_cancelled_run_keeps_what_was_known(fake: FakeHost) -> None:
     async def spend(run: RunAgentInput) -> RunOutcome:
-        await machine.began(run.key.run)
+        await fake.began(run.key.run)
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.Event().wait()
         return RunOutcome(status="stopped", session_id="s-9", cost_usd=0.5, turns=4, attempts=2)
 
-    machine.play_agent = spend  # type: ignore[method-assign]
-    async with machine.at_work():
-        run = await machine.start()
+    fake.play_agent = spend  # type: ignore[method-assign]
+    async with fake.at_work():
+        run = await fake.start()
         await phase(run, "running")
         await run.cancel()
         closed = await cancelled(run)
     assert (closed.session_id, closed.cost_usd, closed.turns, closed.attempt) == ("s-9", 0.5, 4, 2)
 
 
-async def test_the_duration_limit_stops_the_agent(machine: Machine) -> None:
-    async with machine.at_work():
-        run = await machine.start(limits={"duration_s": 0.5})
+async def test_the_duration_limit_stops_the_agent(fake: FakeHost) -> None:
+    async with fake.at_work():
+        run = await fake.start(limits={"duration_s": 0.5})
         await phase(run, "running")
         kind, message, result = await failed(run)
         assert (kind, result.session_id) == ("RunTimedOut", "s-1")
         assert message == "limits.duration_s: the run took longer than 0.5 s"
-        assert [stop.reason for stop in machine.stops] == ["duration"]
+        assert [stop.reason for stop in fake.stops] == ["duration"]
         assert (await state(run)).stop_report == STOPPED.model_copy(update={"phase": "running", "reason": message})
 
 
-async def test_a_cancel_while_the_duration_limit_stops_the_agent(machine: Machine) -> None:
+async def test_a_cancel_while_the_duration_limit_stops_the_agent(fake: FakeHost) -> None:
     stopping, go_on = asyncio.Event(), asyncio.Event()
 
     async def slowly(stop: StopInput) -> StopReport:
@@ -316,13 +316,13 @@ async def test_a_cancel_while_the_duration_limit_stops_the_agent(machine: Machin
         await go_on.wait()
         return STOPPED
 
-    machine.play_stop = slowly  # type: ignore[method-assign]
-    async with machine.at_work():
-        run = await machine.start(limits={"duration_s": 0.3})
+    fake.play_stop = slowly  # type: ignore[method-assign]
+    async with fake.at_work():
+        run = await fake.start(limits={"duration_s": 0.3})
         await stopping.wait()
         await run.cancel()
         go_on.set()
         with pytest.raises(WorkflowFailureError):
             await run.result()
-    assert len(machine.stops) == 1
-    assert len(machine.ends) == 1
+    assert len(fake.stops) == 1
+    assert len(fake.ends) == 1

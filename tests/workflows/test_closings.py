@@ -5,14 +5,16 @@ from pathlib import Path
 import pytest
 from temporalio.client import Client
 
-from activities.closings import FORGOTTEN, Closings
-from activities.eventlog import terminal_event
-from activities.runtimes.local import LocalRuntime
-from activities.store import Ownership, RunDirectory, RunStore
+from activities.runtimes.shim_runtime import ShimRuntime
+from activities.store.event_reader import terminal_event
+from activities.store.ownership import Ownership
+from activities.store.run_directory import RunDirectory
+from activities.store.runs import RunStore
+from activities.temporal.closed_runs import FORGOTTEN, ClosedRuns
 from steersman.contracts.activities import RunKey
 from steersman.contracts.events import CancelledEvent, FailedEvent, TerminalEvent
 from steersman.contracts.run import StopReport
-from tests.workflows.machine import QUIET, Machine, Run, cancelled, done, phase, succeeded
+from tests.workflows.fake_host import QUIET, FakeHost, Run, cancelled, done, phase, succeeded
 
 pytestmark = [pytest.mark.integration, QUIET]
 
@@ -24,13 +26,13 @@ class Host:
 
     def __init__(self, client: Client, state: Path) -> None:
         store = RunStore(state, Ownership("cluster", "default"))
-        self._store, self.closings = store, Closings(client, LocalRuntime(store, "host"))
+        self._store, self.closings = store, ClosedRuns(client, ShimRuntime(store, "host"))
 
     async def ends(self, key: RunKey) -> TerminalEvent | None:
         directory: RunDirectory = self._store.create(key)
-        closing = await self.closings.of(key)
+        closing = await self.closings.close_of(key)
         if closing is not None:
-            await self.closings.end(directory, closing, NOTHING)
+            await self.closings.end_log(directory, closing, NOTHING)
         return terminal_event(directory.events)
 
 
@@ -43,37 +45,37 @@ async def key_of(run: Run) -> RunKey:
     return RunKey(run=run.id, execution=(await run.describe()).run_id)
 
 
-async def test_one_that_succeeded_has_not_failed(machine: Machine, host: Host) -> None:
-    async with machine.at_work():
-        run = await machine.start()
+async def test_one_that_succeeded_has_not_failed(fake: FakeHost, host: Host) -> None:
+    async with fake.at_work():
+        run = await fake.start()
         await phase(run, "running")
         assert await host.ends(await key_of(run)) is None
-        machine.ending.set_result(done("42"))
+        fake.ending.set_result(done("42"))
         await succeeded(run)
     event = await host.ends(await key_of(run))
-    assert event == machine.ends[0].event.model_copy(update={"seq": 1})
+    assert event == fake.ends[0].event.model_copy(update={"seq": 1})
 
 
-async def test_one_that_was_cancelled_keeps_its_reason_and_its_proof(machine: Machine, host: Host) -> None:
-    async with machine.at_work():
-        run = await machine.start()
+async def test_one_that_was_cancelled_keeps_its_reason_and_its_proof(fake: FakeHost, host: Host) -> None:
+    async with fake.at_work():
+        run = await fake.start()
         await phase(run, "running")
         await run.cancel(reason="enough")
         await cancelled(run)
     event = await host.ends(await key_of(run))
     assert isinstance(event, CancelledEvent)
-    assert event == machine.ends[0].event.model_copy(update={"seq": 1})
+    assert event == fake.ends[0].event.model_copy(update={"seq": 1})
     assert (event.reason, event.terminated) == ("enough", False)
 
 
-async def test_one_whose_id_was_used_again_is_told_by_its_own_end(machine: Machine, host: Host) -> None:
-    async with machine.at_work():
-        run = await machine.start()
+async def test_one_whose_id_was_used_again_is_told_by_its_own_end(fake: FakeHost, host: Host) -> None:
+    async with fake.at_work():
+        run = await fake.start()
         await phase(run, "running")
         key = await key_of(run)
         await run.terminate(reason="enough")
         request = {"agent": "claude", "prompt": "again", "workspace": {"path": "/w"}}
-        again = await machine.client.start_workflow("AgentRun", request, id=run.id, task_queue=machine.queue)
+        again = await fake.client.start_workflow("AgentRun", request, id=run.id, task_queue=fake.queue)
         event = await host.ends(key)
         assert isinstance(event, CancelledEvent)
         assert (event.terminated, event.reason) == (True, "enough")

@@ -7,7 +7,7 @@ import pytest
 from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
 
-from tests.workflows.machine import QUIET, Machine, event_types, failed, failure, never_retried, state
+from tests.workflows.fake_host import QUIET, FakeHost, event_types, failed, failure, never_retried, state
 
 pytestmark = [pytest.mark.integration, QUIET]
 
@@ -51,22 +51,22 @@ WRONG: dict[str, tuple[tuple[Any, ...], str]] = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-async def test_bad_input_fails_the_run_at_once(machine: Machine, case: str) -> None:
+async def test_bad_input_fails_the_run_at_once(fake: FakeHost, case: str) -> None:
     inputs, says = WRONG[case]
-    async with machine.at_work():
-        run = await machine.start_raw(*inputs)
+    async with fake.at_work():
+        run = await fake.start_raw(*inputs)
         error = await failure(run)
         assert error.type == "InvalidRequest"
         assert says in error.message
         assert SECRET not in error.message
     await never_retried(run)
     assert "ACTIVITY_TASK_SCHEDULED" not in await event_types(run)
-    assert not machine.runs
+    assert not fake.runs
 
 
-async def test_a_run_that_was_refused_takes_no_messages(machine: Machine) -> None:
-    async with machine.at_work():
-        run = await machine.start_raw([1])
+async def test_a_run_that_was_refused_takes_no_messages(fake: FakeHost) -> None:
+    async with fake.at_work():
+        run = await fake.start_raw([1])
         await failed(run)
         closed = await state(run)
     assert (closed.phase, closed.agent, closed.messages) == ("closed", None, ())

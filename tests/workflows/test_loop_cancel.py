@@ -7,23 +7,23 @@ import pytest
 from temporalio.client import Client, WorkflowUpdateFailedError
 
 from steersman.contracts.loop_activities import DropInput, Dropped, Survey, SurveyInput
-from tests.workflows.loop_machine import HELD, Loop, LoopMachine
-from tests.workflows.loop_script import exits, limited, result
-from tests.workflows.loop_watch import cancelled, ended, kinds, never_retried, reaches, refused, state, tell
+from tests.workflows.fake_loop_host import HELD, FakeLoopHost, Loop
+from tests.workflows.loop_client import cancelled, ended, kinds, never_retried, reaches, refused, state, tell
+from tests.workflows.loop_results import exits, limited, result
 
 pytestmark = pytest.mark.integration
 
 
-async def closed(looping: LoopMachine, run: str) -> str | None:
+async def closed(loop_fake: FakeLoopHost, run: str) -> str | None:
     """How a run has closed."""
-    status = (await looping.client.get_workflow_handle(run).describe()).status
+    status = (await loop_fake.client.get_workflow_handle(run).describe()).status
     return status.name if status else None
 
 
-async def test_while_the_agent_works(forgetful: LoopMachine) -> None:
-    forgetful.script = [HELD]
-    loop = await forgetful.start()
-    await forgetful.at_hold()
+async def test_while_the_agent_works(uncached_fake: FakeLoopHost) -> None:
+    uncached_fake.script = [HELD]
+    loop = await uncached_fake.start()
+    await uncached_fake.at_hold()
     await tell(loop, "feedback", text="use tabs")
     await loop.cancel()
     now = await cancelled(loop)
@@ -33,17 +33,17 @@ async def test_while_the_agent_works(forgetful: LoopMachine) -> None:
     assert (last.run, last.session_id, last.cost_usd, last.error) == (f"{loop.id}-1", "s-1", 0.005, None)
     assert (now.totals.cost_usd, now.totals.usage.output_tokens, now.totals.iterations) == (0.005, 5, 1)
     assert [each.text for each in now.feedback] == ["use tabs"]
-    assert await closed(forgetful, f"{loop.id}-1") == "CANCELED"
+    assert await closed(uncached_fake, f"{loop.id}-1") == "CANCELED"
     await never_retried(loop)
 
 
-async def test_the_reason_is_the_loops_and_its_runs(looping: LoopMachine) -> None:
-    looping.script = [HELD]
-    loop = await looping.start()
-    await looping.at_hold()
+async def test_the_reason_is_the_loops_and_its_runs(loop_fake: FakeLoopHost) -> None:
+    loop_fake.script = [HELD]
+    loop = await loop_fake.start()
+    await loop_fake.at_hold()
     await loop.cancel(reason="too dear")
     assert (await cancelled(loop)).reason == "too dear"
-    run = looping.client.get_workflow_handle(f"{loop.id}-1")
+    run = loop_fake.client.get_workflow_handle(f"{loop.id}-1")
     requested = [
         event.workflow_execution_cancel_requested_event_attributes.cause
         async for event in run.fetch_history_events()
@@ -52,36 +52,36 @@ async def test_the_reason_is_the_loops_and_its_runs(looping: LoopMachine) -> Non
     assert requested == ["too dear"]
 
 
-async def test_the_reason_of_an_exit_is_kept(looping: LoopMachine) -> None:
-    looping.script, looping.verdicts = [result()], [exits(1)]
-    loop = await looping.start(mode="checkpoint")
+async def test_the_reason_of_an_exit_is_kept(loop_fake: FakeLoopHost) -> None:
+    loop_fake.script, loop_fake.verdicts = [result()], [exits(1)]
+    loop = await loop_fake.start(mode="checkpoint")
     await reaches(loop, "waiting_for_decision")
     await tell(loop, "exit", reason="good enough")
     told = await ended(loop)
-    assert (told.status, told.reason) == ("stopped", "good enough")
+    assert (told.status, told.reason) == ("exited", "good enough")
     assert (await state(loop)).reason == "good enough"
 
 
-async def test_while_it_verifies(forgetful: LoopMachine) -> None:
-    forgetful.verdicts = [HELD]
-    loop = await forgetful.start()
-    await forgetful.at_hold()
+async def test_while_it_verifies(uncached_fake: FakeLoopHost) -> None:
+    uncached_fake.verdicts = [HELD]
+    loop = await uncached_fake.start()
+    await uncached_fake.at_hold()
     await loop.cancel()
     now = await cancelled(loop)
     assert (kinds(now), now.verification) == (["baseline", "iteration", "end"], None)
     assert now.totals.cost_usd == 0.01
-    assert await closed(forgetful, f"{loop.id}-1-verify") == "CANCELED"
+    assert await closed(uncached_fake, f"{loop.id}-1-verify") == "CANCELED"
 
 
 @pytest.mark.parametrize("waits", ["paused", "waiting_for_decision", "waiting_rate_limit", "running"])
-async def test_while_it_waits(looping: LoopMachine, waits: str) -> None:
-    looping.script = [limited() if waits == "waiting_rate_limit" else result()]
-    looping.verdicts = [exits(1)]
+async def test_while_it_waits(loop_fake: FakeLoopHost, waits: str) -> None:
+    loop_fake.script = [limited() if waits == "waiting_rate_limit" else result()]
+    loop_fake.verdicts = [exits(1)]
     modes: dict[str, dict[str, Any]] = {
         "waiting_for_decision": {"mode": "checkpoint"},
         "paused": {"mode": "checkpoint"},
     }
-    loop = await looping.start(pause_between_s=3600, **modes.get(waits, {}))
+    loop = await loop_fake.start(pause_between_s=3600, **modes.get(waits, {}))
     if waits == "paused":
         await reaches(loop, "waiting_for_decision")
         await tell(loop, "pause")
@@ -97,35 +97,35 @@ async def test_while_it_waits(looping: LoopMachine, waits: str) -> None:
 
 async def test_while_a_run_starts(temporal: Client) -> None:
     """No worker takes the run: it is withdrawn before it ever began."""
-    machine = LoopMachine(temporal)
+    fake = FakeLoopHost(temporal)
     gate = asyncio.Event()
 
     async def survey(wanted: SurveyInput) -> Survey:
         gate.set()
         return Survey(head="h", files="f")
 
-    machine.play_survey = survey  # type: ignore[method-assign]
-    async with machine.at_work():
-        loop = await machine.start()
+    fake.play_survey = survey  # type: ignore[method-assign]
+    async with fake.at_work():
+        loop = await fake.start()
         await gate.wait()
         await loop.cancel()
         now = await cancelled(loop)
     assert now.status == "cancelled"
     assert kinds(now)[-1] == "end"
-    described = await temporal.get_workflow_handle(f"{loop.id}-1").describe() if machine.asked else None
+    described = await temporal.get_workflow_handle(f"{loop.id}-1").describe() if fake.asked else None
     assert described is None or described.close_time is not None
 
 
 @pytest.mark.parametrize("number", [0, 1])
-async def test_while_the_workspace_is_looked_at(looping: LoopMachine, number: int) -> None:
+async def test_while_the_workspace_is_looked_at(loop_fake: FakeLoopHost, number: int) -> None:
     async def survey(wanted: SurveyInput) -> Survey:
         if wanted.number == number:
-            await looping.held()
+            await loop_fake.held()
         return Survey(head="h", files="f")
 
-    looping.play_survey = survey  # type: ignore[method-assign]
-    loop = await looping.start()
-    await looping.at_hold()
+    loop_fake.play_survey = survey  # type: ignore[method-assign]
+    loop = await loop_fake.start()
+    await loop_fake.at_hold()
     await loop.cancel()
     now = await cancelled(loop)
     assert kinds(now) == ["baseline", "end"][1 - number :]
@@ -133,68 +133,68 @@ async def test_while_the_workspace_is_looked_at(looping: LoopMachine, number: in
     last = now.checkpoints[-1]
     assert (last.number, last.run, last.cost_usd) == [(1, None, 0), (2, f"{loop.id}-1", 0.01)][number]
     # A worker that was slow to hear of the cancel may have kept its files.
-    assert [each.numbers for each in looping.drops] == [(number,)]
+    assert [each.numbers for each in loop_fake.drops] == [(number,)]
 
 
-async def test_before_it_is_open(looping: LoopMachine) -> None:
+async def test_before_it_is_open(loop_fake: FakeLoopHost) -> None:
     async def admit(wanted: Any) -> None:
-        await looping.held()
+        await loop_fake.held()
 
-    looping.play_admit = admit  # type: ignore[method-assign]
-    loop = await looping.start()
-    await looping.at_hold()
+    loop_fake.play_admit = admit  # type: ignore[method-assign]
+    loop = await loop_fake.start()
+    await loop_fake.at_hold()
     await loop.cancel()
     now = await cancelled(loop)
-    assert (now.status, now.checkpoints, looping.surveys) == ("cancelled", (), [])
+    assert (now.status, now.checkpoints, loop_fake.surveys) == ("cancelled", (), [])
 
 
-async def test_while_a_run_that_was_stopped_is_looked_at(looping: LoopMachine) -> None:
+async def test_while_a_run_that_was_stopped_is_looked_at(loop_fake: FakeLoopHost) -> None:
     """Its cost is counted, whichever came first."""
-    looping.script = [HELD]
-    loop = await looping.start()
-    await looping.at_hold()
-    await asyncio.gather(looping.client.get_workflow_handle(f"{loop.id}-1").terminate(), loop.cancel())
+    loop_fake.script = [HELD]
+    loop = await loop_fake.start()
+    await loop_fake.at_hold()
+    await asyncio.gather(loop_fake.client.get_workflow_handle(f"{loop.id}-1").terminate(), loop.cancel())
     now = await cancelled(loop)
     assert now.totals.cost_usd == 0.005
 
 
 async def test_in_the_moment_in_which_a_wait_ends(temporal: Client) -> None:
     """Both are in one workflow task: what was said, and the cancel."""
-    machine = LoopMachine(temporal)
-    machine.verdicts = [exits(1)]
-    async with machine.at_work():
-        loop = await machine.start(pause_between_s=3600)
+    fake = FakeLoopHost(temporal)
+    fake.verdicts = [exits(1)]
+    async with fake.at_work():
+        loop = await fake.start(pause_between_s=3600)
         await reaches(loop, lambda now: now.wakes_at)
     await loop.signal("feedback", {"text": "use tabs"})
     await loop.cancel()
-    async with machine.at_work(cached=0):
+    async with fake.at_work(cached=0):
         assert (await cancelled(loop)).status == "cancelled"
 
 
 @pytest.mark.parametrize("during", ["admission", "a survey"])
 async def test_in_the_moment_in_which_the_host_answers(temporal: Client, during: str) -> None:
-    machine = LoopMachine(temporal)
+    fake = FakeLoopHost(temporal)
 
     async def admit(wanted: Any) -> None:
         if during == "admission":
-            await machine.held()
+            await fake.held()
 
     async def survey(wanted: SurveyInput) -> Survey:
         if during == "a survey" and wanted.number == 0:
-            await machine.held()
+            await fake.held()
         return Survey(head="h", files="f")
 
-    machine.play_admit, machine.play_survey = admit, survey  # type: ignore[method-assign]
-    async with machine.hosting():
-        async with machine.at_work(host=False):
-            loop = await machine.start()
-            await machine.at_hold()
-        machine.release()
+    fake.play_admit, fake.play_survey = admit, survey  # type: ignore[method-assign]
+    async with fake.hosting():
+        async with fake.at_work(host=False):
+            loop = await fake.start()
+            await fake.at_hold()
+        fake.release()
         await until_answered(loop)
         await loop.cancel()
-        async with machine.at_work(host=False, cached=0):
+        async with fake.at_work(host=False, cached=0):
             now = await cancelled(loop)
-    assert (now.status, machine.asked) == ("cancelled", [])
+    assert (now.status, fake.asked) == ("cancelled", [])
 
 
 async def until_answered(loop: Loop) -> None:
@@ -204,27 +204,27 @@ async def until_answered(loop: Loop) -> None:
             await asyncio.sleep(0.02)
 
 
-async def test_twice(looping: LoopMachine) -> None:
-    looping.script = [HELD]
-    loop = await looping.start()
-    await looping.at_hold()
+async def test_twice(loop_fake: FakeLoopHost) -> None:
+    loop_fake.script = [HELD]
+    loop = await loop_fake.start()
+    await loop_fake.at_hold()
     await loop.cancel()
     await loop.cancel()
     assert (await cancelled(loop)).checkpoints_total == 2
 
 
-async def test_whoever_waits_for_something_is_told(looping: LoopMachine) -> None:
+async def test_whoever_waits_for_something_is_told(loop_fake: FakeLoopHost) -> None:
     async def survey(wanted: SurveyInput) -> Survey:
         if wanted.message.startswith("rescue"):
-            await looping.held()
+            await loop_fake.held()
         return Survey(head="h", files="f", commit="c")
 
-    looping.play_survey = survey  # type: ignore[method-assign]
-    looping.verdicts = [exits(1)]
-    loop = await looping.start(mode="checkpoint")
+    loop_fake.play_survey = survey  # type: ignore[method-assign]
+    loop_fake.verdicts = [exits(1)]
+    loop = await loop_fake.start(mode="checkpoint")
     await reaches(loop, "waiting_for_decision")
     going_back = asyncio.ensure_future(loop.execute_update("rollback", {"checkpoint": 0}))
-    await looping.at_hold()
+    await loop_fake.at_hold()
     await loop.cancel()
     await cancelled(loop)
     with pytest.raises(WorkflowUpdateFailedError) as raised:
@@ -232,22 +232,22 @@ async def test_whoever_waits_for_something_is_told(looping: LoopMachine) -> None
     assert str(raised.value.cause) == "Refused: the loop ended before it could be done"
 
 
-async def test_a_loop_that_ends_takes_no_more_wishes(looping: LoopMachine) -> None:
+async def test_a_loop_that_ends_takes_no_more_wishes(loop_fake: FakeLoopHost) -> None:
     async def drop(wanted: DropInput) -> Dropped:
-        await looping.held()
+        await loop_fake.held()
         return Dropped(numbers=wanted.numbers)
 
-    looping.play_drop = drop  # type: ignore[method-assign]
-    looping.verdicts = [exits(1)]
-    loop = await looping.start(mode="checkpoint")
+    loop_fake.play_drop = drop  # type: ignore[method-assign]
+    loop_fake.verdicts = [exits(1)]
+    loop = await loop_fake.start(mode="checkpoint")
     await reaches(loop, "waiting_for_decision")
     cleaning = asyncio.ensure_future(loop.execute_update("checkpoints", {"all": True}))
-    await looping.at_hold()
+    await loop_fake.at_hold()
     await tell(loop, "exit")
-    await reaches(loop, "stopped")
+    await reaches(loop, "exited")
     for name, said in (("feedback", {"text": "x"}), ("pause", {}), ("restart", {}), ("exit", {})):
-        assert await refused(loop, name, said) == ("Refused", "the loop has ended: it is stopped")
-    looping.release()
+        assert await refused(loop, name, said) == ("Refused", "the loop has ended: exited")
+    loop_fake.release()
     assert (await cleaning)["deleted"] == [0, 1]
     outcome = await ended(loop)
     assert (outcome.stop_reason, outcome.checkpoints, outcome.last_checkpoint) == ("exit", 0, None)

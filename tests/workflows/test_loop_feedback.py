@@ -2,16 +2,16 @@
 
 import pytest
 
-from tests.workflows.loop_machine import HELD, LoopMachine
-from tests.workflows.loop_script import exits, fails, limited, never_began, result
-from tests.workflows.loop_watch import checkpoints, ended, reaches, refused, state, tell
+from tests.workflows.fake_loop_host import HELD, FakeLoopHost
+from tests.workflows.loop_client import checkpoints, ended, reaches, refused, state, tell
+from tests.workflows.loop_results import exits, fails, limited, never_began, result
 
 pytestmark = pytest.mark.integration
 
 
-async def test_it_is_listed_removed_given_once_and_recorded(looping: LoopMachine) -> None:
-    looping.verdicts = [exits(1), exits(1)]
-    loop = await looping.start(mode="checkpoint")
+async def test_it_is_listed_removed_given_once_and_recorded(loop_fake: FakeLoopHost) -> None:
+    loop_fake.verdicts = [exits(1), exits(1)]
+    loop = await loop_fake.start(mode="checkpoint")
     await reaches(loop, "waiting_for_decision")
     assert (await tell(loop, "feedback", text="use tabs")).id == "feedback-1"
     assert (await tell(loop, "feedback", text="no, spaces", id="feedback-2")).id == "feedback-2"
@@ -36,7 +36,7 @@ async def test_it_is_listed_removed_given_once_and_recorded(looping: LoopMachine
     assert await refused(loop, "remove_feedback", {"id": "x"}) == ("Refused", "there is no feedback x")
     await tell(loop, "resume")
     await ended(loop)
-    prompts = [each["prompt"] for each in looping.asked]
+    prompts = [each["prompt"] for each in loop_fake.asked]
     assert "- no, spaces\n- and a test" in prompts[1]
     assert "use tabs" not in prompts[1]
     assert "no, spaces" not in prompts[2]
@@ -44,15 +44,15 @@ async def test_it_is_listed_removed_given_once_and_recorded(looping: LoopMachine
 
 
 @pytest.mark.parametrize("first", ["failed", "never began", "limited before it began"])
-async def test_it_is_given_again_where_the_agent_may_not_have_read_it(looping: LoopMachine, first: str) -> None:
+async def test_it_is_given_again_where_the_agent_may_not_have_read_it(loop_fake: FakeLoopHost, first: str) -> None:
     ends = {
         "failed": fails(),
         "never began": never_began(),
         "limited before it began": limited(session_id=None, turns=0),
     }
-    looping.verdicts = [exits(1)]
-    looping.script = [result(), ends[first], result()]
-    loop = await looping.start(mode="checkpoint", limits={"failures": 0})
+    loop_fake.verdicts = [exits(1)]
+    loop_fake.script = [result(), ends[first], result()]
+    loop = await loop_fake.start(mode="checkpoint", limits={"failures": 0})
     await reaches(loop, "waiting_for_decision")
     await tell(loop, "feedback", text="use tabs")
     await tell(loop, "resume", mode="autonomous")
@@ -61,23 +61,23 @@ async def test_it_is_given_again_where_the_agent_may_not_have_read_it(looping: L
     assert now.feedback_consumed == ()
     await tell(loop, "skip_wait")
     await ended(loop)
-    assert ["use tabs" in each["prompt"] for each in looping.asked] == [False, True, True]
+    assert ["use tabs" in each["prompt"] for each in loop_fake.asked] == [False, True, True]
     assert [each.feedback for each in await checkpoints(loop)][2:] == [("feedback-1",), ("feedback-1",)]
 
 
-async def test_it_is_not_said_twice_to_a_session_that_heard_it(looping: LoopMachine) -> None:
-    looping.script = [limited("2026-01-01T00:00:00Z")]
-    loop = await looping.start()
+async def test_it_is_not_said_twice_to_a_session_that_heard_it(loop_fake: FakeLoopHost) -> None:
+    loop_fake.script = [limited("2026-01-01T00:00:00Z")]
+    loop = await loop_fake.start()
     await loop.signal("feedback", {"text": "use tabs"})
     outcome = await ended(loop)
     assert outcome.iterations in (1, 2)  # the signal may come after the first prompt was made
-    assert sum("use tabs" in each["prompt"] for each in looping.asked) == 1
+    assert sum("use tabs" in each["prompt"] for each in loop_fake.asked) == 1
 
 
-async def test_it_wakes_a_loop_that_waits(looping: LoopMachine) -> None:
-    looping.verdicts = [exits(1), exits(1)]
-    looping.script = [result(), limited()]
-    loop = await looping.start(pause_between_s=3600)
+async def test_it_wakes_a_loop_that_waits(loop_fake: FakeLoopHost) -> None:
+    loop_fake.verdicts = [exits(1), exits(1)]
+    loop_fake.script = [result(), limited()]
+    loop = await loop_fake.start(pause_between_s=3600)
     await reaches(loop, lambda now: now.wakes_at and now.iteration == 1)
     await tell(loop, "feedback", text="use tabs")
     now = await reaches(loop, "waiting_rate_limit")
@@ -85,25 +85,25 @@ async def test_it_wakes_a_loop_that_waits(looping: LoopMachine) -> None:
     await tell(loop, "feedback", text="use tabs now")
     now = await reaches(loop, lambda now: now.status == "running" and now.wakes_at)
     assert now.iteration == 2
-    assert "use tabs now" in looping.asked[2]["prompt"]
+    assert "use tabs now" in loop_fake.asked[2]["prompt"]
     await tell(loop, "skip_wait")
     await ended(loop)
 
 
-async def test_it_does_not_end_a_pause(looping: LoopMachine) -> None:
-    looping.script = [HELD]
-    loop = await looping.start()
-    await looping.at_hold()
+async def test_it_does_not_end_a_pause(loop_fake: FakeLoopHost) -> None:
+    loop_fake.script = [HELD]
+    loop = await loop_fake.start()
+    await loop_fake.at_hold()
     await tell(loop, "pause", now=True)
     receipt = await tell(loop, "feedback", text="use tabs")
     assert (receipt.status, receipt.note) == ("paused", "for the next iteration")
     assert (await state(loop)).status == "paused"
 
 
-async def test_there_is_only_so_much_room(looping: LoopMachine) -> None:
-    looping.script = [HELD]
-    loop = await looping.start()
-    await looping.at_hold()
+async def test_there_is_only_so_much_room(loop_fake: FakeLoopHost) -> None:
+    loop_fake.script = [HELD]
+    loop = await loop_fake.start()
+    await loop_fake.at_hold()
     for number in range(5):
         await tell(loop, "feedback", text="x" * 20_000, id=f"long-{number}")
     full = "too much feedback waits already: put it in a file and give its path"

@@ -6,8 +6,8 @@ import pytest
 from temporalio.client import Client, WorkflowQueryFailedError
 
 from steersman.contracts.loop_activities import AdmitLoop
-from tests.workflows.loop_machine import HELD, Loop, LoopMachine, refusal
-from tests.workflows.loop_watch import ended, failed, never_retried, reaches, refused, state, tell
+from tests.workflows.fake_loop_host import HELD, FakeLoopHost, Loop, refusal
+from tests.workflows.loop_client import ended, failed, never_retried, reaches, refused, state, tell
 
 pytestmark = pytest.mark.integration
 
@@ -36,13 +36,13 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-async def test_a_wrong_field_is_named(looping: LoopMachine) -> None:
+async def test_a_wrong_field_is_named(loop_fake: FakeLoopHost) -> None:
     for change, told in WRONG:
-        loop = await looping.start_raw({**GOOD, **change})
+        loop = await loop_fake.start_raw({**GOOD, **change})
         kind, message, outcome = await failed(loop)
         assert kind == "InvalidRequest"
         assert message.startswith(f"LoopRequest: {told}")
-        assert (outcome.status, outcome.error, outcome.iterations, looping.surveys) == ("failed", message, 0, [])
+        assert (outcome.status, outcome.error, outcome.iterations, loop_fake.surveys) == ("failed", message, 0, [])
         now = await state(loop)
         assert (now.status, now.last_error) == ("failed", message)
 
@@ -56,26 +56,26 @@ NO_REQUEST: list[tuple[tuple[Any, ...], str]] = [
 ]
 
 
-async def test_what_is_no_request(looping: LoopMachine) -> None:
+async def test_what_is_no_request(loop_fake: FakeLoopHost) -> None:
     for inputs, told in NO_REQUEST:
-        kind, message, _ = await failed(await looping.start_raw(*inputs))
+        kind, message, _ = await failed(await loop_fake.start_raw(*inputs))
         assert (kind, message) == ("InvalidRequest", f"LoopRequest: {told}")
 
 
-async def test_an_id_that_its_runs_could_not_have(looping: LoopMachine) -> None:
-    kind, message, _ = await failed(await looping.start(loop=f"{'x' * 170}-{looping.host}"))
+async def test_an_id_that_its_runs_could_not_have(loop_fake: FakeLoopHost) -> None:
+    kind, message, _ = await failed(await loop_fake.start(loop=f"{'x' * 170}-{loop_fake.host}"))
     assert (kind, message) == ("InvalidRequest", "LoopRequest: the workflow id is longer than 180 characters")
 
 
 @pytest.mark.parametrize("kind", ["InvalidRequest", "WorkspaceError", "AgentNotInstalled"])
-async def test_what_the_host_refuses(looping: LoopMachine, kind: str) -> None:
+async def test_what_the_host_refuses(loop_fake: FakeLoopHost, kind: str) -> None:
     async def admit(wanted: AdmitLoop) -> None:
         raise refusal("plan.path: there is no PLAN.md", kind)
 
-    looping.play_admit = admit  # type: ignore[method-assign]
-    loop = await looping.start()
+    loop_fake.play_admit = admit  # type: ignore[method-assign]
+    loop = await loop_fake.start()
     assert (await failed(loop))[:2] == (kind, "plan.path: there is no PLAN.md")
-    assert looping.surveys == []
+    assert loop_fake.surveys == []
 
 
 WRONG_WORDS: list[tuple[str, Any, str]] = [
@@ -107,10 +107,10 @@ async def test_a_wrong_update_is_refused_before_it_costs_history(held: Loop) -> 
     assert len((await held.fetch_history()).events) == before
 
 
-async def test_signals_of_all_kinds_harm_nothing(looping: LoopMachine) -> None:
-    looping.script = [HELD]
-    loop = await looping.start()
-    await looping.at_hold()
+async def test_signals_of_all_kinds_harm_nothing(loop_fake: FakeLoopHost) -> None:
+    loop_fake.script = [HELD]
+    loop = await loop_fake.start()
+    await loop_fake.at_hold()
     names = ("feedback", "remove_feedback", "revise", "rollback", "set_limits", "checkpoints", "restart", "resume")
     for name in names:
         for said in ("garbage", 7, [None], {"unknown": 1}, {"number": -1}):
@@ -125,15 +125,15 @@ async def test_signals_of_all_kinds_harm_nothing(looping: LoopMachine) -> None:
     now = await reaches(loop, lambda now: now.feedback)
     assert [each.text for each in now.feedback] == ["the last word"]
     assert (now.status, now.iteration, now.checkpoints_total, now.plan_versions) == ("running", 1, 1, 1)
-    looping.release()
+    loop_fake.release()
     assert (await ended(loop)).iterations == 2
     await never_retried(loop)
 
 
-async def test_each_update_is_a_signal_too(looping: LoopMachine) -> None:
-    looping.script = [HELD]
-    loop = await looping.start()
-    await looping.at_hold()
+async def test_each_update_is_a_signal_too(loop_fake: FakeLoopHost) -> None:
+    loop_fake.script = [HELD]
+    loop = await loop_fake.start()
+    await loop_fake.at_hold()
     await loop.signal("set_limits", {"iterations": 9})
     await loop.signal("revise", {"plan": "another plan"})
     await loop.signal("feedback", {"text": "one", "id": "f-1"})
@@ -158,27 +158,27 @@ async def test_wrong_queries(held: Loop) -> None:
 
 async def test_a_loop_whose_request_is_wrong_is_told_nothing(temporal: Client) -> None:
     """What came before its first workflow task finds it closing already."""
-    machine = LoopMachine(temporal)
-    loop = await machine.start_raw({"plan": "x"})
+    fake = FakeLoopHost(temporal)
+    loop = await fake.start_raw({"plan": "x"})
     await loop.signal("feedback", {"text": "x"})
-    async with machine.at_work(cached=0):
+    async with fake.at_work(cached=0):
         assert (await failed(loop))[0] == "InvalidRequest"
     await never_retried(loop)
 
 
 @pytest.fixture
-async def held(looping: LoopMachine) -> Loop:
+async def held(loop_fake: FakeLoopHost) -> Loop:
     """A loop whose agent is at work."""
-    looping.script = [HELD]
-    loop = await looping.start()
-    await looping.at_hold()
+    loop_fake.script = [HELD]
+    loop = await loop_fake.start()
+    await loop_fake.at_hold()
     return loop
 
 
-async def test_the_receipt_of_a_pause_that_came_too_late(looping: LoopMachine) -> None:
-    looping.script = [HELD]
-    loop = await looping.start()
-    await looping.at_hold()
+async def test_the_receipt_of_a_pause_that_came_too_late(loop_fake: FakeLoopHost) -> None:
+    loop_fake.script = [HELD]
+    loop = await loop_fake.start()
+    await loop_fake.at_hold()
     await tell(loop, "pause")
-    looping.release()
+    loop_fake.release()
     assert (await ended(loop)).stop_reason == "done"

@@ -8,9 +8,8 @@ from temporalio.testing import WorkflowEnvironment
 
 from steersman.contracts import names
 from steersman.contracts.loop_activities import DropInput, Dropped
-from tests.workflows.loop_machine import HELD, Loop, LoopMachine, refusal
-from tests.workflows.loop_script import exits, items, result
-from tests.workflows.loop_watch import (
+from tests.workflows.fake_loop_host import HELD, FakeLoopHost, Loop, refusal
+from tests.workflows.loop_client import (
     checkpoints,
     decision,
     ended,
@@ -22,6 +21,7 @@ from tests.workflows.loop_watch import (
     state,
     tell,
 )
+from tests.workflows.loop_results import exits, items, result
 
 pytestmark = pytest.mark.integration
 
@@ -41,10 +41,10 @@ class QuickRun:
 @pytest.mark.timeout(600)
 async def test_a_thousand_iterations(skipping: WorkflowEnvironment) -> None:
     iterations = 1000
-    machine = LoopMachine(skipping.client)
-    machine.items = items(0, 1)
-    async with machine.at_work(run=QuickRun):
-        loop = await machine.start(done=ITEMS, limits={"iterations": iterations, "no_progress": 0})
+    fake = FakeLoopHost(skipping.client)
+    fake.items = items(0, 1)
+    async with fake.at_work(run=QuickRun):
+        loop = await fake.start(done=ITEMS, limits={"iterations": iterations, "no_progress": 0})
         outcome = await loop.result()
         made, now = await checkpoints(loop), await state(loop)
     assert (outcome["stop_reason"], outcome["iterations"], outcome["checkpoints"]) == ("iterations", 1000, 1001)
@@ -64,16 +64,16 @@ async def test_a_thousand_iterations(skipping: WorkflowEnvironment) -> None:
     await never_retried(chain[0])
 
 
-async def stopped(looping: LoopMachine, iterations: int) -> Loop:
+async def stopped(loop_fake: FakeLoopHost, iterations: int) -> Loop:
     """A paused loop with so many iterations' checkpoints."""
-    looping.verdicts = [exits(1)] * iterations
-    loop = await looping.start(mode="batch", batch_size=iterations, limits={"no_progress": 0})
+    loop_fake.verdicts = [exits(1)] * iterations
+    loop = await loop_fake.start(mode="batch", batch_size=iterations, limits={"no_progress": 0})
     await reaches(loop, "waiting_for_decision")
     return loop
 
 
-async def test_checkpoints_come_in_pages(looping: LoopMachine) -> None:
-    loop = await stopped(looping, 4)
+async def test_checkpoints_come_in_pages(loop_fake: FakeLoopHost) -> None:
+    loop = await stopped(loop_fake, 4)
     first = await loop.query("checkpoints", {"limit": 2})
     assert ([each["number"] for each in first["checkpoints"]], first["more"]) == ([0, 1], True)
     last = await loop.query("checkpoints", {"after": 2, "limit": 2})
@@ -83,17 +83,17 @@ async def test_checkpoints_come_in_pages(looping: LoopMachine) -> None:
     assert (await loop.query("checkpoints", {"after": 4}))["checkpoints"] == []
 
 
-async def test_checkpoints_are_cleaned_up(looping: LoopMachine) -> None:
-    loop = await stopped(looping, 4)
+async def test_checkpoints_are_cleaned_up(loop_fake: FakeLoopHost) -> None:
+    loop = await stopped(loop_fake, 4)
     clean = loop.execute_update
     assert await clean("checkpoints", {"numbers": [2, 77]}) == {"deleted": [2], "kept": 4}
     assert await clean("checkpoints", {"older_than_s": 3600}) == {"deleted": [], "kept": 4}
     assert await clean("checkpoints", {"oldest": 2}) == {"deleted": [0, 1], "kept": 2}
-    assert [each.numbers for each in looping.drops] == [(2,), (0, 1)]
+    assert [each.numbers for each in loop_fake.drops] == [(2,), (0, 1)]
     assert [each.number for each in await checkpoints(loop)] == [3, 4]
     assert await clean("checkpoints", {"older_than_s": 0}) == {"deleted": [3, 4], "kept": 0}
     assert await clean("checkpoints", {"all": True}) == {"deleted": [], "kept": 0}
-    looping.verdicts = []
+    loop_fake.verdicts = []
     await tell(loop, "resume")
     outcome = await ended(loop)
     assert outcome.last_checkpoint is not None
@@ -104,35 +104,35 @@ async def test_checkpoints_are_cleaned_up(looping: LoopMachine) -> None:
     )
 
 
-async def test_checkpoints_that_go_while_they_are_verified(looping: LoopMachine) -> None:
-    looping.verdicts = [HELD]
-    loop = await looping.start()
-    await looping.at_hold()
+async def test_checkpoints_that_go_while_they_are_verified(loop_fake: FakeLoopHost) -> None:
+    loop_fake.verdicts = [HELD]
+    loop = await loop_fake.start()
+    await loop_fake.at_hold()
     await loop.execute_update("checkpoints", {"all": True})
-    looping.release()
+    loop_fake.release()
     outcome = await ended(loop)
     assert (outcome.stop_reason, outcome.checkpoints) == ("done", 0)
     await never_retried(loop)
 
 
-async def test_checkpoints_that_the_host_does_not_delete_are_kept(looping: LoopMachine) -> None:
+async def test_checkpoints_that_the_host_does_not_delete_are_kept(loop_fake: FakeLoopHost) -> None:
     async def drop(wanted: DropInput) -> Dropped:
         raise refusal("the repository is locked", "GitFailed")
 
-    looping.play_drop = drop  # type: ignore[method-assign]
-    loop = await stopped(looping, 1)
+    loop_fake.play_drop = drop  # type: ignore[method-assign]
+    loop = await stopped(loop_fake, 1)
     told = ("Refused", "the checkpoints could not be deleted: the repository is locked")
     assert await refused(loop, "checkpoints", {"all": True}) == told
     await loop.signal("checkpoints", {"all": True})
     assert (await state(loop)).checkpoints_total == 2
 
 
-async def test_the_state_stays_small(looping: LoopMachine) -> None:
+async def test_the_state_stays_small(loop_fake: FakeLoopHost) -> None:
     many = [each.model_copy(update={"text": "界" * 300}) for each in items(0, 200).items]
-    looping.items = items(0, 200).model_copy(update={"items": tuple(many)})
-    looping.script = [result("界" * 100_000)] * 3
-    looping.verdicts = [exits(1, "界" * 100_000)] * 3
-    loop = await looping.start(mode="checkpoint", plan="界" * 21_000, prompt="{plan}" + "界" * 21_000)
+    loop_fake.items = items(0, 200).model_copy(update={"items": tuple(many)})
+    loop_fake.script = [result("界" * 100_000)] * 3
+    loop_fake.verdicts = [exits(1, "界" * 100_000)] * 3
+    loop = await loop_fake.start(mode="checkpoint", plan="界" * 21_000, prompt="{plan}" + "界" * 21_000)
     for iteration in (1, 2):
         await reaches(loop, decision(iteration))
         for _ in range(5):

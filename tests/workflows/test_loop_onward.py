@@ -12,11 +12,12 @@ from temporalio.common import SearchAttributeKey
 from temporalio.testing import WorkflowEnvironment
 
 from steersman.cli.devserver import SERVER_SETTINGS
+from steersman.contracts.names import SEARCH_ATTRIBUTES
 from steersman.converter import DATA_CONVERTER
-from tests.support.temporal import SEARCH_ATTRIBUTES, binary
-from tests.workflows.loop_machine import HELD, LoopMachine
-from tests.workflows.loop_script import exits, items, limited, result
-from tests.workflows.loop_watch import checkpoints, ended, executions, never_retried, reaches, replays, state, tell
+from tests.support.temporal import binary
+from tests.workflows.fake_loop_host import HELD, FakeLoopHost
+from tests.workflows.loop_client import checkpoints, ended, executions, never_retried, reaches, replays, state, tell
+from tests.workflows.loop_results import exits, items, limited, result
 
 pytestmark = pytest.mark.integration
 
@@ -44,12 +45,12 @@ async def hasty() -> AsyncIterator[Client]:
 
 
 async def test_iterations_that_fail_pause_wait_and_end(hasty: Client) -> None:
-    machine = LoopMachine(hasty)
-    machine.script = [result(), result(), limited("2026-01-01T00:00:00Z"), result(), HELD, result(), result()]
-    machine.verdicts = [exits(1, f"red {number}") for number in range(1, 7)]
-    async with machine.at_work(cached=0):
-        loop = await machine.start(limits={"iterations": 7, "no_progress": 0, "cost_usd": 1}, mode="batch")
-        await machine.at_hold()
+    fake = FakeLoopHost(hasty)
+    fake.script = [result(), result(), limited("2026-01-01T00:00:00Z"), result(), HELD, result(), result()]
+    fake.verdicts = [exits(1, f"red {number}") for number in range(1, 7)]
+    async with fake.at_work(cached=0):
+        loop = await fake.start(limits={"iterations": 7, "no_progress": 0, "cost_usd": 1}, mode="batch")
+        await fake.at_hold()
         await tell(loop, "feedback", text="use tabs", id="mine")
         await tell(loop, "pause", now=True)
         await tell(loop, "resume", mode="autonomous")
@@ -60,8 +61,8 @@ async def test_iterations_that_fail_pause_wait_and_end(hasty: Client) -> None:
     assert [each.number for each in made] == list(range(10))
     assert made[-1].totals.cost_usd == outcome.cost_usd == pytest.approx(0.09)
     assert outcome.usage.input_tokens == 900
-    assert [each["limits"]["cost_usd"] for each in machine.asked] == pytest.approx([1 - 0.01 * n for n in range(9)])
-    assert [each["session"] for each in machine.asked[1:]] == ["s-1"] * 8
+    assert [each["limits"]["cost_usd"] for each in fake.asked] == pytest.approx([1 - 0.01 * n for n in range(9)])
+    assert [each["session"] for each in fake.asked[1:]] == ["s-1"] * 8
     assert [each.feedback for each in made if each.feedback] == [("mine",)]
     assert [(each.id, each.iteration) for each in now.feedback_consumed] == [("mine", 4)]
     chain = await executions(loop, hasty)
@@ -74,11 +75,11 @@ async def test_iterations_that_fail_pause_wait_and_end(hasty: Client) -> None:
 
 
 async def test_a_loop_that_is_paused_or_unverified(hasty: Client) -> None:
-    machine = LoopMachine(hasty)
-    machine.verdicts = [HELD]
-    async with machine.at_work():
-        loop = await machine.start()
-        await machine.at_hold()
+    fake = FakeLoopHost(hasty)
+    fake.verdicts = [HELD]
+    async with fake.at_work():
+        loop = await fake.start()
+        await fake.at_hold()
         await tell(loop, "pause", now=True, reason="lunch")
         for number in range(12):
             await tell(loop, "feedback", text="x", id=f"f-{number}")
@@ -89,14 +90,14 @@ async def test_a_loop_that_is_paused_or_unverified(hasty: Client) -> None:
         await tell(loop, "resume")
         outcome = await ended(loop)
     assert (outcome.stop_reason, outcome.iterations) == ("done", 1)
-    assert (len(machine.asked), len(machine.verified)) == (1, 2)
+    assert (len(fake.asked), len(fake.verified)) == (1, 2)
 
 
 async def test_what_is_said_all_the_time_is_never_lost(hasty: Client) -> None:
-    machine = LoopMachine(hasty)
-    machine.items = items(0, 1)
-    async with machine.at_work():
-        loop = await machine.start(done=ITEMS, limits={"iterations": 30, "no_progress": 0})
+    fake = FakeLoopHost(hasty)
+    fake.items = items(0, 1)
+    async with fake.at_work():
+        loop = await fake.start(done=ITEMS, limits={"iterations": 30, "no_progress": 0})
         for number in range(20):
             await loop.signal("feedback", {"text": f"word {number}", "id": f"f-{number}"})
         outcome = await ended(loop)
@@ -104,5 +105,5 @@ async def test_what_is_said_all_the_time_is_never_lost(hasty: Client) -> None:
     heard = [each for one in made for each in one.feedback]
     assert outcome.iterations == 30
     assert heard == [f"f-{number}" for number in range(20)]
-    assert all(any(f"word {number}" in each["prompt"] for each in machine.asked) for number in range(20))
+    assert all(any(f"word {number}" in each["prompt"] for each in fake.asked) for number in range(20))
     assert len(await executions(loop, hasty)) > 5

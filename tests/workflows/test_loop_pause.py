@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
-from tests.workflows.loop_machine import HELD, LoopMachine
-from tests.workflows.loop_script import exits, limited, result
-from tests.workflows.loop_watch import (
+from tests.workflows.fake_loop_host import HELD, FakeLoopHost
+from tests.workflows.loop_client import (
     checkpoints,
     decision,
     ended,
@@ -19,14 +18,15 @@ from tests.workflows.loop_watch import (
     state,
     tell,
 )
+from tests.workflows.loop_results import exits, limited, result
 
 pytestmark = pytest.mark.integration
 
 
-async def test_pause_now_ends_the_turn_and_resume_goes_on_with_the_session(forgetful: LoopMachine) -> None:
-    forgetful.script = [HELD]
-    loop = await forgetful.start()
-    await forgetful.at_hold()
+async def test_pause_now_ends_the_turn_and_resume_goes_on_with_the_session(uncached_fake: FakeLoopHost) -> None:
+    uncached_fake.script = [HELD]
+    loop = await uncached_fake.start()
+    await uncached_fake.at_hold()
     receipt = await tell(loop, "pause", now=True, reason="lunch")
     assert (receipt.status, receipt.iteration) == ("paused", 1)
     now = await state(loop)
@@ -40,7 +40,7 @@ async def test_pause_now_ends_the_turn_and_resume_goes_on_with_the_session(forge
     assert receipt.status == "running"
     outcome = await ended(loop)
     assert (outcome.iterations, outcome.cost_usd, outcome.error) == (1, 0.02, None)
-    again = forgetful.asked[1]
+    again = uncached_fake.asked[1]
     assert again["session"] == "s-1"
     assert again["prompt"].startswith("You were interrupted in the middle of iteration 1.")
     assert "- use tabs\n- and be quick" in again["prompt"]
@@ -49,19 +49,19 @@ async def test_pause_now_ends_the_turn_and_resume_goes_on_with_the_session(forge
     await never_retried(loop)
 
 
-async def test_resume_with_a_fresh_session_tells_it_everything(forgetful: LoopMachine) -> None:
-    forgetful.script = [HELD, HELD]
-    loop = await forgetful.start()
-    await forgetful.at_hold()
+async def test_resume_with_a_fresh_session_tells_it_everything(uncached_fake: FakeLoopHost) -> None:
+    uncached_fake.script = [HELD, HELD]
+    loop = await uncached_fake.start()
+    await uncached_fake.at_hold()
     await tell(loop, "pause", now=True)
     await tell(loop, "resume", text="use tabs")
-    await forgetful.at_hold()
+    await uncached_fake.at_hold()
     await tell(loop, "pause", now=True)
     receipt = await tell(loop, "resume", session="fresh")
     assert receipt.status == "running"
     outcome = await ended(loop)
     assert (outcome.iterations, outcome.error) == (1, None)
-    first, second, third = forgetful.asked[:3]
+    first, second, third = uncached_fake.asked[:3]
     assert (first.get("session"), second["session"], third.get("session")) == (None, "s-1", None)
     assert "use tabs" in second["prompt"]
     # The new session has heard nothing of it.
@@ -71,9 +71,9 @@ async def test_resume_with_a_fresh_session_tells_it_everything(forgetful: LoopMa
     await never_retried(loop)
 
 
-async def test_a_fresh_session_is_the_one_that_is_gone_on_with(looping: LoopMachine) -> None:
-    looping.verdicts = [exits(1), exits(1), exits(1), exits(0)]
-    loop = await looping.start(mode="checkpoint")
+async def test_a_fresh_session_is_the_one_that_is_gone_on_with(loop_fake: FakeLoopHost) -> None:
+    loop_fake.verdicts = [exits(1), exits(1), exits(1), exits(0)]
+    loop = await loop_fake.start(mode="checkpoint")
     await reaches(loop, decision(1))
     await tell(loop, "resume", session="fresh")
     await reaches(loop, decision(2))
@@ -81,28 +81,28 @@ async def test_a_fresh_session_is_the_one_that_is_gone_on_with(looping: LoopMach
     await reaches(loop, decision(3))
     await tell(loop, "resume")
     await ended(loop)
-    first, second, third, fourth = (each.get("session") for each in looping.asked[:4])
+    first, second, third, fourth = (each.get("session") for each in loop_fake.asked[:4])
     assert (first, second) == (None, None)
     assert None not in (third, fourth)
 
 
-async def test_resume_takes_no_other_session(looping: LoopMachine) -> None:
-    looping.script = [HELD]
-    loop = await looping.start()
-    await looping.at_hold()
+async def test_resume_takes_no_other_session(loop_fake: FakeLoopHost) -> None:
+    loop_fake.script = [HELD]
+    loop = await loop_fake.start()
+    await loop_fake.at_hold()
     await tell(loop, "pause", now=True)
     kind, reason = await refused(loop, "resume", {"session": "s-1"})
     assert (kind, "session" in reason) == ("InvalidRequest", True)
 
 
-async def test_pause_waits_for_the_iteration_and_its_verification(looping: LoopMachine) -> None:
-    looping.script = [HELD]
-    looping.verdicts = [exits(1)]
-    loop = await looping.start()
-    await looping.at_hold()
+async def test_pause_waits_for_the_iteration_and_its_verification(loop_fake: FakeLoopHost) -> None:
+    loop_fake.script = [HELD]
+    loop_fake.verdicts = [exits(1)]
+    loop = await loop_fake.start()
+    await loop_fake.at_hold()
     receipt = await tell(loop, "pause")
     assert (receipt.status, receipt.note) == ("running", "it pauses when the iteration has ended")
-    looping.release()
+    loop_fake.release()
     now = await reaches(loop, "paused")
     assert (now.iteration, now.waits_for) == (1, "a person paused it")
     assert now.verification is not None
@@ -114,23 +114,23 @@ async def test_pause_waits_for_the_iteration_and_its_verification(looping: LoopM
     assert kinds(await checkpoints(loop)) == ["baseline", "iteration", "pause", "iteration"]
 
 
-async def test_a_pause_that_is_withdrawn(looping: LoopMachine) -> None:
-    looping.script = [HELD]
-    looping.verdicts = [exits(1)]
-    loop = await looping.start()
-    await looping.at_hold()
+async def test_a_pause_that_is_withdrawn(loop_fake: FakeLoopHost) -> None:
+    loop_fake.script = [HELD]
+    loop_fake.verdicts = [exits(1)]
+    loop = await loop_fake.start()
+    await loop_fake.at_hold()
     await tell(loop, "pause")
     receipt = await tell(loop, "resume", mode="checkpoint")
     assert (receipt.status, receipt.note) == ("running", "the pause is withdrawn")
-    looping.release()
+    loop_fake.release()
     now = await reaches(loop, lambda now: now.status not in {"running", "verifying"})
     assert (now.status, now.mode) == ("waiting_for_decision", "checkpoint")
 
 
-async def test_pause_now_while_verifying_verifies_again_after_resume(forgetful: LoopMachine) -> None:
-    forgetful.verdicts = [HELD]
-    loop = await forgetful.start()
-    await forgetful.at_hold()
+async def test_pause_now_while_verifying_verifies_again_after_resume(uncached_fake: FakeLoopHost) -> None:
+    uncached_fake.verdicts = [HELD]
+    loop = await uncached_fake.start()
+    await uncached_fake.at_hold()
     assert (await state(loop)).status == "verifying"
     assert (await tell(loop, "pause", now=True)).status == "paused"
     now = await state(loop)
@@ -138,7 +138,7 @@ async def test_pause_now_while_verifying_verifies_again_after_resume(forgetful: 
     await tell(loop, "resume")
     outcome = await ended(loop)
     assert (outcome.stop_reason, outcome.iterations) == ("done", 1)
-    assert (len(forgetful.asked), len(forgetful.verified)) == (1, 2)
+    assert (len(uncached_fake.asked), len(uncached_fake.verified)) == (1, 2)
     assert [(each.kind, each.verification) for each in await checkpoints(loop)] == [
         ("baseline", None),
         ("iteration", "passed"),
@@ -146,32 +146,32 @@ async def test_pause_now_while_verifying_verifies_again_after_resume(forgetful: 
     ]
 
 
-async def test_pause_now_while_an_iteration_ends_starts_no_verification(looping: LoopMachine) -> None:
+async def test_pause_now_while_an_iteration_ends_starts_no_verification(loop_fake: FakeLoopHost) -> None:
     gate = asyncio.Event()
-    survey = looping.play_survey
+    survey = loop_fake.play_survey
 
     async def slow(wanted: Any) -> Any:
         if wanted.number == 1:
             await gate.wait()
         return await survey(wanted)
 
-    looping.play_survey = slow  # type: ignore[method-assign]
-    loop = await looping.start()
-    await reaches(loop, lambda now: len(looping.surveys) == 2 and now.run is None)
+    loop_fake.play_survey = slow  # type: ignore[method-assign]
+    loop = await loop_fake.start()
+    await reaches(loop, lambda now: len(loop_fake.surveys) == 2 and now.run is None)
     pausing = asyncio.ensure_future(tell(loop, "pause", now=True))
     await reaches(loop, lambda now: True)
     gate.set()
     await pausing
-    assert looping.verified == []
+    assert loop_fake.verified == []
     await tell(loop, "resume")
     assert (await ended(loop)).iterations == 1
 
 
 @pytest.mark.parametrize("after", ["a pause between iterations", "a rate limit"])
-async def test_pause_wakes_what_waits(looping: LoopMachine, after: str) -> None:
-    looping.script = [limited()] if after == "a rate limit" else []
-    looping.verdicts = [] if after == "a rate limit" else [exits(1)]
-    loop = await looping.start(pause_between_s=3600)
+async def test_pause_wakes_what_waits(loop_fake: FakeLoopHost, after: str) -> None:
+    loop_fake.script = [limited()] if after == "a rate limit" else []
+    loop_fake.verdicts = [] if after == "a rate limit" else [exits(1)]
+    loop = await loop_fake.start(pause_between_s=3600)
     await reaches(loop, lambda now: now.wakes_at)
     assert (await tell(loop, "pause")).status == "paused"
     now = await state(loop)
@@ -181,72 +181,72 @@ async def test_pause_wakes_what_waits(looping: LoopMachine, after: str) -> None:
     assert (await ended(loop)).stop_reason == "done"
 
 
-async def test_pause_while_waiting_for_a_decision(looping: LoopMachine) -> None:
-    looping.verdicts = [exits(1)]
-    loop = await looping.start(mode="checkpoint")
+async def test_pause_while_waiting_for_a_decision(loop_fake: FakeLoopHost) -> None:
+    loop_fake.verdicts = [exits(1)]
+    loop = await loop_fake.start(mode="checkpoint")
     await reaches(loop, "waiting_for_decision")
     assert (await tell(loop, "pause", reason="later")).status == "paused"
     await tell(loop, "resume", mode="autonomous")
     assert (await ended(loop)).iterations == 2
 
 
-async def test_pause_before_the_first_iteration(looping: LoopMachine) -> None:
+async def test_pause_before_the_first_iteration(loop_fake: FakeLoopHost) -> None:
     gate = asyncio.Event()
 
     async def admit(wanted: Any) -> None:
         await gate.wait()
 
-    looping.play_admit = admit  # type: ignore[method-assign]
-    loop = await looping.start()
+    loop_fake.play_admit = admit  # type: ignore[method-assign]
+    loop = await loop_fake.start()
     await reaches(loop, "running")
     await tell(loop, "pause")
     await tell(loop, "set_limits", iterations=7)
     await tell(loop, "revise", plan="another plan")
     gate.set()
     now = await reaches(loop, "paused")
-    assert (now.iteration, now.limits.iterations, looping.asked) == (0, 7, [])
+    assert (now.iteration, now.limits.iterations, loop_fake.asked) == (0, 7, [])
     await tell(loop, "resume")
     await ended(loop)
-    assert "another plan" in looping.asked[0]["prompt"]
-    assert "make it work" not in looping.asked[0]["prompt"]
+    assert "another plan" in loop_fake.asked[0]["prompt"]
+    assert "make it work" not in loop_fake.asked[0]["prompt"]
 
 
 async def test_a_pause_after_a_resume_that_nobody_has_seen_to_yet(temporal: Client) -> None:
     """Both come while no worker is there, so that one workflow task has both: the last word counts."""
-    machine = LoopMachine(temporal)
-    machine.script = [HELD]
-    async with machine.at_work():
-        loop = await machine.start()
-        await machine.at_hold()
+    fake = FakeLoopHost(temporal)
+    fake.script = [HELD]
+    async with fake.at_work():
+        loop = await fake.start()
+        await fake.at_hold()
         await tell(loop, "pause", now=True)
     await loop.signal("resume", {"mode": "checkpoint"})
     await loop.signal("pause", {"reason": "no, wait"})
-    async with machine.at_work(cached=0):
+    async with fake.at_work(cached=0):
         now = await reaches(loop, lambda now: now.mode == "checkpoint")
-        assert (now.status, len(machine.asked)) == ("paused", 1)
+        assert (now.status, len(fake.asked)) == ("paused", 1)
         await tell(loop, "resume")
         assert (await ended(loop)).iterations == 1
     await never_retried(loop)
 
 
-async def test_resume_of_a_loop_that_is_not_paused(looping: LoopMachine) -> None:
-    looping.script = [HELD]
-    looping.verdicts = [exits(1)]
-    loop = await looping.start(pause_between_s=3600)
-    await looping.at_hold()
+async def test_resume_of_a_loop_that_is_not_paused(loop_fake: FakeLoopHost) -> None:
+    loop_fake.script = [HELD]
+    loop_fake.verdicts = [exits(1)]
+    loop = await loop_fake.start(pause_between_s=3600)
+    await loop_fake.at_hold()
     reason = "the loop is not paused and waits for no decision: "
     assert await refused(loop, "resume") == ("Refused", reason + "it is at work")
     assert await refused(loop, "skip_wait") == ("Refused", "the loop is not waiting for a time")
-    looping.release()
+    loop_fake.release()
     await reaches(loop, lambda now: now.wakes_at)
     assert await refused(loop, "resume") == ("Refused", reason + "skip_wait ends its wait")
 
 
-async def test_an_agent_that_cannot_interrupt_is_cancelled(looping: LoopMachine) -> None:
-    looping.script = [HELD, result(session_id=None)]
+async def test_an_agent_that_cannot_interrupt_is_cancelled(loop_fake: FakeLoopHost) -> None:
+    loop_fake.script = [HELD, result(session_id=None)]
     run = {"agent": "process", "command": ["work"], "workspace": {"path": "/w"}}
-    loop = await looping.start(run=run)
-    await looping.at_hold()
+    loop = await loop_fake.start(run=run)
+    await loop_fake.at_hold()
     await tell(loop, "feedback", text="use tabs")
     receipt = await tell(loop, "pause", now=True)
     assert receipt.status == "paused"
@@ -254,20 +254,20 @@ async def test_an_agent_that_cannot_interrupt_is_cancelled(looping: LoopMachine)
     assert (now.failures, now.last_error, now.totals.cost_usd) == (0, None, 0.005)
     await tell(loop, "resume")
     assert (await ended(loop)).iterations == 1
-    assert "use tabs" in looping.asked[1]["prompt"]
+    assert "use tabs" in loop_fake.asked[1]["prompt"]
 
 
-async def test_a_run_that_fails_when_it_is_interrupted_is_no_failure(looping: LoopMachine) -> None:
+async def test_a_run_that_fails_when_it_is_interrupted_is_no_failure(loop_fake: FakeLoopHost) -> None:
     async def iterate(number: int, request: dict[str, Any]) -> dict[str, Any]:
         if number > 1:
             return result()
-        await looping.held()
+        await loop_fake.held()
         raise AssertionError("it is ended first")
 
-    looping.play_iteration = iterate  # type: ignore[method-assign]
-    loop = await looping.start(limits={"failures": 1})
-    await looping.at_hold()
-    child = looping.client.get_workflow_handle(f"{loop.id}-1")
+    loop_fake.play_iteration = iterate  # type: ignore[method-assign]
+    loop = await loop_fake.start(limits={"failures": 1})
+    await loop_fake.at_hold()
+    child = loop_fake.client.get_workflow_handle(f"{loop.id}-1")
     await child.cancel()
     receipt = await tell(loop, "pause", now=True)
     assert receipt.status == "paused"

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from temporalio.testing import WorkflowEnvironment
 
-from tests.workflows.loop_machine import HELD, LoopMachine
-from tests.workflows.loop_script import exits, fails, limited, never_began, result
-from tests.workflows.loop_watch import checkpoints, ended, kinds, never_retried, reaches, state, tell
+from tests.workflows.fake_loop_host import HELD, FakeLoopHost
+from tests.workflows.loop_client import checkpoints, ended, kinds, never_retried, reaches, state, tell
+from tests.workflows.loop_results import exits, fails, limited, never_began, result
 
 pytestmark = pytest.mark.integration
 
@@ -19,12 +19,12 @@ def soon(**times: float) -> str:
     return (datetime.now(UTC) + timedelta(**times)).isoformat()
 
 
-async def test_a_rate_limit_is_waited_for_and_costs_no_iteration(looping: LoopMachine) -> None:
-    looping.script = [limited(soon(seconds=1))]
-    loop = await looping.start(limits={"iterations": 1, "failures": 1})
+async def test_a_rate_limit_is_waited_for_and_costs_no_iteration(loop_fake: FakeLoopHost) -> None:
+    loop_fake.script = [limited(soon(seconds=1))]
+    loop = await loop_fake.start(limits={"iterations": 1, "failures": 1})
     outcome = await ended(loop)
     assert (outcome.stop_reason, outcome.iterations, outcome.cost_usd) == ("done", 1, 0.02)
-    first, second = looping.asked
+    first, second = loop_fake.asked
     assert second["session"] == "s-1"
     assert second["prompt"].startswith("You were interrupted")
     assert first["prompt"] != second["prompt"]
@@ -45,12 +45,12 @@ async def test_a_rate_limit_is_waited_for_and_costs_no_iteration(looping: LoopMa
         (None, 50, 61),
     ],
 )
-async def test_when_it_goes_on(looping: LoopMachine, resets_at: Any, least_s: float, most_s: float) -> None:
+async def test_when_it_goes_on(loop_fake: FakeLoopHost, resets_at: Any, least_s: float, most_s: float) -> None:
     known = {"in an hour": soon(hours=1), "in a month": soon(days=30)}
-    looping.script = [limited(known.get(resets_at, resets_at)), HELD]
-    loop = await looping.start()
+    loop_fake.script = [limited(known.get(resets_at, resets_at)), HELD]
+    loop = await loop_fake.start()
     if most_s < 10:
-        await looping.at_hold()  # a reset that is long past is no reason to wait
+        await loop_fake.at_hold()  # a reset that is long past is no reason to wait
         return
     now = await reaches(loop, "waiting_rate_limit")
     assert now.wakes_at is not None
@@ -61,37 +61,37 @@ async def test_when_it_goes_on(looping: LoopMachine, resets_at: Any, least_s: fl
 
 async def test_a_limit_that_stays_is_asked_ever_more_seldom(skipping: WorkflowEnvironment) -> None:
     times: list[datetime] = []
-    machine = LoopMachine(skipping.client)
+    fake = FakeLoopHost(skipping.client)
 
     async def iterate(number: int, request: dict[str, Any]) -> dict[str, Any]:
         times.append(await skipping.get_current_time())
         return limited("2026-01-01T00:00:00Z") if number < 11 else result()
 
-    machine.play_iteration = iterate  # type: ignore[method-assign]
-    async with machine.at_work():
-        await ended(await machine.start())
+    fake.play_iteration = iterate  # type: ignore[method-assign]
+    async with fake.at_work():
+        await ended(await fake.start())
     waits = [round((after - before).total_seconds() / 60) for before, after in pairwise(times)]
     assert waits == [0, 2, 4, 8, 16, 32, 60, 60, 60, 60]
 
 
-async def test_only_the_structured_fact_is_a_rate_limit(looping: LoopMachine) -> None:
-    looping.script = [fails("AgentFailed", "429 rate limit exceeded, resets at 10pm")]
-    loop = await looping.start(limits={"failures": 2})
+async def test_only_the_structured_fact_is_a_rate_limit(loop_fake: FakeLoopHost) -> None:
+    loop_fake.script = [fails("AgentFailed", "429 rate limit exceeded, resets at 10pm")]
+    loop = await loop_fake.start(limits={"failures": 2})
     now = await reaches(loop, lambda now: now.wakes_at)
     assert (now.status, now.failures) == ("running", 1)
 
 
-async def test_a_loop_that_stops_at_a_rate_limit(looping: LoopMachine) -> None:
-    looping.script = [limited(soon(hours=1))]
-    outcome = await ended(await looping.start(rate_limit="stop"))
-    assert (outcome.status, outcome.stop_reason, outcome.error) == ("stopped", "rate_limit", "rate limited")
+async def test_a_loop_that_stops_at_a_rate_limit(loop_fake: FakeLoopHost) -> None:
+    loop_fake.script = [limited(soon(hours=1))]
+    outcome = await ended(await loop_fake.start(rate_limit="stop"))
+    assert (outcome.status, outcome.stop_reason, outcome.error) == ("exited", "rate_limit", "rate limited")
     assert outcome.session_id == "s-1"
 
 
 @pytest.mark.parametrize("ends", ["skip_wait", "exit"])
-async def test_a_wait_ended_by_a_person(forgetful: LoopMachine, ends: str) -> None:
-    forgetful.script = [limited(soon(hours=1))]
-    loop = await forgetful.start()
+async def test_a_wait_ended_by_a_person(uncached_fake: FakeLoopHost, ends: str) -> None:
+    uncached_fake.script = [limited(soon(hours=1))]
+    loop = await uncached_fake.start()
     await reaches(loop, "waiting_rate_limit")
     receipt = await tell(loop, ends)
     outcome = await ended(loop)
@@ -104,34 +104,34 @@ async def test_a_wait_ended_by_a_person(forgetful: LoopMachine, ends: str) -> No
 
 async def test_a_failure_backs_off_and_the_next_prompt_begins_anew(skipping: WorkflowEnvironment) -> None:
     times: list[datetime] = []
-    machine = LoopMachine(skipping.client)
+    fake = FakeLoopHost(skipping.client)
 
     async def iterate(number: int, request: dict[str, Any]) -> dict[str, Any]:
         times.append(await skipping.get_current_time())
         return never_began() if number < 8 else result()
 
-    machine.play_iteration = iterate  # type: ignore[method-assign]
-    async with machine.at_work():
-        outcome = await ended(await machine.start(pause_between_s=10, limits={"failures": 0}))
+    fake.play_iteration = iterate  # type: ignore[method-assign]
+    async with fake.at_work():
+        outcome = await ended(await fake.start(pause_between_s=10, limits={"failures": 0}))
     assert outcome.iterations == 8
     waits = [round((after - before).total_seconds() / 10) for before, after in pairwise(times)]
     assert waits == [1, 2, 4, 8, 16, 32, 60]
-    assert all("make it work" in each["prompt"] for each in machine.asked)
+    assert all("make it work" in each["prompt"] for each in fake.asked)
 
 
 async def test_the_pause_between_iterations(skipping: WorkflowEnvironment) -> None:
-    machine = LoopMachine(skipping.client)
-    machine.verdicts = [exits(1)] * 3
-    async with machine.at_work(cached=0):
-        outcome = await ended(await machine.start(pause_between_s=3600))
+    fake = FakeLoopHost(skipping.client)
+    fake.verdicts = [exits(1)] * 3
+    async with fake.at_work(cached=0):
+        outcome = await ended(await fake.start(pause_between_s=3600))
     assert timedelta(hours=3) <= outcome.ended_at - outcome.started_at < timedelta(hours=3, minutes=2)
 
 
 async def test_weeks_of_pause(skipping: WorkflowEnvironment) -> None:
-    machine = LoopMachine(skipping.client)
-    machine.verdicts = [exits(1)]
-    async with machine.at_work(cached=0):
-        loop = await machine.start(mode="checkpoint")
+    fake = FakeLoopHost(skipping.client)
+    fake.verdicts = [exits(1)]
+    async with fake.at_work(cached=0):
+        loop = await fake.start(mode="checkpoint")
         await reaches(loop, "waiting_for_decision")
         await tell(loop, "pause", reason="holidays")
         await skipping.sleep(timedelta(weeks=6))
@@ -143,8 +143,8 @@ async def test_weeks_of_pause(skipping: WorkflowEnvironment) -> None:
         found = await checkpoints(loop)
     assert outcome.ended_at - outcome.started_at > timedelta(weeks=12)
     assert (outcome.stop_reason, outcome.iterations) == ("done", 2)
-    assert machine.asked[1]["session"] == "s-1"
-    assert "I am back" in machine.asked[1]["prompt"]
+    assert fake.asked[1]["session"] == "s-1"
+    assert "I am back" in fake.asked[1]["prompt"]
     assert found[-1].totals.active_s < 3600
     assert all(each.time.utcoffset() == timedelta(0) for each in found)
     assert len((await loop.fetch_history()).events) < 150

@@ -24,10 +24,10 @@ from steersman.contracts.activities import (
 )
 from steersman.contracts.messages import MessageReceipt
 from steersman.contracts.run import Approval, RunState, StopReport
-from tests.workflows.machine import (
+from tests.workflows.fake_host import (
     QUIET,
     STOPPED,
-    Machine,
+    FakeHost,
     Run,
     cancelled,
     done,
@@ -58,7 +58,7 @@ async def messages(run: Run) -> dict[str, str]:
     return {each.id: each.state for each in (await state(run)).messages}
 
 
-def held_at_its_end(machine: Machine) -> tuple[asyncio.Event, asyncio.Event]:
+def held_at_its_end(fake: FakeHost) -> tuple[asyncio.Event, asyncio.Event]:
     """Set once the run closes its log; what lets it go on."""
     ending, go_on = asyncio.Event(), asyncio.Event()
 
@@ -66,40 +66,40 @@ def held_at_its_end(machine: Machine) -> tuple[asyncio.Event, asyncio.Event]:
         ending.set()
         await go_on.wait()
 
-    machine.play_end = slowly  # type: ignore[method-assign]
+    fake.play_end = slowly  # type: ignore[method-assign]
     return ending, go_on
 
 
-async def test_a_steer_is_acknowledged(anywhere: Machine) -> None:
-    run = await anywhere.start()
+async def test_a_steer_is_acknowledged(any_fake: FakeHost) -> None:
+    run = await any_fake.start()
     await phase(run, "running")
     receipt = await say(run, text="use the other file", reason="it is newer")
     assert (receipt.state, receipt.how) == ("acknowledged", "mid_turn")
     assert 0 <= receipt.latency_ms < 10_000
-    (parcel,) = anywhere.parcels
-    assert [(each.kind, each.text) for each in parcel.messages] == [("steer", "use the other file")]
+    (delivery,) = any_fake.deliveries
+    assert [(each.kind, each.text) for each in delivery.messages] == [("steer", "use the other file")]
     (record,) = (await state(run)).messages
     assert (record.text, record.reason, record.state) == ("use the other file", "it is newer", "acknowledged")
     assert record.settled_at is not None
-    anywhere.ending.set_result(done())
+    any_fake.ending.set_result(done())
     assert (await succeeded(run)).messages_delivered == 1
 
 
-async def test_a_session_that_was_frozen_and_comes_back_late_is_not_taken_for_the_newest(machine: Machine) -> None:
-    async with machine.at_work(runs=False):
-        run = await machine.start()
-        await machine.began(run.id, worker=1, epoch=2)
-        await machine.began(run.id, worker=0, epoch=1)
-        async with machine.worker(machine.own_queue(1), activities=[machine.deliver_messages]):
+async def test_a_session_that_was_frozen_and_comes_back_late_is_not_taken_for_the_newest(fake: FakeHost) -> None:
+    async with fake.at_work(runs=False):
+        run = await fake.start()
+        await fake.began(run.id, worker=1, epoch=2)
+        await fake.began(run.id, worker=0, epoch=1)
+        async with fake.worker(fake.own_queue(1), activities=[fake.deliver_messages]):
             await say(run, text="to the newest")
         handle = (await state(run)).handle
     assert handle is not None
-    assert handle.worker_queue == machine.own_queue(1)
+    assert handle.worker_queue == fake.own_queue(1)
 
 
-async def test_an_interrupt_needs_no_text(machine: Machine) -> None:
-    async with machine.at_work():
-        run = await machine.start()
+async def test_an_interrupt_needs_no_text(fake: FakeHost) -> None:
+    async with fake.at_work():
+        run = await fake.start()
         await phase(run, "running")
         receipt = MessageReceipt.model_validate(await run.execute_update(names.INTERRUPT, id="my-update"))
         assert (receipt.id, receipt.state) == ("my-update", "acknowledged")
@@ -107,25 +107,25 @@ async def test_an_interrupt_needs_no_text(machine: Machine) -> None:
         assert (other.state, other.id != receipt.id) == ("acknowledged", True)
 
 
-async def test_the_same_id_twice_is_one_message(machine: Machine) -> None:
-    async with machine.at_work():
-        run = await machine.start()
+async def test_the_same_id_twice_is_one_message(fake: FakeHost) -> None:
+    async with fake.at_work():
+        run = await fake.start()
         await phase(run, "running")
         receipts = await asyncio.gather(*(say(run, id="m-1", text="once") for _ in range(5)))
         await run.signal(names.STEER, {"id": "m-1", "text": "once"})
         assert {(each.id, each.state) for each in receipts} == {("m-1", "acknowledged")}
         await say(run, id="m-2", text="last")
-    assert machine.delivered() == ["m-1", "m-2"]
+    assert fake.delivered() == ["m-1", "m-2"]
 
 
-async def test_the_same_id_is_answered_after_the_run_takes_no_more(machine: Machine) -> None:
+async def test_the_same_id_is_answered_after_the_run_takes_no_more(fake: FakeHost) -> None:
     """A client that lost its connection asks again: it must learn what became of its message."""
-    ending, go_on = held_at_its_end(machine)
-    async with machine.at_work():
-        run = await machine.start()
+    ending, go_on = held_at_its_end(fake)
+    async with fake.at_work():
+        run = await fake.start()
         await phase(run, "running")
         await say(run, id="m-1", text="once")
-        machine.ending.set_result(done())
+        fake.ending.set_result(done())
         await ending.wait()
         assert (await say(run, id="m-1", text="once")).state == "acknowledged"
         assert "finalizing" in await refusal(run, names.STEER, {"text": "new"})
@@ -133,73 +133,73 @@ async def test_the_same_id_is_answered_after_the_run_takes_no_more(machine: Mach
         await succeeded(run)
 
 
-async def test_messages_arrive_in_the_order_in_which_they_were_said(machine: Machine) -> None:
-    async with machine.at_work(delivery=False):
-        run = await machine.start()
+async def test_messages_arrive_in_the_order_in_which_they_were_said(fake: FakeHost) -> None:
+    async with fake.at_work(delivery=False):
+        run = await fake.start()
         await phase(run, "running")
         for number in range(6):
             await run.signal(names.STEER, {"id": f"m-{number}", "text": str(number)})
-        async with machine.worker(machine.own_queue(), activities=[machine.deliver_messages]):
-            await until(lambda: len(machine.delivered()) >= 6)
-    seen = list(dict.fromkeys(machine.delivered()))
+        async with fake.worker(fake.own_queue(), activities=[fake.deliver_messages]):
+            await until(lambda: len(fake.delivered()) >= 6)
+    seen = list(dict.fromkeys(fake.delivered()))
     assert seen == [f"m-{number}" for number in range(6)]
 
 
-async def test_a_message_waits_while_its_worker_is_dead_and_goes_to_the_next(machine: Machine) -> None:
-    async with machine.at_work(delivery=False):
-        run = await machine.start()
+async def test_a_message_waits_while_its_worker_is_dead_and_goes_to_the_next(fake: FakeHost) -> None:
+    async with fake.at_work(delivery=False):
+        run = await fake.start()
         await phase(run, "running")
         waiting = asyncio.ensure_future(say(run, id="m", text="are you there?"))
         await until(lambda: _recorded(run, 1))
         assert await messages(run) == {"m": "queued"}
-        async with machine.worker(machine.own_queue(1), activities=[machine.deliver_messages]):
-            await machine.began(run.id, worker=1, pid=4711, attempt=1)
+        async with fake.worker(fake.own_queue(1), activities=[fake.deliver_messages]):
+            await fake.began(run.id, worker=1, pid=4711, attempt=1)
             assert (await waiting).state in ("queued", "acknowledged")
             await until(lambda: _all_settled(run, 1))
             receipt = await say(run, id="m", text="are you there?")
         assert (receipt.id, receipt.state) == ("m", "acknowledged")
-        assert set(machine.delivered()) == {"m"}
+        assert set(fake.delivered()) == {"m"}
         handle = (await state(run)).handle
     assert handle is not None
-    assert handle.worker_queue == machine.own_queue(1)
+    assert handle.worker_queue == fake.own_queue(1)
 
 
 async def _recorded(run: Run, count: int) -> bool:
     return len((await state(run)).messages) >= count
 
 
-async def test_what_was_delivered_but_not_acknowledged_is_said_again_to_the_next_worker(machine: Machine) -> None:
-    async def half(parcel: DeliverInput) -> Delivered:
-        taken = (Settlement(id=each.id, state="delivered") for each in parcel.messages)
+async def test_what_was_delivered_but_not_acknowledged_is_said_again_to_the_next_worker(fake: FakeHost) -> None:
+    async def half(delivery: DeliverInput) -> Delivered:
+        taken = (Settlement(id=each.id, state="delivered") for each in delivery.messages)
         return Delivered(here=True, messages=tuple(taken))
 
-    machine.play_delivery = half  # type: ignore[method-assign]
-    async with machine.at_work():
-        run = await machine.start()
+    fake.play_delivery = half  # type: ignore[method-assign]
+    async with fake.at_work():
+        run = await fake.start()
         await phase(run, "running")
         assert (await say(run, id="m-1", text="one")).state == "delivered"
-        async with machine.worker(machine.own_queue(1), activities=[machine.deliver_messages]):
-            await machine.began(run.id, worker=1)
-            await until(lambda: machine.delivered() == ["m-1", "m-1"])
+        async with fake.worker(fake.own_queue(1), activities=[fake.deliver_messages]):
+            await fake.began(run.id, worker=1)
+            await until(lambda: fake.delivered() == ["m-1", "m-1"])
             settled = MessagesSettled(messages=(Settlement(id="m-1", state="acknowledged", how="new_turn"),))
             await run.signal(names.MESSAGES_SETTLED, settled)
-            await machine.began(run.id, worker=1)
+            await fake.began(run.id, worker=1)
             await say(run, id="m-2", text="two")
-    assert machine.delivered() == ["m-1", "m-1", "m-2"]
+    assert fake.delivered() == ["m-1", "m-1", "m-2"]
 
 
-async def test_a_worker_that_no_longer_holds_the_session_is_asked_again_later(machine: Machine) -> None:
+async def test_a_worker_that_no_longer_holds_the_session_is_asked_again_later(fake: FakeHost) -> None:
     looked_at = asyncio.Event()
 
-    async def not_here(parcel: DeliverInput) -> Delivered:
-        if len(machine.parcels) == 1:
+    async def not_here(delivery: DeliverInput) -> Delivered:
+        if len(fake.deliveries) == 1:
             return Delivered(here=False, why=PAUSED)
         await looked_at.wait()
-        return await Machine.play_delivery(machine, parcel)
+        return await FakeHost.play_delivery(fake, delivery)
 
-    machine.play_delivery = not_here  # type: ignore[method-assign]
-    async with machine.at_work():
-        run = await machine.start()
+    fake.play_delivery = not_here  # type: ignore[method-assign]
+    async with fake.at_work():
+        run = await fake.start()
         await phase(run, "running")
         receipt = await say(run, id="m", text="one")
         assert (receipt.state, receipt.how) == ("queued", PAUSED)
@@ -208,49 +208,49 @@ async def test_a_worker_that_no_longer_holds_the_session_is_asked_again_later(ma
         await until(lambda: _all_settled(run, 1))
         assert (await say(run, id="m", text="one")).state == "acknowledged"
         assert (await state(run)).messages_wait is None
-    assert machine.delivered() == ["m"] * len(machine.parcels)
+    assert fake.delivered() == ["m"] * len(fake.deliveries)
 
 
-async def test_said_before_the_agent_runs_it_is_kept(machine: Machine) -> None:
-    async with machine.at_work(runs=False):
-        run = await machine.start()
+async def test_said_before_the_agent_runs_it_is_kept(fake: FakeHost) -> None:
+    async with fake.at_work(runs=False):
+        run = await fake.start()
         early = asyncio.ensure_future(say(run, text="early"))
         await until(lambda: _recorded(run, 1))
-        async with machine.worker(names.runs_queue(machine.host), activities=[machine.run_agent]):
+        async with fake.worker(names.runs_queue(fake.host), activities=[fake.run_agent]):
             assert (await early).state == "acknowledged"
 
 
-async def test_what_the_agent_refuses_is_rejected_with_its_reason(machine: Machine) -> None:
-    async def refuse(parcel: DeliverInput) -> Delivered:
-        taken = (Settlement(id=each.id, state="rejected", how="it was interrupted first") for each in parcel.messages)
+async def test_what_the_agent_refuses_is_rejected_with_its_reason(fake: FakeHost) -> None:
+    async def refuse(delivery: DeliverInput) -> Delivered:
+        taken = (Settlement(id=each.id, state="rejected", how="it was interrupted first") for each in delivery.messages)
         return Delivered(here=True, messages=tuple(taken))
 
-    machine.play_delivery = refuse  # type: ignore[method-assign]
-    async with machine.at_work():
-        run = await machine.start()
+    fake.play_delivery = refuse  # type: ignore[method-assign]
+    async with fake.at_work():
+        run = await fake.start()
         await phase(run, "running")
         receipt = await say(run, text="one")
         assert (receipt.state, receipt.how) == ("rejected", "it was interrupted first")
-        machine.ending.set_result(done())
+        fake.ending.set_result(done())
         assert (await succeeded(run)).messages_delivered == 0
 
 
-async def test_what_comes_too_late_is_answered_so(machine: Machine) -> None:
-    async with machine.at_work(delivery=False):
-        run = await machine.start()
+async def test_what_comes_too_late_is_answered_so(fake: FakeHost) -> None:
+    async with fake.at_work(delivery=False):
+        run = await fake.start()
         await phase(run, "running")
         waiting = asyncio.ensure_future(say(run, id="m", text="too late"))
         await until(lambda: _recorded(run, 1))
-        machine.ending.set_result(done(journal_read=True))
+        fake.ending.set_result(done(journal_read=True))
         receipt = await waiting
         assert (receipt.state, receipt.how) == ("too_late", "the run ended first")
         assert (await succeeded(run)).messages_delivered == 0
         assert await messages(run) == {"m": "too_late"}
 
 
-async def test_a_waiting_message_is_answered_when_the_run_is_cancelled(machine: Machine) -> None:
-    async with machine.at_work(delivery=False):
-        run = await machine.start()
+async def test_a_waiting_message_is_answered_when_the_run_is_cancelled(fake: FakeHost) -> None:
+    async with fake.at_work(delivery=False):
+        run = await fake.start()
         await phase(run, "running")
         waiting = asyncio.ensure_future(say(run, names.INTERRUPT))
         await until(lambda: _recorded(run, 1))
@@ -260,14 +260,14 @@ async def test_a_waiting_message_is_answered_when_the_run_is_cancelled(machine: 
         await cancelled(run)
 
 
-async def test_what_the_agents_end_says_of_a_message_counts(machine: Machine) -> None:
-    async with machine.at_work(delivery=False):
-        run = await machine.start()
+async def test_what_the_agents_end_says_of_a_message_counts(fake: FakeHost) -> None:
+    async with fake.at_work(delivery=False):
+        run = await fake.start()
         await phase(run, "running")
         waiting = asyncio.ensure_future(say(run, id="m", text="one"))
         await until(lambda: _recorded(run, 1))
         told = {"messages": [{"id": "m", "state": "acknowledged", "how": "mid_turn"}]}
-        machine.ending.set_result(RunOutcome.model_validate({**done().model_dump(), **told}))
+        fake.ending.set_result(RunOutcome.model_validate({**done().model_dump(), **told}))
         assert (await waiting).state == "acknowledged"
         assert (await succeeded(run)).messages_delivered == 1
 
@@ -293,23 +293,23 @@ async def test_what_the_agents_end_says_of_a_message_counts(machine: Machine) ->
     ],
 )
 async def test_a_wrong_message_is_refused_with_the_field(
-    machine: Machine, kind: str, inputs: tuple[Any, ...], says: str
+    fake: FakeHost, kind: str, inputs: tuple[Any, ...], says: str
 ) -> None:
-    async with machine.at_work():
-        run = await machine.start()
+    async with fake.at_work():
+        run = await fake.start()
         await phase(run, "running")
         assert says in await refusal(run, kind, *inputs)
         assert not await messages(run)
         await run.signal(kind, args=inputs)
-        machine.ending.set_result(done())
+        fake.ending.set_result(done())
         await succeeded(run)
-    assert not machine.parcels
+    assert not fake.deliveries
 
 
 @pytest.mark.parametrize(("kind", "verb"), [(names.STEER, "steer"), (names.INTERRUPT, "interrupt")])
-async def test_an_agent_that_cannot_refuses(machine: Machine, kind: str, verb: str) -> None:
-    async with machine.at_work():
-        run = await machine.start(agent="process", command=["true"])
+async def test_an_agent_that_cannot_refuses(fake: FakeHost, kind: str, verb: str) -> None:
+    async with fake.at_work():
+        run = await fake.start(agent="process", command=["true"])
         await phase(run, "running")
         instead = "stop the run, or wait for its end"
         assert await refusal(run, kind, {"text": "x"}) == f'agent "process" cannot {verb}: {instead}'
@@ -318,7 +318,7 @@ async def test_an_agent_that_cannot_refuses(machine: Machine, kind: str, verb: s
         assert await refusal(run, names.INTERRUPT, {"end": True}) == f'agent "process" cannot interrupt: {instead}'
 
 
-async def test_a_stopping_run_takes_no_more(machine: Machine) -> None:
+async def test_a_stopping_run_takes_no_more(fake: FakeHost) -> None:
     stopping, go_on = asyncio.Event(), asyncio.Event()
 
     async def slowly(stop: StopInput) -> StopReport:
@@ -326,9 +326,9 @@ async def test_a_stopping_run_takes_no_more(machine: Machine) -> None:
         await go_on.wait()
         return STOPPED
 
-    machine.play_stop = slowly  # type: ignore[method-assign]
-    async with machine.at_work():
-        run = await machine.start()
+    fake.play_stop = slowly  # type: ignore[method-assign]
+    async with fake.at_work():
+        run = await fake.start()
         await phase(run, "running")
         await run.cancel()
         await stopping.wait()
@@ -337,17 +337,17 @@ async def test_a_stopping_run_takes_no_more(machine: Machine) -> None:
         await cancelled(run)
 
 
-async def test_a_closed_run_refuses(machine: Machine) -> None:
-    async with machine.at_work():
-        run = await machine.start_raw(None)
+async def test_a_closed_run_refuses(fake: FakeHost) -> None:
+    async with fake.at_work():
+        run = await fake.start_raw(None)
         await failed(run)
         with pytest.raises((RPCError, WorkflowUpdateFailedError)):
             await run.execute_update(names.STEER, {"text": "x"})
 
 
-async def test_signals_do_the_same_without_an_answer(machine: Machine) -> None:
-    async with machine.at_work():
-        run = await machine.start()
+async def test_signals_do_the_same_without_an_answer(fake: FakeHost) -> None:
+    async with fake.at_work():
+        run = await fake.start()
         await phase(run, "running")
         await run.signal(names.STEER, {"text": "by signal"})
         await run.signal(names.INTERRUPT)
@@ -356,29 +356,29 @@ async def test_signals_do_the_same_without_an_answer(machine: Machine) -> None:
             return list((await messages(run)).values()) == ["acknowledged", "acknowledged"]
 
         await until(settled)
-    assert machine.delivered() == ["steer-1", "interrupt-2"]
+    assert fake.delivered() == ["steer-1", "interrupt-2"]
 
 
-async def test_a_conversation_of_some_length_stays_under_a_hundred_events_beside_its_messages(machine: Machine) -> None:
-    async with machine.at_work():
-        run = await machine.start()
+async def test_a_conversation_of_some_length_stays_under_a_hundred_events_beside_its_messages(fake: FakeHost) -> None:
+    async with fake.at_work():
+        run = await fake.start()
         await phase(run, "running")
         for number in range(3):
             await say(run, text=str(number))
-        machine.ending.set_result(done())
+        fake.ending.set_result(done())
         await succeeded(run)
     closed: RunState
-    async with machine.at_work():
+    async with fake.at_work():
         closed = await state(run)
     assert len(closed.messages) == 3
     history = await run.fetch_history()
     assert len(history.events) < 100
 
 
-async def test_what_waits_is_said_to_wait_within_five_seconds(machine: Machine) -> None:
+async def test_what_waits_is_said_to_wait_within_five_seconds(fake: FakeHost) -> None:
     """The worker that held the session is dead: the message is kept, and whoever said it can go."""
-    async with machine.at_work(delivery=False):
-        run = await machine.start()
+    async with fake.at_work(delivery=False):
+        run = await fake.start()
         await phase(run, "running")
         for kind in (names.STEER, names.INTERRUPT):
             began = time.monotonic()
@@ -390,9 +390,9 @@ async def test_what_waits_is_said_to_wait_within_five_seconds(machine: Machine) 
         assert (await state(run)).messages_wait is not None
 
 
-async def test_what_is_said_to_a_run_that_no_worker_takes_is_answered_within_five_seconds(machine: Machine) -> None:
-    async with machine.at_work(runs=False):
-        run = await machine.start()
+async def test_what_is_said_to_a_run_that_no_worker_takes_is_answered_within_five_seconds(fake: FakeHost) -> None:
+    async with fake.at_work(runs=False):
+        run = await fake.start()
         began = time.monotonic()
         receipt = await say(run, id="m", text="are you there?")
         assert receipt.latency_ms < 5500
@@ -400,29 +400,29 @@ async def test_what_is_said_to_a_run_that_no_worker_takes_is_answered_within_fiv
         assert (receipt.state, receipt.how) == ("queued", "no worker has taken the run yet")
 
 
-async def test_a_worker_that_is_known_to_hold_the_session_gets_what_another_is_asked_for(machine: Machine) -> None:
+async def test_a_worker_that_is_known_to_hold_the_session_gets_what_another_is_asked_for(fake: FakeHost) -> None:
     """A takeover that had nothing to tell: the workflow still knows the worker before."""
 
-    async def elsewhere(parcel: DeliverInput) -> Delivered:
-        if activity.info().task_queue == machine.own_queue(1):
-            return await Machine.play_delivery(machine, parcel)
-        return Delivered(here=False, queue=machine.own_queue(1))
+    async def elsewhere(delivery: DeliverInput) -> Delivered:
+        if activity.info().task_queue == fake.own_queue(1):
+            return await FakeHost.play_delivery(fake, delivery)
+        return Delivered(here=False, queue=fake.own_queue(1))
 
-    machine.play_delivery = elsewhere  # type: ignore[method-assign]
-    async with machine.at_work(), machine.worker(machine.own_queue(1), activities=[machine.deliver_messages]):
-        run = await machine.start()
+    fake.play_delivery = elsewhere  # type: ignore[method-assign]
+    async with fake.at_work(), fake.worker(fake.own_queue(1), activities=[fake.deliver_messages]):
+        run = await fake.start()
         await phase(run, "running")
         assert (await say(run, text="one")).state == "acknowledged"
 
 
-async def test_the_answer_to_an_update_whose_task_the_server_lost_is_what_became_of_it(machine: Machine) -> None:
+async def test_the_answer_to_an_update_whose_task_the_server_lost_is_what_became_of_it(fake: FakeHost) -> None:
     """It was delivered and read; then the run ended. The same update comes again, to a run that takes no more."""
-    ending, go_on = held_at_its_end(machine)
-    async with machine.at_work():
-        run = await machine.start()
+    ending, go_on = held_at_its_end(fake)
+    async with fake.at_work():
+        run = await fake.start()
         await phase(run, "running")
         read = Settlement(id="lost", state="acknowledged", how="mid_turn")
-        machine.ending.set_result(done(journal_read=True, messages=(read,)))
+        fake.ending.set_result(done(journal_read=True, messages=(read,)))
         await ending.wait()
         for known_as in ({"id": "lost"}, {}):
             receipt = MessageReceipt.model_validate(
@@ -433,11 +433,11 @@ async def test_the_answer_to_an_update_whose_task_the_server_lost_is_what_became
         await succeeded(run)
 
 
-async def test_ten_times_what_may_wait_is_refused_and_a_cancel_closes_the_run(machine: Machine) -> None:
+async def test_ten_times_what_may_wait_is_refused_and_a_cancel_closes_the_run(fake: FakeHost) -> None:
     """24 messages of 99,000 characters used to wedge a run for ever, its cancel included."""
     text = "x" * 99_000
-    async with machine.at_work(delivery=False):
-        run = await machine.start()
+    async with fake.at_work(delivery=False):
+        run = await fake.start()
         await phase(run, "running")
         for number in range(60):
             await run.signal(names.STEER, {"id": f"m-{number}", "text": text})
@@ -449,15 +449,15 @@ async def test_ten_times_what_may_wait_is_refused_and_a_cancel_closes_the_run(ma
     await never_retried(run)
 
 
-async def test_what_waited_for_a_worker_all_arrives(machine: Machine) -> None:
-    async with machine.at_work(delivery=False):
-        run = await machine.start()
+async def test_what_waited_for_a_worker_all_arrives(fake: FakeHost) -> None:
+    async with fake.at_work(delivery=False):
+        run = await fake.start()
         await phase(run, "running")
         for number in range(50):
             await run.signal(names.STEER, {"id": f"m-{number}", "text": "x" * 10_000})
-        async with machine.worker(machine.own_queue(), activities=[machine.deliver_messages]):
+        async with fake.worker(fake.own_queue(), activities=[fake.deliver_messages]):
             await until(lambda: _all_settled(run, 50))
-        assert list(dict.fromkeys(machine.delivered())) == [f"m-{number}" for number in range(50)]
+        assert list(dict.fromkeys(fake.delivered())) == [f"m-{number}" for number in range(50)]
         assert all(len(each.text or "") <= 80 for each in (await state(run)).messages)
     await never_retried(run)
 
@@ -467,9 +467,9 @@ async def _all_settled(run: Run, count: int) -> bool:
     return len(states) == count and set(states) == {"acknowledged"}
 
 
-async def test_all_the_bytes_that_a_run_takes_and_ten_times_as_many_leave_it_answering(machine: Machine) -> None:
-    async with machine.at_work(cached=10, local=True):
-        run = await machine.start()
+async def test_all_the_bytes_that_a_run_takes_and_ten_times_as_many_leave_it_answering(fake: FakeHost) -> None:
+    async with fake.at_work(cached=10, local=True):
+        run = await fake.start()
         await phase(run, "running")
         for number in range(80):
             await say(run, id=f"m-{number}", text="x" * 99_000)
@@ -481,23 +481,23 @@ async def test_all_the_bytes_that_a_run_takes_and_ten_times_as_many_leave_it_ans
 
 
 async def test_a_request_that_is_too_large_to_be_handed_on_is_refused_and_the_largest_one_closes(
-    machine: Machine,
+    fake: FakeHost,
 ) -> None:
-    async with machine.at_work(cached=10):
-        kind, message, _ = await failed(await machine.start(prompt="x" * 1_000_001))
+    async with fake.at_work(cached=10):
+        kind, message, _ = await failed(await fake.start(prompt="x" * 1_000_001))
         assert (kind, "may have 1,000,000" in message) == ("InvalidRequest", True)
-        kind, message, _ = await failed(await machine.start(labels={"a": "x" * 33_000}))
+        kind, message, _ = await failed(await fake.start(labels={"a": "x" * 33_000}))
         assert (kind, "labels" in message) == ("InvalidRequest", True)
-        run = await machine.start(prompt="x" * 999_000)
+        run = await fake.start(prompt="x" * 999_000)
         await phase(run, "running")
-        machine.ending.set_result(done("ö" * 300_000))
+        fake.ending.set_result(done("ö" * 300_000))
         assert len((await succeeded(run)).text) == 300_000
     await never_retried(run)
 
 
-async def test_an_approval_of_any_size_leaves_the_run_answering(machine: Machine) -> None:
-    async with machine.at_work(cached=10):
-        run = await machine.start()
+async def test_an_approval_of_any_size_leaves_the_run_answering(fake: FakeHost) -> None:
+    async with fake.at_work(cached=10):
+        run = await fake.start()
         await phase(run, "running")
         for number in range(300):
             approval = Approval(id=f"a-{number}", tool="Bash", input={"command": "x" * 20_000}, since=datetime.now(UTC))
@@ -514,16 +514,16 @@ async def _asked(run: Run, count: int) -> bool:
     return len((await state(run)).approvals) == count
 
 
-async def test_a_worker_that_hangs_over_a_delivery_keeps_nobody_waiting(machine: Machine) -> None:
+async def test_a_worker_that_hangs_over_a_delivery_keeps_nobody_waiting(fake: FakeHost) -> None:
     let_go = asyncio.Event()
 
-    async def hangs(parcel: DeliverInput) -> Delivered:
+    async def hangs(delivery: DeliverInput) -> Delivered:
         await let_go.wait()
         return Delivered(here=False)
 
-    machine.play_delivery = hangs  # type: ignore[method-assign]
-    async with machine.at_work():
-        run = await machine.start()
+    fake.play_delivery = hangs  # type: ignore[method-assign]
+    async with fake.at_work():
+        run = await fake.start()
         await phase(run, "running")
         began = time.monotonic()
         receipt = await say(run, id="m", text="are you there?")

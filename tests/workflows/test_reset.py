@@ -10,9 +10,9 @@ from temporalio.client import Client
 
 from steersman.contracts import names
 from steersman.contracts.activities import Delivered, DeliverInput, MessagesSettled, Settlement
-from tests.workflows import loop_watch
-from tests.workflows.loop_machine import HELD, LoopMachine
-from tests.workflows.machine import QUIET, Machine, Run, done, state, succeeded, until
+from tests.workflows import loop_client
+from tests.workflows.fake_host import QUIET, FakeHost, Run, done, state, succeeded, until
+from tests.workflows.fake_loop_host import HELD, FakeLoopHost
 
 pytestmark = [pytest.mark.integration, QUIET]
 
@@ -39,54 +39,54 @@ async def settled(run: Run, name: str) -> None:
     await run.signal(names.MESSAGES_SETTLED, words)
 
 
-async def talk(machine: Machine, run: Run) -> None:
+async def talk(fake: FakeHost, run: Run) -> None:
     """Updates and signals by turns, so that what an update found when it came was said after another one."""
     await run.execute_update(names.STEER, {"text": "one", "id": "m-1"})
-    await machine.ask(run.id, "a-1")
+    await fake.ask(run.id, "a-1")
     await run.execute_update(names.DECIDE, {"id": "a-1", "decision": "allow"})
     await settled(run, "m-1")
     await run.signal(names.STEER, {"text": "two", "id": "m-2"})
     await run.execute_update(names.STEER, {"text": "three", "id": "m-3"})
     await settled(run, "m-2")
-    await machine.ask(run.id, "a-2")
+    await fake.ask(run.id, "a-2")
     await run.execute_update(names.INTERRUPT, {"text": "four", "id": "m-4"})
     await settled(run, "m-3")
     await run.execute_update(names.DECIDE, {"id": "a-2", "decision": "deny"})
     await settled(run, "m-4")
 
 
-async def test_a_run_that_was_talked_to_goes_on_after_a_reset(machine: Machine) -> None:
-    async def take(parcel: DeliverInput) -> Delivered:
-        hasty = any(each.kind == "interrupt" for each in parcel.messages)
+async def test_a_run_that_was_talked_to_goes_on_after_a_reset(fake: FakeHost) -> None:
+    async def take(delivery: DeliverInput) -> Delivered:
+        hasty = any(each.kind == "interrupt" for each in delivery.messages)
         messages = tuple(
             Settlement(id=each.id, state="acknowledged" if hasty else "delivered", how="mid_turn")
-            for each in parcel.messages
+            for each in delivery.messages
         )
         return Delivered(here=True, messages=messages)
 
-    machine.play_delivery = take  # type: ignore[method-assign]
-    async with machine.at_work():
-        run = await machine.start()
-        await until(lambda: machine.runs)
-        await talk(machine, run)
+    fake.play_delivery = take  # type: ignore[method-assign]
+    async with fake.at_work():
+        run = await fake.start()
+        await until(lambda: fake.runs)
+        await talk(fake, run)
 
-        again = await reset(machine.client, run)
+        again = await reset(fake.client, run)
 
-        await until(lambda: len(machine.runs) == 2)
+        await until(lambda: len(fake.runs) == 2)
         # Nothing is kept in memory between tasks: from here on each replays all that was said.
         receipt = await asyncio.wait_for(again.execute_update(names.STEER, {"text": "five", "id": "m-5"}), 20)
         assert receipt["state"] == "delivered"
         # In the order in which the agent has them, and none twice.
         assert [each.id for each in (await state(again)).messages] == ["m-2", "m-1", "m-3", "m-4", "m-5"]
-        machine.ending.set_result(done())
+        fake.ending.set_result(done())
         await succeeded(again)
-    await loop_watch.replays(again)
+    await loop_client.replays(again)
 
 
-async def test_a_loop_that_was_talked_to_goes_on_after_a_reset(looping: LoopMachine) -> None:
-    looping.script = [HELD]
-    loop = await looping.start(limits={"iterations": 9, "cost_usd": 5})
-    await looping.at_hold()
+async def test_a_loop_that_was_talked_to_goes_on_after_a_reset(loop_fake: FakeLoopHost) -> None:
+    loop_fake.script = [HELD]
+    loop = await loop_fake.start(limits={"iterations": 9, "cost_usd": 5})
+    await loop_fake.at_hold()
     await loop.execute_update(names.FEEDBACK, {"text": "one", "id": "f-1"})
     await loop.signal(names.FEEDBACK, {"text": "two", "id": "f-2"})
     await loop.execute_update(names.REMOVE_FEEDBACK, {"id": "f-1"})
@@ -95,11 +95,11 @@ async def test_a_loop_that_was_talked_to_goes_on_after_a_reset(looping: LoopMach
     await loop.signal(names.REVISE, {"plan": "a third plan"})
     await loop.execute_update(names.FEEDBACK, {"text": "three", "id": "f-3"})
 
-    again = await reset(looping.client, loop)
+    again = await reset(loop_fake.client, loop)
 
-    now = await loop_watch.reaches(again, lambda now: now.iteration == 1 and now.feedback)
+    now = await loop_client.reaches(again, lambda now: now.iteration == 1 and now.feedback)
     assert [each.id for each in now.feedback] == ["f-2", "f-3"]
     assert now.limits.cost_usd == 7
     await again.execute_update(names.EXIT, {"reason": "enough"})
-    assert (await loop_watch.ended(again)).status == "stopped"
-    await loop_watch.replays(again)
+    assert (await loop_client.ended(again)).status == "exited"
+    await loop_client.replays(again)

@@ -14,9 +14,9 @@ from steersman.contracts.activities import Claim, FinalizeInput, MessagesSettled
 from steersman.contracts.errors import ErrorType
 from steersman.contracts.model import JsonObject
 from steersman.contracts.run import Usage
-from tests.workflows.machine import (
+from tests.workflows.fake_host import (
     QUIET,
-    Machine,
+    FakeHost,
     done,
     event_types,
     failed,
@@ -31,35 +31,35 @@ from tests.workflows.machine import (
 pytestmark = [pytest.mark.integration, QUIET]
 
 
-async def test_a_run_succeeds(anywhere: Machine, request: pytest.FixtureRequest) -> None:
-    run = await anywhere.start(labels={"team": "x"}, limits={"duration_s": 600})
+async def test_a_run_succeeds(any_fake: FakeHost, request: pytest.FixtureRequest) -> None:
+    run = await any_fake.start(labels={"team": "x"}, limits={"duration_s": 600})
     running = await phase(run, "running")
-    assert (running.agent, running.workspace, running.host) == ("claude", "/w", anywhere.host)
+    assert (running.agent, running.workspace, running.host) == ("claude", "/w", any_fake.host)
     assert running.handle is not None
-    assert (running.handle.pid, running.handle.worker_queue) == (4711, anywhere.own_queue())
+    assert (running.handle.pid, running.handle.worker_queue) == (4711, any_fake.own_queue())
     assert running.capabilities is not None
     assert running.capabilities.steer
     outcome = done(
         "42", structured={"a": 1}, usage=Usage(input_tokens=9), cost_usd=0.5, turns=3, stop_reason="end_turn"
     )
-    anywhere.ending.set_result(outcome)
+    any_fake.ending.set_result(outcome)
     result = await succeeded(run)
     assert (result.status, result.text, result.structured) == ("succeeded", "42", {"a": 1})
     assert (result.session_id, result.attempts, result.turns, result.cost_usd) == ("s-1", 1, 3, 0.5)
     assert result.started_at <= result.ended_at
     closed = await state(run)
     assert (closed.phase, closed.cost_usd, closed.execution) == ("closed", 0.5, run.first_execution_run_id)
-    assert [(end.event.type, end.event.text) for end in anywhere.ends if end.event.type == "done"] == [("done", "42")]
-    (asked,) = anywhere.runs
+    assert [(end.event.type, end.event.text) for end in any_fake.ends if end.event.type == "done"] == [("done", "42")]
+    (asked,) = any_fake.runs
     assert (asked.key.run, asked.key.execution) == (run.id, run.first_execution_run_id)
     # A server that skips time may skip a task's timeout, too.
     await (never_failed if "skipping" in request.node.name else never_retried)(run)
 
 
-async def test_the_result_is_json_that_other_sdks_read(machine: Machine) -> None:
-    async with machine.at_work():
-        machine.ending.set_result(done())
-        run = await machine.start()
+async def test_the_result_is_json_that_other_sdks_read(fake: FakeHost) -> None:
+    async with fake.at_work():
+        fake.ending.set_result(done())
+        run = await fake.start()
         await succeeded(run)
     history = await run.fetch_history()
     (payload,) = history.events[-1].workflow_execution_completed_event_attributes.result.payloads
@@ -68,61 +68,61 @@ async def test_the_result_is_json_that_other_sdks_read(machine: Machine) -> None
 
 
 @pytest.mark.parametrize("error", list(ErrorType))
-async def test_a_failure_says_its_type_and_carries_a_result(anywhere: Machine, error: ErrorType) -> None:
+async def test_a_failure_says_its_type_and_carries_a_result(any_fake: FakeHost, error: ErrorType) -> None:
     facts: JsonObject = {"exit_code": 3, "signal": None, "stderr": ["boom"]}
-    anywhere.ending.set_result(
+    any_fake.ending.set_result(
         RunOutcome(status="failed", error=error, message="the sentence", facts=facts, attempts=2, cost_usd=0.1)
     )
-    run = await anywhere.start()
+    run = await any_fake.start()
     kind, message, result = await failed(run)
     assert (kind, message) == (error, "the sentence")
     assert (result.status, result.error, result.attempts, result.cost_usd) == ("failed", "the sentence", 2, 0.1)
     assert result.facts == facts
-    (end,) = anywhere.ends
+    (end,) = any_fake.ends
     assert end.event.type == "failed"
     assert (await state(run)).error == "the sentence"
 
 
-async def test_a_host_that_refuses_fails_the_run_at_once(machine: Machine) -> None:
+async def test_a_host_that_refuses_fails_the_run_at_once(fake: FakeHost) -> None:
     async def refuse(request: Any) -> Claim:
         raise ApplicationError("workspace.path: /w does not exist", type=ErrorType.INVALID_REQUEST, non_retryable=True)
 
-    machine.play_claim = refuse  # type: ignore[method-assign]
-    async with machine.at_work():
-        run = await machine.start()
+    fake.play_claim = refuse  # type: ignore[method-assign]
+    async with fake.at_work():
+        run = await fake.start()
         kind, message, _ = await failed(run)
     assert (kind, message) == ("InvalidRequest", "workspace.path: /w does not exist")
-    assert not machine.runs
-    assert not machine.ends
+    assert not fake.runs
+    assert not fake.ends
 
 
-async def test_a_run_that_names_another_machine_is_claimed_there(machine: Machine, temporal: Client) -> None:
-    other = Machine(temporal)
+async def test_a_run_that_names_another_machine_is_claimed_there(fake: FakeHost, temporal: Client) -> None:
+    other = FakeHost(temporal)
     other.ending.set_result(done("over there"))
-    async with machine.at_work(), other.at_work():
-        run = await machine.start(runtime={"kind": "local", "host": other.host})
+    async with fake.at_work(), other.at_work():
+        run = await fake.start(runtime={"kind": "local", "host": other.host})
         result = await succeeded(run)
     assert result.text == "over there"
-    assert (await state_of_closed(machine, other, run)).host == other.host
-    assert not machine.runs
+    assert (await state_of_closed(fake, other, run)).host == other.host
+    assert not fake.runs
 
 
-async def state_of_closed(machine: Machine, other: Machine, run: Any) -> Any:
-    async with machine.at_work(), other.at_work():
+async def state_of_closed(fake: FakeHost, other: FakeHost, run: Any) -> Any:
+    async with fake.at_work(), other.at_work():
         return await state(run)
 
 
-async def test_the_state_is_answered_after_the_close_by_another_worker(machine: Machine) -> None:
-    async with machine.at_work():
-        machine.ending.set_result(done())
-        run = await machine.start()
+async def test_the_state_is_answered_after_the_close_by_another_worker(fake: FakeHost) -> None:
+    async with fake.at_work():
+        fake.ending.set_result(done())
+        run = await fake.start()
         await succeeded(run)
-    async with machine.at_work(runs=False, host=False, delivery=False):
+    async with fake.at_work(runs=False, host=False, delivery=False):
         closed = await state(run)
     assert (closed.phase, closed.session_id, closed.attempt) == ("closed", "s-1", 1)
 
 
-async def test_an_activity_that_fails_for_reasons_of_its_own_is_tried_again(machine: Machine) -> None:
+async def test_an_activity_that_fails_for_reasons_of_its_own_is_tried_again(fake: FakeHost) -> None:
     tries = 0
 
     async def stumble(run: RunAgentInput) -> RunOutcome:
@@ -132,25 +132,25 @@ async def test_an_activity_that_fails_for_reasons_of_its_own_is_tried_again(mach
             raise RuntimeError("the disk was full")
         return done("at last")
 
-    machine.play_agent = stumble  # type: ignore[method-assign]
-    async with machine.at_work():
-        assert (await succeeded(await machine.start())).text == "at last"
+    fake.play_agent = stumble  # type: ignore[method-assign]
+    async with fake.at_work():
+        assert (await succeeded(await fake.start())).text == "at last"
 
 
-async def test_a_result_is_not_held_back_by_a_log_that_cannot_be_closed(machine: Machine) -> None:
+async def test_a_result_is_not_held_back_by_a_log_that_cannot_be_closed(fake: FakeHost) -> None:
     async def fail(end: FinalizeInput) -> None:
         raise ApplicationError("no space left", non_retryable=True)
 
-    machine.play_end = fail  # type: ignore[method-assign]
-    machine.ending.set_result(done())
-    async with machine.at_work():
-        run = await machine.start()
+    fake.play_end = fail  # type: ignore[method-assign]
+    fake.ending.set_result(done())
+    async with fake.at_work():
+        run = await fake.start()
         assert (await succeeded(run)).status == "succeeded"
 
 
-async def test_what_the_web_ui_and_a_search_show(machine: Machine) -> None:
-    async with machine.at_work():
-        run = await machine.start(labels={"team": "x"})
+async def test_what_the_web_ui_and_a_search_show(fake: FakeHost) -> None:
+    async with fake.at_work():
+        run = await fake.start(labels={"team": "x"})
         await phase(run, "running")
         await run.signal(names.PROGRESSED, Progressed(session_id="s-1", cost_usd=0.25, turns=2, attempt=1))
         await until(lambda: _cost(run))
@@ -159,10 +159,10 @@ async def test_what_the_web_ui_and_a_search_show(machine: Machine) -> None:
         assert attributes.items() >= {"AgentName": "claude", "RunPhase": "running", "CostUsd": 0.25}.items()
         assert await description.memo() == {"agent": "claude", "workspace": "/w", "labels": {"team": "x"}}
         query = f'AgentName="claude" AND RunPhase="running" AND CostUsd > 0.2 AND WorkflowId="{run.id}"'
-        await until(lambda: _count(machine.client, query))
+        await until(lambda: _count(fake.client, query))
         metadata = await run.query("__temporal_workflow_metadata", result_type=WorkflowMetadata)
         assert "$0.2500, 2 turns" in metadata.current_details
-        machine.ending.set_result(done(cost_usd=0.75))
+        fake.ending.set_result(done(cost_usd=0.75))
         await succeeded(run)
     attributes = {pair.key.name: pair.value for pair in (await run.describe()).typed_search_attributes}
     assert attributes["RunPhase"] == "closed"
@@ -177,17 +177,17 @@ async def _count(client: Client, query: str) -> bool:
     return (await client.count_workflows(query)).count == 1
 
 
-async def test_a_run_without_incidents_has_a_short_history(machine: Machine) -> None:
-    machine.ending.set_result(done())
-    async with machine.at_work():
-        run = await machine.start()
+async def test_a_run_without_incidents_has_a_short_history(fake: FakeHost) -> None:
+    fake.ending.set_result(done())
+    async with fake.at_work():
+        run = await fake.start()
         await succeeded(run)
     assert len(await event_types(run)) <= 40
 
 
-async def test_what_a_session_of_days_tells_stays_under_a_hundred_events(machine: Machine) -> None:
-    async with machine.at_work(cached=10):
-        run = await machine.start()
+async def test_what_a_session_of_days_tells_stays_under_a_hundred_events(fake: FakeHost) -> None:
+    async with fake.at_work(cached=10):
+        run = await fake.start()
         await phase(run, "running")
         for turn in range(1, 13):
             await run.signal(names.PROGRESSED, Progressed(session_id="s-1", cost_usd=turn / 10, turns=turn, attempt=1))
@@ -196,7 +196,7 @@ async def test_what_a_session_of_days_tells_stays_under_a_hundred_events(machine
                 return (await state(run)).turns == turns
 
             await until(told)
-        machine.ending.set_result(done())
+        fake.ending.set_result(done())
         await succeeded(run)
     assert len(await event_types(run)) < 100
 
@@ -216,21 +216,21 @@ async def test_what_a_session_of_days_tells_stays_under_a_hundred_events(machine
         ("unknown_signal", {"a": 1}),
     ],
 )
-async def test_a_malformed_signal_is_harmless(machine: Machine, signal: str, news: Any) -> None:
-    async with machine.at_work():
-        run = await machine.start()
+async def test_a_malformed_signal_is_harmless(fake: FakeHost, signal: str, news: Any) -> None:
+    async with fake.at_work():
+        run = await fake.start()
         await phase(run, "running")
         await run.signal(signal, news)
         await run.signal(names.MESSAGES_SETTLED, MessagesSettled(messages=()))
         assert (await state(run)).phase == "running"
-        machine.ending.set_result(done())
+        fake.ending.set_result(done())
         assert (await succeeded(run)).status == "succeeded"
     await never_retried(run)
 
 
-async def test_many_runs_at_once(machine: Machine) -> None:
-    machine.ending.set_result(done())
-    async with machine.at_work(cached=100):
-        runs = await asyncio.gather(*(machine.start() for _ in range(20)))
+async def test_many_runs_at_once(fake: FakeHost) -> None:
+    fake.ending.set_result(done())
+    async with fake.at_work(cached=100):
+        runs = await asyncio.gather(*(fake.start() for _ in range(20)))
         results = await asyncio.gather(*(succeeded(run) for run in runs))
     assert [result.status for result in results] == ["succeeded"] * 20

@@ -11,11 +11,11 @@ from temporalio.bridge.proto.workflow_completion import WorkflowActivationComple
 from temporalio.worker import Worker
 
 from steersman.contracts.errors import ASK_AGAIN
-from tests.workflows.loop_watch import replays
-from tests.workflows.machine import QUIET, Machine, Run, done, phase, state, succeeded, until
-from worker import AS_STARTED
+from tests.workflows.fake_host import QUIET, FakeHost, Run, done, phase, state, succeeded, until
+from tests.workflows.loop_client import replays
+from workers.wiring import AS_STARTED
 from workflows.agent_run import AgentRun
-from workflows.runner import Careful
+from workflows.runner import ReplaySafeRunner
 
 TRIES = 8
 
@@ -46,7 +46,7 @@ def activate(played: Played) -> Callable[..., str]:
     """Give the guarded instance an activation of that time; why it refuses."""
     runner: Any = played
     detail: Any = None
-    instance = Careful(runner).create_instance(detail)
+    instance = ReplaySafeRunner(runner).create_instance(detail)
 
     def give(job: str, seconds: int = 0) -> str:
         act = WorkflowActivation(run_id="r")
@@ -74,38 +74,38 @@ def test_a_query_alone_and_a_task_of_several_activations_are_nothing_special(act
     assert [activate(job, seconds) for job, seconds in [*jobs, ("fire_timer", 5)]] == [""] * 9
 
 
-def deciding(machine: Machine) -> Worker:
+def deciding(fake: FakeHost) -> Worker:
     """A worker for the workflows alone, as worker.py makes it."""
-    return machine.worker(
-        machine.queue,
+    return fake.worker(
+        fake.queue,
         workflows=[AgentRun],
-        activities=[machine.claim_host, machine.deliver_here],
+        activities=[fake.claim_host, fake.deliver_here],
         workflow_runner=AS_STARTED,
         sticky_queue_schedule_to_start_timeout=timedelta(seconds=1),
     )
 
 
-async def asked_while_nobody_was_there(machine: Machine, pause_s: float) -> Run:
+async def asked_while_nobody_was_there(fake: FakeHost, pause_s: float) -> Run:
     """Queries wait for a worker; before and after it comes, the run is told something."""
-    async with machine.hosting():
-        async with deciding(machine):
-            run = await machine.start(permissions={"mode": "ask"})
+    async with fake.hosting():
+        async with deciding(fake):
+            run = await fake.start(permissions={"mode": "ask"})
             await phase(run, "running")
         queries = [asyncio.create_task(state(run)) for _ in range(3)]
         await asyncio.sleep(0.05)
-        await machine.ask(run.id, "a-1")
+        await fake.ask(run.id, "a-1")
 
         async def withdraw() -> None:
             await asyncio.sleep(pause_s)
-            await machine.ask(run.id, "a-1", withdrawn=True)
+            await fake.ask(run.id, "a-1", withdrawn=True)
 
         withdrawing = asyncio.create_task(withdraw())
-        async with deciding(machine):
+        async with deciding(fake):
             await withdrawing
             await asyncio.gather(*queries, return_exceptions=True)
             await phase(run, "running")
             await until(lambda: _is_answered(run))
-            machine.ending.set_result(done())
+            fake.ending.set_result(done())
             await succeeded(run)
     return run
 
@@ -116,7 +116,7 @@ async def _is_answered(run: Run) -> bool:
 
 @pytest.mark.integration
 @QUIET
-async def test_its_history_replays(machine: Machine) -> None:
+async def test_its_history_replays(fake: FakeHost) -> None:
     for number in range(TRIES):  # about every third one is taken too early
-        run = await asked_while_nobody_was_there(Machine(machine.client), 0.04 + 0.01 * number)
+        run = await asked_while_nobody_was_there(FakeHost(fake.client), 0.04 + 0.01 * number)
         await replays(run)

@@ -12,12 +12,12 @@ from temporalio.testing import WorkflowEnvironment
 from steersman.contracts import names
 from steersman.contracts.activities import Delivered, DeliverInput, RunAgentInput, RunOutcome, StopInput
 from steersman.contracts.run import StopReport
-from tests.workflows.machine import QUIET, Machine, cancelled, failed, state, until
+from tests.workflows.fake_host import QUIET, FakeHost, cancelled, failed, state, until
 
 pytestmark = [pytest.mark.integration, QUIET]
 
 
-class Stumbling(Machine):
+class Stumbling(FakeHost):
     """No attempt of its run_agent comes to anything."""
 
     async def play_agent(self, run: RunAgentInput) -> RunOutcome:
@@ -25,26 +25,26 @@ class Stumbling(Machine):
 
 
 async def test_an_approval_nobody_answers_is_denied_after_an_hour(skipping: WorkflowEnvironment) -> None:
-    machine = Stumbling(skipping.client)
-    async with machine.at_work(local=True):
-        run = await machine.start(permissions={"mode": "ask"})
-        await machine.began(run.id)
-        await machine.ask(run.id, "a-1", since=await skipping.get_current_time())
+    fake = Stumbling(skipping.client)
+    async with fake.at_work(local=True):
+        run = await fake.start(permissions={"mode": "ask"})
+        await fake.began(run.id)
+        await fake.ask(run.id, "a-1", since=await skipping.get_current_time())
         await skipping.sleep(timedelta(minutes=59))
         assert [each.id for each in (await state(run)).approvals] == ["a-1"]
-        assert machine.decisions() == []
-        await machine.ask(run.id, "a-2", since=await skipping.get_current_time())
+        assert fake.decisions() == []
+        await fake.ask(run.id, "a-2", since=await skipping.get_current_time())
         await skipping.sleep(timedelta(minutes=2))
-        await until(lambda: machine.decisions() == [("a-1", "deny")])
+        await until(lambda: fake.decisions() == [("a-1", "deny")])
         assert [each.id for each in (await state(run)).approvals] == ["a-2"]
 
 
 async def test_a_run_is_over_after_its_duration_even_if_no_attempt_came_to_anything(
     skipping: WorkflowEnvironment,
 ) -> None:
-    machine = Stumbling(skipping.client)
-    async with machine.at_work():
-        run = await machine.start(limits={"duration_s": 1800})
+    fake = Stumbling(skipping.client)
+    async with fake.at_work():
+        run = await fake.start(limits={"duration_s": 1800})
         kind, message, result = await failed(run)
     assert (kind, message) == ("RunTimedOut", "limits.duration_s: the run took longer than 1800 s")
     assert timedelta(seconds=1800) <= result.ended_at - result.started_at < timedelta(seconds=1900)
@@ -57,11 +57,11 @@ async def test_a_host_on_which_nothing_can_be_stopped_leaves_a_stop_unverified(s
         async def play_stop(self, stop: StopInput) -> StopReport:
             raise RuntimeError("the disk is gone")
 
-    machine = Broken(skipping.client)
-    async with machine.at_work():
-        run = await machine.start(lease_s=600)
-        await until(lambda: bool(machine.runs))
-        await machine.began(run.id)
+    fake = Broken(skipping.client)
+    async with fake.at_work():
+        run = await fake.start(lease_s=600)
+        await until(lambda: bool(fake.runs))
+        await fake.began(run.id)
         await run.cancel()
         closed = await cancelled(run)
     description = await run.describe()
@@ -76,17 +76,17 @@ async def test_a_message_waits_for_hours_and_costs_little_history(skipping: Work
     class Away(Stumbling):
         away = True
 
-        async def play_delivery(self, parcel: DeliverInput) -> Delivered:
-            return Delivered(here=False) if self.away else await super().play_delivery(parcel)
+        async def play_delivery(self, delivery: DeliverInput) -> Delivered:
+            return Delivered(here=False) if self.away else await super().play_delivery(delivery)
 
-    machine = Away(skipping.client)
-    async with machine.at_work():
-        run = await machine.start()
-        await machine.began(run.id)
+    fake = Away(skipping.client)
+    async with fake.at_work():
+        run = await fake.start()
+        await fake.began(run.id)
         await run.signal(names.STEER, {"text": "one"})
         await skipping.sleep(timedelta(hours=1))
-        machine.away = False
-        await machine.began(run.id)
+        fake.away = False
+        await fake.began(run.id)
 
         async def taken() -> bool:
             return [each.state for each in (await state(run)).messages] == ["acknowledged"]

@@ -5,13 +5,6 @@ What must not live here: decisions about when to start, stop or adopt an agent.
 
 from __future__ import annotations
 
-import asyncio
-import json
-import os
-import sys
-from pathlib import Path
-from typing import Any
-
 from activities.shim.client.connection import Connection, Written, connect
 from activities.shim.client.errors import (
     AgentExited,
@@ -39,10 +32,9 @@ from activities.shim.client.errors import (
     StartRefused,
     StdinClosed,
     Tombstoned,
-    error_of,
 )
 from activities.shim.client.journal import Line, LineJoiner, Record, RecordParser
-from activities.shim.client.launching import Spare, launched, launcher, spawn
+from activities.shim.client.launching import Spare, start
 from activities.shim.client.leftovers import (
     find_strays,
     has_stray,
@@ -113,55 +105,3 @@ __all__ = [
     "thaw",
     "waits_for_disk",
 ]
-
-_CARRY_THROUGH_S = 10.0
-
-
-async def start(
-    directory: str | os.PathLike[str],
-    spec: Spec,
-    *,
-    python: str = sys.executable,
-    processes: str | None = None,
-    spare: Spare | None = None,
-) -> Status:
-    """Start a shim and its agent in this directory (made with mode 0700). Neither is a child of this process.
-
-    A start that is cancelled is carried through before the CancelledError goes on: the shim is there, or it is not.
-
-    Args:
-        directory: used once: a second shim in it is refused.
-        spec: what to start.
-        python: the interpreter to run the shim with, 3.9 or newer.
-        processes: how the shim finds the agent's processes, "proc" or "ps"; by itself it takes the better one.
-        spare: a launcher in reserve, which saves the time that its interpreter takes to start.
-
-    Raises:
-        StartRefused: nothing was started; its subclasses say why.
-    """
-    place = str(Path(directory).absolute())  # noqa: ASYNC240 - asks the system for nothing but the current directory
-    wire = json.dumps(spec.to_wire()).encode()
-    waiting = spare.take() if spare else None
-    if waiting is not None:
-        launch = asyncio.ensure_future(launched(waiting, os.fsencode(place) + b"\n" + wire))
-    else:
-        options = ["--processes", processes] if processes is not None else []
-        launch = asyncio.ensure_future(_launch([*launcher(python), "run", place, *options], wire))
-    try:
-        answer = await asyncio.shield(launch)
-    except asyncio.CancelledError:
-        await asyncio.wait({launch}, timeout=_CARRY_THROUGH_S)
-        launch.cancel()
-        await asyncio.gather(launch, return_exceptions=True)
-        raise
-    if not answer.get("ok"):
-        raise error_of(answer)
-    return Status.from_wire(answer["status"])
-
-
-async def _launch(command: list[str], wire: bytes) -> dict[str, Any]:
-    try:
-        process = await spawn(command)
-    except OSError as error:
-        raise StartFailed(f"{command[0]}: {error.strerror}") from error
-    return await launched(process, wire)

@@ -17,6 +17,8 @@ from typing import Any, NamedTuple, Protocol
 from activities.shim.client.dialing import DIAL_TIMEOUT, dial
 from activities.shim.client.errors import JournalCorrupt, ShimGone, error_of
 from activities.shim.client.journal import begins
+from activities.shim.client.launching import Spare, start
+from activities.shim.client.reports import Spec, Status
 from activities.shim.program import control
 
 Directory = str | os.PathLike[str]
@@ -43,6 +45,12 @@ class Stored(NamedTuple):
 class ShimAccess(Protocol):
     """The shims of one place. Directories are paths there."""
 
+    async def start(self, directory: Directory, spec: Spec) -> Status:
+        """Start a shim and its agent in a directory. Raises StartRefused, MachineUnreachable.
+
+        Of the latter, as of a cancel, nobody knows whether it has started: whoever dials finds out.
+        """
+
     async def dial(self, directory: Directory, epoch: int | None, timeout: timedelta = DIAL_TIMEOUT) -> Dialed:
         """Connect to the shim of a directory and say hello.
 
@@ -62,7 +70,13 @@ class ShimAccess(Protocol):
 
 
 class LocalAccess:
-    """The shims of this machine, without a process for each look."""
+    """The shims of this machine, without a process for each look. `spare`: see `launching.Spare`."""
+
+    def __init__(self, spare: Spare | None = None) -> None:
+        self._spare = spare
+
+    async def start(self, directory: Directory, spec: Spec) -> Status:
+        return await start(directory, spec, spare=self._spare)
 
     async def dial(self, directory: Directory, epoch: int | None, timeout: timedelta = DIAL_TIMEOUT) -> Dialed:
         return Dialed(*await dial(directory, epoch, timeout))

@@ -81,14 +81,22 @@ async def let_go(writer: asyncio.StreamWriter) -> None:
     try:
         async with asyncio.timeout(_CLOSE_S):
             await writer.wait_closed()
-    except (OSError, TimeoutError):
+    except TimeoutError:
         writer.transport.abort()
+    except OSError:
+        pass  # it broke before, and is closed
 
 
-async def say_hello(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, epoch: int | None) -> dict[str, Any]:
-    """The first words on a connection, and their answer. Raises as `ask`."""
+async def say_hello(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, epoch: int | None, controller: str | None = None
+) -> dict[str, Any]:
+    """The first words on a connection, and their answer. Raises as `ask`.
+
+    `controller`: a secret of 16 to 64 characters, for a controller whose connections come from several processes: else
+    an epoch belongs to the process that brought it.
+    """
     hello = {"op": "hello", "protocol": PROTOCOL, "min_protocol": MIN_PROTOCOL, "epoch": epoch}
-    return await ask(reader, writer, hello)
+    return await ask(reader, writer, hello if controller is None else {**hello, "controller": controller})
 
 
 async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, command: dict[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,4 @@
-"""The short-lived program that puts a shim into the background, and one of it in reserve.
-
-What must not live here: what is started.
-"""
+"""Starting a shim on this machine: by a short-lived program that puts it into the background, one of it in reserve."""
 
 from __future__ import annotations
 
@@ -14,7 +11,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from activities.shim import program
-from activities.shim.client.errors import StartFailed
+from activities.shim.client.errors import StartFailed, error_of
+from activities.shim.client.reports import Spec, Status
 
 # Imported rather than run, the program comes compiled from its cache: 3 MB less for each shim's life.
 _RUN = "import sys; sys.path.insert(0, sys.argv[1]); import shim; sys.exit(shim.main(sys.argv[2:]))"
@@ -26,6 +24,7 @@ _LIBRARIES = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 """All that an interpreter may need of the worker's environment; its secrets are none of a shim's business."""
 PROGRAM = Path(program.__path__[0])
 """The directory of what runs where the agent runs."""
+_CARRY_THROUGH_S = 10.0
 REFILL_S = 0.5
 """How long after one was taken the next is made: not while the agent itself is starting."""
 
@@ -91,3 +90,53 @@ class Spare:
         await asyncio.sleep(pause_s)
         with contextlib.suppress(OSError):  # without a spare, starts are only slower
             self._process = await spawn([*launcher(self._python), "wait", _RESERVED])
+
+
+async def start(
+    directory: str | os.PathLike[str],
+    spec: Spec,
+    *,
+    python: str = sys.executable,
+    processes: str | None = None,
+    spare: Spare | None = None,
+) -> Status:
+    """Start a shim and its agent in this directory (made with mode 0700). Neither is a child of this process.
+
+    A start that is cancelled is carried through before the CancelledError goes on: the shim is there, or it is not.
+
+    Args:
+        directory: used once: a second shim in it is refused.
+        spec: what to start.
+        python: the interpreter to run the shim with, 3.9 or newer.
+        processes: how the shim finds the agent's processes, "proc" or "ps"; by itself it takes the better one.
+        spare: a launcher in reserve, which saves the time that its interpreter takes to start.
+
+    Raises:
+        StartRefused: nothing was started; its subclasses say why.
+    """
+    place = str(Path(directory).absolute())  # noqa: ASYNC240 - asks the system for nothing but the current directory
+    wire = json.dumps(spec.to_wire()).encode()
+    waiting = spare.take() if spare else None
+    if waiting is not None:
+        launch = asyncio.ensure_future(launched(waiting, os.fsencode(place) + b"\n" + wire))
+    else:
+        options = ["--processes", processes] if processes is not None else []
+        launch = asyncio.ensure_future(_launch([*launcher(python), "run", place, *options], wire))
+    try:
+        answer = await asyncio.shield(launch)
+    except asyncio.CancelledError:
+        await asyncio.wait({launch}, timeout=_CARRY_THROUGH_S)
+        launch.cancel()
+        await asyncio.gather(launch, return_exceptions=True)
+        raise
+    if not answer.get("ok"):
+        raise error_of(answer)
+    return Status.from_wire(answer["status"])
+
+
+async def _launch(command: list[str], wire: bytes) -> dict[str, Any]:
+    try:
+        process = await spawn(command)
+    except OSError as error:
+        raise StartFailed(f"{command[0]}: {error.strerror}") from error
+    return await launched(process, wire)

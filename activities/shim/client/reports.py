@@ -32,6 +32,7 @@ class Spec:
         cwd: an absolute path.
         cwd_resolved: `cwd` has no symlink in it: the start is refused where it leads somewhere else by then.
         env: the agent's whole environment. It goes to the shim through a pipe and is never stored.
+        files: name -> content, put into `files/` of the shim's directory before the agent starts.
         input: written to stdin at once, in this order.
         close_stdin: whether stdin is closed after that.
         stdin: a socket cannot be opened by a path of /proc, so nobody but the shim can write to it; a pipe can be
@@ -50,6 +51,7 @@ class Spec:
     close_stdin: bool = False
     cwd_resolved: bool = False
     stdin: Literal["pipe", "socket"] = "pipe"
+    files: Mapping[str, str | bytes] = field(default_factory=dict, repr=False)
     tag: str = ""
     lease: timedelta = timedelta(minutes=15)
     terminate_after: timedelta = timedelta(seconds=0.25)
@@ -66,6 +68,7 @@ class Spec:
             "close_stdin": self.close_stdin,
             "cwd_resolved": self.cwd_resolved,
             "stdin": self.stdin,
+            "files": {name: as_text(data) for name, data in self.files.items()},
             "tag": self.tag,
             "lease_s": self.lease.total_seconds(),
             "stop": {

@@ -2,12 +2,15 @@
 
     dial DIRECTORY                 stdin and stdout become a connection to the shim there; exit code 3 where no shim
                                    lives, 4 where one does not answer or what listens is none
-    alive DIRECTORY                {"alive", "used", "ended", "stray"}
+    alive DIRECTORY                {"alive", "used", "ended", "stopped", "stray"}; the last: nothing of a shim is
+                                   there, and one works for it all the same
     entomb DIRECTORY               {"entombed"}: false where a shim lives, which has to be stopped instead
     clear DIRECTORY                kill what a dead shim left: {"processes", "left", "suspects", "proven"}
     kill DIRECTORY                 the same of a shim that lives and does not answer, the shim with it
     thaw DIRECTORY                 SIGCONT to the shim: {"waits_for_disk"}
     journal DIRECTORY AFTER OFFSET what a dead shim wrote: {"offset"}, then the journal from that byte on
+    home                           {"home"}: the directory of the user
+    remove ROOT                    delete a directory of directories of shims, unless one of them lives
     strays ROOT DEPTH              agents at work whose directories are gone: {"tags"}
     kill-strays ROOT DEPTH TAG     stop them: as clear
 
@@ -20,6 +23,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import socket
 import stat
 import sys
@@ -132,12 +136,29 @@ def journal(directory: str, after: int, offset: int) -> int:
 
 
 def _alive(directory: str) -> dict[str, Any]:
+    alive, used = is_alive(directory), os.path.lexists(Path(directory, "journal"))
     return {
-        "alive": is_alive(directory),
-        "used": os.path.lexists(Path(directory, "journal")),
-        "ended": has_ended(directory),
-        "stray": has_stray(directory),
+        "alive": alive,
+        "used": used,
+        "ended": used and has_ended(directory),
+        "stopped": os.path.lexists(Path(directory, "stopped")),
+        "stray": not alive and not used and has_stray(directory),
     }
+
+
+def _entomb(directory: str) -> dict[str, Any]:
+    barred = os.path.lexists(directory) and not Path(directory).is_dir()  # no shim can make its directory there
+    return {"entombed": barred or entomb(directory)}
+
+
+def _remove(root: str) -> dict[str, Any]:
+    for each in sorted(Path(root).iterdir()) if os.path.lexists(root) else ():
+        if is_alive(each):
+            raise ShimAlive(f"a shim lives in {each}")
+    shutil.rmtree(root, ignore_errors=True)
+    if os.path.lexists(root):
+        shutil.rmtree(root)  # to hear why
+    return {}
 
 
 def _thaw(directory: str) -> dict[str, Any]:
@@ -156,7 +177,9 @@ def _report(cleared: Clearance) -> dict[str, Any]:
 
 _COMMANDS: dict[str, tuple[int, Callable[..., dict[str, Any]]]] = {
     "alive": (1, _alive),
-    "entomb": (1, lambda directory: {"entombed": entomb(directory)}),
+    "entomb": (1, _entomb),
+    "home": (0, lambda: {"home": str(Path.home())}),
+    "remove": (1, _remove),
     "clear": (1, lambda directory: _report(kill_marked(directory))),
     "kill": (1, lambda directory: _report(kill_unresponsive(directory))),
     "thaw": (1, _thaw),

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 PROTOCOL = 1
 MIN_PROTOCOL = 1
 MARK = "STEERSMAN_MARK"
+FILES = "files"
 NAME = "steersman-shim"  # how ps and other shims know a shim; execve takes it away from the agent
 READ_SIZE = 64 * 1024
 OUTPUT_READ_SIZE = 32 * 1024  # a read of nothing but empty lines becomes 40 times as much journal
@@ -134,6 +135,30 @@ def command_id(value: object) -> str:
     return value
 
 
+def file_name(value: str) -> bytes:
+    """A name of a file beside the agent: one that cannot lead elsewhere."""
+    name = c_string(value, "files")
+    if not 0 < len(name) <= 100 or name.startswith(b".") or b"/" in name:
+        raise Refused("invalid", "files holds a name that is empty, too long, hidden or a path")
+    return name
+
+
+def private_files(source: object) -> dict[bytes, bytes]:
+    """What is put beside the agent, by its name."""
+    if not isinstance(source, dict):
+        raise Refused("invalid", "files must be an object of strings")
+    return {file_name(name): text_bytes(data, "files") for name, data in source.items()}
+
+
+def controller_token(value: object) -> str:
+    """What a controller is known by whose connections are of several processes; empty for none."""
+    if value is None:
+        return ""
+    if not isinstance(value, str) or not 16 <= len(value) <= 64:
+        raise Refused("invalid", "controller must be a string of 16 to 64 characters")
+    return value
+
+
 ALREADY_FINISHED: dict[str, object] = {
     "outcome": "already_finished",
     "how": "exited",
@@ -185,6 +210,7 @@ class Spec:
         self.writes = [(command_id(write.get("id")), text_bytes(write.get("data"), "data")) for write in writes]
         if len({ident for ident, _ in self.writes}) < len(self.writes):
             raise Refused("invalid", "input has the same id twice")
+        self.files = private_files(spec.get("files", {}))
         self.close_stdin = spec.get("close_stdin", False) is True
         self.cwd_resolved = spec.get("cwd_resolved", False) is True
         self.socket_stdin = is_socket(spec.get("stdin", "pipe"))
@@ -764,6 +790,7 @@ class Shim:
         self.exit: dict[str, object] | None = None
         self.epoch: int | None = None
         self.controller = 0
+        self.token = ""
         self.turned_away = 0
         self.started_at = time.time()
         self.start_time = table.start_time(agent)
@@ -1224,13 +1251,14 @@ class Shim:
         if epoch is not None:
             if type(epoch) is not int or not 0 <= epoch < 1 << 63:
                 raise Refused("invalid", "epoch must be a whole number that is not negative, or null")
+            token = controller_token(command.get("controller"))
             self._check_epoch(epoch)
-            if epoch == self.epoch and peer.pid != self.controller:
+            if epoch == self.epoch and peer.pid != self.controller and (not token or token != self.token):
                 raise Refused("fenced", "another process has this epoch", epoch=self.epoch)
             self.renewed_at = time.monotonic()
             if epoch != self.epoch:
                 self.epoch = epoch
-                self.controller = peer.pid
+                self.controller, self.token = peer.pid, token
                 self.save()
                 for other in list(self.peers):
                     if other.offset is not None and other.epoch is not None and other.epoch < epoch:
@@ -1433,9 +1461,29 @@ def make_room(spec: Spec) -> None:
         os.unlink("state.json.new")
 
 
+def put_files(spec: Spec) -> None:
+    """What the agent's arguments refer to, for this user alone. Raises OSError."""
+    if not spec.files:
+        return
+    os.makedirs(FILES, 0o700, exist_ok=True)
+    for name, data in spec.files.items():
+        path = os.path.join(FILES.encode(), name)
+        if os.path.lexists(path):
+            os.unlink(path)  # of a start that was refused
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[os.write(fd, view) :]
+        finally:
+            os.close(fd)
+    spec.files.clear()  # they may hold secrets, and be large
+
+
 def start_agent(spec: Spec, table: str, umask: int, libc: Libc, directory: str) -> Shim:
     """Fork the agent, get ready while it execs, and see that it did."""
     make_room(spec)
+    put_files(spec)
     mark = spec.tag + os.urandom(16).hex()[len(spec.tag) :]
     subreaper = libc.prctl(PR_SET_CHILD_SUBREAPER, 1)
     if not subreaper and sys.platform == "linux":

@@ -1,4 +1,5 @@
 """`steer loop`: loops from the command line.
 
-Words become requests in planning, text is made in wording; what a loop does is known to the client alone.
+`request` makes requests out of words, `formatting` makes text. What a loop does is known to the client alone. The rule
+of `steersman.cli.commands` on imports holds here for `start`, `status`, `control`, `revise` and `checkpoints`.
 """

@@ -1,6 +1,6 @@
 """The menu of a loop that is followed: continue, revise, give feedback, start over, exit.
 
-It opens with Ctrl-C, when the loop waits for a decision, or by a key. What is chosen is carried out by Talk.
+It opens with Ctrl-C, when the loop waits for a decision, or by a key. FollowedLoop carries out what is chosen.
 """
 
 import asyncio
@@ -9,9 +9,9 @@ from collections.abc import Callable
 from rich.console import Console
 from rich.text import Text
 
-from steersman.cli.clean import flat, shortened
-from steersman.cli.keyboard import Keyboard
-from steersman.cli.loop.talking import FEEDBACK, Talk
+from steersman.cli.formatting import flat, shortened
+from steersman.cli.loop.followed_loop import FEEDBACK, FollowedLoop
+from steersman.cli.terminal.keyboard import Keyboard
 from steersman.contracts.errors import RunError
 from steersman.contracts.loop import LoopMode
 from steersman.contracts.loop_state import CLOSED, LoopState
@@ -28,112 +28,112 @@ FILES = Text("Take the files back, too? [y]es  [k]eep them as they are  [n]o, do
 
 
 class Menu:
-    """One loop's menu. `hear` every state: a question whose answer was given elsewhere is taken back."""
+    """One loop's menu. `update` takes every state: a question that was answered elsewhere is withdrawn."""
 
-    def __init__(self, talk: Talk, keyboard: Keyboard, out: Console) -> None:
-        self._talk = talk
+    def __init__(self, followed: FollowedLoop, keyboard: Keyboard, out: Console) -> None:
+        self._followed = followed
         self._keyboard = keyboard
         self._out = out
         self._open = False
         self._was_held = False
-        self._moved = asyncio.Event()
+        self._overtaken = asyncio.Event()
 
-    def hear(self, state: LoopState) -> None:
-        """The newest state, also while a question is open."""
+    def update(self, state: LoopState) -> None:
+        """Take the newest state, also while a question is open."""
         if not self._open:
             return
-        if state.status in CLOSED or (self._was_held and not self._talk.held):
-            self._moved.set()
-        self._was_held = self._was_held or self._talk.held
+        if state.status in CLOSED or (self._was_held and not self._followed.held):
+            self._overtaken.set()
+        self._was_held = self._was_held or self._followed.held
 
-    async def open(self, tell: Callable[..., None]) -> bool:
+    async def open(self, note: Callable[..., None]) -> bool:
         """Ask until something is chosen that closes the menu; whether the person leaves. Raises Interrupted.
 
-        `tell`: prints a remark.
+        `note` prints a line.
         """
-        self._moved.clear()
-        self._open, self._was_held = True, self._talk.held
+        self._overtaken.clear()
+        self._open, self._was_held = True, self._followed.held
         try:
-            self._introduce(tell)
+            self._note_state(note)
             while True:
                 question = Text(f"{MENU} >", style="bold")
-                answer = await self._keyboard.ask(question, unless=self._moved)
+                answer = await self._keyboard.ask(question, unless=self._overtaken)
                 if answer is None:
-                    if not self._moved.is_set():
-                        return True  # Ctrl-D, or the terminal went away
-                    tell("the loop went on meanwhile")
+                    if not self._overtaken.is_set():
+                        return True  # Ctrl-D, or the terminal was closed
+                    note("the loop went on meanwhile")
                     return False
-                if await self._chosen(answer, tell):
+                if await self._carry_out(answer, note):
                     return False
         finally:
             self._open = False
 
-    def _introduce(self, tell: Callable[..., None]) -> None:
-        if self._talk.pausing:
-            tell("pausing now")
-        elif not self._talk.held:
-            tell("the loop goes on while this menu is open")
-        tell("Ctrl-C again: leave the loop as it is and go")
+    def _note_state(self, note: Callable[..., None]) -> None:
+        if self._followed.pausing:
+            note("pausing now")
+        elif not self._followed.held:
+            note("the loop goes on while this menu is open")
+        note("Ctrl-C again: leave the loop as it is and go")
 
-    async def _chosen(self, answer: str, tell: Callable[..., None]) -> bool:
-        """Do what was chosen; whether the menu closes."""
+    async def _carry_out(self, answer: str, note: Callable[..., None]) -> bool:
+        """Carry out a choice; whether the menu closes."""
         word, _, rest = answer.lower().partition(" ")
         choice = next((each for each in CHOICES if each.startswith(answer.lower())), None)
         mode = next((each for each in MODES if rest.strip() and each.startswith(rest.strip())), None)
         if choice is None and mode and "continue".startswith(word):
-            self._talk.resume(mode)
+            self._followed.resume(mode)
             return True
         match choice:
             case "continue":
-                self._talk.resume(None)
+                self._followed.resume(None)
             case "exit":
-                self._talk.exit()
+                self._followed.exit()
             case "start over":
-                return await self._start_over(tell)
+                return await self._start_over(note)
             case "feedback":
-                await self._feedback(tell)
+                await self._feedback(note)
                 return False
             case "revise":
-                await self._revise(tell)
+                await self._revise(note)
                 return False
             case _:
-                tell(
+                note(
                     f"{shortened(flat(answer), 40)!r} is none of c, r, f, s, e; c MODE goes on in another mode",
                     "yellow",
                 )
                 return False
         return True
 
-    async def _feedback(self, tell: Callable[..., None]) -> None:
-        if text := await self._keyboard.ask_text(FEEDBACK, unless=self._moved):
+    async def _feedback(self, note: Callable[..., None]) -> None:
+        if text := await self._keyboard.ask_text(FEEDBACK, unless=self._overtaken):
             try:
-                tell(await self._keyboard.unless_interrupted(self._talk.feedback(text)))
+                note(await self._keyboard.unless_interrupted(self._followed.feedback(text)))
             except (SteersmanError, RunError) as error:
-                tell(str(error), "yellow")
+                note(str(error), "yellow")
 
-    async def _revise(self, tell: Callable[..., None]) -> None:
-        text = await self._keyboard.ask_text(REVISE, unless=self._moved)
+    async def _revise(self, note: Callable[..., None]) -> None:
+        text = await self._keyboard.ask_text(REVISE, unless=self._overtaken)
         if not text:
-            tell("the plan stays as it is")
+            note("the plan stays as it is")
             return
         plan = {"path": text[1:].strip()} if text.startswith("@") and "\n" not in text else text
         try:
-            tell(await self._keyboard.unless_interrupted(self._talk.revise(plan)))
+            note(await self._keyboard.unless_interrupted(self._followed.revise(plan)))
         except (SteersmanError, RunError) as error:
-            tell(str(error), "yellow")
+            note(str(error), "yellow")
 
-    async def _start_over(self, tell: Callable[..., None]) -> bool:
+    async def _start_over(self, note: Callable[..., None]) -> bool:
         start = await self._ask(START)
         if start is None or (start and not start.isdecimal()):
-            tell("not started over: that is no number" if start else "not started over", "yellow")
+            note("not started over: that is no number" if start else "not started over", "yellow")
             return False
         files = (await self._ask(FILES) or "n").lower()[:1]
         if files not in ("y", "k"):
-            tell("not started over")
+            note("not started over")
             return False
-        tell("starting over; what is there now is kept as a rescue checkpoint")
-        self._talk.restart(int(start) if start else None, files=files == "y")
+        note("starting over; what is there now is kept as a rescue checkpoint")
+        self._followed.restart(int(start) if start else None, files=files == "y")
         return True
 
     async def _ask(self, question: Text) -> str | None:
-        return await self._keyboard.ask(question, unless=self._moved)
+        return await self._keyboard.ask(question, unless=self._overtaken)

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from activities.agents.claude_transcript import ClaudeTranscript
-from activities.ports import Record
+from activities.agents.claude.transcript import ClaudeTranscript
+from activities.ports.runtime import Record
 from steersman.contracts.events import EVENT, EventBase
 
 HERE = Path(__file__).parent

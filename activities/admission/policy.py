@@ -1,0 +1,244 @@
+"""What this worker's operator allows to requests. What is not allowed is refused with InvalidRequest, by its field."""
+
+import os
+import shlex
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from activities.admission import trust
+from activities.admission.variables import BASE_ENV, is_guarded
+from activities.loops.git.allowed_roots import AllowedRoots
+from activities.ports.admission import Admission, Program
+from activities.ports.agent import Agent
+from activities.store import disk
+from steersman.contracts.agents import AGENT_VARIABLES, CAPABILITIES
+from steersman.contracts.errors import InvalidRequest, WorkspaceError
+from steersman.contracts.loop import Verify
+from steersman.contracts.request import (
+    PERMISSION_ORDER,
+    RUNTIMES,
+    Caps,
+    FromEnv,
+    FromFile,
+    PermissionMode,
+    RunRequest,
+)
+
+MAX_SECRET_FILE = 64 * 1024
+
+
+@dataclass(frozen=True)
+class Policy:
+    """Read once from flags and STEERSMAN_* variables: see workers/settings. `trusted` is called for each process."""
+
+    environ: Mapping[str, str] = field(repr=False)
+    allow_env: frozenset[str] = frozenset()
+    allow_file: tuple[Path, ...] = ()
+    allow_rules: frozenset[str] = frozenset()
+    allow_commands: frozenset[tuple[str, ...]] = frozenset()
+    allow_approvals: bool = False
+    workspace_roots: tuple[Path, ...] = (Path("/"),)
+    trusted: Callable[[], Sequence[Path]] = tuple
+    git_roots: tuple[Path, ...] = ()
+    """Git directories of workspaces may lie here, too."""
+    agents: frozenset[str] = frozenset(CAPABILITIES)
+    runtimes: frozenset[str] = frozenset(RUNTIMES)
+    max_permission: PermissionMode = "full"
+    caps: Caps = field(default_factory=Caps)
+
+    def admit(self, request: RunRequest, agent: Agent) -> Admission:
+        """What the request gets, if it may run here. Scans the workspace, so it is not for an event loop.
+
+        Raises what `check` does.
+        """
+        directory, further = self.check(request, agent)
+        untrusted = None
+        if not self._trusts(agent, (directory, *further)):
+            untrusted = trust.untrusted(directory, agent.files, AllowedRoots.of(self.workspace_roots, self.git_roots))
+        return Admission(self.environment(request), directory, further, untrusted, restricted=self.lends)
+
+    def check(self, request: RunRequest, agent: Agent) -> tuple[Path, tuple[Path, ...]]:
+        """The workspace and the other directories, resolved, if the request may run here.
+
+        Raises InvalidRequest naming what is wrong or not allowed, WorkspaceError for an unusable directory,
+        AgentNotInstalled.
+        """
+        if request.agent not in self.agents:
+            raise InvalidRequest(f'agent: "{request.agent}" is not allowed on this worker (see --agent)')
+        if request.runtime.kind not in self.runtimes:
+            raise InvalidRequest(
+                f'runtime.kind: "{request.runtime.kind}" is not allowed on this worker (see --runtime)'
+            )
+        directory = self.workspace(request.workspace.path)
+        if CAPABILITIES[request.agent].permissions:
+            self._check_mode(request.permissions.mode)
+        programs = agent.programs(request)
+        for program in programs:
+            self._check_program(program)
+        for rule in request.permissions.allow:
+            self._check_rule(rule)
+        further = tuple(self._resolve(each, "options.add_dirs") for each in agent.directories(request))
+        for name, value in request.env.items():
+            self._check_env(request.agent, name, value)
+        agent.check(request)  # last: it says what is on this host
+        if self.lends and request.session is not None and not agent.keeps(request.session, directory):
+            raise InvalidRequest(f"session: no conversation {request.session} was held in this workspace")
+        if any(each.of_workspace for each in programs) and not self._trusts(agent, (directory, *further)):
+            named = next(each.field for each in programs if each.of_workspace)
+            raise InvalidRequest(f"{named}: {directory} is not trusted (see steer trust, --trust)")
+        return directory, further
+
+    def _trusts(self, agent: Agent, directories: Sequence[Path]) -> bool:
+        trusted = self.trusted()
+        return all(trust.is_within(each, trusted) or agent.trusts(each) for each in directories)
+
+    def admit_program(self, request: RunRequest, program: Program) -> dict[str, str]:
+        """The complete environment of a program that a loop runs beside its agent. `request`: the same asked of agent
+        "process". Raises InvalidRequest, WorkspaceError.
+        """
+        if request.agent not in self.agents:
+            raise InvalidRequest(f'agent: "{request.agent}" is not allowed on this worker (see --agent)')
+        self.workspace(request.workspace.path)
+        self._check_program(program)
+        for name, value in request.env.items():
+            self._check_env(request.agent, name, value)
+        return self.environment(request)
+
+    @property
+    def lends(self) -> bool:
+        """Requests get rules, programs and variables only where the operator named them."""
+        return self.max_permission != "full"
+
+    def environment(self, request: RunRequest) -> dict[str, str]:
+        """The agent's complete environment. Raises InvalidRequest where a value is not to be had."""
+        names = BASE_ENV | AGENT_VARIABLES[request.agent]
+        env = {name: value for name, value in self.environ.items() if name in names or name.startswith("LC_")}
+        for name, value in request.env.items():
+            env[name] = self._value(name, value)
+        return env
+
+    def _value(self, name: str, value: "str | FromEnv | FromFile") -> str:
+        if isinstance(value, str):
+            return value
+        if isinstance(value, FromEnv):
+            if value.from_env not in self.environ:
+                raise InvalidRequest(f"env.{name}: the worker's environment has no {value.from_env}")
+            return self.environ[value.from_env]
+        try:
+            data = _read_regular(self._allowed_file(name, value.from_file))
+        except OSError as error:
+            raise InvalidRequest(f"env.{name}: {value.from_file} cannot be read: {error.strerror}") from error
+        if len(data) > MAX_SECRET_FILE or b"\0" in data:
+            raise InvalidRequest(f"env.{name}: {value.from_file} is larger than 64 KiB or holds a NUL byte")
+        return data.decode("utf-8", "surrogateescape").rstrip("\r\n")
+
+    def _check_env(self, agent: str, name: str, value: "str | FromEnv | FromFile") -> None:
+        own = AGENT_VARIABLES[agent] | self.allow_env
+        if isinstance(value, FromEnv):
+            if value.from_env not in own:
+                raise InvalidRequest(
+                    f"env.{name}.from_env: {value.from_env} is not allowed on this worker (see --allow-env)"
+                )
+        elif isinstance(value, FromFile):
+            self._allowed_file(name, value.from_file)
+        itself = isinstance(value, FromEnv) and value.from_env == name
+        if (self.lends or is_guarded(name)) and name not in self.allow_env and not itself:
+            raise InvalidRequest(f"env.{name}: may not be set by a request on this worker (see --allow-env)")
+        if self.lends and isinstance(value, FromEnv) and not itself:
+            raise InvalidRequest(f"env.{name}.from_env: on this worker a variable keeps its name, {value.from_env}")
+
+    def _allowed_file(self, name: str, path: str) -> Path:
+        if not _leads_into(path, [Path(os.path.realpath(each)) for each in self.allow_file]):
+            raise InvalidRequest(f"env.{name}.from_file: {path} is not allowed on this worker (see --allow-file)")
+        return Path(os.path.realpath(path))
+
+    def _check_mode(self, mode: PermissionMode) -> None:
+        if PERMISSION_ORDER.index(mode) > PERMISSION_ORDER.index(self.max_permission):
+            raise InvalidRequest(
+                f'permissions.mode: "{mode}" is more than this worker allows, "{self.max_permission}" '
+                "(see --max-permission)"
+            )
+        # Whoever may start a run may also answer what it asks.
+        if mode == "ask" and self.lends and self.max_permission != "ask" and not self.allow_approvals:
+            raise InvalidRequest(
+                'permissions.mode: "ask" is not lent on this worker: an approval may allow everything '
+                "(see --allow-approvals)"
+            )
+
+    def _check_program(self, program: Program) -> None:
+        # A program that the request itself names asks nobody: that is every permission.
+        if not self.lends or (program.words and program.words in self.allow_commands):
+            return
+        what = f"`{shlex.join(program.words)[:200]}`" if program.words else "it"
+        raise InvalidRequest(
+            f'{program.field}: {what} would run without asking anybody, and "full" is more than this worker allows '
+            "(see --allow-command, --max-permission)"
+        )
+
+    def _check_rule(self, rule: str) -> None:
+        if self.lends and rule not in self.allow_rules and rule.partition("(")[0] not in self.allow_rules:
+            raise InvalidRequest(
+                f'permissions.allow: "{rule[:200]}" is not lent on this worker, which allows '
+                f'"{self.max_permission}" (see --allow-rule)'
+            )
+
+    def workspace(self, path: str) -> Path:
+        """The directory that is meant, if requests may work there. Raises InvalidRequest, WorkspaceError."""
+        real = self._resolve(path, "workspace.path")
+        if not os.access(real, os.R_OK | os.X_OK):
+            raise WorkspaceError(f"workspace.path: {path} is not readable by the worker's user")
+        return real
+
+    def within(self, path: str, field_name: str) -> Path:
+        """The path with all links followed, whether or not it is there. Raises InvalidRequest, the same for all that is
+        outside: an answer that differed would tell what is there.
+        """
+        roots = [Path(os.path.realpath(root)) for root in self.workspace_roots]
+        if not _leads_into(path, roots):
+            raise InvalidRequest(f"{field_name}: {path} is outside this worker's --workspace-root")
+        return Path(os.path.realpath(path))
+
+    def _resolve(self, path: str, field_name: str) -> Path:
+        real = self.within(path, field_name)
+        try:
+            real = real.resolve(strict=True)
+        except FileNotFoundError:
+            raise InvalidRequest(f"{field_name}: {path} does not exist on this host") from None
+        except (OSError, RuntimeError) as error:
+            raise WorkspaceError(f"{field_name}: {path}: {error}") from error
+        if not real.is_dir():
+            raise InvalidRequest(f"{field_name}: {path} is not a directory")
+        return real
+
+
+def lent_commands(texts: Iterable[str]) -> frozenset[tuple[str, ...]]:
+    """The command lines that an operator lends, in each form in which a request may spell them.
+
+    Raises ValueError for a text with an open quote.
+    """
+    found: set[tuple[str, ...]] = set()
+    for text in texts:
+        words = tuple(shlex.split(text))
+        found |= {words, ("sh", "-c", text), Verify(command=text).argv(), Verify(command=words).argv()}
+    return frozenset(found)
+
+
+def _leads_into(path: str, roots: Sequence[Path]) -> bool:
+    """Whether a path leads into one of these, all links followed.
+
+    No `..` of it may lead through another directory: where the path came out would tell what is there.
+    """
+    way = Path(path)
+    for end, part in enumerate(way.parts):
+        passed = Path(os.path.realpath(Path(*way.parts[:end])))
+        if part == ".." and not any(passed.is_relative_to(root) or root.is_relative_to(passed) for root in roots):
+            return False
+    real = Path(os.path.realpath(way))
+    return any(real.is_relative_to(root) for root in roots)
+
+
+def _read_regular(path: Path) -> bytes:
+    """The file's beginning."""
+    with os.fdopen(disk.open_regular(path), "rb") as file:
+        return file.read(MAX_SECRET_FILE + 1)

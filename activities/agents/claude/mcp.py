@@ -1,0 +1,73 @@
+"""MCP servers of a request: which of them run a program, and their configuration with secrets filled in."""
+
+import json
+from collections.abc import Mapping
+
+from activities.ports.admission import Program
+from steersman.contracts.errors import InvalidRequest
+from steersman.contracts.model import JsonObject, JsonValue
+
+_REMOTE = frozenset({"type", "url", "headers"})
+_LOCAL = frozenset({"type", "command", "args"})
+_EXPANSION = "${"
+"""Claude Code expands it to variables of its own environment, the agent's key among them."""
+
+
+def programs(servers: Mapping[str, JsonObject]) -> tuple[Program, ...]:
+    """The servers that run a program: those with a command, and those with a field that is not known here."""
+    return tuple(
+        Program(f"options.mcp_servers.{name}", _words(server))
+        for name, server in servers.items()
+        if not _is_remote(server)
+    )
+
+
+def configuration(servers: Mapping[str, JsonObject], lent: Mapping[str, str]) -> JsonObject:
+    """The configuration as Claude Code reads it. `lent`: the variables that the operator lends to MCP servers.
+
+    Raises InvalidRequest for a value of the wrong type, or a variable that is not lent.
+    """
+    resolved: JsonObject = {}
+    for name, server in servers.items():
+        if _EXPANSION in json.dumps(server):
+            raise InvalidRequest(f"options.mcp_servers.{name}: must not hold {_EXPANSION!r}, which Claude Code expands")
+        filled = dict(server)
+        for group in ("env", "headers"):
+            values = filled.get(group)
+            if isinstance(values, dict):
+                filled[group] = {key: _value(name, key, value, lent) for key, value in values.items()}
+        resolved[name] = filled
+    return {"mcpServers": resolved}
+
+
+def _is_remote(server: JsonObject) -> bool:
+    url, kind, headers = server.get("url"), server.get("type", "http"), server.get("headers", {})
+    return (
+        set(server) <= _REMOTE
+        and isinstance(url, str)
+        and url.startswith(("https://", "http://"))
+        and kind in ("http", "sse")
+        and isinstance(headers, dict)
+    )
+
+
+def _words(server: JsonObject) -> tuple[str, ...]:
+    """The command line if nothing else decides what runs; empty otherwise."""
+    command, arguments = server.get("command"), server.get("args", [])
+    if not set(server) <= _LOCAL or server.get("type", "stdio") != "stdio":
+        return ()
+    if not isinstance(command, str) or not isinstance(arguments, list):
+        return ()
+    words = (command, *arguments)
+    return tuple(str(each) for each in words) if all(isinstance(each, str) for each in words) else ()
+
+
+def _value(server: str, key: str, value: JsonValue, lent: Mapping[str, str]) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, dict) and list(value) == ["from_env"] and str(value["from_env"]) in lent:
+        return lent[str(value["from_env"])]
+    raise InvalidRequest(
+        f'options.mcp_servers.{server}: {key} must be a string or {{"from_env": NAME}} with a variable that the '
+        "operator lends to MCP servers (see --allow-env)"
+    )

@@ -1,0 +1,146 @@
+"""The messages that were written to one process of Claude Code, and how each is settled.
+
+Read from the journal alone. Claude Code reports each user frame by its uuid: queued, started, then completed or
+cancelled. What the agent answers must not live here (see transcript).
+"""
+
+from dataclasses import dataclass, field
+
+from activities.agents.command_ids import INTERRUPT, MESSAGE
+from activities.agents.frames import Frame
+from activities.ports.agent import END_PREFIX
+from activities.untrusted_json import MAX_NAME, object_at
+from steersman.contracts.activities import Settlement
+from steersman.contracts.run import FINAL_STATES, MessageState
+
+MAX_OWED = 10_000
+"""The agent may report this many user frames as open that were not written to it."""
+
+
+@dataclass
+class Messages:
+    """Messages, interrupts and ends of the run. The fields' names and values are in snapshots."""
+
+    written: set[str] = field(default_factory=set)
+    """Ids of the commands in the journal's input."""
+    owed: dict[str, str] = field(default_factory=dict)
+    """Uuid -> state of each user frame that the agent has not completed."""
+    interrupting: str | None = None
+    """The interrupt that is ending the open turn."""
+    interrupted_by: str | None = None
+    """The interrupt that ended the last turn; None once another turn has begun."""
+    ending: bool = False
+    """A person asked to end the run with its turn."""
+    end_answered: bool = False
+    """The agent has answered that request."""
+    _ids: dict[str, str] = field(default_factory=dict)
+    _interrupts: dict[str, str] = field(default_factory=dict)
+    _ends: dict[str, Settlement] = field(default_factory=dict)
+    _settled: dict[str, Settlement] = field(default_factory=dict)
+
+    def is_sound(self) -> bool:
+        """Whether frames can have led to this state; it may be from a forged snapshot."""
+        settlements = (*self._ends.values(), *self._settled.values())
+        return len(self.owed) <= 2 * MAX_OWED and all(
+            len(each.id) <= MAX_NAME and len(each.how or "") <= MAX_NAME for each in settlements
+        )
+
+    def settlements(self) -> list[Settlement]:
+        """The settlement of each message, as the journal has it."""
+        return list(self._settled.values())
+
+    def last_words(self) -> list[Settlement]:
+        """The settlement of each message once the process has ended: see ports.Transcript."""
+        return [*self._settled.values(), *(self._unread(each) for each in self._open())]
+
+    def _open(self) -> list[str]:
+        written = dict.fromkeys((*self._interrupts.values(), *self._ids.values()))
+        return [each for each in written if self._is_open(each)]
+
+    def _is_open(self, message_id: str) -> bool:
+        known = self._settled.get(message_id)
+        if known is None or known.how != "interrupted":
+            return known is None or known.state not in FINAL_STATES
+        # A completed interrupt is open only if its text was written, too.
+        return known.state not in FINAL_STATES and MESSAGE + message_id in self.written
+
+    def _unread(self, message_id: str) -> Settlement:
+        return Settlement(id=message_id, state="unverified", how="the agent ended before it said that it had read this")
+
+    def wrote(self, message_id: str) -> bool:
+        """Whether the journal's input has any command of the message."""
+        return not self.written.isdisjoint((MESSAGE + message_id, INTERRUPT + message_id, END_PREFIX + message_id))
+
+    def settlement(self, message_id: str) -> Settlement | None:
+        """The settlement of one message; None if the journal has none yet."""
+        return self._settled.get(message_id)
+
+    def frame_written(self, command: str, frame: Frame, *, running: bool) -> None:
+        """A frame was written to the agent. `running`: there is a turn that an interrupt would end."""
+        self.written.add(command)
+        if frame.get("type") == "user":
+            uuid = str(frame.get("uuid"))
+            self.owed[uuid] = "written"
+            if command.startswith(MESSAGE):
+                self._ids[uuid] = command.removeprefix(MESSAGE)
+        elif frame.get("type") == "control_request":
+            request_id = str(frame.get("request_id"))
+            if command.startswith(INTERRUPT):
+                self._interrupts[request_id] = command.removeprefix(INTERRUPT)
+                if running:
+                    self.interrupting = self.interrupting or command.removeprefix(INTERRUPT)
+            elif command.startswith(END_PREFIX):
+                self.ending = True
+                how = "interrupted" if running else "nothing was running"
+                self._ends[request_id] = Settlement(id=command.removeprefix(END_PREFIX), state="acknowledged", how=how)
+
+    def state_reported(self, uuid: str, state: str, *, turn_open: bool) -> None:
+        """Claude Code reported the state of a user frame."""
+        if state in ("completed", "cancelled"):
+            self.owed.pop(uuid, None)
+        elif uuid in self.owed or len(self.owed) < MAX_OWED:
+            self.owed[uuid] = state
+        message_id = self._ids.get(uuid)
+        if message_id is None:
+            return
+        how = "mid_turn" if turn_open else "new_turn"
+        if message_id in self._interrupts.values():
+            how = "interrupted"
+        if state == "queued":
+            self._settle(message_id, "delivered", None)
+        elif state in ("started", "completed"):
+            self._settle(message_id, "acknowledged", how)
+        elif state == "cancelled":
+            self._settle(message_id, "rejected", "interrupted before the agent had read it")
+
+    def turn_ended(self, *, aborted: bool) -> None:
+        """The turn has ended; `aborted`: by an interrupt."""
+        self.interrupted_by, self.interrupting = self.interrupting if aborted else None, None
+
+    def turn_began(self) -> None:
+        """A turn has begun: further interrupts are of this one."""
+        self.interrupted_by = None
+
+    def idle(self) -> None:
+        """Claude Code is idle: it has completed every frame that it had started."""
+        self.owed = {uuid: state for uuid, state in self.owed.items() if state != "started"}
+
+    def control_answered(self, frame: Frame) -> None:
+        """Claude Code answered a control request of the worker's."""
+        response = object_at(frame, "response")
+        request_id = str(response.get("request_id"))
+        self.end_answered = self.end_answered or request_id in self._ends
+        message_id = self._interrupts.get(request_id)
+        if message_id is not None and response.get("subtype") == "success":
+            # A message with a text is acknowledged by the reports on its user frame.
+            self._settle(message_id, "delivered", "interrupted")
+
+    def end_reached(self) -> None:
+        """The turn has ended, and the run with it."""
+        for each in self._ends.values():
+            self._settle(each.id, each.state, each.how)
+
+    def _settle(self, message_id: str, state: MessageState, how: str | None) -> None:
+        known = self._settled.get(message_id)
+        if known is None or known.state == "delivered":
+            self._settled[message_id] = Settlement(id=message_id, state=state, how=how)

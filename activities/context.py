@@ -1,0 +1,23 @@
+"""What the activities of one worker share."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from temporalio.client import Client
+
+from activities.admission.policy import Policy
+from activities.ports.agent import Agent
+from activities.ports.runtime import Runtime
+from activities.store.runs import RunStore
+
+
+@dataclass(frozen=True)
+class ActivityContext:
+    """The parts that worker.py has put together. `host`: the name of this worker's host in task queues."""
+
+    client: Client
+    host: str
+    agents: Mapping[str, Agent]
+    runtime: Runtime
+    store: RunStore
+    policy: Policy

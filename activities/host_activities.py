@@ -1,0 +1,186 @@
+"""The activities of a host beside leading runs: claims, stops, ends, reading of events, sweeping, pruning."""
+
+import asyncio
+import logging
+import os
+from datetime import UTC, datetime
+
+from temporalio import activity
+from temporalio.exceptions import ApplicationError
+
+from activities.activity_helpers import as_application_error, heartbeating
+from activities.admission.schemas import admit_schema
+from activities.context import ActivityContext
+from activities.host_sweep import Retention, end_all_closed, end_closed, prune, stop_strays
+from activities.ports.runtime import HURRIED, StopTimes
+from activities.running import run_log
+from activities.running.completion import complete
+from activities.store import disk
+from activities.store.event_pages import EventPages
+from activities.store.event_reader import is_ended, terminal_event
+from activities.store.eventlog import end_log
+from activities.store.identity import StoreGone
+from activities.store.run_directory import RunDirectory, RunGone
+from activities.store.session_locks import SessionLocked, SessionLocks
+from activities.temporal.closed_runs import ClosedRuns
+from activities.temporal.execution import epoch
+from steersman.contracts import names
+from steersman.contracts.activities import (
+    Claim,
+    EndRun,
+    EventPage,
+    FinalizeInput,
+    PruneInput,
+    ReadEvents,
+    RunEnd,
+    StopInput,
+    Swept,
+)
+from steersman.contracts.agents import CAPABILITIES
+from steersman.contracts.errors import ActivityErrorType, AgentFailed
+from steersman.contracts.request import RunRequest
+from steersman.contracts.run import StopReport
+
+log = logging.getLogger("steersman.hosting")
+
+LAST_WORDS_S = 1.0
+"""Ending a log waits this many seconds for a worker that still writes it, after the time that the workflow gave it."""
+ALL_GONE = 1 << 30
+"""More processes than any directory tells of: what is found there is of another run, or cannot be read."""
+
+
+class HostActivities:
+    """Stateless but for readers' positions in logs: any worker of the host can answer."""
+
+    def __init__(self, context: ActivityContext, retention: Retention) -> None:
+        self._context, self._retention = context, retention
+        self._host, self._agents, self._runtime = context.host, context.agents, context.runtime
+        self._store, self._policy = context.store, context.policy
+        self._locks = SessionLocks(context.store, context.runtime)
+        self._closed_runs = ClosedRuns(context.client, context.runtime)
+        self._pages = EventPages()
+
+    @activity.defn(name=names.CLAIM_HOST)
+    async def claim_host(self, request: RunRequest) -> Claim:
+        """Whether this host can carry the run. Fails with the RunError's type, at once, if the request is wrong."""
+        if request.workspace.host not in (None, self._host):
+            return Claim(host=self._host)  # another host is asked next
+        with as_application_error():
+            await asyncio.to_thread(self._policy.check, request, self._agents[request.agent])
+            await admit_schema(request)
+            try:
+                store = await asyncio.to_thread(self._store.check)
+            except StoreGone as error:
+                raise AgentFailed(str(error)) from error
+        return Claim(host=self._host, caps=self._policy.caps, store=store, capabilities=CAPABILITIES[request.agent])
+
+    @activity.defn(name=names.STOP_AGENT)
+    async def stop_agent(self, stop: StopInput) -> StopReport:
+        """Stop all processes of the run on this host and prove it. Twice is fine."""
+        times = self._stop_times(stop)
+        with as_application_error():
+            self._store.directory(stop.key)
+        if activity.info().attempt == 1:  # a further one carries out what the first one was asked
+            run_log.stop_asked(stop.key, stop.reason, hurried=stop.hurried)
+        known = stop.attempts
+        try:
+            await asyncio.to_thread(self._store.check, stop.store)
+        except StoreGone as error:
+            log.warning("%s", error, extra={"action": "stop_without_state", "facts": {"run": stop.key.run}})
+            known = ALL_GONE
+        async with heartbeating():
+            report = await self._runtime.stop(stop.key, times, stop.reason, known=known)
+        return report.model_copy(update={"phase": stop.phase})
+
+    def _stop_times(self, stop: StopInput) -> StopTimes:
+        if stop.hurried:
+            return HURRIED
+        times = self._agents[stop.request.agent].stop_times(stop.request)
+        return times.after(datetime.now(UTC) - stop.asked_at) if stop.asked_at else times
+
+    @activity.defn(name=names.FINALIZE_RUN)
+    async def finalize_run(self, end: FinalizeInput) -> None:
+        """Close the log with its terminal event; let the shims go.
+
+        Fails at once where that cannot be written down: a sweep does it later, if ever it can be.
+        """
+        async with heartbeating():
+            try:
+                with as_application_error():
+                    directory = await asyncio.to_thread(self._directory_to_end, end)
+                await self._finalize(end, directory)
+            except (StoreGone, RunGone) as error:
+                raise ApplicationError(str(error), type=ActivityErrorType.STATE_GONE, non_retryable=True) from error
+            except OSError as error:
+                if not (disk.is_unwritable(error) or disk.is_no_file(error)):
+                    raise
+                text = f"state directory: the run's end cannot be written down: {error}"
+                raise ApplicationError(text, type=ActivityErrorType.STATE_UNWRITABLE, non_retryable=True) from error
+
+    async def _finalize(self, end: FinalizeInput, directory: RunDirectory) -> None:
+        try:
+            if end.unseen and not await asyncio.to_thread(is_ended, directory.events):
+                await complete(end.request, self._agents[end.request.agent], self._runtime, directory, epoch())
+            if await asyncio.to_thread(end_log, directory.events, end.event, LAST_WORDS_S):
+                run_log.run_closed(directory, end.event)
+        finally:
+            await self._closed_runs.release(directory)
+
+    def _directory_to_end(self, end: FinalizeInput) -> RunDirectory:
+        """Made only for a run that never had one: an empty log in place of one that is gone would be a lie."""
+        self._store.check(end.store)
+        directory = self._store.directory(end.key)
+        if end.attempts and not directory.path.exists():
+            directory.require(end.attempts)
+        return self._store.create(end.key, end.request.runtime.kind)
+
+    @activity.defn(name=names.END_RUN)
+    async def end_run(self, asked: EndRun) -> RunEnd:
+        """The run's terminal event. If its workflow has closed and its log has none, the agent is stopped and the event
+        is written first, as the next sweep would do.
+        """
+        with as_application_error():
+            directory = await asyncio.to_thread(self._store.readable, asked.key)
+        if not await asyncio.to_thread(os.path.lexists, directory.path):
+            return RunEnd(known=False)
+        async with heartbeating():
+            with as_application_error():
+                if not await asyncio.to_thread(is_ended, directory.events):
+                    await end_closed(self._context, self._closed_runs, directory)
+        return RunEnd(event=await asyncio.to_thread(terminal_event, directory.events))
+
+    @activity.defn(name=names.READ_EVENTS)
+    async def read_events(self, wanted: ReadEvents) -> EventPage:
+        """Events after a number; waits up to wait_s for the first of them."""
+        with as_application_error():
+            path = (await asyncio.to_thread(self._store.readable, wanted.key)).events
+        try:
+            await asyncio.to_thread(self._store.check, wanted.store)
+        except StoreGone as error:
+            raise ApplicationError(str(error), type=ActivityErrorType.STATE_GONE, non_retryable=True) from error
+        async with heartbeating():  # so that the death of this worker is noticed while a reader waits
+            return await self._pages.page(wanted, path)
+
+    @activity.defn(name=names.SWEEP_HOST)
+    async def sweep_host(self) -> Swept:
+        """Stop agents of runs that closed behind their back, close their logs, prune what is old."""
+        stopped = await end_all_closed(self._context, self._closed_runs)
+        await asyncio.to_thread(self._locks.sweep)
+        await stop_strays(self._store)
+        pruned = await self.prune_host(PruneInput(keep_days=self._retention.days))
+        return Swept(stopped=stopped, pruned=pruned.pruned, bytes_freed=pruned.bytes_freed)
+
+    @activity.defn(name=names.PRUNE_HOST)
+    async def prune_host(self, asked: PruneInput) -> Swept:
+        """Remove the state of runs and loops that closed longer ago than keep_days; of an open one never."""
+        return await prune(self._context, self._retention, asked)
+
+    async def lock_session(self, agent: str, session: str, directory: RunDirectory) -> None:
+        """Make an agent's session this run's alone. Raises what SessionLocks.take does."""
+        try:
+            await self._locks.take(agent, session, directory)
+        except SessionLocked as error:
+            if error.holder is None:
+                raise
+            await end_closed(self._context, self._closed_runs, error.holder)  # it may have closed unseen
+            await self._locks.take(agent, session, directory)

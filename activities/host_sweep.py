@@ -1,0 +1,158 @@
+"""What a host sees to beside its open runs: runs that closed unseen are ended, strays stopped, old state pruned.
+
+Functions over one context: the activities are in host_activities.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+from temporalio.client import Client
+from temporalio.service import RPCError, RPCStatusCode
+
+from activities.context import ActivityContext
+from activities.loops.loop_store import LoopStore
+from activities.ports.runtime import CLEANUP
+from activities.running import run_log
+from activities.running.completion import complete
+from activities.store import disk
+from activities.store.event_reader import ended_at, is_ended
+from activities.store.run_directory import RunDirectory
+from activities.store.runs import RunStore
+from activities.temporal.closed_runs import ClosedRuns
+from activities.temporal.execution import epoch_of
+from steersman.contracts.activities import PruneInput, Swept
+from steersman.contracts.errors import RunError
+
+log = logging.getLogger("steersman.hosting")
+
+CLOSED = "the run had closed"
+SECOND_LOOK_S = 5.0
+"""A sweep leaves shims this many seconds to stop agents whose directories are gone, before it does so itself."""
+
+
+@dataclass(frozen=True)
+class Retention:
+    """The state of what closed more than `days` days ago is pruned; `loops` holds that of loops."""
+
+    days: float
+    loops: LoopStore
+
+
+async def end_closed(context: ActivityContext, closed_runs: ClosedRuns, directory: RunDirectory) -> bool:
+    """End one run whose workflow has closed unseen; whether something of it was stopped."""
+    # A log that has ended says nothing of processes: a run may have been ended with some still alive.
+    ended = await asyncio.to_thread(is_ended, directory.events)
+    living = context.runtime.has_living(directory.key)
+    if ended and not living:
+        return False
+    close = await closed_runs.close_of(directory.key)
+    if close is None:
+        return False
+    # Also of what lives no more: the report of the stop that ended it is the proof.
+    stop = context.runtime.stop(directory.key, CLEANUP, CLOSED)
+    report = await (run_log.logged_stop(directory, CLOSED, stop) if living else stop)
+    request = None if ended else await closed_runs.request_of(directory.key)
+    if request and request.agent in context.agents:
+        # After all attempts to lead the run, before those of a reset, which may have come meanwhile.
+        agent, epoch = context.agents[request.agent], epoch_of(close.time)
+        ours = await complete(request, agent, context.runtime, directory, epoch)
+        if not ours or await closed_runs.close_of(directory.key) is None:
+            return living
+    await closed_runs.end_log(directory, close, report)
+    return living
+
+
+async def end_all_closed(context: ActivityContext, closed_runs: ClosedRuns) -> tuple[str, ...]:
+    """End all runs of this owner that closed unseen; the ids of those of which something was stopped."""
+    stopped = []
+    for directory in await asyncio.to_thread(own_runs, context.store):
+        with _logged("sweep_failed", directory):
+            if await end_closed(context, closed_runs, directory):
+                stopped.append(directory.key.run)
+    return tuple(stopped)
+
+
+async def stop_strays(store: RunStore) -> None:
+    """Stop agents whose directories are gone: nobody can lead them, and no run would ever tell of them."""
+    try:
+        strays = await store.strays()
+        if strays:
+            await asyncio.sleep(SECOND_LOOK_S)  # a directory may be on its way from one place to another
+            strays &= await store.strays()
+    except OSError as error:
+        log.warning("strays cannot be told", extra={"action": "sweep_failed", "facts": {"error": str(error)}})
+        return
+    for tag in strays:
+        cleared = await store.kill_strays(tag)
+        facts = {"tag": tag, "processes": cleared.processes, "left": cleared.left}
+        log.error("stopped an agent whose directory is gone", extra={"action": "stray_stopped", "facts": facts})
+
+
+async def prune(context: ActivityContext, retention: Retention, asked: PruneInput) -> Swept:
+    """Remove the state of runs and loops that closed longer ago than keep_days; of an open one never."""
+    horizon = time.time() - asked.keep_days * 86400
+    runs, freed = await _prune_runs(context, horizon, dry_run=asked.dry_run)
+    loops, freed_of_loops = await _prune_loops(context.client, retention.loops, horizon, dry_run=asked.dry_run)
+    return Swept(pruned=(*runs, *loops), bytes_freed=freed + freed_of_loops)
+
+
+async def _prune_runs(context: ActivityContext, horizon: float, *, dry_run: bool) -> tuple[list[str], int]:
+    pruned, freed = [], 0
+    for directory in await asyncio.to_thread(own_runs, context.store):
+        ended = await asyncio.to_thread(ended_at, directory.events)
+        if ended is None or ended > horizon or context.runtime.has_living(directory.key):
+            continue
+        with _logged("prune_failed", directory):
+            if dry_run:
+                freed += await asyncio.to_thread(disk.size, directory.path)
+            else:
+                freed += await asyncio.to_thread(context.store.remove, directory)
+            pruned.append(directory.key.run)
+    return pruned, freed
+
+
+async def _prune_loops(client: Client, store: LoopStore, horizon: float, *, dry_run: bool) -> tuple[list[str], int]:
+    pruned, freed = [], 0
+    for loop in list(store.mine()):
+        # A loop leaves no end in its directory: the server is asked for one that nobody used since.
+        if loop.used > horizon or not await _closed_before(client, loop.loop, horizon):
+            continue
+        pruned.append(loop.loop)
+        if dry_run:
+            freed += await asyncio.to_thread(disk.size, loop.path)
+        else:
+            freed += await asyncio.to_thread(store.remove, loop)
+    return pruned, freed
+
+
+async def _closed_before(client: Client, workflow: str, horizon: float) -> bool:
+    """Whether Temporal knows that the workflow closed before then, or has forgotten it."""
+    try:
+        found = await client.get_workflow_handle(workflow).describe()
+    except RPCError as error:
+        return error.status == RPCStatusCode.NOT_FOUND
+    return found.close_time is not None and found.close_time.timestamp() < horizon
+
+
+def own_runs(store: RunStore) -> list[RunDirectory]:
+    """This owner's runs; not one that was set aside and whose place another owner has taken since."""
+    found = []
+    for directory in store.mine():
+        with suppress(RunError):
+            store.directory(directory.key)
+            found.append(directory)
+    return found
+
+
+@contextmanager
+def _logged(action: str, directory: RunDirectory) -> Iterator[None]:
+    """Log a failure within: one run's directory may hold anything, and must not keep the others from their turn."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 - an agent may have written there
+        facts = {"run": directory.key.run, "error": f"{type(error).__name__}: {error}"}
+        log.warning("a run's directory could not be seen to", extra={"action": action, "facts": facts})

@@ -1,0 +1,250 @@
+"""The activities of loops: admission, surveys of the workspace, checkpoints, and questions to other workflows.
+
+How files, plans and items are read must not live here: see activities/loops.
+"""
+
+import asyncio
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from temporalio import activity
+from temporalio.client import Client, WorkflowQueryFailedError
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError, RPCStatusCode
+
+from activities.activity_helpers import as_application_error, heartbeating
+from activities.admission.policy import Policy
+from activities.admission.schemas import admit_schema
+from activities.loops.checkpoints import NoRepository, WorkspaceCheckpoints, nearest_existing
+from activities.loops.git.checkpoint_commits import NoCheckpoint, ref
+from activities.loops.git.runner import GitFailed
+from activities.loops.items.item_list import unreadable_list
+from activities.loops.items.plans import Plan, check_plan, read_plan
+from activities.loops.items.programs import run_program
+from activities.loops.items.sources import argv, check_items, read_items
+from activities.loops.loop_store import LoopStore
+from activities.loops.printable_text import printable
+from activities.ports.admission import Program
+from activities.ports.agent import Agent
+from steersman.contracts import names
+from steersman.contracts.errors import ActivityErrorType, AgentFailed, InvalidRequest, RunError
+from steersman.contracts.loop import Items, LoopRequest, PlanFile, program_env
+from steersman.contracts.loop_activities import (
+    AdmitLoop,
+    Diff,
+    DiffInput,
+    DropInput,
+    Dropped,
+    ForkInput,
+    ForkPoint,
+    Kept,
+    KeptInput,
+    LookInput,
+    Restored,
+    RestoreInput,
+    Survey,
+    SurveyInput,
+)
+from steersman.contracts.loop_state import ItemList
+from steersman.contracts.request import RunRequest
+from steersman.contracts.run import RunState
+
+BEADS_ENV = {"BD_JSON_ENVELOPE": "0", "BEADS_NO_DAEMON": "1"}
+"""bd prints its issues without an envelope, and leaves no daemon behind."""
+
+
+class LoopActivities:
+    """Any worker of the host can run them: what one remembers from call to call only saves time."""
+
+    def __init__(self, client: Client, agents: Mapping[str, Agent], store: LoopStore, policy: Policy) -> None:
+        self._client, self._agents, self._store, self._policy = client, agents, store, policy
+        self._checkpoints = WorkspaceCheckpoints(policy.environ, policy.workspace_roots, policy.git_roots)
+
+    @activity.defn(name=names.ADMIT_LOOP)
+    async def admit_loop(self, asked: AdmitLoop) -> None:
+        """Admit the loop on this host. Fails with the RunError's type, and is not retried, if the request is wrong."""
+        async with heartbeating():
+            with as_application_error():
+                await asyncio.to_thread(self._admit, asked.request)
+                await admit_schema(asked.request.run)
+
+    @activity.defn(name=names.SURVEY_WORKSPACE)
+    async def survey_workspace(self, asked: SurveyInput) -> Survey:
+        """Read plan, items and files as they are now; given a number, make a checkpoint of the files."""
+        async with heartbeating():
+            try:
+                workspace = await asyncio.to_thread(self._policy.workspace, asked.run.workspace.path)
+            except RunError as error:
+                return Survey(error=error.message, items=unreadable_list(error.message) if asked.items else None)
+            directory = await self._directory(asked.key.loop)
+            plan = Plan()
+            if asked.plan:
+                plan = await asyncio.to_thread(read_plan, workspace, asked.plan.path, asked.plan.phase)
+            items = await self._items(asked, plan, workspace, directory)  # first: a command may write files
+            loop, number = asked.key.loop, asked.number
+            name = None if number is None else ref(loop, number)
+            message = f"{loop}: checkpoint {number}\n\n{asked.message}\n"
+            survey = await self._checkpoints.capture(directory, workspace, name, message)
+            return survey.model_copy(update={"plan_hash": plan.hash, "phases": plan.phases, "items": items})
+
+    @activity.defn(name=names.RESTORE_CHECKPOINT)
+    async def restore_checkpoint(self, asked: RestoreInput) -> Restored:
+        """Restore the workspace's files from a checkpoint. Idempotent."""
+        path, name = asked.run.workspace.path, ref(asked.source, asked.number)
+        async with heartbeating():
+            try:
+                workspace = await asyncio.to_thread(self._real_path, path)
+                directory = await self._directory(asked.key.loop, asked.source)
+                return Restored(changed=await self._checkpoints.restore(directory, workspace, name, asked.commit))
+            except RunError as error:
+                return Restored(error=error.message)
+            except (NoRepository, NoCheckpoint, GitFailed) as error:
+                return Restored(error=printable(str(error)))
+
+    @activity.defn(name=names.DROP_CHECKPOINTS)
+    async def drop_checkpoints(self, asked: DropInput) -> Dropped:
+        """Remove the refs of checkpoints, and return the numbers of those that existed."""
+        async with heartbeating():
+            with as_application_error():
+                workspace = await asyncio.to_thread(self._real_path, asked.workspace)
+            directory = await self._directory(asked.loop)
+            numbers = None if asked.all else set(asked.numbers)
+            with _git_errors(), suppress(NoRepository):
+                return Dropped(numbers=tuple(await self._checkpoints.drop(directory, workspace, asked.loop, numbers)))
+            return Dropped()
+
+    @activity.defn(name=names.LIST_CHECKPOINTS)
+    async def list_checkpoints(self, asked: KeptInput) -> Kept:
+        """The numbers of the checkpoints that hold files: none if the workspace is in no repository."""
+        async with heartbeating():
+            with as_application_error():
+                workspace = await asyncio.to_thread(self._real_path, asked.workspace)
+            directory = await self._directory(asked.loop)
+            with _git_errors(), suppress(NoRepository):
+                return Kept(numbers=tuple(await self._checkpoints.numbers(directory, workspace, asked.loop)))
+            return Kept()
+
+    @activity.defn(name=names.DIFF_CHECKPOINTS)
+    async def diff_checkpoints(self, asked: DiffInput) -> Diff:
+        """The difference between two checkpoints, or between one and the files as they are."""
+        older = ref(asked.loop, asked.older)
+        newer = None if asked.newer is None else ref(asked.loop, asked.newer)
+        async with heartbeating():
+            with as_application_error(), _git_errors():
+                workspace = await asyncio.to_thread(self._policy.workspace, asked.workspace)
+                directory = await self._directory(asked.loop)
+                try:
+                    return await self._checkpoints.compare(directory, workspace, older, newer, asked.max_bytes)
+                except (NoRepository, NoCheckpoint) as error:
+                    raise InvalidRequest(printable(str(error))) from error
+
+    @activity.defn(name=names.READ_FORK_POINT)
+    async def read_fork_point(self, asked: ForkInput) -> ForkPoint:
+        """Another loop's checkpoint, queried from its workflow."""
+        handle = self._client.get_workflow_handle(asked.loop)
+        async with heartbeating():
+            with as_application_error():
+                try:
+                    point: ForkPoint | None = await handle.query(names.FORK_POINT, asked.number, result_type=ForkPoint)
+                except RPCError as error:
+                    if error.status != RPCStatusCode.NOT_FOUND:
+                        raise
+                    raise InvalidRequest(f"from_checkpoint: no loop {asked.loop}") from error
+                except WorkflowQueryFailedError as error:
+                    if (await handle.describe()).workflow_type == names.LOOP_WORKFLOW:
+                        raise
+                    raise InvalidRequest(f"from_checkpoint: {asked.loop} is no loop") from error
+                if point is None:
+                    raise InvalidRequest(f"from_checkpoint: loop {asked.loop} has no checkpoint {asked.number}")
+                return point
+
+    @activity.defn(name=names.LOOK_AT_RUN)
+    async def look_at_run(self, asked: LookInput) -> RunState:
+        """The last state of a run that closed without a result."""
+        handle = self._client.get_workflow_handle(asked.run)
+        async with heartbeating():
+            with as_application_error():
+                try:
+                    state: RunState = await handle.query(names.STATE_QUERY, result_type=RunState)
+                except RPCError as error:
+                    if error.status != RPCStatusCode.NOT_FOUND:
+                        raise
+                    raise AgentFailed(f"Temporal knows no run {asked.run}") from error
+                return state
+
+    async def _directory(self, loop: str, *others: str) -> Path:
+        """The loop's directory. Fails if it, or the directory of one of `others`, is another Temporal namespace's."""
+        with as_application_error():
+            for each in others:
+                await asyncio.to_thread(self._store.check, each)
+            return await asyncio.to_thread(self._store.create, loop)
+
+    # ---- admission
+
+    def _admit(self, request: LoopRequest) -> None:
+        run, items = request.run, request.done.items
+        self._policy.check(run, self._agents[run.agent])
+        workspace = self._policy.workspace(run.workspace.path)
+        if request.done.verify:
+            self._admit_program(run, "done.verify", request.done.verify.argv())
+        if items and items.kind in ("command", "beads"):
+            path = self._admit_program(run, "done.items", _command_line(items)).get("PATH")
+            if items.kind == "beads" and shutil.which("bd", path=path) is None:
+                raise InvalidRequest("done.items: bd is not on this host")
+        plan = request.plan if isinstance(request.plan, PlanFile) else None
+        if plan:
+            check_plan(workspace, plan.path, plan.phase, "plan")
+        if items:
+            check_items(items, plan, workspace)
+
+    def _admit_program(self, run: RunRequest, field: str, words: tuple[str, ...]) -> Mapping[str, str]:
+        """The environment of a program that the loop runs. Raises InvalidRequest naming the field."""
+        try:
+            return self._program_environment(run, words)
+        except InvalidRequest as error:
+            raise InvalidRequest(f"{field}: {error.message}") from error
+
+    def _program_environment(self, run: RunRequest, words: tuple[str, ...]) -> Mapping[str, str]:
+        # To the policy a program that the request names is a run of agent "process".
+        asked = RunRequest(agent="process", command=words, workspace=run.workspace, env=program_env(run))
+        return self._policy.admit_program(asked, Program("command", words))
+
+    def _real_path(self, path: str) -> Path:
+        """The real path of the workspace, which need not exist. Raises InvalidRequest, WorkspaceError."""
+        real = self._policy.within(path, "workspace.path")
+        self._policy.workspace(str(nearest_existing(real)))
+        return real
+
+    # ---- items
+
+    async def _items(self, asked: SurveyInput, plan: Plan, workspace: Path, directory: Path) -> ItemList | None:
+        wanted = asked.items
+        if wanted is None:
+            return None
+
+        async def run(words: Sequence[str]) -> bytes:
+            # Admitted anew each time: the operator's settings and the variables' values may have changed.
+            environment = await asyncio.to_thread(self._program_environment, asked.run, _command_line(wanted))
+            return await run_program(words, workspace, {**environment, **BEADS_ENV}, directory / "programs")
+
+        try:
+            return await read_items(wanted, asked.plan, plan if asked.plan else None, workspace, run)
+        except RunError as error:
+            return unreadable_list(error.message)
+
+
+def _command_line(items: Items) -> tuple[str, ...]:
+    """The command line that prints items, in the form that an operator allows; for beads the name alone."""
+    return ("bd",) if items.kind == "beads" else argv(items)
+
+
+@contextmanager
+def _git_errors() -> Iterator[None]:
+    """Turn a GitFailed into the activity's failure, with git's message."""
+    try:
+        yield
+    except GitFailed as error:
+        # Not retried: git would fail for the same reason.
+        raise ApplicationError(printable(str(error)), type=ActivityErrorType.GIT_FAILED, non_retryable=True) from error

@@ -1,0 +1,162 @@
+"""Checkpoints of a workspace on this machine: its files are captured, restored, compared.
+
+Which requests are allowed must not live here, nor git's commands.
+"""
+
+import asyncio
+import hashlib
+import json
+import os
+import shutil
+import threading
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from activities.loops.fingerprint import TooManyFiles, fingerprint
+from activities.loops.git import checkpoint_commits as commits
+from activities.loops.git.allowed_roots import AllowedRoots, OutsideRoots
+from activities.loops.git.config import GitConfigCache
+from activities.loops.git.hung_repositories import HungRepositories
+from activities.loops.git.repository import BrokenRepository, Repository, find_repository
+from activities.loops.git.runner import GitFailed
+from activities.loops.git.shadow import Shadow, open_shadow
+from activities.loops.printable_text import printable
+from steersman.contracts.loop_activities import Diff, Survey
+
+MAX_DIFF = 1_000_000
+"""A patch is cut at this many bytes of JSON."""
+FINGERPRINT_S = 300.0
+"""Seconds for the fingerprint of a workspace without git, or of all nested repositories of a work tree."""
+
+
+class NoRepository(Exception):
+    """The workspace is in no git repository: its checkpoints hold no files."""
+
+
+class WorkspaceCheckpoints:
+    """Checkpoints of the workspaces of this worker's loops. `directory` is always the loop's own (see loop_store).
+
+    `environ` is the worker's environment. Workspaces may lie in `roots`, their repositories also in `git_roots`.
+    """
+
+    def __init__(self, environ: Mapping[str, str], roots: Sequence[Path], git_roots: Sequence[Path] = ()) -> None:
+        self._environ, self._roots, self._git_roots = environ, roots, git_roots
+        self._configs, self._hung = GitConfigCache(), HungRepositories()
+
+    async def capture(self, directory: Path, workspace: Path, name: str | None, message: str) -> Survey:
+        """The fingerprint of the files, HEAD, and a commit of the files under the ref `name`, if given.
+
+        Never raises for what keeps a checkpoint from being made: the survey names it.
+        """
+        head = None
+        try:
+            async with self._shadow(directory, workspace) as shadow:
+                head = shadow.repository.head()
+                captured = await commits.capture(shadow, name, message, head)
+                nested = [shadow.repository.top / os.fsdecode(path) for path in sorted(shadow.nested)]
+            return Survey(files=await _with_nested(captured.tree, nested), commit=captured.commit, head=head)
+        except NoRepository:
+            files, problem = await _fingerprint(workspace)
+            return Survey(files=files, error=problem)
+        except GitFailed as error:
+            files, _ = await _fingerprint(workspace)
+            return Survey(files=files, head=head, error=printable(f"the files could not be kept: {error}"))
+
+    async def restore(self, directory: Path, workspace: Path, name: str, commit: str | None = None) -> int:
+        """Restore the files of a checkpoint, which is `commit`, and return how many changed.
+
+        Raises NoRepository, GitFailed, NoCheckpoint.
+        """
+        async with self._shadow(directory, nearest_existing(workspace)) as shadow:
+            changed = await commits.restore(shadow, name, commit)
+        await asyncio.to_thread(_make_empty_workspace, workspace)
+        return changed
+
+    async def drop(self, directory: Path, workspace: Path, loop: str, numbers: set[int] | None) -> list[int]:
+        """Remove checkpoints, all with None, and return those that existed. Raises NoRepository, GitFailed."""
+        async with self._shadow(directory, nearest_existing(workspace)) as shadow:
+            return await commits.drop(shadow, loop, numbers)
+
+    async def numbers(self, directory: Path, workspace: Path, loop: str) -> list[int]:
+        """The numbers of a loop's checkpoints, ascending. Raises NoRepository, GitFailed."""
+        async with self._shadow(directory, nearest_existing(workspace)) as shadow:
+            return await commits.checkpoint_numbers(shadow, loop)
+
+    async def compare(self, directory: Path, workspace: Path, older: str, newer: str | None, limit: int) -> Diff:
+        """The difference between two checkpoints, or between one and the files as they are.
+
+        Raises NoRepository, GitFailed, NoCheckpoint.
+        """
+        limit = max(0, min(limit, MAX_DIFF))
+        async with self._shadow(directory, workspace) as shadow:
+            stat, patch = await commits.compare(shadow, older, newer, limit)
+        whole = patch.output.decode("utf-8", "replace")
+        text = _cut(whole, limit)
+        return Diff(stat=stat, patch=text, truncated=patch.cut or len(text) < len(whole))
+
+    @asynccontextmanager
+    async def _shadow(self, directory: Path, workspace: Path) -> AsyncIterator[Shadow]:
+        repository = await asyncio.to_thread(self._repository, workspace)
+        program = shutil.which("git", path=self._environ.get("PATH"))
+        if program is None:
+            raise GitFailed("git is not on this host")
+        await self._hung.check(repository)
+        with self._hung.recorded(repository):
+            async with open_shadow(directory, repository, program, self._environ, self._configs) as shadow:
+                yield shadow
+
+    def _repository(self, workspace: Path) -> Repository:
+        try:
+            repository = find_repository(workspace, AllowedRoots.of(self._roots, self._git_roots))
+        except (BrokenRepository, OutsideRoots) as error:
+            raise GitFailed(str(error)) from error
+        if repository is None:
+            raise NoRepository(f"{workspace} is in no git repository")
+        return repository
+
+
+async def _with_nested(tree: str, nested: Sequence[Path]) -> str:
+    """The fingerprint of a tree and of nested repositories, of which the tree holds only the commits."""
+    if not nested:
+        return tree
+    try:
+        async with asyncio.timeout(FINGERPRINT_S):
+            found = [(await _fingerprint(directory, contents=False))[0] for directory in nested]
+    except TimeoutError:
+        return tree
+    return hashlib.sha256("\n".join([tree, *found]).encode()).hexdigest()[:40]
+
+
+async def _fingerprint(directory: Path, *, contents: bool = True) -> tuple[str, str | None]:
+    """The fingerprint of a directory's files, and the reason if it is not of all of them."""
+    given_up = threading.Event()
+    try:
+        async with asyncio.timeout(FINGERPRINT_S):
+            return await asyncio.to_thread(fingerprint, directory, given_up.is_set, contents=contents), None
+    except TooManyFiles as error:
+        return error.digest, str(error)
+    except TimeoutError:
+        return "", f"looking at the files took longer than {FINGERPRINT_S:g} s and was given up"
+    finally:
+        given_up.set()
+
+
+def nearest_existing(workspace: Path) -> Path:
+    """The workspace, or its nearest ancestor that exists."""
+    while not workspace.exists() and workspace != workspace.parent:
+        workspace = workspace.parent
+    return workspace
+
+
+def _make_empty_workspace(workspace: Path) -> None:
+    """Make the directory of a workspace that was empty in the checkpoint: git stores no empty directory."""
+    if not workspace.exists() and workspace == Path(os.path.realpath(workspace)):
+        workspace.mkdir(parents=True)
+
+
+def _cut(text: str, limit: int) -> str:
+    """The text, cut to `limit` bytes of JSON."""
+    while (size := len(json.dumps(text, ensure_ascii=False).encode())) > max(limit, 2):
+        text = text[: min(len(text) * limit // size, len(text) - 1)]
+    return text

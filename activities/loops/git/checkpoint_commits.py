@@ -1,0 +1,200 @@
+"""Checkpoints of a work tree's files: commits under `refs/steersman/<loop>/<number>`, made, compared and restored.
+
+HEAD, the index and the branches of the user's repository are never touched.
+"""
+
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote
+
+from activities.loops.git.runner import GitFailed, GitHung, GitOutput, gather_or_cancel
+from activities.loops.git.shadow import Shadow
+from activities.loops.git.trees import remove_from_index, write_tree
+from activities.loops.loop_store import quoted
+
+REFS = "refs/steersman"
+MAX_STAT = 50_000
+"""The statistics of a comparison are cut at this many bytes."""
+_GITLINK = b"160000"
+
+
+class NoCheckpoint(Exception):
+    """The repository has no commit of this checkpoint. The message is a sentence."""
+
+
+@dataclass(frozen=True)
+class CapturedFiles:
+    """The tree of the files, and the commit if a checkpoint was made of it."""
+
+    tree: str
+    commit: str | None = None
+
+
+def ref(loop: str, number: int) -> str:
+    """The ref of a checkpoint."""
+    return f"{REFS}/{quoted(loop)}/{number}"
+
+
+async def capture(shadow: Shadow, name: str | None, message: str, head: str | None) -> CapturedFiles:
+    """Write the files as a tree and, given a ref's name, commit it there with the parent `head`. Raises GitFailed."""
+    tree = await write_tree(shadow)
+    if name is None:
+        return CapturedFiles(tree)
+    parent = ("-p", head) if head else ()
+    output = await shadow.git.run("commit-tree", *parent, "-F", "-", tree, stdin=message.encode("utf-8", "replace"))
+    commit = output.decode().strip()
+    _unlock_ref(shadow, name)
+    # Whatever is there, perhaps a symbolic ref to a user's branch, is replaced and not followed.
+    await shadow.git.run("update-ref", "--no-deref", name, commit)
+    return CapturedFiles(tree, commit)
+
+
+async def restore(shadow: Shadow, name: str, commit: str | None = None) -> int:
+    """Restore the files of a checkpoint, and return how many paths changed. Raises GitFailed, NoCheckpoint.
+
+    With `commit`, only if the checkpoint's ref still names it: whoever may write in the workspace can overwrite refs.
+    Files stay that the ignore rules of now or of the checkpoint name, and so do nested repositories.
+    """
+    wanted = await tree_at(shadow, name)
+    if commit is not None and (await shadow.git.run("rev-parse", "--verify", name)).decode().strip() != commit:
+        raise NoCheckpoint(f"{name} names another commit than the one that was kept, {commit}: it was overwritten")
+    changed = await _changed(shadow, await write_tree(shadow), wanted)
+    nested = shadow.nested
+    await _check_nested(shadow, wanted)
+    if not changed:
+        return 0
+    kept: set[bytes] = set()
+    if any(os.path.basename(path) == b".gitignore" for path in changed):
+        kept = await _ignored_by(shadow, wanted, [path for path, gone in changed.items() if gone])
+        await remove_from_index(shadow, kept)
+    try:
+        await shadow.git.run("read-tree", "--reset", "-u", wanted)
+    finally:
+        nested |= await _record_indexed(shadow)
+    # git only warns about a file that it cannot remove.
+    wrong = (await _changed(shadow, await write_tree(shadow), wanted)).keys()
+    left = (wrong & changed.keys()) - kept - nested
+    if left:
+        raise GitFailed(f"{len(left)} files could not be taken back, {os.fsdecode(min(left))!r} among them")
+    return len(changed.keys() - kept - nested)
+
+
+async def drop(shadow: Shadow, loop: str, numbers: set[int] | None) -> list[int]:
+    """Remove the refs of checkpoints, all with None, and return the numbers of those that existed. Raises GitFailed."""
+    found = [number for number in await checkpoint_numbers(shadow, loop) if numbers is None or number in numbers]
+    for number in found:
+        _unlock_ref(shadow, ref(loop, number))
+    listed = "".join(f"delete {ref(loop, number)}\0\0" for number in found).encode()
+    if listed:
+        await shadow.git.run("update-ref", "--no-deref", "-z", "--stdin", stdin=listed)
+    return found
+
+
+async def checkpoint_numbers(shadow: Shadow, loop: str) -> list[int]:
+    """The numbers of a loop's checkpoints, ascending. Raises GitFailed."""
+    prefix = f"{REFS}/{quoted(loop)}/"
+    _ref_path(shadow, f"{prefix}0")
+    output = await shadow.git.run("for-each-ref", "--format=%(refname)", prefix)
+    names = [line.removeprefix(prefix) for line in output.decode("utf-8", "replace").splitlines()]
+    return sorted(int(name) for name in names if name.isdecimal())
+
+
+async def compare(shadow: Shadow, older: str, newer: str | None, limit: int) -> tuple[str, GitOutput]:
+    """The statistics and the patch between two checkpoints, or between one and the files as they are.
+
+    Raises GitFailed, NoCheckpoint.
+    """
+    before = await tree_at(shadow, older)
+    after = await tree_at(shadow, newer) if newer else await write_tree(shadow)
+    diff = ("diff-tree", "-r", "-M", "--no-ext-diff", "--no-textconv", "--no-color")
+    stat, patch = await gather_or_cancel(
+        shadow.git.read(*diff, "--stat=120", before, after, limit=MAX_STAT),
+        shadow.git.read(*diff, "-p", before, after, limit=limit),
+    )
+    return stat.output.decode("utf-8", "replace"), patch
+
+
+async def tree_at(shadow: Shadow, name: str) -> str:
+    """The tree of a checkpoint. Raises NoCheckpoint, GitFailed."""
+    _ref_path(shadow, name)
+    try:
+        output = await shadow.git.run("rev-parse", "--verify", "--quiet", f"{name}^{{tree}}")
+    except GitHung:
+        raise
+    except GitFailed as error:
+        loop, _, number = name.removeprefix(f"{REFS}/").rpartition("/")
+        where = shadow.repository.top
+        raise NoCheckpoint(f"{where} has no files of checkpoint {number} of {unquote(loop)}") from error
+    return output.decode().strip()
+
+
+async def _changed(shadow: Shadow, now: str, wanted: str) -> dict[bytes, bool]:
+    """The paths that differ, each with True if the wanted tree lacks it."""
+    output = await shadow.git.run("diff-tree", "-r", "-z", "--name-status", "--no-renames", now, wanted)
+    parts = output.split(b"\0")[:-1]
+    return {path: status == b"D" for status, path in zip(parts[::2], parts[1::2], strict=True)}
+
+
+async def _ignored_by(shadow: Shadow, wanted: str, paths: list[bytes]) -> set[bytes]:
+    """The paths that the .gitignore files of the wanted tree name."""
+    output = await shadow.git.run("ls-tree", "-r", "-z", "--name-only", wanted)
+    rules = [path for path in output.split(b"\0") if os.path.basename(path) == b".gitignore"]
+    if not rules or not paths:
+        return set()
+    loop = shadow.path.parent
+    with tempfile.TemporaryDirectory(dir=loop) as tree, tempfile.TemporaryDirectory(dir=loop) as scratch:
+        git = shadow.with_variables(
+            Path(tree), GIT_WORK_TREE=tree, GIT_INDEX_FILE=f"{scratch}/index", GIT_LITERAL_PATHSPECS="0"
+        )
+        await git.run("read-tree", wanted)
+        await git.run("checkout-index", "-z", "--stdin", stdin=b"".join(path + b"\0" for path in rules))
+        # So that no name is taken for a pattern.
+        listed = b"".join(b"./" + path + b"\0" for path in paths)
+        command = shadow.with_excludes("check-ignore", "--no-index", "-z", "--stdin")
+        output = await git.run(*command, stdin=listed, ok_codes=(0, 1))
+    return {path.removeprefix(b"./") for path in output.split(b"\0")[:-1]}
+
+
+async def _check_nested(shadow: Shadow, wanted: str) -> None:
+    """Raises GitFailed where a file would replace a nested repository: its history would be lost."""
+    nested = shadow.nested
+    if not nested:
+        return
+    paths = {b"/".join(path.split(b"/")[:depth]) for path in nested for depth in range(1, path.count(b"/") + 2)}
+    output = await shadow.git.run("ls-tree", "-z", wanted, "--", *sorted(paths))
+    for line in output.split(b"\0")[:-1]:
+        entry, path = line.split(b"\t", 1)
+        # Asked for a directory and for something in it, git lists the directory's other entries, too.
+        if path in paths and entry.split(b" ")[1] == b"blob":
+            shown = path.decode("utf-8", "replace")
+            raise GitFailed(f"{shown} is a file in the checkpoint, and a repository of its own is there now")
+
+
+async def _record_indexed(shadow: Shadow) -> set[bytes]:
+    """Record the nested repositories that the index has now, and return their paths."""
+    output = await shadow.git.run("ls-files", "-s", "-z")
+    found = {line.split(b"\t", 1)[1] for line in output.split(b"\0")[:-1] if line.startswith(_GITLINK)}
+    shadow.record_nested(found)
+    return found
+
+
+def _unlock_ref(shadow: Shadow, name: str) -> None:
+    """Remove the lock file of a git that was killed, and a link, which git would follow. Raises GitFailed."""
+    path = _ref_path(shadow, name)
+    if path.is_symlink():
+        path.unlink()
+    path.with_name(f"{path.name}.lock").unlink(missing_ok=True)
+
+
+def _ref_path(shadow: Shadow, name: str) -> Path:
+    """The file of a loose ref. Raises GitFailed if a directory on its path is a link, or no directory."""
+    common = Path(os.path.realpath(shadow.repository.common))
+    path = common / name
+    for directory in reversed(path.relative_to(common).parents[:-1]):
+        if os.path.lexists(common / directory) and (
+            os.path.islink(common / directory) or not os.path.isdir(common / directory)
+        ):
+            raise GitFailed(f"{directory} in the repository is a link, or no directory: checkpoints are kept in one")
+    return path

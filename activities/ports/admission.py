@@ -1,0 +1,75 @@
+"""The seam to the operator's policy: what a request gets on this machine, and what of it the policy must know.
+
+How that is judged must not live here.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+
+@dataclass(frozen=True)
+class WorkspaceFiles:
+    """Files of a workspace that an agent loads by itself, relative to it.
+
+    `instructions` are texts for the model. `programs` name programs, variables or permissions: whoever wrote them
+    decides what runs before anybody is asked, so they are for trusted workspaces alone.
+    """
+
+    instructions: tuple[str, ...] = ()
+    programs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Untrusted:
+    """A workspace that nobody has trusted: the agent loads no programs of it, and gets its instructions as text."""
+
+    left_out: tuple[str, ...] = ()
+    """The files with programs that are there, relative to the workspace."""
+    instructions: str = ""
+    """The text of its instructions, each file under its name."""
+    git_runs_programs: bool = False
+    """Its repository's configuration, or one within it, may make git run programs: no git command is harmless there."""
+    leads_out: bool = False
+    """Links in it lead elsewhere, so a harmless command would read what is there: no command is harmless."""
+
+
+@dataclass(frozen=True)
+class Admission:
+    """A request that may run on this machine, at this moment. The environment is complete and may hold secrets."""
+
+    environment: Mapping[str, str] = field(repr=False)
+    directory: Path
+    """The workspace, symbolic links resolved: the agent's working directory."""
+    further: tuple[Path, ...] = ()
+    """The other directories that the agent may work in, resolved."""
+    untrusted: Untrusted | None = None
+    """None where the operator trusts the workspace, directly or by the agent's own record of it."""
+    restricted: bool = False
+    """The operator allows requesters less than everything: a text must not reach the agent's own commands."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program that a request names and that runs without anybody's permission.
+
+    `words` is the whole command line; it is empty where nobody can tell what runs, which no operator can have allowed.
+    """
+
+    field: str
+    words: tuple[str, ...] = ()
+    of_workspace: bool = False
+    """The workspace's own files name it."""
+
+
+class AdmissionControl(Protocol):
+    """What this machine allows one run: a further process, and an agent's session of its own."""
+
+    def admit(self) -> Admission:
+        """What the run gets at this moment. Scans the workspace, so it is not for an event loop. Raises RunError."""
+        ...
+
+    async def lock_session(self, session: str) -> None:
+        """Keep other runs from this session of the agent, as far as that can be done."""
+        ...

@@ -1,0 +1,184 @@
+"""run_agent and deliver_messages, with the runs that this worker process leads.
+
+What is done before a run is led, and with one that cannot be led, must not live here: see run_preparation and
+run_failures.
+"""
+
+import asyncio
+from collections import OrderedDict
+from datetime import timedelta
+
+from temporalio import activity
+from temporalio.client import Client
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
+
+from activities.activity_helpers import heartbeating, uncancelled
+from activities.admission.control import LockSession
+from activities.context import ActivityContext
+from activities.ports.runtime import HURRIED, Fenced, Incompatible, Unreachable
+from activities.run_failures import end_or_retry, fail_seized, refuse
+from activities.run_preparation import prepare, progress_before
+from activities.running.controller import CANCELLED, RunController
+from activities.running.heartbeat import HeartbeatDetails
+from activities.store.identity import StoreGone
+from activities.store.run_directory import RunGone
+from activities.takeover.registry import Registry
+from activities.temporal.closed_runs import ClosedRuns
+from activities.temporal.execution import is_current, standing, until_closed
+from activities.temporal.notifier import WorkflowNotifier
+from steersman.contracts import names
+from steersman.contracts.activities import Delivered, DeliverInput, RunAgentInput, RunKey, RunOutcome
+from steersman.contracts.errors import ActivityErrorType, RunError
+from steersman.contracts.messages import PAUSED
+
+HEARTBEAT_S = 60.0
+"""Seconds between heartbeats of run_agent: each is billed, and other workers of the host notice a death sooner."""
+HEARTBEATS = 5
+"""The heartbeat timeout has room for at least this many heartbeats: runs of older versions have a short one."""
+MAX_LET_GO = 10_000
+"""This worker keeps the reason for at most this many runs that it has let go."""
+
+
+class RunActivities:
+    """Holds the controllers of the runs that this worker leads. `polls` is a client for calls that wait: one a run."""
+
+    def __init__(self, context: ActivityContext, registry: Registry, lock_session: LockSession, polls: Client) -> None:
+        self._context, self._registry, self._lock_session, self._polls = context, registry, lock_session, polls
+        self._closed_runs = ClosedRuns(context.client, context.runtime)
+        self._controllers: dict[RunKey, RunController] = {}
+        self._let_go: OrderedDict[RunKey, str] = OrderedDict()
+        """Why this worker let a run go, the oldest first."""
+
+    @activity.defn(name=names.RUN_AGENT)
+    async def run_agent(self, run: RunAgentInput) -> RunOutcome:
+        """Lead the agent until it ends, or until another worker is to go on."""
+        with self._registry.leading(run.key):
+            return await self._lead(run)
+
+    @activity.defn(name=names.DELIVER_MESSAGES)
+    async def deliver_messages(self, delivery: DeliverInput) -> Delivered:
+        """Hand messages to the agent, if this worker leads the run."""
+        controller = self._controllers.get(delivery.key)
+        if controller is not None:
+            return await controller.deliver(delivery)
+        holder = await asyncio.to_thread(self._registry.holder, delivery.key)
+        queue = None if holder == self._registry.queue else holder  # it is about to lead the run, or was
+        return Delivered(here=False, queue=queue, why=None if queue else self._let_go.get(delivery.key))
+
+    async def _lead(self, run: RunAgentInput) -> RunOutcome:
+        info = activity.info()
+        workflow = self._context.client.get_workflow_handle(info.workflow_id or "", run_id=info.workflow_run_id)
+        approvals = run.request.permissions.mode == "ask"
+        notifier = WorkflowNotifier(workflow, self._registry.queue, approvals=approvals)
+        before = HeartbeatDetails.of(info.heartbeat_details, run)
+        try:
+            async with heartbeating(before.model_dump()):
+                before = await progress_before(self._context, run, before)
+                controller = await prepare(self._context, self._lock_session, run, before, notifier)
+        except RunError as error:
+            return await refuse(self._context, run.key, error)
+        except (RunGone, StoreGone, Unreachable, OSError) as error:
+            return await end_or_retry(self._context, run.key, before, error)
+        return await self._control(run.key, controller, before)
+
+    async def _control(self, key: RunKey, controller: RunController, before: HeartbeatDetails) -> RunOutcome:
+        """The run's outcome, or what becomes of the run when it is taken from this worker."""
+        self._controllers[key] = controller
+        self._let_go.pop(key, None)
+        work = asyncio.create_task(controller.run())
+        beat = asyncio.create_task(_heartbeat(controller, before))
+        closed = asyncio.create_task(until_closed(self._polls))
+        try:
+            return await _first(work, closed)
+        except asyncio.CancelledError:
+            return await self._stop_or_detach(key, controller, work)
+        except _WorkflowClosed:
+            # The server may tell the activity, too, and that must not break the stop off.
+            return await uncancelled(self._stop_or_detach(key, controller, work))
+        except Fenced as error:
+            # Twice: the server's clock may have stepped back between two attempts, and the next one is newer again.
+            if await is_current(self._context.client) and self._context.store.count_failure(key) > 1:
+                return await fail_seized(key, controller, error)
+            raise ApplicationError(f"a newer worker has taken over: {error}", type=ActivityErrorType.FENCED) from error
+        except Incompatible as error:
+            # Visible as the activity's last failure; an older worker, if one is left, can go on with the agent.
+            raise ApplicationError(
+                str(error), type=ActivityErrorType.INCOMPATIBLE_SHIM, next_retry_delay=timedelta(seconds=30)
+            ) from error
+        except Exception as error:  # noqa: BLE001 - raised again, unless the run is to end
+            return await end_or_retry(self._context, key, before.with_attempts(controller.attempts), error)
+        finally:
+            work.cancel()
+            closed.cancel()
+            await asyncio.gather(work, closed, return_exceptions=True)
+            beat.cancel()
+            if self._controllers.get(key) is controller:
+                del self._controllers[key]
+
+    async def _stop_or_detach(
+        self, key: RunKey, controller: RunController, work: "asyncio.Task[RunOutcome]"
+    ) -> RunOutcome:
+        """Only a cancel of the run, or its end behind our back, stops the agent; all else is a detach."""
+        details = activity.cancellation_details()  # None where the workflow execution has closed
+        if details is None or details.cancel_requested or details.not_found:
+            # A reset takes the activity back too: its new execution goes on with the agent.
+            found = await standing(self._context.client)
+            if found == "open" and details and details.cancel_requested:
+                await controller.stop(CANCELLED)
+                return await work
+            if found == "closed":
+                await self._end_closed(key, controller, work)
+        if details and details.paused:
+            self._let_go[key] = PAUSED
+            while len(self._let_go) > MAX_LET_GO:
+                self._let_go.popitem(last=False)
+        raise _detached(
+            "the worker shuts down" if details and details.worker_shutdown else "the activity was taken back"
+        )
+
+    async def _end_closed(self, key: RunKey, controller: RunController, work: "asyncio.Task[RunOutcome]") -> None:
+        """The run's workflow has closed behind its agent's back: stop the agent, and write the end into the log."""
+        report = await controller.stop("the run was terminated", HURRIED)
+        await asyncio.wait({work})  # the agent's last words come before the end
+        close = await self._closed_runs.close_of(key)
+        if close is not None:  # else the server does not answer now: the next sweep asks it
+            await self._closed_runs.end_log(self._context.store.directory(key), close, report)
+
+
+class _WorkflowClosed(Exception):
+    """The run's workflow has closed while its agent is at work."""
+
+
+async def _first(work: "asyncio.Task[RunOutcome]", closed: "asyncio.Task[None]") -> RunOutcome:
+    """The outcome of `work`. Raises what it raised, and _WorkflowClosed; a cancel leaves it at work."""
+    await asyncio.wait({work, closed}, return_when=asyncio.FIRST_COMPLETED)
+    if not work.done():
+        raise _WorkflowClosed
+    return work.result()
+
+
+def _detached(why: str) -> ApplicationError:
+    return ApplicationError(
+        f"{why}; the agent works on",
+        type=ActivityErrorType.DETACHED,
+        next_retry_delay=timedelta(milliseconds=50),
+        category=ApplicationErrorCategory.BENIGN,
+    )
+
+
+async def _heartbeat(controller: RunController, before: HeartbeatDetails) -> None:
+    """Heartbeat beside the controller, so that one that is busy with a stop or a flood is not taken for dead."""
+    timeout = activity.info().heartbeat_timeout
+    pause = min(HEARTBEAT_S, timeout.total_seconds() / HEARTBEATS) if timeout else HEARTBEAT_S
+    while True:
+        await asyncio.sleep(pause)
+        snapshot = controller.snapshot()
+        last = snapshot.last_event
+        activity.heartbeat(
+            {
+                "last_event": f"{last.type}: {last.summary[:100]}" if last else None,
+                "cost_usd": snapshot.cost_usd,
+                "turns": snapshot.turns,
+                **before.with_attempts(snapshot.attempt).model_dump(),
+            }
+        )

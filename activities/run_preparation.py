@@ -1,0 +1,107 @@
+"""What run_agent does before a run is led: how far the run has come, its directory, its controller."""
+
+import asyncio
+
+from temporalio import activity
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
+
+from activities.admission.control import LockSession, PolicyAdmissionControl
+from activities.admission.schemas import admit_schema
+from activities.context import ActivityContext
+from activities.ports.runtime import CLEANUP
+from activities.run_failures import retry_later
+from activities.running.controller import RunController
+from activities.running.heartbeat import HeartbeatDetails
+from activities.store.event_reader import is_ended
+from activities.store.run_directory import RunDirectory
+from activities.temporal.execution import QUERY_ERRORS, is_current, state_of
+from activities.temporal.notifier import WorkflowNotifier
+from steersman.contracts.activities import RunAgentInput, RunKey
+from steersman.contracts.errors import ActivityErrorType, WorkspaceError
+
+RELEASE_TRIES = 60
+"""The shims of a closed run are looked for this many times, 50 ms apart, before the run is refused."""
+
+
+async def progress_before(context: ActivityContext, run: RunAgentInput, told: HeartbeatDetails) -> HeartbeatDetails:
+    """How far the run had come before this attempt of the activity. Raises StoreGone."""
+    info = activity.info()
+    await asyncio.to_thread(context.store.check, told.store)
+    first = info.attempt == 1 and info.workflow_run_id == run.key.execution
+    if first or told.attempt or context.runtime.attempts(run.key):
+        return told
+    # An earlier worker may have died before its heartbeat told of a process, and the directory be gone since.
+    if context.store.directory(run.key).tag in await context.store.strays():
+        return told.with_attempts(1)
+    return told.with_attempts(await _attempts_of_workflow(context)) if info.attempt > 1 else told
+
+
+async def _attempts_of_workflow(context: ActivityContext) -> int:
+    """How many processes the workflow has been told of. Raises ApplicationError where it cannot be asked now."""
+    workflow = context.client.get_workflow_handle(activity.info().workflow_id or "")
+    try:
+        return (await state_of(workflow)).attempt
+    except QUERY_ERRORS as error:
+        raise retry_later(
+            ActivityErrorType.STATE_UNKNOWN, f"nobody says whether the run has begun already: {error}"
+        ) from error
+
+
+async def prepare(
+    context: ActivityContext,
+    lock_session: LockSession,
+    run: RunAgentInput,
+    before: HeartbeatDetails,
+    notifier: WorkflowNotifier,
+) -> RunController:
+    """The run's controller, with its directory made. Raises RunError, RunGone, StoreGone, OSError, ApplicationError."""
+    store, policy = context.store, context.policy
+    await asyncio.to_thread(store.directory(run.key).require, before.attempt)
+    # Checked here too: the run may have waited long in the queue, or another operator's worker claimed it.
+    request = policy.caps.held(run.request)
+    run = run.model_copy(update={"request": request})
+    agent = context.agents[request.agent]
+    await asyncio.to_thread(policy.check, request, agent)
+    await admit_schema(request)
+    directory = await _directory(context, run.key, request.runtime.kind)
+    if request.session and not request.fork_session and context.runtime.attempts(run.key) == 0:
+        await lock_session(request.agent, request.session, directory)
+    return RunController(
+        run=run,
+        agent=agent,
+        runtime=context.runtime,
+        directory=directory,
+        admission=PolicyAdmissionControl(policy, agent, request, directory, lock_session),
+        notifier=notifier,
+        epoch=notifier.epoch,
+    )
+
+
+async def _directory(context: ActivityContext, key: RunKey, runtime: str) -> RunDirectory:
+    """The run's directory; a new one for a closed run that was reset, which begins anew."""
+    store = context.store
+    directory = store.create(key, runtime)
+    if not await asyncio.to_thread(is_ended, directory.events):
+        return directory
+    # What was is kept beside the new beginning until it is pruned. Nothing of it may be left at work: in a directory of
+    # another name nobody would find it. Without a reset this attempt is one that came too late, as after a reset of
+    # the activity: the server counts on it no more.
+    if not await is_current(context.client):
+        raise ApplicationError(
+            "the run has ended", type=ActivityErrorType.DETACHED, category=ApplicationErrorCategory.BENIGN
+        )
+    await _clear_closed(context, key)
+    if await asyncio.to_thread(is_ended, directory.events):  # a worker that thaws here finds the new beginning
+        store.set_aside(directory)
+    return store.create(key, runtime)
+
+
+async def _clear_closed(context: ActivityContext, key: RunKey) -> None:
+    """Stop what a closed run left at work, and let its shims go. Raises WorkspaceError where one stays."""
+    report = await context.runtime.stop(key, CLEANUP, "the run had closed")
+    await context.runtime.release(key)
+    for _ in range(RELEASE_TRIES):
+        if not context.runtime.has_living(key):
+            return
+        await asyncio.sleep(0.05)
+    raise WorkspaceError(f"workspace: processes of the closed run are still there: {report.left}")

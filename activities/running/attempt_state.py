@@ -1,0 +1,26 @@
+"""What the parts of one attempt share: its runner, its message writer, its supervisor. No behaviour lives here."""
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+
+from activities.running.limits import Limit
+
+
+@dataclass
+class AttemptState:
+    """How far one process is. `number`: the attempt's, counted over the run."""
+
+    number: int
+    live: asyncio.Event = field(default_factory=asyncio.Event)
+    """All that the process has said before is read, and it is at work."""
+    open: asyncio.Event = field(default_factory=asyncio.Event)
+    """The conversation is open: messages can be written."""
+    closing: bool = False
+    """The process's stdin was closed, or it is being stopped."""
+    limit: Limit | None = None
+    """The limit for which it is stopped."""
+    ended_at: float | None = None
+    """When a person ended the run with the turn, in seconds since 1970."""
+    last_word: float = field(default_factory=time.time)
+    """When something was last said, by the agent or to it, in seconds since 1970: then its silence begins."""

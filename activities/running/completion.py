@@ -1,0 +1,61 @@
+"""A log that no controller led to its end is completed from the journals before it is closed. Starts no process."""
+
+import logging
+
+from activities.ports.admission import Admission
+from activities.ports.agent import Agent
+from activities.ports.runtime import Fenced, Runtime
+from activities.running.controller import RunController
+from activities.store.run_directory import RunDirectory
+from steersman.contracts.activities import ApprovalAsked, Progressed, RunAgentInput, Settlement
+from steersman.contracts.errors import WorkspaceError
+from steersman.contracts.request import RunRequest
+from steersman.contracts.run import Handle
+
+log = logging.getLogger("steersman.completion")
+
+
+class ClosedRun:
+    """The Notifier and the AdmissionControl of a run that is over: nobody is told, nothing is admitted."""
+
+    age_s = 0.0
+
+    async def preparing(self) -> None: ...
+
+    async def started(self, handle: Handle, attempt: int, *, adopted: bool) -> None: ...
+
+    async def progressed(self, progress: Progressed) -> None: ...
+
+    async def asked(self, asked: ApprovalAsked) -> None: ...
+
+    async def settled(self, settlements: list[Settlement]) -> None: ...
+
+    def admit(self) -> Admission:
+        raise WorkspaceError("the run is over: no process is started any more")
+
+    async def lock_session(self, session: str) -> None: ...
+
+
+async def complete(request: RunRequest, agent: Agent, runtime: Runtime, directory: RunDirectory, epoch: int) -> bool:
+    """Add to the log what the journals hold beyond it. A journal that cannot be read is logged, and keeps no run open.
+
+    False where a newer worker has the log: then its end is not to be written either.
+    """
+    closed = ClosedRun()
+    try:
+        controller = RunController(
+            run=RunAgentInput(key=directory.key, request=request),
+            agent=agent,
+            runtime=runtime,
+            directory=directory,
+            admission=closed,
+            notifier=closed,
+            epoch=epoch,
+        )
+        await controller.complete()
+    except Fenced:
+        return False
+    except Exception as error:  # noqa: BLE001 - an agent may have written there
+        facts = {"run": directory.key.run, "error": f"{type(error).__name__}: {error}"}
+        log.warning("a run's log could not be completed", extra={"action": "log_incomplete", "facts": facts})
+    return True

@@ -1,0 +1,305 @@
+"""One worker's lead of one run: its agent's processes one after another, until the work is done or cannot go on.
+
+A worker that takes over reads the journals of all earlier processes again and comes to the same state. Knows no
+Temporal: the workflow is reached through a Notifier.
+"""
+
+import asyncio
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any
+
+from activities.admission.schemas import mismatch
+from activities.ports.admission import AdmissionControl
+from activities.ports.agent import Agent, Resumption
+from activities.ports.runtime import AlreadyStopped, Channel, Fenced, Launch, Runtime, StopTimes
+from activities.ports.workflow import Notifier
+from activities.running import run_log
+from activities.running.attempt import NEVER, AttemptRunner
+from activities.running.launch import RunContext, prepare_launch
+from activities.running.limits import stopped_for
+from activities.running.monitor import RunMonitor
+from activities.running.observer import AttemptResult
+from activities.running.result import proof
+from activities.running.supervision import OWN_STOPS
+from activities.running.totals import RunTotals
+from activities.store.eventlog import EventLog
+from activities.store.run_directory import RunDirectory
+from activities.store.snapshots import Snapshots
+from steersman.contracts.activities import Delivered, DeliverInput, Progressed, RunAgentInput, RunOutcome, Settlement
+from steersman.contracts.errors import RunError
+from steersman.contracts.events import ErrorEvent, ProgressEvent
+from steersman.contracts.run import StopReport
+
+BACKLOG_S = 3.0
+"""A stopped agent's unread output is read for at most this many seconds: one that floods can be gigabytes ahead."""
+CANCELLED = "cancelled"
+COMPLETION_S = 20.0
+"""Completing a log reads each journal for at most this many seconds: less than finalize_run may take."""
+MAX_CRASHES = 3
+"""A run fails when more processes than this have crashed."""
+NO_PROCESS = StopReport(outcome="stopped", phase="preparing", how="exited")
+
+
+class RunController:
+    """`run` leads the run; `deliver`, `stop` and `snapshot` are called from beside it."""
+
+    def __init__(
+        self,
+        run: RunAgentInput,
+        agent: Agent,
+        runtime: Runtime,
+        directory: RunDirectory,
+        admission: AdmissionControl,
+        notifier: Notifier,
+        epoch: int,
+    ) -> None:
+        self._run = RunContext(
+            key=run.key,
+            agent_key=directory.agent_key,
+            request=run.request,
+            agent=agent,
+            runtime=runtime,
+            directory=directory,
+            admission=admission,
+            epoch=epoch,
+        )
+        self._earlier = runtime.attempts(run.key)
+        """How many processes the run had before this worker led it."""
+        self._totals = RunTotals(run.request)
+        self._monitor = RunMonitor(self._run, notifier, self._totals, self._earlier)
+        self._background_tasks: set[asyncio.Task[list[Settlement] | None]] = set()
+        self._end_asked = False
+
+    async def run(self) -> RunOutcome:
+        """Lead the run to its end. Raises Fenced where a newer worker has taken it."""
+        log = await self._open_log()
+        self._monitor.preparing()
+        reporting = asyncio.create_task(self._monitor.run())
+        try:
+            return await self._run_attempts(log)
+        finally:
+            tasks: list[asyncio.Future[Any]] = [reporting, *self._background_tasks, *self._monitor.locked.values()]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            with suppress(OSError):  # what it could not write was said when it was tried
+                log.close()
+
+    async def complete(self) -> None:
+        """Add to the log what journals of ended processes hold beyond it; of a process that lives nothing is read.
+
+        For a run whose end no controller saw. Starts nothing, tells nobody. Raises Fenced, RunError.
+        """
+        log = await self._open_log()
+        resumption: Resumption | None = None
+        try:
+            for number in range(1, self._run.runtime.attempts(self._run.key) + 1):
+                channel = await self._run.runtime.open(self._run.key, number, self._run.epoch, None)
+                if channel.known < NEVER:
+                    await channel.close()
+                    return
+                result = await self._run_attempt(number, channel, log, resumption, patience_s=COMPLETION_S)
+                resumption = self._resumption(number, result)
+        finally:
+            log.close()
+
+    async def _open_log(self) -> EventLog:
+        # Beside the loop: the log's end is read, and a lock waited for.
+        path, epoch = self._run.directory.events, self._run.epoch
+        opening = asyncio.create_task(asyncio.to_thread(EventLog.take_over, path, epoch))
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            opening.add_done_callback(_close_unused)
+            raise
+
+    async def deliver(self, delivery: DeliverInput) -> Delivered:
+        """Messages and decisions for the agent, in order."""
+        # Kept here too: the process may die before the end is in its journal, and no other must follow it then.
+        self._end_asked = self._end_asked or any(each.end for each in delivery.messages)
+        if self._attempt is None:
+            return Delivered(here=False)
+        # What an earlier process of the run has read, this one is not told again.
+        known, delivery = self._totals.settlements.split(delivery)
+        task = asyncio.create_task(self._attempt.deliver(delivery))
+        self._background_tasks.add(task)
+        task.add_done_callback(self._background_tasks.discard)
+        try:
+            await asyncio.wait([task], timeout=delivery.patience_s)
+        except asyncio.CancelledError:
+            task.add_done_callback(self._on_late_delivery)
+            raise
+        if not task.done():
+            task.add_done_callback(self._on_late_delivery)
+            return Delivered(here=True, messages=known)
+        answers = None if task.cancelled() else task.result()
+        if answers is None:
+            return Delivered(here=False, messages=known)
+        return Delivered(here=True, messages=(*known, *self._totals.settlements.note(answers)))
+
+    def _on_late_delivery(self, task: asyncio.Task[list[Settlement] | None]) -> None:
+        if not task.cancelled() and task.exception() is None and (answers := task.result()):
+            self._monitor.settle(answers)
+
+    async def stop(self, reason: str, times: StopTimes | None = None) -> StopReport:
+        """Stop the agent for good; `run` then returns, after at most BACKLOG_S more of reading."""
+        if reason != CANCELLED:  # of which the workflow tells the host, too: that is where it is logged
+            run_log.stop_asked(self._run.key, reason)
+        times = times or self._monitor.stop_times
+        report = await self._run.runtime.stop(self._run.key, times, reason, known=self.attempts)
+        if self._attempt:
+            self._attempt.hurry(BACKLOG_S)
+        return report
+
+    @property
+    def attempts(self) -> int:
+        """How many processes this controller knows of."""
+        return self._monitor.attempts
+
+    def failed(self, error: RunError) -> RunOutcome:
+        """The outcome of a run that could not be led to its end."""
+        return self._totals.outcome("failed", error)
+
+    def snapshot(self) -> Progressed:
+        """How far the run is."""
+        return self._monitor.snapshot()
+
+    # ---- attempts
+
+    @property
+    def _attempt(self) -> AttemptRunner | None:
+        return self._monitor.attempt
+
+    async def _run_attempts(self, log: EventLog) -> RunOutcome:
+        resumption: Resumption | None = None
+        error: RunError | None = None
+        number = crashes = 0
+        while True:
+            number += 1
+            try:
+                channel = await self._open(log, number, resumption)
+            except AlreadyStopped:
+                return self._totals.outcome("stopped")
+            except RunError as refusal:
+                return self._totals.outcome("failed", refusal)
+            if channel is None:
+                return self._totals.interrupted(error, NO_PROCESS)
+            result = await self._run_attempt(number, channel, log, resumption)
+            verdict = result.verdict
+            if verdict.error is not None and result.limit is None:
+                self._run.directory.require(number)  # else its shim, or a sweep, ended it for want of one
+            if (end := await self._outcome_of(result, log)) is not None:
+                return end
+            if not verdict.start_over:  # a resume that found no session tells nothing new
+                error = verdict.error
+                crashes += result.exit_fact.reason == "exited" or result.exit_fact.lost
+            if crashes > MAX_CRASHES:
+                return self._totals.outcome("failed", error)
+            resumption = self._resumption(number, result)
+
+    async def _open(self, log: EventLog, number: int, resumption: Resumption | None) -> Channel | None:
+        """An earlier process, or the next one, started; None where a person has ended the run before that."""
+        launch: Launch | None = None
+        exists = number <= self._earlier
+        if not exists and not self._end_asked:
+            self._run.directory.require(number - 1)
+            launch, told = await prepare_launch(self._run, number, resumption)
+            if told and number == 1:
+                self._log_progress(log, number, told)
+        if not exists and self._end_asked:
+            return None
+        channel = await self._run.runtime.open(self._run.key, number, self._run.epoch, launch)
+        if launch:
+            run_log.agent_started(self._run.key, number, channel.handle)
+        return channel
+
+    async def _run_attempt(
+        self,
+        number: int,
+        channel: Channel,
+        log: EventLog,
+        resumption: Resumption | None,
+        patience_s: float | None = None,
+    ) -> AttemptResult:
+        run, snapshots = self._run, Snapshots(self._run.directory.snapshot(number))
+        transcript, snapshot = await snapshots.restored(
+            lambda: run.agent.transcript(run.agent_key, run.request, resumption), channel, log.source
+        )
+        attempt = self._monitor.attempt = AttemptRunner(
+            number=number,
+            channel=channel,
+            transcript=transcript,
+            conversation=run.agent.converse(run.agent_key, run.request, channel, transcript, self._monitor),
+            log=log,
+            observer=self._monitor,
+            before=self._totals.total(),
+        )
+        self._totals.begin(transcript)
+        attempt.resume(snapshots, snapshot)
+        if patience_s is not None:
+            attempt.hurry(patience_s)
+        self._announce(log, number, channel, resumption)
+        try:
+            exit_fact = await attempt.run()
+            if number >= self._earlier:  # the ends of those before were seen by whoever started the next one
+                run_log.agent_gone(run.directory, number, channel.handle, exit_fact, attempt.lasted_s)
+        except Exception as error:
+            if snapshot and not isinstance(error, Fenced):
+                snapshots.discard()  # it may be at fault: next time the journal is read from its beginning
+            raise
+        finally:
+            self._monitor.attempt = None
+            self._totals.end(read_whole=attempt.read_whole)
+        return AttemptResult(
+            exit_fact=exit_fact,
+            verdict=transcript.verdict(exit_fact),
+            limit=attempt.limit or stopped_for(exit_fact.why),
+            parked=transcript.parked,
+            ended_at=attempt.ended_at,
+        )
+
+    def _announce(self, log: EventLog, number: int, channel: Channel, resumption: Resumption | None) -> None:
+        if resumption:
+            session = resumption.session_id
+            how = f"session {session} resumed" if session else "started over"
+            text = f"the agent's process ended before its work; {how} in a new process (attempt {number})"
+            self._log_progress(log, number, text)
+        if (handle := channel.handle) is not None:
+            self._monitor.started(handle, number)
+
+    def _log_progress(self, log: EventLog, number: int, text: str) -> None:
+        self._monitor.observe(log.append(number, 0, [ProgressEvent(time=datetime.now(UTC), text=text)]))
+
+    def _resumption(self, number: int, result: AttemptResult) -> Resumption:
+        """What follows on this process."""
+        session_id = None if result.verdict.start_over else self._totals.total().session_id
+        return Resumption(number + 1, session_id, result.parked)
+
+    async def _outcome_of(self, result: AttemptResult, log: EventLog) -> RunOutcome | None:
+        """What a process's end makes of the run; None where another process may follow."""
+        verdict, exit_fact = result.verdict, result.exit_fact
+        if result.limit:
+            return self._totals.outcome("failed", result.limit.error(), proof(exit_fact, result.limit.message))
+        if exit_fact.reason == "stopped" and exit_fact.why not in OWN_STOPS:
+            return self._totals.outcome("stopped")
+        if result.ended_at or (self._end_asked and verdict.resumable):
+            asked_ms = result.ended_at * 1000 if result.ended_at else exit_fact.time_ms
+            return self._totals.interrupted(verdict.error, proof(exit_fact, asked_ms=asked_ms))
+        if verdict.error is None:
+            return await self._succeeded(log)
+        return None if verdict.resumable else self._totals.outcome("failed", verdict.error)
+
+    async def _succeeded(self, log: EventLog) -> RunOutcome:
+        """The agent says that it is done: its answer is held against the schema that was asked for."""
+        wrong = await mismatch(self._run.request.output_schema, self._totals.total().structured)
+        if wrong is None:
+            return self._totals.outcome("succeeded")
+        event = ErrorEvent(time=datetime.now(UTC), message=wrong.message)
+        self._monitor.observe(log.append(self._totals.ended, NEVER, [event]))
+        return self._totals.outcome("failed", wrong)
+
+
+def _close_unused(opening: "asyncio.Task[EventLog]") -> None:
+    if not opening.cancelled() and opening.exception() is None:
+        opening.result().close()

@@ -1,0 +1,49 @@
+"""What leading a run takes, and the launch of its next process. Which process follows must not live here."""
+
+import asyncio
+from dataclasses import dataclass
+
+from activities.admission import trust
+from activities.ports.admission import AdmissionControl
+from activities.ports.agent import Agent, Resumption
+from activities.ports.runtime import Launch, Runtime
+from activities.store.run_directory import RunDirectory
+from steersman.contracts.activities import RunKey
+from steersman.contracts.request import RunRequest
+
+
+@dataclass(frozen=True)
+class RunContext:
+    """One run, as the worker with this epoch leads it. `agent_key`: the run's key as its agent has it."""
+
+    key: RunKey
+    agent_key: RunKey
+    request: RunRequest
+    agent: Agent
+    runtime: Runtime
+    directory: RunDirectory
+    admission: AdmissionControl
+    epoch: int
+
+
+async def prepare_launch(run: RunContext, number: int, resumption: Resumption | None) -> tuple[Launch, str | None]:
+    """The next process, and what a person is told of a workspace that is not trusted. Raises RunError.
+
+    Judged anew each time: the workspace and what the operator allows may have changed.
+    """
+    admission = await asyncio.to_thread(run.admission.admit)
+    files = await run.runtime.files(run.key, number)
+    launch = run.agent.launch(run.agent_key, run.request, admission, files, resumption)
+    untrusted = admission.untrusted
+    complete = Launch(
+        argv=launch.argv,
+        cwd=launch.cwd,
+        files=launch.files,
+        env={**admission.environment, **(trust.GIT_ENVIRONMENT if untrusted else {}), **launch.env},
+        first_input=launch.first_input,
+        close_stdin=launch.close_stdin,
+        stdin_has_authority=launch.stdin_has_authority,
+        stop_times=run.agent.stop_times(run.request),
+        lease_s=run.request.lease_s,
+    )
+    return complete, trust.sentence(admission.directory, untrusted) if untrusted else None

@@ -1,0 +1,96 @@
+"""Messages and decisions, handed to one process of an agent. What its journal says of them is the transcript's."""
+
+import asyncio
+import time
+from collections.abc import Iterable
+
+from activities.ports.agent import Conversation, Transcript
+from activities.ports.runtime import ChannelClosed
+from activities.running.attempt_state import AttemptState
+from activities.running.observer import AttemptObserver
+from steersman.contracts.activities import DeliverInput, OutgoingMessage, Settlement
+from steersman.contracts.run import FINAL_STATES
+
+
+class MessageWriter:
+    """Writes to one process what people say, in order, and tells the observer what becomes of it."""
+
+    def __init__(
+        self, state: AttemptState, transcript: Transcript, conversation: Conversation, observer: AttemptObserver
+    ) -> None:
+        self._state, self._transcript = state, transcript
+        self._conversation, self._observer = conversation, observer
+        self._order = asyncio.Lock()
+        self._reported: dict[str, Settlement] = {}
+
+    @property
+    def busy(self) -> bool:
+        """Something is being written."""
+        return self._order.locked()
+
+    async def deliver(self, delivery: DeliverInput) -> list[Settlement] | None:
+        """Hand over messages and decisions in order, once the talk is open; None if the process has ended."""
+        if any(each.end for each in delivery.messages):
+            return await self._deliver_end(delivery)
+        await self._state.open.wait()
+        async with self._order:
+            if self._state.closing:
+                return self._late(delivery.messages)
+            answers = []
+            try:
+                for decision in delivery.decisions:
+                    await self._conversation.decide(decision)
+                for message in delivery.messages:
+                    if self._state.ended_at:
+                        answers += self._late([message])
+                        continue
+                    self._reported[message.id] = Settlement(id=message.id, state="delivered")
+                    answer = await self._say(message)
+                    self._reported[message.id] = answer
+                    answers.append(answer)
+            except ChannelClosed:
+                return answers or None
+            return answers
+
+    async def _deliver_end(self, delivery: DeliverInput) -> list[Settlement] | None:
+        """An end does not wait behind other messages, which are of no use any more, nor for an agent's handshake."""
+        await self._state.live.wait()
+        if self._state.closing and not self._state.ended_at:
+            return self._late(delivery.messages)
+        self._state.ended_at = self._state.ended_at or time.time()
+        answers = self._late(each for each in delivery.messages if not each.end)
+        try:
+            for message in delivery.messages:
+                if message.end:
+                    answers.append(await self._say(message))
+        except ChannelClosed:
+            return None
+        return answers
+
+    def report(self) -> None:
+        """Tell the observer of messages that the journal has settled since they were written."""
+        news = []
+        for each in self._transcript.settlements():
+            known = self._reported.get(each.id)
+            if known is not None and known.state not in FINAL_STATES and each.state in FINAL_STATES:
+                self._reported[each.id] = each
+                news.append(each)
+        if news:
+            self._observer.settle(news)
+
+    def _late(self, messages: Iterable[OutgoingMessage]) -> list[Settlement]:
+        """Nothing is written any more. A message that was written, by any worker, is not too late for that."""
+        known = {each.id: each for each in self._transcript.settlements()}
+        return [known.get(each.id) or self._unread(each.id) for each in messages]
+
+    def _unread(self, message_id: str) -> Settlement:
+        if self._transcript.wrote(message_id):
+            return Settlement(id=message_id, state="delivered")
+        return Settlement(id=message_id, state="too_late", how="the agent had finished")
+
+    async def _say(self, message: OutgoingMessage) -> Settlement:
+        before = {each.id for each in self._transcript.settlements()}
+        answer = await self._conversation.say(message)
+        if message.id not in before and answer.state in ("delivered", "acknowledged"):
+            self._observer.delivered(self._state.number, message.kind, answer)
+        return answer

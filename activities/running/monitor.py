@@ -1,0 +1,105 @@
+"""What follows from a run's events: the workflow is told, limits are enforced, sessions locked, steps logged.
+
+Which attempt follows must not live here.
+"""
+
+import asyncio
+import time
+
+from activities.ports.runtime import StopTimes
+from activities.ports.workflow import Notifier
+from activities.running import run_log
+from activities.running.attempt import AttemptRunner
+from activities.running.launch import RunContext
+from activities.running.limits import Limit, reached
+from activities.running.progress import ProgressReporter, last_event
+from activities.running.totals import RunTotals
+from steersman.contracts.activities import ApprovalAsked, Progressed, Settlement
+from steersman.contracts.events import EventBase, UsageEvent
+from steersman.contracts.run import Handle
+
+MAX_SESSIONS = 20
+"""A run locks at most this many sessions of its agent; one that is resumed and never cleared has one."""
+
+
+class RunMonitor:
+    """The AttemptObserver and ApprovalRequester of one run. `earlier`: how many processes it had before."""
+
+    def __init__(self, run: RunContext, notifier: Notifier, totals: RunTotals, earlier: int) -> None:
+        self._run, self._notifier, self._totals, self._earlier = run, notifier, totals, earlier
+        self._reporter = ProgressReporter(notifier, taken_over=earlier > 0)
+        self.stop_times: StopTimes = run.agent.stop_times(run.request)
+        self.attempt: AttemptRunner | None = None
+        """The attempt at work."""
+        self.locked: dict[str, asyncio.Future[None]] = {}
+        """By session: the task that locks it for this run."""
+
+    async def run(self) -> None:
+        """Tell the workflow until cancelled."""
+        await self._reporter.run()
+
+    @property
+    def attempts(self) -> int:
+        """How many processes the run has had, as far as this worker knows."""
+        return self.attempt.number if self.attempt else self._totals.ended
+
+    def snapshot(self) -> Progressed:
+        """How far the run is."""
+        return self._totals.progressed(self.attempts)
+
+    def preparing(self) -> None:
+        """This worker has taken the run."""
+        if self._earlier == 0:
+            self._reporter.put(self._notifier.preparing)
+
+    def started(self, handle: Handle, number: int) -> None:
+        """This worker leads a process."""
+        self._reporter.put(lambda: self._notifier.started(handle, number, adopted=number <= self._earlier))
+
+    async def ask(self, asked: ApprovalAsked) -> None:
+        """The agent waits for a person, or no longer does."""
+        self._reporter.put(lambda: self._notifier.asked(asked))
+
+    def settle(self, settlements: list[Settlement]) -> None:
+        """The journal says more of these messages than their delivery did."""
+        noted = self._totals.settlements.note(settlements)
+        self._reporter.put(lambda: self._notifier.settled(noted))
+
+    def live(self, number: int) -> None:
+        """All that the process has said before is read, and it is at work."""
+        if number <= self._earlier and self.attempt:
+            run_log.agent_adopted(self._run.key, number, self.attempt.channel.handle)
+
+    def delivered(self, number: int, kind: str, settlement: Settlement) -> None:
+        """The process was given a message."""
+        run_log.message_delivered(self._run.key, number, kind, settlement)
+
+    def stopping(self, reason: str) -> None:
+        """The process is to be stopped, by a limit or because its turn was ended."""
+        run_log.stop_asked(self._run.key, reason)
+
+    def observe(self, events: list[EventBase]) -> None:
+        """New events of the agent's process."""
+        for event in events:
+            if not isinstance(event, UsageEvent) and not getattr(event, "delta", False):
+                self._totals.last_event = last_event(event)
+        self.tick()
+
+    def tick(self) -> None:
+        """A few times a second: what the agent did before it fell silent is told too, when its time has come."""
+        self._lock_session()
+        self._reporter.consider(self.snapshot)
+
+    def limit(self) -> Limit | None:
+        """The limit that is reached, over all processes."""
+        total, attempt = self._totals.total(), self.attempt
+        silent = time.time() - attempt.last_word if attempt and attempt.transcript.working else None
+        return reached(
+            self._run.request.limits, turns=total.turns, cost_usd=total.cost_usd, usage=total.usage, silent_s=silent
+        )
+
+    def _lock_session(self) -> None:
+        """The agent's session, also one that it has begun itself, is this run's alone while the run is open."""
+        session = self.attempt.transcript.progress.session_id if self.attempt else None
+        if session and session not in self.locked and len(self.locked) < MAX_SESSIONS:
+            self.locked[session] = asyncio.ensure_future(self._run.admission.lock_session(session))

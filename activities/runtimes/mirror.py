@@ -1,0 +1,79 @@
+"""The leader's copy of a journal that is written on another machine: the same bytes, in the run's own directory.
+
+It is a prefix of the journal, and all that is left of it once the place has been removed. One worker writes it at a
+time, whichever has the highest epoch. Where the records come from must not live here.
+"""
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator, Sequence
+from pathlib import Path
+
+from activities.shim.client import JournalCorrupt, Record, RecordParser
+from activities.shim.client.journal import begins
+from activities.store.fence import Fence
+
+_CHUNK = 256 * 1024
+_HEADER = 512
+
+
+class Mirror:
+    """`replay` what is there, then `append` what follows it. Both raise Fenced, OSError."""
+
+    def __init__(self, path: Path, epoch: int) -> None:
+        """Take the copy over from workers with lower epochs; it is made where there is none. Blocks.
+
+        Raises Fenced, OSError.
+        """
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._fence = Fence(path, epoch)
+        self._size = os.fstat(self._fence.descriptor).st_size
+        self._fence.release()
+        self.seq = self.offset = 0
+        """The last record, and the byte after it."""
+
+    async def replay(self, after: int, offset: int) -> AsyncGenerator[Sequence[Record], None]:
+        """The records after this number, to the end of the copy. `offset`: the byte after it, where that is known."""
+        descriptor = self._fence.descriptor
+        if not begins(os.pread(descriptor, _HEADER, offset), after) and offset != self._size:
+            offset = 0
+        parser, place = RecordParser(after if offset else 0, offset), offset
+        self.seq, self.offset = parser.seq, parser.offset
+        while place < self._size:
+            chunk = await asyncio.to_thread(os.pread, descriptor, min(_CHUNK, self._size - place), place)
+            place += len(chunk)
+            try:
+                records = parser.feed(chunk)
+            except JournalCorrupt:
+                break  # what follows is had again from where it was written
+            self.seq, self.offset = parser.seq, parser.offset
+            if wanted := [record for record in records if record.seq > after]:
+                yield wanted
+            if not chunk:
+                break
+        self._cut(self.offset)
+
+    def append(self, records: Sequence[Record]) -> None:
+        """Add these, which follow the last one."""
+        data = b"".join(map(_bytes, records))
+        with self._fence.held(self._size):
+            view = memoryview(data)
+            while view:
+                written = os.write(self._fence.descriptor, view)
+                view, self._size = view[written:], self._size + written
+        self.seq, self.offset = records[-1].seq, self._size
+
+    def close(self) -> None:
+        self._fence.close()
+
+    def _cut(self, size: int) -> None:
+        """Drop a record that is not whole: its writer was killed."""
+        if size < self._size:
+            with self._fence.held(self._size):
+                os.ftruncate(self._fence.descriptor, size)
+                self._size = size
+
+
+def _bytes(record: Record) -> bytes:
+    head = f"{record.seq} {record.time_ms} {record.stream} {len(record.data)} {record.id or '-'}\n"
+    return head.encode() + record.data + b"\n"

@@ -1,0 +1,182 @@
+"""A shim's journal and socket as a Channel. Which process of a run it belongs to must not live here."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
+from datetime import timedelta
+from typing import TypeVar
+
+from activities.ports.runtime import MAX_LINE, ChannelClosed, Fenced, StopTimes
+from activities.runtimes.mirror import Mirror
+from activities.runtimes.shim_handle import ShimHandle
+from activities.runtimes.stop import stop_through
+from activities.shim import client as shim
+from steersman.contracts.run import Handle, StopReport
+
+T = TypeVar("T")
+
+NEVER = 1 << 62
+"""A record number beyond the last of any journal: no record of a dead process is live."""
+_PAUSE_S = 0.5
+_LAST_PAUSE_S = 10.0
+"""Seconds between two tries to reach a machine that cannot be reached."""
+
+
+class ShimChannel:
+    """See ports.runtime.Channel. Reconnects as often as it takes while the shim lives, or while nobody can tell.
+
+    `clear`: kills what a lost shim left. `mirror`: the leader's copy of a journal that is elsewhere.
+    """
+
+    def __init__(
+        self,
+        handle: ShimHandle,
+        clear: Callable[[], Awaitable[shim.Clearance]],
+        host: str,
+        epoch: int,
+        connection: shim.Connection | None,
+        mirror: Mirror | None = None,
+    ) -> None:
+        self._shim, self._clear, self._epoch, self._connection = handle, clear, epoch, connection
+        self._mirror = mirror
+        self._lock = asyncio.Lock()
+        status = connection.hello if connection else None
+        self.known = status.seq if status and status.state != "exited" else NEVER
+        self.offset = 0
+        self._last = status.seq - (status.state == "exited") if status else NEVER
+        self.handle: Handle | None = None
+        if status:
+            self.handle = Handle(host=host, boot_id=status.boot_id, pid=status.pid, start_time=status.start_time)
+        self._renewal = asyncio.create_task(self._renew(status.lease_left)) if status else None
+
+    def may_enter(self, after: int) -> bool:
+        """See Channel: the end of a process is always read from its shim or its journal."""
+        return after <= self._last
+
+    async def records(self, after: int = 0, offset: int = 0) -> AsyncGenerator[Sequence[shim.Record], None]:
+        """See Channel. Raises Fenced."""
+        joiner = shim.LineJoiner(MAX_LINE)
+        batches = self._records(after, offset) if self._mirror is None else self._mirrored(self._mirror, after, offset)
+        try:
+            async with aclosing(batches):
+                async for batch in batches:
+                    yield [_joined(joiner, record) for record in batch]
+        except shim.Fenced as error:
+            raise Fenced(str(error)) from error
+
+    async def _records(self, after: int, offset: int) -> AsyncGenerator[Sequence[shim.Record], None]:
+        """From where the journal is, for as long as it takes to reach that."""
+        pause, epoch = _PAUSE_S, self._epoch if self._connection else None
+        while True:
+            stream = self._shim.records(after, offset, epoch)
+            try:
+                while batch := await stream.batch():
+                    pause = _PAUSE_S
+                    after, offset = batch[-1].seq, stream.offset
+                    self.offset = offset
+                    yield batch
+                if stream.ending == "crash":
+                    # The shim died: before anybody acts on that, nothing of what it looked after may be left.
+                    await self._clear()
+                return
+            except shim.MachineUnreachable:
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, _LAST_PAUSE_S)
+            finally:
+                await stream.aclose()
+
+    async def _mirrored(self, mirror: Mirror, after: int, offset: int) -> AsyncGenerator[Sequence[shim.Record], None]:
+        """What the copy holds, then what follows it, which is added to the copy before anybody sees it."""
+        replayed = mirror.replay(after, offset)
+        async with aclosing(replayed):
+            async for batch in replayed:
+                self.offset = mirror.offset
+                yield batch
+                if batch[-1].stream == "exit":
+                    return
+        following = self._records(mirror.seq, mirror.offset)
+        async with aclosing(following):
+            async for batch in following:
+                mirror.append(batch)
+                self.offset = mirror.offset
+                if wanted := [record for record in batch if record.seq > after]:
+                    yield wanted
+
+    async def write(self, command: str, data: str | None) -> bool:
+        """Write once; None closes stdin. Raises ChannelClosed, Fenced."""
+
+        async def send(connection: shim.Connection) -> bool:
+            if data is None:
+                await connection.close_stdin(id=command)
+                return True
+            return not (await connection.write(data, id=command)).duplicate
+
+        return await self._with(send)
+
+    async def stop(self, times: StopTimes, reason: str) -> StopReport:
+        """Stop this process. Raises ChannelClosed, Fenced."""
+        return await self._with(lambda connection: stop_through(connection, times, reason))
+
+    async def close(self) -> None:
+        """Let go; the process works on."""
+        if self._renewal:
+            self._renewal.cancel()
+            await asyncio.gather(self._renewal, return_exceptions=True)
+        async with self._lock:
+            connection, self._connection = self._connection, None
+            if connection:
+                await connection.aclose()
+            if self._mirror:
+                self._mirror.close()
+
+    async def _with(self, use: Callable[[shim.Connection], Awaitable[T]]) -> T:
+        while True:
+            try:
+                return await use(await self._connected())
+            except (shim.AgentExited, shim.StdinClosed) as error:
+                raise ChannelClosed(str(error)) from error
+            except shim.Fenced as error:
+                raise Fenced(str(error)) from error
+            except (shim.ShimGone, shim.JournalFull, shim.ShimUnresponsive) as error:
+                if not await self._is_alive():
+                    raise ChannelClosed(str(error)) from error
+                if isinstance(error, shim.ShimUnresponsive):
+                    with contextlib.suppress(shim.MachineUnreachable):
+                        await self._shim.thaw()  # its agent may have frozen it
+                await asyncio.sleep(_PAUSE_S)
+            except shim.MachineUnreachable:
+                await asyncio.sleep(_PAUSE_S)
+
+    async def _is_alive(self) -> bool:
+        """Whether the shim lives, as far as anybody can tell."""
+        try:
+            return await self._shim.is_alive()
+        except shim.MachineUnreachable:
+            return True
+
+    async def _connected(self) -> shim.Connection:
+        async with self._lock:
+            if self._connection is None:
+                raise ChannelClosed("the process has ended, or this channel was let go")
+            try:
+                await self._connection.status()
+            except (shim.ShimGone, shim.ShimUnresponsive):
+                await self._connection.aclose()
+                self._connection = await self._shim.connect(self._epoch)
+            return self._connection
+
+    async def _renew(self, lease_left: timedelta) -> None:
+        pause = min(max(lease_left.total_seconds() / 4, 0.2), 30.0)
+        while True:
+            await asyncio.sleep(pause)
+            with contextlib.suppress(ChannelClosed):
+                await self._with(lambda connection: connection.renew())
+
+
+def _joined(joiner: shim.LineJoiner, record: shim.Record) -> shim.Record:
+    if record.stream in ("in", "eof", "exit"):
+        return record
+    line = joiner.push(record)
+    data = line.data if line else b""
+    return record if line and data is record.data else shim.Record(record.seq, record.time_ms, record.stream, data, "")

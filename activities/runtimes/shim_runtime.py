@@ -1,0 +1,270 @@
+"""The runtime: each process of a run under a shim, at the place where the run lives. There is no other one."""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import timedelta
+from pathlib import PurePath
+
+from activities.ports.runtime import AlreadyStopped, Channel, Fenced, Incompatible, Launch, StopTimes, Unreachable
+from activities.runtimes.leftovers import with_leftovers, without_directory
+from activities.runtimes.mirror import Mirror
+from activities.runtimes.place import LocalPlace, Place
+from activities.runtimes.shim_channel import ShimChannel
+from activities.runtimes.shim_handle import ShimHandle
+from activities.runtimes.stop import PATIENT, QUICK, stop_attempt, unsealed
+from activities.shim import client as shim
+from activities.shim.client.access import LOCAL, LocalAccess
+from activities.store.run_directory import RunDirectory, RunGone
+from activities.store.runs import RunStore
+from steersman.contracts.activities import RunKey
+from steersman.contracts.errors import AgentFailed, AgentNotInstalled, RunError, WorkspaceError
+from steersman.contracts.run import StopReport
+
+log = logging.getLogger("steersman.runtime")
+
+FILES = "files"
+"""Where a shim puts `Launch.files`, in its directory."""
+UNREACHABLE_S = 10.0
+"""A stop tries to reach a machine for this many seconds; then nobody knows what lives there."""
+_PAUSE_S = 0.5
+
+PlaceOf = Callable[[RunDirectory], Place]
+"""Makes the place of a run; the placement is in its directory."""
+
+
+class NoPlace(Unreachable):
+    """This worker does not know how the run's machine is reached."""
+
+
+class ShimRuntime:
+    """`places`: how the place of a run is made, by the kind of runtime that its request names. `host`: this one."""
+
+    def __init__(self, store: RunStore, host: str, places: Mapping[str, PlaceOf] | None = None) -> None:
+        self._store, self._host = store, host
+        self._places = places if places is not None else {"local": local_place}
+
+    def attempts(self, key: RunKey) -> int:
+        """How many processes this run has had here."""
+        return self._store.directory(key).attempts()
+
+    async def files(self, key: RunKey, attempt: int) -> PurePath:
+        """Where this attempt's process will find `Launch.files`."""
+        with _reaching():
+            return (await self._place(self._store.directory(key)).handle(attempt)).directory / FILES
+
+    async def open(self, key: RunKey, attempt: int, epoch: int, launch: Launch | None) -> Channel:
+        """Attach to the attempt's process, or start it. Raises RunError, Fenced, AlreadyStopped, Unreachable."""
+        directory = self._store.directory(key)
+        place = self._place(directory)
+        with _reaching():
+            handle = await place.handle(attempt)
+            if launch is not None:
+                await self._clear_earlier(directory, place, attempt)
+                await place.ensure(attempt)
+                await _start(handle, launch, directory.tag)
+            try:
+                connection = await _connect(handle, epoch)
+            except shim.ShimGone:
+                await place.clear(attempt)
+                connection = None
+            except shim.Fenced as error:
+                raise Fenced(str(error)) from error
+            except shim.ProtocolMismatch as error:
+                raise Incompatible(str(error)) from error
+        mirror = None
+        if place.mirrored:
+            try:
+                mirror = await asyncio.to_thread(Mirror, directory.attempt(attempt) / "journal", epoch)
+            except BaseException:
+                if connection:
+                    await connection.aclose()
+                raise
+        return ShimChannel(handle, lambda: place.clear(attempt), self._host, epoch, connection, mirror)
+
+    async def stop(self, key: RunKey, times: StopTimes, reason: str, *, known: int = 0) -> StopReport:
+        """Stop the run's newest process, clear away what lost ones left, and see to it that no other starts."""
+        directory = self._store.directory(key)
+        try:
+            await asyncio.to_thread(directory.require, known)
+            await asyncio.to_thread(self._store.create, key)
+        except (RunGone, OSError) as error:
+            facts = {"run": key.run, "error": str(error)}
+            log.warning(
+                "a run is stopped without its directory", extra={"action": "stop_without_state", "facts": facts}
+            )
+            return without_directory(await self._store.kill_strays(directory.tag))
+        here = await _stop(directory, LocalPlace(directory, LOCAL), times, reason)
+        if directory.placement == "local":
+            return here
+        if here.processes:  # of an agent of this machine that has written that it lives elsewhere
+            return unsealed(here)
+        if directory.is_removed:
+            return StopReport(outcome="already_finished", phase="running", how="exited")
+        return await self._stop_elsewhere(directory, times, reason) or unsealed(None)
+
+    async def _stop_elsewhere(self, directory: RunDirectory, times: StopTimes, reason: str) -> StopReport | None:
+        """None where nobody knows what lives there."""
+        until = time.monotonic() + UNREACHABLE_S
+        while True:
+            try:
+                return await _stop(directory, self._place(directory), times, reason)
+            except (shim.MachineUnreachable, Unreachable) as error:
+                if isinstance(error, NoPlace) or time.monotonic() > until:
+                    facts = {"run": directory.key.run, "error": str(error)}
+                    log.warning("a run's machine cannot be reached", extra={"action": "unreachable", "facts": facts})
+                    return None
+            await asyncio.sleep(_PAUSE_S)
+
+    async def release(self, key: RunKey) -> None:
+        """Let the shims of ended processes go, and remove what the run has elsewhere."""
+        directory = self._store.directory(key)
+        numbers = [int(each.name) for each in directory.all_attempts()]
+        await _release(LocalPlace(directory, LOCAL), numbers)
+        if directory.placement == "local" or directory.is_removed:
+            return
+        with contextlib.suppress(shim.MachineUnreachable, Unreachable):  # a sweep tries again
+            place = self._place(directory)
+            await _release(place, numbers)
+            if not await _is_left(place, numbers):
+                await _removed(place)
+                directory.note_removed()
+
+    def has_living(self, key: RunKey) -> bool:
+        """Whether a shim of this run lives. What is elsewhere counts as living until it was removed."""
+        directory = self._store.directory(key)
+        if directory.placement != "local" and not directory.is_removed:
+            return True
+        return any(shim.is_alive(attempt) for attempt in directory.all_attempts())
+
+    def _place(self, directory: RunDirectory) -> Place:
+        if directory.is_removed:
+            return LocalPlace(directory, LOCAL)  # its journals are all that is left
+        place_of = self._places.get(directory.placement)
+        if place_of is None:
+            raise NoPlace(
+                f"this worker cannot reach runtime {directory.placement!r}: see its --runtime"
+                if directory.placement
+                else f"where the run's processes live was lost with {directory.path}/run.json"
+            )
+        return place_of(directory)
+
+    async def _clear_earlier(self, directory: RunDirectory, place: Place, attempt: int) -> None:
+        """No second agent beside what a lost shim's left. Raises AgentFailed."""
+        for number in await _lost(place, range(1, attempt)):
+            cleared = await place.clear(number)
+            if cleared.left:
+                raise AgentFailed(f"processes of an earlier attempt cannot be stopped: {list(cleared.left)}")
+            if not cleared.proven:
+                facts = {"run": directory.key.run, "suspects": cleared.suspects}
+                log.warning("a lost shim's agent may have left something", extra={"action": "unproven", "facts": facts})
+
+
+def local_place(directory: RunDirectory, spare: shim.Spare | None = None) -> Place:
+    """The place of a run on this machine."""
+    return LocalPlace(directory, LocalAccess(spare) if spare else LOCAL)
+
+
+async def _stop(directory: RunDirectory, place: Place, times: StopTimes, reason: str) -> StopReport:
+    """Raises MachineUnreachable: then nothing is known, and what was stopped is found stopped the next time."""
+    first = number = max(directory.attempts(), 1)
+    report: StopReport | None = None
+    while True:
+        found, sealed = await stop_attempt(await place.handle(number), times, reason)
+        report = found or report
+        if not sealed:
+            report = unsealed(report)
+            break
+        if not await _may_follow(place, number):
+            break
+        number += 1
+    report = report or StopReport(outcome="stopped", phase="running", how="exited")
+    for lost in await _lost(place, range(1, first)):
+        report = with_leftovers(report, await place.clear(lost))
+    return report
+
+
+async def _may_follow(place: Place, number: int) -> bool:
+    """Whether a further attempt might be starting: it is looked at, and entombed, too."""
+    following, this = await place.handle(number + 1), await place.handle(number)
+    return not (await following.state()).stopped and (await this.state()).used
+
+
+async def _lost(place: Place, numbers: Iterable[int]) -> list[int]:
+    """The attempts whose shim did not live to see its agent's end."""
+    return [number for number in numbers if (await (await place.handle(number)).state()).lost]
+
+
+async def _start(handle: ShimHandle, launch: Launch, tag: str) -> None:
+    spec = shim.Spec(
+        argv=launch.argv,
+        cwd=launch.cwd,
+        cwd_resolved=True,
+        env=launch.env,
+        files=launch.files,
+        input=[shim.Input(command, data) for command, data in launch.first_input],
+        close_stdin=launch.close_stdin,
+        stdin="socket" if launch.stdin_has_authority else "pipe",
+        tag=tag,
+        lease=timedelta(seconds=launch.lease_s),
+        terminate_after=timedelta(seconds=launch.stop_times.terminate_after_s),
+        kill_after=timedelta(seconds=launch.stop_times.kill_after_s),
+    )
+    try:
+        await handle.start(spec)
+    except (shim.AlreadyRunning, shim.AlreadyUsed):
+        pass  # a worker that died in this very moment had started it: it is adopted
+    except shim.Tombstoned as error:
+        raise AlreadyStopped(str(error)) from error
+    except shim.StartRefused as error:
+        raise _translated(error, launch) from error
+
+
+async def _connect(handle: ShimHandle, epoch: int) -> shim.Connection:
+    try:
+        return await handle.connect(epoch, QUICK)
+    except shim.ShimUnresponsive:
+        await handle.thaw()
+        return await handle.connect(epoch)
+
+
+async def _release(place: Place, numbers: Iterable[int]) -> None:
+    for number in numbers:
+        with contextlib.suppress(shim.ShimError):
+            async with await (await place.handle(number)).connect(None, PATIENT) as connection:
+                await connection.release()
+
+
+async def _is_left(place: Place, numbers: Iterable[int]) -> bool:
+    """Whether something of lost shims is there and cannot be killed. Raises MachineUnreachable."""
+    return any([(await place.clear(number)).left for number in await _lost(place, numbers)])
+
+
+async def _removed(place: Place) -> None:
+    """Remove the place once its last shim has gone. Raises MachineUnreachable."""
+    until = time.monotonic() + UNREACHABLE_S
+    while True:
+        try:
+            return await place.remove()
+        except shim.AlreadyRunning as error:
+            if time.monotonic() > until:
+                raise shim.MachineUnreachable(str(error)) from error
+        await asyncio.sleep(_PAUSE_S)
+
+
+@contextlib.contextmanager
+def _reaching() -> Iterator[None]:
+    try:
+        yield
+    except shim.MachineUnreachable as error:
+        raise Unreachable(str(error)) from error
+
+
+def _translated(error: shim.StartRefused, launch: Launch) -> RunError:
+    if isinstance(error, shim.AgentNotFound | shim.AgentNotExecutable):
+        return AgentNotInstalled(f"{launch.argv[0]}: {error}")
+    if isinstance(error, shim.NoDirectory | shim.Moved):
+        return WorkspaceError(f"workspace.path: {error}")
+    return AgentFailed(f"the agent could not be started: {error}")

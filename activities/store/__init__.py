@@ -1,0 +1,1 @@
+"""The state directory: which runs there are, their event logs, snapshots and session locks. Knows no Temporal."""

@@ -1,0 +1,82 @@
+"""Access to files and directories that other processes change meanwhile.
+
+What is gone since counts as not there, and nothing that an agent may have put in a file's place is waited for.
+"""
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+
+def open_regular(path: Path, flags: int = os.O_RDONLY) -> int:
+    """A descriptor of a regular file, no link. Raises OSError; opening a pipe or a device could wait for ever."""
+    descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is no regular file", str(path))
+    return descriptor
+
+
+UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO})
+"""The disk is full, read-only or failing: trying again helps once somebody has mended that."""
+
+
+NO_FILE = frozenset({errno.EISDIR, errno.ENOTDIR, errno.EINVAL, errno.ELOOP, errno.ENXIO})
+"""A directory, link, pipe or device is where a file is to be: `open_regular` refuses it."""
+
+
+def is_unwritable(error: BaseException) -> bool:
+    """Whether the disk keeps something from being written."""
+    return isinstance(error, OSError) and error.errno in UNWRITABLE
+
+
+def is_no_file(error: BaseException) -> bool:
+    """Whether something else is where a file is to be: trying again changes nothing."""
+    return isinstance(error, OSError) and error.errno in NO_FILE
+
+
+def read_text(path: Path, limit: int = 1024 * 1024) -> str:
+    """The beginning of a small file. Raises OSError, UnicodeDecodeError."""
+    with os.fdopen(open_regular(path), "rb") as file:
+        return file.read(limit).decode()
+
+
+def write_new(path: Path, text: str) -> None:
+    """Write a new file, and on the disk: an empty one after a power cut would say nothing. Raises OSError."""
+    path.unlink(missing_ok=True)
+    with os.fdopen(open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def names(directory: Path) -> list[str]:
+    """The names in a directory, sorted; none where it is not there or cannot be read."""
+    try:
+        return sorted(each.name for each in directory.iterdir())
+    except OSError:
+        return []
+
+
+def length(file: Path) -> int:
+    """The file's size in bytes, -1 where it is not there."""
+    try:
+        return file.stat().st_size
+    except OSError:
+        return -1
+
+
+def size(directory: Path) -> int:
+    """The size in bytes of all files below the directory."""
+    return sum(_sizes(directory))
+
+
+def _sizes(directory: Path) -> Iterator[int]:
+    for inner, _, files in os.walk(directory):
+        for name in files:
+            try:
+                yield Path(inner, name).lstat().st_size
+            except OSError:
+                continue

@@ -1,0 +1,47 @@
+"""Pages of an event log, for readers that wait for the next event. Who may read must not live here."""
+
+import asyncio
+import time
+from collections import OrderedDict
+from pathlib import Path
+
+from activities.store import disk
+from activities.store.event_reader import Cursor, read
+from steersman.contracts.activities import EventPage, ReadEvents, RunKey
+
+POLL_S = 0.02
+MAX_WAIT_S = 60.0
+MAX_CURSORS = 1000
+MAX_PAGE = 2_000_000
+"""A page has at most this many bytes of events, whatever its reader asks for: Temporal takes 2 MiB."""
+
+
+class EventPages:
+    """Remembers where readers are in their logs, so that the next page is found at once."""
+
+    def __init__(self) -> None:
+        self._cursors: OrderedDict[tuple[RunKey, int], Cursor] = OrderedDict()
+
+    async def page(self, wanted: ReadEvents, path: Path) -> EventPage:
+        """The next page of the log; waits up to wait_s seconds for its first event. Raises OSError."""
+        cursor = self._cursors.pop((wanted.key, wanted.after), None) or Cursor()
+        until = time.monotonic() + min(wanted.wait_s, MAX_WAIT_S)
+        size = -1
+        while True:
+            now = disk.length(path)
+            if now != size:
+                size = now
+                if now >= 0:
+                    max_bytes = min(wanted.max_bytes, MAX_PAGE)
+                    events, ended = await asyncio.to_thread(read, path, cursor, wanted.after, max_bytes)
+                    if events or ended:
+                        self._remember(wanted.key, cursor)
+                        return EventPage(events=tuple(events), ended=ended)
+            if time.monotonic() >= until:
+                return EventPage(events=(), ended=False, known=now >= 0)
+            await asyncio.sleep(POLL_S)
+
+    def _remember(self, key: RunKey, cursor: Cursor) -> None:
+        self._cursors[(key, cursor.seq)] = cursor
+        while len(self._cursors) > MAX_CURSORS:
+            self._cursors.popitem(last=False)

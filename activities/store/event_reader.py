@@ -1,0 +1,94 @@
+"""Reading of event logs, beside whoever writes them: pages of events, and how a log ends. Nothing is written here.
+
+A log may have gigabytes: only a reader that wants all events reads all of it.
+"""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from activities.store import disk, lines
+from activities.store.event_lines import is_terminal_line, number_of
+from steersman.contracts.events import EVENT, TerminalEvent, is_terminal
+
+
+def terminal_event(path: Path) -> TerminalEvent | None:
+    """The log's terminal event; None where the log has none, or is not there. Raises OSError."""
+    try:
+        with os.fdopen(disk.open_regular(path), "rb") as file:
+            line = lines.last_line(file)[1]
+    except FileNotFoundError:
+        return None
+    if not is_terminal_line(line):
+        return None
+    event = EVENT.validate_json(line)
+    return event if is_terminal(event) else None
+
+
+def is_ended(path: Path) -> bool:
+    """Whether the log has its terminal event."""
+    return ended_at(path) is not None
+
+
+def ended_at(path: Path) -> float | None:
+    """Unix time at which the log got its terminal event; None where it has none, is not there, or is no file."""
+    try:
+        with os.fdopen(disk.open_regular(path), "rb") as file:
+            return os.fstat(file.fileno()).st_mtime if is_terminal_line(lines.last_line(file)[1]) else None
+    except OSError:
+        return None
+
+
+@dataclass
+class Cursor:
+    """A reader's position in a log: the byte after event `seq`."""
+
+    seq: int = 0
+    offset: int = 0
+
+
+def read(path: Path, cursor: Cursor, after: int, max_bytes: int) -> tuple[list[Any], bool]:
+    """Events numbered above `after`, up to about max_bytes of them, and whether the last is terminal; moves the cursor.
+
+    Reads whole lines only, so it may run beside the writer, and little of what comes before `after`. Raises OSError.
+    """
+    if cursor.seq > after:
+        cursor.seq = cursor.offset = 0
+    events: list[Any] = []
+    size, ended = 0, False
+    with os.fdopen(disk.open_regular(path), "rb") as file:
+        if cursor.seq < after:
+            _approach(file, cursor, after)
+        file.seek(cursor.offset)
+        while (line := file.readline(lines.MAX_LINE)).endswith(b"\n"):
+            if events and size + len(line) > max_bytes:
+                break
+            cursor.seq, cursor.offset = cursor.seq + 1, cursor.offset + len(line)
+            if cursor.seq <= after:
+                ended = is_terminal_line(line)  # a terminal event that the reader has already is still the end
+                continue
+            event = EVENT.validate_json(line)
+            events.append(event)
+            size += len(line)
+            ended = is_terminal_line(line)
+            if ended:
+                break
+    return events, ended
+
+
+def _approach(file: BinaryIO, cursor: Cursor, after: int) -> None:
+    """Move the cursor close before the event that follows this number, by bisection."""
+    passed = Cursor(cursor.seq, cursor.offset)
+
+    def passes(line: bytes) -> bool:
+        number = number_of(line)
+        if number <= after:
+            passed.seq = number
+        return number <= after
+
+    try:
+        passed.offset = lines.past(file, cursor.offset, passes)
+    except ValueError:
+        return  # not written by a worker: it is read from where the cursor stands
+    cursor.seq, cursor.offset = passed.seq, passed.offset

@@ -1,0 +1,136 @@
+"""One run's directory: its paths, and what its files say of it. Which runs there are must not live here: see runs."""
+
+import json
+import math
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from activities.shim import client as shim
+from activities.store import disk
+from steersman.contracts.activities import RunKey
+
+_BEGINNING = re.compile(r"[0-9a-f]{16}")
+
+
+class RunGone(Exception):
+    """What was written down of a run is gone: it can neither go on nor begin anew."""
+
+
+@dataclass(frozen=True)
+class RunDirectory:
+    """One run's directory, whether or not it is there: RunStore.create makes it."""
+
+    path: Path
+    key: RunKey
+
+    @property
+    def events(self) -> Path:
+        return self.path / "events.jsonl"
+
+    @property
+    def scratch(self) -> Path:
+        """Where runs of earlier versions have what `Launch.files` holds now."""
+        return self.path / "scratch"
+
+    @property
+    def beginning(self) -> str:
+        """Which beginning of the run this is: a run that is reset after its end begins anew under the same key.
+
+        Empty where run.json is of a version without beginnings, or cannot be read.
+        """
+        said = self._facts().get("beginning")
+        return said if isinstance(said, str) and _BEGINNING.fullmatch(said) else ""
+
+    @property
+    def created(self) -> float | None:
+        """Unix time at which the directory was made; None where run.json does not say."""
+        said = self._facts().get("created")
+        return said if isinstance(said, float) and math.isfinite(said) else None
+
+    @property
+    def agent_key(self) -> RunKey:
+        """The run's key as its agent has it, which derives its own ids from the key.
+
+        Each beginning of the run has another one; every worker has the same.
+        """
+        if not (beginning := self.beginning):
+            return self.key
+        return self.key.model_copy(update={"execution": f"{self.key.execution}:{beginning}"})
+
+    @property
+    def placement(self) -> str:
+        """The kind of runtime that the run's processes live in; empty where that was lost with run.json."""
+        said = self._facts().get("runtime")
+        return said if isinstance(said, str) else "" if self.has_mirrors else "local"
+
+    @property
+    def has_mirrors(self) -> bool:
+        """Whether journals here are copies: see `runtimes.mirror`."""
+        return any(os.path.lexists(each / "journal.epoch") for each in self.all_attempts())
+
+    @property
+    def is_removed(self) -> bool:
+        """Whether what the run had on another machine has been removed."""
+        return self.placement != "local" and os.path.lexists(self.path / "removed")
+
+    def note_removed(self) -> None:
+        """Record that. Raises OSError."""
+        (self.path / "removed").touch(mode=0o600)
+
+    def snapshot(self, attempt: int) -> Path:
+        return self.path / "snapshots" / f"{attempt}.json"
+
+    @property
+    def tag(self) -> str:
+        """The prefix of the marks of this run's processes."""
+        return shim.tag_of(self.path.parents[1], f"{self.path.parent.name}/{self.path.name}")
+
+    def attempt(self, number: int) -> Path:
+        return self.path / "attempts" / str(number)
+
+    def attempts(self) -> int:
+        """The number of the newest attempt that had a process, 0 for none."""
+        return max((number for number in map(int, self._attempt_names()) if self._was_used(number)), default=0)
+
+    def require(self, attempts: int) -> None:
+        """Check that this many processes have their files here. Raises RunGone if not, OSError if none can tell."""
+        if (found := self.attempts()) >= attempts:
+            return
+        try:
+            os.lstat(self.attempt(attempts) / "journal")
+        except (FileNotFoundError, NotADirectoryError) as error:
+            text = f"the run's directory is gone or empty: {self.path} holds {found} of its {attempts} attempts"
+            raise RunGone(f"{text}; without what they wrote down it can neither go on nor begin anew") from error
+
+    def all_attempts(self) -> list[Path]:
+        """Every attempt's directory, whether or not a process came to be in it."""
+        return [self.attempt(number) for number in sorted(map(int, self._attempt_names()))]
+
+    def is_told_gone(self, attempt: int) -> bool:
+        """Whether a worker has logged that this attempt's process is gone."""
+        return os.path.lexists(self.path / f"gone-{attempt}")
+
+    def tell_gone(self, attempt: int) -> bool:
+        """The same, and record that one has from now on."""
+        try:
+            os.close(os.open(self.path / f"gone-{attempt}", os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+        except FileExistsError:
+            return True
+        except OSError:
+            return False  # a full disk: twice is better than never
+        return False
+
+    def _facts(self) -> dict[str, object]:
+        try:
+            facts = json.loads(disk.read_text(self.path / "run.json"))
+        except (OSError, ValueError, RecursionError):
+            return {}
+        return facts if isinstance(facts, dict) else {}
+
+    def _was_used(self, number: int) -> bool:
+        return os.path.exists(self.attempt(number) / "journal")  # noqa: PTH110 - Path.exists raises on a disk that fails
+
+    def _attempt_names(self) -> list[str]:
+        return [name for name in disk.names(self.path / "attempts") if name.isdigit()]

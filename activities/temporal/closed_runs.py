@@ -1,0 +1,190 @@
+"""Runs whose workflow closed without ending their log: how it closed, by the server, and the end that the log gets.
+
+No agent is stopped here: the caller brings the report of the stop.
+"""
+
+import asyncio
+import logging
+import shutil
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final, Literal
+
+from temporalio.api.common.v1 import Payloads, WorkflowExecution
+from temporalio.api.history.v1 import HistoryEvent, WorkflowExecutionStartedEventAttributes
+from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryReverseRequest
+from temporalio.client import (
+    Client,
+    WorkflowExecutionDescription,
+    WorkflowExecutionStatus,
+    WorkflowHistoryEventFilterType,
+)
+from temporalio.service import RPCError, RPCStatusCode
+
+from activities.ports.runtime import Runtime
+from activities.running import run_log
+from activities.store import disk
+from activities.store.eventlog import end_log
+from activities.store.run_directory import RunDirectory
+from steersman.contracts import names
+from steersman.contracts.activities import FinalizeInput, RunKey
+from steersman.contracts.errors import AgentFailed, ErrorType
+from steersman.contracts.events import CancelledEvent, FailedEvent, TerminalEvent
+from steersman.contracts.request import RunRequest, parse_request
+from steersman.contracts.run import MAX_REASON, StopReport
+
+log = logging.getLogger("steersman.closings")
+
+PAGE: Final = 50
+"""Events of one page of a history: a workflow mostly closes within fewer after it asked for the end of its log."""
+DELETED: Final = "the workflow was deleted from Temporal"
+FORGOTTEN: Final = "Temporal no longer knows the run (deleted, or past its retention): how it ended is not known"
+TIMED_OUT: Final = "Temporal's own timeout for the workflow was reached"
+
+
+@dataclass(frozen=True)
+class WorkflowClose:
+    """How a workflow closed, and when. `asked`: the terminal event that the workflow itself asked to have written."""
+
+    how: Literal["by itself", "terminated", "timed_out", "gone"]
+    time: datetime
+    reason: str | None = None
+    by: str | None = None
+    asked: TerminalEvent | None = None
+
+    def terminal_event(self, report: StopReport, attempt: int) -> TerminalEvent:
+        """The event that says so. A function of the close and of the one stop: whoever writes it writes the same."""
+        if self.asked is not None:
+            return self.asked
+        if self.how == "terminated" or (self.how == "gone" and report.outcome != "already_finished"):
+            reason = DELETED if self.how == "gone" else self.reason
+            proof = report.model_copy(update={"reason": reason})
+            return CancelledEvent(
+                time=self.time, attempt=attempt, stop_report=proof, terminated=True, reason=reason, by=self.by
+            )
+        error = ErrorType.RUN_TIMED_OUT if self.how == "timed_out" else ErrorType.AGENT_FAILED
+        message = {"timed_out": TIMED_OUT, "gone": FORGOTTEN}.get(self.how, "the workflow closed without a word")
+        proof = report.model_copy(update={"reason": message})
+        return FailedEvent(time=self.time, attempt=attempt, error=error, message=message, stop_report=proof)
+
+
+class ClosedRuns:
+    """Asks the server how runs closed, and ends the logs of those that could not do it themselves."""
+
+    def __init__(self, client: Client, runtime: Runtime) -> None:
+        self._client, self._runtime = client, runtime
+
+    async def close_of(self, key: RunKey) -> WorkflowClose | None:
+        """How the run's workflow closed; None while it is open, or where the server does not answer.
+
+        Raises AgentFailed where what it says cannot be decoded.
+        """
+        try:
+            found = await self._execution(key)
+            return await self._close(key, found) if found.status != WorkflowExecutionStatus.RUNNING else None
+        except RPCError as error:
+            return WorkflowClose("gone", datetime.now(UTC)) if error.status == RPCStatusCode.NOT_FOUND else None
+
+    async def request_of(self, key: RunKey) -> RunRequest | None:
+        """The run's request; None where the server does not have it, or it cannot be decoded here."""
+        try:
+            started = await self._started(key.run, key.execution)
+            (fields,) = await self._client.data_converter.decode(started.input.payloads, [object])
+            return parse_request(fields)
+        except Exception as error:  # noqa: BLE001 - a codec raises what it likes; the log is then closed as it is
+            facts = {"run": key.run, "error": f"{type(error).__name__}: {error}"}
+            log.warning("a run's request cannot be had", extra={"action": "log_incomplete", "facts": facts})
+            return None
+
+    async def end_log(self, directory: RunDirectory, close: WorkflowClose, report: StopReport) -> None:
+        """End the log of a run whose agent was stopped with this report, and let its shims go. Twice is fine."""
+        attempt = self._runtime.attempts(directory.key)
+        known = report.model_copy(update={"phase": "running" if attempt else "preparing"})
+        try:
+            event = close.terminal_event(known, max(attempt, 1))
+            if await asyncio.to_thread(end_log, directory.events, event):
+                run_log.run_closed(directory, event)
+        finally:
+            await self.release(directory)
+
+    async def release(self, directory: RunDirectory) -> None:
+        """Let go of what only kept the run's processes readable."""
+        await self._runtime.release(directory.key)
+        await asyncio.to_thread(_clear_files, directory)
+
+    async def _execution(self, key: RunKey) -> WorkflowExecutionDescription:
+        """The run's newest execution. Its id may have been used again since. Raises RPCError."""
+        newest = await self._client.get_workflow_handle(key.run).describe()
+        if await self._is_same(key, newest.run_id):
+            return newest
+        return await self._client.get_workflow_handle(key.run, run_id=key.execution).describe()
+
+    async def _is_same(self, key: RunKey, run_id: str) -> bool:
+        if run_id == key.execution:
+            return True
+        # A reset makes a new execution, which keeps the first one's id.
+        return (await self._started(key.run, run_id)).first_execution_run_id == key.execution
+
+    async def _started(self, run: str, run_id: str) -> WorkflowExecutionStartedEventAttributes:
+        """The first event of an execution. Raises RPCError."""
+        events = self._client.get_workflow_handle(run, run_id=run_id).fetch_history_events(page_size=1)
+        return (await anext(events)).workflow_execution_started_event_attributes
+
+    async def _close(self, key: RunKey, found: WorkflowExecutionDescription) -> WorkflowClose:
+        time = found.close_time or datetime.now(UTC)
+        if found.status == WorkflowExecutionStatus.TERMINATED:
+            last = await self._last_event(key, found.run_id)
+            terminated = last.workflow_execution_terminated_event_attributes
+            return WorkflowClose(
+                "terminated", time, terminated.reason[:MAX_REASON] or None, terminated.identity or None
+            )
+        if found.status == WorkflowExecutionStatus.TIMED_OUT:
+            return WorkflowClose("timed_out", time)
+        return WorkflowClose("by itself", time, asked=await self._asked(key, found.run_id))
+
+    async def _last_event(self, key: RunKey, run_id: str) -> HistoryEvent:
+        handle = self._client.get_workflow_handle(key.run, run_id=run_id)
+        close = WorkflowHistoryEventFilterType.CLOSE_EVENT
+        return [event async for event in handle.fetch_history_events(event_filter_type=close)][-1]
+
+    async def _asked(self, key: RunKey, run_id: str) -> TerminalEvent | None:
+        """The terminal event that the workflow asked this host to write, where no worker took the task in time."""
+        async for event in self._backwards(key, run_id):
+            scheduled = event.activity_task_scheduled_event_attributes
+            if scheduled.activity_type.name == names.FINALIZE_RUN:
+                return await self._decoded(key, scheduled.input)
+        return None
+
+    async def _decoded(self, key: RunKey, payloads: Payloads) -> TerminalEvent:
+        try:
+            inputs: list[FinalizeInput] = await self._client.data_converter.decode(payloads.payloads, [FinalizeInput])
+        except Exception as error:  # a codec raises what it likes, and its key may come later
+            raise AgentFailed(f"how run {key.run} ended cannot be read here: {error}") from error
+        return inputs[0].event
+
+    async def _backwards(self, key: RunKey, run_id: str) -> AsyncIterator[HistoryEvent]:
+        """The history, newest event first."""
+        execution = WorkflowExecution(workflow_id=key.run, run_id=run_id)
+        token = b""
+        while True:
+            request = GetWorkflowExecutionHistoryReverseRequest(
+                namespace=self._client.namespace, execution=execution, maximum_page_size=PAGE, next_page_token=token
+            )
+            page = await self._client.workflow_service.get_workflow_execution_history_reverse(request)
+            for event in page.history.events:
+                yield event
+            token = page.next_page_token
+            if not token:
+                return
+
+
+def _clear_files(directory: RunDirectory) -> None:
+    """Remove the files that only the agent's processes needed: they may hold secrets."""
+    for place in (directory.scratch, *(attempt / "files" for attempt in directory.all_attempts())):
+        for name in () if place.is_symlink() else disk.names(place):
+            path = place / name
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)

@@ -1,0 +1,104 @@
+"""How this activity's attempt and its workflow stand with the server. What follows is the activity's to decide."""
+
+import asyncio
+from datetime import datetime, timedelta
+from typing import Any, Literal
+
+from temporalio import activity
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.enums.v1 import HistoryEventFilterType
+from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryRequest
+from temporalio.client import (
+    Client,
+    WorkflowExecutionStatus,
+    WorkflowHandle,
+    WorkflowQueryFailedError,
+    WorkflowQueryRejectedError,
+)
+from temporalio.service import RPCError, RPCStatusCode
+
+from steersman.contracts import names
+from steersman.contracts.run import RunState
+
+POLL_TIMEOUT = timedelta(seconds=90)
+"""The server answers such a poll after 20 s with nothing; a poll without any answer is given up after this long."""
+FIRST_PAUSE_S, LAST_PAUSE_S = 0.2, 10.0
+QUERY_TIMEOUT = timedelta(seconds=5)
+QUERY_ERRORS = (RPCError, WorkflowQueryFailedError, WorkflowQueryRejectedError, ValueError)
+"""What a query of a run's state may raise."""
+
+Standing = Literal["open", "closed", "replaced", "unknown"]
+"""`replaced`: a reset has made another execution, which goes on with the agent. `unknown`: the server does not say."""
+
+
+def epoch() -> int:
+    """The epoch of this activity attempt, by the server's clock, in µs: orders attempts also across a reset."""
+    return epoch_of(activity.info().started_time)
+
+
+def epoch_of(time: datetime) -> int:
+    """The epoch of a moment by the server's clock."""
+    return int(time.timestamp() * 1_000_000)
+
+
+async def is_current(client: Client) -> bool:
+    """Whether the server still counts on this attempt and no other; False where it cannot be asked."""
+    info = activity.info()
+    try:
+        found = await client.get_workflow_handle(info.workflow_id or "").describe()
+    except RPCError:
+        return False
+    if found.run_id != info.workflow_run_id:
+        return False  # a reset: another execution goes on with the agent
+    pending = found.raw_description.pending_activities
+    return any(each.activity_id == info.activity_id and each.attempt == info.attempt for each in pending)
+
+
+async def standing(client: Client) -> Standing:
+    """How this activity's own workflow execution stands."""
+    info = activity.info()
+    try:
+        found = await client.get_workflow_handle(info.workflow_id or "").describe()
+    except RPCError as error:
+        return "closed" if error.status == RPCStatusCode.NOT_FOUND else "unknown"
+    if found.status != WorkflowExecutionStatus.RUNNING:
+        return "closed"
+    return "open" if found.run_id == info.workflow_run_id else "replaced"
+
+
+async def state_of(workflow: WorkflowHandle[Any, Any]) -> RunState:
+    """The run's state, as its workflow has it; costs no history. Raises one of QUERY_ERRORS."""
+    state: RunState = await workflow.query(names.STATE_QUERY, result_type=RunState, rpc_timeout=QUERY_TIMEOUT)
+    return state
+
+
+async def until_closed(client: Client) -> None:
+    """Wait until this activity's workflow execution has closed.
+
+    An activity would hear of a terminate or a reset with its next heartbeat only. This is a poll that waits at the
+    server; those are not billed.
+    """
+    info = activity.info()
+    request = GetWorkflowExecutionHistoryRequest(
+        namespace=client.namespace,
+        execution=WorkflowExecution(workflow_id=info.workflow_id or "", run_id=info.workflow_run_id or ""),
+        wait_new_event=True,
+        history_event_filter_type=HistoryEventFilterType.HISTORY_EVENT_FILTER_TYPE_CLOSE_EVENT,
+        skip_archival=True,
+    )
+    pause = FIRST_PAUSE_S
+    while True:
+        try:
+            answer = await client.workflow_service.get_workflow_execution_history(request, timeout=POLL_TIMEOUT)
+        except RPCError as error:
+            if error.status == RPCStatusCode.NOT_FOUND:
+                return
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, LAST_PAUSE_S)
+            continue
+        if answer.history.events:
+            return
+        if not answer.next_page_token:
+            await asyncio.sleep(pause)
+        request.next_page_token = answer.next_page_token
+        pause = FIRST_PAUSE_S

@@ -1,0 +1,147 @@
+"""JSON of hostile origin: parsed, and its fields read, without trusting any of it.
+
+Agents and files in a workspace may be confused or hostile: every field is looked at before it is used, texts are
+bounded, and whatever is wrong becomes an empty value or a ValueError. What a field means must not live here.
+"""
+
+import json
+import math
+import re
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Any
+
+from steersman.contracts.events import MAX_TEXT
+from steersman.contracts.model import JsonObject
+
+MAX_NAME = 200
+"""A name or an id is cut at this many characters."""
+MAX_NODES = 10_000
+"""`bounded` keeps this many values: together with its text less than Temporal's 2 MiB."""
+_MAX_COUNT = 1 << 53
+_MAX_TIME = 253_402_300_800
+"""The end of the year 9999, in seconds since 1970."""
+_MAX_DEPTH = 20
+_MAX_MEMBERS = 1000
+_MAX_KEY = 500
+
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+
+
+# ---- parsing
+
+
+def parse(text: str | bytes) -> Any:
+    """The value of a JSON text. Raises ValueError alone, also for nesting that is too deep."""
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError(str(error)) from error
+
+
+def parse_object(text: str | bytes) -> dict[str, Any]:
+    """The object of a JSON text. Raises ValueError."""
+    value = parse(text)
+    if not isinstance(value, dict):
+        raise ValueError("it is no object")  # noqa: TRY004 - whatever is wrong with a JSON text is a ValueError
+    return value
+
+
+def parse_line(line: bytes) -> dict[str, Any] | None:
+    """The object of a line of UTF-8 JSON, encodable as UTF-8; None for anything else."""
+    try:
+        value = json.loads(line, parse_constant=str)  # NaN and Infinity, which only Python writes, become texts
+        if not isinstance(value, dict):
+            return None
+        return _encodable(value) if _SURROGATE.search(line) else value
+    except (ValueError, RecursionError):
+        return None
+
+
+def _encodable(value: Any) -> Any:
+    """The value without lone surrogates, which JSON can spell and UTF-8 cannot."""
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, dict):
+        return {_encodable(key): _encodable(each) for key, each in value.items()}
+    return [_encodable(each) for each in value] if isinstance(value, list) else value
+
+
+# ---- fields
+
+
+def object_at(value: Any, *names: str) -> dict[str, Any]:
+    """The object at this path of fields; an empty one if there is none."""
+    for name in names:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value if isinstance(value, dict) else {}
+
+
+def objects_in(value: Any) -> list[dict[str, Any]]:
+    """The objects of a list; none if it is no list."""
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def text_of(value: Any) -> str:
+    """A text from a string, a list of content blocks, or anything else."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list):
+        return "\n".join(text_of(block.get("text", "")) for block in value if isinstance(block, dict))
+    return "" if value is None else str(value)
+
+
+def name_of(value: Any) -> str | None:
+    """A name or an id, cut at MAX_NAME; None if it is no string or empty."""
+    return value[:MAX_NAME] if isinstance(value, str) and value else None
+
+
+def count_of(value: Any) -> int:
+    """A count; 0 if it is no number, negative or absurdly large."""
+    return int(value) if _is_number(value) and 0 <= value < _MAX_COUNT else 0
+
+
+def time_of(value: Any) -> datetime | None:
+    """A time from seconds since 1970; None if it is no number or out of range."""
+    return datetime.fromtimestamp(value, UTC) if _is_number(value) and 0 < value < _MAX_TIME else None
+
+
+def _is_number(value: Any) -> bool:
+    """Whether this is a JSON number: True and False are ints to Python alone."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+# ---- bounds
+
+
+def bounded(value: Any, limit: int = MAX_TEXT) -> JsonObject:
+    """The value as an object with long strings cut, so that one Write of a huge file does not fill the log.
+
+    A string has at most `limit` characters, all together four times that and at most MAX_TEXT; values MAX_NODES.
+    """
+    room, nodes = min(4 * limit, MAX_TEXT), MAX_NODES
+
+    def text(item: str, longest: int) -> str:
+        nonlocal room
+        kept = item[: min(longest, room)]
+        room -= len(kept)
+        return item if len(kept) == len(item) else f"{kept}… ({len(item)} characters)"
+
+    def cut(item: Any, depth: int) -> Any:
+        nonlocal nodes
+        nodes -= 1
+        if isinstance(item, str):
+            return text(item, limit)
+        if depth > _MAX_DEPTH or nodes < 0:
+            return "…"
+        if isinstance(item, dict):
+            members = islice(item.items(), min(_MAX_MEMBERS, nodes))
+            return {text(str(key)[:_MAX_KEY], _MAX_KEY): cut(each, depth + 1) for key, each in members}
+        if isinstance(item, list):
+            return [cut(each, depth + 1) for each in item[: min(_MAX_MEMBERS, nodes)]]
+        if isinstance(item, float) and not math.isfinite(item):
+            return str(item)
+        return item if item is None or isinstance(item, bool | int | float) else str(item)
+
+    result = cut(value, 0)
+    return result if isinstance(result, dict) else {"value": result}

@@ -1,0 +1,190 @@
+"""A run's event log, read from the host that has it: live or after the run's end, from any event number on.
+
+The order of events, their completeness and the single terminal event are ensured here. Where the log is and how the
+run closed are given by the caller.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, Final
+
+from temporalio.client import Client
+
+from steersman._client.backoff import OUTAGE_S, Backoff
+from steersman._client.host_calls import call_host
+from steersman._client.workflow_outcome import WorkflowOutcome, log_unreachable
+from steersman.contracts.activities import EndRun, EventPage, ReadEvents, RunEnd, RunKey
+from steersman.contracts.events import AgentEvent, TerminalEvent, is_terminal
+from steersman.contracts.names import END_RUN, READ_EVENTS
+from steersman.errors import HostUnreachable, RunNotFound, ServerRefused, Unreachable
+
+LONG_POLL_S: Final = 20.0
+"""A read waits this many seconds for the next event. Short, because a read ends with the worker that is killed over it,
+and the next read is the first to notice.
+"""
+READ_S: Final = 3.0
+"""The reading itself may take this many seconds, beside the long poll."""
+FIRST_READ_OUTAGE_S: Final = 10.0
+"""The first read is retried for this many seconds, later ones for OUTAGE_S."""
+READ_AFTER_CLOSE_S: Final = 1.0
+"""A read that is under way when the run closes gets this many seconds to return."""
+END_S: Final = 60.0
+"""A host may take this many seconds to stop an agent whose workflow has closed and to write the terminal event."""
+LOG_START_S: Final = 3.0
+"""A worker that took a run while its workflow closed may begin the log this many seconds later: by then it has noticed
+the close.
+"""
+
+
+@dataclass(frozen=True)
+class LogLocation:
+    """Which host has the event log of which run."""
+
+    key: RunKey
+    host: str
+    store: str = ""
+    """The id of the store that the run was claimed for."""
+
+
+class EventLogReader:
+    """Reads one run's event log, and retries what may pass."""
+
+    def __init__(self, client: Client, location: LogLocation) -> None:
+        self._client = client
+        self._location = location
+        self._backoff = Backoff(FIRST_READ_OUTAGE_S)
+
+    async def page(self, after: int, wait_s: float) -> EventPage:
+        """The next events after number `after`; waits up to `wait_s` seconds for the first of them.
+
+        Raises: HostUnreachable, ServerUnreachable, ServerRefused, after retries.
+        """
+        argument = ReadEvents(key=self._location.key, after=after, wait_s=wait_s, store=self._location.store)
+        while True:
+            try:
+                page = await call_host(
+                    self._client,
+                    self._location.host,
+                    READ_EVENTS,
+                    argument,
+                    EventPage,
+                    takes_s=wait_s + READ_S,
+                    heartbeats=True,
+                )
+            except (Unreachable, ServerRefused) as error:
+                await self._backoff.pause_after(error)
+                continue
+            self._backoff.limit_s = OUTAGE_S
+            self._backoff.reset()
+            return page
+
+    async def end(self) -> RunEnd:
+        """The run's terminal event. Of a run whose workflow has closed, the host first stops what is left of the agent.
+
+        Raises: HostUnreachable, ServerUnreachable, ServerRefused.
+        """
+        argument = EndRun(key=self._location.key)
+        return await call_host(
+            self._client, self._location.host, END_RUN, argument, RunEnd, takes_s=END_S, heartbeats=True
+        )
+
+    async def follow(
+        self,
+        after: int,
+        outcome: Callable[[], Awaitable[WorkflowOutcome]],
+        unlogged_end: Callable[[], Awaitable[TerminalEvent]],
+    ) -> AsyncGenerator[AgentEvent, None]:
+        """Events after number `after` as they come; the last is terminal. Nothing where `after` is the terminal one's.
+
+        `outcome` waits until the run has closed. `unlogged_end` makes the only event of a closed run of which the host
+        has no log.
+        """
+        closed: asyncio.Future[WorkflowOutcome] = asyncio.ensure_future(outcome())
+        try:
+            async with aclosing(self._events_to_end(after, closed, unlogged_end)) as events:
+                async for event in events:
+                    yield event
+        except HostUnreachable as error:
+            if not closed.done():
+                raise
+            raise log_unreachable(closed.result(), error) from error
+        finally:
+            closed.cancel()
+
+    async def _events_to_end(
+        self,
+        after: int,
+        closed: asyncio.Future[WorkflowOutcome],
+        unlogged_end: Callable[[], Awaitable[TerminalEvent]],
+    ) -> AsyncGenerator[AgentEvent, None]:
+        last, endless_since, wait_s = after, 0.0, 0.0
+        pauses = Backoff()
+        while True:
+            was_closed = closed.done()
+            page = await self._page_or_close(last, closed, wait_s)
+            for event in page.events:
+                if event.seq > last:
+                    last = event.seq
+                    yield event
+            if page.ended or (page.events and is_terminal(page.events[-1])):
+                return
+            if page.events:
+                pauses.reset()
+            elif was_closed:
+                # The read began after the workflow had closed, and the log has no end.
+                endless_since = endless_since or time.monotonic()
+                end = await self._end_with_retries()
+                if not end.known and time.monotonic() - endless_since > LOG_START_S:
+                    if not last:
+                        yield await unlogged_end()
+                    return
+                # A known run without a terminal event was reset: it goes on as a new execution.
+                wait_s = LONG_POLL_S if end.known and end.event is None else 0.0
+            if not page.known:
+                # The host has claimed the run and not begun its log.
+                await pauses.pause()
+
+    async def _end_with_retries(self) -> RunEnd:
+        while True:
+            try:
+                end = await self.end()
+            except (Unreachable, ServerRefused) as error:
+                await self._backoff.pause_after(error)
+                continue
+            self._backoff.reset()
+            return end
+
+    async def _page_or_close(self, after: int, closed: asyncio.Future[WorkflowOutcome], wait_s: float) -> EventPage:
+        """The next events, or none as soon as the run closes. A run that has closed is waited for `wait_s` seconds."""
+        if closed.done():
+            # A host may know the end of a run that the server has forgotten.
+            if not isinstance(closed.exception(), RunNotFound):
+                closed.result()
+            return await self.page(after, wait_s)
+        read = asyncio.ensure_future(self.page(after, LONG_POLL_S))
+        try:
+            awaited: set[asyncio.Future[Any]] = {read, closed}
+            await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
+            if not read.done():
+                await asyncio.wait({read}, timeout=READ_AFTER_CLOSE_S)
+            return read.result() if read.done() else EventPage(events=(), ended=False)
+        finally:
+            read.cancel()
+
+    async def recorded(self, after: int, limit: int | None) -> list[AgentEvent]:
+        """The events that the log has now after number `after`, in order; at most `limit`."""
+        events: list[AgentEvent] = []
+        last = after
+        while limit is None or len(events) < limit:
+            page = await self.page(last, 0)
+            fresh = [event for event in page.events if event.seq > last]
+            if not fresh:
+                break
+            events += fresh
+            last = fresh[-1].seq
+            if page.ended:
+                break
+        return events[:limit]

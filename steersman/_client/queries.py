@@ -1,0 +1,82 @@
+"""One query of a workflow: how long it waits for a worker, and how often it is repeated."""
+
+from datetime import timedelta
+from typing import Any, Final
+
+from temporalio.api.enums.v1 import PendingWorkflowTaskState
+from temporalio.client import WorkflowHandle, WorkflowQueryFailedError
+from temporalio.service import RPCError, RPCStatusCode
+
+from steersman.contracts import names
+from steersman.contracts.errors import ASK_AGAIN
+from steersman.errors import ServerRefused, no_worker, translate, translated
+
+FIRST_TIMEOUT: Final = timedelta(seconds=1.5)
+SECOND_TIMEOUT: Final = timedelta(seconds=3.5)
+"""A query is sent twice: one that the server had handed to a worker which then died is lost. A living worker answers
+within milliseconds.
+"""
+STALE_REPEATS: Final = 5
+"""A query is repeated this often while workers answer ASK_AGAIN, each because its memory of the workflow was stale."""
+TASK_FAILS: Final = (
+    "cannot be looked at: its workflow task fails again and again. The worker's log says why; where runs are "
+    "encrypted, `steer doctor` tells whether it has the key"
+)
+_TIMED_OUT: Final = (RPCStatusCode.CANCELLED, RPCStatusCode.DEADLINE_EXCEEDED)
+
+
+class _Unanswered(Exception):
+    """No worker answered in time."""
+
+
+async def query_workflow(
+    handle: WorkflowHandle[Any, Any], query: str, arguments: tuple[Any, ...], *, of: str, address: str
+) -> Any:
+    """The decoded answer; None of a workflow that was terminated before any worker saw it. `of`: e.g. "run run-1".
+
+    Raises: RunNotFound, NoWorker, ServerUnreachable, ServerRefused.
+    """
+    try:
+        return await _query(handle, query, arguments, of, address, FIRST_TIMEOUT)
+    except _Unanswered:
+        timeout = SECOND_TIMEOUT + await _task_held_for(handle, of, address)
+    try:
+        return await _query(handle, query, arguments, of, address, timeout)
+    except _Unanswered as error:
+        raise no_worker(names.TASK_QUEUE) from error
+
+
+async def _query(
+    handle: WorkflowHandle[Any, Any], query: str, arguments: tuple[Any, ...], of: str, address: str, timeout: timedelta
+) -> Any:
+    repeats = STALE_REPEATS
+    while True:
+        try:
+            return await handle.query(query, args=arguments, result_type=object, rpc_timeout=timeout)
+        except WorkflowQueryFailedError as error:
+            if error.message == ASK_AGAIN and repeats:
+                repeats -= 1
+                continue
+            raise ServerRefused(f"{of} cannot be looked at: {error.message}") from error
+        except RPCError as error:
+            unmet = error.status == RPCStatusCode.FAILED_PRECONDITION
+            if unmet and "closed before" in error.message:
+                return None
+            if error.status in _TIMED_OUT or (unmet and "no poller" in error.message):
+                raise _Unanswered from error
+            if unmet and "failed state" in error.message:
+                raise ServerRefused(f"{of} {TASK_FAILS}") from error
+            raise translate(error, of=of, address=address) from error
+
+
+async def _task_held_for(handle: WorkflowHandle[Any, Any], of: str, address: str) -> timedelta:
+    """How long the workflow task that a worker has taken may stay with it; no other worker is asked before.
+
+    The worker may be busy, or dead, or the server may have lost the task on its way: under load it does.
+    """
+    with translated(of=of, address=address):
+        description = (await handle.describe()).raw_description
+    taken = PendingWorkflowTaskState.PENDING_WORKFLOW_TASK_STATE_STARTED
+    if description.pending_workflow_task.state != taken:
+        return timedelta()
+    return description.execution_config.default_workflow_task_timeout.ToTimedelta()

@@ -1,0 +1,204 @@
+"""Calls to a run's workflow: where its event log is, messages to the agent, and what a stop found.
+
+Reading events is in event_log.
+"""
+
+import asyncio
+from contextlib import suppress
+from datetime import timedelta
+from typing import Final
+
+from temporalio.client import (
+    Client,
+    WorkflowExecutionStatus,
+    WorkflowUpdateFailedError,
+    WorkflowUpdateRPCTimeoutOrCancelledError,
+)
+from temporalio.service import RPCError
+
+from steersman._client.backoff import Backoff
+from steersman._client.event_log import EventLogReader, LogLocation
+from steersman._client.workflow_calls import WorkflowCalls, WorkflowKind
+from steersman._client.workflow_outcome import WorkflowOutcome, terminal_event
+from steersman.contracts import names
+from steersman.contracts.activities import RunKey
+from steersman.contracts.events import TerminalEvent
+from steersman.contracts.messages import PAUSED, Message, MessageReceipt
+from steersman.contracts.run import ClosedAs, RunResult, RunState, StopReport
+from steersman.errors import RunCancelled, RunNotRunning, RunTerminated, SteersmanError, translated
+
+RUN: Final = WorkflowKind(
+    noun="run",
+    workflow=names.RUN_WORKFLOW,
+    state=RunState,
+    result=RunResult,
+    state_field="attempt",
+    initial=RunState(phase="closed"),
+)
+
+RECEIPT_TIMEOUT_S: Final = 5.0
+"""A workflow that has a worker answers a message within this many seconds, at least that the message is queued."""
+NO_WORKER: Final = "no worker answers: Temporal keeps the message, and the run takes it once a worker is there"
+"""Why a message is queued, in a receipt that the client makes."""
+HOST_REPORT_TIMEOUT_S: Final = 4.0
+"""A host gets this many seconds to report how it stopped a terminated run's agent; a stop takes at most 1.5 s."""
+CLOSED_UNASKED: Final[dict[WorkflowExecutionStatus | None, ClosedAs]] = {
+    WorkflowExecutionStatus.TERMINATED: "terminated",
+    WorkflowExecutionStatus.TIMED_OUT: "timed_out",
+}
+"""Statuses with which the server closes a workflow without telling it: the workflow's state stays what it was."""
+
+
+class RunCalls(WorkflowCalls[RunState, RunResult]):
+    """Calls to the workflows of runs."""
+
+    def __init__(self, client: Client) -> None:
+        super().__init__(client, RUN)
+
+    # The state and the event log.
+
+    async def log_location(self, run_id: str) -> LogLocation | None:
+        """Where the run's event log is. Waits until a host has claimed the run; None if it closed unclaimed."""
+        backoff = Backoff()
+        while True:
+            state = await self.state(run_id)
+            if state.host is not None and state.execution is not None:
+                return LogLocation(RunKey(run=run_id, execution=state.execution), state.host, state.store)
+            # Asked of the server: a run that closed within its first workflow task may answer with its first phase.
+            if state.phase == "closed" or await self.open_execution(run_id) is None:
+                return None
+            await backoff.pause()
+
+    async def current_state(self, run_id: str) -> RunState:
+        """The state, brought up to date where the server closed the workflow: it was terminated or timed out.
+
+        Raises as `state`.
+        """
+        state = await self.state(run_id)
+        if state.phase == "closed" and state.closed_as:
+            return state
+        with translated(of=self._of(run_id), address=self._address):
+            found = await self._handle(run_id).describe()
+        closed_as = CLOSED_UNASKED.get(found.status)
+        if closed_as is None:
+            return state
+        outcome = await self.outcome(run_id, found.run_id)
+        report = await self._host_stop_report(run_id, state, outcome)
+        changes = {
+            "phase": "closed",
+            "closed_as": closed_as,
+            "stop_report": report,
+            "error": str(outcome),
+            "approvals": (),
+        }
+        return state.model_copy(update=changes)
+
+    async def unlogged_end(self, run_id: str, execution: str | None) -> TerminalEvent:
+        """The only event of a closed run of which no host has a log.
+
+        Raises: RunNotFound, NoWorker, ServerUnreachable, ServerRefused.
+        """
+        outcome = await self.outcome(run_id, execution)
+        if isinstance(outcome, RunTerminated):
+            state = await self.state(run_id)
+            never_started = state.host is None or state.phase == "queued"
+            outcome.stop_report = never_started_report(outcome) if never_started else None
+        with translated(of=self._of(run_id), address=self._address):
+            found = await self._handle(run_id, execution).describe()
+        return terminal_event(outcome, found.close_time or found.start_time)
+
+    # Messages.
+
+    async def send_message(self, run_id: str, name: str, message: Message) -> MessageReceipt:
+        """Send a steer or an interrupt that has an id. Raises what `Steersman.steer` documents."""
+        try:
+            async with asyncio.timeout(RECEIPT_TIMEOUT_S):
+                receipt = await self._update_with_message(run_id, name, message)
+        except (TimeoutError, WorkflowUpdateRPCTimeoutOrCancelledError):
+            return await self._signal_message(run_id, name, message)
+        if receipt.state == "queued" and await self._is_activity_paused(run_id):
+            return receipt.model_copy(update={"how": PAUSED})
+        return receipt
+
+    async def _update_with_message(self, run_id: str, name: str, message: Message) -> MessageReceipt:
+        try:
+            receipt: MessageReceipt = await self._handle(run_id).execute_update(
+                name, message, result_type=MessageReceipt
+            )
+            return receipt
+        except WorkflowUpdateFailedError as failure:
+            refusal = self._update_error(failure.cause, name, run_id)
+            if isinstance(refusal, RunNotRunning):
+                return await self._recorded_receipt(run_id, message, refusal)
+            raise refusal from failure
+        except RPCError as error:
+            translation = self._translated(error, run_id)
+            if isinstance(translation, RunNotRunning):
+                return await self._recorded_receipt(run_id, message, translation)
+            raise translation from error
+
+    async def _recorded_receipt(self, run_id: str, message: Message, refusal: RunNotRunning) -> MessageReceipt:
+        """The receipt of a message that the run took before it closed, whose answer was lost. Else raises `refusal`."""
+        with suppress(SteersmanError):
+            for each in (await self.state(run_id)).messages:
+                if each.id == message.id:
+                    took = (each.settled_at or each.received_at) - each.received_at
+                    latency = round(took / timedelta(milliseconds=1))
+                    return MessageReceipt(id=each.id, state=each.state, how=each.how, latency_ms=latency)
+        raise refusal
+
+    async def _signal_message(self, run_id: str, name: str, message: Message) -> MessageReceipt:
+        """Send the message as a signal, which the server keeps, unlike an update that no worker has accepted.
+
+        The run takes the same message id once, should the update have reached it.
+        """
+        try:
+            with translated(of=self._of(run_id), address=self._address):
+                await self._handle(run_id).signal(name, message)
+        except RunNotRunning as closed:
+            return await self._recorded_receipt(run_id, message, closed)
+        latency = round(RECEIPT_TIMEOUT_S * 1000)
+        return MessageReceipt(id=message.id or "", state="queued", how=NO_WORKER, latency_ms=latency)
+
+    async def _is_activity_paused(self, run_id: str) -> bool:
+        with suppress(RPCError):
+            pending = (await self._handle(run_id).describe()).raw_description.pending_activities
+            return any(each.paused and each.activity_type.name == names.RUN_AGENT for each in pending)
+        return False
+
+    # What a stop found.
+
+    async def stop_report(self, id: str) -> StopReport | None:
+        """The stop report in the run's state; None where it has none or cannot be had now."""
+        try:
+            return (await self.state(id)).stop_report
+        except SteersmanError:
+            return None
+
+    async def host_stop_report(self, run_id: str, outcome: WorkflowOutcome) -> StopReport | None:
+        """How the host stopped the agent of a terminated run; None where the run's state cannot be had now."""
+        try:
+            return await self._host_stop_report(run_id, await self.state(run_id), outcome)
+        except SteersmanError:
+            return None
+
+    async def _host_stop_report(self, run_id: str, state: RunState, outcome: WorkflowOutcome) -> StopReport:
+        unknown = StopReport(outcome="unverified", phase=state.phase, reason=_reason(outcome))
+        if state.host is None or state.execution is None:
+            return never_started_report(outcome)
+        location = LogLocation(RunKey(run=run_id, execution=state.execution), state.host)
+        with suppress(SteersmanError, TimeoutError):
+            end = await asyncio.wait_for(EventLogReader(self._client, location).end(), HOST_REPORT_TIMEOUT_S)
+            if not end.known and state.phase == "queued":
+                return never_started_report(outcome)
+            return (end.event and end.event.stop_report) or unknown
+        return unknown
+
+
+def never_started_report(outcome: WorkflowOutcome) -> StopReport:
+    """The stop report of a run that no worker had taken: it has no process."""
+    return StopReport(outcome="stopped", phase="queued", how="exited", reason=_reason(outcome))
+
+
+def _reason(outcome: WorkflowOutcome) -> str | None:
+    return (outcome.reason if isinstance(outcome, RunCancelled) else str(outcome)) or None

@@ -1,0 +1,148 @@
+"""Checks of the Temporal server for `steer doctor`, and the one setting that `steer dev` makes on its own server."""
+
+from datetime import timedelta
+
+from temporalio.api.enums.v1 import TaskQueueType
+from temporalio.api.namespace.v1 import NamespaceConfig
+from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import (
+    DescribeNamespaceRequest,
+    DescribeTaskQueueRequest,
+    UpdateNamespaceRequest,
+)
+from temporalio.client import Client
+from temporalio.service import RPCError, RPCStatusCode
+
+from steersman._client.host_calls import call_host
+from steersman._client.search_attributes import indexed_types
+from steersman.codec import VARIABLE, name_of
+from steersman.connection import connect
+from steersman.contracts import names
+from steersman.contracts.activities import EventPage, ReadEvents, RunKey
+from steersman.contracts.model import TolerantModel
+from steersman.errors import BadCodec, ServerRefused, SteersmanError, Unreachable, UnreadablePayload, translate
+from steersman.hosts import host_name, state_directory
+
+
+class Check(TolerantModel):
+    """One check and its result."""
+
+    check: str
+    """Its name, e.g. "push cancel"."""
+    ok: bool
+    detail: str
+    """What was found."""
+    hint: str | None = None
+    """What to do about it."""
+
+
+async def check_server(profile: str | None, address: str | None, namespace: str | None) -> list[Check]:
+    """Check server, push cancel, search attributes, workers and codec; where there is no server, the server alone."""
+    try:
+        client = await connect(profile, address, namespace)
+    except BadCodec as error:
+        return [Check(check="codec", ok=False, detail=str(error), hint=f"see {VARIABLE} in docs/operations.md")]
+    except SteersmanError as error:
+        hint = "start a local server with `steer dev`, or give --address or --profile"
+        return [Check(check="server", ok=False, detail=str(error), hint=hint)]
+    server = client.service_client.config.target_host
+    checks = []
+    for look in (_push_cancel, _search_attributes, _workers, _codec):
+        try:
+            checks.append(await look(client))
+        except RPCError as error:
+            hint = "make the namespace, or give --namespace; see what the profile's key permits"
+            checks.append(Check(check="server", ok=False, detail=str(translate(error, address=server)), hint=hint))
+            if error.status == RPCStatusCode.NOT_FOUND:
+                return checks
+    return [Check(check="server", ok=True, detail=f"{server}, namespace {client.namespace}"), *checks]
+
+
+async def keep_closed_runs(client: Client, retention: timedelta) -> None:
+    """Set how long the namespace keeps closed workflows. Raises ServerUnreachable, ServerRefused."""
+    config = NamespaceConfig()
+    config.workflow_execution_retention_ttl.FromTimedelta(retention)
+    try:
+        await client.workflow_service.update_namespace(
+            UpdateNamespaceRequest(namespace=client.namespace, config=config)
+        )
+    except RPCError as error:
+        raise translate(error, address=client.service_client.config.target_host) from error
+
+
+async def has_worker(client: Client, host: str) -> bool:
+    """Whether a worker of `host` polls for runs. Raises ServerUnreachable, ServerRefused."""
+    queue = TaskQueue(name=names.runs_queue(host))
+    asked = DescribeTaskQueueRequest(
+        namespace=client.namespace, task_queue=queue, task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY
+    )
+    try:
+        return bool((await client.workflow_service.describe_task_queue(asked)).pollers)
+    except RPCError as error:
+        raise translate(error, address=client.service_client.config.target_host) from error
+
+
+async def _push_cancel(client: Client) -> Check:
+    answer = await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=client.namespace))
+    ok = answer.namespace_info.capabilities.worker_commands
+    return Check(
+        check="push cancel",
+        ok=ok,
+        detail="the server pushes cancels to workers" if ok else "cancels reach workers by their task queue only",
+        hint=None
+        if ok
+        else "set frontend.WorkerCommandsEnabled and system.enableCancelActivityWorkerCommand in its dynamic config; "
+        "stopping works without, some ms later",
+    )
+
+
+async def _search_attributes(client: Client) -> Check:
+    answer = await client.operator_service.list_search_attributes(
+        ListSearchAttributesRequest(namespace=client.namespace)
+    )
+    missing = [each for each, kind in indexed_types().items() if answer.custom_attributes.get(each) != kind]
+    commands = [
+        f"temporal operator search-attribute create --name {each} --type {names.SEARCH_ATTRIBUTES[each]}"
+        for each in missing
+    ]
+    return Check(
+        check="search attributes",
+        ok=not missing,
+        detail=f"missing: {', '.join(missing)}" if missing else ", ".join(names.SEARCH_ATTRIBUTES),
+        hint="; ".join(commands) or None,
+    )
+
+
+async def _workers(client: Client) -> Check:
+    answer = await client.workflow_service.describe_task_queue(
+        DescribeTaskQueueRequest(
+            namespace=client.namespace,
+            task_queue=TaskQueue(name=names.TASK_QUEUE),
+            task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
+        )
+    )
+    workers = sorted({poller.identity for poller in answer.pollers})
+    return Check(
+        check="worker",
+        ok=bool(workers),
+        detail=", ".join(workers) if workers else f"nobody polls task queue {names.TASK_QUEUE!r}",
+        hint=None if workers else "start one with `steer worker`",
+    )
+
+
+async def _codec(client: Client) -> Check:
+    """Whether client and worker have the same codec: a worker of this host is asked for the events of no run."""
+    mine = f"this client: {name_of(client.data_converter.payload_codec) or 'none'}"
+    host = host_name(state_directory())
+    if not await has_worker(client, host):
+        return Check(check="codec", ok=True, detail=f"{mine}; no worker of this machine to compare it with")
+    nothing = ReadEvents(key=RunKey(run="doctor", execution="doctor"), after=0, wait_s=0)
+    try:
+        await call_host(client, host, names.READ_EVENTS, nothing, EventPage, takes_s=5)
+    except (ServerRefused, UnreadablePayload) as error:
+        hint = f"start this program and all workers with the same {VARIABLE} and keys"
+        return Check(check="codec", ok=False, detail=f"{mine}; the worker has another: {error}", hint=hint)
+    except Unreachable as error:
+        return Check(check="codec", ok=False, detail=str(error), hint="see whether the worker is at work")
+    return Check(check="codec", ok=True, detail=f"{mine}; the worker of this machine has the same")

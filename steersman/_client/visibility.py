@@ -1,0 +1,107 @@
+"""Lists of runs and loops, read from Temporal's visibility: search attributes, memo and status of each workflow."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final, get_args
+
+from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus
+
+from steersman._client.search_attributes import AGENT_NAME, COST_USD, RUN_PHASE
+from steersman.contracts import names
+from steersman.contracts.loop_status import LoopStatus, current_status
+from steersman.errors import UnreadablePayload
+from steersman.reports import LoopSummary, RunSummary
+
+PAUSE_INFO: Final = "TemporalPauseInfo"
+"""A search attribute that Temporal sets while an activity of the workflow is paused."""
+
+
+async def list_runs(client: Client, query: str | None, limit: int) -> list[RunSummary]:
+    """At most `limit` runs that match Temporal's list filter `query`, the newest first."""
+    runs = f'WorkflowType="{names.RUN_WORKFLOW}"'
+    found = client.list_workflows(f"{runs} AND ({query})" if query else runs, limit=limit)
+    return [await _run_summary(execution) async for execution in found]
+
+
+async def list_loops(client: Client, query: str | None, limit: int) -> list[LoopSummary]:
+    """The same of loops; a loop is listed once, whatever the number of its executions."""
+    loops = f'WorkflowType="{names.LOOP_WORKFLOW}" AND ExecutionStatus != "ContinuedAsNew"'
+    found = client.list_workflows(f"{loops} AND ({query})" if query else loops, limit=limit)
+    return [await _loop_summary(execution) async for execution in found]
+
+
+async def _memo(execution: WorkflowExecution) -> Mapping[str, Any]:
+    """The memo; empty where it cannot be decrypted here, so that one run does not hide all others."""
+    try:
+        return await execution.memo()
+    except UnreadablePayload:
+        return {}
+
+
+async def _run_summary(execution: WorkflowExecution) -> RunSummary:
+    memo = await _memo(execution)
+    attributes = execution.typed_search_attributes
+    status = execution.status
+    is_open = status == WorkflowExecutionStatus.RUNNING
+    labels = memo.get("labels")
+    return RunSummary.model_validate(
+        {
+            "id": execution.id,
+            "execution": execution.run_id,
+            "agent": attributes.get(AGENT_NAME) or memo.get("agent"),
+            "phase": (attributes.get(RUN_PHASE) or "queued") if is_open else "closed",
+            "status": status.name.lower() if status else "running",
+            "paused": bool(is_open and execution.search_attributes.get(PAUSE_INFO)),
+            "cost_usd": attributes.get(COST_USD) or 0.0,
+            "workspace": memo.get("workspace"),
+            "labels": labels if isinstance(labels, dict) else {},
+            "started_at": execution.start_time,
+            "closed_at": execution.close_time,
+        }
+    )
+
+
+_CLOSED: Final[dict[WorkflowExecutionStatus, LoopStatus]] = {
+    WorkflowExecutionStatus.COMPLETED: "completed",
+    WorkflowExecutionStatus.FAILED: "failed",
+    WorkflowExecutionStatus.TIMED_OUT: "failed",
+    WorkflowExecutionStatus.CANCELED: "cancelled",
+    WorkflowExecutionStatus.TERMINATED: "cancelled",
+}
+
+
+async def _loop_summary(execution: WorkflowExecution) -> LoopSummary:
+    memo = await _memo(execution)
+    attributes = execution.typed_search_attributes
+    closed = _CLOSED.get(execution.status) if execution.status else None
+    phase = current_status(attributes.get(RUN_PHASE))
+    # Temporal calls a loop completed that has exited: only the search attribute says so.
+    status = closed if closed and (closed, phase) != ("completed", "exited") else phase
+    labels = memo.get("labels")
+    return LoopSummary.model_validate(
+        {
+            "id": execution.id,
+            "execution": execution.run_id,
+            "agent": attributes.get(AGENT_NAME) or _text(memo.get("agent")),
+            "status": status if status in get_args(LoopStatus) else None,
+            "cost_usd": attributes.get(COST_USD) or 0.0,
+            "workspace": _text(memo.get("workspace")),
+            "plan": _text(memo.get("plan")),
+            "labels": labels if isinstance(labels, dict) else {},
+            "started_at": _time(memo.get("started_at")) or execution.start_time,
+            "closed_at": execution.close_time,
+        }
+    )
+
+
+def _text(value: object) -> str | None:
+    """The value if it is a text: any client can have written the memo."""
+    return value if isinstance(value, str) else None
+
+
+def _time(value: object) -> datetime | None:
+    try:
+        time = datetime.fromisoformat(value) if isinstance(value, str) else None
+    except ValueError:
+        return None
+    return time if time and time.tzinfo else None

@@ -1,0 +1,116 @@
+"""`steer dev`: a Temporal server with its Web UI on a file, and a worker, in the foreground of one terminal.
+
+Nothing is restarted in silence: when one of them ends, dev says which, shows its last lines, ends the others and
+exits with 1. Ctrl-C ends the worker first: a detach, its agents work on until the next worker comes or their lease
+ends.
+"""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from steersman.cli.checkout import worker_command
+from steersman.cli.exits import Exit
+from steersman.cli.output import complain
+
+if TYPE_CHECKING:
+    from steersman.cli.dev_processes import DevProcesses
+
+
+def dev(
+    ctx: typer.Context,
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Of the Temporal server.")] = 7233,
+    ui_port: Annotated[int, typer.Option(min=1, max=65535, help="Of the Web UI.")] = 8233,
+    db: Annotated[Path | None, typer.Option(help="The server's database; default: in the state directory.")] = None,
+    headless: Annotated[bool, typer.Option("--headless", help="Without the Web UI.")] = False,
+    temporal: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="STEERSMAN_TEMPORAL",
+            help="The `temporal` program; default: the one of the package, else the one on PATH.",
+        ),
+    ] = None,
+) -> None:
+    """Run a local Temporal server and a worker, until Ctrl-C. Further options go to the worker."""
+    import asyncio
+
+    from steersman.cli.dev_processes import run_all
+    from steersman.cli.devserver import DevServerError, NoProgramError, blocked_ports, temporal_program
+    from steersman.codec import codec_of
+    from steersman.hosts import state_directory
+
+    codec_of(os.environ)  # raises BadCodec before anything is started
+    state = state_directory()
+    try:
+        program = temporal_program(temporal)
+        worker = worker_command(*ctx.args)
+        for number, option in ((port, "--port"), *(() if headless else ((ui_port, "--ui-port"),))):
+            _check_free(number, option)
+        hidden = blocked_ports(2, {port, ui_port})
+    except DevServerError as error:
+        complain(str(error))
+        raise typer.Exit(Exit.NOT_FOUND if isinstance(error, NoProgramError) else Exit.FAILED) from error
+    state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    ports = Ports(port, None if headless else ui_port, *hidden)
+    database = (db or state / "dev.db").absolute()
+    raise typer.Exit(asyncio.run(run_all(_processes(program, worker, state, database, ports), port, ui_port)))
+
+
+@dataclass(frozen=True)
+class Ports:
+    """Where the processes listen."""
+
+    server: int
+    web: int | None
+    """The proxy before the Web UI; None without one."""
+    hidden_web: int
+    """The Web UI itself, on a port that browsers do not connect to; the same of the metrics."""
+    metrics: int
+
+
+def _processes(program: str, worker: list[str], state: Path, database: Path, ports: Ports) -> "DevProcesses":
+    from steersman.cli.child import Child
+    from steersman.cli.dev_processes import DevProcesses
+    from steersman.cli.devserver import IP, proxy_command, server_command
+
+    hidden = ports.hidden_web if ports.web is not None else None
+    server = server_command(program, ports.server, database, hidden, ports.metrics)
+    environment = _environment(f"{IP}:{ports.server}")
+    web = None
+    if ports.web is not None:
+        web = Child("Web UI's proxy", proxy_command(ports.web, ports.hidden_web), state / "dev-web.log", environment)
+    return DevProcesses(
+        server=Child("Temporal server", server, state / "dev-server.log", environment),
+        web=web,
+        worker=Child("worker", worker, state / "dev-worker.log", environment),
+    )
+
+
+def _environment(address: str) -> dict[str, str]:
+    """The environment of the processes: the worker connects to this server, whatever profile the user has."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("TEMPORAL_")}
+    return {
+        **kept,
+        "TEMPORAL_ADDRESS": address,
+        "TEMPORAL_NAMESPACE": "default",
+        "TEMPORAL_CONFIG_FILE": os.devnull,
+    }
+
+
+def _check_free(port: int, option: str) -> None:
+    import socket
+
+    from steersman.cli.devserver import IP
+
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((IP, port))
+        except OSError as error:
+            complain(
+                f"port {port} cannot be used ({error.strerror}): is another `steer dev` running? Choose with {option}"
+            )
+            raise typer.Exit(Exit.FAILED) from error

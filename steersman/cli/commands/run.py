@@ -1,0 +1,149 @@
+"""`steer run` and `steer attach`: start a run, follow a run."""
+
+import os
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from steersman.cli import options, request
+from steersman.cli.connection import run_with_client
+from steersman.cli.dashed_command import AFTER_DASHES
+from steersman.cli.exits import Exit
+from steersman.cli.options import AGENT_PANEL, LIMITS_PANEL
+from steersman.cli.output import console, remark, write_line
+from steersman.cli.targets import choose_host, resolve_run
+
+if TYPE_CHECKING:
+    from steersman.client import Steersman
+
+Agent = Annotated[str | None, typer.Argument(help="claude or process: see `steer agents`.")]
+Prompt = Annotated[str | None, typer.Argument(help="What to do; - reads stdin, @FILE a file.")]
+Detach = Annotated[bool, typer.Option("--detach", "-d", help="Print the run's id and return.")]
+RunId = Annotated[str | None, typer.Option("--id", help="The run's id; default: a new one.")]
+RequestFile = Annotated[
+    str | None, typer.Option("--request", help="FILE or -: a whole RunRequest; options go over it.")
+]
+Session = Annotated[str | None, typer.Option(help="Go on with this session.", rich_help_panel=AGENT_PANEL)]
+Fork = Annotated[bool, typer.Option("--fork", help="On a copy of it.", rich_help_panel=AGENT_PANEL)]
+Schema = Annotated[str | None, typer.Option(help="FILE: JSON Schema of the answer.", rich_help_panel=AGENT_PANEL)]
+MaxTurns = Annotated[int | None, typer.Option(rich_help_panel=LIMITS_PANEL)]
+MaxTokens = Annotated[int | None, typer.Option(help="Of all kinds together.", rich_help_panel=LIMITS_PANEL)]
+MaxDuration = Annotated[str | None, typer.Option(help="e.g. 90, 15m, 2h.", rich_help_panel=LIMITS_PANEL)]
+ApprovalTime = Annotated[
+    str | None,
+    typer.Option(
+        help="An approval nobody answers is denied after; default 1h; or never.", rich_help_panel=LIMITS_PANEL
+    ),
+]
+Lease = Annotated[
+    str | None, typer.Option(help="Without a worker the agent is stopped after; 15m.", rich_help_panel=LIMITS_PANEL)
+]
+After = Annotated[int, typer.Option(min=0, help="Begin after the event of this number.")]
+
+
+def run(
+    ctx: typer.Context,
+    agent: Agent = None,
+    prompt: Prompt = None,
+    workspace: options.Workspace = None,
+    detach: Detach = False,
+    run_id: RunId = None,
+    model: options.Model = None,
+    mode: options.Permissions = None,
+    allow: options.Allow = None,
+    deny: options.Deny = None,
+    session: Session = None,
+    fork: Fork = False,
+    system_prompt: options.SystemPrompt = None,
+    schema: Schema = None,
+    env: options.Env = None,
+    option: options.AgentOption = None,
+    label: options.Label = None,
+    max_turns: MaxTurns = None,
+    max_cost: options.CostLimit = None,
+    max_tokens: MaxTokens = None,
+    max_duration: MaxDuration = None,
+    idle: options.Idle = None,
+    approval: ApprovalTime = None,
+    lease: Lease = None,
+    host: options.Host = None,
+    request_file: RequestFile = None,
+    as_json: options.AsJsonLines = False,
+) -> None:
+    """Start a run and follow it. For agent "process", the command line comes after --."""
+    said = request.given(
+        agent=agent,
+        prompt=request.optional_text(prompt),
+        workspace=request.given(**_workspace(workspace, request_file), host=host),
+        session=session,
+        fork_session=fork,
+        permissions=request.given(mode=mode, allow=allow, deny=deny),
+        **request.agent_fields(model, system_prompt, env, option, label),
+        output_schema=request.json_of(schema) if schema is not None else None,
+        limits=request.given(
+            turns=max_turns,
+            cost_usd=max_cost,
+            tokens=max_tokens,
+            duration_s=request.seconds(max_duration, "--max-duration"),
+            idle_s=request.seconds(idle, "--idle"),
+            approval_s=request.approval_time(approval, "--approval"),
+        ),
+        lease_s=request.seconds(lease, "--lease"),
+        command=ctx.meta.get(AFTER_DASHES),
+    )
+    asked = request.merged(request.json_of(request_file), said) if request_file is not None else said
+    _start(ctx, asked, run_id, detach=detach, as_json=as_json)
+
+
+def _start(ctx: typer.Context, asked: Any, run_id: str | None, *, detach: bool, as_json: bool) -> None:
+    async def work(steersman: "Steersman") -> Exit | None:
+        if isinstance(asked, dict):
+            await choose_host(steersman, asked)
+        if detach:
+            _announce(await steersman.start(asked, run_id=run_id), as_json=as_json, bare=True)
+            return None
+        from steersman.cli.terminal.keyboard import Keyboard
+        from steersman.cli.terminal.run_follower import follow
+
+        # Signals are handled before the start: no Ctrl-C leaves a run behind whose id was not printed.
+        with Keyboard(console()) as keyboard:
+            started = await steersman.start(asked, run_id=run_id)
+            _announce(started, as_json=as_json, bare=False)
+            return await follow(steersman, started, keyboard, as_json=as_json)
+
+    run_with_client(ctx, work)
+
+
+def attach(
+    ctx: typer.Context,
+    run: options.Run,
+    after: After = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON lines, one an event.")] = False,
+) -> None:
+    """Follow a run: from its first event to its last, live or after the end."""
+
+    async def work(steersman: "Steersman") -> Exit:
+        from steersman.cli.terminal.keyboard import Keyboard
+        from steersman.cli.terminal.run_follower import follow
+
+        run_id = await resolve_run(steersman, run)
+        with Keyboard(console()) as keyboard:
+            return await follow(steersman, run_id, keyboard, after=after, as_json=as_json)
+
+    run_with_client(ctx, work)
+
+
+def _workspace(path: str | None, request_file: str | None) -> dict[str, str]:
+    if path is None and request_file is not None:
+        return {}
+    return {"path": os.path.abspath(path or ".")}  # noqa: PTH100 - resolve() would follow links on this machine
+
+
+def _announce(run: str, *, as_json: bool, bare: bool) -> None:
+    if as_json:
+        write_line(f'{{"type": "run", "id": "{run}"}}')
+    elif bare:
+        write_line(run)
+        remark(f"follow it with: steer attach {run}")
+    else:
+        console().print(f"run {run}", style="bold")

@@ -1,0 +1,154 @@
+"""`steer list` and `show`: the runs as a table, the state of one run."""
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from steersman.cli.connection import run_with_client
+from steersman.cli.formatting import counted, deadline_phrase, duration, flat, shortened, stop_phrase
+from steersman.cli.options import AsJson, Limit, Run
+from steersman.cli.output import console, emit, remark, table
+from steersman.cli.targets import resolve_run
+
+if TYPE_CHECKING:
+    from steersman.client import Steersman
+    from steersman.contracts.run import Approval, MessageRecord, RunState
+    from steersman.reports import RunSummary
+
+PHASE_STYLES = {
+    "running": "green",
+    "waiting": "magenta",
+    "stopping": "yellow",
+    "failed": "red",
+    "canceled": "yellow",
+    "terminated": "red",
+}
+
+
+def list_runs(
+    ctx: typer.Context,
+    query: Annotated[
+        str | None, typer.Argument(help="Temporal's list filter, e.g. 'AgentName=\"claude\" AND CostUsd > 1'.")
+    ] = None,
+    limit: Limit = 20,
+    as_json: AsJson = False,
+) -> None:
+    """List runs, the newest first."""
+
+    async def work(steersman: "Steersman") -> None:
+        runs = await steersman.list(query, limit=limit)
+        if as_json:
+            emit(runs)
+        elif runs:
+            _print_runs(runs)
+            await _print_approvals(steersman, [each.id for each in runs if each.phase == "waiting"])
+        else:
+            remark("no runs")
+
+    run_with_client(ctx, work)
+
+
+def _print_runs(runs: "list[RunSummary]") -> None:
+    from rich.text import Text
+
+    shown = table("RUN", "AGENT", "PHASE", "COST", "AGE", "TOOK", "WORKSPACE")
+    now = datetime.now(UTC)
+    for each in runs:
+        phase = str(each.phase) if each.status == "running" else each.status
+        phase = "paused" if each.paused else phase
+        shown.add_row(
+            Text(flat(each.id)),
+            Text(flat(each.agent or "?")),
+            Text(phase, style=PHASE_STYLES.get(phase, "")),
+            Text(f"${each.cost_usd:.4f}" if each.cost_usd else "-"),
+            Text(duration((now - each.started_at).total_seconds())),
+            Text(duration(((each.closed_at or now) - each.started_at).total_seconds())),
+            Text(shortened(flat(each.workspace or ""), 60)),
+        )
+    console().print(shown)
+
+
+async def _print_approvals(steersman: "Steersman", runs: list[str]) -> None:
+    """Print what each of these runs waits for, and until when; nothing of one whose state cannot be had."""
+    import asyncio
+
+    from rich.text import Text
+
+    from steersman.errors import SteersmanError
+
+    async def approvals(run: str) -> list[str]:
+        try:
+            state = await steersman.state(run)
+        except SteersmanError:
+            return []
+        return [f"{flat(run)} waits for {_approval_line(each)}" for each in state.approvals]
+
+    for lines in await asyncio.gather(*map(approvals, runs)):
+        for line in lines:
+            console().print(Text(line, style=PHASE_STYLES["waiting"]))
+
+
+def _approval_line(approval: "Approval") -> str:
+    from steersman.contracts.text import main_argument
+
+    return f"{flat(approval.id)}  {flat(approval.tool)}, {deadline_phrase(approval)}: {main_argument(approval.input)}"
+
+
+def show(ctx: typer.Context, run: Run, as_json: AsJson = False) -> None:
+    """Show what a run is doing, or was when it closed."""
+
+    async def work(steersman: "Steersman") -> None:
+        run_id = await resolve_run(steersman, run)
+        state = await steersman.state(run_id)
+        if as_json:
+            emit({"id": run_id, **state.model_dump(mode="json")})
+        else:
+            _print_state(run_id, state)
+
+    run_with_client(ctx, work)
+
+
+def _print_state(run: str, state: "RunState") -> None:
+    from rich.text import Text
+
+    handle, last, use = state.handle, state.last_event, state.usage
+    rows = [
+        ("run", run),
+        ("phase", f"closed, {state.closed_as}" if state.closed_as else state.phase),
+        ("agent", state.agent),
+        ("workspace", state.workspace),
+        ("labels", ", ".join(f"{name}={value}" for name, value in state.labels.items())),
+        ("session", state.session_id),
+        ("host", state.host),
+        ("process", f"pid {handle.pid}" if handle else None),
+        ("attempt", str(state.attempt) if state.attempt else None),
+        ("cost", f"${state.cost_usd:.4f}, {counted(state.turns, 'turn')}" if state.turns or state.cost_usd else None),
+        ("tokens", f"{use.input_tokens} in, {use.output_tokens} out" if use.output_tokens else None),
+        ("last", f"{last.seq} {last.type}: {last.summary}" if last else None),
+        *(("waits for", _approval_line(each)) for each in state.approvals),
+        *(
+            (
+                each.kind,
+                f"{each.id}  {each.state}{f' ({each.how})' if each.how else ''}  {each.text or ''}{_reason(each)}",
+            )
+            for each in state.messages
+        ),
+        ("messages", f"wait: {state.messages_wait}" if state.messages_wait else None),
+        ("stop", stop_phrase(state.stop_report, _what_was_done(state)) if state.stop_report else None),
+        ("error", state.error),
+    ]
+    for name, value in rows:
+        if value:
+            console().print(Text.assemble((f"{name:<10}", "dim"), flat(value)))
+
+
+def _what_was_done(state: "RunState") -> str:
+    """What had been done to a run that has a stop report."""
+    if state.closed_as in ("succeeded", "failed"):
+        return "stopped"
+    return (state.closed_as or "cancelled").replace("_", " ")
+
+
+def _reason(message: "MessageRecord") -> str:
+    return f"  reason: {message.reason}" if message.reason else ""

@@ -1,0 +1,163 @@
+"""`steer loop revise`, `restart`, `rollback`, `fork`: another plan, or back to an earlier state."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from steersman.cli import request
+from steersman.cli.connection import run_with_client
+from steersman.cli.exits import Exit
+from steersman.cli.loop import request as loop_request
+from steersman.cli.loop.options import Mode, Phase
+from steersman.cli.loop.receipt import print_receipt
+from steersman.cli.loop.start import announce
+from steersman.cli.options import AsJson, Label, OpenLoop, Yes
+from steersman.cli.output import remark
+from steersman.cli.targets import resolve_loop
+from steersman.cli.terminal.interactive import is_interactive
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from steersman.client import Steersman
+    from steersman.contracts.loop_state import LoopState
+
+Number = Annotated[int, typer.Argument(metavar="N", min=0, help="The checkpoint's number.")]
+
+
+def revise(
+    ctx: typer.Context,
+    loop: OpenLoop,
+    plan: Annotated[
+        str | None, typer.Option(help="Text, or a file or directory in the workspace; - reads stdin.")
+    ] = None,
+    phase: Phase = None,
+    prompt: Annotated[str | None, typer.Option(help="Template of each iteration's prompt, or @FILE.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Give the loop a new version of its plan; with nothing given, edit the one that it has."""
+    template = request.optional_text(prompt)
+    if plan is None and template is None and not is_interactive():
+        raise typer.BadParameter("give --plan or --prompt: there is nobody who could edit the plan")
+
+    async def work(steersman: "Steersman") -> Exit | None:
+        target = await resolve_loop(steersman, loop, among_open=True)
+        said: str | dict[str, str] | None = None
+        if plan is not None or template is None:
+            state = await steersman.loops.state(target)
+            place = loop_request.workspace_of(state.workspace, None)
+            said = _edited(state, place) if plan is None else loop_request.plan_of(plan, place, phase)
+            if said is None:
+                remark("the plan is as it was")
+                return None
+        print_receipt(await steersman.loops.revise(target, said, template), as_json=as_json)
+        return None
+
+    run_with_client(ctx, work)
+
+
+def _edited(state: "LoopState", workspace: "Path") -> str | dict[str, str] | None:
+    """The plan as the person leaves it in $EDITOR; None where it is unchanged. A file is edited in its place."""
+    import click
+
+    plan = state.plan
+    if plan is None:
+        raise typer.BadParameter("the loop has no plan yet")
+    if plan.path is None:
+        text = click.edit(plan.text or "", extension=".md")
+        return None if text is None or text == plan.text else text
+    file = workspace / plan.path
+    if not file.is_file():
+        raise typer.BadParameter(f"{file} is no file here: edit the plan where it is, or give --plan")
+    before = file.read_bytes()
+    click.edit(filename=str(file))
+    if file.read_bytes() == before:
+        return None
+    return {"path": plan.path} | ({"phase": plan.phase} if plan.phase else {})
+
+
+def restart(
+    ctx: typer.Context,
+    loop: OpenLoop,
+    iteration: Annotated[
+        int | None, typer.Option("--from-iteration", min=1, help="Start over from its beginning; default: from 1.")
+    ] = None,
+    keep_files: Annotated[bool, typer.Option("--keep-files", help="Leave the workspace's files as they are.")] = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Start over from the beginning, or from that of one iteration. A rescue checkpoint is made first."""
+
+    async def work(steersman: "Steersman") -> Exit | None:
+        from steersman.cli.loop.selection import confirm
+
+        target = await resolve_loop(steersman, loop, among_open=True)
+        await _open(steersman, target)
+        where = f"the beginning of iteration {iteration}" if iteration else "the very beginning"
+        files = "its files stay as they are" if keep_files else "its files are taken back, too"
+        if not await confirm(f"loop {target} starts over from {where}; {files}", "restart", yes=yes):
+            return Exit.DETACHED
+        print_receipt(await steersman.loops.restart(target, iteration, files=not keep_files), as_json=as_json)
+        return None
+
+    run_with_client(ctx, work)
+
+
+async def _open(steersman: "Steersman", loop: str) -> "LoopState":
+    """The state of an open loop, read before the person is asked. Raises RunNotRunning where the loop has ended."""
+    from steersman.contracts.loop_state import CLOSED
+    from steersman.errors import RunNotRunning
+
+    state = await steersman.loops.state(loop)
+    if state.status in CLOSED:
+        raise RunNotRunning(f"loop {loop} has ended: {state.status}; `steer loop fork` goes on from a checkpoint")
+    return state
+
+
+def rollback(ctx: typer.Context, loop: OpenLoop, number: Number, yes: Yes = False, as_json: AsJson = False) -> None:
+    """Take files and state back to a checkpoint, after making a rescue one. The loop is paused then."""
+
+    async def work(steersman: "Steersman") -> Exit | None:
+        from steersman.cli.loop.selection import confirm
+
+        target = await resolve_loop(steersman, loop, among_open=True)
+        state = await _open(steersman, target)
+        what = f"loop {target} and the files in {state.workspace} are taken back to checkpoint {number}"
+        if not await confirm(what, "rollback", yes=yes):
+            return Exit.DETACHED
+        print_receipt(await steersman.loops.rollback(target, number), as_json=as_json)
+        return None
+
+    run_with_client(ctx, work)
+
+
+def fork(
+    ctx: typer.Context,
+    loop: Annotated[str, typer.Argument(metavar="LOOP", help="The other loop's id, or - for the newest.")],
+    number: Number,
+    loop_id: Annotated[str | None, typer.Option("--id", help="The new loop's id; default: a new one.")] = None,
+    workspace: Annotated[str | None, typer.Option("--workspace", "-w", help="Default: the other loop's.")] = None,
+    mode: Annotated[Mode | None, typer.Option(help="When it waits for your decision.")] = None,
+    model: Annotated[str | None, typer.Option()] = None,
+    prompt: Annotated[str | None, typer.Option(help="Template of each iteration's prompt, or @FILE.")] = None,
+    iterations: Annotated[int | None, typer.Option(help="What the other loop used up counts.")] = None,
+    cost: Annotated[float | None, typer.Option(help="US dollars, the other loop's included.")] = None,
+    label: Label = None,
+    as_json: AsJson = False,
+) -> None:
+    """Start a new loop from a checkpoint of another one: files, agent session and state."""
+    place = {"path": str(loop_request.workspace_of(workspace, None))} if workspace is not None else None
+    labels = request.pairs(label or (), "--label")
+    changes: dict[str, Any] = request.given(
+        run=request.given(workspace=place, model=model, labels=labels),
+        mode=mode,
+        prompt=request.optional_text(prompt),
+        limits=request.given(iterations=iterations, cost_usd=cost),
+    )
+
+    async def work(steersman: "Steersman") -> None:
+        target = await resolve_loop(steersman, loop)
+        forked = await steersman.loops.fork(target, number, changes, loop_id=loop_id)
+        announce(forked, as_json=as_json, bare=True)
+
+    run_with_client(ctx, work)

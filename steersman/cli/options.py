@@ -1,0 +1,45 @@
+"""Options and arguments that several commands take, as Typer's annotated types."""
+
+from typing import Annotated, Literal
+
+import typer
+
+AGENT_PANEL, LIMITS_PANEL = "The agent", "Limits"
+
+RUN_HELP = "The run's id, or - for the newest."
+LOOP_HELP = "The loop's id, or - for the newest."
+
+Run = Annotated[str, typer.Argument(metavar="RUN", help=RUN_HELP)]
+OpenRun = Annotated[str, typer.Argument(metavar="RUN", help="The run's id, or - for the newest open one.")]
+Loop = Annotated[str, typer.Argument(metavar="LOOP", help=LOOP_HELP)]
+OpenLoop = Annotated[str, typer.Argument(metavar="LOOP", help="The loop's id, or - for the newest open one.")]
+
+AsJson = Annotated[bool, typer.Option("--json", help="The answer as JSON.")]
+AsJsonLines = Annotated[bool, typer.Option("--json", help="JSON lines.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Reason = Annotated[str | None, typer.Option(help="Why, for the record.")]
+StopReason = Annotated[str, typer.Option(help="Why, for the record.")]
+Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000)]
+
+# Of a request for a run, alone or in a loop.
+PermissionMode = Literal["read_only", "ask", "accept_edits", "full"]
+Workspace = Annotated[str | None, typer.Option("--workspace", "-w", help="Where; default: here.")]
+Label = Annotated[list[str] | None, typer.Option(help="NAME=VALUE.")]
+Host = Annotated[str | None, typer.Option(help="Which machine: its name in `steer doctor`.")]
+Model = Annotated[str | None, typer.Option(rich_help_panel=AGENT_PANEL)]
+Permissions = Annotated[
+    PermissionMode | None,
+    typer.Option(help="What it may do unasked; default accept_edits.", rich_help_panel=AGENT_PANEL),
+]
+Allow = Annotated[list[str] | None, typer.Option(help="Allow a tool, e.g. 'Bash(git *)'.", rich_help_panel=AGENT_PANEL)]
+Deny = Annotated[list[str] | None, typer.Option(help="Deny a tool.", rich_help_panel=AGENT_PANEL)]
+SystemPrompt = Annotated[str | None, typer.Option(help="Added instructions, or @FILE.", rich_help_panel=AGENT_PANEL)]
+Env = Annotated[
+    list[str] | None,
+    typer.Option(help="NAME=VALUE | NAME=from_env:NAME | NAME=from_file:PATH.", rich_help_panel=AGENT_PANEL),
+]
+AgentOption = Annotated[
+    list[str] | None, typer.Option(help="NAME=JSON: particular to the agent.", rich_help_panel=AGENT_PANEL)
+]
+Idle = Annotated[str | None, typer.Option(help="Longest silence.", rich_help_panel=LIMITS_PANEL)]
+CostLimit = Annotated[float | None, typer.Option(help="US dollars.", rich_help_panel=LIMITS_PANEL)]

@@ -1,0 +1,117 @@
+"""Prompts for approval while a run is followed. The first answer counts, wherever it was given."""
+
+import asyncio
+import json
+
+from rich.text import Text
+
+from steersman.cli.formatting import clean, deadline_phrase, flat
+from steersman.cli.terminal.keyboard import Keyboard
+from steersman.cli.terminal.renderer import Renderer
+from steersman.client import Steersman
+from steersman.contracts.errors import RunError
+from steersman.contracts.events import AgentEvent, PermissionEvent, is_terminal
+from steersman.contracts.run import Approval
+from steersman.errors import SteersmanError
+
+SHOWN_LINES = 20
+QUESTION = "Allow? [y]es  [n]o  [a]lways (this tool, this run)  [m]essage (no, and say why)"
+
+
+class ApprovalPrompts:
+    """The approvals of one run, one prompt after the other."""
+
+    def __init__(self, steersman: Steersman, run: str, keyboard: Keyboard, view: Renderer) -> None:
+        self._steersman = steersman
+        self._run = run
+        self._keyboard = keyboard
+        self._view = view
+        self._settled: dict[str, asyncio.Event] = {}
+        self._over = False
+
+    def on_event(self, event: AgentEvent) -> None:
+        """Note an event when it is read, before it is shown: an approval that is settled meanwhile is not asked."""
+        if is_terminal(event):
+            self._over = True
+            for settled in self._settled.values():
+                settled.set()
+        elif isinstance(event, PermissionEvent):
+            settled = self._settled_event(event.id)
+            if event.state == "asked":
+                settled.clear()
+            else:
+                settled.set()
+
+    def _settled_event(self, approval_id: str) -> asyncio.Event:
+        settled = self._settled.setdefault(approval_id, asyncio.Event())
+        if self._over:
+            settled.set()
+        return settled
+
+    async def ask_open(self) -> None:
+        """Prompt for the approvals that were open before following began. Raises Interrupted."""
+        for approval in await self._open():
+            await self._ask(approval)
+
+    async def ask(self, approval_id: str) -> None:
+        """Prompt for one approval, if it is still open. Raises Interrupted."""
+        settled = self._settled_event(approval_id)
+        if settled.is_set():
+            return
+        for approval in await self._open():
+            if approval.id == approval_id:
+                await self._ask(approval)
+
+    async def _open(self) -> tuple[Approval, ...]:
+        try:
+            return (await self._steersman.state(self._run)).approvals
+        except SteersmanError:
+            return ()
+
+    async def _ask(self, approval: Approval) -> None:
+        settled = self._settled_event(approval.id)
+        whole = self._describe(approval)
+        self._view.note(deadline_phrase(approval), "magenta")
+        while not settled.is_set():
+            more = "  [v]iew all of it" if whole else ""
+            answer = await self._keyboard.ask(Text(f"{QUESTION}{more} >", style="bold magenta"), unless=settled)
+            if answer is None:
+                if not settled.is_set():
+                    self._view.note(f"left open; answer with: steer approve|deny {self._run} {approval.id}")
+                return
+            choice = answer.lower()[:1]
+            if choice == "v" and whole:
+                self._view.note_block(whole)
+            elif choice == "m":
+                said = await self._keyboard.ask(Text("Tell the agent >", style="bold magenta"), unless=settled)
+                await self._decide(approval.id, allow=False, message=said or None)
+                return
+            elif choice in ("y", "n", "a"):
+                await self._decide(approval.id, allow=choice != "n", remember=choice == "a")
+                return
+
+    def _describe(self, approval: Approval) -> str | None:
+        """Show the tool's input, cut to `SHOWN_LINES`; the whole text, if not all of it was shown."""
+        text = "\n".join(
+            f"{flat(name)}: {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
+            for name, value in approval.input.items()
+        )
+        lines = clean(text).split("\n")
+        width = self._view.width - 4
+        shown = [line[:width] for line in lines[:SHOWN_LINES]]
+        self._view.note_block("\n".join(shown))
+        hidden = len(clean(text)) - len("\n".join(shown))
+        if hidden <= 0:
+            return None
+        self._view.note(f"{hidden} more characters are not shown", "bold yellow")
+        return clean(text)
+
+    async def _decide(
+        self, approval_id: str, *, allow: bool, message: str | None = None, remember: bool = False
+    ) -> None:
+        try:
+            await self._steersman.decide(
+                self._run, approval_id, "allow" if allow else "deny", message, remember=remember
+            )
+        except (SteersmanError, RunError) as error:
+            self._view.note(str(error), "yellow")

@@ -1,0 +1,244 @@
+"""The keyboard: questions that the person answers with a line, single keys between them, Ctrl-C.
+
+It knows nothing of runs. While a question is open the caller prints nothing, so what is typed stays readable. However
+the program ends, except by SIGKILL, the terminal's settings are restored.
+"""
+
+import asyncio
+import os
+import re
+import signal
+import sys
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
+from types import TracebackType
+from typing import Any, Protocol, Self, TypeVar
+
+from rich.console import Console
+from rich.text import Text
+
+from steersman.cli.terminal.signals import handle
+
+try:
+    import termios
+except ImportError:  # Windows
+    CAN_ASK = False
+else:
+    CAN_ASK = True
+
+T = TypeVar("T")
+MAX_TEXT_LINES = 1000
+_SEQUENCES = re.compile(r"\x1b(?:\[[0-9;]*[A-Za-z~]|O.)?")
+"""Arrow keys and the like, which mean nothing here."""
+
+
+class Interrupted(Exception):
+    """Ctrl-C while a question was open."""
+
+
+class Overlay(Protocol):
+    """Something drawn on the terminal beside the text, which is hidden while a person types a line."""
+
+    def hide(self) -> None:
+        """Remove it from the screen."""
+
+    def show(self) -> None:
+        """Draw it again; the cursor is at the beginning of a line."""
+
+
+class NoOverlay:
+    """For a terminal without an overlay."""
+
+    def hide(self) -> None:
+        """Do nothing."""
+
+    def show(self) -> None:
+        """Do nothing."""
+
+
+def is_interactive() -> bool:
+    """Whether somebody sits at both ends, of a terminal that can be asked at."""
+    return CAN_ASK and sys.stdin.isatty() and sys.stdout.isatty()
+
+
+class Keyboard:
+    """Ctrl-C (and SIGTERM, SIGHUP) as an event, questions and keys. A context manager in a running event loop."""
+
+    def __init__(self, console: Console, overlay: Overlay | None = None) -> None:
+        self._console = console
+        self._overlay = overlay or NoOverlay()
+        self.ctrl_c = asyncio.Event()
+        self.wake = asyncio.Event()
+        """The wake event: set at Ctrl-C and at a key. Who waits for further things, too, may have them set it."""
+        self.terminated = False
+        self.keys: asyncio.Queue[str] = asyncio.Queue()
+        """What was read while `reading_keys`: mostly one key each."""
+        self._saved_mode: list[Any] | None = None
+        self._undo_handlers: list[Callable[[], None]] = []
+
+    def __enter__(self) -> Self:
+        self._undo_handlers = [handle("SIGINT", self._interrupt), handle("SIGTERM", self._terminate)]
+        hang_up = getattr(signal, "SIGHUP", None)
+        if hang_up and signal.getsignal(hang_up) is not signal.SIG_IGN:  # nohup has it ignored
+            self._undo_handlers.append(handle("SIGHUP", self._terminate))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for undo in self._undo_handlers:
+            undo()
+
+    def _interrupt(self) -> None:
+        self.ctrl_c.set()
+        self.wake.set()
+
+    def _terminate(self) -> None:
+        self.terminated = True
+        self._interrupt()
+
+    def clear_interrupt(self) -> None:
+        """Clear a Ctrl-C that the caller answers: only another one interrupts the answer. SIGTERM is never cleared."""
+        if not self.terminated:
+            self.ctrl_c.clear()
+
+    # Questions.
+
+    async def ask(self, question: Text, *, unless: asyncio.Event | None = None) -> str | None:
+        """What the person types; None at the end of input, or when `unless` is set meanwhile. Raises Interrupted."""
+        with self._lines():
+            line = await self._line(question, unless)
+        return None if line is None else line.strip()
+
+    async def ask_text(self, question: Text, *, unless: asyncio.Event | None = None) -> str | None:
+        """Several lines, up to an empty one; None as for `ask`. Raises Interrupted."""
+        with self._lines():
+            self._console.print(question)
+            lines: list[str] = []
+            while len(lines) < MAX_TEXT_LINES:
+                line = await self._line(Text(">", style="dim"), unless)
+                if line is None and not lines:
+                    return None
+                if not line:
+                    break
+                lines.append(line)
+        return "\n".join(lines).strip()
+
+    @contextmanager
+    def _lines(self) -> Iterator[None]:
+        """Meanwhile the terminal edits lines and echoes what is typed, and the overlay is hidden."""
+        reading_keys = self._saved_mode is not None
+        self._stop_reading()
+        self._overlay.hide()
+        # What was typed before the question was shown is no answer to it.
+        with suppress(termios.error):
+            termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
+        try:
+            yield
+        finally:
+            self._overlay.show()
+            if reading_keys:
+                self._start_reading()
+
+    async def _line(self, question: Text, unless: asyncio.Event | None) -> str | None:
+        if self.terminated:
+            raise Interrupted
+        fd = sys.stdin.fileno()
+        self._console.print(question, end=" ")
+        line = asyncio.get_running_loop().create_future()
+        asyncio.get_running_loop().add_reader(fd, _read, fd, line)
+        waits = [line, *(asyncio.ensure_future(event.wait()) for event in (self.ctrl_c, unless) if event)]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            asyncio.get_running_loop().remove_reader(fd)
+            for wait in waits:
+                wait.cancel()
+        text: str | None = line.result() if line.done() and not line.cancelled() else None
+        if self.ctrl_c.is_set() or text is None:
+            self._console.print()
+        if self.ctrl_c.is_set():
+            self.clear_interrupt()
+            raise Interrupted
+        return text
+
+    async def unless_interrupted(self, work: Coroutine[Any, Any, T]) -> T:
+        """The result of the work. Ctrl-C cancels it, and raises Interrupted."""
+        doing, pressed = asyncio.ensure_future(work), asyncio.ensure_future(self.ctrl_c.wait())
+        try:
+            await asyncio.wait({doing, pressed}, return_when=asyncio.FIRST_COMPLETED)
+            if not doing.done():
+                self.clear_interrupt()
+                raise Interrupted
+            return doing.result()
+        finally:
+            doing.cancel()
+            pressed.cancel()
+
+    # Single keys.
+
+    @contextmanager
+    def reading_keys(self) -> Iterator[None]:
+        """Meanwhile what is typed goes to `keys`, at once and without echo, except while a question is open."""
+        self._start_reading()
+        try:
+            yield
+        finally:
+            self._stop_reading()
+
+    def _start_reading(self) -> None:
+        fd = sys.stdin.fileno()
+        with suppress(termios.error):  # the terminal was closed
+            self._saved_mode = termios.tcgetattr(fd)
+            raw = termios.tcgetattr(fd)
+            raw[3] &= ~(termios.ICANON | termios.ECHO)
+            raw[6][termios.VMIN], raw[6][termios.VTIME] = 1, 0
+            termios.tcsetattr(fd, termios.TCSADRAIN, raw)
+            asyncio.get_running_loop().add_reader(fd, self._take_keys, fd)
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTSTP, self._suspend)
+
+    def _stop_reading(self) -> None:
+        if self._saved_mode is None:
+            return
+        fd = sys.stdin.fileno()
+        asyncio.get_running_loop().remove_reader(fd)
+        asyncio.get_running_loop().remove_signal_handler(signal.SIGTSTP)
+        with suppress(termios.error):
+            termios.tcsetattr(fd, termios.TCSADRAIN, self._saved_mode)
+        self._saved_mode = None
+        while not self.keys.empty():
+            self.keys.get_nowait()
+
+    def _take_keys(self, fd: int) -> None:
+        try:
+            data = os.read(fd, 4096)
+        except OSError:
+            data = b""
+        if data:
+            if keys := _SEQUENCES.sub("", data.decode(errors="replace")):
+                self.keys.put_nowait(keys)
+                self.wake.set()
+        else:
+            # The terminal was closed.
+            asyncio.get_running_loop().remove_reader(fd)
+            self._terminate()
+
+    def _suspend(self) -> None:
+        """Ctrl-Z: restore the terminal's settings for the shell; set them again when the shell continues it."""
+        self._stop_reading()
+        self._overlay.hide()
+        os.kill(os.getpid(), signal.SIGTSTP)
+        # The process was stopped here.
+        self._overlay.show()
+        self._start_reading()
+
+
+def _read(fd: int, line: "asyncio.Future[str | None]") -> None:
+    """Read one line, as the terminal hands out lines. An empty read is Ctrl-D, or a terminal that was closed."""
+    if line.done():
+        return
+    try:
+        data = os.read(fd, 65536)
+    except OSError:
+        data = b""
+    line.set_result(data.decode(errors="replace").partition("\n")[0].rstrip("\r") if data else None)

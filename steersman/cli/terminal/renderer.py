@@ -1,0 +1,209 @@
+"""A run's events as a person reads them: compact, streamed as they come, and harmless whatever is in them.
+
+Only printing: no waiting, no asking, no network.
+"""
+
+from datetime import datetime
+
+from rich.console import Console
+from rich.text import Text
+
+from steersman.cli.formatting import clean, counted, duration, end_phrase, flat, shortened, stop_phrase
+from steersman.contracts.events import (
+    CancelledEvent,
+    DoneEvent,
+    ErrorEvent,
+    EventBase,
+    FailedEvent,
+    FileChangeEvent,
+    InitEvent,
+    MessageEvent,
+    PermissionEvent,
+    PlanUpdateEvent,
+    ProgressEvent,
+    RateLimitEvent,
+    ToolResultEvent,
+    ToolUseEvent,
+    UsageEvent,
+)
+from steersman.contracts.run import RunResult
+from steersman.contracts.text import main_argument
+
+RESULT_LINES = 4
+PLAN_MARKS = {"completed": "✓", "in_progress": "▸"}
+CHANGE_MARKS = {"created": "+", "edited": "~", "deleted": "-"}
+
+
+class Renderer:
+    """Prints one run's events in order, and keeps how much of a streaming message it has printed."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._streams: dict[tuple[str, str | None], tuple[str | None, str]] = {}
+        self._open: tuple[str, str | None] | None = None
+        self.last_seq = 0
+        self.first_time: datetime | None = None
+        self._usage: UsageEvent | None = None
+        self._attempts = 1
+
+    def show(self, event: EventBase) -> None:
+        """Print one event."""
+        self.last_seq = event.seq
+        self.first_time = self.first_time or event.time
+        self._attempts = max(self._attempts, event.attempt)
+        match event:
+            case MessageEvent():
+                self._message(event)
+            case UsageEvent():
+                self._usage = event
+            case DoneEvent():
+                self.end_line()
+                if event.stop_report:
+                    self._console.print(self._line("■ ", stop_phrase(event.stop_report, "stopped"), "yellow"))
+            case _:
+                self.end_line()
+                for line in self._lines(event):
+                    self._console.print(line)
+
+    def note(self, text: str, style: str = "dim") -> None:
+        """Print a line of this program."""
+        self.end_line()
+        self._console.print(Text(flat(text), style=style))
+
+    def note_block(self, text: str) -> None:
+        """Print several lines, which are clean already."""
+        self.end_line()
+        for line in text.split("\n"):
+            self._console.print(Text(f"  │ {line}"))
+
+    @property
+    def width(self) -> int:
+        """The terminal's width in cells."""
+        return max(self._console.width, 20)
+
+    def end_line(self) -> None:
+        """End the line that a streaming message has left open."""
+        if self._open is not None:
+            self._console.print()
+            self._open = None
+
+    # Messages.
+
+    def _message(self, event: MessageEvent) -> None:
+        if event.role == "user":
+            self.end_line()
+            self._console.print(Text.assemble(("» ", "bold green"), (clean(event.text), "green")))
+            return
+        key = (event.kind, event.parent_tool_id)
+        if event.delta:
+            message_id, streamed = self._streams.get(key, (event.message_id, ""))
+            if message_id != event.message_id:
+                streamed = ""  # the earlier message was cut off and never came whole
+            self._streams[key] = (event.message_id, streamed + event.text)
+            self._write(key, event.text)
+            return
+        streamed = self._streams.pop(key, (None, ""))[1]
+        rest = _unsaid(event.text, streamed)
+        if rest:
+            if rest == event.text:
+                self.end_line()
+            self._write(key, rest)
+        self.end_line()
+
+    def _write(self, key: tuple[str, str | None], text: str) -> None:
+        kind, parent = key
+        if self._open != key:
+            self.end_line()
+            if parent:
+                self._console.print(Text("  ↳ ", style="dim cyan"), end="")
+            self._open = key
+        self._console.print(Text(clean(text), style="dim italic" if kind == "thinking" else ""), end="")
+
+    # Everything else is a few lines.
+
+    def _lines(self, event: EventBase) -> list[Text]:
+        match event:
+            case InitEvent():
+                parts = [event.model, f"session {event.session_id}" if event.session_id else None]
+                parts += [f"{len(event.tools)} tools" if event.tools else None]
+                return [self._line("● ", " · ".join(filter(None, parts)) or "started", "dim")]
+            case ToolUseEvent():
+                mark = "  ↳ " if event.parent_tool_id else "▸ "
+                name = shortened(flat(event.name), 60)
+                argument = " " + main_argument(event.input)
+                return [self._cut(Text.assemble((mark, "cyan"), (name, "bold cyan"), argument))]
+            case ToolResultEvent():
+                return self._result(event)
+            case PlanUpdateEvent():
+                return [self._line(f"{PLAN_MARKS.get(each.status, '○')} ", each.text, "blue") for each in event.items]
+            case PermissionEvent():
+                said = f" ({event.message})" if event.message else ""
+                about = f"{event.tool}: {main_argument(event.input)}" if event.input else event.tool
+                style = "magenta" if event.state == "asked" else "dim magenta"
+                return [self._line("? ", f"{event.state} {about}{said}", style)]
+            case _:
+                return [self._remark(event)]
+
+    def _remark(self, event: EventBase) -> Text:
+        mark, text, style = "· ", str(getattr(event, "type", "event")), "dim"
+        match event:
+            case FileChangeEvent():
+                mark, text, style = f"{CHANGE_MARKS[event.change]} ", f"{event.change} {event.path}", "yellow"
+            case ProgressEvent():
+                text = event.text
+            case RateLimitEvent():
+                until = f", until {event.resets_at.astimezone():%H:%M}" if event.resets_at else ""
+                mark, text, style = "! ", f"rate limit {event.limit or ''} {event.status}{until}", "yellow"
+            case ErrorEvent():
+                mark, text, style = "! ", event.message, "red"
+            case FailedEvent():
+                # What went wrong is read whole: never cut.
+                return Text(f"✗ {event.error}: {clean(event.message)}", style="red")
+            case CancelledEvent():
+                mark, text, style = "■ ", end_phrase(event), "yellow"
+        return self._line(mark, text, style)
+
+    def _result(self, event: ToolResultEvent) -> list[Text]:
+        lines = [line for line in clean(event.text).split("\n") if line.strip()]
+        style = "red" if event.is_error else "dim"
+        shown = [self._cut(Text(f"  │ {line}", style=style)) for line in lines[:RESULT_LINES]]
+        if len(lines) > RESULT_LINES:
+            shown.append(Text(f"  │ … {len(lines) - RESULT_LINES} more lines", style=style))
+        if event.is_error and not lines:
+            shown.append(Text("  │ failed", style=style))
+        return shown
+
+    def _line(self, mark: str, text: str, style: str) -> Text:
+        return self._cut(Text(mark + flat(text), style=style))
+
+    def _cut(self, text: Text) -> Text:
+        text.truncate(self.width, overflow="ellipsis")
+        return text
+
+    # The end.
+
+    def footer(self, status: str, result: RunResult | None, ended_at: datetime) -> None:
+        """Print one line: how the run ended, what it cost."""
+        cost = result.cost_usd if result else self._usage.cost_usd if self._usage else 0.0
+        turns = result.turns if result else self._usage.turns if self._usage else 0
+        began = result.started_at if result else self.first_time
+        attempts = result.attempts if result else self._attempts
+        parts = [
+            status,
+            f"${cost:.4f}" if cost else None,
+            counted(turns, "turn") if turns else None,
+            duration((ended_at - began).total_seconds()) if began else None,
+            f"{attempts} attempts" if attempts > 1 else None,
+        ]
+        self.end_line()
+        style = {"succeeded": "bold green", "cancelled": "bold yellow", "terminated": "bold yellow"}.get(
+            status, "bold red"
+        )
+        self._console.print(Text(" · ".join(filter(None, parts)), style=style))
+
+
+def _unsaid(whole: str, streamed: str) -> str:
+    """The part of a whole message that its deltas did not print. Following may have begun in the middle of them."""
+    if streamed and whole.startswith(streamed):
+        return whole[len(streamed) :]
+    return "" if streamed and (whole.endswith(streamed) or streamed.endswith(whole)) else whole

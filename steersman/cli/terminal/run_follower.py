@@ -1,0 +1,195 @@
+"""The follower of a run on the terminal: its events, the menu of Ctrl-C, and prompts for approval.
+
+It prints through Renderer, asks through Keyboard, acts through the client. The run goes on, whatever happens here,
+unless the person chooses to stop it.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+from rich.console import Console
+from rich.text import Text
+
+from steersman.cli.exits import Exit, code_of
+from steersman.cli.output import console, remark, write_line
+from steersman.cli.terminal.approval_prompts import ApprovalPrompts
+from steersman.cli.terminal.event_pump import EventPump, KeyPress, Note, SourceEnded
+from steersman.cli.terminal.interactive import is_interactive
+from steersman.cli.terminal.keyboard import Interrupted, Keyboard
+from steersman.cli.terminal.renderer import Renderer
+from steersman.client import Steersman
+from steersman.contracts.agents import cannot
+from steersman.contracts.errors import ErrorType, RunError
+from steersman.contracts.events import AgentEvent, CancelledEvent, DoneEvent, FailedEvent, PermissionEvent, is_terminal
+from steersman.contracts.run import RunResult, RunState
+from steersman.errors import SteersmanError
+
+KEEP, INTERRUPT = "[K]eep running (default)", "[I]nterrupt with a message"
+STOP = "[S]top   (Ctrl-C again: leave it running and go)"
+STATE_TIMEOUT_S = 2
+"""Seconds that the menu waits for the run's state, which says what the agent can do."""
+RESULT_TIMEOUT_S = 10
+"""Seconds that the footer waits for the run's result after its terminal event."""
+
+
+async def follow(steersman: Steersman, run: str, keyboard: Keyboard, *, after: int = 0, as_json: bool = False) -> Exit:
+    """Show a run's events until its end or until the person leaves; the exit code."""
+    return await Follower(steersman, run, after, console(), keyboard, as_json=as_json).run()
+
+
+class Follower:
+    """One run on one terminal."""
+
+    def __init__(
+        self, steersman: Steersman, run: str, after: int, out: Console, keyboard: Keyboard, *, as_json: bool
+    ) -> None:
+        self._steersman = steersman
+        self._run = run
+        self._after = after
+        self._out = out
+        self._keyboard = keyboard
+        self._json = as_json
+        self._person = is_interactive() and not as_json
+        self._view = Renderer(out)
+        self._view.last_seq = after
+        self._approvals = ApprovalPrompts(steersman, run, keyboard, self._view)
+        self._state: RunState | None = None
+        """The state that was read for the menu, which offers what the agent can do."""
+        self._pump = EventPump(steersman.attach(run, after=after), keyboard, self._approvals.on_event)
+
+    async def run(self) -> Exit:
+        """Follow until the terminal event, or until the person leaves; the exit code."""
+        try:
+            if self._person and self._after:
+                await self._asked(self._approvals.ask_open)
+            while True:
+                event = await self._pump.next()
+                if event is None:
+                    if not self._person or await self._menu():
+                        return self._leave()
+                elif isinstance(event, Note):
+                    self._view.note(event.text, event.style)
+                elif not isinstance(event, KeyPress) and (code := await self._show(event)) is not None:
+                    return code
+        except Interrupted:
+            return self._leave()
+        except SourceEnded:
+            return await self._ended_before()
+        finally:
+            await self._pump.close()
+
+    async def _show(self, event: AgentEvent) -> Exit | None:
+        if self._json:
+            self._view.last_seq = event.seq
+            write_line(event.model_dump_json(ensure_ascii=True))
+        else:
+            self._view.show(event)
+        if is_terminal(event):
+            if not self._json:
+                await self._footer(event)
+            return exit_of(event)
+        if self._person and isinstance(event, PermissionEvent) and event.state == "asked":
+            await self._asked(lambda: self._approvals.ask(event.id))
+        return None
+
+    async def _asked(self, question: Callable[[], Awaitable[None]]) -> None:
+        """Ask. Ctrl-C opens the menu, then the question comes again. Raises Interrupted when the person leaves."""
+        while True:
+            try:
+                await question()
+                return
+            except Interrupted:
+                if await self._menu():
+                    raise
+
+    async def _footer(self, event: AgentEvent) -> None:
+        result: RunResult | None = None
+        with suppress(SteersmanError, TimeoutError):
+            try:
+                result = await asyncio.wait_for(self._steersman.result(self._run), RESULT_TIMEOUT_S)
+            except RunError as error:
+                result = getattr(error, "result", None)
+        terminated = isinstance(event, CancelledEvent) and event.terminated
+        status = "terminated" if terminated else {"done": "succeeded"}.get(event.type, event.type)
+        self._view.footer(status, result, result.ended_at if result else event.time)
+
+    async def _ended_before(self) -> Exit:
+        remark(f"run {self._run} has no events after number {self._after}")
+        try:
+            await self._steersman.result(self._run)
+        except (SteersmanError, RunError) as error:
+            return code_of(error) or Exit.FAILED
+        return Exit.OK
+
+    # Ctrl-C.
+
+    async def _menu(self) -> bool:
+        """Show the menu; whether the person leaves."""
+        self._view.end_line()
+        if self._keyboard.terminated:
+            return True
+        try:
+            self._out.print()
+            refusal = await self._cannot_interrupt()
+            menu = "  ".join((KEEP, *(() if refusal else (INTERRUPT,)), STOP))
+            while True:
+                answer = await self._keyboard.ask(Text(f"{menu} >", style="bold"))
+                choice = (answer or "k").lower()[:1]
+                if choice == "i" and refusal:
+                    self._view.note(refusal, "yellow")
+                    continue
+                if choice == "i":
+                    text = await self._keyboard.ask(Text("Message (empty: just interrupt) >", style="bold"))
+                    self._pump.run_beside(self._interrupt(text or None))
+                elif choice == "s":
+                    self._pump.run_beside(self._stop())
+                elif choice != "k":
+                    continue
+                return False
+        except Interrupted:
+            return True
+
+    async def _cannot_interrupt(self) -> str | None:
+        """Why the agent cannot be interrupted, or that this is unknown for now; None where it can be."""
+        if self._state is None or self._state.capabilities is None:
+            with suppress(SteersmanError, TimeoutError):
+                self._state = await asyncio.wait_for(self._steersman.state(self._run), STATE_TIMEOUT_S)
+        state = self._state
+        if state is None or state.capabilities is None:
+            return "whether the agent can be interrupted cannot be told now: no worker answers for the run"
+        return cannot(state.agent or "?", state.capabilities, "interrupt")
+
+    async def _interrupt(self, text: str | None) -> Note:
+        try:
+            receipt = await self._steersman.interrupt(self._run, text)
+        except (SteersmanError, RunError) as error:
+            return Note(f"not interrupted: {error}")
+        return Note(f"interrupt {receipt.state}{f' ({receipt.how})' if receipt.how else ''}")
+
+    async def _stop(self) -> Note | None:
+        self._view.note("stopping ...")
+        try:
+            await self._steersman.stop(self._run)
+        except SteersmanError as error:
+            return Note(f"not stopped: {error}")
+        return None
+
+    def _leave(self) -> Exit:
+        self._view.end_line()
+        after = f" --after {self._view.last_seq}" if self._view.last_seq else ""
+        remark(f"the run goes on; follow it again with: steer attach {self._run}{after}")
+        return Exit.TERMINATED if self._keyboard.terminated else Exit.DETACHED
+
+
+def exit_of(event: AgentEvent) -> Exit:
+    """The exit code for how a run ended."""
+    match event:
+        case DoneEvent():
+            return Exit.OK
+        case CancelledEvent():
+            return Exit.CANCELLED
+        case FailedEvent(error=ErrorType.INVALID_REQUEST):
+            return Exit.USAGE
+        case _:
+            return Exit.FAILED

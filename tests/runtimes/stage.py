@@ -1,0 +1,130 @@
+"""One run at a place, with everything that a test does to it; used by all who test a runtime."""
+
+import asyncio
+import os
+import signal
+import sys
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from pathlib import Path
+
+import pytest
+
+from activities.ports.runtime import Channel, Launch, Record, StopTimes
+from activities.runtimes.exec_access import ExecAccess
+from activities.runtimes.place import MachinePlace
+from activities.runtimes.shim_runtime import PlaceOf, ShimRuntime, local_place
+from activities.shim import client as shim
+from activities.store.ownership import Ownership
+from activities.store.runs import RunStore
+from steersman.contracts.activities import RunKey
+from tests.runtimes.machines import Elsewhere
+from tests.shim.conftest import oldest_python
+from tests.support.processes import kill_marked, lives, until
+
+QUICK = StopTimes(0.05, 0.3)
+DEAF = """
+import os, signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        with open("grandchild", "w") as file:
+            file.write(str(os.getpid()))
+        print("ready", flush=True)
+        time.sleep(600)
+    os._exit(0)
+os.wait()
+time.sleep(600)
+"""
+ECHO = "import sys\nfor line in sys.stdin: print('heard', line.strip(), flush=True)"
+
+
+class Place:
+    """One run, at the place that `kind` says."""
+
+    def __init__(self, directory: Path, kind: str = "local") -> None:
+        self.mark, self.kind = uuid.uuid4().hex, kind
+        self.key = RunKey(run=f"run-{self.mark[:8]}", execution="e")
+        self.store = RunStore(directory / "state", Ownership("cluster", "default"))
+        self.directory = self.store.create(self.key, kind)
+        self.home = directory / "home"
+        self.home.mkdir()
+        self.machine = Elsewhere(self.home, {"PATH": os.environ["PATH"]})
+        self.runtime = self.worker()
+        self.work = directory / "work"
+        self.work.mkdir()
+        self.channels: list[Channel] = []
+
+    def worker(self) -> ShimRuntime:
+        """The runtime as another worker of the host has it."""
+        access = ExecAccess(self.machine, oldest_python() or sys.executable)
+        places: dict[str, PlaceOf] = {"local": local_place, "elsewhere": lambda run: MachinePlace(run, access)}
+        return ShimRuntime(self.store, "host", places)
+
+    async def shim_directory(self, attempt: int = 1) -> Path:
+        """The shim's own directory. On this computer, wherever the machine thinks that it is."""
+        return Path((await self.runtime.files(self.key, attempt)).parent)
+
+    def launch(self, code: str, **fields: object) -> Launch:
+        """A program in Python."""
+        given = {
+            "argv": (sys.executable, "-u", "-c", code),
+            "cwd": str(self.work),
+            "env": {"PATH": os.environ["PATH"], "PLACE_MARK": self.mark},
+            "stop_times": QUICK,
+            **fields,
+        }
+        return Launch(**given)  # type: ignore[arg-type]
+
+    async def open(self, launch: Launch | None, *, attempt: int = 1, epoch: int = 1) -> Channel:
+        """As a session does."""
+        channel = await self.runtime.open(self.key, attempt, epoch, launch)
+        self.channels.append(channel)
+        return channel
+
+    async def shim_pid(self, attempt: int = 1) -> int:
+        """The shim's own process."""
+        async with await shim.connect(await self.shim_directory(attempt), epoch=None) as connection:
+            return connection.hello.shim_pid
+
+    async def kill_shim(self) -> None:
+        """SIGKILL to the shim, which cannot clear anything away then."""
+        pid = await self.shim_pid()
+        os.kill(pid, signal.SIGKILL)
+        await until(lambda: not lives(pid))
+
+    async def aclose(self) -> None:
+        """Let go of everything; nothing of the run is at work afterwards."""
+        self.machine.reachable, self.machine.cuts = True, []
+        for channel in self.channels:
+            await channel.close()
+        await self.runtime.stop(self.key, QUICK, "the test is over")
+        await self.runtime.release(self.key)
+        kill_marked(self.mark)
+        await self.machine.aclose()
+
+
+@pytest.fixture
+async def place(tmp_path: Path) -> AsyncIterator[Place]:
+    """On this machine."""
+    place = Place(tmp_path)
+    yield place
+    await place.aclose()
+
+
+async def records(channel: Channel) -> list[Record]:
+    """All of them, to the end."""
+    async with asyncio.timeout(30):
+        return [record async for batch in channel.records() for record in batch]
+
+
+async def line(channel: Channel, data: bytes) -> None:
+    """Read from the start until this line."""
+    async with asyncio.timeout(30):
+        async with aclosing(channel.records()) as batches:
+            async for batch in batches:
+                if any(record.data == data for record in batch):
+                    return
+    raise AssertionError(f"{data!r} never came")

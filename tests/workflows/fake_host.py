@@ -1,0 +1,300 @@
+"""A worker host whose activities do what a test says, under the wire names of the real ones.
+
+Each fake host has a host name and a task queue of its own, so that tests share one server. The real activities must not
+live here; they have tests of their own.
+"""
+
+import asyncio
+import contextlib
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from temporalio import activity
+from temporalio.api.enums.v1 import EventType, WorkflowTaskFailedCause
+from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
+from temporalio.exceptions import ApplicationError
+from temporalio.worker import Worker
+
+from steersman.contracts import names
+from steersman.contracts.activities import (
+    ApprovalAsked,
+    Claim,
+    Delivered,
+    DeliverInput,
+    FinalizeInput,
+    RunAgentInput,
+    RunOutcome,
+    SessionStarted,
+    Settlement,
+    StopInput,
+)
+from steersman.contracts.run import Approval, Handle, RunResult, RunState, StopReport
+from workflows.agent_run import AgentRun
+
+Run = WorkflowHandle[Any, Any]
+
+QUIET = pytest.mark.filterwarnings("ignore:Cannot find activity to cancel")
+"""The SDK says so of a local activity that ended while its workflow was put out of the cache."""
+
+STOPPED = StopReport(outcome="stopped", phase="running", how="terminated", processes=2, took_ms=7)
+WAIT_S = 20.0
+
+
+def done(text: str = "done", **fields: Any) -> RunOutcome:
+    """What run_agent answers for an agent that did its work."""
+    facts = {"status": "succeeded", "text": text, "session_id": "s-1", "attempts": 1, "turns": 1, **fields}
+    return RunOutcome.model_validate(facts)
+
+
+async def until(condition: Callable[[], Awaitable[object] | object], wait_s: float = WAIT_S) -> Any:
+    """Wait until a condition, plain or async, holds; its value."""
+    async with asyncio.timeout(wait_s):
+        while True:
+            value = condition()
+            if isinstance(value, Awaitable):
+                value = await value
+            if value:
+                return value
+            await asyncio.sleep(0.01)
+
+
+class FakeHost:
+    """Plays claim_host, run_agent, deliver_messages, stop_agent and finalize_run. Replace a `play_*` to say how."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.host = f"host-{uuid.uuid4().hex[:8]}"
+        self.queue = f"steersman-{self.host}"
+        self.workers = 0
+        self.ending: asyncio.Future[RunOutcome] = asyncio.get_running_loop().create_future()
+        self.deliveries: list[DeliverInput] = []
+        self.stops: list[StopInput] = []
+        self.ends: list[FinalizeInput] = []
+        self.runs: list[RunAgentInput] = []
+        self.cancelled = asyncio.Event()
+        self.local = True
+        """The worker that runs the workflow is the one that holds the session."""
+
+    # ---- what a test may replace
+
+    async def play_claim(self, request: Any) -> Claim:
+        return Claim(host=self.host)
+
+    async def play_agent(self, run: RunAgentInput) -> RunOutcome:
+        """At work until the test says how it ends, or a cancel comes."""
+        await self.began(run.key.run)
+        try:
+            return await asyncio.shield(self.ending)
+        except asyncio.CancelledError:
+            self.cancelled.set()
+            return RunOutcome(status="stopped", session_id="s-1", attempts=1)
+
+    async def play_delivery(self, delivery: DeliverInput) -> Delivered:
+        taken = tuple(Settlement(id=each.id, state="acknowledged", how="mid_turn") for each in delivery.messages)
+        return Delivered(here=True, messages=taken)
+
+    async def play_stop(self, stop: StopInput) -> StopReport:
+        return STOPPED.model_copy(update={"phase": stop.phase})
+
+    async def play_end(self, end: FinalizeInput) -> None:
+        return None
+
+    # ---- the activities
+
+    @activity.defn(name=names.CLAIM_HOST)
+    async def claim_host(self, request: Any) -> Claim:
+        return await self.play_claim(request)
+
+    @activity.defn(name=names.RUN_AGENT)
+    async def run_agent(self, run: RunAgentInput) -> RunOutcome:
+        self.runs.append(run)
+        pulse = asyncio.ensure_future(_pulse())
+        try:
+            return await self.play_agent(run)
+        finally:
+            pulse.cancel()
+            await asyncio.gather(pulse, return_exceptions=True)
+
+    @activity.defn(name=names.DELIVER_MESSAGES)
+    async def deliver_messages(self, delivery: DeliverInput) -> Delivered:
+        self.deliveries.append(delivery)
+        return await self.play_delivery(delivery)
+
+    @activity.defn(name=names.DELIVER_MESSAGES)
+    async def deliver_here(self, delivery: DeliverInput) -> Delivered:
+        """As the workflow's own worker answers: it may hold the session itself."""
+        return await self.deliver_messages(delivery) if self.local else Delivered(here=False)
+
+    @activity.defn(name=names.DELIVER_MESSAGES)
+    async def deliver_elsewhere(self, delivery: DeliverInput) -> Delivered:
+        """As a worker of the host answers that does not lead the run, and knows of none that does."""
+        return Delivered(here=False)
+
+    @activity.defn(name=names.STOP_AGENT)
+    async def stop_agent(self, stop: StopInput) -> StopReport:
+        self.stops.append(stop)
+        return await self.play_stop(stop)
+
+    @activity.defn(name=names.FINALIZE_RUN)
+    async def finalize_run(self, end: FinalizeInput) -> None:
+        self.ends.append(end)
+        await self.play_end(end)
+
+    # ---- workers
+
+    @asynccontextmanager
+    async def at_work(
+        self, *, runs: bool = True, host: bool = True, delivery: bool = True, local: bool = False, cached: int = 0
+    ) -> AsyncIterator["FakeHost"]:
+        """Poll the queues; what is left out is a worker that is dead, or has no room.
+
+        `local`: one worker does it all, so messages need no further round trip. `cached`: how many runs are kept in
+        memory between their workflow tasks; with none, each task replays its run from the first event.
+        """
+        self.local = local
+        async with AsyncExitStack() as stack:
+            enter = stack.enter_async_context
+            here = [self.claim_host, self.deliver_here]
+            await enter(self.worker(self.queue, workflows=[AgentRun], activities=here, max_cached_workflows=cached))
+            await enter(self.hosting(runs=runs, host=host, delivery=delivery))
+            yield self
+
+    @asynccontextmanager
+    async def hosting(self, *, runs: bool = True, host: bool = True, delivery: bool = True) -> AsyncIterator[None]:
+        """Poll the queues of the host alone: nobody decides."""
+        async with AsyncExitStack() as stack:
+            enter = stack.enter_async_context
+            if host:
+                queue = names.host_queue(self.host)
+                there = [self.claim_host, self.stop_agent, self.finalize_run, self.deliver_elsewhere]
+                await enter(self.worker(queue, activities=there))
+            if runs:
+                await enter(self.worker(names.runs_queue(self.host), activities=[self.run_agent]))
+            if delivery:
+                await enter(self.worker(self.own_queue(), activities=[self.deliver_messages]))
+            yield
+
+    def worker(self, queue: str, **options: Any) -> Worker:
+        """A worker of this host; a cancel reaches its activities with the next heartbeat, at the latest."""
+        throttle = timedelta(seconds=0.1)
+        return Worker(self.client, task_queue=queue, max_heartbeat_throttle_interval=throttle, **options)
+
+    def own_queue(self, number: int = 0) -> str:
+        """The queue of one worker process."""
+        return names.worker_queue(self.host, f"w{number}")
+
+    # ---- what a session says to its workflow
+
+    async def began(self, run: str, *, worker: int = 0, pid: int = 4711, attempt: int = 1, epoch: int = 0) -> None:
+        """A worker holds the session, and its process lives."""
+        handle = Handle(host=self.host, boot_id="b", pid=pid, start_time=1, worker_queue=self.own_queue(worker))
+        queue = self.own_queue(worker)
+        session = SessionStarted(worker_queue=queue, handle=handle, attempt=attempt, epoch=epoch)
+        await self.client.get_workflow_handle(run).signal(names.SESSION_STARTED, session)
+
+    async def ask(self, run: str, name: str, *, withdrawn: bool = False, since: datetime | None = None) -> None:
+        """The agent wants to use a tool, or no longer does."""
+        approval = Approval(id=name, tool="Bash", input={"command": "ls"}, since=since or datetime.now(UTC))
+        asked = ApprovalAsked(approval=approval, withdrawn=withdrawn)
+        await self.client.get_workflow_handle(run).signal(names.APPROVAL_ASKED, asked)
+
+    # ---- runs
+
+    async def start(self, **fields: Any) -> Run:
+        """A run of "claude" (its fields may be replaced)."""
+        request = {"agent": "claude", "prompt": "work", "workspace": {"path": "/w"}, **fields}
+        return await self.start_raw(request)
+
+    async def start_raw(self, *inputs: Any) -> Run:
+        """A run with any inputs at all."""
+        run = f"run-{uuid.uuid4()}"
+        return await self.client.start_workflow(names.RUN_WORKFLOW, args=inputs, id=run, task_queue=self.queue)
+
+    def delivered(self) -> list[str]:
+        """The ids of all messages handed over, in order."""
+        return [each.id for delivery in self.deliveries for each in delivery.messages]
+
+    def decisions(self) -> list[tuple[str, str]]:
+        """All decisions delivered, in order."""
+        delivered = [each for delivery in self.deliveries for each in delivery.decisions]
+        return [(each.decision.id, each.decision.decision) for each in delivered]
+
+
+async def state(run: Run) -> RunState:
+    """What the `state` query answers."""
+    return RunState.model_validate(await run.query(names.STATE_QUERY))
+
+
+async def phase(run: Run, wanted: str) -> RunState:
+    """Wait for a phase."""
+
+    async def there() -> RunState | None:
+        now = await state(run)
+        return now if now.phase == wanted else None
+
+    found: RunState = await until(there)
+    return found
+
+
+async def succeeded(run: Run) -> RunResult:
+    """The result of a run that completes."""
+    async with asyncio.timeout(WAIT_S):
+        return RunResult.model_validate(await run.result())
+
+
+async def failure(run: Run) -> ApplicationError:
+    """The failure that a run closes with."""
+    with pytest.raises(WorkflowFailureError) as raised:
+        async with asyncio.timeout(WAIT_S):
+            await run.result()
+    cause = raised.value.cause
+    assert isinstance(cause, ApplicationError), cause
+    assert cause.non_retryable
+    return cause
+
+
+async def failed(run: Run) -> tuple[str | None, str, RunResult]:
+    """The type and the sentence of a failure, and what a RunResult would have been."""
+    error = await failure(run)
+    (result,) = error.details
+    return error.type, error.message, RunResult.model_validate(result)
+
+
+async def cancelled(run: Run) -> RunState:
+    """The state of a run that closes as Canceled."""
+    with contextlib.suppress(WorkflowFailureError):
+        async with asyncio.timeout(WAIT_S):
+            await run.result()
+    description = await run.describe()
+    assert description.status is not None
+    assert description.status.name == "CANCELED"
+    return await state(run)
+
+
+async def event_types(run: Run) -> list[str]:
+    """The run's history as names of event types."""
+    history = await run.fetch_history()
+    return [EventType.Name(event.event_type).removeprefix("EVENT_TYPE_") for event in history.events]
+
+
+async def never_failed(workflow: WorkflowHandle[Any, Any]) -> None:
+    """No workflow task of it ever failed, but where the server asked for it because something was said."""
+    unhandled = WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_UNHANDLED_COMMAND
+    async for event in workflow.fetch_history_events():
+        assert event.workflow_task_failed_event_attributes.cause in (0, unhandled), event
+
+
+async def never_retried(run: Run) -> None:
+    """No workflow task of this run ever failed or was lost."""
+    await never_failed(run)
+    assert "WORKFLOW_TASK_TIMED_OUT" not in await event_types(run)
+
+
+async def _pulse() -> None:
+    while True:
+        activity.heartbeat()
+        await asyncio.sleep(0.1)

@@ -1,0 +1,118 @@
+"""The life of a worker process: from the connection to the last task, until a signal ends it."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import secrets
+import signal
+import socket
+from collections.abc import Sequence
+from typing import Any
+
+from temporalio.worker import Worker
+
+from activities.shim import client as shim
+from activities.store.identity import StoreGone, StoreIdentity
+from activities.takeover.registry import Registry
+from activities.takeover.takeover import Takeover
+from steersman.codec import name_of
+from steersman.contracts import names
+from workers import logs
+from workers.connection import add_search_attributes, connect, owner_of
+from workers.housekeeping import load_agents, schedule_sweeps, sweep_now, watch_store
+from workers.settings import Settings
+from workers.wiring import Parts, activities_of, workers_of
+
+
+async def serve(settings: Settings) -> int:
+    """The exit code: 0 after a signal, 1 where the worker could not work."""
+    identity = StoreIdentity(settings.state)
+    try:
+        identity.open()
+    except (OSError, StoreGone) as error:
+        text = f"{settings.state}: {error}; make it writable, or name another"
+        logs.write("state_unusable", text, level=logging.ERROR)
+        return 1
+    name = f"{os.getpid()}-{secrets.token_hex(4)}"
+    client, polls = await connect(settings, f"{name}@{socket.gethostname()}")
+    if not await add_search_attributes(client):
+        return 1
+    async with contextlib.AsyncExitStack() as stack:
+        owner = await owner_of(client)
+        queue = names.worker_queue(settings.host, name)
+        registry = await asyncio.to_thread(Registry.open, settings.state, owner, client.identity, queue)
+        stack.callback(registry.close)
+        spare = await stack.enter_async_context(shim.Spare())
+        failures = await _poll(settings, Parts(client, polls, owner, identity, registry, spare))
+    if failures:
+        logs.write("worker_failed", "; ".join(failures), level=logging.ERROR)
+        return 1
+    logs.write("worker_stopped", "done")
+    return 0
+
+
+async def _poll(settings: Settings, parts: Parts) -> list[str]:
+    """Take work until a signal, or the end of a task that must not end; returns why each such task ended."""
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    activities = activities_of(settings, parts)
+    workers = workers_of(settings, parts, activities)
+    polling = [asyncio.create_task(worker.run()) for worker in workers]
+    takeover = asyncio.create_task(Takeover(parts.client, parts.registry).run())
+    over = [asyncio.create_task(stop.wait()), *polling, takeover]
+    beside: list[asyncio.Task[None]] = []
+    failures: list[str] = []
+    try:
+        if await _all_poll(workers, over):
+            beside = [
+                asyncio.create_task(schedule_sweeps(parts.client, settings.host)),
+                asyncio.create_task(sweep_now(activities.host)),
+                asyncio.create_task(watch_store(parts.identity)),
+                asyncio.create_task(load_agents(activities.agents)),
+            ]
+            _log_ready(settings, parts, workers)
+            await asyncio.wait(over, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        if takeover.done():
+            failures.append(f"looking after the other workers has ended: {takeover.exception()}")
+        elif not any(task.done() for task in polling):
+            parts.registry.leave()
+            logs.write("worker_stopping", "agents work on; the next worker goes on with them")
+        for task in (over[0], takeover, *beside):
+            task.cancel()
+        failures += await _shut_down(workers, polling)
+    return failures
+
+
+def _log_ready(settings: Settings, parts: Parts, workers: Sequence[Worker]) -> None:
+    queues = [worker.task_queue for worker in workers]
+    about = {"namespace": parts.client.namespace, "codec": name_of(settings.codec), "store": parts.identity.first}
+    logs.write("worker_ready", "polling", logging.INFO, host=settings.host, queues=queues, **about)
+
+
+async def _all_poll(workers: Sequence[Worker], over: Sequence["asyncio.Task[Any]"]) -> bool:
+    """Wait until all workers have begun to poll; False where a task of `over` ended first.
+
+    A worker begins once the server has answered for its namespace, which may take long. Until then `is_running` says
+    the same as after its end: that it has ended is told by its task alone.
+    """
+    while not all(worker.is_running for worker in workers):
+        done, _ = await asyncio.wait(over, timeout=0.02, return_when=asyncio.FIRST_COMPLETED)
+        if done:
+            return False
+    return True
+
+
+async def _shut_down(workers: Sequence[Worker], polling: Sequence["asyncio.Task[None]"]) -> list[str]:
+    """End all workers; returns why each ended that had ended by itself."""
+    failures = []
+    for worker, task in zip(workers, polling, strict=True):
+        if task.done():
+            failures.append(f"polling of {worker.task_queue} has ended: {task.exception()}")
+        elif not worker.is_running:
+            task.cancel()  # it still waits for the server's first answer
+    await asyncio.gather(*(worker.shutdown() for worker in workers if worker.is_running))
+    await asyncio.gather(*polling, return_exceptions=True)
+    return failures

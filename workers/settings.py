@@ -1,0 +1,108 @@
+"""What the operator decides: flags, else STEERSMAN_* variables, else the defaults. Read once and frozen."""
+
+import argparse
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from temporalio.converter import PayloadCodec
+
+from activities.admission.policy import Policy, lent_commands
+from steersman.contracts.agents import CAPABILITIES
+from steersman.contracts.request import PERMISSION_ORDER, RUNTIMES, Caps, PermissionMode
+from steersman.hosts import host_name
+from steersman.trust import TrustUnreadable, trusted_directories
+from workers import logs
+
+
+class BadSettings(Exception):
+    """A flag or a variable has a wrong value. The message is the operator's."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """`state`: the state directory. `host`: this machine's name in task queues."""
+
+    state: Path
+    host: str
+    policy: Policy
+    max_runs: int
+    keep_days: float
+    profile: str | None
+    codec: PayloadCodec | None
+
+
+def settings_of(arguments: argparse.Namespace, env: Mapping[str, str], codec: PayloadCodec | None) -> Settings:
+    """The settings of this worker. Raises BadSettings."""
+    state = Path(arguments.state_dir).expanduser().absolute()
+    agents = arguments.agents or _listed(env.get("STEERSMAN_AGENTS"), ",") or list(CAPABILITIES)
+    runtimes = arguments.runtimes or _listed(env.get("STEERSMAN_RUNTIMES"), ",") or list(RUNTIMES)
+    unknown = (set(agents) - set(CAPABILITIES)) | (set(runtimes) - set(RUNTIMES))
+    permission: PermissionMode = arguments.max_permission
+    if unknown or permission not in PERMISSION_ORDER or arguments.max_runs < 1 or arguments.keep_days < 0:
+        values = ", ".join(sorted(unknown)) or f"{permission}, {arguments.max_runs}, {arguments.keep_days}"
+        raise BadSettings(f"wrong value: {values}")
+    policy = _policy(arguments, env, state, frozenset(agents), frozenset(runtimes))
+    host = arguments.host or host_name(state)
+    return Settings(state, host, policy, arguments.max_runs, arguments.keep_days, arguments.profile, codec)
+
+
+def _policy(
+    arguments: argparse.Namespace,
+    env: Mapping[str, str],
+    state: Path,
+    agents: frozenset[str],
+    runtimes: frozenset[str],
+) -> Policy:
+    roots = arguments.workspace_root or _paths(env.get("STEERSMAN_WORKSPACE_ROOT"))
+    git_roots = arguments.git_root or _paths(env.get("STEERSMAN_GIT_ROOT"))
+    trusted = _absolute(arguments.trust or _paths(env.get("STEERSMAN_TRUST")))
+    return Policy(
+        environ=dict(env),
+        allow_env=frozenset(arguments.allow_env or _listed(env.get("STEERSMAN_ALLOW_ENV"), ",")),
+        allow_file=tuple(arguments.allow_file or _paths(env.get("STEERSMAN_ALLOW_FILE"))),
+        workspace_roots=_absolute(roots) or (Path("/"),),
+        allow_rules=frozenset(arguments.allow_rule or _listed(env.get("STEERSMAN_ALLOW_RULE"), "\n")),
+        allow_commands=_commands(arguments.allow_command or _listed(env.get("STEERSMAN_ALLOW_COMMAND"), "\n")),
+        allow_approvals=arguments.allow_approvals,
+        trusted=lambda: (*trusted, *_recorded_as_trusted(state)),
+        git_roots=_absolute(git_roots),
+        agents=agents,
+        runtimes=runtimes,
+        max_permission=arguments.max_permission,
+        caps=Caps(
+            cost_usd=arguments.max_cost,
+            duration_s=arguments.max_duration_s,
+            lease_s=arguments.max_lease_s,
+            stop_s=arguments.max_stop_s,
+        ),
+    )
+
+
+def _listed(value: str | None, separator: str) -> list[str]:
+    return [each.strip() for each in (value or "").split(separator) if each.strip()]
+
+
+def _paths(value: str | None) -> list[Path]:
+    return [Path(each) for each in _listed(value, ":")]
+
+
+def _absolute(paths: list[Path]) -> tuple[Path, ...]:
+    return tuple(each.expanduser().absolute() for each in paths)
+
+
+def _commands(texts: list[str]) -> frozenset[tuple[str, ...]]:
+    try:
+        return lent_commands(texts)
+    except ValueError as error:
+        raise BadSettings(f"--allow-command: {error}") from error
+
+
+def _recorded_as_trusted(state: Path) -> tuple[Path, ...]:
+    """The directories of `steer trust`, as they stand now."""
+    try:
+        return trusted_directories(state)
+    except TrustUnreadable as error:
+        logs.write("trust_unreadable", str(error), level=logging.ERROR)
+        return ()

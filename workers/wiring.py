@@ -1,0 +1,133 @@
+"""Which workflows and activities this process takes from which task queue, and what they are made of."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+
+from temporalio.client import Client
+from temporalio.worker import Worker
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
+
+from activities.admission.policy import Policy
+from activities.agents.catalog import AGENTS
+from activities.context import ActivityContext
+from activities.host_activities import HostActivities
+from activities.host_sweep import Retention
+from activities.loop_activities import LoopActivities
+from activities.loops.loop_store import LoopStore
+from activities.ports.agent import Agent
+from activities.run_activities import RunActivities
+from activities.runtimes.shim_runtime import ShimRuntime, local_place
+from activities.shim import client as shim
+from activities.store.identity import StoreIdentity
+from activities.store.ownership import Ownership
+from activities.store.runs import RunStore
+from activities.takeover.registry import Registry
+from steersman.contracts import names
+from steersman.contracts.agents import AGENT_VARIABLES
+from workers.settings import Settings
+from workflows.agent_loop import AgentLoop
+from workflows.agent_run import AgentRun
+from workflows.host_sweep import SweepHost
+from workflows.runner import ReplaySafeRunner
+
+WORKFLOWS = [AgentRun, AgentLoop, SweepHost]
+
+# The sandbox would load the workflows' files anew for each run: a checkout that changes under a living worker must not
+# mix old and new code. Tests and `replay` run them in the full sandbox.
+AS_STARTED = ReplaySafeRunner(
+    SandboxedWorkflowRunner(
+        restrictions=SandboxRestrictions.default.with_passthrough_modules("workflows", "steersman", "pydantic")
+    )
+)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What the workers of this process share. `polls`: a client for calls that wait."""
+
+    client: Client
+    polls: Client
+    owner: Ownership
+    identity: StoreIdentity
+    registry: Registry
+    spare: shim.Spare
+
+
+@dataclass(frozen=True)
+class Activities:
+    """The activities of this process, by what they are about, and the agents that may run here."""
+
+    agents: Sequence[Agent]
+    host: HostActivities
+    run: RunActivities
+    loop: LoopActivities
+
+
+def activities_of(settings: Settings, parts: Parts) -> Activities:
+    """The activities, put together."""
+    client, policy = parts.client, settings.policy
+    store = RunStore(settings.state, parts.owner, parts.identity)
+    loops = LoopStore(settings.state, parts.owner, parts.identity)
+    runtime = ShimRuntime(store, settings.host, {"local": partial(local_place, spare=parts.spare)})
+    agents = _agents(policy)
+    context = ActivityContext(client, settings.host, agents, runtime, store, policy)
+    host = HostActivities(context, Retention(settings.keep_days, loops))
+    run = RunActivities(context, parts.registry, host.lock_session, parts.polls)
+    allowed = [agent for name, agent in agents.items() if name in policy.agents]
+    return Activities(allowed, host, run, LoopActivities(client, agents, loops, policy))
+
+
+def workers_of(settings: Settings, parts: Parts, activities: Activities) -> list[Worker]:
+    """One worker for each of the four task queues; see ARCHITECTURE.md."""
+    client, host, run, loop = parts.client, activities.host, activities.run, activities.loop
+    deciding = Worker(
+        client,
+        task_queue=names.TASK_QUEUE,
+        workflows=WORKFLOWS,
+        activities=[host.claim_host, run.deliver_messages],
+        workflow_runner=AS_STARTED,
+        # How long the runs of a worker that was killed wait for it before another answers for them.
+        sticky_queue_schedule_to_start_timeout=timedelta(seconds=1),
+    )
+    of_host = Worker(
+        client,
+        task_queue=names.host_queue(settings.host),
+        activities=[
+            host.claim_host,
+            run.deliver_messages,
+            host.stop_agent,
+            host.finalize_run,
+            host.read_events,
+            host.end_run,
+            host.sweep_host,
+            host.prune_host,
+            loop.admit_loop,
+            loop.survey_workspace,
+            loop.restore_checkpoint,
+            loop.drop_checkpoints,
+            loop.diff_checkpoints,
+            loop.list_checkpoints,
+            loop.read_fork_point,
+            loop.look_at_run,
+        ],
+        max_concurrent_activities=1000,
+    )
+    of_runs = Worker(
+        client,
+        task_queue=names.runs_queue(settings.host),
+        activities=[run.run_agent],
+        max_concurrent_activities=settings.max_runs,
+        max_heartbeat_throttle_interval=timedelta(seconds=1),
+    )
+    own = Worker(
+        client, task_queue=parts.registry.queue, activities=[run.deliver_messages], max_concurrent_activities=1000
+    )
+    return [deciding, of_host, of_runs, own]
+
+
+def _agents(policy: Policy) -> dict[str, Agent]:
+    allowed = frozenset({"HOME"}).union(*AGENT_VARIABLES.values()) | policy.allow_env
+    environ = {name: value for name, value in policy.environ.items() if name in allowed}
+    return {name: kind.make(environ, policy.allow_env) for name, kind in AGENTS.items()}

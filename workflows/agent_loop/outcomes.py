@@ -1,0 +1,154 @@
+"""What the closing of a child workflow says: an iteration's outcome, a verification. Pure; see `decisions`."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+from temporalio.exceptions import ApplicationError, CancelledError, ChildWorkflowError, WorkflowAlreadyStartedError
+
+from steersman.contracts.errors import ErrorType
+from steersman.contracts.loop import Verify
+from steersman.contracts.loop_state import CheckpointKind, Verification
+from steersman.contracts.run import RunResult, RunState, Usage
+
+MAX_ERROR = 300
+"""Characters of an error's message that are kept."""
+MAX_OUTPUT = 4000
+"""Characters of a verification's output that are kept: its end."""
+NOT_FOUND_CODES = (126, 127)
+"""A shell's exit codes for a command that does not exist or is no program."""
+NOTHING = Usage()
+
+ChildResult = RunResult | BaseException
+"""The result of a child workflow, or its failure."""
+
+
+@dataclass(frozen=True)
+class IterationOutcome:
+    """How the run of an iteration ended, and what it used."""
+
+    how: Literal["finished", "interrupted", "failed", "rate_limited", "stopped_by_hand"]
+    run: str | None = None
+    text: str = ""
+    session_id: str | None = None
+    usage: Usage = NOTHING
+    cost_usd: float = 0.0
+    turns: int = 0
+    error: str | None = None
+    error_type: str | None = None
+    resets_at: datetime | None = None
+    took_s: float = 0.0
+
+    @property
+    def checkpoint_kind(self) -> CheckpointKind:
+        """The kind of the checkpoint that follows."""
+        if self.how == "finished":
+            return "iteration"
+        return "failure" if self.how == "failed" else "pause"
+
+    @property
+    def reached_agent(self) -> bool:
+        """Whether the agent has read its prompt, so that its session can be resumed."""
+        return self.session_id is not None and self.turns > 0
+
+
+def of_iteration(run: str, child_result: ChildResult) -> IterationOutcome:
+    """The outcome of an iteration's run. Where `how` is "stopped_by_hand", the run's state has to be queried."""
+    if isinstance(child_result, RunResult):
+        interrupted = child_result.stop_reason == "interrupted"
+        return _from_result(run, child_result, "interrupted" if interrupted else "finished")
+    if isinstance(child_result, WorkflowAlreadyStartedError):
+        return IterationOutcome("stopped_by_hand", error=id_taken(run))
+    cause = _cause(child_result)
+    if isinstance(cause, ApplicationError):
+        result, limited = _details(cause), _rate_limit(cause)
+        fields = {"error": cause.message[:MAX_ERROR], "error_type": cause.type}
+        if limited is not None:
+            return _from_result(run, result, "rate_limited", **fields, resets_at=_time(limited.get("resets_at")))
+        return _from_result(run, result, "failed", **fields)
+    if isinstance(cause, CancelledError):
+        return IterationOutcome("stopped_by_hand", run, error="its run was stopped")
+    return IterationOutcome("stopped_by_hand", run, error=f"its run was ended: {cause}"[:MAX_ERROR])
+
+
+def was_stopped(child_result: ChildResult) -> bool:
+    """Whether the child was cancelled or terminated."""
+    return not isinstance(child_result, RunResult) and not isinstance(_cause(child_result), ApplicationError)
+
+
+def id_taken(run: str) -> str:
+    """Why a run was not started: another open workflow has its id."""
+    return f"a workflow {run} that is none of this loop's runs is open: end it, then resume"[:MAX_ERROR]
+
+
+def with_run_state(before: IterationOutcome, found: RunState) -> IterationOutcome:
+    """The outcome of a run that closed without a result, completed from the run's state."""
+    return IterationOutcome(
+        before.how,
+        before.run,
+        session_id=found.session_id,
+        usage=found.usage,
+        cost_usd=found.cost_usd,
+        turns=found.turns,
+        error=before.error,
+    )
+
+
+def of_verification(verify: Verify, child_result: ChildResult, iteration: int, run: str, now: datetime) -> Verification:
+    """What the run of a verification says."""
+    fields: dict[str, Any] = {"command": verify.shown()[:500], "iteration": iteration, "run": run, "time": now}
+    if isinstance(child_result, RunResult):
+        return Verification(status="passed", exit_code=0, output=child_result.text[-MAX_OUTPUT:], **fields)
+    cause = _cause(child_result)
+    result = _details(cause) if isinstance(cause, ApplicationError) else None
+    kind = cause.type if isinstance(cause, ApplicationError) else None
+    message = cause.message if isinstance(cause, ApplicationError) else str(cause)
+    output = (result.text if result else "")[-MAX_OUTPUT:] or message[:MAX_ERROR]
+    code = result.facts.get("exit_code") if result else None
+    exit_code = code if isinstance(code, int) else None
+    if kind == ErrorType.RUN_TIMED_OUT:
+        return Verification(status="timed_out", output=output, **fields)
+    # Only a program that ran and exited with an error is a failure; all else means that nobody could verify.
+    missing = kind != ErrorType.AGENT_CRASHED or exit_code in NOT_FOUND_CODES
+    return Verification(status="missing" if missing else "failed", exit_code=exit_code, output=output, **fields)
+
+
+def _from_result(run: str, result: RunResult | None, how: Any, **more: Any) -> IterationOutcome:
+    if result is None:
+        return IterationOutcome(how, run, **more)
+    return IterationOutcome(
+        how,
+        run,
+        text=result.text,
+        session_id=result.session_id,
+        usage=result.usage,
+        cost_usd=result.cost_usd,
+        turns=result.turns,
+        took_s=(result.ended_at - result.started_at).total_seconds(),
+        **more,
+    )
+
+
+def _cause(error: BaseException) -> BaseException | None:
+    return error.cause if isinstance(error, ChildWorkflowError) else error
+
+
+def _details(error: ApplicationError) -> RunResult | None:
+    try:
+        return RunResult.model_validate(error.details[0]) if error.details else None
+    except ValueError:  # pydantic's error is one
+        return None
+
+
+def _rate_limit(error: ApplicationError) -> dict[str, Any] | None:
+    result = _details(error)
+    found = result.facts.get("rate_limit") if result else None
+    return found if isinstance(found, dict) else None
+
+
+def _time(value: object) -> datetime | None:
+    try:
+        found = datetime.fromisoformat(value) if isinstance(value, str) else None
+    except ValueError:
+        return None
+    return found if found and found.tzinfo else None

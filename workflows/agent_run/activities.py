@@ -1,0 +1,136 @@
+"""The activities of a run: the queue, timeouts and retries of each. No decisions."""
+
+from datetime import timedelta
+
+from temporalio import workflow
+from temporalio.common import RetryPolicy
+
+from steersman.contracts import names
+from steersman.contracts.activities import (
+    Delivered,
+    DeliverInput,
+    FinalizeInput,
+    RunAgentInput,
+    RunKey,
+    RunOutcome,
+    StopInput,
+)
+from steersman.contracts.events import TerminalEvent
+from steersman.contracts.request import RunRequest
+from steersman.contracts.run import Phase, RunState, StopReport
+from workflows.activity_options import HEARTBEAT_TIMEOUT, RETRY_FOREVER
+from workflows.display import summary
+
+ONCE = RetryPolicy(maximum_attempts=1)
+RUN_HEARTBEAT_TIMEOUT = timedelta(minutes=5)
+"""When the server gives `run_agent` to another worker, where no worker of the host has noticed that the leader died."""
+UNLIMITED = timedelta(days=3650)
+LOCAL_ACK_TIMEOUT = timedelta(seconds=0.25)
+ACK_TIMEOUT = timedelta(seconds=1)
+"""How long a delivery waits for the agent's acknowledgement; after that the signal `messages_settled` brings it."""
+
+
+def run_key() -> RunKey:
+    """The run's name on disk: the workflow id and the first run id, which a reset keeps."""
+    info = workflow.info()
+    return RunKey(run=info.workflow_id, execution=info.first_execution_run_id)
+
+
+def run_agent(host: str, request: RunRequest, store: str) -> workflow.ActivityHandle[RunOutcome]:
+    """Start the one long activity. It is retried for ever: a run outlives its worker."""
+    return workflow.start_activity(
+        names.RUN_AGENT,
+        RunAgentInput(key=run_key(), request=request, store=store),
+        task_queue=names.runs_queue(host),
+        result_type=RunOutcome,
+        start_to_close_timeout=UNLIMITED,
+        heartbeat_timeout=RUN_HEARTBEAT_TIMEOUT,
+        retry_policy=RETRY_FOREVER,
+        cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+        summary=f"{request.agent}: {summary(request.prompt or ' '.join(request.command or ()))}",
+    )
+
+
+def stop_agent(
+    state: RunState, request: RunRequest, phase: Phase, reason: str, *, hurried: bool = False
+) -> workflow.ActivityHandle[StopReport]:
+    """Stop the agent and prove it; a second stop joins the first. Raises ActivityError if no worker answers.
+
+    `hurried`: SIGTERM now and SIGKILL 1.5 s later, whatever the request says.
+    """
+    return workflow.start_activity(
+        names.STOP_AGENT,
+        StopInput(
+            key=run_key(),
+            request=request.outline(),
+            phase=phase,
+            reason=reason,
+            asked_at=workflow.now(),
+            hurried=hurried,
+            attempts=state.attempt,
+            store=state.store,
+        ),
+        task_queue=names.host_queue(state.host or ""),
+        result_type=StopReport,
+        # When no worker is left on the host, the shim's lease has ended the agent by then.
+        schedule_to_close_timeout=timedelta(seconds=request.lease_s + 120) + _longest_stop(request),
+        heartbeat_timeout=HEARTBEAT_TIMEOUT,
+        retry_policy=RETRY_FOREVER,
+        summary="hurry the stop" if hurried else "stop the agent and prove it",
+    )
+
+
+def _longest_stop(request: RunRequest) -> timedelta:
+    return timedelta(seconds=request.stop.kill_after_s or 0)
+
+
+async def finalize_run(state: RunState, request: RunRequest, event: TerminalEvent, *, unseen: bool) -> None:
+    """Close the event log. Raises ActivityError if no worker of the host answers: its next sweep closes the log.
+
+    `unseen`: no session saw the agent's end, so the log is first completed from the journals.
+    """
+    finalize = FinalizeInput(
+        key=run_key(),
+        request=request.outline(),
+        event=event,
+        attempts=state.attempt,
+        store=state.store,
+        unseen=unseen,
+    )
+    await workflow.execute_activity(
+        names.FINALIZE_RUN,
+        finalize,
+        task_queue=names.host_queue(state.host or ""),
+        schedule_to_close_timeout=timedelta(seconds=60),
+        heartbeat_timeout=HEARTBEAT_TIMEOUT,
+        retry_policy=RETRY_FOREVER,
+        summary=f"close the event log: {event.type}",
+    )
+
+
+async def deliver_locally(delivery: DeliverInput) -> Delivered:
+    """Deliver in the worker that decides, for runs from before `bounded-messages` only: see MessageDelivery."""
+    delivered: Delivered = await workflow.execute_local_activity(
+        names.DELIVER_MESSAGES,
+        delivery.model_copy(update={"patience_s": LOCAL_ACK_TIMEOUT.total_seconds()}),
+        result_type=Delivered,
+        schedule_to_close_timeout=timedelta(seconds=2),
+        retry_policy=ONCE,
+    )
+    return delivered
+
+
+async def deliver_through(queue: str, delivery: DeliverInput) -> Delivered:
+    """Deliver by a worker that polls this task queue. Raises ActivityError if none answers."""
+    delivered: Delivered = await workflow.execute_activity(
+        names.DELIVER_MESSAGES,
+        delivery.model_copy(update={"patience_s": ACK_TIMEOUT.total_seconds()}),
+        task_queue=queue,
+        result_type=Delivered,
+        # Two tries of 2 s each, and the sender still hears within 5 s that the message waits.
+        schedule_to_start_timeout=timedelta(seconds=2),
+        start_to_close_timeout=timedelta(seconds=30),
+        retry_policy=ONCE,
+        summary=summary(", ".join(f"{each.kind} {each.id}" for each in delivery.messages) or "decisions"),
+    )
+    return delivered

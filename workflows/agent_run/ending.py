@@ -1,0 +1,99 @@
+"""How a run ends: what the result of `run_agent`, or its failure, means. Pure."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from temporalio.exceptions import ActivityError, ApplicationError, TimeoutType
+from temporalio.exceptions import TimeoutError as TemporalTimeout
+
+from steersman.contracts.activities import RunOutcome
+from steersman.contracts.errors import ErrorType, RunError
+from steersman.contracts.events import CancelledEvent, DoneEvent, FailedEvent, TerminalEvent
+from steersman.contracts.run import Phase, RunStatus, StopReport
+
+NOTHING = RunOutcome(status="stopped")
+"""The outcome of a run whose agent never started, or could not be asked."""
+
+INTERRUPTED = "interrupted"
+"""The stop reason of a run that a person ended together with its turn; the error code if it failed all the same."""
+LIMITS = (ErrorType.RUN_TIMED_OUT, ErrorType.BUDGET_EXCEEDED)
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a run ends."""
+
+    status: RunStatus
+    outcome: RunOutcome = NOTHING
+    error: ErrorType | None = None
+    message: str = ""
+
+    @classmethod
+    def of(cls, outcome: RunOutcome) -> "Ending":
+        """The agent ended by itself, or `run_agent` stopped it for a limit."""
+        if outcome.status == "succeeded":
+            return cls("succeeded", outcome)
+        error = outcome.error or ErrorType.AGENT_FAILED
+        return cls("failed", outcome, error, outcome.message or "the agent failed")
+
+    @classmethod
+    def interrupted(cls, outcome: RunOutcome) -> "Ending":
+        """A person ended the run before its agent had started."""
+        return cls("succeeded", outcome.model_copy(update={"status": "succeeded", "stop_reason": INTERRUPTED}))
+
+    def code(self, *, ended: bool) -> str | None:
+        """The code by which a program can tell a failure. `ended`: a person had ended the run; limits precede that."""
+        return INTERRUPTED if self.status == "failed" and ended and self.error not in LIMITS else None
+
+    @property
+    def was_interrupted(self) -> bool:
+        """Whether a person ended the run together with its turn."""
+        return self.status == "succeeded" and self.outcome.stop_reason == INTERRUPTED
+
+    @classmethod
+    def failed(cls, error: BaseException, outcome: RunOutcome = NOTHING) -> "Ending":
+        """An activity, or the check of the request, raised this error."""
+        if isinstance(error, RunError):
+            return cls("failed", outcome, error.type, error.message)
+        cause = error.cause if isinstance(error, ActivityError) else error
+        if isinstance(cause, ApplicationError) and cause.type in set(ErrorType):
+            return cls("failed", outcome, ErrorType(cause.type), cause.message)
+        if isinstance(cause, TemporalTimeout) and cause.type == TimeoutType.SCHEDULE_TO_START:
+            return cls(
+                "failed", outcome, ErrorType.INVALID_REQUEST, "workspace.host: no worker of that host took the run"
+            )
+        return cls("failed", outcome, ErrorType.AGENT_FAILED, f"{error}: {cause}" if cause is not error else str(error))
+
+    def terminal_event(self, now: datetime, report: StopReport | None, code: str | None = None) -> TerminalEvent:
+        """The one event that closes the run's event log."""
+        attempt = max(self.outcome.attempts, 1)
+        if self.status == "succeeded":
+            return DoneEvent(
+                time=now,
+                attempt=attempt,
+                text=self.outcome.text,
+                structured=self.outcome.structured,
+                stop_reason=self.outcome.stop_reason,
+                stop_report=report,
+            )
+        if self.status == "cancelled":
+            reason = report.reason if report else None
+            return CancelledEvent(time=now, attempt=attempt, stop_report=report, reason=reason)
+        return FailedEvent(
+            time=now,
+            attempt=attempt,
+            error=self.error or ErrorType.AGENT_FAILED,
+            message=self.message,
+            code=code,
+            stop_report=report,
+        )
+
+
+def never_started(phase: Phase, reason: str | None = None) -> StopReport:
+    """The report of a stop before any process existed."""
+    return StopReport(outcome="stopped", phase=phase, how="exited", processes=0, took_ms=0, reason=reason)
+
+
+def unverified(phase: Phase) -> StopReport:
+    """The report of a stop that no worker of the host carried out."""
+    return StopReport(outcome="unverified", phase=phase)

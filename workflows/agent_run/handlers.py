@@ -1,0 +1,192 @@
+"""The updates and signals of AgentRun: from clients, and from the activity `run_agent`."""
+
+import hashlib
+from typing import Any
+
+from temporalio import workflow
+from temporalio.exceptions import ApplicationError
+
+from steersman.contracts import names
+from steersman.contracts.activities import ApprovalAsked, MessagesSettled, Progressed, SessionStarted
+from steersman.contracts.agents import CAPABILITIES, Capabilities, cannot
+from steersman.contracts.errors import REFUSED, ErrorType, InvalidRequest
+from steersman.contracts.messages import (
+    MESSAGE_ID,
+    Decision,
+    DecisionReceipt,
+    Message,
+    MessageReceipt,
+    parse_message,
+)
+from steersman.contracts.request import RunRequest
+from steersman.contracts.run import MessageKind
+from workflows.agent_run.delivery import MessageDelivery
+from workflows.agent_run.messages import invalid
+from workflows.agent_run.visibility import RunVisibility
+from workflows.waiting import all_dispatched
+
+
+class RunHandlers:
+    """Checks what is sent to a run, and passes it on."""
+
+    bounded: bool
+    """False for runs from before there were bounds in bytes, which must replay as their histories say."""
+    request: RunRequest | None
+    """None if the input is no valid RunRequest."""
+    visibility: RunVisibility
+    delivery: MessageDelivery
+    hurry_requested = False
+    """The stop is to be as quick as it can be."""
+
+    # From clients.
+
+    @workflow.update(name=names.STEER)
+    async def steer(self, *inputs: Any) -> MessageReceipt:
+        """Message -> MessageReceipt: into the running turn, without stopping it."""
+        return await self._take_message("steer", inputs)
+
+    @steer.validator
+    def _check_steer(self, *inputs: Any) -> None:
+        self._check_message("steer", inputs)
+
+    @workflow.update(name=names.INTERRUPT)
+    async def interrupt(self, *inputs: Any) -> MessageReceipt:
+        """Message -> MessageReceipt: ends the turn, keeps the session; with a text, goes on with it."""
+        return await self._take_message("interrupt", inputs)
+
+    @interrupt.validator
+    def _check_interrupt(self, *inputs: Any) -> None:
+        self._check_message("interrupt", inputs)
+
+    @workflow.update(name=names.DECIDE)
+    async def decide(self, *inputs: Any) -> DecisionReceipt:
+        """Decision -> DecisionReceipt. The first decision on an approval counts."""
+        await self._after_signals()
+        self._check_decide(*inputs)  # a signal may have decided since the validator looked
+        return self.delivery.decide(_parsed(Decision, inputs))
+
+    @decide.validator
+    def _check_decide(self, *inputs: Any) -> None:
+        decision = _parsed(Decision, inputs)
+        if refusal := self.delivery.approvals.refusal(decision):
+            raise ApplicationError(refusal, type=REFUSED, non_retryable=True)
+
+    @workflow.signal(name=names.STEER)
+    def steer_signal(self, *inputs: Any) -> None:
+        """As the update, without an answer."""
+        self._take_message_signal("steer", inputs)
+
+    @workflow.signal(name=names.INTERRUPT)
+    def interrupt_signal(self, *inputs: Any) -> None:
+        """As the update, without an answer."""
+        self._take_message_signal("interrupt", inputs)
+
+    @workflow.signal(name=names.DECIDE)
+    def decide_signal(self, *inputs: Any) -> None:
+        """As the update, without an answer; a second decision changes nothing."""
+        try:
+            self._check_decide(*inputs)
+        except ApplicationError as error:
+            workflow.logger.warning("decision refused: %s", error.message)
+            return
+        self.delivery.decide(_parsed(Decision, inputs))
+
+    @workflow.signal(name=names.HURRY)
+    def hurry(self, *inputs: Any) -> None:
+        """Make the stop under way, or the next one, as quick as it can be."""
+        self.hurry_requested = True
+
+    async def _take_message(self, kind: MessageKind, inputs: tuple[Any, ...]) -> MessageReceipt:
+        await self._after_signals()
+        if self.bounded:
+            self._check_message(kind, inputs)  # another message may have been accepted since the validator looked
+        return await self.delivery.accept_and_wait(kind, _parsed(Message, inputs), _update_id())
+
+    def _take_message_signal(self, kind: MessageKind, inputs: tuple[Any, ...]) -> None:
+        try:
+            self._check_message(kind, inputs)
+        except ApplicationError as error:
+            workflow.logger.warning("%s refused: %s", kind, error.message)
+            return
+        self.delivery.accept(kind, _parsed(Message, inputs))
+
+    async def _after_signals(self) -> None:
+        """The state that an update finds must not depend on the signals that it arrived between."""
+        if self.bounded:
+            await all_dispatched()
+
+    def _check_message(self, kind: MessageKind, inputs: tuple[Any, ...]) -> None:
+        message = _parsed(Message, inputs)
+        if (message.id or _update_id()) in self.delivery.mailbox:
+            return
+        if reason := invalid(kind, message):
+            raise ApplicationError(reason, type=ErrorType.INVALID_REQUEST, non_retryable=True)
+        if refusal := self._refusal(kind, message):
+            raise ApplicationError(refusal, type=REFUSED, non_retryable=True)
+
+    def _refusal(self, kind: MessageKind, message: Message) -> str | None:
+        """Why the run takes no such message at the moment; None if it does."""
+        if self.request is None or self.visibility.in_phase("stopping", "finalizing", "closed"):
+            return f"the run is {self.visibility.state.phase}: it takes no more messages"
+        if self.delivery.mailbox.end_requested and not message.end:
+            return "the run is ending: it takes no more messages"
+        if refusal := cannot(self.request.agent, self._capabilities(self.request.agent), kind):
+            return refusal
+        return self.delivery.mailbox.refusal(message)
+
+    def _capabilities(self, agent: str) -> Capabilities:
+        return self.visibility.state.capabilities or CAPABILITIES[agent]
+
+    # From run_agent. Anybody can send a signal, also one without a payload: `null` decodes to None.
+
+    @workflow.signal(name=names.SESSION_STARTED)
+    def session_started(self, session: SessionStarted | None) -> None:
+        """A worker leads the run; with a handle, the agent's process runs."""
+        if session is None or not self.delivery.on_session_started(session):
+            return
+        if self.visibility.in_phase("queued", "preparing"):
+            self.visibility.update(phase="running" if session.handle else "preparing")
+        if session.handle:
+            self.visibility.update(handle=session.handle, attempt=session.attempt)
+
+    @workflow.signal(name=names.PROGRESSED)
+    def progressed(self, progress: Progressed | None) -> None:
+        """Usage, cost and the last event so far."""
+        if progress is None:
+            return
+        state = self.visibility.state
+        self.visibility.update(
+            session_id=progress.session_id or state.session_id,
+            usage=progress.usage,
+            cost_usd=progress.cost_usd,
+            turns=progress.turns,
+            attempt=progress.attempt,
+            last_event=progress.last_event or state.last_event,
+        )
+
+    @workflow.signal(name=names.APPROVAL_ASKED)
+    def approval_asked(self, asked: ApprovalAsked | None) -> None:
+        """The agent asks for an approval, or withdraws its question."""
+        if asked is not None:
+            self.delivery.on_approval_asked(asked)
+
+    @workflow.signal(name=names.MESSAGES_SETTLED)
+    def messages_settled(self, settled: MessagesSettled | None) -> None:
+        """The agent has taken messages that had been delivered before."""
+        if settled is not None:
+            self.delivery.on_messages_settled(settled)
+
+
+def _parsed(model: type[Any], inputs: tuple[Any, ...]) -> Any:
+    try:
+        return parse_message(model, inputs[0] if inputs else None)
+    except InvalidRequest as error:
+        raise ApplicationError(error.message, type=ErrorType.INVALID_REQUEST, non_retryable=True) from error
+
+
+def _update_id() -> str:
+    """The message id for a message that the current update brings without one; empty in a signal's handler."""
+    info = workflow.current_update_info()
+    if info is None or MESSAGE_ID.fullmatch(info.id):
+        return info.id if info else ""
+    return f"update-{hashlib.sha256(info.id.encode()).hexdigest()[:24]}"

@@ -1,0 +1,263 @@
+"""AgentRun: one run of one agent, from request to proof of its end.
+
+Decides and keeps state; everything that touches the world is an activity. The updates and signals are in `handlers`,
+the activities in `activities`, what an end means in `ending`.
+"""
+
+import asyncio
+import contextlib
+from datetime import timedelta
+from typing import Any, Literal
+
+from temporalio import workflow
+from temporalio.exceptions import ActivityError, ApplicationError, CancelledError, FailureError
+
+with workflow.unsafe.imports_passed_through():
+    from steersman.contracts import names
+    from steersman.contracts.activities import RunOutcome
+    from steersman.contracts.agents import CAPABILITIES
+    from steersman.contracts.errors import ErrorType, InvalidRequest
+    from steersman.contracts.request import RunRequest, oversized, parse_request
+    from steersman.contracts.run import MAX_REASON, Phase, RunResult, RunState, StopReport
+    from workflows.agent_run import activities
+    from workflows.agent_run.delivery import MessageDelivery
+    from workflows.agent_run.ending import Ending, never_started, unverified
+    from workflows.agent_run.handlers import RunHandlers
+    from workflows.agent_run.visibility import RunVisibility
+    from workflows.host_claim import claim_host
+    from workflows.waiting import ignore_exception, shielded
+
+REPORT_TIMEOUT = timedelta(seconds=10)
+"""How long a stopped agent's `run_agent` may take to report what it knows."""
+StopCause = Literal["cancelled", "duration", "ended"]
+
+
+@workflow.defn(name=names.RUN_WORKFLOW)
+class AgentRun(RunHandlers):
+    """Input: one RunRequest as JSON. Result: RunResult. Query `state`; updates and signals steer, interrupt, decide."""
+
+    @workflow.init
+    def __init__(self, *inputs: Any) -> None:
+        self.bounded = workflow.patched("bounded-messages")
+        self.visibility = RunVisibility(immediate=not self.bounded)
+        self.delivery = MessageDelivery(self.visibility, bounded=self.bounded)
+        self.request = None
+        self._started_at = workflow.now()
+        self._invalid: InvalidRequest | None = None
+        self._end_reported = False
+        """Whether `run_agent` returned what the agent came to."""
+        try:
+            if len(inputs) != 1:
+                raise InvalidRequest(f"RunRequest: the input must be one JSON object, not {len(inputs)} values")
+            request = parse_request(inputs[0])
+            if (wrong_size := oversized(inputs[0], "RunRequest")) and workflow.patched("request-size"):
+                raise InvalidRequest(wrong_size)
+            self.request = request
+            timeout_s = request.limits.approval_s
+            self.delivery.approval_timeout = None if timeout_s is None else timedelta(seconds=timeout_s)
+        except InvalidRequest as error:
+            self._invalid = error
+
+    @workflow.run
+    async def run(self, *inputs: Any) -> RunResult:
+        """Run the agent to its end and close as Temporal shows it: Completed, Failed or Canceled."""
+        if self.request is None:
+            assert self._invalid is not None
+            return await self._close(Ending.failed(self._invalid))
+        self.visibility.publish_initial(self.request)
+        publishing = asyncio.create_task(self.visibility.publish_changes())
+        background = [asyncio.create_task(self.delivery.run())]
+        if self.delivery.approval_timeout is not None:
+            denying = self.delivery.deny_overdue_approvals(self.delivery.approval_timeout)
+            background.append(asyncio.create_task(denying))
+        ending = await self._run_agent(self.request)
+        for task in background:
+            task.cancel()
+        try:
+            return await self._close(ending)
+        finally:
+            publishing.cancel()
+
+    async def _run_agent(self, request: RunRequest) -> Ending:
+        try:
+            claim = await claim_host(request, locally=not self.bounded)
+        except (asyncio.CancelledError, FailureError) as error:
+            # A local activity's failure comes bare, an activity's wrapped in an ActivityError.
+            failure = error.cause if isinstance(error, ActivityError) else error
+            if not isinstance(failure, asyncio.CancelledError | CancelledError):
+                return Ending.failed(error)
+            self.visibility.update(
+                stop_report=never_started(self.visibility.state.phase, self._stop_reason("cancelled"))
+            )
+            return Ending("cancelled")
+        can = claim.capabilities or CAPABILITIES[request.agent]
+        request = self.request = claim.caps.held(request, can)
+        self.visibility.update(host=claim.host, store=claim.store, capabilities=can)
+        agent = activities.run_agent(claim.host, request, claim.store)
+        ignore_exception(agent)  # a stop waits for it no longer than REPORT_TIMEOUT
+        ended_while_queued = asyncio.create_task(workflow.wait_condition(self._ended_while_queued))
+        try:
+            await workflow.wait(
+                [agent, ended_while_queued], timeout=request.limits.duration_s, return_when=asyncio.FIRST_COMPLETED
+            )
+        except asyncio.CancelledError:
+            return await shielded(self._stop(request, agent, "cancelled"))
+        finally:
+            ended_while_queued.cancel()
+        if not agent.done():
+            cause: StopCause = "ended" if self._ended_while_queued() else "duration"
+            return await shielded(self._stop(request, agent, cause))
+        raised = agent.exception()
+        self._end_reported = raised is None
+        return Ending.failed(raised) if raised else Ending.of(agent.result())
+
+    def _ended_while_queued(self) -> bool:
+        """Whether a person ended the run before a worker had taken it: there is no turn to interrupt."""
+        return self.visibility.in_phase("queued") and self.delivery.mailbox.end_requested
+
+    # A stop.
+
+    async def _stop(self, request: RunRequest, agent: workflow.ActivityHandle[RunOutcome], cause: StopCause) -> Ending:
+        phase = self.visibility.state.phase
+        self.visibility.update(phase="stopping")
+        agent.cancel()
+        report: StopReport | None = None
+        if phase == "queued":
+            # No worker has taken it: the server withdraws it at once, and no process can exist.
+            await workflow.wait([agent], timeout=REPORT_TIMEOUT.total_seconds())
+            if agent.done() and _was_withdrawn(agent) and self.delivery.session is None:
+                report = never_started(phase)
+        if report is None:
+            report = await self._stop_agent(request, phase, cause)
+            await workflow.wait([agent], timeout=REPORT_TIMEOUT.total_seconds())
+        reason = self._stop_reason(cause)
+        self.visibility.update(stop_report=report.model_copy(update={"reason": reason}))
+        self._end_reported = agent.done() and not _has_failed(agent)
+        outcome = agent.result() if self._end_reported else self._last_known_outcome()
+        if cause == "cancelled":
+            return Ending.of(outcome) if outcome.status == "succeeded" else Ending("cancelled", outcome)
+        if cause == "ended":
+            return Ending.of(outcome) if outcome.status == "succeeded" else Ending.interrupted(outcome)
+        return Ending("failed", outcome, ErrorType.RUN_TIMED_OUT, reason or "")
+
+    async def _stop_agent(self, request: RunRequest, phase: Phase, cause: StopCause) -> StopReport:
+        state = self.visibility.state
+        stop = activities.stop_agent(state, request, phase, cause)
+        hurry = asyncio.ensure_future(workflow.wait_condition(lambda: self.hurry_requested))
+        try:
+            await workflow.wait([stop, hurry], return_when=asyncio.FIRST_COMPLETED)
+            if not stop.done():
+                with contextlib.suppress(ActivityError):
+                    await activities.stop_agent(state, request, phase, cause, hurried=True)
+            return await stop
+        except ActivityError:
+            return unverified(phase)
+        finally:
+            hurry.cancel()
+
+    def _stop_reason(self, cause: StopCause) -> str | None:
+        """Why the run is stopped: a person's words, or the limit."""
+        if cause == "cancelled":
+            return (workflow.cancellation_reason() or "")[:MAX_REASON] or None
+        if cause == "ended":
+            return self.delivery.mailbox.end_reason
+        limit_s = self.request.limits.duration_s if self.request else None
+        return f"limits.duration_s: the run took longer than {limit_s:g} s"
+
+    def _last_known_outcome(self) -> RunOutcome:
+        state = self.visibility.state
+        return RunOutcome(
+            status="stopped",
+            session_id=state.session_id,
+            usage=state.usage,
+            cost_usd=state.cost_usd,
+            turns=state.turns,
+            attempts=state.attempt,
+            last_event=state.last_event,
+        )
+
+    # The end.
+
+    async def _close(self, ending: Ending) -> RunResult:
+        outcome, state = ending.outcome, self.visibility.state
+        self.visibility.update(
+            phase="finalizing",
+            usage=outcome.usage,
+            cost_usd=outcome.cost_usd,
+            turns=outcome.turns,
+            attempt=outcome.attempts or state.attempt,
+            session_id=outcome.session_id or state.session_id,
+            last_event=outcome.last_event or state.last_event,
+            error=ending.message or None,
+            stop_report=self._stop_report(outcome),
+        )
+        self.delivery.close(outcome.messages, interrupted=ending.was_interrupted, journal_read=outcome.journal_read)
+        if self.request and state.host:
+            await shielded(self._finalize(self.request, ending))
+        self.visibility.update(phase="closed", closed_as=ending.status)
+        await shielded(workflow.wait_condition(workflow.all_handlers_finished))
+        self.visibility.publish()
+        result = self._result(ending)
+        if ending.status == "succeeded":
+            return result
+        if ending.status == "cancelled":
+            raise CancelledError("the run was cancelled")
+        raise ApplicationError(ending.message, result, type=ending.error, non_retryable=True)
+
+    def _stop_report(self, outcome: RunOutcome) -> StopReport | None:
+        """The report of the workflow's stop or of the session's, with a person's reason if there is one."""
+        report, mailbox = self.visibility.state.stop_report or outcome.stop_report, self.delivery.mailbox
+        if report is None or report.reason is not None or not mailbox.end_requested:
+            return report
+        return report.model_copy(update={"reason": mailbox.end_reason})
+
+    def _error_code(self, ending: Ending) -> str | None:
+        return ending.code(ended=self.delivery.mailbox.end_requested)
+
+    async def _finalize(self, request: RunRequest, ending: Ending) -> None:
+        state = self.visibility.state
+        event = ending.terminal_event(workflow.now(), state.stop_report, self._error_code(ending))
+        try:
+            await activities.finalize_run(state, request, event, unseen=not self._end_reported)
+        except ActivityError as error:
+            workflow.logger.warning("the run's log could not be closed: %s", error.cause)
+
+    def _result(self, ending: Ending) -> RunResult:
+        outcome, state = ending.outcome, self.visibility.state
+        return RunResult(
+            status=ending.status,
+            text=outcome.text,
+            structured=outcome.structured,
+            session_id=state.session_id,
+            usage=state.usage,
+            cost_usd=state.cost_usd,
+            turns=state.turns,
+            stop_reason=outcome.stop_reason,
+            started_at=self._started_at,
+            ended_at=workflow.now(),
+            attempts=state.attempt,
+            messages_delivered=self.delivery.mailbox.delivered,
+            error=ending.message or None,
+            code=self._error_code(ending),
+            stop_report=state.stop_report,
+            facts=outcome.facts,
+        )
+
+    @workflow.query(name=names.STATE_QUERY)
+    def state(self) -> RunState:
+        """RunState, also after the run has closed."""
+        return self.visibility.state
+
+
+def _was_withdrawn(agent: workflow.ActivityHandle[RunOutcome]) -> bool:
+    """Whether no worker had taken it. A worker that died may have started a process before it could tell."""
+    if not _has_failed(agent):
+        return False
+    failure = agent.exception()
+    cause = failure.cause if isinstance(failure, ActivityError) else failure
+    # Before 0.2 every failure counted: the branch may go when no run from then is open.
+    return isinstance(cause, CancelledError) or not workflow.patched("withdrawn-is-cancelled")
+
+
+def _has_failed(agent: workflow.ActivityHandle[RunOutcome]) -> bool:
+    return agent.cancelled() or agent.exception() is not None
