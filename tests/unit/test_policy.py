@@ -231,5 +231,11 @@ def test_an_agent_that_is_not_allowed_here(tmp_path: Path) -> None:
     assert 'agent: "process" is not allowed' in refusal(policy, process(tmp_path))
 
 
+def test_a_runtime_that_is_not_allowed_here(tmp_path: Path) -> None:
+    admit(Policy({}, runtimes=frozenset({"local"})), request(tmp_path))
+    said = refusal(Policy({}, runtimes=frozenset()), request(tmp_path))
+    assert said == 'runtime.kind: "local" is not allowed on this worker (see --runtime)'
+
+
 def test_a_policy_does_not_show_the_workers_environment() -> None:
     assert SECRET not in repr(Policy({"KEY": SECRET}))
