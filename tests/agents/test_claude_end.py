@@ -1,6 +1,7 @@
 """A run of Claude Code that a person ends with its turn: at any moment, for good. Its session can be gone on with."""
 
 import asyncio
+import json
 import os
 import signal
 from typing import Literal, cast
@@ -9,6 +10,7 @@ import pytest
 
 from activities.agents.claude.conversation import ClaudeConversation
 from activities.agents.claude.transcript import ClaudeTranscript
+from activities.agents.claude.transport import ChannelTransport
 from activities.ports.agent import ApprovalRequester
 from activities.ports.runtime import Channel, ChannelClosed
 from activities.running.controller import RunController
@@ -284,3 +286,12 @@ async def test_who_ended_before_its_handshake_is_a_process_that_has_ended(kind: 
     with pytest.raises(ChannelClosed):
         await conversation.say(OutgoingMessage(id="m-1", kind=kind, text="still there?"))
     await conversation.close()
+
+
+async def test_an_answer_to_an_agent_that_has_ended_goes_nowhere_and_a_message_says_so() -> None:
+    """Answers are written in tasks of the SDK's, which nobody awaits: an exception would be an error in the log."""
+    transport = ChannelTransport(cast("Channel", Gone()))
+    response = {"subtype": "success", "request_id": "r", "response": {"behavior": "allow"}}
+    await transport.write(json.dumps({"type": "control_response", "response": response}))
+    with pytest.raises(ChannelClosed):
+        await transport.write(json.dumps({"type": "control_request", "request_id": "1", "request": {"subtype": "x"}}))

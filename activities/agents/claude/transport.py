@@ -11,7 +11,7 @@ from uuid import NAMESPACE_URL, uuid5
 from claude_agent_sdk import CLIConnectionError, Transport
 
 from activities.agents.frames import Frame
-from activities.ports.runtime import Channel, ChannelClosed
+from activities.ports.runtime import Channel, ChannelClosed, Fenced
 
 _command: ContextVar[str] = ContextVar("command")
 
@@ -34,7 +34,13 @@ class ChannelTransport(Transport):
         self.push(None)
 
     async def write(self, data: str) -> None:
-        await self._channel.write(_command_id(json.loads(data)), data)
+        frame = json.loads(data)
+        try:
+            await self._channel.write(_command_id(frame), data)
+        except (ChannelClosed, Fenced):
+            # The SDK answers the agent's requests in tasks of its own, which nobody awaits.
+            if frame.get("type") != "control_response":
+                raise
 
     def push(self, frame: Frame | None) -> None:
         """Hand a frame to the SDK; None ends its reading."""
