@@ -132,7 +132,7 @@ class HostActivities:
         directory = self._store.directory(end.key)
         if end.attempts and not directory.path.exists():
             directory.require(end.attempts)
-        return self._store.create(end.key, end.request.runtime.kind)
+        return self._store.create(end.key, end.request.runtime.model_dump(mode="json"))
 
     @activity.defn(name=names.END_RUN)
     async def end_run(self, asked: EndRun) -> RunEnd:

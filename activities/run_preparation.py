@@ -2,6 +2,7 @@
 
 import asyncio
 
+from pydantic import ValidationError
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
@@ -17,7 +18,8 @@ from activities.store.run_directory import RunDirectory
 from activities.temporal.execution import QUERY_ERRORS, is_current, state_of
 from activities.temporal.notifier import WorkflowNotifier
 from steersman.contracts.activities import RunAgentInput, RunKey
-from steersman.contracts.errors import ActivityErrorType, WorkspaceError
+from steersman.contracts.errors import ActivityErrorType, AgentFailed, WorkspaceError
+from steersman.contracts.request import LocalRuntime
 
 RELEASE_TRIES = 60
 """The shims of a closed run are looked for this many times, 50 ms apart, before the run is refused."""
@@ -63,7 +65,7 @@ async def prepare(
     agent = context.agents[request.agent]
     await asyncio.to_thread(policy.check, request, agent)
     await admit_schema(request)
-    directory = await _directory(context, run.key, request.runtime.kind)
+    directory = await _directory(context, run.key, request.runtime)
     if request.session and not request.fork_session and context.runtime.attempts(run.key) == 0:
         await lock_session(request.agent, request.session, directory)
     return RunController(
@@ -77,11 +79,17 @@ async def prepare(
     )
 
 
-async def _directory(context: ActivityContext, key: RunKey, runtime: str) -> RunDirectory:
-    """The run's directory; a new one for a closed run that was reset, which begins anew."""
+async def _directory(context: ActivityContext, key: RunKey, runtime: LocalRuntime) -> RunDirectory:
+    """The run's directory; a new one for a closed run that was reset, which begins anew.
+
+    Raises AgentFailed where the directory says that its processes live elsewhere than the request does.
+    """
     store = context.store
-    directory = store.create(key, runtime)
+    placement = runtime.model_dump(mode="json")
+    directory = store.create(key, placement)
     if not await asyncio.to_thread(is_ended, directory.events):
+        if directory.placement and not _is_at(directory, runtime):
+            raise AgentFailed(f"{directory.path}/run.json was changed: the run's processes do not live where it says")
         return directory
     # What was is kept beside the new beginning until it is pruned. Nothing of it may be left at work: in a directory of
     # another name nobody would find it. Without a reset this attempt is one that came too late, as after a reset of
@@ -93,7 +101,14 @@ async def _directory(context: ActivityContext, key: RunKey, runtime: str) -> Run
     await _clear_closed(context, key)
     if await asyncio.to_thread(is_ended, directory.events):  # a worker that thaws here finds the new beginning
         store.set_aside(directory)
-    return store.create(key, runtime)
+    return store.create(key, placement)
+
+
+def _is_at(directory: RunDirectory, runtime: LocalRuntime) -> bool:
+    try:
+        return type(runtime).model_validate(directory.placement) == runtime
+    except ValidationError:
+        return False
 
 
 async def _clear_closed(context: ActivityContext, key: RunKey) -> None:

@@ -32,7 +32,7 @@ UNREACHABLE_S = 10.0
 _PAUSE_S = 0.5
 
 PlaceOf = Callable[[RunDirectory], Place]
-"""Makes the place of a run; the placement is in its directory."""
+"""Makes the place of a run from its directory's `placement`, which is to be read as hostile. Raises NoPlace."""
 
 
 class NoPlace(Unreachable):
@@ -97,7 +97,7 @@ class ShimRuntime:
             )
             return without_directory(await self._store.kill_strays(directory.tag))
         here = await _stop(directory, LocalPlace(directory, LOCAL), times, reason)
-        if directory.placement == "local":
+        if directory.is_local:
             return here
         if here.processes:  # of an agent of this machine that has written that it lives elsewhere
             return unsealed(here)
@@ -123,7 +123,7 @@ class ShimRuntime:
         directory = self._store.directory(key)
         numbers = [int(each.name) for each in directory.all_attempts()]
         await _release(LocalPlace(directory, LOCAL), numbers)
-        if directory.placement == "local" or directory.is_removed:
+        if directory.is_local or directory.is_removed:
             return
         with contextlib.suppress(shim.MachineUnreachable, Unreachable):  # a sweep tries again
             place = self._place(directory)
@@ -135,20 +135,19 @@ class ShimRuntime:
     def has_living(self, key: RunKey) -> bool:
         """Whether a shim of this run lives. What is elsewhere counts as living until it was removed."""
         directory = self._store.directory(key)
-        if directory.placement != "local" and not directory.is_removed:
+        if not directory.is_local and not directory.is_removed:
             return True
         return any(shim.is_alive(attempt) for attempt in directory.all_attempts())
 
     def _place(self, directory: RunDirectory) -> Place:
         if directory.is_removed:
             return LocalPlace(directory, LOCAL)  # its journals are all that is left
-        place_of = self._places.get(directory.placement)
+        kind = directory.placement.get("kind")
+        if kind is None:
+            raise NoPlace(f"where the run's processes live was lost with {directory.path}/run.json")
+        place_of = self._places.get(str(kind))
         if place_of is None:
-            raise NoPlace(
-                f"this worker cannot reach runtime {directory.placement!r}: see its --runtime"
-                if directory.placement
-                else f"where the run's processes live was lost with {directory.path}/run.json"
-            )
+            raise NoPlace(f"this worker does not know runtime {kind!r}: another version began the run")
         return place_of(directory)
 
     async def _clear_earlier(self, directory: RunDirectory, place: Place, attempt: int) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from activities.shim import client as shim
 from activities.store import disk
 from steersman.contracts.activities import RunKey
+from steersman.contracts.model import JsonObject
 
 _BEGINNING = re.compile(r"[0-9a-f]{16}")
 
@@ -60,10 +61,22 @@ class RunDirectory:
         return self.key.model_copy(update={"execution": f"{self.key.execution}:{beginning}"})
 
     @property
-    def placement(self) -> str:
-        """The kind of runtime that the run's processes live in; empty where that was lost with run.json."""
+    def placement(self) -> JsonObject:
+        """Where the run's processes live: the request's `runtime`, as run.json has it; empty where that was lost.
+
+        An agent of this machine can write there.
+        """
         said = self._facts().get("runtime")
-        return said if isinstance(said, str) else "" if self.has_mirrors else "local"
+        if isinstance(said, str):  # as versions of before have it
+            return {"kind": said} if said else {}
+        if isinstance(said, dict) and isinstance(said.get("kind"), str):
+            return said
+        return {} if self.has_mirrors else {"kind": "local"}
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the run's processes live on this machine."""
+        return self.placement.get("kind") == "local"
 
     @property
     def has_mirrors(self) -> bool:
@@ -73,7 +86,7 @@ class RunDirectory:
     @property
     def is_removed(self) -> bool:
         """Whether what the run had on another machine has been removed."""
-        return self.placement != "local" and os.path.lexists(self.path / "removed")
+        return not self.is_local and os.path.lexists(self.path / "removed")
 
     def note_removed(self) -> None:
         """Record that. Raises OSError."""

@@ -27,6 +27,7 @@ from activities.store.ownership import Ownership
 from activities.store.run_directory import RunDirectory
 from steersman.contracts.activities import RunKey
 from steersman.contracts.errors import InvalidRequest
+from steersman.contracts.model import JsonObject
 
 _DEPTH = 2
 """A run's directory is this many levels below `runs`."""
@@ -79,10 +80,10 @@ class RunStore:
             raise InvalidRequest("key: whose run that is cannot be told: its run.json is missing or unreadable")
         return directory
 
-    def create(self, key: RunKey, runtime: str | None = None) -> RunDirectory:
+    def create(self, key: RunKey, runtime: JsonObject | None = None) -> RunDirectory:
         """The run's directory, made if it is not there. Raises InvalidRequest as `directory` does.
 
-        `runtime`: the kind of runtime that the run's processes live in, for run.json; None: as far as can be told.
+        `runtime`: that of the request, for run.json; None: as far as can be told.
         """
         directory = self.directory(key)
         meta = directory.path / "run.json"

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import errno
+import json
 import os
 import shutil
 import signal
@@ -277,3 +278,15 @@ async def test_other_runs_and_their_agents_are_left_alone(site: Site, mark: str)
         await asyncio.wait_for(gone(kept.mark, 4), 3)
     assert len(marked(kept.mark)) == 2
     assert (await steersman.stop(kept.run)).outcome == "stopped"
+
+
+async def test_a_worker_that_takes_over_does_not_believe_where_an_agent_says_that_it_lives(place: Place) -> None:
+    (meta,) = place.run_directory.glob("*/run.json")
+    meta.write_text(json.dumps({**json.loads(meta.read_text()), "runtime": {"kind": "elsewhere"}}))
+    await place.site.workers[0].terminate()
+    await place.site.worker().ready()
+    error = await closed(place)
+    assert isinstance(error, AgentFailed)
+    assert "run.json was changed" in str(error)
+    assert place.starts == 1
+    await gone(place.mark)

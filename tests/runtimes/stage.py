@@ -48,7 +48,7 @@ class Place:
         self.mark, self.kind = uuid.uuid4().hex, kind
         self.key = RunKey(run=f"run-{self.mark[:8]}", execution="e")
         self.store = RunStore(directory / "state", Ownership("cluster", "default"))
-        self.directory = self.store.create(self.key, kind)
+        self.directory = self.store.create(self.key, {"kind": kind})
         self.home = directory / "home"
         self.home.mkdir()
         self.machine = Elsewhere(self.home, {"PATH": os.environ["PATH"]})

@@ -511,7 +511,7 @@ async def test_a_newer_worker_takes_the_copy_over(there: Place) -> None:
     assert [record.seq for record in parsed] == [record.seq for record in whole]
 
 
-@pytest.mark.parametrize("told", ["elsewhere", "moon", 7])
+@pytest.mark.parametrize("told", [{"kind": "elsewhere"}, "elsewhere", {"kind": "moon"}, {"kind": 7}, 7])
 @pytest.mark.parametrize("removed", [False, True])
 async def test_an_agent_that_says_that_it_lives_elsewhere_is_stopped_here(
     tmp_path: Path, told: object, *, removed: bool
@@ -543,5 +543,5 @@ async def test_a_run_whose_place_was_forgotten_is_stopped_here_and_not_vouched_f
     with pytest.raises(Unreachable, match=r"run\.json"):
         await there.runtime.open(there.key, 1, 2, None)
     meta = there.directory.path / "run.json"
-    meta.write_text(meta.read_text().replace('"runtime": ""', '"runtime": "elsewhere"'))
+    meta.write_text(meta.read_text().replace('"runtime": {}', '"runtime": {"kind": "elsewhere"}'))
     assert (await there.runtime.stop(there.key, QUICK, "cancelled", known=1)).outcome == "stopped"
