@@ -15,7 +15,7 @@ from activities.runtimes.shim_handle import ShimHandle
 from activities.shim import client as shim
 from steersman.contracts.run import StopReport
 
-log = logging.getLogger("steersman.local")
+log = logging.getLogger("steersman.runtime")
 
 QUICK = timedelta(seconds=1)
 PATIENT = timedelta(seconds=3)
