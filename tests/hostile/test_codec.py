@@ -22,6 +22,7 @@ from tests.acceptance.site import Site, phase
 from tests.acceptance.test_approvals import approval
 from tests.scripted_model import ScriptedModel, answer, say, structured, tool
 from tests.support.processes import until
+from tests.support.temporal import DevServer
 
 CODEC = "steersman.encryption:EncryptionCodec"
 SCHEMA = {"type": "object", "properties": {"answer": {"type": "string"}}, "required": ["answer"]}
@@ -42,10 +43,10 @@ class Canaries:
         self.places.append(place)
         return f"{self.song}{place}{self.song[:6]}"
 
-    def heard(self, directory: Path) -> set[str]:
+    def heard(self, server: DevServer) -> set[str]:
         """The places whose word is somewhere in these bytes, plain or in base64 of any alignment."""
-        files = [path.read_bytes() for path in directory.iterdir() if path.name.startswith("temporal.db")]
-        content = b"".join([*files, (directory / "server.log").read_bytes()])
+        files = [path.read_bytes() for path in server.database.parent.glob("temporal.db*")]
+        content = b"".join([*files, server.log.read_bytes()])
         assert b"AgentRun" in content
         found = {place for place in self.places if f"{self.song}{place}{self.song[:6]}".encode() in content}
         if any(form in content for form in encoded(self.song)):
@@ -179,7 +180,7 @@ async def life(site: Site, model: ScriptedModel, canary: Canaries, codec: Encryp
     await everything_is_read(steersman, [*runs, f"{loop}-1"], loop)
     await site.workers[0].terminate()
     site.server.stop()
-    with sqlite3.connect(site.root / "temporal.db") as database:
+    with sqlite3.connect(site.server.database) as database:
         database.execute("PRAGMA wal_checkpoint(FULL)")
     database.close()
 
@@ -190,7 +191,7 @@ async def test_a_canary_is_nowhere_in_the_servers_database(site: Site, model: Sc
 
     await life(site, model, canary, EncryptionCodec(keys))
 
-    assert canary.heard(site.root) == set()
+    assert canary.heard(site.server) == set()
 
 
 async def test_without_a_codec_every_canary_is_in_the_servers_database(site: Site, model: ScriptedModel) -> None:
@@ -199,4 +200,4 @@ async def test_without_a_codec_every_canary_is_in_the_servers_database(site: Sit
 
     await life(site, model, canary, None)
 
-    assert set(canary.places) - canary.heard(site.root) == set()
+    assert set(canary.places) - canary.heard(site.server) == set()
