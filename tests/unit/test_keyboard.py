@@ -41,12 +41,37 @@ async def answered(keyboard: Keyboard, typed: int) -> str | None:
     return await asyncio.wait_for(asking, 10)
 
 
+def echo(typed: int, words: bytes, times: int = 1) -> bytes:
+    """What the terminal shows, once it has shown the words so many times."""
+    shown = b""
+    while shown.count(words) < times:
+        shown += os.read(typed, 4096)
+    return shown
+
+
 async def test_one_that_comes_just_before_a_question_interrupts_it(typed: int) -> None:
     with at() as keyboard:
         await struck(keyboard)
         with pytest.raises(Interrupted):
             await asyncio.wait_for(keyboard.ask(Text("?")), 10)
         assert await answered(keyboard, typed) == "yes"
+
+
+async def test_the_terminal_sees_one_that_was_typed_just_before_a_question(typed: int) -> None:
+    with at() as keyboard:
+        for _ in range(200):
+            os.write(typed, b"\x03")
+            assert await answered(keyboard, typed) == "yes"
+            # No program has this terminal as its own: its echo alone shows what it took the key for.
+            assert b"^C" in echo(typed, b"yes")
+
+
+async def test_what_was_typed_before_a_question_is_no_part_of_its_answer(typed: int) -> None:
+    with at() as keyboard:
+        for before in (b"no", b"no\n", b"no\nno\nno", b"no\n" * 300):
+            os.write(typed, before)
+            echo(typed, b"no", before.count(b"no"))
+            assert await answered(keyboard, typed) == "yes"
 
 
 async def test_one_that_was_heard_does_not_interrupt_the_question_that_answers_it(typed: int) -> None:

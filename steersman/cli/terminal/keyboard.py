@@ -28,6 +28,8 @@ else:
 
 T = TypeVar("T")
 MAX_TEXT_LINES = 1000
+MAX_DROPPED = 256
+"""Reads of what was typed before a question: beyond that somebody types for ever."""
 _SEQUENCES = re.compile(r"\x1b(?:\[[0-9;]*[A-Za-z~]|O.)?")
 """Arrow keys and the like, which mean nothing here."""
 
@@ -131,8 +133,7 @@ class Keyboard:
         self._stop_reading()
         self._overlay.hide()
         # What was typed before the question was shown is no answer to it.
-        with suppress(termios.error):
-            termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
+        _drop_typed(sys.stdin.fileno())
         try:
             yield
         finally:
@@ -231,6 +232,21 @@ class Keyboard:
         # The process was stopped here.
         self._overlay.show()
         self._start_reading()
+
+
+def _drop_typed(fd: int) -> None:
+    """Forget what was typed and not read. Read, not flushed: a flush also takes a Ctrl-C that is no signal yet."""
+    with suppress(termios.error, OSError):  # the terminal was closed
+        lines, keys = termios.tcgetattr(fd), termios.tcgetattr(fd)
+        keys[3] &= ~termios.ICANON  # else half a line stays
+        keys[6][termios.VMIN] = keys[6][termios.VTIME] = 0
+        termios.tcsetattr(fd, termios.TCSANOW, keys)
+        try:
+            for _ in range(MAX_DROPPED):
+                if not os.read(fd, 4096):
+                    break
+        finally:
+            termios.tcsetattr(fd, termios.TCSANOW, lines)
 
 
 def _read(fd: int, line: "asyncio.Future[str | None]") -> None:
