@@ -17,7 +17,7 @@ from temporalio import activity
 from temporalio.api.enums.v1 import EventType, WorkflowTaskFailedCause
 from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
 from temporalio.exceptions import ApplicationError
-from temporalio.worker import Worker
+from temporalio.worker import Replayer, Worker
 
 from steersman.contracts import names
 from steersman.contracts.activities import (
@@ -33,6 +33,8 @@ from steersman.contracts.activities import (
     StopInput,
 )
 from steersman.contracts.run import Approval, Handle, RunResult, RunState, StopReport
+from steersman.converter import DATA_CONVERTER
+from workflows.agent_loop import AgentLoop
 from workflows.agent_run import AgentRun
 
 Run = WorkflowHandle[Any, Any]
@@ -70,6 +72,7 @@ class FakeHost:
         self.host = f"host-{uuid.uuid4().hex[:8]}"
         self.queue = f"steersman-{self.host}"
         self.workers = 0
+        self.started: list[Run] = []
         self.ending: asyncio.Future[RunOutcome] = asyncio.get_running_loop().create_future()
         self.deliveries: list[DeliverInput] = []
         self.stops: list[StopInput] = []
@@ -148,12 +151,13 @@ class FakeHost:
 
     @asynccontextmanager
     async def at_work(
-        self, *, runs: bool = True, host: bool = True, delivery: bool = True, local: bool = False, cached: int = 0
+        self, *, runs: bool = True, host: bool = True, delivery: bool = True, local: bool = False, cached: int = 100
     ) -> AsyncIterator["FakeHost"]:
         """Poll the queues; what is left out is a worker that is dead, or has no room.
 
         `local`: one worker does it all, so messages need no further round trip. `cached`: how many runs are kept in
-        memory between their workflow tasks; with none, each task replays its run from the first event.
+        memory between their workflow tasks; with none, each task replays its run from the first event. At the end
+        every run is replayed once.
         """
         self.local = local
         async with AsyncExitStack() as stack:
@@ -162,6 +166,8 @@ class FakeHost:
             await enter(self.worker(self.queue, workflows=[AgentRun], activities=here, max_cached_workflows=cached))
             await enter(self.hosting(runs=runs, host=host, delivery=delivery))
             yield self
+        for run in self.started:
+            await replays(run)
 
     @asynccontextmanager
     async def hosting(self, *, runs: bool = True, host: bool = True, delivery: bool = True) -> AsyncIterator[None]:
@@ -212,7 +218,9 @@ class FakeHost:
     async def start_raw(self, *inputs: Any) -> Run:
         """A run with any inputs at all."""
         run = f"run-{uuid.uuid4()}"
-        return await self.client.start_workflow(names.RUN_WORKFLOW, args=inputs, id=run, task_queue=self.queue)
+        started = await self.client.start_workflow(names.RUN_WORKFLOW, args=inputs, id=run, task_queue=self.queue)
+        self.started.append(started)
+        return started
 
     def delivered(self) -> list[str]:
         """The ids of all messages handed over, in order."""
@@ -279,6 +287,12 @@ async def event_types(run: Run) -> list[str]:
     """The run's history as names of event types."""
     history = await run.fetch_history()
     return [EventType.Name(event.event_type).removeprefix("EVENT_TYPE_") for event in history.events]
+
+
+async def replays(workflow: WorkflowHandle[Any, Any]) -> None:
+    """The history of its last execution, a run's or a loop's, replays in the full sandbox."""
+    history = await workflow.fetch_history()
+    await Replayer(workflows=[AgentLoop, AgentRun], data_converter=DATA_CONVERTER).replay_workflow(history)
 
 
 async def never_failed(workflow: WorkflowHandle[Any, Any]) -> None:

@@ -5,18 +5,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from temporalio.client import Client, WorkflowFailureError, WorkflowHandle, WorkflowUpdateFailedError
+from temporalio.client import Client, WorkflowFailureError, WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError, CancelledError
-from temporalio.worker import Replayer
 
 from steersman.contracts import names
 from steersman.contracts.loop_messages import CheckpointPage, LoopReceipt
 from steersman.contracts.loop_state import Checkpoint, LoopResult, LoopState
-from steersman.converter import DATA_CONVERTER
 from tests.workflows.fake_host import never_failed
 from tests.workflows.fake_loop_host import Loop
-from workflows.agent_loop import AgentLoop
-from workflows.agent_run import AgentRun
 
 WAIT_S = 20.0
 
@@ -113,12 +109,6 @@ async def executions(loop: Loop, client: Client) -> list[Loop]:
         first = (await found[-1].fetch_history()).events[0]
         run = first.workflow_execution_started_event_attributes.continued_execution_run_id
     return found
-
-
-async def replays(loop: WorkflowHandle[Any, Any]) -> None:
-    """The history of its last execution, a run's or a loop's, replays in the full sandbox."""
-    history = await loop.fetch_history()
-    await Replayer(workflows=[AgentLoop, AgentRun], data_converter=DATA_CONVERTER).replay_workflow(history)
 
 
 async def never_retried(loop: Loop) -> None:

@@ -8,6 +8,7 @@ from temporalio.testing import WorkflowEnvironment
 
 from steersman.contracts import names
 from steersman.contracts.loop_activities import DropInput, Dropped
+from tests.workflows.fake_host import replays
 from tests.workflows.fake_loop_host import HELD, FakeLoopHost, Loop, refusal
 from tests.workflows.loop_client import (
     checkpoints,
@@ -17,7 +18,6 @@ from tests.workflows.loop_client import (
     never_retried,
     reaches,
     refused,
-    replays,
     state,
     tell,
 )

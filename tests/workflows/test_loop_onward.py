@@ -15,8 +15,9 @@ from steersman.cli.devserver import SERVER_SETTINGS
 from steersman.contracts.names import SEARCH_ATTRIBUTES
 from steersman.converter import DATA_CONVERTER
 from tests.support.temporal import binary
+from tests.workflows.fake_host import replays
 from tests.workflows.fake_loop_host import HELD, FakeLoopHost
-from tests.workflows.loop_client import checkpoints, ended, executions, never_retried, reaches, replays, state, tell
+from tests.workflows.loop_client import checkpoints, ended, executions, never_retried, reaches, state, tell
 from tests.workflows.loop_results import exits, items, limited, result
 
 pytestmark = pytest.mark.integration

@@ -11,7 +11,7 @@ from temporalio.client import Client
 from steersman.contracts import names
 from steersman.contracts.activities import Delivered, DeliverInput, MessagesSettled, Settlement
 from tests.workflows import loop_client
-from tests.workflows.fake_host import QUIET, FakeHost, Run, done, state, succeeded, until
+from tests.workflows.fake_host import QUIET, FakeHost, Run, done, replays, state, succeeded, until
 from tests.workflows.fake_loop_host import HELD, FakeLoopHost
 
 pytestmark = [pytest.mark.integration, QUIET]
@@ -65,7 +65,7 @@ async def test_a_run_that_was_talked_to_goes_on_after_a_reset(fake: FakeHost) ->
         return Delivered(here=True, messages=messages)
 
     fake.play_delivery = take  # type: ignore[method-assign]
-    async with fake.at_work():
+    async with fake.at_work(cached=0):
         run = await fake.start()
         await until(lambda: fake.runs)
         await talk(fake, run)
@@ -80,7 +80,7 @@ async def test_a_run_that_was_talked_to_goes_on_after_a_reset(fake: FakeHost) ->
         assert [each.id for each in (await state(again)).messages] == ["m-2", "m-1", "m-3", "m-4", "m-5"]
         fake.ending.set_result(done())
         await succeeded(again)
-    await loop_client.replays(again)
+    await replays(again)
 
 
 async def test_a_loop_that_was_talked_to_goes_on_after_a_reset(loop_fake: FakeLoopHost) -> None:
@@ -102,4 +102,4 @@ async def test_a_loop_that_was_talked_to_goes_on_after_a_reset(loop_fake: FakeLo
     assert now.limits.cost_usd == 7
     await again.execute_update(names.EXIT, {"reason": "enough"})
     assert (await loop_client.ended(again)).status == "exited"
-    await loop_client.replays(again)
+    await replays(again)

@@ -11,8 +11,7 @@ from temporalio.bridge.proto.workflow_completion import WorkflowActivationComple
 from temporalio.worker import Worker
 
 from steersman.contracts.errors import ASK_AGAIN
-from tests.workflows.fake_host import QUIET, FakeHost, Run, done, phase, state, succeeded, until
-from tests.workflows.loop_client import replays
+from tests.workflows.fake_host import QUIET, FakeHost, Run, done, phase, replays, state, succeeded, until
 from workers.wiring import AS_STARTED
 from workflows.agent_run import AgentRun
 from workflows.runner import ReplaySafeRunner

@@ -1,5 +1,6 @@
 """What a run shows: RunState for the query, search attributes, memo and details for the Temporal Web UI."""
 
+import asyncio
 from typing import Any
 
 from temporalio import workflow
@@ -24,6 +25,7 @@ class RunVisibility:
         self.state = RunState()
         self._immediate = immediate
         self._introduced = False
+        self._is_details_due = False
         self._published: RunState | None = None
 
     def publish_initial(self, request: RunRequest) -> None:
@@ -49,6 +51,13 @@ class RunVisibility:
             workflow.upsert_search_attributes([RUN_PHASE.value_set(self.state.phase)])
         if self._immediate and self._introduced and self.state.cost_usd != before.cost_usd:
             workflow.upsert_search_attributes([COST_USD.value_set(self.state.cost_usd)])
+        if not self._is_details_due:
+            # Once for all that one workflow task brings: hundreds of questions come at once.
+            self._is_details_due = True
+            asyncio.get_running_loop().call_soon(self._set_details)
+
+    def _set_details(self) -> None:
+        self._is_details_due = False
         workflow.set_current_details(details(self.state))
 
     async def publish_changes(self) -> None:
