@@ -12,8 +12,8 @@ PYTHON =
 UPGRADE =
 # Passed on to pytest: `make test ARGS='-k shim -x'`.
 ARGS =
-# One more than a small machine has cores: tests wait for processes and timers a third of their time.
-JOBS = 3
+# As many as a small machine has cores: with more, what takes its time waits for a processor too often.
+JOBS = 2
 PYTEST = $(PY) -m pytest -q -p no:cacheprovider
 
 help:
