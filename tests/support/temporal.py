@@ -43,7 +43,7 @@ SHARED = "temporal_address"
 
 MEMORY = Path("/dev/shm")
 MEMORY_BYTES = 4 << 30
-"""Servers have their databases in memory where this much is free: waiting for a disk was a third of the tests' time."""
+"""Servers have their databases in memory where this much is free: tests took half as long again on a busy disk."""
 
 T = TypeVar("T")
 
