@@ -24,7 +24,6 @@ from steersman.contracts import names
 from workers import logs
 
 SWEEP_EVERY = timedelta(minutes=10)
-LOAD_AFTER_S = 3.0
 WATCH_S = 1.0
 """The state directory's identity is checked this often, in seconds."""
 
@@ -65,11 +64,7 @@ async def sweep_now(activities: HostActivities) -> None:
 
 
 async def load_agents(agents: Sequence[Agent]) -> None:
-    """Import what leading their runs takes, so that the first one does not wait for it.
-
-    Not at once: what this worker takes over first should not wait for an import that it may not need.
-    """
-    await asyncio.sleep(LOAD_AFTER_S)
+    """Import what leading their runs takes, so that the first one does not wait for it."""
     for agent in agents:
         await asyncio.to_thread(agent.load)
 
