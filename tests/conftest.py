@@ -26,7 +26,7 @@ def pytest_configure(config: pytest.Config) -> None:
         directory = tempfile.TemporaryDirectory(prefix="steersman-tests-", ignore_cleanup_errors=True)
         config.add_cleanup(directory.cleanup)
         server = DevServer(Path(directory.name)).start()
-        config.add_cleanup(server.kill)
+        config.add_cleanup(server.close)
         config.stash[_address] = server.address
 
 

@@ -111,7 +111,7 @@ class Site:
             worker.kill()
         kill_marked(str(self.root))
         if self._server:
-            self._server.kill()
+            self._server.close()
 
     # Runs.
 

@@ -160,7 +160,7 @@ async def record(name: str) -> None:
                 finally:
                     await at.end()
         finally:
-            server.kill()
+            server.close()
         text = history.to_json()
     # The virtual environment may lie in the checkout: the longer path goes first.
     places = {sys.prefix: "/venv", sys.base_prefix: "/python", str(ROOT): "/steersman", socket.gethostname(): HOST}

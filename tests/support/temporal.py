@@ -78,7 +78,9 @@ class DevServer:
         """`settings`: dynamic configuration of the server beyond that of `steer dev`, NAME=VALUE each."""
         self.port = free_port()
         self.log = directory / "server.log"
-        self.database = _quick_directory(self, directory) / "temporal.db"
+        quick = _quick_directory() or directory
+        self.database = quick / "temporal.db"
+        self._forget = weakref.finalize(self, shutil.rmtree, quick, ignore_errors=True) if quick != directory else None
         self._settings = (*SERVER_SETTINGS, *settings)
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -116,6 +118,12 @@ class DevServer:
         """End it as a power cut would."""
         self._end(subprocess.Popen.kill)
 
+    def close(self) -> None:
+        """Kill it, and remove a database in memory: it is not started again."""
+        self.kill()
+        if self._forget:
+            self._forget()
+
     def freeze(self) -> None:
         """SIGSTOP."""
         if self._process:
@@ -145,13 +153,11 @@ class DevServer:
             return False
 
 
-def _quick_directory(server: DevServer, slow: Path) -> Path:
-    """A directory in memory, which goes with the server, or else the slow one."""
+def _quick_directory() -> Path | None:
+    """A directory in memory, where there is room."""
     if not os.access(MEMORY, os.W_OK) or shutil.disk_usage(MEMORY).free < MEMORY_BYTES:
-        return slow
-    made = Path(tempfile.mkdtemp(prefix="steersman-tests-", dir=MEMORY))
-    weakref.finalize(server, shutil.rmtree, made, ignore_errors=True)
-    return made
+        return None
+    return Path(tempfile.mkdtemp(prefix="steersman-tests-", dir=MEMORY))
 
 
 @dataclass(frozen=True)
@@ -242,7 +248,7 @@ def dev_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
     try:
         yield server.start().address
     finally:
-        server.kill()
+        server.close()
 
 
 @pytest.fixture(scope="session")
