@@ -10,7 +10,7 @@ from temporalio.testing import WorkflowEnvironment
 
 from steersman._client.search_attributes import indexed_types
 from steersman.converter import DATA_CONVERTER
-from tests.support.temporal import binary
+from tests.support.temporal import Namespace, binary
 from tests.workflows.fake_host import FakeHost, replays
 from tests.workflows.fake_loop_host import FakeLoopHost
 
@@ -59,11 +59,10 @@ async def uncached_fake(temporal: Client) -> AsyncIterator[FakeLoopHost]:
 
 
 @pytest.fixture(params=["dev server", "time-skipping server"])
-async def any_fake(request: pytest.FixtureRequest) -> AsyncIterator[FakeHost]:
+async def any_fake(request: pytest.FixtureRequest, namespace: Namespace) -> AsyncIterator[FakeHost]:
     """A fake host on each of the servers in turn, with its workers."""
     if request.param == "dev server":
-        client = await request.getfixturevalue("namespace").connect()
-        async with FakeHost(client).at_work(local=True, cached=0) as fake:
+        async with FakeHost(await namespace.connect()).at_work(local=True, cached=0) as fake:
             yield fake
         return
     async with time_skipping() as environment, FakeHost(environment.client).at_work() as fake:
