@@ -88,6 +88,7 @@ async def _directory(context: ActivityContext, key: RunKey, runtime: LocalRuntim
     placement = runtime.model_dump(mode="json")
     directory = store.create(key, placement)
     if not await asyncio.to_thread(is_ended, directory.events):
+        # Where it was lost, the runtime refuses.
         if directory.placement and not _is_at(directory, runtime):
             raise AgentFailed(f"{directory.path}/run.json was changed: the run's processes do not live where it says")
         return directory

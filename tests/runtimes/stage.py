@@ -23,6 +23,8 @@ from tests.runtimes.machines import Elsewhere
 from tests.shim.conftest import oldest_python
 from tests.support.processes import kill_marked, lives, until
 
+KINDS = ("local", "elsewhere")
+"""Every place there is; what holds at one holds at all."""
 QUICK = StopTimes(0.05, 0.3)
 DEAF = """
 import os, signal, time

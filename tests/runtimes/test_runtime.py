@@ -27,13 +27,13 @@ from activities.ports.runtime import (
 from activities.shim.client import RecordParser, launching
 from steersman.contracts.errors import AgentFailed, AgentNotInstalled, RunError, WorkspaceError
 from steersman.contracts.run import StopReport
-from tests.runtimes.stage import DEAF, ECHO, QUICK, Place, line, records
+from tests.runtimes.stage import DEAF, ECHO, KINDS, QUICK, Place, line, records
 from tests.support.processes import lives, marked, until
 
 pytestmark = [pytest.mark.integration, pytest.mark.linux]
 
 
-@pytest.fixture(params=["local", "elsewhere"])
+@pytest.fixture(params=KINDS)
 async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
     place = Place(tmp_path, request.param)
     yield place
@@ -280,7 +280,7 @@ async def test_an_agent_under_a_shim_of_another_version_is_left_at_work(place: P
     await until(lambda: not lives(agent))
 
 
-@pytest.mark.parametrize("kind", ["local", "elsewhere"])
+@pytest.mark.parametrize("kind", KINDS)
 async def test_two_stops_at_once_tell_the_same(tmp_path: Path, kind: str) -> None:
     """A cancel reaches the leading worker and the host at once: neither may say that there was nothing to stop."""
     for number in range(25 if kind == "local" else 5):
