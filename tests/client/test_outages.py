@@ -78,7 +78,7 @@ async def test_the_server_is_killed_and_comes_back(tmp_path: Path, workspace: st
             assert (await steersman.result(run)).text == "done"
         assert following.seen == [(1, "init"), (2, "message"), (3, "message"), (4, "done")]
     finally:
-        server.stop()
+        server.close()
 
 
 async def test_a_worker_that_died_with_the_task_is_waited_out(steersman: Steersman, workspace: str) -> None:
@@ -107,7 +107,7 @@ async def test_a_server_that_remembers_no_worker_has_none(tmp_path: Path, worksp
         with pytest.raises(NoWorker, match="'steersman'"):
             await steersman.state(run)
     finally:
-        server.stop()
+        server.close()
 
 
 async def test_no_worker_is_said_by_name(steersman: Steersman, workspace: str) -> None:

@@ -78,9 +78,9 @@ class DevServer:
         """`settings`: dynamic configuration of the server beyond that of `steer dev`, NAME=VALUE each."""
         self.port = free_port()
         self.log = directory / "server.log"
-        quick = _quick_directory() or directory
-        self.database = quick / "temporal.db"
-        self._forget = weakref.finalize(self, shutil.rmtree, quick, ignore_errors=True) if quick != directory else None
+        memory = _memory_directory()
+        self.database = (memory or directory) / "temporal.db"
+        self._forget = weakref.finalize(self, shutil.rmtree, memory, ignore_errors=True) if memory else None
         self._settings = (*SERVER_SETTINGS, *settings)
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -153,7 +153,7 @@ class DevServer:
             return False
 
 
-def _quick_directory() -> Path | None:
+def _memory_directory() -> Path | None:
     """A directory in memory, where there is room."""
     if not os.access(MEMORY, os.W_OK) or shutil.disk_usage(MEMORY).free < MEMORY_BYTES:
         return None

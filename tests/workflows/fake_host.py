@@ -71,7 +71,6 @@ class FakeHost:
         self.client = client
         self.host = f"host-{uuid.uuid4().hex[:8]}"
         self.queue = f"steersman-{self.host}"
-        self.workers = 0
         self.started: list[Run] = []
         self.ending: asyncio.Future[RunOutcome] = asyncio.get_running_loop().create_future()
         self.deliveries: list[DeliverInput] = []
