@@ -1,7 +1,7 @@
 """How this activity's attempt and its workflow stand with the server. What follows is the activity's to decide."""
 
 import asyncio
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 from temporalio import activity
@@ -42,7 +42,10 @@ def epoch_of(time: datetime) -> int:
 
 
 async def is_current(client: Client) -> bool:
-    """Whether the server still counts on this attempt and no other; False where it cannot be asked."""
+    """Whether the server still counts on this attempt and no other; False where it cannot be asked.
+
+    Attempts are told apart by when they began: a reset of the activity counts their numbers anew.
+    """
     info = activity.info()
     try:
         found = await client.get_workflow_handle(info.workflow_id or "").describe()
@@ -51,7 +54,10 @@ async def is_current(client: Client) -> bool:
     if found.run_id != info.workflow_run_id:
         return False  # a reset: another execution goes on with the agent
     pending = found.raw_description.pending_activities
-    return any(each.activity_id == info.activity_id and each.attempt == info.attempt for each in pending)
+    return any(
+        each.activity_id == info.activity_id and epoch_of(each.last_started_time.ToDatetime(UTC)) == epoch()
+        for each in pending
+    )
 
 
 async def standing(client: Client) -> Standing:

@@ -24,11 +24,11 @@ def table(report: Report) -> str:
     rows = [
         f"seed {report.seed}: {report.faults.total()} faults in {report.took_s:.0f} s, {len(report.findings)} findings"
     ]
+    rows += [f"  {each}" for each in report.findings]
     for title, counted in (("faults", report.faults), ("ends", report.ends), ("counted", report.numbers)):
         rows.append(f"{title}:")
         rows += [f"  {what:<28}{number:>8}" for what, number in sorted(counted.items())]
     if report.findings:
-        rows += ["findings:", *(f"  {each}" for each in report.findings)]
         rows += [
             f"state, logs and database: {report.root}",
             "faults, in their order:",

@@ -1,0 +1,104 @@
+"""How an attempt of an activity stands with the server, after the attempts that took its place."""
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+from uuid import uuid4
+
+import pytest
+from temporalio import activity, workflow
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.workflowservice.v1 import ResetActivityRequest
+from temporalio.client import Client
+from temporalio.common import RetryPolicy
+from temporalio.exceptions import ApplicationError
+from temporalio.worker import UnsandboxedWorkflowRunner, Worker
+
+from activities.temporal.execution import is_current
+
+pytestmark = pytest.mark.integration
+
+ACTIVITY = "held"
+
+
+@workflow.defn
+class Holds:
+    """Runs one activity, until an attempt of it succeeds."""
+
+    @workflow.run
+    async def run(self) -> int:
+        done: int = await workflow.execute_activity(
+            ACTIVITY,
+            activity_id=ACTIVITY,
+            start_to_close_timeout=timedelta(minutes=1),
+            retry_policy=RetryPolicy(initial_interval=timedelta(milliseconds=10)),
+        )
+        return done
+
+
+class Attempts:
+    """The attempts of the activity, each at work until the test asks it how it stands."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self.begun: list[int] = []
+        """The number of each attempt, as the server counts."""
+        self._asked: list[asyncio.Event] = []
+        self._answers: list[asyncio.Future[bool]] = []
+
+    @activity.defn(name=ACTIVITY)
+    async def held(self) -> int:
+        which, asked = len(self.begun), asyncio.Event()
+        self._asked.append(asked)
+        self._answers.append(asyncio.get_running_loop().create_future())
+        self.begun.append(activity.info().attempt)
+        await asked.wait()
+        self._answers[which].set_result(await is_current(self._client))
+        if not self._answers[which].result():
+            # The server would take its result for that of the attempt that has its number now.
+            await asyncio.Event().wait()
+        return which
+
+    async def stands(self, which: int) -> bool:
+        """What `is_current` says in that attempt, which then ends if it is."""
+        self._asked[which].set()
+        return await self._answers[which]
+
+
+async def test_an_attempt_with_the_number_of_an_older_one_is_not_taken_for_it(temporal: Client) -> None:
+    """`temporal activity reset` counts anew, while a frozen worker may still be at an attempt of before."""
+    attempts = Attempts(temporal)
+    queue = f"execution-{uuid4()}"
+    async with (
+        asyncio.timeout(30),
+        Worker(
+            temporal,
+            task_queue=queue,
+            workflows=[Holds],
+            activities=[attempts.held],
+            workflow_runner=UnsandboxedWorkflowRunner(),
+        ),
+    ):
+        run = await temporal.start_workflow(Holds.run, id=queue, task_queue=queue)
+        here = temporal.get_async_activity_handle(workflow_id=run.id, run_id=None, activity_id=ACTIVITY)
+        await _until(lambda: attempts.begun == [1])
+        await here.fail(ApplicationError("the next one, please"))
+        await _until(lambda: attempts.begun == [1, 2])
+        await temporal.workflow_service.reset_activity(
+            ResetActivityRequest(
+                namespace=temporal.namespace,
+                execution=WorkflowExecution(workflow_id=run.id),
+                id=ACTIVITY,
+            )
+        )
+        await here.fail(ApplicationError("the next one, please"))
+        await _until(lambda: attempts.begun == [1, 2, 2])
+        assert not await attempts.stands(0)
+        assert not await attempts.stands(1)
+        assert await attempts.stands(2)
+        assert await run.result() == 2
+
+
+async def _until(true: Callable[[], bool]) -> None:
+    while not true():
+        await asyncio.sleep(0.01)
