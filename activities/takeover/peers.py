@@ -16,7 +16,8 @@ from activities.store import disk
 from activities.takeover.liveness import WorkerFacts, is_dead, is_stopped
 from steersman.contracts.activities import RunKey
 
-State = Literal["alive", "dead", "stopped", "hung"]
+State = Literal["alive", "ended", "dead", "stopped", "hung"]
+"""`ended`: it shut down, and said so; `dead`: it did not."""
 
 STOPPED_S = 1.0
 """A process that is stopped (SIGSTOP) is judged so after this many seconds without a pulse."""
@@ -28,6 +29,8 @@ MAX_PEERS = 256
 """Directories beyond this many are not looked at: no host has more workers, but an agent may write there."""
 LEFT = ".left"
 """The suffix of the entry of a run that the worker led until a moment ago."""
+ENDED = "ended"
+"""The file by which a worker says that it has shut down."""
 MAX_RUNS = 10_000
 """A worker's entries beyond this many are not looked at: no host leads more runs, but an agent may write there."""
 
@@ -40,6 +43,11 @@ class Peer:
     facts: WorkerFacts
     state: State
 
+    @property
+    def is_gone(self) -> bool:
+        """Whether its process is no more."""
+        return self.state in ("ended", "dead")
+
     def runs(self) -> list[RunKey]:
         """The runs that it led last, each once."""
         return list(dict.fromkeys(key for _, key in self._entries()))
@@ -51,10 +59,10 @@ class Peer:
                 (self.path / "runs" / (entry_name(key) + suffix)).unlink()
 
     def remove(self) -> None:
-        """Remove a dead worker's directory, unless entries of runs are left. Raises nothing."""
+        """Remove the directory of a worker that is gone, unless entries of runs are left. Raises nothing."""
         with contextlib.suppress(OSError):
             (self.path / "runs").rmdir()
-            for name in ("worker.json", "pulse", "lock"):
+            for name in (ENDED, "worker.json", "pulse", "lock"):
                 (self.path / name).unlink(missing_ok=True)
             self.path.rmdir()
 
@@ -123,7 +131,7 @@ class Peers:
 
     def _state(self, path: Path, facts: WorkerFacts, now: float) -> State:
         if is_dead(path, facts):
-            return "dead"
+            return "ended" if os.path.lexists(path / ENDED) else "dead"
         try:
             pulse = (path / "pulse").lstat().st_mtime_ns
         except OSError:

@@ -3,6 +3,7 @@
 STATE/workers/<worker>/lock        held (flock) for as long as the process lives
                       /pulse       touched by its event loop twice a second
                       /worker.json who it is
+                      /ended       once it has shut down: the others remove all this when they have seen to its tasks
                       /runs/HASH   one file for each run that it leads; HASH.left: that it led until a moment ago
              .claim                held by the worker that sees to fallen ones just now
 
@@ -37,7 +38,7 @@ from activities.takeover.liveness import (
     start_time,
     try_lock,
 )
-from activities.takeover.peers import LEFT, Peer, Peers, entry_name
+from activities.takeover.peers import ENDED, LEFT, Peer, Peers, entry_name
 from steersman.contracts.activities import RunKey
 
 log = logging.getLogger("steersman.registry")
@@ -154,9 +155,14 @@ class Registry:
         self._leaving = True
 
     def close(self) -> None:
-        """Give the lock up. The entries of runs that wait for another worker stay."""
+        """Give the lock up. The directory stays, for another worker to see to and to remove.
+
+        The server may have handed this worker a task in the moment in which it stopped polling: nobody was there to
+        enter it, and the server waits for its heartbeat.
+        """
         self._forget_left(time.monotonic())
-        Peer(self._path, self._facts, "dead").remove()
+        with contextlib.suppress(OSError):
+            os.close(disk.open_regular(self._path / ENDED, os.O_WRONLY | os.O_CREAT))
         self._close_lock()
 
     def _mark_left(self, key: RunKey) -> None:

@@ -85,14 +85,16 @@ class Takeover:
     def _note(self, peers: list[Peer]) -> None:
         living = {peer.facts.identity for peer in peers if peer.state == "alive"} | {self._registry.identity}
         self._identities = (self._identities | {peer.facts.identity for peer in peers}) - living
-        fallen = {(peer.path.name, peer.state == "dead"): peer for peer in peers if peer.facts.identity not in living}
+        fallen = {(peer.path.name, peer.is_gone): peer for peer in peers if peer.facts.identity not in living}
         self._fallen = {how: known for how, known in self._fallen.items() if how in fallen}
         for how, peer in fallen.items():
             if how not in self._fallen:
                 self._next = self._next_scan = 0.0
                 self._pause = FIRST_PAUSE_S
-                until = time.monotonic() + (SCAN_S if peer.state == "dead" else LAST_POLL_S)
+                until = time.monotonic() + (SCAN_S if peer.is_gone else LAST_POLL_S)
                 self._fallen[how] = Fallen(peer, until)
+                if peer.state == "ended":
+                    continue  # it has said so itself, and has closed its sticky queue
                 _log("worker_fallen", "a worker of this host is gone; its runs are given back", peer)
                 task = asyncio.create_task(self._close_sticky_queue(peer))
                 self._closing.add(task)
@@ -144,7 +146,7 @@ class Takeover:
         for each in fallen:
             if now > each.until and not await asyncio.to_thread(each.peer.runs):
                 each.over = True
-                if each.peer.state == "dead":
+                if each.peer.is_gone:
                     await asyncio.to_thread(each.peer.remove)
         return any(given)
 
@@ -164,7 +166,7 @@ class Takeover:
         return given
 
     async def _give_back_queued(self) -> bool:
-        """A worker that died between a task's arrival and its entry has left no other trace. Raises RPCError."""
+        """Of a task that came when a worker died, or had stopped polling, there is no other trace. Raises RPCError."""
 
         async def give_back(run: str) -> bool:
             return await self._pending.give_back(run, await self._pending.of(run), self._identities)

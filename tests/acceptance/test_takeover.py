@@ -4,8 +4,13 @@ import asyncio
 import json
 import shutil
 import time
+from datetime import timedelta
+
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import PollActivityTaskQueueRequest
 
 from steersman.client import Steersman
+from steersman.contracts import names
 from steersman.contracts.activities import RunKey
 from tests.acceptance.programs import OBEDIENT, python
 from tests.acceptance.site import Site, leader, phase
@@ -70,6 +75,36 @@ async def test_an_only_worker_that_comes_back_leads_at_once(site: Site, mark: st
     await again.ready()
     await all_led_by(steersman, [run], again)
     assert (await steersman.stop(run)).outcome == "stopped"
+
+
+async def test_what_a_worker_was_handed_as_it_shut_down_begins_at_once(site: Site, mark: str) -> None:
+    """The SDK drops a task that arrives while it stops polling, and the server counts on it."""
+    worker = site.worker("--max-runs", "1")
+    steersman = await site.steersman()
+    await worker.ready()
+    (busy,) = await started(site, steersman, mark, 1)
+    handed = await steersman.start(site.process("true"))
+    facts = json.loads((site.state / "workers" / worker_directory(site, worker) / "worker.json").read_text())
+    host = (await steersman.state(busy)).host or ""
+    task = await steersman.temporal.workflow_service.poll_activity_task_queue(
+        PollActivityTaskQueueRequest(
+            namespace=steersman.temporal.namespace,
+            task_queue=TaskQueue(name=names.runs_queue(host)),
+            identity=facts["identity"],
+        ),
+        timeout=timedelta(seconds=20),
+    )
+    assert task.workflow_execution.workflow_id == handed
+    assert (await steersman.stop(busy)).outcome == "stopped"
+    assert await worker.terminate() == 0
+
+    following = site.worker()
+    await following.ready()
+    assert (await asyncio.wait_for(steersman.result(handed), SOON_S)).status == "succeeded"
+    assert not following.said("worker_fallen"), "it shut down as it should"
+    await until(
+        lambda: [path.name for path in (site.state / "workers").glob("[0-9]*")] == [worker_directory(site, following)]
+    )
 
 
 async def test_a_frozen_worker_loses_its_runs_and_gets_no_new_ones(site: Site, mark: str) -> None:

@@ -92,7 +92,7 @@ def test_a_run_that_ended_here_leaves_nothing_and_one_that_waits_for_another_wor
     mine.close()
     later = Registry.open(tmp_path, OWNER, "later", "steersman@here:later")
     peer = only(later)
-    assert (peer.state, peer.runs()) == ("dead", [KEY])
+    assert (peer.state, peer.runs()) == ("ended", [KEY])
 
     peer.remove()
     assert only(later).runs() == [KEY]
