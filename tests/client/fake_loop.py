@@ -5,11 +5,12 @@ Its runs are the fake host's. For tests of the client and the command line alone
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
 from temporalio import activity, workflow
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowFailureError
 from temporalio.exceptions import ApplicationError, CancelledError
 
 from steersman.client import Steersman
@@ -21,6 +22,8 @@ from steersman.contracts.loop_state import Checkpoint, LoopResult, LoopState, Pl
 from tests.client.fake_host import FakeHost, now
 
 SET_STATE, END, CALLS = "set_state", "end", "calls"
+CLOSES_S = 30.0
+"""A workflow task that the server loses under load comes again after 10 s."""
 
 
 @workflow.defn(name=names.LOOP_WORKFLOW, sandboxed=False)
@@ -238,8 +241,11 @@ class FakeLoopHost(FakeHost):
         return run
 
     async def end_loop(self, loop: str, **result: Any) -> None:
-        """End the loop with these fields of its result."""
-        await self.client.get_workflow_handle(loop).signal(END, {"status": "completed"} | result)
+        """End the loop with these fields of its result, and wait until it has closed."""
+        handle = self.client.get_workflow_handle(loop)
+        await handle.signal(END, {"status": "completed"} | result)
+        with suppress(WorkflowFailureError):
+            await asyncio.wait_for(handle.result(), CLOSES_S)
 
     async def calls(self, loop: str) -> list[tuple[str, Any]]:
         """The updates that the loop has taken: names and inputs."""
