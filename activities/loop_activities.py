@@ -17,17 +17,17 @@ from temporalio.service import RPCError, RPCStatusCode
 from activities.activity_helpers import as_application_error, heartbeating
 from activities.admission.policy import Policy
 from activities.admission.schemas import admit_schema
-from activities.loops.checkpoints import NoRepository, WorkspaceCheckpoints, nearest_existing
-from activities.loops.git.checkpoint_commits import NoCheckpoint, ref
-from activities.loops.git.runner import GitFailed
 from activities.loops.items.item_list import unreadable_list
 from activities.loops.items.plans import Plan, check_plan, read_plan
 from activities.loops.items.programs import run_program
 from activities.loops.items.sources import argv, check_items, read_items
 from activities.loops.loop_store import LoopStore
-from activities.loops.printable_text import printable
 from activities.ports.admission import Program
 from activities.ports.agent import Agent
+from activities.workspaces.checkpoints import NoRepository, WorkspaceCheckpoints, nearest_existing
+from activities.workspaces.git.checkpoint_commits import NoCheckpoint, ref
+from activities.workspaces.git.runner import GitFailed
+from activities.workspaces.printable_text import printable
 from steersman.contracts import names
 from steersman.contracts.errors import ActivityErrorType, AgentFailed, InvalidRequest, RunError
 from steersman.contracts.loop import Items, LoopRequest, PlanFile, program_env

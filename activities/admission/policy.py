@@ -8,10 +8,10 @@ from pathlib import Path
 
 from activities.admission import trust
 from activities.admission.variables import BASE_ENV, is_guarded
-from activities.loops.git.allowed_roots import AllowedRoots
 from activities.ports.admission import Admission, Program
 from activities.ports.agent import Agent
 from activities.store import disk
+from activities.workspaces.git.allowed_roots import AllowedRoots
 from steersman.contracts.agents import AGENT_VARIABLES, CAPABILITIES
 from steersman.contracts.errors import InvalidRequest, WorkspaceError
 from steersman.contracts.loop import Verify

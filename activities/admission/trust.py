@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from activities.admission.workspace_scan import scan
-from activities.loops.git.allowed_roots import AllowedRoots, OutsideRoots
-from activities.loops.git.repository import BrokenRepository, common_directory, git_directory
-from activities.loops.workspace_files import Unreadable, read_regular, resolve_inside
 from activities.ports.admission import Untrusted, WorkspaceFiles
+from activities.workspaces.files import Unreadable, read_regular, resolve_inside
+from activities.workspaces.git.allowed_roots import AllowedRoots, OutsideRoots
+from activities.workspaces.git.repository import BrokenRepository, common_directory, git_directory
 
 MAX_INSTRUCTIONS = 40_000
 """A file with instructions is cut off after this many characters; Claude Code warns from there on."""

@@ -1,1 +1,1 @@
-"""What a loop sees of a workspace and keeps of it: plans, items, fingerprints, checkpoints. Knows no Temporal."""
+"""What a loop sees of a workspace and keeps of it: plans and items. Knows no Temporal."""

@@ -5,24 +5,20 @@ loops/<loop id, quoted>/loop.json   the loop's owner; the file's modification ti
                        /programs/   directories of running programs
 """
 
-import hashlib
 import json
 import os
-import re
 import secrets
 import shutil
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from urllib.parse import quote
 
 from activities import untrusted_json
 from activities.store import disk
 from activities.store.identity import StoreIdentity
 from activities.store.ownership import Ownership
+from activities.workspaces.git.checkpoint_commits import quoted
 from steersman.contracts.errors import InvalidRequest
-
-MAX_NAME = 120
 
 
 @dataclass(frozen=True)
@@ -88,12 +84,3 @@ class LoopStore:
         size = disk.size(directory.path)
         shutil.rmtree(directory.path, ignore_errors=True)
         return size
-
-
-def quoted(loop: str) -> str:
-    """The loop id as one component of a path and of a git ref: percent-encoded, or cut and hashed if it is long."""
-    name = quote(loop, safe="-_.").replace("~", "%7E")
-    name = re.sub(r"^\.|\.$|\.(?=\.)|\.(?=lock$)", "%2E", name)
-    if name and len(name) <= MAX_NAME:
-        return name
-    return f"{name.replace('.', '%2E')[:80]}+{hashlib.sha256(loop.encode('utf-8', 'surrogatepass')).hexdigest()[:24]}"

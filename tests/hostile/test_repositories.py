@@ -15,11 +15,11 @@ from temporalio.testing import ActivityEnvironment
 
 from activities.admission.policy import Policy
 from activities.loop_activities import LoopActivities
-from activities.loops.checkpoints import WorkspaceCheckpoints
-from activities.loops.git.checkpoint_commits import ref
-from activities.loops.git.runner import GitFailed
 from activities.loops.items.plans import check_plan, read_plan
 from activities.loops.items.sources import read_items
+from activities.workspaces.checkpoints import WorkspaceCheckpoints
+from activities.workspaces.git.checkpoint_commits import ref
+from activities.workspaces.git.runner import GitFailed
 from steersman.contracts.errors import InvalidRequest
 from steersman.contracts.loop import Items
 from steersman.contracts.loop_activities import DropInput, KeptInput, LoopKey, RestoreInput

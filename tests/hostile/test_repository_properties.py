@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from hypothesis import event, given
 
-from activities.loops.checkpoints import WorkspaceCheckpoints
+from activities.workspaces.checkpoints import WorkspaceCheckpoints
 from steersman.contracts.loop_activities import Survey
 from tests.hostile.traps import TRAPS, Trap
 from tests.loops.loop_site import Site, repository

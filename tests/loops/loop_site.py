@@ -5,10 +5,10 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from activities.loops.checkpoints import WorkspaceCheckpoints
-from activities.loops.git.checkpoint_commits import ref
 from activities.loops.loop_store import LoopStore
 from activities.store.ownership import Ownership
+from activities.workspaces.checkpoints import WorkspaceCheckpoints
+from activities.workspaces.git.checkpoint_commits import ref
 from steersman.contracts.loop_activities import Survey
 from tests.support.files import below
 

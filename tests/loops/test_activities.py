@@ -26,12 +26,12 @@ from activities.context import ActivityContext
 from activities.host_activities import HostActivities
 from activities.host_sweep import Retention
 from activities.loop_activities import LoopActivities
-from activities.loops.git.checkpoint_commits import ref
 from activities.loops.loop_store import LoopStore
 from activities.ports.agent import Agent
 from activities.runtimes.shim_runtime import ShimRuntime
 from activities.store.ownership import Ownership
 from activities.store.runs import RunStore
+from activities.workspaces.git.checkpoint_commits import ref
 from steersman.contracts.activities import PruneInput, Swept
 from steersman.contracts.loop import LoopRequest, parse_loop_request
 from steersman.contracts.loop_activities import (

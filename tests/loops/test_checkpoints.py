@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from activities.loops.checkpoints import WorkspaceCheckpoints
-from activities.loops.git.checkpoint_commits import ref
+from activities.workspaces.checkpoints import WorkspaceCheckpoints
+from activities.workspaces.git.checkpoint_commits import ref
 from tests.loops.loop_site import Site, git, put, repository, seen, standing
 from tests.support.processes import lives, until
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from activities.loops.git.runner import GitFailed, GitOutput, GitRunner
+from activities.workspaces.git.runner import GitFailed, GitOutput, GitRunner
 from tests.support.processes import lives, marked, until
 
 pytestmark = [pytest.mark.integration, pytest.mark.linux]

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from activities.loops.checkpoints import NoRepository
-from activities.loops.git.checkpoint_commits import NoCheckpoint, ref
-from activities.loops.git.runner import GitFailed
+from activities.workspaces.checkpoints import NoRepository
+from activities.workspaces.git.checkpoint_commits import NoCheckpoint, ref
+from activities.workspaces.git.runner import GitFailed
 from steersman.contracts.loop_activities import Diff
 from tests.loops.loop_site import Site, git, on_disk, put, repository, seen, standing
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from activities.loops import fingerprint as look
-from activities.loops.git.checkpoint_commits import ref
-from activities.loops.loop_store import LoopStore, quoted
+from activities.loops.loop_store import LoopStore
 from activities.store.ownership import Ownership
+from activities.workspaces import fingerprint as look
+from activities.workspaces.git.checkpoint_commits import quoted, ref
 
 MINE = Ownership("cluster", "default")
 

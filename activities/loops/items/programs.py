@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
-from activities.loops.printable_text import printable
 from activities.shim import client as shim
 from activities.store import disk
+from activities.workspaces.printable_text import printable
 
 TIMEOUT = timedelta(seconds=60)
 MAX_OUTPUT = 4 * 1024 * 1024

@@ -10,7 +10,7 @@ from activities.loops.items.item_list import from_checkboxes, from_json_items, i
 from activities.loops.items.json_items import JsonItem, MalformedItems, parse_items
 from activities.loops.items.plans import Plan, check_plan, read_plan
 from activities.loops.items.programs import ProgramFailed
-from activities.loops.workspace_files import MissingFile, Unreadable, read_text, resolve_inside
+from activities.workspaces.files import MissingFile, Unreadable, read_text, resolve_inside
 from steersman.contracts.errors import InvalidRequest
 from steersman.contracts.loop import Items, PlanFile
 from steersman.contracts.loop_state import ItemList

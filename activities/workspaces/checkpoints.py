@@ -13,15 +13,15 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from activities.loops.fingerprint import TooManyFiles, fingerprint
-from activities.loops.git import checkpoint_commits as commits
-from activities.loops.git.allowed_roots import AllowedRoots, OutsideRoots
-from activities.loops.git.config import GitConfigCache
-from activities.loops.git.hung_repositories import HungRepositories
-from activities.loops.git.repository import BrokenRepository, Repository, find_repository
-from activities.loops.git.runner import GitFailed
-from activities.loops.git.shadow import Shadow, open_shadow
-from activities.loops.printable_text import printable
+from activities.workspaces.fingerprint import TooManyFiles, fingerprint
+from activities.workspaces.git import checkpoint_commits as commits
+from activities.workspaces.git.allowed_roots import AllowedRoots, OutsideRoots
+from activities.workspaces.git.config import GitConfigCache
+from activities.workspaces.git.hung_repositories import HungRepositories
+from activities.workspaces.git.repository import BrokenRepository, Repository, find_repository
+from activities.workspaces.git.runner import GitFailed
+from activities.workspaces.git.shadow import Shadow, open_shadow
+from activities.workspaces.printable_text import printable
 from steersman.contracts.loop_activities import Diff, Survey
 
 MAX_DIFF = 1_000_000

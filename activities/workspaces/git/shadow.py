@@ -23,10 +23,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from activities.loops.git.config import GitConfig, GitConfigCache, excludes_file
-from activities.loops.git.repository import Repository
-from activities.loops.git.runner import GitFailed, GitRunner, end_orphans, owner_variables
-from activities.loops.workspace_files import read_regular
+from activities.workspaces.files import read_regular
+from activities.workspaces.git.config import GitConfig, GitConfigCache, excludes_file
+from activities.workspaces.git.repository import Repository
+from activities.workspaces.git.runner import GitFailed, GitRunner, end_orphans, owner_variables
 
 TIMEOUT_S = 600.0
 """An operation in a shadow may take this many seconds, the wait for its lock included."""

@@ -3,18 +3,21 @@
 HEAD, the index and the branches of the user's repository are never touched.
 """
 
+import hashlib
 import os
+import re
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
-from activities.loops.git.runner import GitFailed, GitHung, GitOutput, gather_or_cancel
-from activities.loops.git.shadow import Shadow
-from activities.loops.git.trees import remove_from_index, write_tree
-from activities.loops.loop_store import quoted
+from activities.workspaces.git.runner import GitFailed, GitHung, GitOutput, gather_or_cancel
+from activities.workspaces.git.shadow import Shadow
+from activities.workspaces.git.trees import remove_from_index, write_tree
 
 REFS = "refs/steersman"
+MAX_NAME = 120
+"""Bytes of an id in a ref's name."""
 MAX_STAT = 50_000
 """The statistics of a comparison are cut at this many bytes."""
 _GITLINK = b"160000"
@@ -30,6 +33,15 @@ class CapturedFiles:
 
     tree: str
     commit: str | None = None
+
+
+def quoted(loop: str) -> str:
+    """The loop id as one component of a path and of a git ref: percent-encoded, or cut and hashed if it is long."""
+    name = quote(loop, safe="-_.").replace("~", "%7E")
+    name = re.sub(r"^\.|\.$|\.(?=\.)|\.(?=lock$)", "%2E", name)
+    if name and len(name) <= MAX_NAME:
+        return name
+    return f"{name.replace('.', '%2E')[:80]}+{hashlib.sha256(loop.encode('utf-8', 'surrogatepass')).hexdigest()[:24]}"
 
 
 def ref(loop: str, number: int) -> str:

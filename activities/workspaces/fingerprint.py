@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from activities.loops.workspace_files import read_regular
+from activities.workspaces.files import read_regular
 
 MAX_ENTRIES = 200_000
 """Only this many files and directories are fingerprinted."""

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from activities.loops.workspace_files import read_regular
+from activities.workspaces.files import read_regular
 
 MAX_ALTERNATES = 1024 * 1024
 MAX_OBJECT_DIRECTORIES = 100

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from activities.loops.git.runner import GitFailed, GitHung, gather_or_cancel
-from activities.loops.git.shadow import Shadow
+from activities.workspaces.git.runner import GitFailed, GitHung, gather_or_cancel
+from activities.workspaces.git.shadow import Shadow
 
 MAX_ADDED = 16 * 1024**3
 """No checkpoint is made of more changed bytes than this: each try would take as long."""

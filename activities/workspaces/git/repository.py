@@ -9,8 +9,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from activities.loops.git.allowed_roots import AllowedRoots, OutsideRoots
-from activities.loops.workspace_files import read_regular
+from activities.workspaces.files import read_regular
+from activities.workspaces.git.allowed_roots import AllowedRoots, OutsideRoots
 
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _REF = re.compile(r"refs/[^\0\s\\~^:?*\[]+")

@@ -8,9 +8,9 @@ import stat
 import time
 from collections import deque
 
-from activities.loops.git.config import MAX_RULES
-from activities.loops.git.repository import Repository
-from activities.loops.printable_text import printable
+from activities.workspaces.git.config import MAX_RULES
+from activities.workspaces.git.repository import Repository
+from activities.workspaces.printable_text import printable
 
 OPENED_NAMES = frozenset({".gitignore", ".gitattributes", ".gitmodules"})
 """Files of a work tree that git opens by name, whatever they are; it opens no pipe of another name."""

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from activities.loops.git.blocking_files import find_blocking_file
-from activities.loops.git.repository import Repository
-from activities.loops.git.runner import GitFailed, GitHung
+from activities.workspaces.git.blocking_files import find_blocking_file
+from activities.workspaces.git.repository import Repository
+from activities.workspaces.git.runner import GitFailed, GitHung
 
 SEARCH_S, LONG_SEARCH_S = 1.0, 5.0
 """Seconds of search for blocking files before each git, and before the next one after a git that did not end."""

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from activities.loops.git.repository import Repository
-from activities.loops.git.runner import GitFailed, GitRunner
-from activities.loops.workspace_files import read_regular
+from activities.workspaces.files import read_regular
+from activities.workspaces.git.repository import Repository
+from activities.workspaces.git.runner import GitFailed, GitRunner
 
 CACHE_S = 60.0
 """A cached configuration is used for this many seconds: reading one costs two processes."""

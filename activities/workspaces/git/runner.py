@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from activities.loops.git.stalls import wait_for_stall
-from activities.loops.printable_text import printable
+from activities.workspaces.git.stalls import wait_for_stall
+from activities.workspaces.printable_text import printable
 
 MAX_OUTPUT = 128 * 1024 * 1024
 """A git that prints more bytes fails."""
