@@ -11,7 +11,11 @@ from typing import Any, TypeVar
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
-from steersman.contracts.errors import RunError
+from activities.workspaces.checkpoints import NoRepository
+from activities.workspaces.git.checkpoint_commits import NoCheckpoint
+from activities.workspaces.git.runner import GitFailed
+from activities.workspaces.printable_text import printable
+from steersman.contracts.errors import ActivityErrorType, InvalidRequest, RunError
 
 T = TypeVar("T")
 
@@ -47,6 +51,18 @@ async def uncancelled(work: Coroutine[Any, Any, T]) -> T:
         except asyncio.CancelledError:
             if task.done():
                 raise
+
+
+@contextmanager
+def git_errors() -> Iterator[None]:
+    """Turn a GitFailed into the activity's failure, with git's message, and missing files into a RunError."""
+    try:
+        yield
+    except (NoRepository, NoCheckpoint) as error:
+        raise InvalidRequest(printable(str(error))) from error
+    except GitFailed as error:
+        # Not retried: git would fail for the same reason.
+        raise ApplicationError(printable(str(error)), type=ActivityErrorType.GIT_FAILED, non_retryable=True) from error
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from temporalio.client import Client
 from activities.admission.policy import Policy
 from activities.ports.agent import Agent
 from activities.ports.runtime import Runtime
+from activities.run_changes import RunChanges
 from activities.store.runs import RunStore
 
 
@@ -21,3 +22,4 @@ class ActivityContext:
     runtime: Runtime
     store: RunStore
     policy: Policy
+    changes: RunChanges

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from activities.activity_helpers import as_application_error, heartbeating
+from activities.activity_helpers import as_application_error, git_errors, heartbeating
 from activities.admission.schemas import admit_schema
 from activities.context import ActivityContext
 from activities.host_sweep import Retention, end_all_closed, end_closed, prune, stop_strays
@@ -29,6 +29,7 @@ from steersman.contracts.activities import (
     Claim,
     EndRun,
     EventPage,
+    Finalized,
     FinalizeInput,
     PruneInput,
     ReadEvents,
@@ -37,9 +38,10 @@ from steersman.contracts.activities import (
     Swept,
 )
 from steersman.contracts.agents import CAPABILITIES
-from steersman.contracts.errors import ActivityErrorType, AgentFailed
+from steersman.contracts.errors import ActivityErrorType, AgentFailed, RunError, WorkspaceError
 from steersman.contracts.request import RunRequest
-from steersman.contracts.run import StopReport
+from steersman.contracts.run import Changes, StopReport
+from steersman.contracts.workspace import Diff, RunDiffInput, UndoInput, Undone
 
 log = logging.getLogger("steersman.hosting")
 
@@ -99,8 +101,8 @@ class HostActivities:
         return times.after(datetime.now(UTC) - stop.asked_at) if stop.asked_at else times
 
     @activity.defn(name=names.FINALIZE_RUN)
-    async def finalize_run(self, end: FinalizeInput) -> None:
-        """Close the log with its terminal event; let the shims go.
+    async def finalize_run(self, end: FinalizeInput) -> Finalized:
+        """Close the log with its terminal event, which says what the run has changed; let the shims go.
 
         Fails at once where that cannot be written down: a sweep does it later, if ever it can be.
         """
@@ -108,7 +110,7 @@ class HostActivities:
             try:
                 with as_application_error():
                     directory = await asyncio.to_thread(self._directory_to_end, end)
-                await self._finalize(end, directory)
+                return await self._finalize(end, directory)
             except (StoreGone, RunGone) as error:
                 raise ApplicationError(str(error), type=ActivityErrorType.STATE_GONE, non_retryable=True) from error
             except OSError as error:
@@ -117,14 +119,46 @@ class HostActivities:
                 text = f"state directory: the run's end cannot be written down: {error}"
                 raise ApplicationError(text, type=ActivityErrorType.STATE_UNWRITABLE, non_retryable=True) from error
 
-    async def _finalize(self, end: FinalizeInput, directory: RunDirectory) -> None:
+    async def _finalize(self, end: FinalizeInput, directory: RunDirectory) -> Finalized:
         try:
-            if end.unseen and not await asyncio.to_thread(is_ended, directory.events):
+            if await asyncio.to_thread(is_ended, directory.events):
+                return await asyncio.to_thread(_finalized, directory)
+            if end.unseen:
                 await complete(end.request, self._agents[end.request.agent], self._runtime, directory, epoch())
-            if await asyncio.to_thread(end_log, directory.events, end.event, LAST_WORDS_S):
-                run_log.run_closed(directory, end.event)
+            event = end.event.model_copy(update={"changes": await self._changes(end, directory)})
+            if await asyncio.to_thread(end_log, directory.events, event, LAST_WORDS_S):
+                run_log.run_closed(directory, event)
+            return Finalized(changes=event.changes)
         finally:
             await self._closed_runs.release(directory)
+
+    async def _changes(self, end: FinalizeInput, directory: RunDirectory) -> Changes | None:
+        if end.baseline is None:
+            return None
+        try:
+            workspace = await asyncio.to_thread(self._policy.workspace, end.request.workspace.path)
+        except RunError as error:
+            return Changes(before=end.baseline, error=error.message)
+        return await self._context.changes.finish(directory, workspace, end.baseline)
+
+    @activity.defn(name=names.DIFF_RUN)
+    async def diff_run(self, asked: RunDiffInput) -> Diff:
+        """The difference between two commits of a workspace's files, or between one and the files as they are."""
+        async with heartbeating():
+            with as_application_error(), git_errors():
+                workspace = await asyncio.to_thread(self._policy.workspace, asked.workspace)
+                return await self._context.changes.diff(workspace, asked.before, asked.after, asked.max_bytes)
+
+    @activity.defn(name=names.UNDO_RUN)
+    async def undo_run(self, asked: UndoInput) -> Undone:
+        """Take back what a run has changed. Twice is fine."""
+        async with heartbeating():
+            with as_application_error(), git_errors():
+                directory = await asyncio.to_thread(self._store.readable, asked.key)
+                if self._runtime.has_living(asked.key):
+                    raise WorkspaceError("processes of the run are still at work: stop it first")
+                workspace = await asyncio.to_thread(self._policy.within, asked.workspace, "workspace.path")
+                return await self._context.changes.undo(directory, workspace, asked.before, asked.after)
 
     def _directory_to_end(self, end: FinalizeInput) -> RunDirectory:
         """Made only for a run that never had one: an empty log in place of one that is gone would be a lie."""
@@ -184,3 +218,12 @@ class HostActivities:
                 raise
             await end_closed(self._context, self._closed_runs, error.holder)  # it may have closed unseen
             await self._locks.take(agent, session, directory)
+
+
+def _finalized(directory: RunDirectory) -> Finalized:
+    """What an attempt of finalize_run wrote down whose answer was lost; nothing where a sweep has ended the log."""
+    try:
+        event = terminal_event(directory.events)
+    except (OSError, ValueError):
+        return Finalized()
+    return Finalized(changes=event.changes if event else None)

@@ -97,6 +97,8 @@ async def prune(context: ActivityContext, retention: Retention, asked: PruneInpu
     horizon = time.time() - asked.keep_days * 86400
     runs, freed = await _prune_runs(context, horizon, dry_run=asked.dry_run)
     loops, freed_of_loops = await _prune_loops(context.client, retention.loops, horizon, dry_run=asked.dry_run)
+    if not asked.dry_run:
+        await asyncio.to_thread(context.changes.prune, horizon)
     return Swept(pruned=(*runs, *loops), bytes_freed=freed + freed_of_loops)
 
 
@@ -110,6 +112,7 @@ async def _prune_runs(context: ActivityContext, horizon: float, *, dry_run: bool
             if dry_run:
                 freed += await asyncio.to_thread(disk.size, directory.path)
             else:
+                await context.changes.forget(directory)
                 freed += await asyncio.to_thread(context.store.remove, directory)
             pruned.append(directory.key.run)
     return pruned, freed

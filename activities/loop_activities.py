@@ -5,16 +5,15 @@ How files, plans and items are read must not live here: see activities/loops.
 
 import asyncio
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from temporalio import activity
 from temporalio.client import Client, WorkflowQueryFailedError
-from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from activities.activity_helpers import as_application_error, heartbeating
+from activities.activity_helpers import as_application_error, git_errors, heartbeating
 from activities.admission.policy import Policy
 from activities.admission.schemas import admit_schema
 from activities.loops.items.item_list import unreadable_list
@@ -29,11 +28,10 @@ from activities.workspaces.git.checkpoint_commits import NoCheckpoint, ref
 from activities.workspaces.git.runner import GitFailed
 from activities.workspaces.printable_text import printable
 from steersman.contracts import names
-from steersman.contracts.errors import ActivityErrorType, AgentFailed, InvalidRequest, RunError
+from steersman.contracts.errors import AgentFailed, InvalidRequest, RunError
 from steersman.contracts.loop import Items, LoopRequest, PlanFile, program_env
 from steersman.contracts.loop_activities import (
     AdmitLoop,
-    Diff,
     DiffInput,
     DropInput,
     Dropped,
@@ -50,6 +48,7 @@ from steersman.contracts.loop_activities import (
 from steersman.contracts.loop_state import ItemList
 from steersman.contracts.request import RunRequest
 from steersman.contracts.run import RunState
+from steersman.contracts.workspace import Diff
 
 BEADS_ENV = {"BD_JSON_ENVELOPE": "0", "BEADS_NO_DAEMON": "1"}
 """bd prints its issues without an envelope, and leaves no daemon behind."""
@@ -111,7 +110,7 @@ class LoopActivities:
                 workspace = await asyncio.to_thread(self._real_path, asked.workspace)
             directory = await self._directory(asked.loop)
             numbers = None if asked.all else set(asked.numbers)
-            with _git_errors(), suppress(NoRepository):
+            with git_errors(), suppress(NoRepository):
                 return Dropped(numbers=tuple(await self._checkpoints.drop(directory, workspace, asked.loop, numbers)))
             return Dropped()
 
@@ -122,7 +121,7 @@ class LoopActivities:
             with as_application_error():
                 workspace = await asyncio.to_thread(self._real_path, asked.workspace)
             directory = await self._directory(asked.loop)
-            with _git_errors(), suppress(NoRepository):
+            with git_errors(), suppress(NoRepository):
                 return Kept(numbers=tuple(await self._checkpoints.numbers(directory, workspace, asked.loop)))
             return Kept()
 
@@ -132,13 +131,10 @@ class LoopActivities:
         older = ref(asked.loop, asked.older)
         newer = None if asked.newer is None else ref(asked.loop, asked.newer)
         async with heartbeating():
-            with as_application_error(), _git_errors():
+            with as_application_error(), git_errors():
                 workspace = await asyncio.to_thread(self._policy.workspace, asked.workspace)
                 directory = await self._directory(asked.loop)
-                try:
-                    return await self._checkpoints.compare(directory, workspace, older, newer, asked.max_bytes)
-                except (NoRepository, NoCheckpoint) as error:
-                    raise InvalidRequest(printable(str(error))) from error
+                return await self._checkpoints.compare(directory, workspace, older, newer, asked.max_bytes)
 
     @activity.defn(name=names.READ_FORK_POINT)
     async def read_fork_point(self, asked: ForkInput) -> ForkPoint:
@@ -238,13 +234,3 @@ class LoopActivities:
 def _command_line(items: Items) -> tuple[str, ...]:
     """The command line that prints items, in the form that an operator allows; for beads the name alone."""
     return ("bd",) if items.kind == "beads" else argv(items)
-
-
-@contextmanager
-def _git_errors() -> Iterator[None]:
-    """Turn a GitFailed into the activity's failure, with git's message."""
-    try:
-        yield
-    except GitFailed as error:
-        # Not retried: git would fail for the same reason.
-        raise ApplicationError(printable(str(error)), type=ActivityErrorType.GIT_FAILED, non_retryable=True) from error

@@ -10,9 +10,11 @@ from activities.admission.control import LockSession, PolicyAdmissionControl
 from activities.admission.schemas import admit_schema
 from activities.context import ActivityContext
 from activities.ports.runtime import CLEANUP
+from activities.run_changes import RunBaseline
 from activities.run_failures import retry_later
 from activities.running.controller import RunController
 from activities.running.heartbeat import HeartbeatDetails
+from activities.running.launch import RunContext
 from activities.store.event_reader import is_ended
 from activities.store.run_directory import RunDirectory
 from activities.temporal.execution import QUERY_ERRORS, is_current, state_of
@@ -61,22 +63,27 @@ async def prepare(
     await asyncio.to_thread(store.directory(run.key).require, before.attempt)
     # Checked here too: the run may have waited long in the queue, or another operator's worker claimed it.
     request = policy.caps.held(run.request)
-    run = run.model_copy(update={"request": request})
     agent = context.agents[request.agent]
     await asyncio.to_thread(policy.check, request, agent)
     await admit_schema(request)
     directory = await _directory(context, run.key, request.runtime)
     if request.session and not request.fork_session and context.runtime.attempts(run.key) == 0:
         await lock_session(request.agent, request.session, directory)
-    return RunController(
-        run=run,
+    workspace = await asyncio.to_thread(policy.workspace, request.workspace.path)
+    baseline = RunBaseline(context.changes, directory, request, workspace)
+    notifier.baseline = baseline
+    leads = RunContext(
+        key=run.key,
+        agent_key=directory.agent_key,
+        request=request,
         agent=agent,
         runtime=context.runtime,
         directory=directory,
         admission=PolicyAdmissionControl(policy, agent, request, directory, lock_session),
-        notifier=notifier,
+        baseline=baseline,
         epoch=notifier.epoch,
     )
+    return RunController(leads, notifier)
 
 
 async def _directory(context: ActivityContext, key: RunKey, runtime: LocalRuntime) -> RunDirectory:

@@ -12,7 +12,20 @@ from collections.abc import Awaitable, Callable
 
 from rich.console import Console
 
-from bench import actions, biglog, commands, crowd, histories, loops, report, starting, stopping, takeover, talking
+from bench import (
+    actions,
+    biglog,
+    changes,
+    commands,
+    crowd,
+    histories,
+    loops,
+    report,
+    starting,
+    stopping,
+    takeover,
+    talking,
+)
 from bench.agents import Bench
 from bench.figures import Figure
 from bench.stack import stack
@@ -30,6 +43,7 @@ MEASURES: dict[str, Measure] = {
     "start": starting.first_event,
     "attach": starting.attached,
     "commands": commands.commands,
+    "changes": changes.changes,
     "takeover": takeover.takeover,
     "actions": actions.actions,
     "crowd": crowd.crowd,

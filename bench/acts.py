@@ -126,7 +126,7 @@ class Acts:
         end = await watching.to_the_end()
         result = await self.steersman.result(run)
         state = await self.steersman.state(run)
-        self.screen.view.footer(result.status, result, result.ended_at)
+        self.screen.view.footer(result.status, result, result.ended_at, result.changes)
         taken = [each for each in state.messages if each.state == "acknowledged"]
         times = ", ".join(f"the {each.kind} within {_waited(each)} ({each.how})" for each in taken)
         self.screen.prove(

@@ -14,7 +14,7 @@ and UnreadablePayload (another codec). Nothing is decided here: the workflow dec
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar
 
 from temporalio.client import Client
 from temporalio.common import WorkflowIDConflictPolicy
@@ -31,12 +31,25 @@ from steersman.contracts.activities import PruneInput, RunKey, Swept
 from steersman.contracts.errors import InvalidRequest
 from steersman.contracts.events import AgentEvent
 from steersman.contracts.messages import Decision, DecisionReceipt, Message, MessageReceipt, parse_message
+from steersman.contracts.model import TolerantModel
 from steersman.contracts.request import RunRequest, oversized, parse_request
 from steersman.contracts.run import RunResult, RunState
-from steersman.errors import RunCancelled, RunNotFound, RunTerminated, translated
+from steersman.contracts.workspace import Diff, RunDiffInput, UndoInput, Undone
+from steersman.errors import (
+    AlreadyRunning,
+    NothingKept,
+    RunCancelled,
+    RunNotFound,
+    RunTerminated,
+    ServerRefused,
+    translated,
+)
 from steersman.ids import check_run_id, new_message_id, new_run_id
 from steersman.reports import RunSummary, StopResult
 
+A = TypeVar("A", bound=TolerantModel)
+GIT_S: Final = 120
+"""Git may take this many seconds: trees can be large."""
 PRUNE_S: Final = 600
 """A host may take this many seconds to prune."""
 
@@ -185,6 +198,62 @@ class Steersman:
             return [await self._runs.unlogged_end(run_id, None)]
         location = LogLocation(RunKey(run=run_id, execution=state.execution), state.host, state.store)
         return await EventLogReader(self._client, location).recorded(after, limit)
+
+    # What a run changed.
+
+    async def diff(self, run_id: str) -> Diff:
+        """What the run changed in its workspace's files; of an open run, so far.
+
+        Of a run that did not come to its end (terminated, its host lost), what has changed since it began, by whomever.
+        `.patch` has at most 500,000 bytes; `.truncated` says whether it was cut. Ignored files are left out.
+
+        Raises:
+            NothingKept: the workspace is in no git repository, the run could only read, or its state was pruned.
+            RunNotFound, NoWorker, HostUnreachable, ServerUnreachable.
+            ServerRefused: git cannot say.
+        """
+        state = await self._with_baseline(run_id)
+        after = state.changes.after if state.changes else None
+        argument = RunDiffInput(workspace=state.workspace or "", before=state.baseline or "", after=after)
+        return await self._ask_git(run_id, state, names.DIFF_RUN, argument, Diff)
+
+    async def undo(self, run_id: str) -> Undone:
+        """Take back what a closed run changed in its workspace's files; commits that it made stay in their branches.
+
+        A path that anybody has changed since is left as it is, and named in `.conflicts`. All files as they were before
+        the undo are in the commit `.rescue`, which the ref `.ref` keeps.
+
+        Raises:
+            AlreadyRunning: the run is open: stop it first.
+            NothingKept: as `diff`; also where the run did not come to its end, so nobody knows what it changed.
+            RunNotFound, NoWorker, HostUnreachable, ServerUnreachable, ServerRefused: as `diff`.
+        """
+        state = await self._with_baseline(run_id)
+        if state.closed_as is None:
+            raise AlreadyRunning(f"run {run_id} is still at work: stop it first")
+        if state.changes is None or state.changes.after is None:
+            why = state.changes.error if state.changes else None
+            raise NothingKept(f"run {run_id}: the files at its end were not kept{f': {why}' if why else ''}")
+        key = RunKey(run=run_id, execution=state.execution or "")
+        argument = UndoInput(
+            key=key, workspace=state.workspace or "", before=state.changes.before, after=state.changes.after
+        )
+        return await self._ask_git(run_id, state, names.UNDO_RUN, argument, Undone)
+
+    async def _with_baseline(self, run_id: str) -> RunState:
+        state = await self._runs.state(run_id)
+        if state.baseline is None or state.host is None:
+            why = "its workspace is in no git repository, it could only read, or it has not begun"
+            raise NothingKept(f"run {run_id}: nothing was kept of its workspace: {why}")
+        return state
+
+    async def _ask_git(
+        self, run_id: str, state: RunState, activity: str, argument: RunDiffInput | UndoInput, result: type[A]
+    ) -> A:
+        try:
+            return await call_host(self._client, state.host or "", activity, argument, result, takes_s=GIT_S)
+        except ServerRefused as error:
+            raise ServerRefused(f"run {run_id}: {error}") from error
 
     # Messages, decisions and the stop.
 

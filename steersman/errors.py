@@ -12,6 +12,7 @@ Loops raise the same ones; where it says run, read loop.
         │   └── RunTerminated          the server closed the workflow without telling it
         ├── RunNotFound                no run of that id
         ├── RunNotRunning              the run has closed
+        ├── NothingKept                nothing is known of what the run changed
         ├── AlreadyRunning             a run of that id is open
         ├── MessageRefused             the run refused the message or decision; `.reason`
         │   └── AlreadyDecided         the approval was decided or withdrawn
@@ -74,6 +75,10 @@ class RunNotFound(SteersmanError):
 
 class RunNotRunning(SteersmanError):
     """The run has closed: it takes no messages."""
+
+
+class NothingKept(SteersmanError):
+    """Nothing is known of what the run changed: the message says why that may be."""
 
 
 class AlreadyRunning(SteersmanError):

@@ -32,11 +32,12 @@ from steersman._client.start_metadata import loop_metadata
 from steersman.contracts import names
 from steersman.contracts.errors import InvalidRequest
 from steersman.contracts.loop import LoopRequest, loop_request_json, parse_loop_request
-from steersman.contracts.loop_activities import Diff, DiffInput, DropInput, Dropped, Kept, KeptInput
+from steersman.contracts.loop_activities import DiffInput, DropInput, Dropped, Kept, KeptInput
 from steersman.contracts.loop_messages import Cleanup, CleanupReceipt
 from steersman.contracts.loop_state import Checkpoint, LoopResult, LoopState
 from steersman.contracts.messages import parse_message
 from steersman.contracts.request import oversized
+from steersman.contracts.workspace import Diff
 from steersman.errors import HostUnreachable, RunCancelled, RunNotFound, RunTerminated, ServerRefused, translated
 from steersman.ids import check_loop_id, new_loop_id
 from steersman.loop_items import LoopItem, RunBegun, RunEvent

@@ -18,12 +18,14 @@ from activities.loop_activities import LoopActivities
 from activities.loops.loop_store import LoopStore
 from activities.ports.agent import Agent
 from activities.run_activities import RunActivities
+from activities.run_changes import RunChanges
 from activities.runtimes.shim_runtime import ShimRuntime, local_place
 from activities.shim import client as shim
 from activities.store.identity import StoreIdentity
 from activities.store.ownership import Ownership
 from activities.store.runs import RunStore
 from activities.takeover.registry import Registry
+from activities.workspaces.checkpoints import WorkspaceCheckpoints
 from steersman.contracts import names
 from steersman.contracts.agents import AGENT_VARIABLES
 from workers.settings import Settings
@@ -72,7 +74,10 @@ def activities_of(settings: Settings, parts: Parts) -> Activities:
     loops = LoopStore(settings.state, parts.owner, parts.identity)
     runtime = ShimRuntime(store, settings.host, {"local": partial(local_place, spare=parts.spare)})
     agents = _agents(policy)
-    context = ActivityContext(client, settings.host, agents, runtime, store, policy)
+    checkpoints = WorkspaceCheckpoints(policy.environ, policy.workspace_roots, policy.git_roots)
+    context = ActivityContext(
+        client, settings.host, agents, runtime, store, policy, RunChanges(checkpoints, settings.state)
+    )
     host = HostActivities(context, Retention(settings.keep_days, loops))
     run = RunActivities(context, parts.registry, host.lock_session, parts.polls)
     allowed = [agent for name, agent in agents.items() if name in policy.agents]
@@ -101,6 +106,8 @@ def workers_of(settings: Settings, parts: Parts, activities: Activities) -> list
             host.finalize_run,
             host.read_events,
             host.end_run,
+            host.diff_run,
+            host.undo_run,
             host.sweep_host,
             host.prune_host,
             loop.admit_loop,

@@ -6,8 +6,9 @@ from activities.ports.admission import Admission
 from activities.ports.agent import Agent
 from activities.ports.runtime import Fenced, Runtime
 from activities.running.controller import RunController
+from activities.running.launch import RunContext
 from activities.store.run_directory import RunDirectory
-from steersman.contracts.activities import ApprovalAsked, Progressed, RunAgentInput, Settlement
+from steersman.contracts.activities import ApprovalAsked, Progressed, Settlement
 from steersman.contracts.errors import WorkspaceError
 from steersman.contracts.request import RunRequest
 from steersman.contracts.run import Handle
@@ -16,7 +17,7 @@ log = logging.getLogger("steersman.completion")
 
 
 class ClosedRun:
-    """The Notifier and the AdmissionControl of a run that is over: nobody is told, nothing is admitted."""
+    """Notifier, AdmissionControl and Baseline of a run that is over: nobody is told, nothing is admitted."""
 
     age_s = 0.0
 
@@ -35,6 +36,13 @@ class ClosedRun:
 
     async def lock_session(self, session: str) -> None: ...
 
+    @property
+    def commit(self) -> str | None:
+        return None
+
+    async def keep(self) -> str | None:
+        return None
+
 
 async def complete(request: RunRequest, agent: Agent, runtime: Runtime, directory: RunDirectory, epoch: int) -> bool:
     """Add to the log what the journals hold beyond it. A journal that cannot be read is logged, and keeps no run open.
@@ -43,16 +51,18 @@ async def complete(request: RunRequest, agent: Agent, runtime: Runtime, director
     """
     closed = ClosedRun()
     try:
-        controller = RunController(
-            run=RunAgentInput(key=directory.key, request=request),
+        run = RunContext(
+            key=directory.key,
+            agent_key=directory.agent_key,
+            request=request,
             agent=agent,
             runtime=runtime,
             directory=directory,
             admission=closed,
-            notifier=closed,
+            baseline=closed,
             epoch=epoch,
         )
-        await controller.complete()
+        await RunController(run, closed).complete()
     except Fenced:
         return False
     except Exception as error:  # noqa: BLE001 - an agent may have written there

@@ -10,9 +10,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from activities.admission.schemas import mismatch
-from activities.ports.admission import AdmissionControl
-from activities.ports.agent import Agent, Resumption
-from activities.ports.runtime import AlreadyStopped, Channel, Fenced, Launch, Runtime, StopTimes
+from activities.ports.agent import Resumption
+from activities.ports.runtime import AlreadyStopped, Channel, Fenced, Launch, StopTimes
 from activities.ports.workflow import Notifier
 from activities.running import run_log
 from activities.running.attempt import NEVER, AttemptRunner
@@ -24,9 +23,8 @@ from activities.running.result import proof
 from activities.running.supervision import OWN_STOPS
 from activities.running.totals import RunTotals
 from activities.store.eventlog import EventLog
-from activities.store.run_directory import RunDirectory
 from activities.store.snapshots import Snapshots
-from steersman.contracts.activities import Delivered, DeliverInput, Progressed, RunAgentInput, RunOutcome, Settlement
+from steersman.contracts.activities import Delivered, DeliverInput, Progressed, RunOutcome, Settlement
 from steersman.contracts.errors import RunError
 from steersman.contracts.events import ErrorEvent, ProgressEvent
 from steersman.contracts.run import StopReport
@@ -44,35 +42,29 @@ NO_PROCESS = StopReport(outcome="stopped", phase="preparing", how="exited")
 class RunController:
     """`run` leads the run; `deliver`, `stop` and `snapshot` are called from beside it."""
 
-    def __init__(
-        self,
-        run: RunAgentInput,
-        agent: Agent,
-        runtime: Runtime,
-        directory: RunDirectory,
-        admission: AdmissionControl,
-        notifier: Notifier,
-        epoch: int,
-    ) -> None:
-        self._run = RunContext(
-            key=run.key,
-            agent_key=directory.agent_key,
-            request=run.request,
-            agent=agent,
-            runtime=runtime,
-            directory=directory,
-            admission=admission,
-            epoch=epoch,
-        )
-        self._earlier = runtime.attempts(run.key)
+    def __init__(self, run: RunContext, notifier: Notifier) -> None:
+        self._run = run
+        self._earlier = run.runtime.attempts(run.key)
         """How many processes the run had before this worker led it."""
         self._totals = RunTotals(run.request)
-        self._monitor = RunMonitor(self._run, notifier, self._totals, self._earlier)
+        self._monitor = RunMonitor(run, notifier, self._totals, self._earlier)
         self._background_tasks: set[asyncio.Task[list[Settlement] | None]] = set()
         self._end_asked = False
+        self._baseline: asyncio.Task[str | None] | None = None
 
     async def run(self) -> RunOutcome:
         """Lead the run to its end. Raises Fenced where a newer worker has taken it."""
+        if not self._earlier:
+            self._baseline = asyncio.create_task(self._run.baseline.keep())  # beside all else that precedes a process
+        try:
+            outcome = await self._lead()
+            return outcome.model_copy(update={"baseline": self._run.baseline.commit})
+        finally:
+            if self._baseline:
+                self._baseline.cancel()
+                await asyncio.gather(self._baseline, return_exceptions=True)
+
+    async def _lead(self) -> RunOutcome:
         log = await self._open_log()
         self._monitor.preparing()
         reporting = asyncio.create_task(self._monitor.run())
@@ -146,6 +138,8 @@ class RunController:
         """Stop the agent for good; `run` then returns, after at most BACKLOG_S more of reading."""
         if reason != CANCELLED:  # of which the workflow tells the host, too: that is where it is logged
             run_log.stop_asked(self._run.key, reason)
+        if self._baseline:
+            self._baseline.cancel()
         times = times or self._monitor.stop_times
         report = await self._run.runtime.stop(self._run.key, times, reason, known=self.attempts)
         if self._attempt:
@@ -205,14 +199,22 @@ class RunController:
         if not exists and not self._end_asked:
             self._run.directory.require(number - 1)
             launch, told = await prepare_launch(self._run, number, resumption)
-            if told and number == 1:
-                self._log_progress(log, number, told)
+            if number == 1:
+                for remark in filter(None, (told, await self._not_kept())):
+                    self._log_progress(log, number, remark)
         if not exists and self._end_asked:
             return None
         channel = await self._run.runtime.open(self._run.key, number, self._run.epoch, launch)
         if launch:
             run_log.agent_started(self._run.key, number, channel.handle)
         return channel
+
+    async def _not_kept(self) -> str | None:
+        """What a person is told of a baseline that could not be kept. A stop does not wait for it."""
+        if self._baseline is None:
+            return None
+        await asyncio.wait({self._baseline})
+        return None if self._baseline.cancelled() else self._baseline.result()
 
     async def _run_attempt(
         self,

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from activities.admission import trust
 from activities.ports.admission import AdmissionControl
 from activities.ports.agent import Agent, Resumption
+from activities.ports.baseline import Baseline
 from activities.ports.runtime import Launch, Runtime
 from activities.store.run_directory import RunDirectory
 from steersman.contracts.activities import RunKey
@@ -23,6 +24,7 @@ class RunContext:
     runtime: Runtime
     directory: RunDirectory
     admission: AdmissionControl
+    baseline: Baseline
     epoch: int
 
 

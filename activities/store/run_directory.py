@@ -92,6 +92,22 @@ class RunDirectory:
         """Record that. Raises OSError."""
         (self.path / "removed").touch(mode=0o600)
 
+    @property
+    def baseline(self) -> dict[str, str]:
+        """The `commit` of the workspace's files before the first process, and the `workspace`; empty without one.
+
+        An agent of this machine can write there.
+        """
+        facts = self._read("baseline.json")
+        return {name: value for name, value in facts.items() if isinstance(value, str)}
+
+    def note_baseline(self, commit: str, workspace: Path) -> None:
+        """Record that. Raises OSError."""
+        facts = json.dumps({"commit": commit, "workspace": str(workspace)})
+        temporary = self.path / "baseline.json.new"
+        disk.write_new(temporary, facts)
+        temporary.replace(self.path / "baseline.json")
+
     def snapshot(self, attempt: int) -> Path:
         return self.path / "snapshots" / f"{attempt}.json"
 
@@ -136,8 +152,11 @@ class RunDirectory:
         return False
 
     def _facts(self) -> dict[str, object]:
+        return self._read("run.json")
+
+    def _read(self, name: str) -> dict[str, object]:
         try:
-            facts = json.loads(disk.read_text(self.path / "run.json"))
+            facts = json.loads(disk.read_text(self.path / name))
         except (OSError, ValueError, RecursionError):
             return {}
         return facts if isinstance(facts, dict) else {}

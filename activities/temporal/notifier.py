@@ -7,6 +7,7 @@ from temporalio import activity
 from temporalio.client import WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 
+from activities.ports.baseline import Baseline
 from activities.temporal.execution import QUERY_ERRORS, epoch, state_of
 from steersman.contracts import names
 from steersman.contracts.activities import (
@@ -32,6 +33,8 @@ class WorkflowNotifier:
         self.epoch = epoch()
         # Both are the server's times.
         self.age_s = max(self.epoch / 1_000_000 - activity.info().scheduled_time.timestamp(), 0.0)
+        self.baseline: Baseline | None = None
+        """What is kept of the workspace, once that is known: the workflow is told with each process."""
 
     async def preparing(self) -> None:
         """This worker has taken the run; it has no process yet."""
@@ -41,7 +44,13 @@ class WorkflowNotifier:
         if adopted and await self._is_known(handle, attempt):
             return
         located = handle.model_copy(update={"worker_queue": self._queue})
-        started = SessionStarted(worker_queue=self._queue, handle=located, attempt=attempt, epoch=self.epoch)
+        started = SessionStarted(
+            worker_queue=self._queue,
+            handle=located,
+            attempt=attempt,
+            epoch=self.epoch,
+            baseline=self.baseline.commit if self.baseline else None,
+        )
         await self._signal(names.SESSION_STARTED, started)
 
     async def _is_known(self, handle: Handle, attempt: int) -> bool:

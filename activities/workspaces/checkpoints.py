@@ -19,10 +19,11 @@ from activities.workspaces.git.allowed_roots import AllowedRoots, OutsideRoots
 from activities.workspaces.git.config import GitConfigCache
 from activities.workspaces.git.hung_repositories import HungRepositories
 from activities.workspaces.git.repository import BrokenRepository, Repository, find_repository
-from activities.workspaces.git.runner import GitFailed
+from activities.workspaces.git.runner import GitFailed, GitOutput
 from activities.workspaces.git.shadow import Shadow, open_shadow
 from activities.workspaces.printable_text import printable
-from steersman.contracts.loop_activities import Diff, Survey
+from steersman.contracts.loop_activities import Survey
+from steersman.contracts.workspace import Diff
 
 MAX_DIFF = 1_000_000
 """A patch is cut at this many bytes of JSON."""
@@ -63,6 +64,29 @@ class WorkspaceCheckpoints:
             files, _ = await _fingerprint(workspace)
             return Survey(files=files, head=head, error=printable(f"the files could not be kept: {error}"))
 
+    async def commit(self, directory: Path, workspace: Path, name: str, message: str) -> str:
+        """Commit the files under the ref `name`, and return the commit. Raises NoRepository, GitFailed."""
+        async with self._shadow(directory, workspace) as shadow:
+            captured = await commits.capture(shadow, name, message, shadow.repository.head())
+        return captured.commit or ""
+
+    async def count(self, directory: Path, workspace: Path, older: str, newer: str) -> tuple[int, int, int]:
+        """Files, lines added and lines removed between two commits. Raises NoRepository, GitFailed, NoCheckpoint."""
+        async with self._shadow(directory, workspace) as shadow:
+            return await commits.count(shadow, older, newer)
+
+    async def undo(
+        self, directory: Path, workspace: Path, older: str, newer: str, name: str, message: str
+    ) -> commits.UndoneFiles:
+        """Take back what differs between two commits, as far as nothing has changed there since the newer one.
+
+        The files as they were become the next checkpoint of `name`. Raises NoRepository, GitFailed, NoCheckpoint.
+        """
+        async with self._shadow(directory, nearest_existing(workspace)) as shadow:
+            undone = await commits.undo(shadow, older, newer, name, message)
+        await asyncio.to_thread(_make_empty_workspace, workspace)
+        return undone
+
     async def restore(self, directory: Path, workspace: Path, name: str, commit: str | None = None) -> int:
         """Restore the files of a checkpoint, which is `commit`, and return how many changed.
 
@@ -90,10 +114,18 @@ class WorkspaceCheckpoints:
         """
         limit = max(0, min(limit, MAX_DIFF))
         async with self._shadow(directory, workspace) as shadow:
-            stat, patch = await commits.compare(shadow, older, newer, limit)
-        whole = patch.output.decode("utf-8", "replace")
-        text = _cut(whole, limit)
-        return Diff(stat=stat, patch=text, truncated=patch.cut or len(text) < len(whole))
+            before = await commits.tree_at(shadow, older)
+            after = await commits.tree_at(shadow, newer) if newer else None
+            return _diff(await commits.compare(shadow, before, after, limit), limit)
+
+    async def compare_commits(
+        self, directory: Path, workspace: Path, older: str, newer: str | None, limit: int
+    ) -> Diff:
+        """As `compare`, of commits."""
+        limit = max(0, min(limit, MAX_DIFF))
+        async with self._shadow(directory, workspace) as shadow:
+            before, *after = await commits.trees_of(shadow, older, *([newer] if newer else []))
+            return _diff(await commits.compare(shadow, before, next(iter(after), None), limit), limit)
 
     @asynccontextmanager
     async def _shadow(self, directory: Path, workspace: Path) -> AsyncIterator[Shadow]:
@@ -153,6 +185,13 @@ def _make_empty_workspace(workspace: Path) -> None:
     """Make the directory of a workspace that was empty in the checkpoint: git stores no empty directory."""
     if not workspace.exists() and workspace == Path(os.path.realpath(workspace)):
         workspace.mkdir(parents=True)
+
+
+def _diff(compared: tuple[str, GitOutput], limit: int) -> Diff:
+    stat, patch = compared
+    whole = patch.output.decode("utf-8", "replace")
+    text = _cut(whole, limit)
+    return Diff(stat=stat, patch=text, truncated=patch.cut or len(text) < len(whole))
 
 
 def _cut(text: str, limit: int) -> str:

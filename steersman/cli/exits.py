@@ -21,9 +21,10 @@ class Exit(IntEnum):
 
 MEANING: dict[Exit, str] = {
     Exit.OK: "done; of run and attach: the run succeeded, the loop is completed",
-    Exit.FAILED: "the run or loop failed; doctor found a problem; the replay diverged; a process of dev ended",
+    Exit.FAILED: "the run or loop failed; undo left conflicts; doctor found a problem; the replay diverged; "
+    "a process of dev ended",
     Exit.USAGE: "wrong usage or settings, or a request that is refused as invalid",
-    Exit.NOT_FOUND: "no such run, loop, checkpoint, file or approval",
+    Exit.NOT_FOUND: "no such run, loop, checkpoint, file or approval; nothing was kept of what a run changed",
     Exit.UNREACHABLE: "no server, worker or host answers",
     Exit.REFUSED: "the run or loop did not take it: closed, already running, already decided, or it cannot",
     Exit.CANCELLED: "the run or loop was cancelled",
@@ -51,6 +52,7 @@ def code_of(error: Exception) -> Exit | None:
         (RunError, Exit.FAILED),
         (errors.RunCancelled, Exit.CANCELLED),
         (errors.RunNotFound, Exit.NOT_FOUND),
+        (errors.NothingKept, Exit.NOT_FOUND),
         (errors.Unreachable, Exit.UNREACHABLE),
         (errors.BadProfile, Exit.USAGE),
         (TrustUnreadable, Exit.FAILED),

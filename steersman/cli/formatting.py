@@ -11,10 +11,11 @@ from steersman.contracts.text import flat, visible
 
 if TYPE_CHECKING:
     from steersman.contracts.events import CancelledEvent
-    from steersman.contracts.run import Approval, StopReport
+    from steersman.contracts.run import Approval, Changes, StopReport
     from steersman.reports import StopResult
 
 __all__ = [
+    "changes_phrase",
     "clean",
     "counted",
     "deadline_phrase",
@@ -75,6 +76,15 @@ def _took(report: "StopReport | None", how: str) -> str:
     plural = "es" * (report.processes != 1)
     word = "stopped" if how == "cancelled" else how
     return f"{word}: {report.processes} process{plural} {report.how or 'gone'}, {report.took_ms} ms"
+
+
+def changes_phrase(changes: "Changes") -> str:
+    """What a run changed, e.g. "3 files, +12 -4"."""
+    if changes.after is None:
+        return f"what it changed is not known: {flat(changes.error or 'nobody could look')}"
+    if not changes.files:
+        return "no file changed"
+    return f"{counted(changes.files, 'file')}, +{changes.insertions} -{changes.deletions}"
 
 
 def end_phrase(event: "CancelledEvent") -> str:

@@ -32,6 +32,8 @@ class SteerGroup(LazyGroup):
         "list": LazyCommand(f"{COMMANDS}.status", "list_runs", RUNS),
         "show": LazyCommand(f"{COMMANDS}.status", "show", RUNS),
         "stop": LazyCommand(f"{COMMANDS}.control", "stop", RUNS),
+        "diff": LazyCommand(f"{COMMANDS}.changes", "diff", RUNS),
+        "undo": LazyCommand(f"{COMMANDS}.changes", "undo", RUNS),
         "replay": LazyCommand(f"{COMMANDS}.replay", "replay", RUNS),
         "steer": LazyCommand(f"{COMMANDS}.control", "steer", TALK),
         "interrupt": LazyCommand(f"{COMMANDS}.control", "interrupt", TALK),

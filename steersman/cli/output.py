@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from steersman.contracts.workspace import Diff
+
 PIPED_WIDTH = 160
 
 
@@ -67,3 +69,24 @@ def write_line(line: str) -> None:
     """Print one line and flush it, for a program that reads line by line."""
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
+
+
+DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
+
+
+def print_diff(diff: "Diff", *, stat: bool = False) -> None:
+    """Print the statistics of a difference and, without `stat`, its patch."""
+    from rich.text import Text
+
+    from steersman.cli.formatting import clean
+
+    if not diff.stat.strip() and not diff.patch.strip():
+        remark("nothing differs")
+        return
+    console().print(Text(clean(diff.stat.rstrip("\n"))))
+    if stat:
+        return
+    for line in clean(diff.patch).rstrip("\n").split("\n"):
+        console().print(Text(line, style=DIFF_STYLES.get(line[:1], "")))
+    if diff.truncated:
+        remark("the rest was cut: it is too long", "yellow")

@@ -16,6 +16,7 @@ from steersman.contracts.model import JsonObject, JsonValue, TolerantModel
 from steersman.contracts.request import Caps, RunRequest
 from steersman.contracts.run import (
     Approval,
+    Changes,
     Handle,
     LastEvent,
     MessageKind,
@@ -69,6 +70,8 @@ class RunOutcome(RunProgress):
     """The journal was read to its end: messages that `messages` does not name never reached the agent."""
     last_event: LastEvent | None = None
     stop_report: StopReport | None = None
+    baseline: str | None = None
+    """As in RunState: a short run ends before a signal has told of it."""
 
 
 class SessionStarted(TolerantModel):
@@ -80,6 +83,8 @@ class SessionStarted(TolerantModel):
     attempt: int = 0
     epoch: int = 0
     """Orders the workers that have led the run: the greatest is the newest, and signals of the others are ignored."""
+    baseline: str | None = None
+    """As in RunState."""
 
 
 class Progressed(RunProgress):
@@ -177,6 +182,14 @@ class FinalizeInput(TolerantModel):
     """As in RunAgentInput."""
     unseen: bool = False
     """No worker led the run at the agent's end: the journals may have events that the log lacks."""
+    baseline: str | None = None
+    """As in RunState: the files are kept again and held against it."""
+
+
+class Finalized(TolerantModel):
+    """Result of finalize_run."""
+
+    changes: Changes | None = None
 
 
 class ReadEvents(TolerantModel):

@@ -12,7 +12,7 @@ from pydantic import Field, TypeAdapter
 
 from steersman.contracts.errors import ErrorType
 from steersman.contracts.model import JsonObject, JsonValue, TolerantModel
-from steersman.contracts.run import StopReport, Usage
+from steersman.contracts.run import Changes, StopReport, Usage
 
 MAX_TEXT: Final = 256 * 1024
 
@@ -138,7 +138,14 @@ class ErrorEvent(EventBase):
     message: str
 
 
-class DoneEvent(EventBase):
+class EndEvent(EventBase):
+    """What the three terminal events have in common."""
+
+    changes: Changes | None = None
+    """As in RunResult."""
+
+
+class DoneEvent(EndEvent):
     """Terminal: the run succeeded."""
 
     type: Literal["done"] = "done"
@@ -149,7 +156,7 @@ class DoneEvent(EventBase):
     """Where a person ended the run with its turn."""
 
 
-class CancelledEvent(EventBase):
+class CancelledEvent(EndEvent):
     """Terminal: the run was cancelled, or its workflow was terminated."""
 
     type: Literal["cancelled"] = "cancelled"
@@ -162,7 +169,7 @@ class CancelledEvent(EventBase):
     """Of a terminated run: the identity of the client that terminated it, as the server has it."""
 
 
-class FailedEvent(EventBase):
+class FailedEvent(EndEvent):
     """Terminal: the run failed."""
 
     type: Literal["failed"] = "failed"

@@ -114,14 +114,6 @@ class DiffInput(TolerantModel):
     max_bytes: int = 500_000
 
 
-class Diff(TolerantModel):
-    """Result of diff_checkpoints."""
-
-    stat: str = ""
-    patch: str = ""
-    truncated: bool = False
-
-
 class ForkInput(TolerantModel):
     """Input of read_fork_point, which queries another loop's workflow."""
 

@@ -81,6 +81,24 @@ class StopReport(TolerantModel):
     """Why it was stopped: what whoever did it said, or the limit that was reached."""
 
 
+class Changes(TolerantModel):
+    """What a run changed in its workspace, a git work tree: its files after the last process held against those before
+    the first. Ignored files are left out.
+    """
+
+    before: str
+    """The commit of the files before, in no branch."""
+    after: str | None = None
+    """The commit of the files after; None where they could not be kept."""
+    files: int = 0
+    """Files that differ; a renamed one counts twice."""
+    insertions: int = 0
+    deletions: int = 0
+    """Lines of texts; other files have none."""
+    error: str | None = None
+    """Why the files after could not be kept or compared, in a sentence."""
+
+
 class Handle(TolerantModel):
     """An agent's process, identified across reboots and pid reuse."""
 
@@ -152,6 +170,8 @@ class RunResult(RunProgress):
     """A failure's code for programs; "interrupted": a person ended the run."""
     stop_report: StopReport | None = None
     """Where the agent was stopped: by a limit, or because a person ended the run with its turn."""
+    changes: Changes | None = None
+    """None where the workspace is in no git repository, the run could only read, or nobody could look."""
 
 
 class RunState(RunProgress):
@@ -180,3 +200,7 @@ class RunState(RunProgress):
     error: str | None = None
     closed_as: ClosedAs | None = None
     """How the run closed; None while it is open."""
+    baseline: str | None = None
+    """The commit of the workspace's files before the run's first process; None as in RunResult.changes."""
+    changes: Changes | None = None
+    """As in RunResult; None until the agent has ended."""

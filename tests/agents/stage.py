@@ -16,6 +16,7 @@ from activities.admission.trust import untrusted
 from activities.ports.admission import Admission
 from activities.ports.agent import Agent
 from activities.running.controller import RunController
+from activities.running.launch import RunContext
 from activities.runtimes.shim_runtime import ShimRuntime
 from activities.store.event_reader import Cursor, read
 from activities.store.ownership import Ownership
@@ -27,7 +28,6 @@ from steersman.contracts.activities import (
     OutgoingDecision,
     OutgoingMessage,
     Progressed,
-    RunAgentInput,
     RunKey,
     RunOutcome,
     Settlement,
@@ -67,6 +67,17 @@ class Listener:
         self.settlements += settlements
 
 
+class _NothingKept:
+    commit: str | None = None
+
+    async def keep(self) -> str | None:
+        return None
+
+
+NOTHING_KEPT = _NothingKept()
+"""Where the workspace is in no repository."""
+
+
 class Stage:
     """One run on this machine. `session` makes a worker's hold on it; the newest has it."""
 
@@ -87,15 +98,18 @@ class Stage:
     def session(self, epoch: int | None = None) -> RunController:
         """A worker's hold on the run, newer than all before."""
         self._epoch += 1
-        return RunController(
-            run=RunAgentInput(key=self.key, request=self.request),
+        run = RunContext(
+            key=self.key,
+            agent_key=self.directory.agent_key,
+            request=self.request,
             agent=self.agent,
             runtime=self.runtime,
             directory=self.directory,
             admission=self,
-            notifier=self.listener,
+            baseline=NOTHING_KEPT,
             epoch=self._epoch if epoch is None else epoch,
         )
+        return RunController(run, self.listener)
 
     def admit(self) -> Admission:
         """As a policy does that allows everything, in a workspace that is trusted or not."""

@@ -16,9 +16,10 @@ from temporalio.exceptions import ApplicationError, CancelledError
 from steersman.client import Steersman
 from steersman.contracts import names
 from steersman.contracts.loop import LoopRequest, parse_loop_request
-from steersman.contracts.loop_activities import Diff, DiffInput, DropInput, Dropped, ForkPoint, Kept, KeptInput
+from steersman.contracts.loop_activities import DiffInput, DropInput, Dropped, ForkPoint, Kept, KeptInput
 from steersman.contracts.loop_messages import CheckpointPage, CheckpointQuery, CleanupReceipt, LoopReceipt
 from steersman.contracts.loop_state import Checkpoint, LoopResult, LoopState, PlanVersion
+from steersman.contracts.workspace import Diff
 from tests.client.fake_host import FakeHost, now
 
 SET_STATE, END, CALLS = "set_state", "end", "calls"

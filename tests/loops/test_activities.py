@@ -28,15 +28,16 @@ from activities.host_sweep import Retention
 from activities.loop_activities import LoopActivities
 from activities.loops.loop_store import LoopStore
 from activities.ports.agent import Agent
+from activities.run_changes import RunChanges
 from activities.runtimes.shim_runtime import ShimRuntime
 from activities.store.ownership import Ownership
 from activities.store.runs import RunStore
+from activities.workspaces.checkpoints import WorkspaceCheckpoints
 from activities.workspaces.git.checkpoint_commits import ref
 from steersman.contracts.activities import PruneInput, Swept
 from steersman.contracts.loop import LoopRequest, parse_loop_request
 from steersman.contracts.loop_activities import (
     AdmitLoop,
-    Diff,
     DiffInput,
     DropInput,
     Dropped,
@@ -53,6 +54,7 @@ from steersman.contracts.loop_activities import (
 )
 from steersman.contracts.loop_state import Checkpoint, ItemCount, PlanVersion
 from steersman.contracts.run import RunState
+from steersman.contracts.workspace import Diff
 from tests.loops.loop_site import git, on_disk, put, repository
 from tests.support.processes import until
 
@@ -467,7 +469,15 @@ class TestAsking:
 class TestPruning:
     async def prune(self, host: Host, days: float, *, dry_run: bool = False) -> Swept:
         store = RunStore(host.directory / "state", OWNER)
-        context = ActivityContext(host.client, "host", {}, ShimRuntime(store, "host"), store, Policy({}))
+        context = ActivityContext(
+            host.client,
+            "host",
+            {},
+            ShimRuntime(store, "host"),
+            store,
+            Policy({}),
+            RunChanges(WorkspaceCheckpoints({}, []), host.directory / "state"),
+        )
         hosting = HostActivities(context, Retention(30, host.loops))
         return await ActivityEnvironment().run(hosting.prune_host, PruneInput(keep_days=days, dry_run=dry_run))
 

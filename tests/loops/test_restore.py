@@ -11,7 +11,7 @@ import pytest
 from activities.workspaces.checkpoints import NoRepository
 from activities.workspaces.git.checkpoint_commits import NoCheckpoint, ref
 from activities.workspaces.git.runner import GitFailed
-from steersman.contracts.loop_activities import Diff
+from steersman.contracts.workspace import Diff
 from tests.loops.loop_site import Site, git, on_disk, put, repository, seen, standing
 
 pytestmark = [pytest.mark.integration]

@@ -1,6 +1,7 @@
 """The activities of a run: the queue, timeouts and retries of each. No decisions."""
 
 from datetime import timedelta
+from typing import cast
 
 from temporalio import workflow
 from temporalio.common import RetryPolicy
@@ -9,6 +10,7 @@ from steersman.contracts import names
 from steersman.contracts.activities import (
     Delivered,
     DeliverInput,
+    Finalized,
     FinalizeInput,
     RunAgentInput,
     RunKey,
@@ -84,8 +86,10 @@ def _longest_stop(request: RunRequest) -> timedelta:
     return timedelta(seconds=request.stop.kill_after_s or 0)
 
 
-async def finalize_run(state: RunState, request: RunRequest, event: TerminalEvent, *, unseen: bool) -> None:
-    """Close the event log. Raises ActivityError if no worker of the host answers: its next sweep closes the log.
+async def finalize_run(state: RunState, request: RunRequest, event: TerminalEvent, *, unseen: bool) -> Finalized | None:
+    """Close the event log; None from a worker of before there was a result.
+
+    Raises ActivityError if no worker of the host answers: its next sweep closes the log.
 
     `unseen`: no session saw the agent's end, so the log is first completed from the journals.
     """
@@ -96,16 +100,19 @@ async def finalize_run(state: RunState, request: RunRequest, event: TerminalEven
         attempts=state.attempt,
         store=state.store,
         unseen=unseen,
+        baseline=state.baseline,
     )
-    await workflow.execute_activity(
+    finalized: Finalized | None = await workflow.execute_activity(
         names.FINALIZE_RUN,
         finalize,
         task_queue=names.host_queue(state.host or ""),
         schedule_to_close_timeout=timedelta(seconds=60),
         heartbeat_timeout=HEARTBEAT_TIMEOUT,
+        result_type=cast("type[Finalized]", Finalized | None),
         retry_policy=RETRY_FOREVER,
         summary=f"close the event log: {event.type}",
     )
+    return finalized
 
 
 async def deliver_locally(delivery: DeliverInput) -> Delivered:

@@ -148,6 +148,9 @@ class RunHandlers:
             self.visibility.update(phase="running" if session.handle else "preparing")
         if session.handle:
             self.visibility.update(handle=session.handle, attempt=session.attempt)
+        if session.baseline and self.visibility.state.baseline is None:
+            # Only the first word counts: later ones are read from a file that the agent could have changed.
+            self.visibility.update(baseline=session.baseline)
 
     @workflow.signal(name=names.PROGRESSED)
     def progressed(self, progress: Progressed | None) -> None:

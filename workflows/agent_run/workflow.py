@@ -190,6 +190,7 @@ class AgentRun(RunHandlers):
             last_event=outcome.last_event or state.last_event,
             error=ending.message or None,
             stop_report=self._stop_report(outcome),
+            baseline=state.baseline or outcome.baseline,
         )
         self.delivery.close(outcome.messages, interrupted=ending.was_interrupted, journal_read=outcome.journal_read)
         if self.request and state.host:
@@ -218,9 +219,12 @@ class AgentRun(RunHandlers):
         state = self.visibility.state
         event = ending.terminal_event(workflow.now(), state.stop_report, self._error_code(ending))
         try:
-            await activities.finalize_run(state, request, event, unseen=not self._end_reported)
+            finalized = await activities.finalize_run(state, request, event, unseen=not self._end_reported)
         except ActivityError as error:
             workflow.logger.warning("the run's log could not be closed: %s", error.cause)
+            return
+        if finalized and finalized.changes:
+            self.visibility.update(changes=finalized.changes)
 
     def _result(self, ending: Ending) -> RunResult:
         outcome, state = ending.outcome, self.visibility.state
@@ -240,6 +244,7 @@ class AgentRun(RunHandlers):
             error=ending.message or None,
             code=self._error_code(ending),
             stop_report=state.stop_report,
+            changes=state.changes,
             facts=outcome.facts,
         )
 

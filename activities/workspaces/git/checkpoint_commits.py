@@ -3,9 +3,11 @@
 HEAD, the index and the branches of the user's repository are never touched.
 """
 
+import asyncio
 import hashlib
 import os
 import re
+import shutil
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,11 +22,31 @@ MAX_NAME = 120
 """Bytes of an id in a ref's name."""
 MAX_STAT = 50_000
 """The statistics of a comparison are cut at this many bytes."""
-_GITLINK = b"160000"
+_GITLINK, _NONE = b"160000", b"000000"
+_COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 
 
 class NoCheckpoint(Exception):
     """The repository has no commit of this checkpoint. The message is a sentence."""
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """A path's entry in a tree, and its mode in the tree that it is compared with. Mode _NONE: it is not there."""
+
+    mode: bytes
+    object_id: bytes
+    mode_after: bytes
+
+
+@dataclass(frozen=True)
+class UndoneFiles:
+    """What an undo did. `conflicts`: paths that were left as they are. `rescue`: the commit of the files before."""
+
+    changed: int
+    conflicts: set[bytes]
+    rescue: str
+    ref: str
 
 
 @dataclass(frozen=True)
@@ -72,7 +94,13 @@ async def restore(shadow: Shadow, name: str, commit: str | None = None) -> int:
     wanted = await tree_at(shadow, name)
     if commit is not None and (await shadow.git.run("rev-parse", "--verify", name)).decode().strip() != commit:
         raise NoCheckpoint(f"{name} names another commit than the one that was kept, {commit}: it was overwritten")
-    changed = await _changed(shadow, await write_tree(shadow), wanted)
+    return await _restore_tree(shadow, wanted, await _changed(shadow, await write_tree(shadow), wanted))
+
+
+async def _restore_tree(shadow: Shadow, wanted: str, changed: dict[bytes, bool], now: str | None = None) -> int:
+    """`changed`: as of `_changed`. `now`: the tree of the files a moment ago. Git then overwrites nothing that anybody
+    has changed since.
+    """
     nested = shadow.nested
     await _check_nested(shadow, wanted)
     if not changed:
@@ -82,7 +110,7 @@ async def restore(shadow: Shadow, name: str, commit: str | None = None) -> int:
         kept = await _ignored_by(shadow, wanted, [path for path, gone in changed.items() if gone])
         await remove_from_index(shadow, kept)
     try:
-        await shadow.git.run("read-tree", "--reset", "-u", wanted)
+        await shadow.git.run("read-tree", "-u", *(("-m", now) if now else ("--reset",)), wanted)
     finally:
         nested |= await _record_indexed(shadow)
     # git only warns about a file that it cannot remove.
@@ -113,19 +141,106 @@ async def checkpoint_numbers(shadow: Shadow, loop: str) -> list[int]:
     return sorted(int(name) for name in names if name.isdecimal())
 
 
-async def compare(shadow: Shadow, older: str, newer: str | None, limit: int) -> tuple[str, GitOutput]:
-    """The statistics and the patch between two checkpoints, or between one and the files as they are.
-
-    Raises GitFailed, NoCheckpoint.
-    """
-    before = await tree_at(shadow, older)
-    after = await tree_at(shadow, newer) if newer else await write_tree(shadow)
+async def compare(shadow: Shadow, before: str, after: str | None, limit: int) -> tuple[str, GitOutput]:
+    """The statistics and the patch between two trees, or between one and the files as they are. Raises GitFailed."""
+    after = after or await write_tree(shadow)
     diff = ("diff-tree", "-r", "-M", "--no-ext-diff", "--no-textconv", "--no-color")
     stat, patch = await gather_or_cancel(
         shadow.git.read(*diff, "--stat=120", before, after, limit=MAX_STAT),
         shadow.git.read(*diff, "-p", before, after, limit=limit),
     )
     return stat.output.decode("utf-8", "replace"), patch
+
+
+async def count(shadow: Shadow, older: str, newer: str) -> tuple[int, int, int]:
+    """Files, lines added and lines removed between two commits; of a file that is no text no lines are counted.
+
+    Raises GitFailed, NoCheckpoint.
+    """
+    before, after = await trees_of(shadow, older, newer)
+    diff = ("diff-tree", "-r", "-z", "--no-renames", "--no-ext-diff", "--no-textconv")
+    output = await shadow.git.run(*diff, "--numstat", before, after)
+    lines = [line.split(b"\t", 2) for line in output.split(b"\0")[:-1]]
+    added, removed = (sum(int(line[column]) for line in lines if line[column].isdigit()) for column in (0, 1))
+    return len(lines), added, removed
+
+
+async def undo(shadow: Shadow, older: str, newer: str, name: str, message: str) -> UndoneFiles:
+    """Restore the paths that differ between two commits as they are in the older one, but for those that have changed
+    since the newer one. What is there now becomes the next checkpoint of `name`. Raises GitFailed, NoCheckpoint.
+    """
+    before, after = await trees_of(shadow, older, newer)
+    rescue = ref(name, max([1, *await checkpoint_numbers(shadow, name)]) + 1)
+    kept = await capture(shadow, rescue, message, shadow.repository.head())
+    changed, since, left = await gather_or_cancel(
+        _entries(shadow, before, after), _entries(shadow, after, kept.tree), _entries(shadow, before, kept.tree)
+    )
+    due = {path: entry for path, entry in changed.items() if path not in since}
+    # A nested repository is in a tree by its commit alone, which says nothing of its files.
+    refused = {path for path, entry in due.items() if _GITLINK in (entry.mode, entry.mode_after)}
+    refused |= await _blocked(shadow, kept.tree, due)
+    due = {path: entry for path, entry in due.items() if path not in refused}
+    conflicts = (changed.keys() & since.keys() & left.keys()) | refused
+    restored = 0
+    if due:
+        wanted, gone = await _with_entries(shadow, due), {path: entry.mode == _NONE for path, entry in due.items()}
+        restored = await _restore_tree(shadow, wanted, gone, now=kept.tree)
+    return UndoneFiles(restored, conflicts, kept.commit or "", rescue)
+
+
+async def _entries(shadow: Shadow, old: str, new: str) -> dict[bytes, _Entry]:
+    """The paths that differ between two trees, with their entries in the old one."""
+    output = await shadow.git.run("diff-tree", "-r", "-z", "--no-renames", old, new)
+    parts = output.split(b"\0")[:-1]
+    found = {}
+    for line, path in zip(parts[::2], parts[1::2], strict=True):
+        mode, mode_after, object_id, _, _ = line.removeprefix(b":").split(b" ")
+        found[path] = _Entry(mode, object_id, mode_after)
+    return found
+
+
+async def _blocked(shadow: Shadow, now: str, due: dict[bytes, _Entry]) -> set[bytes]:
+    """The paths at which a file cannot be put back: somebody has made a directory of the name since, or a file of the
+    name of a directory above it.
+    """
+    restored = {path for path, entry in due.items() if entry.mode != _NONE}
+    if not restored:
+        return set()
+    output = await shadow.git.run("ls-tree", "-r", "-z", "--name-only", now)
+    gone = {path for path, entry in due.items() if entry.mode == _NONE}
+    staying = set(output.split(b"\0")[:-1]) - gone
+    above = {parent for path in staying for parent in _parents(path)}
+    return {path for path in restored if path in above or any(each in staying for each in _parents(path))}
+
+
+def _parents(path: bytes) -> list[bytes]:
+    parts = path.split(b"/")
+    return [b"/".join(parts[:depth]) for depth in range(1, len(parts))]
+
+
+async def _with_entries(shadow: Shadow, due: dict[bytes, _Entry]) -> str:
+    """The tree that was written last, with these entries in place of what it has there."""
+    with tempfile.TemporaryDirectory(dir=shadow.path.parent) as scratch:
+        git = shadow.with_variables(GIT_INDEX_FILE=f"{scratch}/index")
+        # A copy of the index that the tree was just written from: git then writes only the directories that change.
+        await asyncio.to_thread(shutil.copyfile, shadow.index, f"{scratch}/index")
+        # Mode 0 removes an entry.
+        lines = (entry.mode + b" " + entry.object_id + b"\t" + path + b"\0" for path, entry in due.items())
+        await git.run("update-index", "-z", "--index-info", stdin=b"".join(lines))
+        return (await git.run("write-tree")).decode().strip()
+
+
+async def trees_of(shadow: Shadow, *commits: str) -> list[str]:
+    """The trees of commits. Raises NoCheckpoint, GitFailed."""
+    if wrong := [each for each in commits if not _COMMIT.fullmatch(each)]:
+        raise NoCheckpoint(f"{wrong[0][:80]!r} is no commit")
+    try:
+        output = await shadow.git.run("rev-parse", *(f"{each}^{{tree}}" for each in commits))
+    except GitHung:
+        raise
+    except GitFailed as error:
+        raise NoCheckpoint(f"{shadow.repository.top} has no files of {' and '.join(commits)} any more") from error
+    return output.decode().split()
 
 
 async def tree_at(shadow: Shadow, name: str) -> str:

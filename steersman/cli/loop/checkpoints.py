@@ -7,21 +7,20 @@ import typer
 from steersman.cli import request
 from steersman.cli.connection import run_with_client
 from steersman.cli.exits import Exit
-from steersman.cli.formatting import clean, flat, shortened
+from steersman.cli.formatting import flat, shortened
 from steersman.cli.options import AsJson, Loop, Yes
-from steersman.cli.output import console, emit, remark, table
+from steersman.cli.output import console, emit, print_diff, remark, table
 from steersman.cli.targets import resolve_loop
 
 if TYPE_CHECKING:
     from steersman.client import Steersman
-    from steersman.contracts.loop_activities import Diff
     from steersman.contracts.loop_messages import CleanupReceipt
     from steersman.contracts.loop_state import Checkpoint
+    from steersman.contracts.workspace import Diff
 
 Action = Literal["list", "show", "diff", "delete"]
 MOST: dict[Action, int | None] = {"list": 0, "show": 1, "diff": 2, "delete": None}
 """How many numbers each action takes at most; all but `list` need one."""
-DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
 SHOWN_NUMBERS = 12
 
 
@@ -42,7 +41,7 @@ def checkpoints(
     async def work(steersman: "Steersman") -> Exit | None:
         chosen = await resolve_loop(steersman, loop)
         if action == "diff":
-            _print_diff(await steersman.loops.diff(chosen, *wanted), as_json=as_json)
+            _show_diff(await steersman.loops.diff(chosen, *wanted), as_json=as_json)
             return None
         if action == "delete":
             return await _delete(steersman, chosen, {"numbers": tuple(wanted)}, yes=yes, as_json=as_json)
@@ -121,20 +120,11 @@ def _plain(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _print_diff(diff: "Diff", *, as_json: bool) -> None:
-    from rich.text import Text
-
+def _show_diff(diff: "Diff", *, as_json: bool) -> None:
     if as_json:
         emit(diff)
-        return
-    if not diff.stat.strip() and not diff.patch.strip():
-        remark("nothing differs")
-        return
-    console().print(Text(clean(diff.stat.rstrip("\n"))))
-    for line in clean(diff.patch).rstrip("\n").split("\n"):
-        console().print(Text(line, style=DIFF_STYLES.get(line[:1], "")))
-    if diff.truncated:
-        remark("the rest was cut: it is too long", "yellow")
+    else:
+        print_diff(diff)
 
 
 def cleanup(
@@ -161,7 +151,7 @@ async def _delete(steersman: "Steersman", loop: str, said: dict[str, Any], *, ye
     from datetime import UTC, datetime
 
     from steersman._client.checkpoint_selection import selected
-    from steersman.cli.loop.selection import confirm
+    from steersman.cli.terminal.confirmation import confirm
     from steersman.contracts.loop_messages import Cleanup
 
     found = await steersman.loops.deletable(loop)

@@ -89,7 +89,7 @@ def restart(
     """Start over from the beginning, or from that of one iteration. A rescue checkpoint is made first."""
 
     async def work(steersman: "Steersman") -> Exit | None:
-        from steersman.cli.loop.selection import confirm
+        from steersman.cli.terminal.confirmation import confirm
 
         target = await resolve_loop(steersman, loop, among_open=True)
         await _open(steersman, target)
@@ -118,7 +118,7 @@ def rollback(ctx: typer.Context, loop: OpenLoop, number: Number, yes: Yes = Fals
     """Take files and state back to a checkpoint, after making a rescue one. The loop is paused then."""
 
     async def work(steersman: "Steersman") -> Exit | None:
-        from steersman.cli.loop.selection import confirm
+        from steersman.cli.terminal.confirmation import confirm
 
         target = await resolve_loop(steersman, loop, among_open=True)
         state = await _open(steersman, target)

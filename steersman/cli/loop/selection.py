@@ -4,7 +4,6 @@ import os
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-import typer
 from rich.text import Text
 
 from steersman.cli.exits import Exit
@@ -80,21 +79,3 @@ async def _pick(loops: list[str]) -> str | Exit:
                     return loops[int(answer) - 1]
         except Interrupted:
             return Exit.DETACHED
-
-
-async def confirm(what: str, word: str, *, yes: bool) -> bool:
-    """Whether the person types the word that confirms. Raises BadParameter where nobody can be asked."""
-    if yes:
-        return True
-    if not is_interactive():
-        raise typer.BadParameter(f"{what}: needs --yes where nobody can be asked")
-    console().print(Text(flat(what)))
-    with Keyboard(console()) as keyboard:
-        try:
-            answer = await keyboard.ask(Text(f"Type {word} to do it >", style="bold"))
-        except Interrupted:
-            answer = None
-    if answer == word:
-        return True
-    remark("nothing was done")
-    return False

@@ -8,7 +8,16 @@ from datetime import datetime
 from rich.console import Console
 from rich.text import Text
 
-from steersman.cli.formatting import clean, counted, duration, end_phrase, flat, shortened, stop_phrase
+from steersman.cli.formatting import (
+    changes_phrase,
+    clean,
+    counted,
+    duration,
+    end_phrase,
+    flat,
+    shortened,
+    stop_phrase,
+)
 from steersman.contracts.events import (
     CancelledEvent,
     DoneEvent,
@@ -26,7 +35,7 @@ from steersman.contracts.events import (
     ToolUseEvent,
     UsageEvent,
 )
-from steersman.contracts.run import RunResult
+from steersman.contracts.run import Changes, RunResult
 from steersman.contracts.text import main_argument
 
 RESULT_LINES = 4
@@ -182,8 +191,8 @@ class Renderer:
 
     # The end.
 
-    def footer(self, status: str, result: RunResult | None, ended_at: datetime) -> None:
-        """Print one line: how the run ended, what it cost."""
+    def footer(self, status: str, result: RunResult | None, ended_at: datetime, changes: Changes | None) -> None:
+        """Print one line: how the run ended, what it cost, what it changed."""
         cost = result.cost_usd if result else self._usage.cost_usd if self._usage else 0.0
         turns = result.turns if result else self._usage.turns if self._usage else 0
         began = result.started_at if result else self.first_time
@@ -194,6 +203,7 @@ class Renderer:
             counted(turns, "turn") if turns else None,
             duration((ended_at - began).total_seconds()) if began else None,
             f"{attempts} attempts" if attempts > 1 else None,
+            changes_phrase(changes) if changes else None,
         ]
         self.end_line()
         style = {"succeeded": "bold green", "cancelled": "bold yellow", "terminated": "bold yellow"}.get(

@@ -21,7 +21,15 @@ from steersman.cli.terminal.renderer import Renderer
 from steersman.client import Steersman
 from steersman.contracts.agents import cannot
 from steersman.contracts.errors import ErrorType, RunError
-from steersman.contracts.events import AgentEvent, CancelledEvent, DoneEvent, FailedEvent, PermissionEvent, is_terminal
+from steersman.contracts.events import (
+    AgentEvent,
+    CancelledEvent,
+    DoneEvent,
+    FailedEvent,
+    PermissionEvent,
+    TerminalEvent,
+    is_terminal,
+)
 from steersman.contracts.run import RunResult, RunState
 from steersman.errors import SteersmanError
 
@@ -103,7 +111,7 @@ class Follower:
                 if await self._menu():
                     raise
 
-    async def _footer(self, event: AgentEvent) -> None:
+    async def _footer(self, event: TerminalEvent) -> None:
         result: RunResult | None = None
         with suppress(SteersmanError, TimeoutError):
             try:
@@ -112,7 +120,7 @@ class Follower:
                 result = getattr(error, "result", None)
         terminated = isinstance(event, CancelledEvent) and event.terminated
         status = "terminated" if terminated else {"done": "succeeded"}.get(event.type, event.type)
-        self._view.footer(status, result, result.ended_at if result else event.time)
+        self._view.footer(status, result, result.ended_at if result else event.time, event.changes)
 
     async def _ended_before(self) -> Exit:
         remark(f"run {self._run} has no events after number {self._after}")

@@ -1,0 +1,67 @@
+"""`steer diff` and `undo`: what a run changed in its workspace, and taking it back."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from steersman.cli.connection import run_with_client
+from steersman.cli.exits import Exit
+from steersman.cli.formatting import changes_phrase, counted, flat
+from steersman.cli.options import AsJson, Run, Yes
+from steersman.cli.output import console, emit, print_diff, remark
+from steersman.cli.targets import resolve_run
+
+if TYPE_CHECKING:
+    from steersman.client import Steersman
+    from steersman.contracts.workspace import Undone
+
+
+def diff(
+    ctx: typer.Context,
+    run: Run,
+    stat: Annotated[bool, typer.Option("--stat", help="Files and counts alone.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show what a run changed in its workspace; of an open run, so far."""
+
+    async def work(steersman: "Steersman") -> None:
+        run_id = await resolve_run(steersman, run)
+        found = await steersman.diff(run_id)
+        if as_json:
+            emit(found)
+            return
+        state = await steersman.state(run_id)
+        if state.closed_as and (state.changes is None or state.changes.after is None):
+            remark("the files at its end were not kept: this is what has changed since it began, by whomever", "yellow")
+        print_diff(found, stat=stat)
+
+    run_with_client(ctx, work)
+
+
+def undo(ctx: typer.Context, run: Run, yes: Yes = False, as_json: AsJson = False) -> None:
+    """Take back what a closed run changed in its workspace; what was changed since is left, and named."""
+
+    async def work(steersman: "Steersman") -> Exit:
+        from steersman.cli.terminal.confirmation import confirm
+
+        run_id = await resolve_run(steersman, run)
+        if not yes:
+            changes = (await steersman.state(run_id)).changes
+            what = f": {changes_phrase(changes)}" if changes and changes.after else ""
+            if not await confirm(f"undo the changes of run {run_id}{what}.", "undo", yes=yes):
+                return Exit.DETACHED
+        undone = await steersman.undo(run_id)
+        if as_json:
+            emit(undone)
+        else:
+            _print_undone(undone)
+        return Exit.FAILED if undone.conflicts else Exit.OK
+
+    run_with_client(ctx, work)
+
+
+def _print_undone(undone: "Undone") -> None:
+    console().print(flat(f"{counted(undone.files, 'file')} as before the run again"))
+    for path in undone.conflicts:
+        remark(f"changed since, and left as it is: {path}", "yellow")
+    remark(f"the files as they were are kept: git show {undone.ref}")
