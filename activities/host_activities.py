@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 from datetime import UTC, datetime
+from pathlib import Path
 
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
@@ -38,7 +39,7 @@ from steersman.contracts.activities import (
     Swept,
 )
 from steersman.contracts.agents import CAPABILITIES
-from steersman.contracts.errors import ActivityErrorType, AgentFailed, RunError, WorkspaceError
+from steersman.contracts.errors import ActivityErrorType, AgentFailed, InvalidRequest, RunError, WorkspaceError
 from steersman.contracts.request import RunRequest
 from steersman.contracts.run import Changes, StopReport
 from steersman.contracts.workspace import Diff, RunDiffInput, UndoInput, Undone
@@ -141,25 +142,6 @@ class HostActivities:
             return Changes(before=end.baseline, error=error.message)
         return await self._context.changes.finish(directory, workspace, end.baseline)
 
-    @activity.defn(name=names.DIFF_RUN)
-    async def diff_run(self, asked: RunDiffInput) -> Diff:
-        """The difference between two commits of a workspace's files, or between one and the files as they are."""
-        async with heartbeating():
-            with as_application_error(), git_errors():
-                workspace = await asyncio.to_thread(self._policy.workspace, asked.workspace)
-                return await self._context.changes.diff(workspace, asked.before, asked.after, asked.max_bytes)
-
-    @activity.defn(name=names.UNDO_RUN)
-    async def undo_run(self, asked: UndoInput) -> Undone:
-        """Take back what a run has changed. Twice is fine."""
-        async with heartbeating():
-            with as_application_error(), git_errors():
-                directory = await asyncio.to_thread(self._store.readable, asked.key)
-                if self._runtime.has_living(asked.key):
-                    raise WorkspaceError("processes of the run are still at work: stop it first")
-                workspace = await asyncio.to_thread(self._policy.within, asked.workspace, "workspace.path")
-                return await self._context.changes.undo(directory, workspace, asked.before, asked.after)
-
     def _directory_to_end(self, end: FinalizeInput) -> RunDirectory:
         """Made only for a run that never had one: an empty log in place of one that is gone would be a lie."""
         self._store.check(end.store)
@@ -167,6 +149,38 @@ class HostActivities:
         if end.attempts and not directory.path.exists():
             directory.require(end.attempts)
         return self._store.create(end.key, end.request.runtime.model_dump(mode="json"))
+
+    @activity.defn(name=names.DIFF_RUN)
+    async def diff_run(self, asked: RunDiffInput) -> Diff:
+        """The difference between the two commits of a run's files, or between the first and the files as they are."""
+        async with heartbeating():
+            with as_application_error(), git_errors():
+                workspace = await asyncio.to_thread(self._workspace_of, asked)
+                return await self._context.changes.diff(workspace, asked.before, asked.after, asked.max_bytes)
+
+    @activity.defn(name=names.UNDO_RUN)
+    async def undo_run(self, asked: UndoInput) -> Undone:
+        """Take back what a run has changed. Twice is fine."""
+        async with heartbeating():
+            with as_application_error(), git_errors():
+                workspace = await asyncio.to_thread(self._workspace_of, asked)
+                if self._runtime.has_living(asked.key):
+                    raise WorkspaceError("processes of the run are still at work: stop it first")
+                directory = self._store.directory(asked.key)
+                return await self._context.changes.undo(directory, workspace, asked.before, asked.after)
+
+    def _workspace_of(self, asked: RunDiffInput | UndoInput) -> Path:
+        """The workspace of a run whose commits these are, by what this host has written down of it: who may not write
+        there must not have files of any other commit put there, or see them. Raises RunError, OSError.
+        """
+        directory = self._store.readable(asked.key)
+        workspace = self._policy.within(asked.workspace, "workspace.path")
+        after = _finalized(directory).changes
+        if directory.baseline != {"commit": asked.before, "workspace": str(workspace)} or (
+            asked.after is not None and (after is None or asked.after != after.after)
+        ):
+            raise InvalidRequest("what this run changed is not kept on this host any more")
+        return workspace
 
     @activity.defn(name=names.END_RUN)
     async def end_run(self, asked: EndRun) -> RunEnd:

@@ -19,10 +19,9 @@ from pathlib import Path
 from activities.store import disk
 from activities.store.run_directory import RunDirectory
 from activities.workspaces.checkpoints import NoRepository, WorkspaceCheckpoints
-from activities.workspaces.git.checkpoint_commits import NoCheckpoint, ref
+from activities.workspaces.git.checkpoint_commits import REFS, NoCheckpoint, quoted
 from activities.workspaces.git.runner import GitFailed
 from activities.workspaces.printable_text import printable
-from steersman.contracts.request import RunRequest
 from steersman.contracts.run import Changes
 from steersman.contracts.workspace import Diff, Undone
 
@@ -33,7 +32,7 @@ BASELINE_S = 10.0
 END_S = 20.0
 """The checkpoint after the last process, and its comparison, may take this many seconds."""
 BEFORE, AFTER = 0, 1
-"""The checkpoints' numbers; from 2 on, what an undo found."""
+"""The checkpoints' numbers; of what an undo found, the time in ns."""
 
 
 class RunChanges:
@@ -46,7 +45,7 @@ class RunChanges:
         """A checkpoint of the files as they are; its commit. Raises NoRepository, GitFailed, OSError."""
         run = directory.key.run
         text = f"{run}: {message}\n"
-        return await self._checkpoints.commit(self._shadow(workspace), workspace, _name(directory, number), text)
+        return await self._checkpoints.commit(self._shadow(workspace), workspace, _ref(directory, number), text)
 
     async def finish(self, directory: RunDirectory, workspace: Path, before: str) -> Changes:
         """The checkpoint after a run's last process, and what differs from the one before its first. Raises nothing."""
@@ -74,17 +73,16 @@ class RunChanges:
         Raises NoRepository, NoCheckpoint, GitFailed, OSError.
         """
         message = f"{directory.key.run}: before its changes were undone\n"
-        undone = await self._checkpoints.undo(
-            self._shadow(workspace), workspace, before, after, _key(directory), message
-        )
+        rescue = _ref(directory, time.time_ns())
+        undone = await self._checkpoints.undo(self._shadow(workspace), workspace, before, after, rescue, message)
         conflicts = tuple(sorted(printable(os.fsdecode(path)) for path in undone.conflicts))
-        return Undone(files=undone.changed, conflicts=conflicts, rescue=undone.rescue, ref=undone.ref)
+        return Undone(files=undone.changed, conflicts=conflicts, rescue=undone.rescue, ref=rescue)
 
     async def forget(self, directory: RunDirectory) -> None:
         """Remove the run's checkpoints from its workspace's repository, where both are still there. Raises nothing."""
         if workspace := directory.baseline.get("workspace"):
             with suppress(NoRepository, GitFailed, OSError):
-                await self._checkpoints.drop(self._shadow(Path(workspace)), Path(workspace), _key(directory), None)
+                await self._checkpoints.drop_refs(self._shadow(Path(workspace)), Path(workspace), _refs(directory))
 
     def prune(self, before: float) -> None:
         """Remove our git directories of workspaces in which no run was since that Unix time. Raises nothing."""
@@ -104,9 +102,8 @@ class RunChanges:
 class RunBaseline:
     """What one run found in its workspace; see ports.baseline. `workspace`: the real path of its directory."""
 
-    def __init__(self, changes: RunChanges, directory: RunDirectory, request: RunRequest, workspace: Path) -> None:
-        self._changes, self._directory, self._workspace = changes, directory, workspace
-        self._only_reads = request.permissions.mode == "read_only"
+    def __init__(self, changes: RunChanges, directory: RunDirectory, workspace: Path, *, wanted: bool) -> None:
+        self._changes, self._directory, self._workspace, self._wanted = changes, directory, workspace, wanted
         self._commit = directory.baseline.get("commit")
 
     @property
@@ -114,7 +111,7 @@ class RunBaseline:
         return self._commit
 
     async def keep(self) -> str | None:
-        if self._commit or self._only_reads:
+        if self._commit or not self._wanted:
             return None
         began = time.monotonic()
         try:
@@ -132,11 +129,12 @@ class RunBaseline:
         return None
 
 
-def _name(directory: RunDirectory, number: int) -> str:
-    return ref(_key(directory), number)
+def _ref(directory: RunDirectory, number: int) -> str:
+    return f"{_refs(directory)}{number}"
 
 
-def _key(directory: RunDirectory) -> str:
-    """Each beginning of each run has its own."""
+def _refs(directory: RunDirectory) -> str:
+    """What the refs of one beginning of a run begin with; spread over directories, as there are many runs."""
     key = directory.agent_key
-    return f"{key.run}/{key.execution}"
+    name = quoted(f"{key.run}/{key.execution}")
+    return f"{REFS}/runs%2F{hashlib.sha256(name.encode()).hexdigest()[:2]}/{name}-"

@@ -70,7 +70,8 @@ async def prepare(
     if request.session and not request.fork_session and context.runtime.attempts(run.key) == 0:
         await lock_session(request.agent, request.session, directory)
     workspace = await asyncio.to_thread(policy.workspace, request.workspace.path)
-    baseline = RunBaseline(context.changes, directory, request, workspace)
+    wanted = run.keeps_baseline and request.permissions.mode != "read_only"
+    baseline = RunBaseline(context.changes, directory, workspace, wanted=wanted)
     notifier.baseline = baseline
     leads = RunContext(
         key=run.key,

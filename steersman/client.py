@@ -208,13 +208,18 @@ class Steersman:
         `.patch` has at most 500,000 bytes; `.truncated` says whether it was cut. Ignored files are left out.
 
         Raises:
-            NothingKept: the workspace is in no git repository, the run could only read, or its state was pruned.
+            NothingKept: the workspace is in no git repository, the run could only read, is a loop's or has not begun.
             RunNotFound, NoWorker, HostUnreachable, ServerUnreachable.
             ServerRefused: git cannot say.
         """
         state = await self._with_baseline(run_id)
         after = state.changes.after if state.changes else None
-        argument = RunDiffInput(workspace=state.workspace or "", before=state.baseline or "", after=after)
+        argument = RunDiffInput(
+            key=RunKey(run=run_id, execution=state.execution or ""),
+            workspace=state.workspace or "",
+            before=state.baseline or "",
+            after=after,
+        )
         return await self._ask_git(run_id, state, names.DIFF_RUN, argument, Diff)
 
     async def undo(self, run_id: str) -> Undone:
@@ -243,7 +248,7 @@ class Steersman:
     async def _with_baseline(self, run_id: str) -> RunState:
         state = await self._runs.state(run_id)
         if state.baseline is None or state.host is None:
-            why = "its workspace is in no git repository, it could only read, or it has not begun"
+            why = "its workspace is in no git repository, it could only read, it is a loop's, or it has not begun"
             raise NothingKept(f"run {run_id}: nothing was kept of its workspace: {why}")
         return state
 

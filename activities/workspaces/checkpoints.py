@@ -71,19 +71,22 @@ class WorkspaceCheckpoints:
         return captured.commit or ""
 
     async def count(self, directory: Path, workspace: Path, older: str, newer: str) -> tuple[int, int, int]:
-        """Files, lines added and lines removed between two commits. Raises NoRepository, GitFailed, NoCheckpoint."""
+        """Files, lines added and lines removed in the workspace between two commits.
+
+        Raises NoRepository, GitFailed, NoCheckpoint.
+        """
         async with self._shadow(directory, workspace) as shadow:
-            return await commits.count(shadow, older, newer)
+            return await commits.count(shadow, older, newer, _within(shadow, workspace))
 
     async def undo(
-        self, directory: Path, workspace: Path, older: str, newer: str, name: str, message: str
+        self, directory: Path, workspace: Path, older: str, newer: str, rescue: str, message: str
     ) -> commits.UndoneFiles:
-        """Take back what differs between two commits, as far as nothing has changed there since the newer one.
+        """Take back what differs in the workspace between two commits, where nothing has changed since the newer one.
 
-        The files as they were become the next checkpoint of `name`. Raises NoRepository, GitFailed, NoCheckpoint.
+        The files as they were are committed under the ref `rescue`. Raises NoRepository, GitFailed, NoCheckpoint.
         """
         async with self._shadow(directory, nearest_existing(workspace)) as shadow:
-            undone = await commits.undo(shadow, older, newer, name, message)
+            undone = await commits.undo(shadow, older, newer, rescue, message, _within(shadow, workspace))
         await asyncio.to_thread(_make_empty_workspace, workspace)
         return undone
 
@@ -101,6 +104,11 @@ class WorkspaceCheckpoints:
         """Remove checkpoints, all with None, and return those that existed. Raises NoRepository, GitFailed."""
         async with self._shadow(directory, nearest_existing(workspace)) as shadow:
             return await commits.drop(shadow, loop, numbers)
+
+    async def drop_refs(self, directory: Path, workspace: Path, prefix: str) -> None:
+        """Remove the refs whose names begin so. Raises NoRepository, GitFailed."""
+        async with self._shadow(directory, nearest_existing(workspace)) as shadow:
+            await commits.drop_refs(shadow, prefix)
 
     async def numbers(self, directory: Path, workspace: Path, loop: str) -> list[int]:
         """The numbers of a loop's checkpoints, ascending. Raises NoRepository, GitFailed."""
@@ -121,11 +129,12 @@ class WorkspaceCheckpoints:
     async def compare_commits(
         self, directory: Path, workspace: Path, older: str, newer: str | None, limit: int
     ) -> Diff:
-        """As `compare`, of commits."""
+        """As `compare`, of commits and in the workspace alone: others may be at work elsewhere in its repository."""
         limit = max(0, min(limit, MAX_DIFF))
         async with self._shadow(directory, workspace) as shadow:
             before, *after = await commits.trees_of(shadow, older, *([newer] if newer else []))
-            return _diff(await commits.compare(shadow, before, next(iter(after), None), limit), limit)
+            within = _within(shadow, workspace)
+            return _diff(await commits.compare(shadow, before, next(iter(after), None), limit, within), limit)
 
     @asynccontextmanager
     async def _shadow(self, directory: Path, workspace: Path) -> AsyncIterator[Shadow]:
@@ -185,6 +194,11 @@ def _make_empty_workspace(workspace: Path) -> None:
     """Make the directory of a workspace that was empty in the checkpoint: git stores no empty directory."""
     if not workspace.exists() and workspace == Path(os.path.realpath(workspace)):
         workspace.mkdir(parents=True)
+
+
+def _within(shadow: Shadow, workspace: Path) -> commits.Within:
+    relative = os.path.relpath(workspace, shadow.repository.top)
+    return () if relative == "." else (relative,)
 
 
 def _diff(compared: tuple[str, GitOutput], limit: int) -> Diff:

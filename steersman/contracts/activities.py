@@ -52,6 +52,8 @@ class RunAgentInput(TolerantModel):
     request: RunRequest
     store: str = ""
     """The id of the store that the run was claimed for; a host with another store refuses."""
+    keeps_baseline: bool = True
+    """What the run changes in its workspace is to be known. Not of a loop's: its checkpoints say that."""
 
 
 class RunOutcome(RunProgress):

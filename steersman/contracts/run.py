@@ -83,7 +83,7 @@ class StopReport(TolerantModel):
 
 class Changes(TolerantModel):
     """What a run changed in its workspace, a git work tree: its files after the last process held against those before
-    the first. Ignored files are left out.
+    the first. Ignored files are left out, and so is what lies in the repository beside the workspace.
     """
 
     before: str

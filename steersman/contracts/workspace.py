@@ -13,8 +13,9 @@ class Diff(TolerantModel):
 
 
 class RunDiffInput(TolerantModel):
-    """Input of diff_run, a standalone activity on the host's queue: two commits of the workspace's files, compared."""
+    """Input of diff_run, a standalone activity on the host's queue: a run's two commits of its workspace's files."""
 
+    key: RunKey
     workspace: str
     before: str
     after: str | None = None

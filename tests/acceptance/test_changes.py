@@ -8,11 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from steersman._client.host_calls import call_host
 from steersman.client import Steersman
+from steersman.contracts import names
+from steersman.contracts.activities import RunKey
 from steersman.contracts.errors import AgentCrashed
 from steersman.contracts.events import ProgressEvent
 from steersman.contracts.run import Changes
-from steersman.errors import AlreadyRunning, NothingKept, RunCancelled
+from steersman.contracts.workspace import RunDiffInput, UndoInput, Undone
+from steersman.errors import AlreadyRunning, NothingKept, RunCancelled, ServerRefused
 from tests.acceptance.programs import OBEDIENT, python
 from tests.acceptance.site import Site, phase
 from tests.cli.steer import Steer
@@ -90,6 +94,7 @@ async def test_it_is_counted_shown_and_taken_back(shared: Site, steersman: Steer
     assert files(repository) == before
     assert git(repository, "status", "--porcelain") == status, "the index is the person's"
     assert git(repository, "show", f"{undone.ref}:edited") == "one\nTWO\nthree\n"
+    assert undone.rescue == git(repository, "rev-parse", undone.ref).strip()
     assert (await steersman.undo(run)).files == 0, "twice is fine"
 
 
@@ -292,3 +297,50 @@ async def test_a_stop_does_not_wait_for_git(site: Site, slow_git: dict[str, str]
     assert (await steersman.stop(run)).outcome == "stopped"
     assert time.monotonic() - begun < 8
     assert not marked(mark)
+
+
+async def test_no_other_commit_is_put_there_or_shown(shared: Site, steersman: Steersman, repository: Path) -> None:
+    """Who may call activities of the host, and start runs that only read, must not write by way of an undo."""
+    (repository / "secret").write_text("of another time\n")
+    git(repository, "add", "secret")
+    git(repository, "commit", "-qm", "second")
+    git(repository, "rm", "-q", "secret")
+    git(repository, "commit", "-qm", "third")
+    run = await steersman.start(edits(shared, repository))
+    await steersman.result(run)
+    state = await steersman.state(run)
+    assert state.changes
+    key = RunKey(run=run, execution=state.execution or "")
+    earlier, own = git(repository, "rev-parse", "HEAD~1").strip(), state.changes
+    for before, after in ((earlier, own.after), (own.before, earlier), (earlier, own.before)):
+        for activity, argument in (
+            (names.DIFF_RUN, RunDiffInput(key=key, workspace=str(repository), before=before, after=after)),
+            (names.UNDO_RUN, UndoInput(key=key, workspace=str(repository), before=before, after=after or "")),
+        ):
+            with pytest.raises(ServerRefused, match="not kept on this host"):
+                await call_host(steersman.temporal, state.host or "", activity, argument, Undone)
+    other = shared.workspace()
+    wrong = UndoInput(key=key, workspace=str(other), before=own.before, after=own.after or "")
+    with pytest.raises(ServerRefused, match="not kept on this host"):
+        await call_host(steersman.temporal, state.host or "", names.UNDO_RUN, wrong, Undone)
+    assert not (repository / "secret").exists()
+    assert "of another time" not in (await steersman.diff(run)).patch
+
+
+async def test_what_lies_beside_the_workspace_is_somebody_elses(
+    shared: Site, steersman: Steersman, repository: Path
+) -> None:
+    for name in ("mine", "theirs"):
+        (repository / name).mkdir()
+        (repository / name / "file").write_text("before\n")
+    program = "import pathlib\nfor each in ('file', '../theirs/file'): pathlib.Path(each).write_text('after\\n')\n"
+    run = await steersman.start(shared.process(*python(program), workspace=repository / "mine"))
+    result = await steersman.result(run)
+    assert result.changes
+    assert (result.changes.files, result.changes.insertions, result.changes.deletions) == (1, 1, 1)
+    diff = await steersman.diff(run)
+    assert "mine/file" in diff.patch
+    assert "theirs" not in diff.patch + diff.stat
+    assert (await steersman.undo(run)).files == 1
+    assert (repository / "mine" / "file").read_text() == "before\n"
+    assert (repository / "theirs" / "file").read_text() == "after\n"

@@ -42,7 +42,7 @@ def run_agent(host: str, request: RunRequest, store: str) -> workflow.ActivityHa
     """Start the one long activity. It is retried for ever: a run outlives its worker."""
     return workflow.start_activity(
         names.RUN_AGENT,
-        RunAgentInput(key=run_key(), request=request, store=store),
+        RunAgentInput(key=run_key(), request=request, store=store, keeps_baseline=workflow.info().parent is None),
         task_queue=names.runs_queue(host),
         result_type=RunOutcome,
         start_to_close_timeout=UNLIMITED,

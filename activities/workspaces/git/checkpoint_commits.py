@@ -26,6 +26,10 @@ _GITLINK, _NONE = b"160000", b"000000"
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 
 
+Within = tuple[str, ...]
+"""The directory of the work tree that is looked at, relative to its top; empty for all of it."""
+
+
 class NoCheckpoint(Exception):
     """The repository has no commit of this checkpoint. The message is a sentence."""
 
@@ -46,7 +50,6 @@ class UndoneFiles:
     changed: int
     conflicts: set[bytes]
     rescue: str
-    ref: str
 
 
 @dataclass(frozen=True)
@@ -124,12 +127,23 @@ async def _restore_tree(shadow: Shadow, wanted: str, changed: dict[bytes, bool],
 async def drop(shadow: Shadow, loop: str, numbers: set[int] | None) -> list[int]:
     """Remove the refs of checkpoints, all with None, and return the numbers of those that existed. Raises GitFailed."""
     found = [number for number in await checkpoint_numbers(shadow, loop) if numbers is None or number in numbers]
-    for number in found:
-        _unlock_ref(shadow, ref(loop, number))
-    listed = "".join(f"delete {ref(loop, number)}\0\0" for number in found).encode()
+    await _delete_refs(shadow, [ref(loop, number) for number in found])
+    return found
+
+
+async def drop_refs(shadow: Shadow, prefix: str) -> None:
+    """Remove the refs whose names begin so; `prefix` has no pattern's characters. Raises GitFailed."""
+    _ref_path(shadow, prefix)
+    output = await shadow.git.run("for-each-ref", "--format=%(refname)", f"{prefix}*")
+    await _delete_refs(shadow, output.decode("utf-8", "replace").splitlines())
+
+
+async def _delete_refs(shadow: Shadow, names: list[str]) -> None:
+    for name in names:
+        _unlock_ref(shadow, name)
+    listed = "".join(f"delete {name}\0\0" for name in names).encode()
     if listed:
         await shadow.git.run("update-ref", "--no-deref", "-z", "--stdin", stdin=listed)
-    return found
 
 
 async def checkpoint_numbers(shadow: Shadow, loop: str) -> list[int]:
@@ -141,39 +155,42 @@ async def checkpoint_numbers(shadow: Shadow, loop: str) -> list[int]:
     return sorted(int(name) for name in names if name.isdecimal())
 
 
-async def compare(shadow: Shadow, before: str, after: str | None, limit: int) -> tuple[str, GitOutput]:
+async def compare(
+    shadow: Shadow, before: str, after: str | None, limit: int, within: Within = ()
+) -> tuple[str, GitOutput]:
     """The statistics and the patch between two trees, or between one and the files as they are. Raises GitFailed."""
     after = after or await write_tree(shadow)
     diff = ("diff-tree", "-r", "-M", "--no-ext-diff", "--no-textconv", "--no-color")
     stat, patch = await gather_or_cancel(
-        shadow.git.read(*diff, "--stat=120", before, after, limit=MAX_STAT),
-        shadow.git.read(*diff, "-p", before, after, limit=limit),
+        shadow.git.read(*diff, "--stat=120", before, after, "--", *within, limit=MAX_STAT),
+        shadow.git.read(*diff, "-p", before, after, "--", *within, limit=limit),
     )
     return stat.output.decode("utf-8", "replace"), patch
 
 
-async def count(shadow: Shadow, older: str, newer: str) -> tuple[int, int, int]:
+async def count(shadow: Shadow, older: str, newer: str, within: Within) -> tuple[int, int, int]:
     """Files, lines added and lines removed between two commits; of a file that is no text no lines are counted.
 
     Raises GitFailed, NoCheckpoint.
     """
     before, after = await trees_of(shadow, older, newer)
     diff = ("diff-tree", "-r", "-z", "--no-renames", "--no-ext-diff", "--no-textconv")
-    output = await shadow.git.run(*diff, "--numstat", before, after)
+    output = await shadow.git.run(*diff, "--numstat", before, after, "--", *within)
     lines = [line.split(b"\t", 2) for line in output.split(b"\0")[:-1]]
     added, removed = (sum(int(line[column]) for line in lines if line[column].isdigit()) for column in (0, 1))
     return len(lines), added, removed
 
 
-async def undo(shadow: Shadow, older: str, newer: str, name: str, message: str) -> UndoneFiles:
+async def undo(shadow: Shadow, older: str, newer: str, rescue: str, message: str, within: Within) -> UndoneFiles:
     """Restore the paths that differ between two commits as they are in the older one, but for those that have changed
-    since the newer one. What is there now becomes the next checkpoint of `name`. Raises GitFailed, NoCheckpoint.
+    since the newer one. What is there now is committed under the ref `rescue`. Raises GitFailed, NoCheckpoint.
     """
     before, after = await trees_of(shadow, older, newer)
-    rescue = ref(name, max([1, *await checkpoint_numbers(shadow, name)]) + 1)
     kept = await capture(shadow, rescue, message, shadow.repository.head())
     changed, since, left = await gather_or_cancel(
-        _entries(shadow, before, after), _entries(shadow, after, kept.tree), _entries(shadow, before, kept.tree)
+        _entries(shadow, before, after, within),
+        _entries(shadow, after, kept.tree, within),
+        _entries(shadow, before, kept.tree, within),
     )
     due = {path: entry for path, entry in changed.items() if path not in since}
     # A nested repository is in a tree by its commit alone, which says nothing of its files.
@@ -185,12 +202,12 @@ async def undo(shadow: Shadow, older: str, newer: str, name: str, message: str) 
     if due:
         wanted, gone = await _with_entries(shadow, due), {path: entry.mode == _NONE for path, entry in due.items()}
         restored = await _restore_tree(shadow, wanted, gone, now=kept.tree)
-    return UndoneFiles(restored, conflicts, kept.commit or "", rescue)
+    return UndoneFiles(restored, conflicts, kept.commit or "")
 
 
-async def _entries(shadow: Shadow, old: str, new: str) -> dict[bytes, _Entry]:
+async def _entries(shadow: Shadow, old: str, new: str, within: Within) -> dict[bytes, _Entry]:
     """The paths that differ between two trees, with their entries in the old one."""
-    output = await shadow.git.run("diff-tree", "-r", "-z", "--no-renames", old, new)
+    output = await shadow.git.run("diff-tree", "-r", "-z", "--no-renames", old, new, "--", *within)
     parts = output.split(b"\0")[:-1]
     found = {}
     for line, path in zip(parts[::2], parts[1::2], strict=True):
