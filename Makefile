@@ -70,7 +70,7 @@ test: setup
 # Every check speaks, then any failure fails.
 check: setup
 	@failed=; \
-	for check in 'ruff check' 'ruff format --check' 'mypy' 'lint-imports --no-cache'; do \
+	for check in 'ruff check' 'ruff format --check' 'mypy' 'lint-imports --no-cache' 'python -m tests.no_git_push'; do \
 	  echo "$$check"; $(BIN)/$$check || failed="$$failed, $$check"; \
 	done; \
 	if [ -n "$$failed" ]; then echo "make check: failed:$${failed#,}" >&2; exit 1; fi
