@@ -1,5 +1,5 @@
 """`make demo`: a real Claude Code run as a durable workflow, steered, interrupted, orphaned, adopted, stopped;
-then a loop.
+then a run that is undone, and a loop.
 
 With ANTHROPIC_API_KEY the agent talks to Claude; without one to the scripted model, and the screen says so. Exit code 0
 only if everything that it shows has happened.
@@ -18,6 +18,7 @@ from bench.acts import Acts, worker_flags
 from bench.loop_act import LoopAct
 from bench.screen import Screen
 from bench.stack import StackError, stack
+from bench.undo_act import UndoAct
 from steersman.contracts.errors import RunError
 from steersman.errors import SteersmanError
 from tests.scripted_model import Script, ScriptedModel
@@ -55,6 +56,7 @@ async def _scene(screen: Screen) -> int:
         screen.note("starting a worker")
         await made.start_worker(*worker_flags(scripts))
         await Acts(screen, made, scripts).play()
+        await UndoAct(screen, made).play()
         await LoopAct(screen, made, scripts.get("loop")).play()
         held = screen.summary()
         screen.say(f"Look at the runs and the loop in Temporal: {made.ui}", "bold")
