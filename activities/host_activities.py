@@ -163,11 +163,23 @@ class HostActivities:
         """Take back what a run has changed. Twice is fine."""
         async with heartbeating():
             with as_application_error(), git_errors():
+                if self._policy.max_permission == "read_only":
+                    raise InvalidRequest("this worker allows nobody to change a workspace")
                 workspace = await asyncio.to_thread(self._workspace_of, asked)
-                if self._runtime.has_living(asked.key):
-                    raise WorkspaceError("processes of the run are still at work: stop it first")
+                if (holder := await asyncio.to_thread(self._at_work_in, workspace)) is not None:
+                    raise WorkspaceError(f"processes of run {holder} are at work in the workspace: stop it first")
                 directory = self._store.directory(asked.key)
                 return await self._context.changes.undo(directory, workspace, asked.before, asked.after)
+
+    def _at_work_in(self, workspace: Path) -> str | None:
+        """A run of which something lives and that began in this workspace, above it or below it."""
+        for directory in self._store.mine():
+            other = directory.baseline.get("workspace")
+            if other and self._runtime.has_living(directory.key):
+                place = Path(other)
+                if place.is_relative_to(workspace) or workspace.is_relative_to(place):
+                    return directory.key.run
+        return None
 
     def _workspace_of(self, asked: RunDiffInput | UndoInput) -> Path:
         """The workspace of a run whose commits these are, by what this host has written down of it: who may not write

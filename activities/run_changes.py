@@ -11,6 +11,7 @@ import asyncio
 import hashlib
 import logging
 import os
+import secrets
 import shutil
 import time
 from contextlib import suppress
@@ -19,7 +20,7 @@ from pathlib import Path
 from activities.store import disk
 from activities.store.run_directory import RunDirectory
 from activities.workspaces.checkpoints import NoRepository, WorkspaceCheckpoints
-from activities.workspaces.git.checkpoint_commits import REFS, NoCheckpoint, quoted
+from activities.workspaces.git.checkpoint_commits import REFS, quoted
 from activities.workspaces.git.runner import GitFailed
 from activities.workspaces.printable_text import printable
 from steersman.contracts.run import Changes
@@ -30,9 +31,14 @@ log = logging.getLogger("steersman.running")
 BASELINE_S = 10.0
 """A run's first process waits this many seconds for the checkpoint before it; then the run goes without."""
 END_S = 20.0
-"""The checkpoint after the last process, and its comparison, may take this many seconds."""
-BEFORE, AFTER = 0, 1
-"""The checkpoints' numbers; of what an undo found, the time in ns."""
+"""The checkpoint after the last process, its comparison, and the removal of both may take this many seconds each."""
+MAX_NEW = 100 * 1024 * 1024
+"""A run goes without where files that the user's index does not have are of more bytes: each start would write them."""
+MAX_CONFLICTS = 1000
+"""At most this many paths are named."""
+IN_USE_S = 3600.0
+"""A git directory that was used within this many seconds is not removed."""
+BEFORE, AFTER, RESCUE = "before", "after", "undone"
 
 
 class RunChanges:
@@ -41,24 +47,28 @@ class RunChanges:
     def __init__(self, checkpoints: WorkspaceCheckpoints, state: Path) -> None:
         self._checkpoints, self._shadows = checkpoints, state / "workspaces"
 
-    async def keep(self, directory: RunDirectory, workspace: Path, number: int, message: str) -> str:
+    async def keep(self, directory: RunDirectory, workspace: Path, what: str) -> str:
         """A checkpoint of the files as they are; its commit. Raises NoRepository, GitFailed, OSError."""
-        run = directory.key.run
-        text = f"{run}: {message}\n"
-        return await self._checkpoints.commit(self._shadow(workspace), workspace, _ref(directory, number), text)
+        # A name of its own each time: a worker that thaws in here must not replace what another has kept since.
+        name = f"{_refs(directory)}{what}-{secrets.token_hex(8)}"
+        message = f"{directory.key.run}: {what}\n"
+        return await self._checkpoints.commit(self._shadow(workspace), workspace, name, message, MAX_NEW)
 
     async def finish(self, directory: RunDirectory, workspace: Path, before: str) -> Changes:
         """The checkpoint after a run's last process, and what differs from the one before its first. Raises nothing."""
+        changes = Changes(before=before)
         try:
             async with asyncio.timeout(END_S):
-                after = await self.keep(directory, workspace, AFTER, "after its last process")
-                counts = await self._checkpoints.count(self._shadow(workspace), workspace, before, after)
+                after = await self.keep(directory, workspace, AFTER)
+                changes = changes.model_copy(update={"after": after})
+                files, added, removed = await self._checkpoints.count(self._shadow(workspace), workspace, before, after)
         except TimeoutError:
-            return Changes(before=before, error=f"looking at the files took longer than {END_S:g} s and was given up")
-        except (NoRepository, NoCheckpoint, GitFailed, OSError) as error:
-            return Changes(before=before, error=printable(str(error)))
-        files, insertions, deletions = counts
-        return Changes(before=before, after=after, files=files, insertions=insertions, deletions=deletions)
+            error = f"looking at the files took longer than {END_S:g} s and was given up"
+        except Exception as failure:  # noqa: BLE001 - whatever an agent has made of its workspace, the run ends
+            error = printable(str(failure)) or type(failure).__name__
+        else:
+            return changes.model_copy(update={"files": files, "insertions": added, "deletions": removed})
+        return changes.model_copy(update={"error": error})
 
     async def diff(self, workspace: Path, before: str, after: str | None, limit: int) -> Diff:
         """What differs between two checkpoints, or between one and the files as they are.
@@ -72,23 +82,35 @@ class RunChanges:
 
         Raises NoRepository, NoCheckpoint, GitFailed, OSError.
         """
+        rescue = f"{_refs(directory)}{RESCUE}-{time.time_ns()}"
         message = f"{directory.key.run}: before its changes were undone\n"
-        rescue = _ref(directory, time.time_ns())
         undone = await self._checkpoints.undo(self._shadow(workspace), workspace, before, after, rescue, message)
-        conflicts = tuple(sorted(printable(os.fsdecode(path)) for path in undone.conflicts))
-        return Undone(files=undone.changed, conflicts=conflicts, rescue=undone.rescue, ref=rescue)
+        conflicts = sorted(printable(os.fsdecode(path)) for path in undone.conflicts)
+        return Undone(
+            files=undone.changed,
+            conflicts=tuple(conflicts[:MAX_CONFLICTS]),
+            unnamed_conflicts=max(len(conflicts) - MAX_CONFLICTS, 0),
+            rescue=undone.rescue,
+            ref=rescue,
+        )
 
     async def forget(self, directory: RunDirectory) -> None:
-        """Remove the run's checkpoints from its workspace's repository, where both are still there. Raises nothing."""
-        if workspace := directory.baseline.get("workspace"):
-            with suppress(NoRepository, GitFailed, OSError):
-                await self._checkpoints.drop_refs(self._shadow(Path(workspace)), Path(workspace), _refs(directory))
+        """Remove the run's checkpoints from its workspace's repository, where both are still there; what undos found
+        stays. Raises nothing.
+        """
+        if not (recorded := directory.baseline.get("workspace")):
+            return
+        workspace, refs = Path(recorded), _refs(directory)
+        with suppress(NoRepository, GitFailed, OSError, ValueError):
+            async with asyncio.timeout(END_S):
+                for what in (BEFORE, AFTER):
+                    await self._checkpoints.drop_refs(self._shadow(workspace), workspace, f"{refs}{what}-")
 
     def prune(self, before: float) -> None:
-        """Remove our git directories of workspaces in which no run was since that Unix time. Raises nothing."""
+        """Remove our git directories of workspaces that were not looked at since that Unix time. Raises nothing."""
         for name in disk.names(self._shadows):
             with suppress(OSError):
-                if (self._shadows / name).stat().st_mtime < before:
+                if (self._shadows / name).stat().st_mtime < min(before, time.time() - IN_USE_S):
                     shutil.rmtree(self._shadows / name)
 
     def _shadow(self, workspace: Path) -> Path:
@@ -104,33 +126,27 @@ class RunBaseline:
 
     def __init__(self, changes: RunChanges, directory: RunDirectory, workspace: Path, *, wanted: bool) -> None:
         self._changes, self._directory, self._workspace, self._wanted = changes, directory, workspace, wanted
-        self._commit = directory.baseline.get("commit")
 
     @property
     def commit(self) -> str | None:
-        return self._commit
+        return self._directory.baseline.get("commit")
 
     async def keep(self) -> str | None:
-        if self._commit or not self._wanted:
+        if not self._wanted or self.commit:
             return None
-        began = time.monotonic()
         try:
             async with asyncio.timeout(BASELINE_S):
-                message = "before its first process"
-                commit = await self._changes.keep(self._directory, self._workspace, BEFORE, message)
+                commit = await self._changes.keep(self._directory, self._workspace, BEFORE)
             await asyncio.to_thread(self._directory.note_baseline, commit, self._workspace)
         except NoRepository:
             return None
-        except (GitFailed, OSError, TimeoutError) as error:
-            took_s = time.monotonic() - began
-            why = f"it took {took_s:.0f} s" if isinstance(error, TimeoutError) else printable(str(error))
-            return f"what this run changes in its workspace will not be known: {why}"
-        self._commit = commit
-        return None
-
-
-def _ref(directory: RunDirectory, number: int) -> str:
-    return f"{_refs(directory)}{number}"
+        except TimeoutError:
+            why = f"it took {BASELINE_S:.0f} s"
+        except Exception as failure:  # noqa: BLE001 - whatever lies in a workspace, the run goes without
+            why = printable(str(failure)) or type(failure).__name__
+        else:
+            return None
+        return f"what this run changes in its workspace will not be known: {why}"
 
 
 def _refs(directory: RunDirectory) -> str:

@@ -246,7 +246,7 @@ class Steersman:
         return await self._ask_git(run_id, state, names.UNDO_RUN, argument, Undone)
 
     async def _with_baseline(self, run_id: str) -> RunState:
-        state = await self._runs.state(run_id)
+        state = await self.state(run_id)
         if state.baseline is None or state.host is None:
             why = "its workspace is in no git repository, it could only read, it is a loop's, or it has not begun"
             raise NothingKept(f"run {run_id}: nothing was kept of its workspace: {why}")

@@ -4,6 +4,7 @@ import json
 import math
 import os
 import re
+import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -102,11 +103,16 @@ class RunDirectory:
         return {name: value for name, value in facts.items() if isinstance(value, str)}
 
     def note_baseline(self, commit: str, workspace: Path) -> None:
-        """Record that. Raises OSError."""
+        """Record that, once: what a worker has recorded that was here before stays. Raises OSError."""
         facts = json.dumps({"commit": commit, "workspace": str(workspace)})
-        temporary = self.path / "baseline.json.new"
+        temporary = self.path / f"baseline.json.{secrets.token_hex(8)}"
         disk.write_new(temporary, facts)
-        temporary.replace(self.path / "baseline.json")
+        try:
+            os.link(temporary, self.path / "baseline.json")
+        except FileExistsError:
+            pass
+        finally:
+            temporary.unlink()
 
     def snapshot(self, attempt: int) -> Path:
         return self.path / "snapshots" / f"{attempt}.json"

@@ -21,6 +21,7 @@ from activities.workspaces.git.hung_repositories import HungRepositories
 from activities.workspaces.git.repository import BrokenRepository, Repository, find_repository
 from activities.workspaces.git.runner import GitFailed, GitOutput
 from activities.workspaces.git.shadow import Shadow, open_shadow
+from activities.workspaces.git.trees import Within
 from activities.workspaces.printable_text import printable
 from steersman.contracts.loop_activities import Survey
 from steersman.contracts.workspace import Diff
@@ -64,10 +65,14 @@ class WorkspaceCheckpoints:
             files, _ = await _fingerprint(workspace)
             return Survey(files=files, head=head, error=printable(f"the files could not be kept: {error}"))
 
-    async def commit(self, directory: Path, workspace: Path, name: str, message: str) -> str:
-        """Commit the files under the ref `name`, and return the commit. Raises NoRepository, GitFailed."""
+    async def commit(self, directory: Path, workspace: Path, name: str, message: str, most: int) -> str:
+        """Commit the workspace's files under the ref `name`, and return the commit. Raises NoRepository, GitFailed.
+
+        `most`: bytes of files that the user's index does not have.
+        """
         async with self._shadow(directory, workspace) as shadow:
-            captured = await commits.capture(shadow, name, message, shadow.repository.head())
+            within = _within(shadow, workspace)
+            captured = await commits.capture(shadow, name, message, shadow.repository.head(), within, most)
         return captured.commit or ""
 
     async def count(self, directory: Path, workspace: Path, older: str, newer: str) -> tuple[int, int, int]:
@@ -196,7 +201,7 @@ def _make_empty_workspace(workspace: Path) -> None:
         workspace.mkdir(parents=True)
 
 
-def _within(shadow: Shadow, workspace: Path) -> commits.Within:
+def _within(shadow: Shadow, workspace: Path) -> Within:
     relative = os.path.relpath(workspace, shadow.repository.top)
     return () if relative == "." else (relative,)
 

@@ -80,7 +80,7 @@ def _took(report: "StopReport | None", how: str) -> str:
 
 def changes_phrase(changes: "Changes") -> str:
     """What a run changed, e.g. "3 files, +12 -4"."""
-    if changes.after is None:
+    if changes.after is None or changes.error:
         return f"what it changed is not known: {flat(changes.error or 'nobody could look')}"
     if not changes.files:
         return "no file changed"

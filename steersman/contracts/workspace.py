@@ -38,7 +38,11 @@ class Undone(TolerantModel):
     files: int = 0
     """Files that are as before the run again."""
     conflicts: tuple[str, ...] = ()
-    """Paths that the run changed and that were left, as somebody has changed them since; and nested repositories."""
+    """Paths that the run changed and that were left as they are, at most 1,000: somebody has changed them since, or
+    something is in the way; and nested repositories.
+    """
+    unnamed_conflicts: int = 0
+    """How many more there are."""
     rescue: str = ""
     """The commit of the files before the undo."""
     ref: str = ""

@@ -204,7 +204,7 @@ async def test_what_a_person_sees(shared: Site, repository: Path, tmp_path: Path
     (repository / "edited").write_text("mine\n")
     terminal.type("undo\n")
     await terminal.until("4 files as before the run again")
-    await terminal.until("changed since, and left as it is: edited")
+    await terminal.until("something is in the way: edited")
     await terminal.until("git show ")
     kept = (await terminal.until("\n")).strip()
     assert await terminal.ended() == 1

@@ -7,15 +7,16 @@ import asyncio
 import hashlib
 import os
 import re
-import shutil
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, unquote
 
 from activities.workspaces.git.runner import GitFailed, GitHung, GitOutput, gather_or_cancel
 from activities.workspaces.git.shadow import Shadow
-from activities.workspaces.git.trees import remove_from_index, write_tree
+from activities.workspaces.git.trees import MAX_ADDED, Within, remove_from_index, write_tree
+from activities.workspaces.put_back import Replacement, Version, put_back
 
 REFS = "refs/steersman"
 MAX_NAME = 120
@@ -26,21 +27,8 @@ _GITLINK, _NONE = b"160000", b"000000"
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 
 
-Within = tuple[str, ...]
-"""The directory of the work tree that is looked at, relative to its top; empty for all of it."""
-
-
 class NoCheckpoint(Exception):
     """The repository has no commit of this checkpoint. The message is a sentence."""
-
-
-@dataclass(frozen=True)
-class _Entry:
-    """A path's entry in a tree, and its mode in the tree that it is compared with. Mode _NONE: it is not there."""
-
-    mode: bytes
-    object_id: bytes
-    mode_after: bytes
 
 
 @dataclass(frozen=True)
@@ -74,9 +62,14 @@ def ref(loop: str, number: int) -> str:
     return f"{REFS}/{quoted(loop)}/{number}"
 
 
-async def capture(shadow: Shadow, name: str | None, message: str, head: str | None) -> CapturedFiles:
-    """Write the files as a tree and, given a ref's name, commit it there with the parent `head`. Raises GitFailed."""
-    tree = await write_tree(shadow)
+async def capture(
+    shadow: Shadow, name: str | None, message: str, head: str | None, within: Within = (), most: int = MAX_ADDED
+) -> CapturedFiles:
+    """Write the files as a tree and, given a ref's name, commit it there with the parent `head`.
+
+    Raises GitFailed, also where the user's index lacks files of more than `most` bytes together.
+    """
+    tree = await write_tree(shadow, within, most)
     if name is None:
         return CapturedFiles(tree)
     parent = ("-p", head) if head else ()
@@ -97,13 +90,7 @@ async def restore(shadow: Shadow, name: str, commit: str | None = None) -> int:
     wanted = await tree_at(shadow, name)
     if commit is not None and (await shadow.git.run("rev-parse", "--verify", name)).decode().strip() != commit:
         raise NoCheckpoint(f"{name} names another commit than the one that was kept, {commit}: it was overwritten")
-    return await _restore_tree(shadow, wanted, await _changed(shadow, await write_tree(shadow), wanted))
-
-
-async def _restore_tree(shadow: Shadow, wanted: str, changed: dict[bytes, bool], now: str | None = None) -> int:
-    """`changed`: as of `_changed`. `now`: the tree of the files a moment ago. Git then overwrites nothing that anybody
-    has changed since.
-    """
+    changed = await _changed(shadow, await write_tree(shadow), wanted)
     nested = shadow.nested
     await _check_nested(shadow, wanted)
     if not changed:
@@ -113,7 +100,7 @@ async def _restore_tree(shadow: Shadow, wanted: str, changed: dict[bytes, bool],
         kept = await _ignored_by(shadow, wanted, [path for path, gone in changed.items() if gone])
         await remove_from_index(shadow, kept)
     try:
-        await shadow.git.run("read-tree", "-u", *(("-m", now) if now else ("--reset",)), wanted)
+        await shadow.git.run("read-tree", "--reset", "-u", wanted)
     finally:
         nested |= await _record_indexed(shadow)
     # git only warns about a file that it cannot remove.
@@ -186,65 +173,53 @@ async def undo(shadow: Shadow, older: str, newer: str, rescue: str, message: str
     since the newer one. What is there now is committed under the ref `rescue`. Raises GitFailed, NoCheckpoint.
     """
     before, after = await trees_of(shadow, older, newer)
-    kept = await capture(shadow, rescue, message, shadow.repository.head())
-    changed, since, left = await gather_or_cancel(
+    kept = await capture(shadow, rescue, message, shadow.repository.head(), within)
+    changed, since, undone = await gather_or_cancel(
         _entries(shadow, before, after, within),
         _entries(shadow, after, kept.tree, within),
         _entries(shadow, before, kept.tree, within),
     )
-    due = {path: entry for path, entry in changed.items() if path not in since}
+    due = {path: each for path, each in changed.items() if path not in since}
     # A nested repository is in a tree by its commit alone, which says nothing of its files.
-    refused = {path for path, entry in due.items() if _GITLINK in (entry.mode, entry.mode_after)}
-    refused |= await _blocked(shadow, kept.tree, due)
-    due = {path: entry for path, entry in due.items() if path not in refused}
-    conflicts = (changed.keys() & since.keys() & left.keys()) | refused
-    restored = 0
-    if due:
-        wanted, gone = await _with_entries(shadow, due), {path: entry.mode == _NONE for path, entry in due.items()}
-        restored = await _restore_tree(shadow, wanted, gone, now=kept.tree)
-    return UndoneFiles(restored, conflicts, kept.commit or "")
+    left = {path for path, each in due.items() if _is_nested(each.now) or _is_nested(each.wanted)}
+    # What was ignored before may have been there before, unseen.
+    left |= await _ignored_by(shadow, before, [path for path, each in due.items() if each.wanted is None])
+    due = {path: each for path, each in due.items() if path not in left}
+    with tempfile.TemporaryDirectory(dir=shadow.path.parent) as scratch:
+        staged = Path(scratch) / "files"
+        staged.mkdir()
+        await _stage(shadow, {path: each.wanted for path, each in due.items() if each.wanted}, staged)
+        left |= await asyncio.to_thread(put_back, shadow.repository.top, due, staged)
+    conflicts = (changed.keys() & since.keys() & undone.keys()) | left
+    return UndoneFiles(len(due.keys() - left), conflicts, kept.commit or "")
 
 
-async def _entries(shadow: Shadow, old: str, new: str, within: Within) -> dict[bytes, _Entry]:
-    """The paths that differ between two trees, with their entries in the old one."""
+def _is_nested(version: Version | None) -> bool:
+    return version is not None and version.mode == _GITLINK
+
+
+async def _entries(shadow: Shadow, old: str, new: str, within: Within) -> dict[bytes, Replacement]:
+    """The paths that differ between two trees: what they hold in the new one, and what they held in the old one."""
     output = await shadow.git.run("diff-tree", "-r", "-z", "--no-renames", old, new, "--", *within)
     parts = output.split(b"\0")[:-1]
     found = {}
     for line, path in zip(parts[::2], parts[1::2], strict=True):
-        mode, mode_after, object_id, _, _ = line.removeprefix(b":").split(b" ")
-        found[path] = _Entry(mode, object_id, mode_after)
+        old_mode, new_mode, old_id, new_id, _ = line.removeprefix(b":").split(b" ")
+        found[path] = Replacement(
+            now=None if new_mode == _NONE else Version(new_mode, new_id),
+            wanted=None if old_mode == _NONE else Version(old_mode, old_id),
+        )
     return found
 
 
-async def _blocked(shadow: Shadow, now: str, due: dict[bytes, _Entry]) -> set[bytes]:
-    """The paths at which a file cannot be put back: somebody has made a directory of the name since, or a file of the
-    name of a directory above it.
-    """
-    restored = {path for path, entry in due.items() if entry.mode != _NONE}
-    if not restored:
-        return set()
-    output = await shadow.git.run("ls-tree", "-r", "-z", "--name-only", now)
-    gone = {path for path, entry in due.items() if entry.mode == _NONE}
-    staying = set(output.split(b"\0")[:-1]) - gone
-    above = {parent for path in staying for parent in _parents(path)}
-    return {path for path in restored if path in above or any(each in staying for each in _parents(path))}
-
-
-def _parents(path: bytes) -> list[bytes]:
-    parts = path.split(b"/")
-    return [b"/".join(parts[:depth]) for depth in range(1, len(parts))]
-
-
-async def _with_entries(shadow: Shadow, due: dict[bytes, _Entry]) -> str:
-    """The tree that was written last, with these entries in place of what it has there."""
-    with tempfile.TemporaryDirectory(dir=shadow.path.parent) as scratch:
-        git = shadow.with_variables(GIT_INDEX_FILE=f"{scratch}/index")
-        # A copy of the index that the tree was just written from: git then writes only the directories that change.
-        await asyncio.to_thread(shutil.copyfile, shadow.index, f"{scratch}/index")
-        # Mode 0 removes an entry.
-        lines = (entry.mode + b" " + entry.object_id + b"\t" + path + b"\0" for path, entry in due.items())
-        await git.run("update-index", "-z", "--index-info", stdin=b"".join(lines))
-        return (await git.run("write-tree")).decode().strip()
+async def _stage(shadow: Shadow, wanted: Mapping[bytes, Version], directory: Path) -> None:
+    """Write these contents into a directory of our own. Raises GitFailed."""
+    if not wanted:
+        return
+    git = shadow.with_variables(GIT_INDEX_FILE=f"{directory}.index")
+    lines = (each.mode + b" " + each.object_id + b"\t" + path + b"\0" for path, each in wanted.items())
+    await git.run("update-index", "-z", "--index-info", stdin=b"".join(lines))
+    await git.run("checkout-index", "--all", f"--prefix={directory}/")
 
 
 async def trees_of(shadow: Shadow, *commits: str) -> list[str]:

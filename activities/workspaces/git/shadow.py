@@ -57,7 +57,7 @@ _CONFIG = f"""[core]
 	auto = 0
 [extensions]
 {{extensions}}"""
-_ATTRIBUTES = "* -text !eol !crlf -ident -filter !working-tree-encoding\n"
+_ATTRIBUTES = "* -text !eol !crlf -ident -filter !working-tree-encoding !diff\n"
 """Files are stored byte for byte; these attributes take precedence over the work tree's own."""
 
 _SHARED_INDEX = re.compile(r"sharedindex\.[0-9a-f]{40,64}")

@@ -18,6 +18,8 @@ from activities.workspaces.git.shadow import Shadow
 MAX_ADDED = 16 * 1024**3
 """No checkpoint is made of more changed bytes than this: each try would take as long."""
 
+Within = tuple[str, ...]
+"""The directory of the work tree that is looked at, relative to its top; empty for all of it."""
 Kind = Literal["file", "repository", "missing", "other"]
 
 
@@ -32,32 +34,37 @@ class Changes:
     nested: set[bytes] = field(default_factory=set)
 
 
-async def write_tree(shadow: Shadow) -> str:
-    """Write the work tree's files as a git tree, and return its id. Raises GitFailed."""
+async def write_tree(shadow: Shadow, within: Within = (), most: int = MAX_ADDED) -> str:
+    """Write the work tree's files as a git tree, and return its id. Raises GitFailed.
+
+    `within`: only of this directory; a shadow is for one. `most`: bytes of files that the user's index does not have.
+    """
     fresh = not shadow.index.exists()
     try:
-        return await _write_tree(shadow)
+        return await _write_tree(shadow, within, most)
     except GitFailed as error:
         # Objects that only the shadow's index named may be pruned, and an index may be torn: read every file again.
         if fresh or isinstance(error, GitHung) or error.command not in ("ls-files", "write-tree"):
             raise
     shadow.forget_index()
-    return await _write_tree(shadow)
+    return await _write_tree(shadow, within, most)
 
 
-async def _write_tree(shadow: Shadow) -> str:
+async def _write_tree(shadow: Shadow, within: Within, most: int) -> str:
     stale = {path for path in shadow.nested if _kind(shadow, path, {}) != "repository"}
     await remove_from_index(shadow, stale)
     # `git add` would ask each nested repository for its changes, and so run what its configuration names: plumbing
     # does not.
     listing = shadow.with_excludes("ls-files", "-z", "--exclude-standard")
     changed, ignored, tracked = await gather_or_cancel(
-        shadow.git.run(*listing, "-t", "-o", "-m"),
-        shadow.git.run(*listing, "-c", "-i"),
-        _tracked_and_ignored(shadow),
+        shadow.git.run(*listing, "-t", "-o", "-m", "--", *within),
+        shadow.git.run(*listing, "-c", "-i", "--", *within),
+        _tracked_and_ignored(shadow, within),
     )
     changes = await asyncio.to_thread(_changes, shadow, _paths(changed), set(_paths(ignored)), set(_paths(tracked)))
     _check_room(shadow, changes.size)
+    if most < changes.size:
+        await _check_new(shadow, changes, within, most)
     shadow.record_nested((shadow.nested - changes.remove - stale) | changes.nested)
     await remove_from_index(shadow, changes.remove)
     if changes.update:
@@ -73,16 +80,32 @@ async def remove_from_index(shadow: Shadow, paths: Iterable[bytes]) -> None:
         await shadow.git.run("update-index", "--force-remove", "-z", "--stdin", stdin=listed)
 
 
-async def _tracked_and_ignored(shadow: Shadow) -> bytes:
+async def _check_new(shadow: Shadow, changes: Changes, within: Within, most: int) -> None:
+    """Raises GitFailed where files that the user's index does not have are of more than `most` bytes.
+
+    Of those that it has, the repository mostly holds the content already.
+    """
+    known = set(_paths(await _in_user_index(shadow, "ls-files", "-z", "-c", "--", *within)))
+    size = sum(_size(shadow, path) for path in changes.update if path not in known)
+    if size > most:
+        raise GitFailed(f"{size / 1024**2:.0f} MiB of files are in no index; name in .gitignore what need not be kept")
+
+
+async def _tracked_and_ignored(shadow: Shadow, within: Within) -> bytes:
     """Ignored paths that the user's own index has."""
+    listing = shadow.with_excludes("ls-files", "-z", "--exclude-standard", "-c", "-i", "--", *within)
+    return await _in_user_index(shadow, *listing)
+
+
+async def _in_user_index(shadow: Shadow, *command: str) -> bytes:
+    """What a command prints of the user's own index; nothing without one."""
     index = shadow.repository.index
     try:
         if not stat.S_ISREG(index.lstat().st_mode):
             return b""
     except FileNotFoundError:
         return b""
-    git = shadow.with_variables(GIT_INDEX_FILE=str(index))
-    return await git.run(*shadow.with_excludes("ls-files", "-z", "--exclude-standard", "-c", "-i"))
+    return await shadow.with_variables(GIT_INDEX_FILE=str(index)).run(*command)
 
 
 def _changes(shadow: Shadow, changed: list[bytes], ignored: set[bytes], tracked: set[bytes]) -> Changes:
@@ -154,12 +177,14 @@ def _kind(shadow: Shadow, path: bytes, known: dict[bytes, bool]) -> Kind:
 
 
 def _behind_link(top: bytes, path: bytes, known: dict[bytes, bool]) -> bool:
-    parent = os.path.dirname(path)
-    if not parent:
-        return False
-    if parent not in known:
-        known[parent] = _behind_link(top, parent, known) or os.path.islink(os.path.join(top, parent))
-    return known[parent]
+    parts = path.split(b"/")[:-1]
+    parent, behind = b"", False
+    for part in parts:
+        parent = os.path.join(parent, part)
+        if parent not in known:
+            known[parent] = behind or os.path.islink(os.path.join(top, parent))
+        behind = known[parent]
+    return behind
 
 
 def _paths(output: bytes) -> list[bytes]:

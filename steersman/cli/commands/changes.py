@@ -63,5 +63,7 @@ def undo(ctx: typer.Context, run: Run, yes: Yes = False, as_json: AsJson = False
 def _print_undone(undone: "Undone") -> None:
     console().print(flat(f"{counted(undone.files, 'file')} as before the run again"))
     for path in undone.conflicts:
-        remark(f"changed since, and left as it is: {path}", "yellow")
+        remark(f"left as it is, for it has changed since, or something is in the way: {path}", "yellow")
+    if undone.unnamed_conflicts:
+        remark(f"and {undone.unnamed_conflicts} more", "yellow")
     remark(f"the files as they were are kept: git show {undone.ref}")

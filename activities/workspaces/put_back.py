@@ -1,0 +1,165 @@
+"""Files of a work tree, put back one by one: each is looked at in the moment before, and left where it is otherwise.
+
+Nothing is overwritten or removed but what has, byte for byte, the content that it was last seen with. Which files, and
+what they are to hold, must not live here.
+"""
+
+import contextlib
+import hashlib
+import os
+import secrets
+import shutil
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+LINK, FILE, PROGRAM = b"120000", b"100644", b"100755"
+"""Modes in a git tree: a symbolic link, a file, one that can be executed."""
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_CHUNK = 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Version:
+    """What a path holds: a mode of git's and the id of the blob."""
+
+    mode: bytes
+    object_id: bytes
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """What a path holds now, and what it is to hold; None: nothing."""
+
+    now: Version | None
+    wanted: Version | None
+
+
+def put_back(top: Path, due: Mapping[bytes, Replacement], staged: Path) -> set[bytes]:
+    """Carry out what can be, and return the paths that were left as they are.
+
+    `staged` holds the wanted contents under the same paths. Raises OSError where `top` cannot be opened.
+    """
+    left = set()
+    root = os.open(top, _DIRECTORY)
+    try:
+        # What goes makes room for what comes: a file in place of a directory, or the other way round.
+        going = sorted((path for path, each in due.items() if each.wanted is None), reverse=True)
+        for path in (*going, *sorted(due.keys() - set(going))):
+            try:
+                done = _put_back(root, path, due[path], Path(os.fsdecode(os.path.join(os.fsencode(staged), path))))
+            except OSError:
+                done = False
+            if not done:
+                left.add(path)
+    finally:
+        os.close(root)
+    return left
+
+
+def _put_back(root: int, path: bytes, replacement: Replacement, staged: Path) -> bool:
+    now, wanted = replacement.now, replacement.wanted
+    *parents, name = path.split(b"/")
+    with _opened(root, parents, make=wanted is not None) as directories:
+        parent = directories[-1]
+        if wanted is None:
+            if now is None or not _holds(parent, name, now):
+                return False
+            os.unlink(name, dir_fd=parent)
+            _remove_empty(directories, parents)
+            return True
+        if not _is_blob(staged, wanted):  # the agent could have written over what was kept
+            return False
+        temporary = b".steersman-" + secrets.token_hex(8).encode()
+        _write(parent, temporary, staged, wanted, _permissions(parent, name) if now else None)
+        try:
+            if now is None:
+                os.link(
+                    temporary, name, src_dir_fd=parent, dst_dir_fd=parent, follow_symlinks=False
+                )  # fails at any file
+            elif _holds(parent, name, now):
+                os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
+                return True
+            else:
+                return False
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(temporary, dir_fd=parent)
+        return True
+
+
+@contextlib.contextmanager
+def _opened(root: int, parents: list[bytes], *, make: bool) -> Iterator[list[int]]:
+    """The directories on the way, opened without following a link. Raises OSError."""
+    directories = [os.dup(root)]
+    try:
+        for name in parents:
+            if make:
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(name, dir_fd=directories[-1])
+            directories.append(os.open(name, _DIRECTORY, dir_fd=directories[-1]))
+        yield directories
+    finally:
+        for each in directories:
+            os.close(each)
+
+
+def _remove_empty(directories: list[int], parents: list[bytes]) -> None:
+    for above, name in zip(reversed(directories[:-1]), reversed(parents), strict=True):
+        try:
+            os.rmdir(name, dir_fd=above)
+        except OSError:
+            return
+
+
+def _holds(parent: int, name: bytes, version: Version) -> bool:
+    """Whether the path holds this version now. Raises OSError."""
+    found = os.stat(name, dir_fd=parent, follow_symlinks=False)
+    if stat.S_ISLNK(found.st_mode):
+        target = os.readlink(name, dir_fd=parent)
+        return version.mode == LINK and _blob_id(version, len(target), iter([target])) == version.object_id
+    if not stat.S_ISREG(found.st_mode) or version.mode != (PROGRAM if found.st_mode & 0o100 else FILE):
+        return False
+    with os.fdopen(os.open(name, _READ, dir_fd=parent), "rb") as file:
+        return _blob_id(version, found.st_size, iter(lambda: file.read(_CHUNK), b"")) == version.object_id
+
+
+def _is_blob(staged: Path, version: Version) -> bool:
+    if version.mode == LINK:
+        target = os.fsencode(os.readlink(staged))
+        return _blob_id(version, len(target), iter([target])) == version.object_id
+    with os.fdopen(os.open(staged, _READ), "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        return _blob_id(version, size, iter(lambda: file.read(_CHUNK), b"")) == version.object_id
+
+
+def _blob_id(version: Version, size: int, chunks: Iterator[bytes]) -> bytes:
+    """The id that git gives this content, by the repository's own hash."""
+    digest = hashlib.sha1(usedforsecurity=False) if len(version.object_id) == 40 else hashlib.sha256()
+    digest.update(b"blob %d\0" % size)
+    for chunk in chunks:
+        digest.update(chunk)
+    return digest.hexdigest().encode()
+
+
+def _permissions(parent: int, name: bytes) -> int | None:
+    found = os.stat(name, dir_fd=parent, follow_symlinks=False)
+    return stat.S_IMODE(found.st_mode) if stat.S_ISREG(found.st_mode) else None
+
+
+def _write(parent: int, name: bytes, staged: Path, wanted: Version, permissions: int | None) -> None:
+    """A new file or link; `permissions` of the file that it takes the place of are kept, but for who may execute."""
+    if wanted.mode == LINK:
+        os.symlink(os.fsencode(os.readlink(staged)), name, dir_fd=parent)
+        return
+    mode = 0o777 if wanted.mode == PROGRAM else 0o666
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with os.fdopen(os.open(name, flags, mode, dir_fd=parent), "wb") as file:
+        with os.fdopen(os.open(staged, _READ), "rb") as source:
+            shutil.copyfileobj(source, file, _CHUNK)
+        if permissions is not None:
+            # Whoever may read a program may execute it.
+            executes = (permissions & 0o444) >> 2 if wanted.mode == PROGRAM else 0
+            os.fchmod(file.fileno(), (permissions & ~0o111) | executes)

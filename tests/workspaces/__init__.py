@@ -1,0 +1,1 @@
+"""Tests of what keeps, compares and restores the files of a workspace."""
