@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -35,6 +36,7 @@ from steersman.contracts.activities import (
     PruneInput,
     ReadEvents,
     RunEnd,
+    RunKey,
     StopInput,
     Swept,
 )
@@ -55,8 +57,11 @@ ALL_GONE = 1 << 30
 class HostActivities:
     """Stateless but for readers' positions in logs: any worker of the host can answer."""
 
-    def __init__(self, context: ActivityContext, retention: Retention) -> None:
-        self._context, self._retention = context, retention
+    def __init__(
+        self, context: ActivityContext, retention: Retention, at_work: Callable[[], Iterable[RunKey]] = tuple
+    ) -> None:
+        """`at_work`: the runs that workers of this host lead."""
+        self._context, self._retention, self._at_work = context, retention, at_work
         self._host, self._agents, self._runtime = context.host, context.agents, context.runtime
         self._store, self._policy = context.store, context.policy
         self._locks = SessionLocks(context.store, context.runtime)
@@ -172,13 +177,11 @@ class HostActivities:
                 return await self._context.changes.undo(directory, workspace, asked.before, asked.after)
 
     def _at_work_in(self, workspace: Path) -> str | None:
-        """A run of which something lives and that began in this workspace, above it or below it."""
-        for directory in self._store.mine():
-            other = directory.baseline.get("workspace")
-            if other and self._runtime.has_living(directory.key):
-                place = Path(other)
-                if place.is_relative_to(workspace) or workspace.is_relative_to(place):
-                    return directory.key.run
+        """A run that is led and that began in this workspace, above it or below it. Raises InvalidRequest."""
+        for key in self._at_work():
+            other = self._store.directory(key).baseline.get("workspace")
+            if other and (Path(other).is_relative_to(workspace) or workspace.is_relative_to(other)):
+                return key.run
         return None
 
     def _workspace_of(self, asked: RunDiffInput | UndoInput) -> Path:

@@ -78,7 +78,7 @@ def activities_of(settings: Settings, parts: Parts) -> Activities:
     context = ActivityContext(
         client, settings.host, agents, runtime, store, policy, RunChanges(checkpoints, settings.state)
     )
-    host = HostActivities(context, Retention(settings.keep_days, loops))
+    host = HostActivities(context, Retention(settings.keep_days, loops), parts.registry.at_work)
     run = RunActivities(context, parts.registry, host.lock_session, parts.polls)
     allowed = [agent for name, agent in agents.items() if name in policy.agents]
     return Activities(allowed, host, run, LoopActivities(client, agents, loops, policy))

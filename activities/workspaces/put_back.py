@@ -37,10 +37,10 @@ class Replacement:
     wanted: Version | None
 
 
-def put_back(top: Path, due: Mapping[bytes, Replacement], staged: Path) -> set[bytes]:
+def put_back(top: Path, due: Mapping[bytes, Replacement], staged: Mapping[bytes, Path]) -> set[bytes]:
     """Carry out what can be, and return the paths that were left as they are.
 
-    `staged` holds the wanted contents under the same paths. Raises OSError where `top` cannot be opened.
+    `staged`: files with the wanted contents. Raises OSError where `top` cannot be opened.
     """
     left = set()
     root = os.open(top, _DIRECTORY)
@@ -49,7 +49,7 @@ def put_back(top: Path, due: Mapping[bytes, Replacement], staged: Path) -> set[b
         going = sorted((path for path, each in due.items() if each.wanted is None), reverse=True)
         for path in (*going, *sorted(due.keys() - set(going))):
             try:
-                done = _put_back(root, path, due[path], Path(os.fsdecode(os.path.join(os.fsencode(staged), path))))
+                done = _put_back(root, path, due[path], staged.get(path))
             except OSError:
                 done = False
             if not done:
@@ -59,7 +59,7 @@ def put_back(top: Path, due: Mapping[bytes, Replacement], staged: Path) -> set[b
     return left
 
 
-def _put_back(root: int, path: bytes, replacement: Replacement, staged: Path) -> bool:
+def _put_back(root: int, path: bytes, replacement: Replacement, staged: Path | None) -> bool:
     now, wanted = replacement.now, replacement.wanted
     *parents, name = path.split(b"/")
     with _opened(root, parents, make=wanted is not None) as directories:
@@ -70,7 +70,7 @@ def _put_back(root: int, path: bytes, replacement: Replacement, staged: Path) ->
             os.unlink(name, dir_fd=parent)
             _remove_empty(directories, parents)
             return True
-        if not _is_blob(staged, wanted):  # the agent could have written over what was kept
+        if staged is None or not _is_blob(staged, wanted):  # the agent could have written over what was kept
             return False
         temporary = b".steersman-" + secrets.token_hex(8).encode()
         _write(parent, temporary, staged, wanted, _permissions(parent, name) if now else None)

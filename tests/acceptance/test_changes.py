@@ -344,3 +344,20 @@ async def test_what_lies_beside_the_workspace_is_somebody_elses(
     assert (await steersman.undo(run)).files == 1
     assert (repository / "mine" / "file").read_text() == "before\n"
     assert (repository / "theirs" / "file").read_text() == "after\n"
+
+
+async def test_nothing_is_undone_under_the_hands_of_another_run(
+    shared: Site, steersman: Steersman, repository: Path
+) -> None:
+    run = await steersman.start(edits(shared, repository))
+    await steersman.result(run)
+    (repository / "below").mkdir()
+    for place in (repository, repository / "below"):
+        other = await steersman.start(edits(shared, place, OBEDIENT))
+        await phase(steersman, other, "running")
+        with pytest.raises(ServerRefused, match=f"run {other} are at work"):
+            await steersman.undo(run)
+        await steersman.stop(other)
+        with pytest.raises(RunCancelled):
+            await steersman.result(other)
+    assert (await steersman.undo(run)).files == 5

@@ -186,9 +186,7 @@ async def undo(shadow: Shadow, older: str, newer: str, rescue: str, message: str
     left |= await _ignored_by(shadow, before, [path for path, each in due.items() if each.wanted is None])
     due = {path: each for path, each in due.items() if path not in left}
     with tempfile.TemporaryDirectory(dir=shadow.path.parent) as scratch:
-        staged = Path(scratch) / "files"
-        staged.mkdir()
-        await _stage(shadow, {path: each.wanted for path, each in due.items() if each.wanted}, staged)
+        staged = await _stage(shadow, {path: each.wanted for path, each in due.items() if each.wanted}, Path(scratch))
         left |= await asyncio.to_thread(put_back, shadow.repository.top, due, staged)
     conflicts = (changed.keys() & since.keys() & undone.keys()) | left
     return UndoneFiles(len(due.keys() - left), conflicts, kept.commit or "")
@@ -212,14 +210,16 @@ async def _entries(shadow: Shadow, old: str, new: str, within: Within) -> dict[b
     return found
 
 
-async def _stage(shadow: Shadow, wanted: Mapping[bytes, Version], directory: Path) -> None:
-    """Write these contents into a directory of our own. Raises GitFailed."""
+async def _stage(shadow: Shadow, wanted: Mapping[bytes, Version], directory: Path) -> dict[bytes, Path]:
+    """Write these contents into files of our own: which has each path's. Raises GitFailed."""
     if not wanted:
-        return
-    git = shadow.with_variables(GIT_INDEX_FILE=f"{directory}.index")
-    lines = (each.mode + b" " + each.object_id + b"\t" + path + b"\0" for path, each in wanted.items())
+        return {}
+    git = shadow.with_variables(GIT_INDEX_FILE=str(directory / "index"))
+    # By numbers: a directory costs as much as all else of a file.
+    lines = (each.mode + b" " + each.object_id + b"\t%d\0" % number for number, each in enumerate(wanted.values()))
     await git.run("update-index", "-z", "--index-info", stdin=b"".join(lines))
     await git.run("checkout-index", "--all", f"--prefix={directory}/")
+    return {path: directory / str(number) for number, path in enumerate(wanted)}
 
 
 async def trees_of(shadow: Shadow, *commits: str) -> list[str]:
