@@ -54,6 +54,8 @@ class RunController:
 
     async def run(self) -> RunOutcome:
         """Lead the run to its end. Raises Fenced where a newer worker has taken it."""
+        if not self._earlier:
+            self._baseline = asyncio.create_task(self._run.baseline.keep())  # beside all else that precedes a process
         try:
             outcome = await self._lead()
             return outcome.model_copy(update={"baseline": self._run.baseline.commit})
@@ -64,8 +66,6 @@ class RunController:
 
     async def _lead(self) -> RunOutcome:
         log = await self._open_log()
-        if not self._earlier:
-            self._baseline = asyncio.create_task(self._run.baseline.keep())  # beside all else that precedes a process
         self._monitor.preparing()
         reporting = asyncio.create_task(self._monitor.run())
         try:
