@@ -4,6 +4,7 @@ import asyncio
 import os
 import subprocess
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -181,8 +182,14 @@ async def test_a_run_says_why_it_cannot_know(shared: Site, steersman: Steersman,
         await steersman.undo(run)
 
 
-async def test_what_a_person_sees(shared: Site, repository: Path, tmp_path: Path) -> None:
-    steer = Steer(shared.namespace.address, tmp_path, shared.namespace.name)
+@pytest.fixture
+async def steer(shared: Site, tmp_path: Path) -> AsyncIterator[Steer]:
+    command = Steer(shared.namespace.address, tmp_path, shared.namespace.name)
+    yield command
+    await command.close()
+
+
+async def test_what_a_person_sees(steer: Steer, repository: Path, tmp_path: Path) -> None:
     before = files(repository)
     said = await steer(
         "run", "process", "-w", str(repository), "--id", (run := f"run-{tmp_path.name}"), "--", *python(EDIT)
