@@ -10,10 +10,18 @@ from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 
 from steersman.contracts import names
-from steersman.contracts.activities import Claim, FinalizeInput, MessagesSettled, Progressed, RunAgentInput, RunOutcome
+from steersman.contracts.activities import (
+    Claim,
+    FinalizeInput,
+    MessagesSettled,
+    Progressed,
+    RunAgentInput,
+    RunOutcome,
+    SessionStarted,
+)
 from steersman.contracts.errors import ErrorType
 from steersman.contracts.model import JsonObject
-from steersman.contracts.run import Usage
+from steersman.contracts.run import Handle, Usage
 from tests.workflows.fake_host import (
     QUIET,
     FakeHost,
@@ -234,3 +242,28 @@ async def test_many_runs_at_once(fake: FakeHost) -> None:
         runs = await asyncio.gather(*(fake.start() for _ in range(20)))
         results = await asyncio.gather(*(succeeded(run) for run in runs))
     assert [result.status for result in results] == ["succeeded"] * 20
+
+
+async def test_the_first_word_of_the_baseline_counts_until_the_run_begins_anew(fake: FakeHost) -> None:
+    """A worker that takes over reads it from a file that the agent could have changed."""
+    async with fake.at_work():
+        run = await fake.start()
+        await phase(run, "running")
+
+        async def told(baseline: str | None, **process: int) -> str | None:
+            handle = Handle(host=fake.host, boot_id="b", pid=process["pid"], start_time=1)
+            started = SessionStarted(
+                worker_queue=fake.own_queue(), handle=handle, attempt=process["attempt"], epoch=1, baseline=baseline
+            )
+            await run.signal(names.SESSION_STARTED, started)
+            return (await state(run)).baseline
+
+        assert await told(None, pid=4711, attempt=1) is None
+        assert await told("first", pid=4711, attempt=1) == "first"
+        assert await told("forged", pid=4711, attempt=1) == "first"
+        assert await told("forged", pid=4712, attempt=2) == "first"
+        assert await told("anew", pid=4713, attempt=1) == "anew", "another first process: a reset of a closed run"
+        assert await told(None, pid=4714, attempt=1) == "anew"
+        fake.ending.set_result(done(baseline="too late"))
+        await succeeded(run)
+    assert [each.baseline for each in fake.ends] == ["anew"]
