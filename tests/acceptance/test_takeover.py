@@ -22,6 +22,11 @@ SOON_S = 15.0
 measures what it mostly takes.
 """
 
+RUN_S = 6 * 10 + SOON_S
+"""Each task of a short run may go to a frozen worker's polls once, and comes again after 10 s: its claim, four workflow
+tasks, the end of its log.
+"""
+
 
 async def led_by(steersman: Steersman, run: str, worker: WorkerProcess) -> bool:
     return await leader(steersman, run) == worker.pid
@@ -120,7 +125,7 @@ async def test_a_frozen_worker_loses_its_runs_and_gets_no_new_ones(site: Site, m
     await until(lambda: stopped(frozen.pid))
     # The server hands tasks to the frozen one's polls as well, at first those that have just been given back.
     await all_led_by(steersman, runs, other, 4 * SOON_S)
-    await asyncio.wait_for(asyncio.gather(*(steersman.run(site.process("true")) for _ in range(6))), 40)
+    await asyncio.wait_for(asyncio.gather(*(steersman.run(site.process("true")) for _ in range(6))), RUN_S)
     frozen.thaw()
     for run in runs:
         assert await led_by(steersman, run, other)
