@@ -368,3 +368,22 @@ async def test_nothing_is_undone_under_the_hands_of_another_run(
         with pytest.raises(RunCancelled):
             await steersman.result(other)
     assert (await steersman.undo(run)).files == 5
+
+
+async def test_looking_at_an_open_run_keeps_nothing_of_what_lies_beside_its_workspace(
+    shared: Site, steersman: Steersman, repository: Path
+) -> None:
+    (repository / "mine").mkdir()
+    (repository / "mine" / "file").write_text("before\n")
+    secret = "never to be kept"
+    (repository / "beside").write_text(secret)
+    run = await steersman.start(shared.process(*python(OBEDIENT), workspace=repository / "mine"))
+    await phase(steersman, run, "running")
+    assert (await steersman.diff(run)).patch == ""
+    await steersman.stop(run)
+    with pytest.raises(RunCancelled):
+        await steersman.result(run)
+    blob = subprocess.run(
+        ["git", "hash-object", "--stdin"], cwd=repository, input=secret, check=True, capture_output=True, text=True
+    ).stdout.strip()
+    assert subprocess.run(["git", "cat-file", "-e", blob], cwd=repository, check=False).returncode != 0

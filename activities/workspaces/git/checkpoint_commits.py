@@ -146,7 +146,7 @@ async def compare(
     shadow: Shadow, before: str, after: str | None, limit: int, within: Within = ()
 ) -> tuple[str, GitOutput]:
     """The statistics and the patch between two trees, or between one and the files as they are. Raises GitFailed."""
-    after = after or await write_tree(shadow)
+    after = after or await write_tree(shadow, within)
     diff = ("diff-tree", "-r", "-M", "--no-ext-diff", "--no-textconv", "--no-color")
     stat, patch = await gather_or_cancel(
         shadow.git.read(*diff, "--stat=120", before, after, "--", *within, limit=MAX_STAT),
