@@ -9,7 +9,6 @@ Of workspaces in a git repository alone, and of no run that may only read. Nothi
 
 import asyncio
 import hashlib
-import logging
 import os
 import secrets
 import shutil
@@ -25,8 +24,6 @@ from activities.workspaces.git.runner import GitFailed
 from activities.workspaces.printable_text import printable
 from steersman.contracts.run import Changes
 from steersman.contracts.workspace import Diff, Undone
-
-log = logging.getLogger("steersman.running")
 
 BASELINE_S = 10.0
 """A run's first process waits this many seconds for the checkpoint before it; then the run goes without."""

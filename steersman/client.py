@@ -14,7 +14,7 @@ and UnreadablePayload (another codec). Nothing is decided here: the workflow dec
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from temporalio.client import Client
 from temporalio.common import WorkflowIDConflictPolicy
@@ -22,7 +22,7 @@ from temporalio.converter import PayloadCodec
 
 from steersman._client import visibility
 from steersman._client.event_log import EventLogReader, LogLocation
-from steersman._client.host_calls import call_host
+from steersman._client.host_calls import GIT_S, A, call_host
 from steersman._client.run_calls import RunCalls
 from steersman._client.start_metadata import run_metadata
 from steersman.connection import connect
@@ -31,7 +31,6 @@ from steersman.contracts.activities import PruneInput, RunKey, Swept
 from steersman.contracts.errors import InvalidRequest
 from steersman.contracts.events import AgentEvent
 from steersman.contracts.messages import Decision, DecisionReceipt, Message, MessageReceipt, parse_message
-from steersman.contracts.model import TolerantModel
 from steersman.contracts.request import RunRequest, oversized, parse_request
 from steersman.contracts.run import RunResult, RunState
 from steersman.contracts.workspace import Diff, RunDiffInput, UndoInput, Undone
@@ -47,9 +46,6 @@ from steersman.errors import (
 from steersman.ids import check_run_id, new_message_id, new_run_id
 from steersman.reports import RunSummary, StopResult
 
-A = TypeVar("A", bound=TolerantModel)
-GIT_S: Final = 120
-"""Git may take this many seconds: trees can be large."""
 PRUNE_S: Final = 600
 """A host may take this many seconds to prune."""
 

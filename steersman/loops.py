@@ -16,14 +16,14 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any
 
 from temporalio.client import Client
 from temporalio.common import WorkflowIDConflictPolicy
 
 from steersman._client import visibility
 from steersman._client.checkpoint_selection import selected
-from steersman._client.host_calls import call_host
+from steersman._client.host_calls import GIT_S, call_host
 from steersman._client.loop_calls import LoopCalls
 from steersman._client.loop_follower import Attach, LoopFollower
 from steersman._client.loop_requests import forked
@@ -44,9 +44,6 @@ from steersman.loop_items import LoopItem, RunBegun, RunEvent
 from steersman.reports import LoopSummary, StopResult
 
 __all__ = ["LoopItem", "Loops", "RunBegun", "RunEvent"]
-
-GIT_S: Final = 120
-"""Git may take this many seconds over a large workspace."""
 
 
 class Loops(LoopUpdates):

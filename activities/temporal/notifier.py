@@ -64,7 +64,7 @@ class WorkflowNotifier:
             state = await state_of(self._handle)
         except QUERY_ERRORS:
             return False
-        same = state.handle is not None and _process(state.handle) == _process(handle) and state.attempt == attempt
+        same = state.handle is not None and state.handle.process == handle.process and state.attempt == attempt
         return same and all(each.state in FINAL_STATES for each in state.messages)
 
     async def progressed(self, progress: Progressed) -> None:
@@ -88,7 +88,3 @@ class WorkflowNotifier:
                 pause = min(pause * 2, LAST_PAUSE_S)
             else:
                 return
-
-
-def _process(handle: Handle) -> tuple[str, int, int]:
-    return handle.boot_id, handle.pid, handle.start_time

@@ -19,7 +19,7 @@ from activities.workspaces.git.allowed_roots import AllowedRoots, OutsideRoots
 from activities.workspaces.git.config import GitConfigCache
 from activities.workspaces.git.hung_repositories import HungRepositories
 from activities.workspaces.git.repository import BrokenRepository, Repository, find_repository
-from activities.workspaces.git.runner import GitFailed, GitOutput
+from activities.workspaces.git.runner import GitFailed
 from activities.workspaces.git.shadow import Shadow, open_shadow
 from activities.workspaces.git.trees import Within
 from activities.workspaces.printable_text import printable
@@ -125,21 +125,18 @@ class WorkspaceCheckpoints:
 
         Raises NoRepository, GitFailed, NoCheckpoint.
         """
-        limit = max(0, min(limit, MAX_DIFF))
         async with self._shadow(directory, workspace) as shadow:
             before = await commits.tree_at(shadow, older)
             after = await commits.tree_at(shadow, newer) if newer else None
-            return _diff(await commits.compare(shadow, before, after, limit), limit)
+            return await _diff(shadow, before, after, limit)
 
     async def compare_commits(
         self, directory: Path, workspace: Path, older: str, newer: str | None, limit: int
     ) -> Diff:
         """As `compare`, of commits and in the workspace alone: others may be at work elsewhere in its repository."""
-        limit = max(0, min(limit, MAX_DIFF))
         async with self._shadow(directory, workspace) as shadow:
             before, *after = await commits.trees_of(shadow, older, *([newer] if newer else []))
-            within = _within(shadow, workspace)
-            return _diff(await commits.compare(shadow, before, next(iter(after), None), limit, within), limit)
+            return await _diff(shadow, before, next(iter(after), None), limit, _within(shadow, workspace))
 
     @asynccontextmanager
     async def _shadow(self, directory: Path, workspace: Path) -> AsyncIterator[Shadow]:
@@ -206,8 +203,9 @@ def _within(shadow: Shadow, workspace: Path) -> Within:
     return () if relative == "." else (relative,)
 
 
-def _diff(compared: tuple[str, GitOutput], limit: int) -> Diff:
-    stat, patch = compared
+async def _diff(shadow: Shadow, before: str, after: str | None, limit: int, within: Within = ()) -> Diff:
+    limit = max(0, min(limit, MAX_DIFF))
+    stat, patch = await commits.compare(shadow, before, after, limit, within)
     whole = patch.output.decode("utf-8", "replace")
     text = _cut(whole, limit)
     return Diff(stat=stat, patch=text, truncated=patch.cut or len(text) < len(whole))

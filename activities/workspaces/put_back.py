@@ -70,24 +70,24 @@ def _put_back(root: int, path: bytes, replacement: Replacement, staged: Path | N
             os.unlink(name, dir_fd=parent)
             _remove_empty(directories, parents)
             return True
-        if staged is None or not _is_blob(staged, wanted):  # the agent could have written over what was kept
+        if staged is None or not _holds(
+            None, os.fsencode(staged), wanted
+        ):  # the agent could have written over what was kept
             return False
         temporary = b".steersman-" + secrets.token_hex(8).encode()
-        _write(parent, temporary, staged, wanted, _permissions(parent, name) if now else None)
         try:
+            _write(parent, temporary, staged, wanted, _permissions(parent, name) if now else None)
             if now is None:
-                os.link(
-                    temporary, name, src_dir_fd=parent, dst_dir_fd=parent, follow_symlinks=False
-                )  # fails at any file
-            elif _holds(parent, name, now):
+                # Unlike a rename this fails where anything is.
+                os.link(temporary, name, src_dir_fd=parent, dst_dir_fd=parent, follow_symlinks=False)
+                return True
+            if _holds(parent, name, now):
                 os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
                 return True
-            else:
-                return False
+            return False
         finally:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(temporary, dir_fd=parent)
-        return True
 
 
 @contextlib.contextmanager
@@ -114,8 +114,8 @@ def _remove_empty(directories: list[int], parents: list[bytes]) -> None:
             return
 
 
-def _holds(parent: int, name: bytes, version: Version) -> bool:
-    """Whether the path holds this version now. Raises OSError."""
+def _holds(parent: int | None, name: bytes, version: Version) -> bool:
+    """Whether the path holds this version now. `parent`: the directory that it is relative to. Raises OSError."""
     found = os.stat(name, dir_fd=parent, follow_symlinks=False)
     if stat.S_ISLNK(found.st_mode):
         target = os.readlink(name, dir_fd=parent)
@@ -124,15 +124,6 @@ def _holds(parent: int, name: bytes, version: Version) -> bool:
         return False
     with os.fdopen(os.open(name, _READ, dir_fd=parent), "rb") as file:
         return _blob_id(version, found.st_size, iter(lambda: file.read(_CHUNK), b"")) == version.object_id
-
-
-def _is_blob(staged: Path, version: Version) -> bool:
-    if version.mode == LINK:
-        target = os.fsencode(os.readlink(staged))
-        return _blob_id(version, len(target), iter([target])) == version.object_id
-    with os.fdopen(os.open(staged, _READ), "rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        return _blob_id(version, size, iter(lambda: file.read(_CHUNK), b"")) == version.object_id
 
 
 def _blob_id(version: Version, size: int, chunks: Iterator[bytes]) -> bytes:

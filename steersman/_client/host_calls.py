@@ -23,6 +23,8 @@ A = TypeVar("A", bound=TolerantModel)
 HEARTBEAT_TIMEOUT: Final = timedelta(seconds=5)
 SCHEDULE_TO_START_TIMEOUT: Final = timedelta(seconds=10)
 """A host whose workers have not taken a call within this time is unreachable."""
+GIT_S: Final = 120
+"""Git may take this many seconds over a large workspace."""
 ANSWER_MARGIN_S: Final = 10
 """Seconds that the server gets, beyond its own timeouts, to report how the activity ended."""
 

@@ -111,6 +111,11 @@ class Handle(TolerantModel):
     worker_queue: str = ""
     """The task queue of the worker that leads the run."""
 
+    @property
+    def process(self) -> tuple[str, int, int]:
+        """What tells this process from all others of its host."""
+        return self.boot_id, self.pid, self.start_time
+
 
 class MessageRecord(TolerantModel):
     """A message to the agent and its delivery."""

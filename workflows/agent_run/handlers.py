@@ -19,7 +19,7 @@ from steersman.contracts.messages import (
     parse_message,
 )
 from steersman.contracts.request import RunRequest
-from steersman.contracts.run import Handle, MessageKind
+from steersman.contracts.run import MessageKind
 from workflows.agent_run.delivery import MessageDelivery
 from workflows.agent_run.messages import invalid
 from workflows.agent_run.visibility import RunVisibility
@@ -149,7 +149,9 @@ class RunHandlers:
         known = self.visibility.state
         # Only the first word counts: later ones are read from a file that the agent could have changed. But a run that
         # has begun anew after its end, with another first process, has heard of the one before.
-        anew = session.attempt == 1 and session.handle and known.handle and not _is_same(session.handle, known.handle)
+        anew = (
+            session.attempt == 1 and session.handle and known.handle and session.handle.process != known.handle.process
+        )
         if session.baseline and (known.baseline is None or anew):
             self.visibility.update(baseline=session.baseline)
         if session.handle:
@@ -196,7 +198,3 @@ def _update_id() -> str:
     if info is None or MESSAGE_ID.fullmatch(info.id):
         return info.id if info else ""
     return f"update-{hashlib.sha256(info.id.encode()).hexdigest()[:24]}"
-
-
-def _is_same(process: Handle, other: Handle) -> bool:
-    return (process.boot_id, process.pid, process.start_time) == (other.boot_id, other.pid, other.start_time)

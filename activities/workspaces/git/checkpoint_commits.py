@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, unquote
 
+from activities.workspaces.git.repository import COMMIT
 from activities.workspaces.git.runner import GitFailed, GitHung, GitOutput, gather_or_cancel
 from activities.workspaces.git.shadow import Shadow
 from activities.workspaces.git.trees import MAX_ADDED, Within, remove_from_index, write_tree
@@ -24,7 +25,6 @@ MAX_NAME = 120
 MAX_STAT = 50_000
 """The statistics of a comparison are cut at this many bytes."""
 _GITLINK, _NONE = b"160000", b"000000"
-_COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 
 
 class NoCheckpoint(Exception):
@@ -224,7 +224,7 @@ async def _stage(shadow: Shadow, wanted: Mapping[bytes, Version], directory: Pat
 
 async def trees_of(shadow: Shadow, *commits: str) -> list[str]:
     """The trees of commits. Raises NoCheckpoint, GitFailed."""
-    if wrong := [each for each in commits if not _COMMIT.fullmatch(each)]:
+    if wrong := [each for each in commits if not COMMIT.fullmatch(each)]:
         raise NoCheckpoint(f"{wrong[0][:80]!r} is no commit")
     try:
         output = await shadow.git.run("rev-parse", *(f"{each}^{{tree}}" for each in commits))

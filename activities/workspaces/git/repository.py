@@ -12,7 +12,7 @@ from pathlib import Path
 from activities.workspaces.files import read_regular
 from activities.workspaces.git.allowed_roots import AllowedRoots, OutsideRoots
 
-_COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
+COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _REF = re.compile(r"refs/[^\0\s\\~^:?*\[]+")
 _MAX_POINTER = 8 * 1024
 """HEAD, a loose ref, `.git` and `commondir` may have this many bytes."""
@@ -109,7 +109,7 @@ def head(git: Path, common: Path) -> str | None:
     """The commit that HEAD names, directly or by way of other refs; None where it names none."""
     value = _read(git / "HEAD").strip()
     for _ in range(_MAX_SYMBOLIC):
-        if _COMMIT.fullmatch(value):
+        if COMMIT.fullmatch(value):
             return value
         name = value.removeprefix("ref:").strip()
         if not value.startswith("ref:") or not _REF.fullmatch(name) or ".." in name:
