@@ -5,6 +5,7 @@ It ends with its own exit code: Temporal's native threads can crash an interpret
 
 import atexit
 import os
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -21,7 +22,12 @@ _address = pytest.StashKey[str]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Where pytest-xdist hands the tests to several processes, this one has their server."""
+    """Where pytest-xdist hands the tests to several processes, this one has their server and their directory."""
+    if not config.option.basetemp and not hasattr(config, "workerinput"):
+        # Not pytest's own, where each session removes those of earlier ones and fails at what it cannot remove.
+        base = tempfile.mkdtemp(prefix="steersman-tmp-")
+        config.option.basetemp = str(Path(base) / "pytest")
+        config.add_cleanup(lambda: _remove(base))
     if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
         directory = tempfile.TemporaryDirectory(prefix="steersman-tests-", ignore_cleanup_errors=True)
         config.add_cleanup(directory.cleanup)
@@ -39,6 +45,12 @@ def pytest_configure_node(node: Any) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(exitstatus: int | pytest.ExitCode) -> None:
     _code.append(int(exitstatus))
+
+
+def _remove(directory: str) -> None:
+    """What passed needs no looking at. Python's own `rmtree` cannot go as deep as some of these trees."""
+    if _code and not _code[-1]:
+        subprocess.run(["rm", "-rf", directory], stderr=subprocess.DEVNULL, check=False)
 
 
 def _leave() -> None:
