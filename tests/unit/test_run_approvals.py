@@ -64,11 +64,32 @@ def test_a_withdrawn_question_may_be_asked_anew() -> None:
 
 def test_asked_again_by_another_worker_it_keeps_its_age() -> None:
     approvals = asking("a")
-    approvals.resend()
+    approvals.resend(same_process=True)
     assert not approvals.open
     approvals.on_asked(question("a", since=NOW + HOUR / 2))
     assert [each.since for each in approvals.open] == [NOW]
     assert approvals.due(HOUR) == NOW + HOUR
+
+
+def test_between_two_sessions_of_one_process_its_questions_can_be_decided() -> None:
+    approvals = asking("a", "b")
+    approvals.resend(same_process=True)
+    approvals.resend(same_process=True)
+    assert approvals.refusal(word("a")) is None
+    assert approvals.between_sessions(word("a"))
+    assert approvals.decide(word("a")).tool == "Bash"
+    assert approvals.refusal(word("a", "deny")) == "approval a was already decided: allow"
+    approvals.mark_sent(approvals.unsent())
+    approvals.on_asked(question("a"))
+    assert (approvals.open, unsent(approvals)) == ((), ["a"])
+    approvals.on_asked(question("b", withdrawn=True))
+    assert approvals.refusal(word("b")) == "approval b was withdrawn by the agent"
+
+
+def test_another_process_does_not_ask_what_the_one_before_asked() -> None:
+    approvals = asking("a")
+    approvals.resend(same_process=False)
+    assert approvals.refusal(word("a")) == "no approval a is waiting"
 
 
 def test_a_question_that_was_decided_is_answered_again_when_asked_again() -> None:
@@ -85,7 +106,7 @@ def test_another_session_hears_every_decision_again_once_each() -> None:
     approvals.decide(word("b", remember=True))
     approvals.decide(word("a", "deny"))
     approvals.mark_sent(approvals.unsent()[:1])
-    approvals.resend()
+    approvals.resend(same_process=True)
     assert sorted(unsent(approvals)) == ["a", "b"]
     assert {each.decision.id: each.tool for each in approvals.unsent()} == {"a": "Bash", "b": "Bash"}
 

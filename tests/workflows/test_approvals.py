@@ -110,6 +110,25 @@ async def test_an_open_question_survives_the_worker(fake: FakeHost) -> None:
             await until(lambda: ("a-1", "allow") in fake.decisions())
 
 
+@pytest.mark.parametrize("by", ["update", "signal"])
+async def test_it_can_be_decided_before_the_next_session_has_asked_again(fake: FakeHost, by: str) -> None:
+    async with fake.at_work():
+        run = await asking(fake, "a-1")
+        async with fake.worker(fake.own_queue(1), activities=[fake.deliver_messages]):
+            await fake.began(run.id, worker=1)
+            if by == "update":
+                await decide(run, "a-1")
+            else:
+                handle = fake.client.get_workflow_handle(run.id)
+                await handle.signal(names.DECIDE, {"id": "a-1", "decision": "allow"})
+            await until(lambda: fake.decisions() == [("a-1", "allow")])
+            await fake.began(run.id, worker=1, pid=4712, attempt=2)
+            assert "no approval a-2 is waiting" in await refusal(run, "a-2")
+            await fake.ask(run.id, "a-2")
+            await fake.began(run.id, worker=1, pid=4713, attempt=3)
+            assert "no approval a-2 is waiting" in await refusal(run, "a-2")
+
+
 async def test_nobody_answers_in_time(fake: FakeHost) -> None:
     async with fake.at_work():
         run = await fake.start(permissions={"mode": "ask"}, limits={"approval_s": 0.5})

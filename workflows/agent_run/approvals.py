@@ -24,6 +24,8 @@ class Approvals:
     def __init__(self, *, bounded: bool = True) -> None:
         self._bounded = bounded
         self._open: dict[str, Approval] = {}
+        self._asked_before: dict[str, Approval] = {}
+        """Open when the session that asked was lost; the next one of the same process has not asked again yet."""
         self._decided: dict[str, OutgoingDecision] = {}
         self._withdrawn: set[str] = set()
         self._unsent: list[str] = []
@@ -40,6 +42,7 @@ class Approvals:
         `now`: the latest time that counts as the question's, whatever the asking worker's clock says.
         """
         approval = asked.approval
+        self._asked_before.pop(approval.id, None)
         if asked.withdrawn:
             self._open.pop(approval.id, None)
             self._withdrawn.add(approval.id)
@@ -72,13 +75,17 @@ class Approvals:
             return f"approval {decision.id} was already decided: {first.decision}"
         if decision.id in self._withdrawn:
             return f"approval {decision.id} was withdrawn by the agent"
-        if decision.id not in self._open:
-            return f"no approval {decision.id} is waiting"
+        if decision.id not in self._open and decision.id not in self._asked_before:
+            return not_waiting(decision.id)
         return None
+
+    def between_sessions(self, decision: Decision) -> bool:
+        """Whether the approval is one that the session at work has not asked for again yet."""
+        return decision.id in self._asked_before
 
     def decide(self, decision: Decision) -> Approval:
         """Accept a decision that `refusal` does not refuse. The first one counts."""
-        approval = self._open.pop(decision.id)
+        approval = self._open.pop(decision.id, None) or self._asked_before.pop(decision.id)
         self._decided[decision.id] = OutgoingDecision(decision=decision, tool=approval.tool)
         self._queue([decision.id])
         return approval
@@ -106,8 +113,13 @@ class Approvals:
         sent = {each.decision.id for each in decisions}
         self._unsent = [each for each in self._unsent if each not in sent]
 
-    def resend(self) -> None:
-        """Another session took over: it asks again what is open, and needs the decisions that are to be remembered."""
+    def resend(self, *, same_process: bool) -> None:
+        """Another session took over: it asks again what is open, and needs the decisions that are to be remembered.
+
+        Until it has asked again, a person may decide what the same process has asked.
+        """
+        before = [*self._asked_before.items(), *self._open.items()] if same_process else []
+        self._asked_before = dict(before[-MAX_OPEN:])
         self._open.clear()
         # It asks again for a decision that it does not have; it cannot know which decisions are to be remembered.
         again = self._remembered() if self._bounded else self._decided
@@ -121,10 +133,16 @@ class Approvals:
         """Withdraw all open approvals: the run is over."""
         self._withdrawn.update(self._open)
         self._open.clear()
+        self._asked_before.clear()
         self._unsent.clear()
 
     def _queue(self, ids: Iterable[str]) -> None:
         self._unsent.extend(each for each in ids if each not in self._unsent)
+
+
+def not_waiting(approval_id: str) -> str:
+    """Why a decision on no open approval is refused."""
+    return f"no approval {approval_id} is waiting"
 
 
 def _size(approval: Approval) -> int:

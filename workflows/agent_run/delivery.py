@@ -141,12 +141,14 @@ class MessageDelivery:
         """A worker leads the run now. False if the session's epoch is older than the known one."""
         if self.session and session.epoch < self.session.epoch:
             return False
-        self.session = session
+        before, self.session = self.session, session
         self._sessions += 1
         self._try_own_queue = True
         self._obstacle = None
         self.mailbox.resend()
-        self.approvals.resend()
+        process = session.handle.process if session.handle else None
+        asked_by = before.handle.process if before and before.handle else None
+        self.approvals.resend(same_process=process is not None and process == asked_by)
         self.publish()
         return True
 

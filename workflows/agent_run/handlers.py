@@ -20,6 +20,7 @@ from steersman.contracts.messages import (
 )
 from steersman.contracts.request import RunRequest
 from steersman.contracts.run import MessageKind
+from workflows.agent_run.approvals import not_waiting
 from workflows.agent_run.delivery import MessageDelivery
 from workflows.agent_run.messages import invalid
 from workflows.agent_run.visibility import RunVisibility
@@ -62,14 +63,21 @@ class RunHandlers:
     async def decide(self, *inputs: Any) -> DecisionReceipt:
         """Decision -> DecisionReceipt. The first decision on an approval counts."""
         await self._after_signals()
-        self._check_decide(*inputs)  # a signal may have decided since the validator looked
-        return self.delivery.decide(_parsed(Decision, inputs))
+        return self.delivery.decide(self._decidable(inputs))  # a signal may have decided since the validator looked
 
     @decide.validator
     def _check_decide(self, *inputs: Any) -> None:
         decision = _parsed(Decision, inputs)
         if refusal := self.delivery.approvals.refusal(decision):
             raise ApplicationError(refusal, type=REFUSED, non_retryable=True)
+
+    def _decidable(self, inputs: tuple[Any, ...]) -> Decision:
+        """The decision, if it is not refused."""
+        self._check_decide(*inputs)
+        decision: Decision = _parsed(Decision, inputs)
+        if self.delivery.approvals.between_sessions(decision) and not workflow.patched("decide-between-sessions"):
+            raise ApplicationError(not_waiting(decision.id), type=REFUSED, non_retryable=True)
+        return decision
 
     @workflow.signal(name=names.STEER)
     def steer_signal(self, *inputs: Any) -> None:
@@ -85,11 +93,11 @@ class RunHandlers:
     def decide_signal(self, *inputs: Any) -> None:
         """As the update, without an answer; a second decision changes nothing."""
         try:
-            self._check_decide(*inputs)
+            decision = self._decidable(inputs)
         except ApplicationError as error:
             workflow.logger.warning("decision refused: %s", error.message)
             return
-        self.delivery.decide(_parsed(Decision, inputs))
+        self.delivery.decide(decision)
 
     @workflow.signal(name=names.HURRY)
     def hurry(self, *inputs: Any) -> None:
