@@ -18,9 +18,10 @@ from pathlib import Path
 
 from activities.store import disk
 from activities.store.run_directory import RunDirectory
-from activities.workspaces.checkpoints import NoRepository, WorkspaceCheckpoints
-from activities.workspaces.git.checkpoint_commits import REFS, quoted
+from activities.workspaces.checkpoints import WorkspaceCheckpoints
+from activities.workspaces.git.checkpoint_commits import REFS, hashed, quoted
 from activities.workspaces.git.runner import GitFailed
+from activities.workspaces.git.shadows import NoRepository
 from activities.workspaces.printable_text import printable
 from steersman.contracts.run import Changes
 from steersman.contracts.workspace import Diff, Undone
@@ -111,7 +112,7 @@ class RunChanges:
                     shutil.rmtree(self._shadows / name)
 
     def _shadow(self, workspace: Path) -> Path:
-        path = self._shadows / hashlib.sha256(os.fsencode(workspace)).hexdigest()[:32]
+        path = self._shadows / hashed(os.fsencode(workspace))
         for each in (self._shadows, path):
             each.mkdir(mode=0o700, exist_ok=True)
         os.utime(path)
