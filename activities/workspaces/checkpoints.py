@@ -65,6 +65,11 @@ class WorkspaceCheckpoints:
             captured = await commits.capture(shadow, name, message, shadow.repository.head(), within, most)
         return captured.commit or ""
 
+    async def keep(self, directory: Path, workspace: Path, name: str, commit: str) -> None:
+        """Keep a commit that is there under the ref `name`. Raises NoRepository, GitFailed."""
+        async with self._shadows.open(directory, workspace) as shadow:
+            await commits.keep(shadow, name, commit)
+
     async def count(self, directory: Path, workspace: Path, older: str, newer: str) -> tuple[int, int, int]:
         """Files, lines added and lines removed in the workspace between two commits.
 

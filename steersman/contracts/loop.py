@@ -204,6 +204,8 @@ class LoopRequest(StrictModel):
     def _check_run(cls, run: RunRequest) -> RunRequest:
         if run.limits.duration_s is not None or run.limits.idle_s is not None:
             raise ValueError("limits: give duration_s and idle_s as the loop's iteration_duration_s and idle_s")
+        if run.workspace.isolation != "none":
+            raise ValueError("workspace.isolation: a loop works in its workspace itself")
         return run
 
     @model_validator(mode="after")

@@ -35,7 +35,7 @@ _ZEROS = {"sha1": 40, "sha256": 64}
 class Carried:
     """What was carried out: `snapshot` is the base of the merge. `top`: the work tree's, `repository`: it is git's own.
 
-    `files`: the commit of the files. `directory`: where the copy is, on its machine.
+    `files`: the commit of the files. `directory`: the workspace in the copy, on its machine.
     """
 
     top: Path
@@ -102,7 +102,9 @@ class WorkspaceCarrier:
                 snapshot = await snapshots.take(shadow, repository=repository)
                 await commits.keep(shadow, names.base, snapshot.id)
             objects = str(shadow.repository.objects)
+            within = str(workspace.relative_to(shadow.repository.top))
             header = {
+                "within": within,
                 "name": shadow.repository.top.name or "workspace",
                 "repository": repository,
                 "format": "sha256" if len(snapshot.id) == _ZEROS["sha256"] else "sha1",

@@ -161,7 +161,7 @@ class Copy:
         git = self.git()
         git.run("read-tree", header["files"])
         git.run("checkout-index", "--all", "--index", "--force", "--quiet")
-        for path in header["empty"]:
+        for path in (*header["empty"], header["within"]):
             os.makedirs(os.path.join(os.fsencode(self.top), _bytes(path)), exist_ok=True)
         for path in header["private"]:
             place = os.path.join(os.fsencode(self.top), _bytes(path))
@@ -467,7 +467,7 @@ def main(command: str, root: str) -> None:
         header = json.loads(stdin.readline(MAX_HEADER))
         if command == "receive":
             copy.receive(header, stdin)
-            _say(out, {"ok": True, "directory": copy.top})
+            _say(out, {"ok": True, "directory": os.path.normpath(os.path.join(copy.top, header["within"]))})
         else:
             copy.send(header, out)
     except Failed as error:
