@@ -14,7 +14,8 @@ from pathlib import Path
 
 from activities.workspaces.carry import merge, snapshots, work_tree
 from activities.workspaces.carry.copies import CopyFailed, WorkspaceCopy
-from activities.workspaces.carry.snapshots import Snapshot, as_bytes
+from activities.workspaces.carry.copy_program import as_bytes, as_text
+from activities.workspaces.carry.snapshots import Snapshot
 from activities.workspaces.files import read_regular
 from activities.workspaces.git import checkpoint_commits as commits
 from activities.workspaces.git.config import MAX_CONFIG
@@ -102,10 +103,10 @@ class WorkspaceCarrier:
                 snapshot = await snapshots.take(shadow, repository=repository)
                 await commits.keep(shadow, names.base, snapshot.id)
             objects = str(shadow.repository.objects)
-            within = str(workspace.relative_to(shadow.repository.top))
+            within = as_text(os.fsencode(workspace.relative_to(shadow.repository.top)))
             header = {
                 "within": within,
-                "name": shadow.repository.top.name or "workspace",
+                "name": _name(shadow.repository.top),
                 "repository": repository,
                 "format": "sha256" if len(snapshot.id) == _ZEROS["sha256"] else "sha1",
                 "snapshot": snapshot.id,
@@ -336,10 +337,13 @@ class _CarryBack:
         if plan.aside:
             await self._set_refs(plan, why)
             return await self._returned(conflicts, plan.kept_aside)
-        conflicts |= await self._write_files(plan.files.due)
-        gone = set(self._base.state.empty) - set(self._theirs.state.empty)
-        new = set(self._theirs.state.empty) - set(self._base.state.empty)
-        await asyncio.to_thread(work_tree.make_empty, repository.top, new, gone)
+        before, after = set(self._base.state.empty), set(self._theirs.state.empty)
+        await asyncio.to_thread(work_tree.remove_empty, repository.top, before - after)  # a file may come in its place
+        # What a person has staged and theirs has changed, too, stays on the disk as well.
+        conflicts |= await self._write_files(
+            {path: each for path, each in plan.files.due.items() if path not in plan.index.conflicts}
+        )
+        await asyncio.to_thread(work_tree.make_empty, repository.top, after - before)
         if self._repository:
             await work_tree.write_index(shadow, plan.index.due)
             await self._set_refs(plan, why)
@@ -419,3 +423,12 @@ async def _user(shadow: Shadow) -> dict[str, str]:
             if value and value.isprintable():
                 found[key.removeprefix("user.")] = value
     return found
+
+
+def _name(top: Path) -> str:
+    """The name of the copy's directory: tools show it, and some go by it."""
+    try:
+        top.name.encode()
+    except UnicodeEncodeError:
+        return "workspace"
+    return top.name or "workspace"

@@ -20,6 +20,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import urllib.parse
 from collections.abc import Iterable
 from typing import IO, Any, BinaryIO
 
@@ -162,9 +163,9 @@ class Copy:
         git.run("read-tree", header["files"])
         git.run("checkout-index", "--all", "--index", "--force", "--quiet")
         for path in (*header["empty"], header["within"]):
-            os.makedirs(os.path.join(os.fsencode(self.top), _bytes(path)), exist_ok=True)
+            os.makedirs(os.path.join(os.fsencode(self.top), as_bytes(path)), exist_ok=True)
         for path in header["private"]:
-            place = os.path.join(os.fsencode(self.top), _bytes(path))
+            place = os.path.join(os.fsencode(self.top), as_bytes(path))
             os.chmod(place, stat.S_IMODE(os.lstat(place).st_mode) & 0o700)
         if header["repository"]:
             self._make_repository(header)
@@ -218,7 +219,7 @@ class Copy:
             head, commit, refs = self._refs(scratch) if repository else (None, None, {})
             files, private, nested = self._files(scratch, everything=not repository)
             if nested:
-                shown = ", ".join(sorted(_text(each) for each in nested)[:5])
+                shown = ", ".join(sorted(_shown(each) for each in nested)[:5])
                 raise Failed(f"a repository of its own lies in the copy: {shown}")
             empty = self._empty(scratch, everything=not repository)
             index = self._staged(scratch) if repository else files
@@ -227,8 +228,8 @@ class Copy:
                 "head": head,
                 "commit": commit,
                 "refs": refs,
-                "empty": sorted(map(_text, empty)),
-                "private": sorted(map(_text, private)),
+                "empty": sorted(map(as_text, empty)),
+                "private": sorted(map(as_text, private)),
             }
             git = self.git()
             parent = ("-p", commit) if commit else ()
@@ -338,9 +339,7 @@ class Copy:
         )
         form = "--format=%(objectname) %(refname) %(symref)"
         refs = {}
-        for line in (
-            git.run("for-each-ref", form, "refs/heads", "refs/tags").decode("utf-8", "surrogateescape").splitlines()
-        ):
+        for line in names(git.run("for-each-ref", form, "refs/heads", "refs/tags")):
             value, name, symbolic = line.split(" ", 2)
             if not symbolic:
                 refs[name] = value
@@ -357,6 +356,14 @@ class Copy:
             self.git().run("cat-file", "--batch-check=%(objectname) %(objecttype)", stdin=asked).decode().splitlines()
         )
         return sorted({line.split(" ")[0] for line in answers if line.endswith(" commit")})
+
+
+def names(output: bytes) -> list[str]:
+    """Lines of refs. Raises Failed for a name that is no text: no JSON could have it."""
+    try:
+        return output.decode().splitlines()
+    except UnicodeDecodeError:
+        raise Failed("a branch or a tag has a name that is no UTF-8") from None
 
 
 def staged_entries(lines: Iterable[bytes]) -> list[bytes]:
@@ -425,12 +432,18 @@ def _listed(paths: Iterable[bytes]) -> bytes:
     return b"".join(path + b"\0" for path in paths)
 
 
-def _text(path: bytes) -> str:
-    return path.decode("utf-8", "surrogateescape")
+def as_text(path: bytes) -> str:
+    """A path as a snapshot's state has it: names are bytes of any encoding."""
+    return urllib.parse.quote_from_bytes(path)
 
 
-def _bytes(text: str) -> bytes:
-    return text.encode("utf-8", "surrogateescape")
+def as_bytes(text: str) -> bytes:
+    """The path that a snapshot's state has."""
+    return urllib.parse.unquote_to_bytes(text)
+
+
+def _shown(path: bytes) -> str:
+    return path.decode("utf-8", "replace")
 
 
 def _read(path: str) -> str:
@@ -467,13 +480,19 @@ def main(command: str, root: str) -> None:
         header = json.loads(stdin.readline(MAX_HEADER))
         if command == "receive":
             copy.receive(header, stdin)
-            _say(out, {"ok": True, "directory": os.path.normpath(os.path.join(copy.top, header["within"]))})
+            _say(
+                out,
+                {
+                    "ok": True,
+                    "directory": os.path.normpath(os.path.join(copy.top, os.fsdecode(as_bytes(header["within"])))),
+                },
+            )
         else:
             copy.send(header, out)
     except Failed as error:
         _say(out, {"ok": False, "error": str(error)})
     except OSError as error:
-        _say(out, {"ok": False, "error": f"{_text(os.fsencode(error.filename or copy.root))}: {error.strerror}"})
+        _say(out, {"ok": False, "error": f"{_shown(os.fsencode(error.filename or copy.root))}: {error.strerror}"})
     finally:
         with contextlib.suppress(OSError):
             out.flush()

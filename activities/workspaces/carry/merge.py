@@ -78,11 +78,11 @@ def _with_commits(
     would look like a change that takes theirs back.
     """
     if ours == our_commit:
-        if theirs == their_commit:
+        if theirs in (their_commit, base):
             return both
         if both == their_commit:
             return theirs  # not committed, on top of the same
-        if theirs in (base, ours):
+        if theirs == ours:
             return ours
         raise _Conflict
     if ours == both:

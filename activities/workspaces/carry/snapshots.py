@@ -18,7 +18,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from activities.workspaces.carry.copy_program import empty_directories, staged_entries
+from activities.workspaces.carry.copy_program import Failed, as_text, empty_directories, names, staged_entries
 from activities.workspaces.files import read_regular
 from activities.workspaces.git.repository import COMMIT
 from activities.workspaces.git.runner import GitFailed
@@ -41,7 +41,7 @@ class NoSnapshot(Exception):
 
 
 class SnapshotState(BaseModel):
-    """What a snapshot says beside its files and its index. Paths are UTF-8, other bytes of them surrogates."""
+    """What a snapshot says beside its files and its index. Paths are percent-encoded."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -80,7 +80,7 @@ async def take(shadow: Shadow, *, repository: bool) -> Snapshot:
     """
     tree = await write_tree(shadow, everything=not repository)
     if nested := sorted(shadow.nested):
-        shown = ", ".join(map(as_text, nested[:5]))
+        shown = ", ".join(os.fsdecode(path) for path in nested[:5])
         raise GitFailed(f"a repository of its own lies in the workspace, which cannot be carried: {shown}")
     empty, private = await _beside_files(shadow, everything=not repository)
     state = SnapshotState(empty=empty, private=private)
@@ -142,16 +142,6 @@ async def excludes(shadow: Shadow) -> str:
     return "\n".join(texts)
 
 
-def as_bytes(path: str) -> bytes:
-    """A path of a snapshot's state."""
-    return path.encode("utf-8", "surrogateescape")
-
-
-def as_text(path: bytes) -> str:
-    """A path as a snapshot's state has it."""
-    return path.decode("utf-8", "surrogateescape")
-
-
 async def _commit(shadow: Shadow, tree: str, *parents: str, message: str) -> str:
     return (await shadow.git.run("commit-tree", *parents, "-F", "-", tree, stdin=message.encode())).decode().strip()
 
@@ -167,7 +157,11 @@ async def _refs(shadow: Shadow) -> dict[str, str]:
     form = "--format=%(objectname) %(refname) %(symref)"
     output = await shadow.git.run("for-each-ref", form, "refs/heads", "refs/tags")
     refs = {}
-    for line in output.decode("utf-8", "surrogateescape").splitlines():
+    try:
+        lines = names(output)
+    except Failed as error:
+        raise GitFailed(str(error)) from error
+    for line in lines:
         value, name, symbolic = line.split(" ", 2)
         if not symbolic:
             refs[name] = value

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from activities.workspaces.carry.snapshots import as_bytes
+from activities.workspaces.carry.copy_program import as_bytes
 from activities.workspaces.git.repository import Repository
 from activities.workspaces.git.runner import GitFailed
 from activities.workspaces.git.shadow import Shadow
@@ -167,14 +167,18 @@ def links_out(due: Mapping[bytes, Replacement], staged: Mapping[bytes, Path]) ->
     return found
 
 
-def make_empty(top: Path, wanted: Iterable[str], gone: Iterable[str]) -> None:
-    """Make directories without entries, and remove those that have none any more. Never raises for one of them."""
-    for path in sorted(wanted):
-        if is_safe(as_bytes(path)):
-            make_directory(top, as_bytes(path))
-    for path in sorted(gone, reverse=True):
-        if is_safe(as_bytes(path)):
-            remove_directory(top, as_bytes(path))
+def make_empty(top: Path, directories: Iterable[str]) -> None:
+    """Make directories without entries, where nothing is in the way."""
+    for path in sorted(map(as_bytes, directories)):
+        if is_safe(path):
+            make_directory(top, path)
+
+
+def remove_empty(top: Path, directories: Iterable[str]) -> None:
+    """Remove directories that have no entry."""
+    for path in sorted(map(as_bytes, directories), reverse=True):
+        if is_safe(path):
+            remove_directory(top, path)
 
 
 def _log(git: Path, name: str, old: str, new: str, why: str) -> None:
