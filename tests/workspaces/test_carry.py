@@ -1,5 +1,6 @@
 """A workspace is carried to a copy, and what became of it there is merged: nothing of either side is lost."""
 
+import asyncio
 import os
 import shutil
 from collections.abc import AsyncIterator
@@ -286,3 +287,176 @@ async def test_twice_is_once(work: Carrying) -> None:
     assert (second.conflicts, second.kept, second.commit) == (first.conflicts, first.kept, first.commit)
     assert files(work.top) == seen
     assert work.here("git log --branches --tags --format=%H") == log
+
+
+SYMBOLIC = "git symbolic-ref refs/heads/s refs/heads/main; git symbolic-ref HEAD refs/heads/s"
+ALONE = "echo a > a" + COMMIT + "first"
+
+
+@pytest.mark.parametrize(
+    ("there", "words"),
+    [
+        ("mkfifo .gitignore", ".gitignore is no file"),
+        ("mkdir q; mkfifo q/.gitattributes", "q/.gitattributes is no file"),
+        ("rm .git/index; mkfifo .git/index", "index is no file"),
+        ("rm -f .git/packed-refs; mkfifo .git/packed-refs", "packed-refs is no file"),
+        ("mkdir -p .git/refs/heads; mkfifo .git/refs/heads/x", "x is no file"),
+        ("mkdir -p .git/refs; rm -rf .git/refs/heads; ln -s / .git/refs/heads", "Too many levels of symbolic links"),
+        ("rm a; mkfifo a", "a is neither a file nor a link nor a directory any more"),
+        ("echo x > 'git~1'", "git takes no file of this name: git~1"),
+        ("git worktree add -q ../other -b other", "a work tree of its own, which is not carried"),
+        ("rm -rf .git; ln -s /tmp .git", "the copy's .git is no directory any more"),
+        (SYMBOLIC, "is no branch of its own"),
+        ("""python3 -c "
+import os
+for n in range(600): os.mkdir('dddddddd'); os.chdir('dddddddd')
+open('f', 'w').close()" """, "git ls-files"),
+        ("echo b > b; git add b; git commit -qm second; rm -f .git/objects/$(git rev-parse HEAD | sed 's,^..,&/,')",
+         "git commit-tree"),
+    ],
+)  # fmt: skip
+async def test_a_copy_that_cannot_be_read_whole_is_not_taken_for_less(work: Carrying, there: str, words: str) -> None:
+    await work.out(ALONE)
+    seen = files(work.top)
+    with pytest.raises(CopyFailed, match=words):
+        await work.back(there)
+    assert files(work.top) == seen
+
+
+async def test_a_repository_in_a_copy_of_files_without_one_is_not_lost(work: Carrying) -> None:
+    shutil.rmtree(work.top / ".git")
+    await work.out("echo a > a")
+    with pytest.raises(CopyFailed, match="a repository was made in the copy"):
+        await work.back("git init -q")
+
+
+async def test_half_a_copy_is_none(work: Carrying) -> None:
+    copy = await work.out("mkdir d; echo f > d/f; touch u" + COMMIT + "first")
+    (copy.parent.parent / "ready").unlink()
+    shutil.rmtree(copy / "d")
+    with pytest.raises(CopyFailed, match="there is no copy"):
+        await work.back()
+    assert (work.top / "d" / "f").exists()
+
+
+@pytest.mark.parametrize(
+    ("here", "words"),
+    [
+        ("git sparse-checkout set --no-cone x", "sparse checkout"),
+        ("git config filter.secret.clean cat", "own configuration has filters"),
+        (SYMBOLIC, "is no branch of its own"),
+        ("git clone -q --depth 1 file://$PWD c; rm -rf .git a; mv c/.git .git; mv c/a a; rm -rf c", "shallow clone"),
+    ],
+)  # fmt: skip
+async def test_a_workspace_of_which_a_copy_would_be_another_one_is_refused(
+    work: Carrying, here: str, words: str
+) -> None:
+    with pytest.raises(GitFailed, match=words):
+        await work.out(
+            "mkdir x; echo x > x/x; echo a > a" + COMMIT + "first; echo b >> a; git commit -qam two; " + here
+        )
+
+
+async def test_what_is_in_no_branch_of_the_copy_is_kept(work: Carrying) -> None:
+    await work.out(ALONE)
+    back = await work.back("echo stashed > a; git stash -q")
+    assert back.kept == NAMES.conflicts
+    assert work.here("cat a") == "a\n"
+    assert "stashed" in work.here(f"for parent in $(git rev-parse {NAMES.conflicts}^@); do git show $parent:a; done")
+
+
+async def test_all_commits_are_kept_where_a_person_has_gone_on(work: Carrying) -> None:
+    await work.out(ALONE)
+    back = await work.back(
+        "echo m > m; git add m; git commit -qm M; git switch -qc topic HEAD~1; echo t > t; git add t; git commit -qm T",
+        "echo u > u; git add u; git commit -qm U",
+    )
+    assert back.kept == NAMES.conflicts
+    assert {"M", "T"} <= set(work.here(f"git log --format=%s {NAMES.conflicts}").splitlines())
+    assert work.here("git log --format=%s; git status --porcelain") == "U\nfirst\n"
+
+
+async def test_a_merge_that_a_person_has_begun_is_theirs(work: Carrying) -> None:
+    await work.out("echo f > f; echo g > g" + COMMIT + "first; git switch -qc side; echo s > f; git commit -qam side; "
+                   "git switch -q main; echo m > f; git commit -qam main")  # fmt: skip
+    back = await work.back("echo agent > f; git add f; echo agent > g", "git merge -q side || :")
+    assert b"f" in back.conflicts
+    assert work.here("git ls-files -u | wc -l; cat g").split() == ["3", "agent"]
+    assert (work.top / ".git" / "MERGE_HEAD").exists()
+
+
+async def test_a_branch_is_not_moved_under_a_rebase(work: Carrying) -> None:
+    await work.out("for n in 1 2 3; do echo $n > f$n; git add .; git commit -qm $n; done")
+    back = await work.back(
+        "echo x > x; git add x; git commit -qm agent",
+        "GIT_SEQUENCE_EDITOR='sed -i 1s/pick/edit/' git rebase -qi HEAD~1",
+    )
+    assert back.kept == NAMES.conflicts
+    work.here("git rebase --continue")
+    assert work.here("git log --format=%s main").split() == ["3", "2", "1"]
+    assert "agent" in work.here(f"git log --format=%s {NAMES.conflicts}")
+
+
+async def test_a_lock_of_somebody_elses_stays(work: Carrying) -> None:
+    await work.out(ALONE)
+    (work.top / ".git" / "HEAD.lock").write_text("ref: refs/heads/topic\n")
+    with pytest.raises(GitFailed, match=r"HEAD\.lock is there"):
+        await work.back("git switch -qc topic")
+    assert work.here("cat .git/HEAD .git/HEAD.lock") == "ref: refs/heads/main\nref: refs/heads/topic\n"
+
+
+async def test_what_git_left_when_it_was_killed_is_in_nobodys_way(work: Carrying) -> None:
+    await work.out(ALONE)
+    (work.top / ".git" / "steersman-index.new.lock").touch()
+    assert (await work.back("git mv a b")).conflicts == []
+    assert work.here("git status --porcelain") == "R  a -> b\n"
+
+
+async def test_names_of_any_bytes(work: Carrying) -> None:
+    odd = "mkdir $'e\\xff'; echo s > $'p\\xff'; chmod 600 $'p\\xff'; "
+    await work.out(odd + ALONE + "; git branch $'x\\u2028y'")
+    back = await work.back("mkdir $'n\\xff'; git branch $'z\\u0085'")
+    assert (back.conflicts, back.kept) == ([], None)
+    assert os.path.isdir(os.fsencode(work.top) + b"/n\xff")
+    assert "z\x85" in work.here("git branch --list")
+
+
+async def test_repositories_by_sha256(work: Carrying) -> None:
+    work.here(
+        "rm -rf .git; git init -q -b main --object-format=sha256; git config user.name P; git config user.email p@p"
+    )
+    await work.out("echo a > a; echo b > b" + COMMIT + "first")
+    assert (await work.back("git rm -q b; echo 2 > a; git commit -qam second; git mv a c")).conflicts == []
+    assert work.here("git status --porcelain; git log --format=%s") == "R  a -> c\nsecond\nfirst\n"
+
+
+async def test_a_work_tree_of_a_bare_repository(work: Carrying) -> None:
+    work.here(ALONE + "; cd ..; git clone -q --bare top bare; rm -rf top; git -C bare worktree add -q ../top main")
+    work.here("git config user.name P; git config user.email p@p")
+    await work.out()
+    assert (await work.back("echo 2 > a; git commit -qam second")).kept is None
+    assert work.here("git status --porcelain; git log --format=%s") == "second\nfirst\n"
+
+
+@pytest.mark.parametrize("target", ["L/../../secret", "L/L/../../x", "./../..", "d/../a"])
+async def test_links_may_not_lead_through_others_and_up(work: Carrying, target: str) -> None:
+    await work.out(ALONE)
+    back = await work.back(f"mkdir d; ln -s . L; ln -s {target} evil")
+    assert back.conflicts == [b"evil"]
+    assert (work.top / "L").is_symlink()
+
+
+async def test_what_a_person_writes_while_a_file_is_looked_at_stays(work: Carrying) -> None:
+    await work.out("head -c 300000000 /dev/zero > big; echo a > a; git add a; git commit -qm first")
+    work.in_copy("echo more >> big")
+    carrying = asyncio.create_task(work.back())
+    for _ in range(400):
+        await asyncio.sleep(0.01)
+        with (work.top / "big").open("r+b") as file:
+            file.write(b"mine")
+        if carrying.done():
+            break
+    back = await carrying
+    held = (work.top / "big").read_bytes()
+    assert held[:4] == b"mine"
+    assert back.conflicts == [b"big"] or held.endswith(b"more\n")
