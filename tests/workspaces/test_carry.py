@@ -417,7 +417,7 @@ async def test_names_of_any_bytes(work: Carrying) -> None:
     await work.out(odd + ALONE + "; git branch $'x\\u2028y'")
     back = await work.back("mkdir $'n\\xff'; git branch $'z\\u0085'")
     assert (back.conflicts, back.kept) == ([], None)
-    assert os.path.isdir(os.fsencode(work.top) + b"/n\xff")
+    assert (work.top / os.fsdecode(b"n\xff")).is_dir()
     assert "z\x85" in work.here("git branch --list")
 
 
