@@ -12,6 +12,7 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 from activities.admission.policy import Policy
 from activities.agents.catalog import AGENTS
 from activities.context import ActivityContext
+from activities.hold_activities import HoldActivities
 from activities.host_activities import HostActivities
 from activities.host_sweep import Retention
 from activities.loop_activities import LoopActivities
@@ -63,6 +64,7 @@ class Activities:
 
     agents: Sequence[Agent]
     host: HostActivities
+    hold: HoldActivities
     run: RunActivities
     loop: LoopActivities
 
@@ -78,15 +80,17 @@ def activities_of(settings: Settings, parts: Parts) -> Activities:
     context = ActivityContext(
         client, settings.host, agents, runtime, store, policy, RunChanges(checkpoints, settings.state)
     )
-    host = HostActivities(context, Retention(settings.keep_days, loops), parts.registry.at_work)
+    host = HostActivities(context, Retention(settings.keep_days, loops))
     run = RunActivities(context, parts.registry, host.lock_session, parts.polls)
     allowed = [agent for name, agent in agents.items() if name in policy.agents]
-    return Activities(allowed, host, run, LoopActivities(client, agents, loops, policy))
+    hold = HoldActivities(context, parts.registry)
+    return Activities(allowed, host, hold, run, LoopActivities(client, agents, loops, policy))
 
 
 def workers_of(settings: Settings, parts: Parts, activities: Activities) -> list[Worker]:
     """One worker for each of the four task queues; see ARCHITECTURE.md."""
     client, host, run, loop = parts.client, activities.host, activities.run, activities.loop
+    hold = activities.hold
     deciding = Worker(
         client,
         task_queue=names.TASK_QUEUE,
@@ -110,6 +114,9 @@ def workers_of(settings: Settings, parts: Parts, activities: Activities) -> list
             host.undo_run,
             host.sweep_host,
             host.prune_host,
+            hold.hold_workspace,
+            hold.release_workspace,
+            hold.list_workspaces,
             loop.admit_loop,
             loop.survey_workspace,
             loop.restore_checkpoint,

@@ -21,6 +21,7 @@ from pydantic import (
 from steersman.contracts.agents import CAPABILITIES, UNMETERED, Capabilities
 from steersman.contracts.errors import InvalidRequest, sentence
 from steersman.contracts.model import JsonObject, Seconds, StrictModel, TolerantModel
+from steersman.contracts.workspace_holder import OnOverlap
 
 Q = TypeVar("Q", bound=StrictModel)
 
@@ -63,10 +64,12 @@ class Workspace(StrictModel):
     """Where the agent works: a directory that exists on a worker's host.
 
     `host`: which one leads the run (see `steer doctor`); by default whichever takes it.
+    `on_overlap`: what becomes of the run where another one has the directory, one inside it or one around it.
     """
 
     path: AbsolutePath
     host: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    on_overlap: OnOverlap = "reject"
 
 
 RUNTIMES = ("local",)

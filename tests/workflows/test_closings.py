@@ -26,7 +26,7 @@ class Host:
 
     def __init__(self, client: Client, state: Path) -> None:
         store = RunStore(state, Ownership("cluster", "default"))
-        self._store, self.closings = store, ClosedRuns(client, ShimRuntime(store, "host"))
+        self._store, self.closings = store, ClosedRuns(client, ShimRuntime(store, "host"), store)
 
     async def ends(self, key: RunKey) -> TerminalEvent | None:
         directory: RunDirectory = self._store.create(key)

@@ -57,7 +57,9 @@ class Ending:
             return cls("failed", outcome, error.type, error.message)
         cause = error.cause if isinstance(error, ActivityError) else error
         if isinstance(cause, ApplicationError) and cause.type in set(ErrorType):
-            return cls("failed", outcome, ErrorType(cause.type), cause.message)
+            facts = cause.details[0] if cause.details and isinstance(cause.details[0], dict) else {}
+            known = outcome.model_copy(update={"facts": {**outcome.facts, **facts}})
+            return cls("failed", known, ErrorType(cause.type), cause.message)
         if isinstance(cause, TemporalTimeout) and cause.type == TimeoutType.SCHEDULE_TO_START:
             return cls(
                 "failed", outcome, ErrorType.INVALID_REQUEST, "workspace.host: no worker of that host took the run"

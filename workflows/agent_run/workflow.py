@@ -19,16 +19,20 @@ with workflow.unsafe.imports_passed_through():
     from steersman.contracts.errors import ErrorType, InvalidRequest
     from steersman.contracts.request import RunRequest, oversized, parse_request
     from steersman.contracts.run import MAX_REASON, Phase, RunResult, RunState, StopReport
+    from workflows import workspace_hold
     from workflows.agent_run import activities
     from workflows.agent_run.delivery import MessageDelivery
-    from workflows.agent_run.ending import Ending, never_started, unverified
+    from workflows.agent_run.ending import NOTHING, Ending, never_started, unverified
     from workflows.agent_run.handlers import RunHandlers
     from workflows.agent_run.visibility import RunVisibility
     from workflows.host_claim import claim_host
     from workflows.waiting import ignore_exception, shielded
+    from workflows.workspace_hold import WORKSPACE_HOLDS
 
 REPORT_TIMEOUT = timedelta(seconds=10)
 """How long a stopped agent's `run_agent` may take to report what it knows."""
+LEAST_S = 0.001
+"""A timer of no time at all is none, and a replay must see the same timers."""
 StopCause = Literal["cancelled", "duration", "ended"]
 
 
@@ -93,13 +97,20 @@ class AgentRun(RunHandlers):
         can = claim.capabilities or CAPABILITIES[request.agent]
         request = self.request = claim.caps.held(request, can)
         self.visibility.update(host=claim.host, store=claim.store, capabilities=can)
+        left_s = request.limits.duration_s
+        if claim.workspace_held_by and workflow.patched(WORKSPACE_HOLDS):
+            self.visibility.update(workspace_held_by=claim.workspace_held_by)
+            began = workflow.now()
+            if ending := await self._take_workspace(request, claim.host):
+                return ending
+            self.visibility.update(workspace_held_by=())
+            if left_s is not None:
+                left_s = max(left_s - (workflow.now() - began).total_seconds(), LEAST_S)
         agent = activities.run_agent(claim.host, request, claim.store)
         ignore_exception(agent)  # a stop waits for it no longer than REPORT_TIMEOUT
         ended_while_queued = asyncio.create_task(workflow.wait_condition(self._ended_while_queued))
         try:
-            await workflow.wait(
-                [agent, ended_while_queued], timeout=request.limits.duration_s, return_when=asyncio.FIRST_COMPLETED
-            )
+            await workflow.wait([agent, ended_while_queued], timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
             return await shielded(self._stop(request, agent, "cancelled"))
         finally:
@@ -110,6 +121,32 @@ class AgentRun(RunHandlers):
         raised = agent.exception()
         self._end_reported = raised is None
         return Ending.failed(raised) if raised else Ending.of(agent.result())
+
+    async def _take_workspace(self, request: RunRequest, host: str) -> Ending | None:
+        """Wait until the run has its workspace; how it ends, where that is not to be."""
+        taking = workspace_hold.take(host, request)
+        ignore_exception(taking)
+        ended = asyncio.create_task(workflow.wait_condition(self._ended_while_queued))
+        cause: StopCause = "cancelled"
+        try:
+            await workflow.wait([taking, ended], timeout=request.limits.duration_s, return_when=asyncio.FIRST_COMPLETED)
+            if taking.done():
+                return Ending.failed(raised) if (raised := taking.exception()) else None
+            cause = "ended" if self._ended_while_queued() else "duration"
+        except asyncio.CancelledError:
+            pass
+        finally:
+            ended.cancel()
+        taking.cancel()
+        reason = self._stop_reason(cause)
+        self.visibility.update(stop_report=never_started(self.visibility.state.phase, reason))
+        if cause == "cancelled":
+            return Ending("cancelled")
+        return (
+            Ending.interrupted(NOTHING)
+            if cause == "ended"
+            else Ending("failed", NOTHING, ErrorType.RUN_TIMED_OUT, reason or "")
+        )
 
     def _ended_while_queued(self) -> bool:
         """Whether a person ended the run before a worker had taken it: there is no turn to interrupt."""

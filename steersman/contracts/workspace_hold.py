@@ -1,0 +1,30 @@
+"""Inputs and results of the activities that take a workspace, give it back, and tell who has which.
+
+Whose hold it is says the server: the calling workflow's.
+"""
+
+from steersman.contracts.model import TolerantModel
+from steersman.contracts.request import RunRequest
+from steersman.contracts.workspace_holder import WorkspaceHolder
+
+
+class HoldWorkspace(TolerantModel):
+    """Input of hold_workspace, which ends when the calling workflow has the request's workspace."""
+
+    request: RunRequest
+
+
+class WorkspaceHeld(TolerantModel):
+    """Result of hold_workspace."""
+
+    path: str
+
+
+class ListWorkspaces(TolerantModel):
+    """Input of list_workspaces, a standalone activity on the host's queue."""
+
+
+class Workspaces(TolerantModel):
+    """Result of list_workspaces: those who have a workspace on the host, then those who wait, in their order."""
+
+    holders: tuple[WorkspaceHolder, ...] = ()

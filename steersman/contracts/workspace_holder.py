@@ -1,0 +1,34 @@
+"""Who has a workspace: one run or loop at a time works in a directory, in those inside it and those around it."""
+
+from datetime import datetime
+from typing import Final, Literal
+
+from steersman.contracts.model import TolerantModel
+
+OnOverlap = Literal["reject", "queue"]
+"""What becomes of a run whose workspace another one has. "reject": it fails, and says who has it. "queue": it waits its
+turn.
+"""
+HolderKind = Literal["run", "loop", "workflow"]
+"""`workflow`: one of another type, which has asked for the hold itself."""
+FOREIGN: Final = "a run of another Temporal namespace"
+
+
+class WorkspaceHolder(TolerantModel):
+    """A run or loop that has a workspace, or that waits for one."""
+
+    kind: HolderKind = "run"
+    id: str | None = None
+    """The workflow id; None for one of another Temporal namespace, whose id is nobody else's affair."""
+    path: str
+    """The workspace, all links followed."""
+    waits: bool = False
+    """It has not got it yet."""
+    on_overlap: OnOverlap = "reject"
+    since: datetime
+    """When it asked for it."""
+
+    @property
+    def name(self) -> str:
+        """In a sentence: "run fix-1"."""
+        return FOREIGN if self.id is None else f"{self.kind} {self.id}"
