@@ -15,6 +15,7 @@ from activities.context import ActivityContext
 from activities.store.hold_files import Hold, HoldFiles, PlaceLost
 from activities.takeover.registry import Registry
 from activities.temporal.callers import caller
+from activities.temporal.execution import standing
 from activities.workspace_holds import WorkspaceHolds
 from steersman.contracts import names
 from steersman.contracts.errors import ActivityErrorType
@@ -60,7 +61,8 @@ class HoldActivities:
                 others = await self._files.turn(hold)
         except asyncio.CancelledError:
             details = activity.cancellation_details()
-            if details and details.cancel_requested:
+            # A reset takes the activity back too: its new execution goes on in this place.
+            if details and details.cancel_requested and await standing(self._context.client) in ("open", "closed"):
                 await self._files.leave(hold)
                 raise
             raise _detached("the worker shuts down, or the activity was taken back") from None

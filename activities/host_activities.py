@@ -176,7 +176,7 @@ class HostActivities:
                     raise InvalidRequest("this worker allows nobody to change a workspace")
                 workspace = await asyncio.to_thread(self._workspace_of, asked)
                 if (holder := await self._holds.in_the_way_of_undo(workspace)) is not None:
-                    raise WorkspaceError(f"{self._holds.shown(holder).name} has the workspace: stop it first")
+                    raise WorkspaceError(f"{self._holds.shown(holder).name} is at work in the workspace: stop it first")
                 directory = self._store.directory(asked.key)
                 return await self._context.changes.undo(directory, workspace, asked.before, asked.after)
 

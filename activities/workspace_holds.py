@@ -7,7 +7,7 @@ done about a holder must not live here: see hold_activities.
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import Final
 from activities.context import ActivityContext
 from activities.host_sweep import end_closed
 from activities.store.event_reader import is_ended
-from activities.store.hold_files import Hold, HoldFiles
+from activities.store.hold_files import Hold, HoldFiles, heads
 from activities.store.runs import RunStore
 from activities.temporal.callers import caller, is_open
 from activities.temporal.closed_runs import ClosedRuns
@@ -49,7 +49,7 @@ class WorkspaceHolds:
         not wait; WorkspaceError, OSError, RPCError.
         """
         hold = await self.asked_by_caller(request, workspace)
-        return () if hold is None else tuple(map(self.shown, await self.enter(hold)))
+        return () if hold is None else tuple(map(self.shown, heads(await self.enter(hold))))
 
     async def asked_by_caller(self, request: RunRequest, workspace: Path) -> Hold | None:
         """The hold that the calling workflow asks for; None where it needs none. Raises RPCError."""
@@ -74,7 +74,7 @@ class WorkspaceHolds:
         while others and await self.remove_closed(others):
             others = await self._files.enter(hold, waits=waits)
         if others and not waits:
-            raise refusal(hold, [self.shown(each) for each in others])
+            raise self.refusal(hold, others)
         return others
 
     async def keep(self, key: RunKey, request: RunRequest, workspace: Path) -> None:
@@ -93,8 +93,8 @@ class WorkspaceHolds:
             return
         if self._context.runtime.attempts(key):
             await self._files.put(hold)
-        elif others := await self.enter(replace(hold, on_overlap="reject")):
-            raise refusal(hold, [self.shown(each) for each in others])
+        else:
+            await self.enter(replace(hold, on_overlap="reject"))
 
     async def release(self, key: RunKey) -> None:
         """Give back what a run or loop of this owner has, or waits for. Raises OSError."""
@@ -123,11 +123,15 @@ class WorkspaceHolds:
         return WorkspaceHolder(
             kind=hold.kind,
             id=hold.key.run if own else None,
-            path=hold.path.encode("utf-8", "replace").decode(),
+            path=_text(hold.path),
             waits=not hold.held,
             on_overlap=hold.on_overlap,
             since=datetime.fromtimestamp(hold.since, UTC),
         )
+
+    def refusal(self, hold: Hold, others: Sequence[Hold]) -> InvalidRequest:
+        """Why a run does not get its workspace, which these have."""
+        return _refusal(_text(hold.path), [self.shown(each) for each in heads(others)])
 
     async def _remove_if_closed(self, hold: Hold) -> bool:
         if not await self._is_over(hold):
@@ -169,15 +173,21 @@ class WorkspaceHolds:
         return host not in (None, self._context.host)
 
 
-def refusal(hold: Hold, others: list[WorkspaceHolder]) -> InvalidRequest:
+def _refusal(path: str, others: Sequence[WorkspaceHolder]) -> InvalidRequest:
     """Why a run does not get its workspace, and what to do."""
-    first, path = others[0], hold.path.encode("utf-8", "replace").decode()
-    named = ", ".join(each.name for each in others[:MAX_NAMED])
-    more = f" and {len(others) - MAX_NAMED} more" if len(others) > MAX_NAMED else ""
+    first, *rest = others
     where = "it" if first.path == path else first.path
-    what = "waits for" if first.waits else "has"
+    named = f"{first.name} {'waits for' if first.waits else 'has'} {where}"
+    if rest:
+        named += f", and before this run came also {', '.join(each.name for each in rest[:MAX_NAMED])}"
+    more = f" and {len(rest) - MAX_NAMED} more" if len(rest) > MAX_NAMED else ""
     return InvalidRequest(
-        f"workspace.path: {path}: {named}{more} {what} {where}: wait for its end, work in a directory of your own "
-        "(git worktree), or say what is to become of it (workspace.on_overlap)",
+        f"workspace.path: {path}: {named}{more}. Wait for its end, work in a directory of your own (git worktree), "
+        "or say what is to become of the two (workspace.on_overlap)",
         workspace_holder=first.id,
     )
+
+
+def _text(path: str) -> str:
+    """A path of any bytes as JSON can have it."""
+    return path.encode("utf-8", "replace").decode()

@@ -107,6 +107,11 @@ def in_the_way(mine: Hold, all_holds: Iterable[Hold]) -> list[Hold]:
     return in_order(each for each in strangers if each.held or each.number < mine.number)
 
 
+def heads(holds: Sequence[Hold]) -> list[Hold]:
+    """Those that are no child of another one of them: whom to name, and to whom to turn."""
+    return [each for each in holds if not any(each.is_child_of(other) for other in holds)]
+
+
 class PlaceLost(Exception):
     """Whoever waited has no place in the order any more: it was given back, or its file was removed."""
 
