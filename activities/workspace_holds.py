@@ -69,11 +69,11 @@ class WorkspaceHolds:
 
         Raises InvalidRequest by their names where it does not wait; WorkspaceError, OSError.
         """
-        waits = hold.on_overlap != "reject"
+        waits = hold.on_overlap not in ("reject", "steer")
         others = await self._files.enter(hold, waits=waits)
         while others and await self.remove_closed(others):
             others = await self._files.enter(hold, waits=waits)
-        if others and not waits:
+        if others and hold.on_overlap == "reject":
             raise self.refusal(hold, others)
         return others
 

@@ -44,6 +44,8 @@ class Hold:
     on_overlap: OnOverlap = "reject"
     number: int = 0
     """The order in which they came."""
+    takes_back: tuple[RunKey, ...] = ()
+    """Runs that it has cancelled, and whose changes it is to undo before it begins."""
     held: bool = False
     """It has the workspace; False: it waits for it."""
     since: float = 0.0
@@ -53,6 +55,11 @@ class Hold:
     def holder(self) -> tuple[Ownership, RunKey]:
         """Whose it is."""
         return self.owner, self.key
+
+    @property
+    def turn(self) -> tuple[bool, int]:
+        """Of those who wait the least comes first: who ends the holder goes before those who wait for its end."""
+        return self.on_overlap not in ("interrupt", "rollback"), self.number
 
     def is_child_of(self, other: "Hold") -> bool:
         return self.owner == other.owner and self.parent == other.key
@@ -64,7 +71,8 @@ class Hold:
 
     def to_json(self) -> str:
         parent = self.parent and self.parent.model_dump()
-        return json.dumps({**asdict(self), "key": self.key.model_dump(), "parent": parent})
+        takes_back = [each.model_dump() for each in self.takes_back]
+        return json.dumps({**asdict(self), "key": self.key.model_dump(), "parent": parent, "takes_back": takes_back})
 
     @classmethod
     def of_json(cls, text: str) -> "Hold":
@@ -79,6 +87,7 @@ class Hold:
             parent=None if parent is None else RunKey.model_validate(parent),
             on_overlap=facts["on_overlap"] if facts["on_overlap"] in get_args(OnOverlap) else "reject",
             number=int(facts["number"]),
+            takes_back=tuple(map(RunKey.model_validate, facts["takes_back"])),
             held=facts["held"] is True,
             since=float(facts["since"]),
         )
@@ -89,7 +98,7 @@ class Hold:
 
 def in_order(holds: Iterable[Hold]) -> list[Hold]:
     """Those who have a workspace, then those who wait, as their turn comes."""
-    return sorted(holds, key=lambda each: (not each.held, each.number))
+    return sorted(holds, key=lambda each: (not each.held, each.turn))
 
 
 def in_the_way(mine: Hold, all_holds: Iterable[Hold]) -> list[Hold]:
@@ -104,7 +113,7 @@ def in_the_way(mine: Hold, all_holds: Iterable[Hold]) -> list[Hold]:
     if under_parent:
         return []
     strangers = [each for each in others if not mine.is_child_of(each) and not each.is_child_of(mine)]
-    return in_order(each for each in strangers if each.held or each.number < mine.number)
+    return in_order(each for each in strangers if each.held or each.turn < mine.turn)
 
 
 def heads(holds: Sequence[Hold]) -> list[Hold]:
@@ -169,6 +178,16 @@ class HoldFiles:
             self._write(replace(mine, held=not others))
         return others
 
+    async def note(self, asked: Hold, takes_back: Iterable[RunKey]) -> None:
+        """Write down whose changes it is to undo. Raises PlaceLost, WorkspaceError, OSError."""
+        await self._exclusively(lambda: self._note(asked, takes_back))
+
+    def _note(self, asked: Hold, takes_back: Iterable[RunKey]) -> None:
+        for each in self.all():
+            if each.holder == asked.holder:
+                return self._write(replace(each, takes_back=tuple(takes_back)))
+        raise PlaceLost(f"{asked.key.run} has no place in the order of {asked.path} any more")
+
     def _turn(self, asked: Hold) -> list[Hold]:
         if all(each.holder != asked.holder for each in self.all()):
             raise PlaceLost(f"{asked.key.run} has no place in the order of {asked.path} any more")
@@ -181,7 +200,7 @@ class HoldFiles:
     def _placed(self, asked: Hold, known: Sequence[Hold]) -> Hold:
         before = next((each for each in known if each.holder == asked.holder), None)
         if before is not None and before.path == asked.path:
-            return replace(asked, number=before.number, since=before.since, held=before.held)
+            return replace(before, kind=asked.kind, parent=asked.parent, on_overlap=asked.on_overlap)
         return replace(asked, number=max((each.number for each in known), default=0) + 1, since=time.time())
 
     def _write(self, hold: Hold) -> None:

@@ -241,6 +241,8 @@ class RunRequest(StrictModel):
             if wrong:
                 instead = f": {UNMETERED}" if field.startswith("limits.") else ""
                 raise ValueError(f'{field} is not supported by agent "{self.agent}"{instead}')
+        if self.workspace.on_overlap == "steer" and not self.prompt.strip():
+            raise ValueError('prompt is required for workspace.on_overlap "steer": it is what the other run is told')
         if self.fork_session and self.session is None:
             raise ValueError("fork_session needs session")
         return self
@@ -251,6 +253,8 @@ class RunRequest(StrictModel):
         """
         of_agent: dict[str, Any] = {"command": (self.command[0][:200],)} if self.command else {"prompt": "-"}
         emptied: dict[str, Any] = {"system_prompt": None, "output_schema": None, "env": {}, "options": {}, "labels": {}}
+        if self.workspace.on_overlap == "steer":  # which goes with a prompt, and has been decided by then
+            emptied["workspace"] = self.workspace.model_copy(update={"on_overlap": "reject"})
         return self.model_copy(update={"prompt": "", **emptied, **of_agent})
 
 

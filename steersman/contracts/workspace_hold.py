@@ -5,7 +5,8 @@ Whose hold it is says the server: the calling workflow's.
 
 from steersman.contracts.model import TolerantModel
 from steersman.contracts.request import RunRequest
-from steersman.contracts.workspace_holder import WorkspaceHolder
+from steersman.contracts.run import MessageState
+from steersman.contracts.workspace_holder import HolderKind, WorkspaceHolder
 
 
 class HoldWorkspace(TolerantModel):
@@ -14,10 +15,21 @@ class HoldWorkspace(TolerantModel):
     request: RunRequest
 
 
+class Steered(TolerantModel):
+    """Whoever has the workspace was given the request's prompt."""
+
+    kind: HolderKind
+    id: str
+    state: MessageState
+    """As in a message's receipt; of a loop: it waits for the next iteration."""
+    how: str | None = None
+
+
 class WorkspaceHeld(TolerantModel):
-    """Result of hold_workspace."""
+    """Result of hold_workspace: the workflow has the workspace, unless another one was steered in its place."""
 
     path: str
+    steered: Steered | None = None
 
 
 class ListWorkspaces(TolerantModel):

@@ -5,9 +5,11 @@ from typing import Final, Literal
 
 from steersman.contracts.model import TolerantModel
 
-OnOverlap = Literal["reject", "queue"]
+OnOverlap = Literal["reject", "queue", "interrupt", "steer", "rollback"]
 """What becomes of a run whose workspace another one has. "reject": it fails, and says who has it. "queue": it waits its
-turn.
+turn. "interrupt": the other is ended with its turn, as `interrupt` with `end` does, or cancelled where it cannot be.
+"steer": the other is given this run's prompt, and this run is done. "rollback": the other is cancelled, and what it
+changed is undone.
 """
 HolderKind = Literal["run", "loop", "workflow"]
 """`workflow`: one of another type, which has asked for the hold itself."""

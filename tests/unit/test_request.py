@@ -30,7 +30,7 @@ def test_the_smallest_request() -> None:
 def test_a_full_request_survives_a_round_trip() -> None:
     full = {
         **GOOD,
-        "workspace": {"path": "/w", "host": "h"},
+        "workspace": {"path": "/w", "host": "h", "on_overlap": "queue"},
         "runtime": {"kind": "local"},
         "model": "m",
         "session": "0190a-b.c:d",
@@ -56,7 +56,7 @@ def test_the_old_name_of_the_host_is_taken() -> None:
     for host in ("h", None):
         old = parse_request({**GOOD, "workspace": {"path": "/w"}, "runtime": {"kind": "local", "host": host}})
         assert old == (new if host else parse_request({**GOOD, "workspace": {"path": "/w"}}))
-    both = {"workspace": {"path": "/w", "host": "h"}, "runtime": {"host": "h"}}
+    both = {"workspace": {"path": "/w", "host": "h", "on_overlap": "queue"}, "runtime": {"host": "h"}}
     assert parse_request({**GOOD, **both}) == new
     assert "two hosts" in refusal({**GOOD, **both, "runtime": {"host": "other"}})
     assert "workspace.host" in refusal({**GOOD, "runtime": {"host": ""}})

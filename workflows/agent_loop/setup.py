@@ -70,7 +70,8 @@ async def _take_workspace(loop: LoopContext, claim: Claim) -> bool:
             return True
         return False
     finally:
-        taking.cancel()
+        if not taking.done():
+            await workspace_hold.give_up(taking)
         loop.state.wait_for_workspace(())
 
 

@@ -131,22 +131,21 @@ class AgentRun(RunHandlers):
         try:
             await workflow.wait([taking, ended], timeout=request.limits.duration_s, return_when=asyncio.FIRST_COMPLETED)
             if taking.done():
-                return Ending.failed(raised) if (raised := taking.exception()) else None
+                if raised := taking.exception():
+                    return Ending.failed(raised)
+                steered = taking.result().steered
+                return None if steered is None else Ending.steered(steered)
             cause = "ended" if self._ended_while_queued() else "duration"
         except asyncio.CancelledError:
             pass
         finally:
             ended.cancel()
-        taking.cancel()
+        await workspace_hold.give_up(taking)
         reason = self._stop_reason(cause)
         self.visibility.update(stop_report=never_started(self.visibility.state.phase, reason))
-        if cause == "cancelled":
-            return Ending("cancelled")
-        return (
-            Ending.interrupted(NOTHING)
-            if cause == "ended"
-            else Ending("failed", NOTHING, ErrorType.RUN_TIMED_OUT, reason or "")
-        )
+        if cause == "duration":
+            return Ending("failed", NOTHING, ErrorType.RUN_TIMED_OUT, reason or "")
+        return Ending.interrupted(NOTHING) if cause == "ended" else Ending("cancelled")
 
     def _ended_while_queued(self) -> bool:
         """Whether a person ended the run before a worker had taken it: there is no turn to interrupt."""
