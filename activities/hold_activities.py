@@ -16,7 +16,7 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from activities.activity_helpers import as_application_error, heartbeating
 from activities.context import ActivityContext
-from activities.store.hold_files import Hold, HoldFiles, PlaceLost, heads
+from activities.store.hold_files import Hold, PlaceLost, heads
 from activities.store.ownership import Ownership
 from activities.takeover.registry import Registry
 from activities.temporal.callers import caller
@@ -43,7 +43,7 @@ class HoldActivities:
 
     def __init__(self, context: ActivityContext, registry: Registry) -> None:
         self._context, self._registry = context, registry
-        self._holds, self._files = WorkspaceHolds(context), HoldFiles(context.store.state)
+        self._holds, self._files = WorkspaceHolds(context), context.store.holds
         self._holders = WorkspaceHolders(context)
 
     @activity.defn(name=names.HOLD_WORKSPACE)

@@ -16,7 +16,7 @@ from typing import Final
 from activities.context import ActivityContext
 from activities.host_sweep import end_closed
 from activities.store.event_reader import is_ended
-from activities.store.hold_files import Hold, HoldFiles, heads
+from activities.store.hold_files import Hold, heads
 from activities.store.runs import RunStore
 from activities.temporal.callers import caller, is_open
 from activities.temporal.closed_runs import ClosedRuns
@@ -40,7 +40,7 @@ class WorkspaceHolds:
     def __init__(self, context: ActivityContext) -> None:
         self._context = context
         self._closed_runs = ClosedRuns(context.client, context.runtime, context.store)
-        self._files = HoldFiles(context.store.state)
+        self._files = context.store.holds
 
     async def take(self, request: RunRequest, workspace: Path) -> tuple[WorkspaceHolder, ...]:
         """Take the workspace for the workflow that has called this activity; those in the way where it cannot be taken.

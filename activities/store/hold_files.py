@@ -11,12 +11,13 @@ as the same user and may write here: a forged file can keep a workspace from oth
 import asyncio
 import hashlib
 import json
+import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar, cast, get_args
+from typing import Any, NamedTuple, TypeVar, cast, get_args
 
 from activities.store import disk
 from activities.store.ownership import Ownership
@@ -66,8 +67,7 @@ class Hold:
 
     def overlaps(self, path: str) -> bool:
         """Whether the workspace is that directory, lies inside it, or around it."""
-        mine, other = Path(self.path), Path(path)
-        return mine.is_relative_to(other) or other.is_relative_to(mine)
+        return is_within(self.path, path) or is_within(path, self.path)
 
     def to_json(self) -> str:
         parent = self.parent and self.parent.model_dump()
@@ -96,6 +96,11 @@ class Hold:
         return hold
 
 
+def is_within(path: str, directory: str) -> bool:
+    """Whether a path is that directory's, or leads into it. Both are absolute, all links followed."""
+    return path == directory or path.startswith(directory if directory.endswith("/") else f"{directory}/")
+
+
 def in_order(holds: Iterable[Hold]) -> list[Hold]:
     """Those who have a workspace, then those who wait, as their turn comes."""
     return sorted(holds, key=lambda each: (not each.held, each.turn))
@@ -107,9 +112,7 @@ def in_the_way(mine: Hold, all_holds: Iterable[Hold]) -> list[Hold]:
     A child shares what its parent has, and the parent what its child has: then nobody else can have any of it.
     """
     others = [each for each in all_holds if each.holder != mine.holder and each.overlaps(mine.path)]
-    under_parent = any(
-        mine.is_child_of(each) and each.held and Path(mine.path).is_relative_to(each.path) for each in others
-    )
+    under_parent = any(mine.is_child_of(each) and each.held and is_within(mine.path, each.path) for each in others)
     if under_parent:
         return []
     strangers = [each for each in others if not mine.is_child_of(each) and not each.is_child_of(mine)]
@@ -125,25 +128,48 @@ class PlaceLost(Exception):
     """Whoever waited has no place in the order any more: it was given back, or its file was removed."""
 
 
+class _File(NamedTuple):
+    """A file as it was when it was read: each is written anew under its name, never changed."""
+
+    name: str
+    inode: int
+    modified: int
+    size: int
+
+
 class HoldFiles:
-    """All holds of this host, of whichever owner."""
+    """All holds of this host, of whichever owner. What is in the files is remembered: there may be hundreds."""
 
     def __init__(self, state: Path) -> None:
         self._place = state / "holds"
+        self._known: dict[_File, Hold | None] = {}
 
     def all(self) -> list[Hold]:
-        """In order. A file that no worker has written says nothing."""
-        found = []
-        for name in disk.names(self._place):
-            with suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
-                hold = Hold.of_json(disk.read_text(self._place / name))
-                if name == _name(hold):
-                    found.append(hold)
-        return in_order(found)
+        """In order."""
+        before = self._known
+        self._known = known = {
+            file: before[file] if file in before else self._read(file.name) for file in self._files()
+        }
+        return in_order(hold for hold in known.values() if hold is not None)
 
     def of(self, owner: Ownership, key: RunKey) -> Hold | None:
         """The run's or loop's hold."""
-        return next((each for each in self.all() if each.holder == (owner, key)), None)
+        return self._read(_name_of(owner, key))
+
+    def _files(self) -> Iterator["_File"]:
+        with suppress(OSError), os.scandir(self._place) as entries:
+            for entry in entries:
+                with suppress(OSError):
+                    found = entry.stat(follow_symlinks=False)
+                    yield _File(entry.name, found.st_ino, found.st_mtime_ns, found.st_size)
+
+    def _read(self, name: str) -> Hold | None:
+        """None for a file that no worker has written: it says nothing."""
+        try:
+            hold = Hold.of_json(disk.read_text(self._place / name))
+        except (OSError, ValueError, TypeError, KeyError, RecursionError):
+            return None
+        return hold if name == _name(hold) else None
 
     async def enter(self, asked: Hold, *, waits: bool) -> list[Hold]:
         """Take the workspace, or with `waits` a place in the order; returns who is in the way, none where it was taken.

@@ -26,7 +26,6 @@ from activities.ports.runtime import Runtime
 from activities.running import run_log
 from activities.store import disk
 from activities.store.eventlog import end_log
-from activities.store.hold_files import HoldFiles
 from activities.store.run_directory import RunDirectory
 from activities.store.runs import RunStore
 from steersman.contracts import names
@@ -75,8 +74,7 @@ class ClosedRuns:
     """Asks the server how runs closed, and ends the logs of those that could not do it themselves."""
 
     def __init__(self, client: Client, runtime: Runtime, store: RunStore) -> None:
-        self._client, self._runtime, self._owner = client, runtime, store.owner
-        self._holds = HoldFiles(store.state)
+        self._client, self._runtime, self._store = client, runtime, store
 
     async def close_of(self, key: RunKey) -> WorkflowClose | None:
         """How the run's workflow closed; None while it is open, or where the server does not answer.
@@ -114,7 +112,7 @@ class ClosedRuns:
     async def release(self, directory: RunDirectory) -> None:
         """Let go of what only kept the run's processes readable, and give back its workspace."""
         await self._runtime.release(directory.key)
-        await self._holds.remove(self._owner, directory.key)
+        await self._store.holds.remove(self._store.owner, directory.key)
         await asyncio.to_thread(_clear_files, directory)
 
     async def _execution(self, key: RunKey) -> WorkflowExecutionDescription:

@@ -56,7 +56,7 @@ def test_the_old_name_of_the_host_is_taken() -> None:
     for host in ("h", None):
         old = parse_request({**GOOD, "workspace": {"path": "/w"}, "runtime": {"kind": "local", "host": host}})
         assert old == (new if host else parse_request({**GOOD, "workspace": {"path": "/w"}}))
-    both = {"workspace": {"path": "/w", "host": "h", "on_overlap": "queue"}, "runtime": {"host": "h"}}
+    both = {"workspace": {"path": "/w", "host": "h"}, "runtime": {"host": "h"}}
     assert parse_request({**GOOD, **both}) == new
     assert "two hosts" in refusal({**GOOD, **both, "runtime": {"host": "other"}})
     assert "workspace.host" in refusal({**GOOD, "runtime": {"host": ""}})

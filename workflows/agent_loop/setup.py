@@ -1,5 +1,6 @@
 """The setup of a loop: claim a host, take over another loop's checkpoint if asked, make the baseline checkpoint."""
 
+import asyncio
 import posixpath
 from contextlib import suppress
 
@@ -65,14 +66,16 @@ async def _take_workspace(loop: LoopContext, claim: Claim) -> bool:
     loop.state.wait_for_workspace(claim.workspace_held_by)
     try:
         await workflow.wait_condition(lambda: taking.done() or pending.exit is not None)
-        if taking.done():
-            await taking
-            return True
-        return False
-    finally:
-        if not taking.done():
-            await workspace_hold.give_up(taking)
-        loop.state.wait_for_workspace(())
+    except asyncio.CancelledError:
+        await workspace_hold.give_up(taking)
+        raise
+    taken = taking.done()
+    if not taken:
+        await workspace_hold.give_up(taking)
+    loop.state.wait_for_workspace(())
+    if taken:
+        await taking
+    return taken
 
 
 async def _move_workspace(loop: LoopContext, before: str, claim: Claim) -> bool:
