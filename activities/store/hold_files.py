@@ -23,7 +23,7 @@ from activities.store import disk
 from activities.store.ownership import Ownership
 from steersman.contracts.activities import RunKey
 from steersman.contracts.errors import WorkspaceError
-from steersman.contracts.workspace_holder import HolderKind, OnOverlap
+from steersman.contracts.workspace_holder import HolderKind, OnOverlap, is_within, overlap
 
 T = TypeVar("T")
 
@@ -67,7 +67,7 @@ class Hold:
 
     def overlaps(self, path: str) -> bool:
         """Whether the workspace is that directory, lies inside it, or around it."""
-        return is_within(self.path, path) or is_within(path, self.path)
+        return overlap(self.path, path)
 
     def to_json(self) -> str:
         parent = self.parent and self.parent.model_dump()
@@ -94,11 +94,6 @@ class Hold:
         if not Path(hold.path).is_absolute():
             raise ValueError("its path is relative")
         return hold
-
-
-def is_within(path: str, directory: str) -> bool:
-    """Whether a path is that directory's, or leads into it. Both are absolute, all links followed."""
-    return path == directory or path.startswith(directory if directory.endswith("/") else f"{directory}/")
 
 
 def in_order(holds: Iterable[Hold]) -> list[Hold]:

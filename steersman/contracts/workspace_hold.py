@@ -6,7 +6,7 @@ Whose hold it is says the server: the calling workflow's.
 from steersman.contracts.model import TolerantModel
 from steersman.contracts.request import RunRequest
 from steersman.contracts.run import MessageState
-from steersman.contracts.workspace_holder import HolderKind, WorkspaceHolder
+from steersman.contracts.workspace_holder import HolderKind, WorkspaceHolder, overlap
 
 
 class HoldWorkspace(TolerantModel):
@@ -37,6 +37,13 @@ class ListWorkspaces(TolerantModel):
 
 
 class Workspaces(TolerantModel):
-    """Result of list_workspaces: those who have a workspace on the host, then those who wait, in their order."""
+    """Result of list_workspaces: those who have a workspace on the host, then those who wait, in their order. The runs
+    of a loop work under its hold, and are not named.
+    """
 
     holders: tuple[WorkspaceHolder, ...] = ()
+
+    def before(self, run: str) -> tuple[WorkspaceHolder, ...]:
+        """Those in whose way a run or loop is that waits, in order; none where it does not wait."""
+        mine = next((place for place, each in enumerate(self.holders) if each.id == run and each.waits), 0)
+        return tuple(each for each in self.holders[:mine] if overlap(each.path, self.holders[mine].path))

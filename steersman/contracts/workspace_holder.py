@@ -16,6 +16,16 @@ HolderKind = Literal["run", "loop", "workflow"]
 FOREIGN: Final = "a run of another Temporal namespace"
 
 
+def is_within(path: str, directory: str) -> bool:
+    """Whether a path is that directory's, or leads into it. Both are absolute, all links followed."""
+    return path == directory or path.startswith(directory if directory.endswith("/") else f"{directory}/")
+
+
+def overlap(one: str, other: str) -> bool:
+    """Whether one directory is the other, or lies inside it. Only the paths count."""
+    return is_within(one, other) or is_within(other, one)
+
+
 class WorkspaceHolder(TolerantModel):
     """A run or loop that has a workspace, or that waits for one."""
 

@@ -1,6 +1,7 @@
 """Runs that wait for their workspace get it one after another, in the order in which they came, whatever befalls."""
 
 import asyncio
+import json
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from steersman.errors import RunCancelled
 from tests.acceptance.site import Site, answered, phase
 from tests.acceptance.test_reset import reset
 from tests.acceptance.test_workspace_holds import at_work, running
+from tests.cli.steer import Steer
 from tests.support.processes import until
 
 QUEUE = {"on_overlap": "queue"}
@@ -57,12 +59,52 @@ async def test_those_who_wait_come_in_order_and_say_for_whom_they_wait(shared: S
     with pytest.raises(InvalidRequest, match=f"run {first} has it, and before this run came also run {runs[0]}, "):
         await steersman.run(shared.process("true", workspace=workspace))
 
+    found = await steersman.workspaces(states[0].host or "")
+    here = [each for each in found.holders if each.path == str(workspace)]
+    assert [(each.id, each.waits, each.on_overlap) for each in here] == [
+        (first, False, "reject"),
+        *((run, True, "queue") for run in runs),
+    ]
+    assert [each.id for each in found.before(runs[1])] == [first, runs[0]]
+
     await steersman.stop(first)
 
     for run in runs:
         assert (await steersman.result(run)).status == "succeeded"
     assert order(workspace) == [f"{what} {number}" for number in range(6) for what in ("begin", "end")]
     assert (await steersman.state(runs[0])).workspace_held_by == ()
+    found = await steersman.workspaces(states[0].host or "")
+    assert not [each for each in found.holders if each.path == str(workspace)]
+
+
+async def test_steer_says_who_has_it_and_who_waits_for_whom(shared: Site, steersman: Steersman) -> None:
+    workspace = shared.workspace()
+    steer = Steer(shared.namespace.address, shared.root / "home", shared.namespace.name)
+    words = ("run", "process", "-d", "-w", str(workspace), "--on-overlap", "queue", "--id")
+    first = await running(steersman, at_work(shared, workspace))
+    for name in ("second", "third"):
+        await steer(*words, name, "--", "true")
+        await waiting(steersman, name)
+    host = (await steersman.state(first)).host or ""
+
+    table = (await steer("workspaces", "--host", host)).out
+    assert [line.split()[1:3] for line in table.splitlines() if str(workspace) in line] == [
+        ["run", first],
+        ["run", "second"],
+        ["run", "third"],
+    ]
+    assert "waits (queue)" in table
+    listed = json.loads((await steer("workspaces", "--host", host, "--json")).out)
+    assert [each["id"] for each in listed["holders"] if each["path"] == str(workspace)] == [first, "second", "third"]
+    said = f"run {first} has it, run second waits before it"
+    assert said in (await steer("show", "third")).out
+    assert f"third waits for its workspace: {said}" in (await steer("list")).out
+
+    refused = await steer("run", "process", "-w", str(workspace), "--", "true")
+    assert (refused.code, f"run {first} has it" in refused.out) == (2, True)
+    await steer("stop", first)
+    assert (await steersman.result("third")).status == "succeeded"
+    assert "waits for" not in (await steer("show", "third")).out
 
 
 async def test_of_twenty_at_once_each_runs_alone(shared: Site, steersman: Steersman) -> None:

@@ -46,6 +46,7 @@ def run(
     agent: Agent = None,
     prompt: Prompt = None,
     workspace: options.Workspace = None,
+    on_overlap: options.OnOverlap = None,
     detach: Detach = False,
     run_id: RunId = None,
     model: options.Model = None,
@@ -74,7 +75,7 @@ def run(
     said = request.given(
         agent=agent,
         prompt=request.optional_text(prompt),
-        workspace=request.given(**_workspace(workspace, request_file), host=host),
+        workspace=request.given(**_workspace(workspace, request_file), host=host, on_overlap=on_overlap),
         session=session,
         fork_session=fork,
         permissions=request.given(mode=mode, allow=allow, deny=deny),
