@@ -68,7 +68,8 @@ class HoldActivities:
     @activity.defn(name=names.LIST_WORKSPACES)
     async def list_workspaces(self, asked: ListWorkspaces) -> Workspaces:
         """Who has which workspace of this host, and who waits."""
-        return Workspaces(holders=tuple(map(self._holds.shown, heads(await self._holds.all()))))
+        found = map(self._holds.shown, heads(await self._holds.all()))
+        return Workspaces(holders=tuple(each for each in found if each.path))
 
     async def _take(self, hold: Hold, prompt: str) -> Steered | None:
         """Raises RunError where it cannot be had; then nothing of it is left."""

@@ -46,7 +46,7 @@ class WorkspaceHolds:
         """Take the workspace for the workflow that has called this activity; those in the way where it cannot be taken.
 
         A run that may only read, and a standalone activity, takes nothing. Raises InvalidRequest where the request does
-        not wait; WorkspaceError, OSError, RPCError.
+        not wait; OSError, RPCError.
         """
         hold = await self.asked_by_caller(request, workspace)
         return () if hold is None else tuple(map(self.shown, heads(await self.enter(hold))))
@@ -67,7 +67,7 @@ class WorkspaceHolds:
     async def enter(self, hold: Hold) -> list[Hold]:
         """Take it; those in the way, open as far as can be told, where it cannot be taken.
 
-        Raises InvalidRequest by their names where it does not wait; WorkspaceError, OSError.
+        Raises InvalidRequest by their names where it does not wait, OSError.
         """
         waits = hold.on_overlap not in ("reject", "steer")
         others = await self._files.enter(hold, waits=waits)
@@ -81,7 +81,7 @@ class WorkspaceHolds:
         """See to it that a run which is about to be led has its workspace: its hold may be lost, or its workspace lie
         elsewhere by now. Where its agent is at work already, whoever else is there.
 
-        Raises InvalidRequest where another has it; WorkspaceError, OSError, RPCError.
+        Raises InvalidRequest where another has it; OSError, RPCError.
         """
         if request.permissions.mode == "read_only":
             return
@@ -123,11 +123,19 @@ class WorkspaceHolds:
         return WorkspaceHolder(
             kind=hold.kind,
             id=hold.key.run if own else None,
-            path=_text(hold.path),
+            path=_text(hold.path) if self._may_tell(hold.path) else "",
             waits=not hold.held,
             on_overlap=hold.on_overlap,
             since=datetime.fromtimestamp(hold.since, UTC),
         )
+
+    def _may_tell(self, path: str) -> bool:
+        """Whether the path lies where this worker's requests may work: of others nothing is told."""
+        try:
+            self._context.policy.within(path, "workspace.path")
+        except InvalidRequest:
+            return False
+        return True
 
     def refusal(self, hold: Hold, others: Sequence[Hold]) -> InvalidRequest:
         """Why a run does not get its workspace, which these have."""
@@ -176,7 +184,7 @@ class WorkspaceHolds:
 def _refusal(path: str, others: Sequence[WorkspaceHolder]) -> InvalidRequest:
     """Why a run does not get its workspace, and what to do."""
     first, *rest = others
-    where = "it" if first.path == path else first.path
+    where = "it" if first.path == path else first.path or "a directory around it"
     named = f"{first.name} {'waits for' if first.waits else 'has'} {where}"
     if rest:
         named += f", and before this run came also {', '.join(each.name for each in rest[:MAX_NAMED])}"

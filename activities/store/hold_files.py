@@ -9,6 +9,7 @@ as the same user and may write here: a forged file can keep a workspace from oth
 """
 
 import asyncio
+import errno
 import hashlib
 import json
 import os
@@ -22,7 +23,7 @@ from typing import Any, NamedTuple, TypeVar, cast, get_args
 from activities.store import disk
 from activities.store.ownership import Ownership
 from steersman.contracts.activities import RunKey
-from steersman.contracts.errors import WorkspaceError
+from steersman.contracts.errors import InvalidRequest
 from steersman.contracts.workspace_holder import HolderKind, OnOverlap, is_within, overlap
 
 T = TypeVar("T")
@@ -30,6 +31,8 @@ T = TypeVar("T")
 PATIENCE_S = 5.0
 """The lock of the directory is tried for this many seconds: each who has it needs a few milliseconds."""
 PAUSE_S = 0.005
+MAX_WAITING = 500
+"""At most this many runs wait on a host: each has a slot of the host's queue, which stops need, too."""
 
 
 @dataclass(frozen=True)
@@ -164,21 +167,21 @@ class HoldFiles:
             hold = Hold.of_json(disk.read_text(self._place / name))
         except (OSError, ValueError, TypeError, KeyError, RecursionError):
             return None
-        return hold if name == _name(hold) else None
+        return hold if name == file_name(hold) else None
 
     async def enter(self, asked: Hold, *, waits: bool) -> list[Hold]:
         """Take the workspace, or with `waits` a place in the order; returns who is in the way, none where it was taken.
 
-        Twice is fine: whoever has a hold keeps it, with its place. Raises WorkspaceError, OSError.
+        Twice is fine: whoever has a hold keeps it, with its place. Raises InvalidRequest where too many wait, OSError.
         """
         return await self._exclusively(lambda: self._enter(asked, waits=waits))
 
     async def turn(self, asked: Hold) -> list[Hold]:
-        """As `enter`, for whoever waits already. Raises PlaceLost, WorkspaceError, OSError."""
+        """As `enter`, for whoever waits already. Raises PlaceLost, OSError."""
         return await self._exclusively(lambda: self._turn(asked))
 
     async def put(self, asked: Hold) -> None:
-        """Enter it as it is, whoever is in the way: its agent is at work. Raises WorkspaceError, OSError."""
+        """Enter it as it is, whoever is in the way: its agent is at work. Raises OSError."""
         await self._exclusively(lambda: self._write(replace(self._placed(asked, self.all()), held=True)))
 
     async def remove(self, owner: Ownership, key: RunKey) -> None:
@@ -186,7 +189,7 @@ class HoldFiles:
         await asyncio.to_thread(self._place.joinpath(_name_of(owner, key)).unlink, missing_ok=True)
 
     async def leave(self, asked: Hold) -> None:
-        """Give up the place in the order; what it has by now stays. Raises WorkspaceError, OSError."""
+        """Give up the place in the order; what it has by now stays. Raises OSError."""
         await self._exclusively(lambda: self._leave(asked))
 
     def _enter(self, asked: Hold, *, waits: bool) -> list[Hold]:
@@ -195,12 +198,16 @@ class HoldFiles:
         if mine.held:
             return []
         others = in_the_way(mine, known)
+        if others and waits and sum(not each.held and each.holder != mine.holder for each in known) >= MAX_WAITING:
+            raise InvalidRequest(
+                f"workspace.on_overlap: {MAX_WAITING} runs of this host wait for their workspaces already"
+            )
         if not others or waits:
             self._write(replace(mine, held=not others))
         return others
 
     async def note(self, asked: Hold, takes_back: Iterable[RunKey]) -> None:
-        """Write down whose changes it is to undo. Raises PlaceLost, WorkspaceError, OSError."""
+        """Write down whose changes it is to undo. Raises PlaceLost, OSError."""
         await self._exclusively(lambda: self._note(asked, takes_back))
 
     def _note(self, asked: Hold, takes_back: Iterable[RunKey]) -> None:
@@ -216,7 +223,7 @@ class HoldFiles:
 
     def _leave(self, asked: Hold) -> None:
         if any(each.holder == asked.holder and not each.held for each in self.all()):
-            self._place.joinpath(_name(asked)).unlink(missing_ok=True)
+            self._place.joinpath(file_name(asked)).unlink(missing_ok=True)
 
     def _placed(self, asked: Hold, known: Sequence[Hold]) -> Hold:
         before = next((each for each in known if each.holder == asked.holder), None)
@@ -225,7 +232,7 @@ class HoldFiles:
         return replace(asked, number=max((each.number for each in known), default=0) + 1, since=time.time())
 
     def _write(self, hold: Hold) -> None:
-        text, path = hold.to_json(), self._place / _name(hold)
+        text, path = hold.to_json(), self._place / file_name(hold)
         with suppress(OSError, UnicodeDecodeError):
             if disk.read_text(path) == text:
                 return
@@ -241,7 +248,7 @@ class HoldFiles:
                 return cast("T", await asyncio.to_thread(self._locked, work))
             except BlockingIOError as error:
                 if time.monotonic() >= until:
-                    raise WorkspaceError(f"workspace: something keeps {self._place} locked") from error
+                    raise BlockingIOError(errno.EAGAIN, "something keeps it locked", str(self._place)) from error
             await asyncio.sleep(PAUSE_S)
 
     def _locked(self, work: Callable[[], T]) -> T:
@@ -249,7 +256,8 @@ class HoldFiles:
             return work()
 
 
-def _name(hold: Hold) -> str:
+def file_name(hold: Hold) -> str:
+    """The name of a hold's file."""
     return _name_of(hold.owner, hold.key)
 
 

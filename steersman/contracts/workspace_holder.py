@@ -33,7 +33,7 @@ class WorkspaceHolder(TolerantModel):
     id: str | None = None
     """The workflow id; None for one of another Temporal namespace, whose id is nobody else's affair."""
     path: str
-    """The workspace, all links followed."""
+    """The workspace, all links followed; empty where it lies outside of what the worker that tells it may use."""
     waits: bool = False
     """It has not got it yet."""
     on_overlap: OnOverlap = "reject"

@@ -1,6 +1,7 @@
 """One run at a time works in a workspace: whoever comes second is told who has it, however the first one ends."""
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
@@ -237,3 +238,49 @@ async def test_a_run_that_waits_for_a_slot_has_its_workspace_already(site: Site)
 
     await steersman.stop(busy)
     assert (await steersman.result(waits)).status == "succeeded"
+
+
+async def test_a_hold_that_another_hosts_claim_left_behind_counts_for_nobody(
+    site: Site, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """A worker took a run's workspace and died over its answer; then a worker of another host claimed the run."""
+    other = Site(tmp_path_factory.mktemp("other"), site.namespace)
+    try:
+        here, there = [await each.worker().ready() for each in (site, other)]
+        steersman = await site.steersman()
+        workspace = site.workspace()
+        request = at_work(site, workspace)
+        run = await running(steersman, {**request, "workspace": {**request["workspace"], "host": there}})
+        (left,) = (other.state / "holds").glob("*.json")
+        facts = json.loads(left.read_text())
+        (site.state / "holds").mkdir()
+        copied = site.state / "holds" / left.name
+
+        copied.write_text(json.dumps(facts))
+        mine = {**site.process("true", workspace=workspace), "workspace": {"path": str(workspace), "host": here}}
+        await refused(steersman, mine, run)
+        copied.write_text(json.dumps({**facts, "since": facts["since"] - 60}))
+
+        assert (await steersman.run(mine)).status == "succeeded"
+        await steersman.stop(run)
+    finally:
+        other.end()
+
+
+async def test_nothing_is_told_of_directories_that_requests_may_not_use(site: Site) -> None:
+    workspace = site.workspace()
+    (workspace / "mine").mkdir()
+    await site.worker().ready()
+    other = await new_namespace(site.namespace.address)
+    foreign = Steersman(await other.connect())
+    host = await site.worker("--workspace-root", str(workspace / "mine"), **other.env).ready()
+    steersman = await site.steersman()
+    run = await running(steersman, at_work(site, workspace))
+
+    with pytest.raises(InvalidRequest, match="has a directory around it") as raised:
+        await foreign.run(site.process("true", workspace=workspace / "mine"))
+
+    assert str(workspace) not in raised.value.message.replace(str(workspace / "mine"), "")
+    assert (await foreign.workspaces(host)).holders == ()
+    assert [each.path for each in (await steersman.workspaces(host)).holders] == [str(workspace)]
+    await steersman.stop(run)

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from activities.store.hold_files import Hold, HoldFiles, in_order, in_the_way
+from activities.store import disk
+from activities.store.hold_files import MAX_WAITING, Hold, HoldFiles, PlaceLost, file_name, in_order, in_the_way
 from activities.store.ownership import Ownership
 from steersman.contracts.activities import RunKey
+from steersman.contracts.errors import InvalidRequest
 
 OWNER = Ownership("c", "n")
 
@@ -151,3 +153,58 @@ async def test_a_copied_file_holds_nothing_twice(tmp_path: Path) -> None:
     facts = json.loads(file.read_text())
     (tmp_path / "holds" / "copy.json").write_text(json.dumps(facts))
     assert names(files.all()) == ["a"]
+
+
+async def test_whoever_ends_the_holder_goes_before_those_who_wait(tmp_path: Path) -> None:
+    files = HoldFiles(tmp_path)
+    for name, answer in (("a", "reject"), ("b", "queue"), ("c", "interrupt"), ("d", "rollback"), ("e", "queue")):
+        await files.enter(Hold(OWNER, key(name), "/w", on_overlap=answer), waits=True)  # type: ignore[arg-type]
+    assert names(files.all()) == ["a", "c", "d", "b", "e"]
+    await files.remove(OWNER, key("a"))
+    with pytest.raises(PlaceLost):
+        await files.turn(Hold(OWNER, key("a"), "/w"))
+    assert await files.turn(Hold(OWNER, key("c"), "/w", on_overlap="interrupt")) == []
+
+
+async def test_a_place_is_given_up_and_what_is_held_stays(tmp_path: Path) -> None:
+    files = HoldFiles(tmp_path)
+    held, waits = Hold(OWNER, key("a"), "/w"), Hold(OWNER, key("b"), "/w", on_overlap="queue")
+    for each in (held, waits):
+        await files.enter(each, waits=True)
+        await files.leave(each)
+    assert names(files.all()) == ["a"]
+
+
+async def test_whose_changes_are_to_be_undone_is_kept_with_the_place(tmp_path: Path) -> None:
+    files = HoldFiles(tmp_path)
+    await files.enter(Hold(OWNER, key("a"), "/w"), waits=True)
+    mine = Hold(OWNER, key("b"), "/w", on_overlap="rollback")
+    await files.enter(mine, waits=True)
+    await files.note(mine, [key("a")])
+    await files.remove(OWNER, key("a"))
+    assert await HoldFiles(tmp_path).turn(mine) == []
+    found = HoldFiles(tmp_path).of(OWNER, key("b"))
+    assert found is not None
+    assert (found.held, found.takes_back) == (True, (key("a"),))
+
+
+async def test_no_more_wait_than_there_is_room_for(tmp_path: Path) -> None:
+    files = HoldFiles(tmp_path)
+    (tmp_path / "holds").mkdir()
+    await files.enter(Hold(OWNER, key("a"), "/w"), waits=True)
+    for number in range(MAX_WAITING):
+        waiting = Hold(OWNER, key(f"w{number}"), "/w", number=number + 2, on_overlap="queue")
+        (tmp_path / "holds" / file_name(waiting)).write_text(waiting.to_json())
+    with pytest.raises(InvalidRequest, match=f"{MAX_WAITING} runs of this host wait"):
+        await files.enter(Hold(OWNER, key("b"), "/w"), waits=True)
+    assert await files.enter(Hold(OWNER, key("b"), "/v"), waits=True) == []
+    assert len(await files.enter(Hold(OWNER, key("w7"), "/w", on_overlap="queue"), waits=True)) == 8
+
+
+async def test_whoever_finds_it_locked_waits_a_moment(tmp_path: Path) -> None:
+    files = HoldFiles(tmp_path)
+    with disk.locked(tmp_path / "holds"):
+        entering = asyncio.create_task(files.enter(Hold(OWNER, key("a"), "/w"), waits=True))
+        await asyncio.wait({entering}, timeout=0.1)
+        assert not entering.done()
+    assert await entering == []

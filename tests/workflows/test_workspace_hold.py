@@ -161,3 +161,14 @@ async def test_a_loop_that_waits_can_be_exited_and_cancelled(loop_fake: FakeLoop
     await loop_client.cancelled(stopped)
     assert not loop_fake.surveys
     assert not loop_fake.asked
+
+
+async def test_a_fork_that_goes_where_the_files_are_gives_back_what_it_took_elsewhere(loop_fake: FakeLoopHost) -> None:
+    loop = await loop_fake.start()
+    await loop_client.ended(loop)
+    there, loop_fake.host = loop_fake.host, "another-host"
+    async with loop_fake.hosting():
+        fork = await loop_fake.start(from_checkpoint={"loop": loop.id, "number": 1})
+        assert (await loop_client.ended(fork)).status == "completed"
+    assert loop_fake.released == [names.host_queue("another-host")]
+    assert (await loop_client.state(fork)).host == there
