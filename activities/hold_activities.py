@@ -135,8 +135,8 @@ class HoldActivities:
 
     async def _steer(self, hold: Hold, prompt: str) -> Steered | None:
         """What became of the prompt; None where the workspace is this one's, as whoever had it has ended."""
-        look = _Look(self._holds)
-        while others := await self._holds.enter(hold):
+        others, look = await self._holds.enter(hold), _Look(self._holds)
+        while others:
             holders = [each for each in heads(others) if each.held]
             for each in holders:
                 self._holders.check(each, "steer")
@@ -148,6 +148,7 @@ class HoldActivities:
             except Over:
                 pass
             await look.again(others)
+            others = await self._files.enter(hold, waits=False)
         return None
 
 

@@ -18,7 +18,7 @@ from activities.host_sweep import end_closed
 from activities.store.event_reader import is_ended
 from activities.store.hold_files import Hold, heads
 from activities.store.runs import RunStore
-from activities.temporal.callers import caller, is_open
+from activities.temporal.callers import caller, standing_of
 from activities.temporal.closed_runs import ClosedRuns
 from activities.temporal.execution import QUERY_ERRORS, QUERY_TIMEOUT
 from steersman.contracts import names
@@ -30,8 +30,15 @@ from steersman.contracts.workspace_holder import HolderKind, WorkspaceHolder
 KINDS: Final[dict[str, HolderKind]] = {names.RUN_WORKFLOW: "run", names.LOOP_WORKFLOW: "loop"}
 UNBEGUN_S: Final = 30.0
 """A holder that has begun nothing here after this many seconds is asked whether another host has it."""
+MAX_REQUESTS: Final = 16
+"""At most this many requests to the server are under way at once."""
 MAX_NAMED: Final = 5
 """At most this many holders are named in a refusal."""
+
+
+def holds_throughout(request: RunRequest) -> bool:
+    """Whether a run has its workspace from its claim to its end."""
+    return request.permissions.mode != "read_only"
 
 
 class WorkspaceHolds:
@@ -48,12 +55,12 @@ class WorkspaceHolds:
         A run that may only read, and a standalone activity, takes nothing. Raises InvalidRequest where the request does
         not wait; OSError, RPCError.
         """
-        hold = await self.asked_by_caller(request, workspace)
+        hold = await self.asked_by_caller(request, workspace) if holds_throughout(request) else None
         return () if hold is None else tuple(map(self.shown, heads(await self.enter(hold))))
 
     async def asked_by_caller(self, request: RunRequest, workspace: Path) -> Hold | None:
-        """The hold that the calling workflow asks for; None where it needs none. Raises RPCError."""
-        if request.permissions.mode == "read_only" or (asking := await caller(self._context.client)) is None:
+        """The hold that the calling workflow asks for; None for a standalone activity. Raises RPCError."""
+        if (asking := await caller(self._context.client)) is None:
             return None
         return Hold(
             owner=self._context.store.owner,
@@ -83,7 +90,7 @@ class WorkspaceHolds:
 
         Raises InvalidRequest where another has it; OSError, RPCError.
         """
-        if request.permissions.mode == "read_only":
+        if not holds_throughout(request):
             return
         found = await asyncio.to_thread(self._files.of, self._context.store.owner, key)
         if found is not None and found.held and found.path == str(workspace):
@@ -101,14 +108,28 @@ class WorkspaceHolds:
         await self._files.remove(self._context.store.owner, key)
 
     async def remove_closed(self, holds: Iterable[Hold]) -> bool:
-        """Remove the holds of those that have closed, their agents stopped; whether there were any."""
-        found = await asyncio.gather(*(self._remove_if_closed(each) for each in holds))
-        return any(found)
+        """Remove these up to the first that is open, agents of closed ones stopped; whether any was removed.
+
+        The first open one is in the way: about the others nobody need be asked.
+        """
+        removed = False
+        for each in holds:
+            if not await self._remove_if_closed(each):
+                break
+            removed = True
+        return removed
 
     async def all(self) -> list[Hold]:
         """Every hold of an open run or loop, in order."""
-        await self.remove_closed(await asyncio.to_thread(self._files.all))
-        return await asyncio.to_thread(self._files.all)
+        requests = asyncio.Semaphore(MAX_REQUESTS)
+
+        async def is_open(hold: Hold) -> bool:
+            async with requests:
+                return not await self._remove_if_closed(hold)
+
+        found = await asyncio.to_thread(self._files.all)
+        are_open = await asyncio.gather(*map(is_open, found))
+        return [each for each, open_still in zip(found, are_open, strict=True) if open_still]
 
     async def in_the_way_of_undo(self, workspace: Path) -> Hold | None:
         """Who has the workspace, one inside it or one around it."""
@@ -150,7 +171,7 @@ class WorkspaceHolds:
     async def _is_over(self, hold: Hold) -> bool:
         if hold.owner != self._context.store.owner:
             return await asyncio.to_thread(self._has_ended_log, hold)
-        standing = await is_open(self._context.client, hold.key)
+        standing = await standing_of(self._context.client, hold.key)
         directory = self._context.store.directory(hold.key)
         if standing == "closed":
             try:

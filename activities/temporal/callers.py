@@ -51,7 +51,7 @@ async def caller(client: Client) -> Caller | None:
     return Caller(_key(found), found.type.name, parent)
 
 
-async def is_open(client: Client, key: RunKey) -> Literal["open", "closed", "unknown"]:
+async def standing_of(client: Client, key: RunKey) -> Literal["open", "closed", "unknown"]:
     """How the workflow of this id and first execution stands, over resets and continue-as-new."""
     try:
         found = await _describe(client, key.run)
