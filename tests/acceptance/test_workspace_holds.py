@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from activities.store.hold_files import Hold, file_name
 from steersman.client import Steersman
 from steersman.contracts.errors import InvalidRequest
 from steersman.errors import RunCancelled
@@ -284,3 +285,16 @@ async def test_nothing_is_told_of_directories_that_requests_may_not_use(site: Si
     assert (await foreign.workspaces(host)).holders == ()
     assert [each.path for each in (await steersman.workspaces(host)).holders] == [str(workspace)]
     await steersman.stop(run)
+
+
+async def test_a_forged_hold_of_a_run_that_is_not_there_keeps_nobody_out(shared: Site, steersman: Steersman) -> None:
+    workspace = shared.workspace()
+    run = await running(steersman, at_work(shared, workspace))
+    holds = [each for each in (shared.state / "holds").glob("*.json") if run in each.read_text()]
+    facts = json.loads(holds[0].read_text())
+    await steersman.stop(run)
+    for key in ({"run": run, "execution": "another"}, {"run": "nobody", "execution": "x"}):
+        forged = Hold.of_json(json.dumps({**facts, "key": key}))
+        (shared.state / "holds" / file_name(forged)).write_text(forged.to_json())
+
+    assert (await steersman.run(shared.process("true", workspace=workspace))).status == "succeeded"
