@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
-from activities.workspaces.checkpoints import NoRepository
 from activities.workspaces.git.checkpoint_commits import NoCheckpoint
 from activities.workspaces.git.runner import GitFailed
+from activities.workspaces.git.shadows import NoRepository
 from activities.workspaces.printable_text import printable
 from steersman.contracts.errors import ActivityErrorType, InvalidRequest, RunError
 

@@ -8,6 +8,7 @@ from temporalio.client import Client
 from activities.admission.policy import Policy
 from activities.ports.agent import Agent
 from activities.ports.runtime import Runtime
+from activities.run_carry import RunCarry
 from activities.run_changes import RunChanges
 from activities.store.runs import RunStore
 
@@ -23,3 +24,4 @@ class ActivityContext:
     store: RunStore
     policy: Policy
     changes: RunChanges
+    carry: RunCarry

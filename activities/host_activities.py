@@ -41,6 +41,7 @@ from steersman.contracts.activities import (
 )
 from steersman.contracts.agents import CAPABILITIES
 from steersman.contracts.errors import ActivityErrorType, AgentFailed, InvalidRequest, RunError, WorkspaceError
+from steersman.contracts.events import TerminalEvent
 from steersman.contracts.request import RunRequest
 from steersman.contracts.run import Changes, StopReport
 from steersman.contracts.workspace import Diff, RunDiffInput, UndoInput, Undone
@@ -61,7 +62,7 @@ class HostActivities:
         self._host, self._agents, self._runtime = context.host, context.agents, context.runtime
         self._store, self._policy = context.store, context.policy
         self._locks = SessionLocks(context.store, context.runtime)
-        self._closed_runs = ClosedRuns(context.client, context.runtime, context.store)
+        self._closed_runs = ClosedRuns(context.client, context.runtime, context.store, context.carry.finish)
         self._holds = WorkspaceHolds(context)
         self._pages = EventPages()
 
@@ -72,6 +73,8 @@ class HostActivities:
             return Claim(host=self._host)  # another host is asked next
         with as_application_error():
             workspace, _ = await asyncio.to_thread(self._policy.check, request, self._agents[request.agent])
+            if request.workspace.on_gate == "reject":
+                await asyncio.to_thread(self._context.carry.check_gates, workspace)
             await admit_schema(request)
             try:
                 store = await asyncio.to_thread(self._store.check)
@@ -140,12 +143,18 @@ class HostActivities:
                 return await asyncio.to_thread(_finalized, directory)
             if end.unseen:
                 await complete(end.request, self._agents[end.request.agent], self._runtime, directory, epoch())
-            event = end.event.model_copy(update={"changes": await self._changes(end, directory)})
+            event = await self._with_changes(end, directory)
             if await asyncio.to_thread(end_log, directory.events, event, LAST_WORDS_S):
                 run_log.run_closed(directory, event)
             return Finalized(changes=event.changes)
         finally:
             await self._closed_runs.release(directory)
+
+    async def _with_changes(self, end: FinalizeInput, directory: RunDirectory) -> TerminalEvent:
+        if back := end.carried_back:
+            return end.event.model_copy(update={"changes": back.changes, "finalize": back.finalize})
+        await self._context.carry.remove(directory)  # one that was made for a run that nobody wanted any more
+        return end.event.model_copy(update={"changes": await self._changes(end, directory)})
 
     async def _changes(self, end: FinalizeInput, directory: RunDirectory) -> Changes | None:
         if end.baseline is None:

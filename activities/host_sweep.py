@@ -108,11 +108,15 @@ async def _prune_runs(context: ActivityContext, horizon: float, *, dry_run: bool
         ended = await asyncio.to_thread(ended_at, directory.events)
         if ended is None or ended > horizon or context.runtime.has_living(directory.key):
             continue
+        if await asyncio.to_thread(context.carry.is_gate, directory):
+            continue
         with _logged("prune_failed", directory):
             if dry_run:
                 freed += await asyncio.to_thread(disk.size, directory.path)
             else:
                 await context.changes.forget(directory)
+                await context.carry.forget(directory)
+                await context.carry.remove(directory)
                 freed += await asyncio.to_thread(context.store.remove, directory)
             pruned.append(directory.key.run)
     return pruned, freed

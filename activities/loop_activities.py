@@ -23,9 +23,10 @@ from activities.loops.items.sources import argv, check_items, read_items
 from activities.loops.loop_store import LoopStore
 from activities.ports.admission import Program
 from activities.ports.agent import Agent
-from activities.workspaces.checkpoints import NoRepository, WorkspaceCheckpoints, nearest_existing
+from activities.workspaces.checkpoints import WorkspaceCheckpoints, nearest_existing
 from activities.workspaces.git.checkpoint_commits import NoCheckpoint, ref
 from activities.workspaces.git.runner import GitFailed
+from activities.workspaces.git.shadows import NoRepository
 from activities.workspaces.printable_text import printable
 from steersman.contracts import names
 from steersman.contracts.errors import AgentFailed, InvalidRequest, RunError

@@ -18,9 +18,10 @@ from pathlib import Path
 
 from activities.store import disk
 from activities.store.run_directory import RunDirectory
-from activities.workspaces.checkpoints import NoRepository, WorkspaceCheckpoints
-from activities.workspaces.git.checkpoint_commits import REFS, quoted
+from activities.workspaces.checkpoints import WorkspaceCheckpoints
+from activities.workspaces.git.checkpoint_commits import REFS, hashed, quoted
 from activities.workspaces.git.runner import GitFailed
+from activities.workspaces.git.shadows import NoRepository
 from activities.workspaces.printable_text import printable
 from steersman.contracts.run import Changes
 from steersman.contracts.workspace import Diff, Undone
@@ -47,7 +48,7 @@ class RunChanges:
     async def keep(self, directory: RunDirectory, workspace: Path, what: str) -> str:
         """A checkpoint of the files as they are; its commit. Raises NoRepository, GitFailed, OSError."""
         # A name of its own each time: a worker that thaws in here must not replace what another has kept since.
-        name = f"{_refs(directory)}{what}-{secrets.token_hex(8)}"
+        name = f"{refs_of(directory)}{what}-{secrets.token_hex(8)}"
         message = f"{directory.key.run}: {what}\n"
         return await self._checkpoints.commit(self._shadow(workspace), workspace, name, message, MAX_NEW)
 
@@ -67,6 +68,23 @@ class RunChanges:
             return changes.model_copy(update={"files": files, "insertions": added, "deletions": removed})
         return changes.model_copy(update={"error": error})
 
+    async def between(self, directory: RunDirectory, workspace: Path, before: str, after: str) -> Changes:
+        """What differs in the workspace between two commits of files that are there, which are kept. Raises nothing."""
+        changes = Changes(before=before, after=after)
+        try:
+            async with asyncio.timeout(END_S):
+                shadow = self._shadow(workspace)
+                for what, commit in ((BEFORE, before), (AFTER, after)):
+                    name = f"{refs_of(directory)}{what}-{secrets.token_hex(8)}"
+                    await self._checkpoints.keep(shadow, workspace, name, commit)
+                await asyncio.to_thread(directory.note_baseline, before, workspace)
+                files, added, removed = await self._checkpoints.count(shadow, workspace, before, after)
+        except TimeoutError:
+            return changes.model_copy(update={"error": "comparing the files took too long and was given up"})
+        except Exception as failure:  # noqa: BLE001 - whatever an agent has made of its workspace, the run ends
+            return changes.model_copy(update={"error": printable(str(failure)) or type(failure).__name__})
+        return changes.model_copy(update={"files": files, "insertions": added, "deletions": removed})
+
     async def diff(self, workspace: Path, before: str, after: str | None, limit: int) -> Diff:
         """What differs between two checkpoints, or between one and the files as they are.
 
@@ -79,7 +97,7 @@ class RunChanges:
 
         Raises NoRepository, NoCheckpoint, GitFailed, OSError.
         """
-        rescue = f"{_refs(directory)}{RESCUE}-{time.time_ns()}"
+        rescue = f"{refs_of(directory)}{RESCUE}-{time.time_ns()}"
         message = f"{directory.key.run}: before its changes were undone\n"
         undone = await self._checkpoints.undo(self._shadow(workspace), workspace, before, after, rescue, message)
         conflicts = sorted(printable(os.fsdecode(path)) for path in undone.conflicts)
@@ -97,7 +115,7 @@ class RunChanges:
         """
         if not (recorded := directory.baseline.get("workspace")):
             return
-        workspace, refs = Path(recorded), _refs(directory)
+        workspace, refs = Path(recorded), refs_of(directory)
         with suppress(NoRepository, GitFailed, OSError, ValueError):
             async with asyncio.timeout(END_S):
                 for what in (BEFORE, AFTER):
@@ -111,7 +129,7 @@ class RunChanges:
                     shutil.rmtree(self._shadows / name)
 
     def _shadow(self, workspace: Path) -> Path:
-        path = self._shadows / hashlib.sha256(os.fsencode(workspace)).hexdigest()[:32]
+        path = self._shadows / hashed(os.fsencode(workspace))
         for each in (self._shadows, path):
             each.mkdir(mode=0o700, exist_ok=True)
         os.utime(path)
@@ -146,7 +164,7 @@ class RunBaseline:
         return f"what this run changes in its workspace will not be known: {why}"
 
 
-def _refs(directory: RunDirectory) -> str:
+def refs_of(directory: RunDirectory) -> str:
     """What the refs of one beginning of a run begin with; spread over directories, as there are many runs."""
     key = directory.agent_key
     name = quoted(f"{key.run}/{key.execution}")

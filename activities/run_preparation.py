@@ -1,6 +1,7 @@
 """What run_agent does before a run is led: how far the run has come, its directory, its controller."""
 
 import asyncio
+from pathlib import Path
 
 from pydantic import ValidationError
 from temporalio import activity
@@ -10,6 +11,7 @@ from activities.admission.control import LockSession, PolicyAdmissionControl
 from activities.admission.schemas import admit_schema
 from activities.context import ActivityContext
 from activities.ports.runtime import CLEANUP
+from activities.run_carry import WorkspaceGated
 from activities.run_changes import RunBaseline
 from activities.run_failures import retry_later
 from activities.running.controller import RunController
@@ -22,7 +24,7 @@ from activities.temporal.notifier import WorkflowNotifier
 from activities.workspace_holds import WorkspaceHolds
 from steersman.contracts.activities import RunAgentInput, RunKey
 from steersman.contracts.errors import ActivityErrorType, AgentFailed, WorkspaceError
-from steersman.contracts.request import LocalRuntime
+from steersman.contracts.request import LocalRuntime, RunRequest
 
 RELEASE_TRIES = 60
 """The shims of a closed run are looked for this many times, 50 ms apart, before the run is refused."""
@@ -68,10 +70,13 @@ async def prepare(
     workspace, _ = await asyncio.to_thread(policy.check, request, agent)
     await admit_schema(request)
     await WorkspaceHolds(context).keep(run.key, request, workspace)
-    directory = await _directory(context, run.key, request.runtime)
+    directory = await directory_of(context, run.key, request.runtime)
+    copy = _copy(run)
     if request.session and not request.fork_session and context.runtime.attempts(run.key) == 0:
         await lock_session(request.agent, request.session, directory)
-    wanted = run.keeps_baseline and request.permissions.mode != "read_only"
+    wanted = run.keeps_baseline and request.permissions.mode != "read_only" and copy is None
+    if copy is None and context.runtime.attempts(run.key) == 0:
+        await check_gates(context, request)
     baseline = RunBaseline(context.changes, directory, workspace, wanted=wanted)
     notifier.baseline = baseline
     leads = RunContext(
@@ -81,14 +86,37 @@ async def prepare(
         agent=agent,
         runtime=context.runtime,
         directory=directory,
-        admission=PolicyAdmissionControl(policy, agent, request, directory, lock_session),
+        admission=PolicyAdmissionControl(policy, agent, request, directory, lock_session, copy),
         baseline=baseline,
         epoch=notifier.epoch,
     )
     return RunController(leads, notifier)
 
 
-async def _directory(context: ActivityContext, key: RunKey, runtime: LocalRuntime) -> RunDirectory:
+def _copy(run: RunAgentInput) -> Path | None:
+    """The copy of the workspace that the run works in. Raises WorkspaceError where it is gone."""
+    if run.carried is None:
+        return None
+    copy = Path(run.carried.directory)
+    if not copy.is_dir():
+        raise WorkspaceError(f"workspace: the copy that the run works in is gone: {copy}")
+    return copy
+
+
+async def check_gates(context: ActivityContext, request: RunRequest) -> None:
+    """Raises WorkspaceGated where another run's changes wait to be merged into the workspace, or ApplicationError where
+    the request is to wait for that.
+    """
+    workspace = await asyncio.to_thread(context.policy.workspace, request.workspace.path)
+    try:
+        await asyncio.to_thread(context.carry.check_gates, workspace)
+    except WorkspaceGated as gated:
+        if request.workspace.on_gate == "wait":
+            raise retry_later(ActivityErrorType.WORKSPACE_GATED, gated.message) from gated
+        raise
+
+
+async def directory_of(context: ActivityContext, key: RunKey, runtime: LocalRuntime) -> RunDirectory:
     """The run's directory; a new one for a closed run that was reset, which begins anew.
 
     Raises AgentFailed where the directory says that its processes live elsewhere than the request does.

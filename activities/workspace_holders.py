@@ -17,9 +17,9 @@ from activities.activity_helpers import uncancelled
 from activities.context import ActivityContext
 from activities.store.event_reader import terminal_event
 from activities.store.hold_files import Hold
-from activities.workspaces.checkpoints import NoRepository
 from activities.workspaces.git.checkpoint_commits import NoCheckpoint
 from activities.workspaces.git.runner import GitFailed
+from activities.workspaces.git.shadows import NoRepository
 from activities.workspaces.printable_text import printable
 from steersman.contracts import names
 from steersman.contracts.activities import RunKey

@@ -37,8 +37,8 @@ MAX_NAMED: Final = 5
 
 
 def holds_throughout(request: RunRequest) -> bool:
-    """Whether a run has its workspace from its claim to its end."""
-    return request.permissions.mode != "read_only"
+    """Whether a run has its workspace from its claim to its end: not one that only reads there, or works in a copy."""
+    return request.permissions.mode != "read_only" and request.workspace.isolation == "none"
 
 
 class WorkspaceHolds:
@@ -46,7 +46,7 @@ class WorkspaceHolds:
 
     def __init__(self, context: ActivityContext) -> None:
         self._context = context
-        self._closed_runs = ClosedRuns(context.client, context.runtime, context.store)
+        self._closed_runs = ClosedRuns(context.client, context.runtime, context.store, context.carry.finish)
         self._files = context.store.holds
 
     async def take(self, request: RunRequest, workspace: Path) -> tuple[WorkspaceHolder, ...]:

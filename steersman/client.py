@@ -27,7 +27,7 @@ from steersman._client.run_calls import RunCalls
 from steersman._client.start_metadata import run_metadata
 from steersman.connection import connect
 from steersman.contracts import names
-from steersman.contracts.activities import PruneInput, RunKey, Swept
+from steersman.contracts.activities import CarriedBack, PruneInput, RunKey, Swept, WorkspaceInput
 from steersman.contracts.errors import InvalidRequest
 from steersman.contracts.events import AgentEvent
 from steersman.contracts.messages import Decision, DecisionReceipt, Message, MessageReceipt, parse_message
@@ -49,6 +49,8 @@ from steersman.reports import RunSummary, StopResult
 
 PRUNE_S: Final = 600
 """A host may take this many seconds to prune."""
+CARRY_S: Final = 3600
+"""A host may take this many seconds to merge a copy of a workspace into it."""
 
 if TYPE_CHECKING:
     from steersman.loops import Loops
@@ -241,6 +243,37 @@ class Steersman:
             key=key, workspace=state.workspace or "", before=state.changes.before, after=state.changes.after
         )
         return await self._ask_git(run_id, state, names.UNDO_RUN, argument, Undone)
+
+    async def retry_workspace(self, run_id: str) -> CarriedBack:
+        """Merge what a closed run changed in its copy into the workspace, after that had failed.
+
+        `.finalize` is as in RunResult; where it has failed again, its `error` says why, and the copy stays.
+
+        Raises:
+            AlreadyRunning: the run is open.
+            NothingKept: the run had no copy.
+            ServerRefused: no changes of the run wait in its copy, or the operator does not allow it.
+            RunNotFound, NoWorker, HostUnreachable, ServerUnreachable.
+        """
+        return await self._ask_about_copy(run_id, names.RETRY_WORKSPACE)
+
+    async def discard_workspace(self, run_id: str) -> CarriedBack:
+        """Remove the copy of a closed run whose changes could not be merged: they are lost.
+
+        Raises as `retry_workspace`.
+        """
+        return await self._ask_about_copy(run_id, names.DISCARD_WORKSPACE)
+
+    async def _ask_about_copy(self, run_id: str, activity: str) -> CarriedBack:
+        state = await self.state(run_id)
+        if state.closed_as is None:
+            raise AlreadyRunning(f"run {run_id} is still at work: stop it first")
+        if state.carried is None or state.host is None:
+            raise NothingKept(f"run {run_id} had no copy of its workspace")
+        argument = WorkspaceInput(key=RunKey(run=run_id, execution=state.execution or ""))
+        return await call_host(
+            self._client, state.host, activity, argument, CarriedBack, takes_s=CARRY_S, heartbeats=True
+        )
 
     async def _with_baseline(self, run_id: str) -> RunState:
         state = await self.state(run_id)

@@ -1,5 +1,7 @@
 """Which workflows and activities this process takes from which task queue, and what they are made of."""
 
+import os
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -11,6 +13,7 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 
 from activities.admission.policy import Policy
 from activities.agents.catalog import AGENTS
+from activities.carry_activities import CarryActivities
 from activities.context import ActivityContext
 from activities.hold_activities import HoldActivities
 from activities.host_activities import HostActivities
@@ -19,14 +22,18 @@ from activities.loop_activities import LoopActivities
 from activities.loops.loop_store import LoopStore
 from activities.ports.agent import Agent
 from activities.run_activities import RunActivities
+from activities.run_carry import RunCarry
 from activities.run_changes import RunChanges
+from activities.runtimes.machine import ChildMachine
 from activities.runtimes.shim_runtime import ShimRuntime, local_place
 from activities.shim import client as shim
 from activities.store.identity import StoreIdentity
 from activities.store.ownership import Ownership
 from activities.store.runs import RunStore
 from activities.takeover.registry import Registry
+from activities.workspaces.carry.carrier import WorkspaceCarrier
 from activities.workspaces.checkpoints import WorkspaceCheckpoints
+from activities.workspaces.git.shadows import Shadows
 from steersman.contracts import names
 from steersman.contracts.agents import AGENT_VARIABLES
 from workers.settings import Settings
@@ -67,6 +74,7 @@ class Activities:
     hold: HoldActivities
     run: RunActivities
     loop: LoopActivities
+    carry: CarryActivities
 
 
 def activities_of(settings: Settings, parts: Parts) -> Activities:
@@ -77,20 +85,23 @@ def activities_of(settings: Settings, parts: Parts) -> Activities:
     runtime = ShimRuntime(store, settings.host, {"local": partial(local_place, spare=parts.spare)})
     agents = _agents(policy)
     checkpoints = WorkspaceCheckpoints(policy.environ, policy.workspace_roots, policy.git_roots)
-    context = ActivityContext(
-        client, settings.host, agents, runtime, store, policy, RunChanges(checkpoints, settings.state)
-    )
+    changes = RunChanges(checkpoints, settings.state)
+    shadows = Shadows(policy.environ, policy.workspace_roots, policy.git_roots)
+    carrier = WorkspaceCarrier(shadows, settings.state / "workspaces")
+    here = ChildMachine(settings.state, {"PATH": policy.environ.get("PATH", os.defpath)})
+    carry = RunCarry(carrier, here, sys.executable, changes, settings.state)
+    context = ActivityContext(client, settings.host, agents, runtime, store, policy, changes, carry)
     host = HostActivities(context, Retention(settings.keep_days, loops))
     run = RunActivities(context, parts.registry, host.lock_session, parts.polls)
     allowed = [agent for name, agent in agents.items() if name in policy.agents]
-    hold = HoldActivities(context, parts.registry)
-    return Activities(allowed, host, hold, run, LoopActivities(client, agents, loops, policy))
+    hold, loop = HoldActivities(context, parts.registry), LoopActivities(client, agents, loops, policy)
+    return Activities(allowed, host, hold, run, loop, CarryActivities(context))
 
 
 def workers_of(settings: Settings, parts: Parts, activities: Activities) -> list[Worker]:
     """One worker for each of the four task queues; see ARCHITECTURE.md."""
     client, host, run, loop = parts.client, activities.host, activities.run, activities.loop
-    hold = activities.hold
+    hold, carry = activities.hold, activities.carry
     deciding = Worker(
         client,
         task_queue=names.TASK_QUEUE,
@@ -112,6 +123,10 @@ def workers_of(settings: Settings, parts: Parts, activities: Activities) -> list
             host.end_run,
             host.diff_run,
             host.undo_run,
+            carry.carry_out,
+            carry.carry_back,
+            carry.retry_workspace,
+            carry.discard_workspace,
             host.sweep_host,
             host.prune_host,
             hold.hold_workspace,

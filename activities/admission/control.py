@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from activities.admission.policy import Policy
 from activities.ports.admission import Admission
@@ -26,10 +27,12 @@ class PolicyAdmissionControl:
     request: RunRequest
     directory: RunDirectory
     lock: LockSession
+    copy: Path | None = None
+    """The copy of the workspace that the agent works in."""
 
     def admit(self) -> Admission:
         """What the request gets, if it may run here. Raises RunError."""
-        return self.policy.admit(self.request, self.agent)
+        return self.policy.admit(self.request, self.agent, self.copy)
 
     async def lock_session(self, session: str) -> None:
         """Best effort: the run is at work, and what its agent says of its sessions is the agent's claim."""

@@ -47,16 +47,20 @@ class Policy:
     max_permission: PermissionMode = "full"
     caps: Caps = field(default_factory=Caps)
 
-    def admit(self, request: RunRequest, agent: Agent) -> Admission:
+    def admit(self, request: RunRequest, agent: Agent, copy: Path | None = None) -> Admission:
         """What the request gets, if it may run here. Scans the workspace, so it is not for an event loop.
+
+        `copy`: the copy of the workspace that the agent works in. It is trusted as the workspace is.
 
         Raises what `check` does.
         """
         directory, further = self.check(request, agent)
+        works_in = copy or directory
         untrusted = None
         if not self._trusts(agent, (directory, *further)):
-            untrusted = trust.untrusted(directory, agent.files, AllowedRoots.of(self.workspace_roots, self.git_roots))
-        return Admission(self.environment(request), directory, further, untrusted, restricted=self.lends)
+            roots = (works_in, *self.workspace_roots) if copy else self.workspace_roots
+            untrusted = trust.untrusted(works_in, agent.files, AllowedRoots.of(roots, self.git_roots))
+        return Admission(self.environment(request), works_in, further, untrusted, restricted=self.lends)
 
     def check(self, request: RunRequest, agent: Agent) -> tuple[Path, tuple[Path, ...]]:
         """The workspace and the other directories, resolved, if the request may run here.

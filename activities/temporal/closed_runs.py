@@ -6,7 +6,7 @@ No agent is stopped here: the caller brings the report of the stop.
 import asyncio
 import logging
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -30,7 +30,7 @@ from activities.store.eventlog import end_log
 from activities.store.run_directory import RunDirectory
 from activities.store.runs import RunStore
 from steersman.contracts import names
-from steersman.contracts.activities import FinalizeInput, RunKey
+from steersman.contracts.activities import CarriedBack, FinalizeInput, RunKey
 from steersman.contracts.errors import AgentFailed, ErrorType
 from steersman.contracts.events import CancelledEvent, FailedEvent, TerminalEvent
 from steersman.contracts.request import RunRequest, parse_request
@@ -43,6 +43,10 @@ PAGE: Final = 50
 DELETED: Final = "the workflow was deleted from Temporal"
 FORGOTTEN: Final = "Temporal no longer knows the run (deleted, or past its retention): how it ended is not known"
 TIMED_OUT: Final = "Temporal's own timeout for the workflow was reached"
+
+
+CarryBack = Callable[[RunDirectory], Awaitable[CarriedBack | None]]
+"""Carries back the copy of the workspace in which a run has worked; None where it had none."""
 
 
 @dataclass(frozen=True)
@@ -74,8 +78,8 @@ class WorkflowClose:
 class ClosedRuns:
     """Asks the server how runs closed, and ends the logs of those that could not do it themselves."""
 
-    def __init__(self, client: Client, runtime: Runtime, store: RunStore) -> None:
-        self._client, self._runtime, self._store = client, runtime, store
+    def __init__(self, client: Client, runtime: Runtime, store: RunStore, carry_back: CarryBack) -> None:
+        self._client, self._runtime, self._store, self._carry_back = client, runtime, store, carry_back
 
     async def close_of(self, key: RunKey) -> WorkflowClose | None:
         """How the run's workflow closed; None while it is open, or where the server does not answer.
@@ -105,6 +109,8 @@ class ClosedRuns:
         known = report.model_copy(update={"phase": "running" if attempt else "preparing"})
         try:
             event = close.terminal_event(known, max(attempt, 1))
+            if event.finalize is None and (back := await self._carry_back(directory)):
+                event = event.model_copy(update={"finalize": back.finalize, "changes": back.changes})
             if await asyncio.to_thread(end_log, directory.events, event):
                 run_log.run_closed(directory, event)
         finally:

@@ -7,20 +7,15 @@ import asyncio
 import hashlib
 import json
 import os
-import shutil
 import threading
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from activities.workspaces.fingerprint import TooManyFiles, fingerprint
 from activities.workspaces.git import checkpoint_commits as commits
-from activities.workspaces.git.allowed_roots import AllowedRoots, OutsideRoots
-from activities.workspaces.git.config import GitConfigCache
-from activities.workspaces.git.hung_repositories import HungRepositories
-from activities.workspaces.git.repository import BrokenRepository, Repository, find_repository
 from activities.workspaces.git.runner import GitFailed
-from activities.workspaces.git.shadow import Shadow, open_shadow
+from activities.workspaces.git.shadow import Shadow
+from activities.workspaces.git.shadows import NoRepository, Shadows
 from activities.workspaces.git.trees import Within
 from activities.workspaces.printable_text import printable
 from steersman.contracts.loop_activities import Survey
@@ -32,10 +27,6 @@ FINGERPRINT_S = 300.0
 """Seconds for the fingerprint of a workspace without git, or of all nested repositories of a work tree."""
 
 
-class NoRepository(Exception):
-    """The workspace is in no git repository: its checkpoints hold no files."""
-
-
 class WorkspaceCheckpoints:
     """Checkpoints of the workspaces of this worker's loops. `directory` is always the loop's own (see loop_store).
 
@@ -43,8 +34,7 @@ class WorkspaceCheckpoints:
     """
 
     def __init__(self, environ: Mapping[str, str], roots: Sequence[Path], git_roots: Sequence[Path] = ()) -> None:
-        self._environ, self._roots, self._git_roots = environ, roots, git_roots
-        self._configs, self._hung = GitConfigCache(), HungRepositories()
+        self._shadows = Shadows(environ, roots, git_roots)
 
     async def capture(self, directory: Path, workspace: Path, name: str | None, message: str) -> Survey:
         """The fingerprint of the files, HEAD, and a commit of the files under the ref `name`, if given.
@@ -53,7 +43,7 @@ class WorkspaceCheckpoints:
         """
         head = None
         try:
-            async with self._shadow(directory, workspace) as shadow:
+            async with self._shadows.open(directory, workspace) as shadow:
                 head = shadow.repository.head()
                 captured = await commits.capture(shadow, name, message, head)
                 nested = [shadow.repository.top / os.fsdecode(path) for path in sorted(shadow.nested)]
@@ -70,17 +60,22 @@ class WorkspaceCheckpoints:
 
         `most`: bytes of files that the user's index does not have.
         """
-        async with self._shadow(directory, workspace) as shadow:
+        async with self._shadows.open(directory, workspace) as shadow:
             within = _within(shadow, workspace)
             captured = await commits.capture(shadow, name, message, shadow.repository.head(), within, most)
         return captured.commit or ""
+
+    async def keep(self, directory: Path, workspace: Path, name: str, commit: str) -> None:
+        """Keep a commit that is there under the ref `name`. Raises NoRepository, GitFailed."""
+        async with self._shadows.open(directory, workspace) as shadow:
+            await commits.keep(shadow, name, commit)
 
     async def count(self, directory: Path, workspace: Path, older: str, newer: str) -> tuple[int, int, int]:
         """Files, lines added and lines removed in the workspace between two commits.
 
         Raises NoRepository, GitFailed, NoCheckpoint.
         """
-        async with self._shadow(directory, workspace) as shadow:
+        async with self._shadows.open(directory, workspace) as shadow:
             return await commits.count(shadow, older, newer, _within(shadow, workspace))
 
     async def undo(
@@ -90,7 +85,7 @@ class WorkspaceCheckpoints:
 
         The files as they were are committed under the ref `rescue`. Raises NoRepository, GitFailed, NoCheckpoint.
         """
-        async with self._shadow(directory, nearest_existing(workspace)) as shadow:
+        async with self._shadows.open(directory, nearest_existing(workspace)) as shadow:
             undone = await commits.undo(shadow, older, newer, rescue, message, _within(shadow, workspace))
         await asyncio.to_thread(_make_empty_workspace, workspace)
         return undone
@@ -100,24 +95,24 @@ class WorkspaceCheckpoints:
 
         Raises NoRepository, GitFailed, NoCheckpoint.
         """
-        async with self._shadow(directory, nearest_existing(workspace)) as shadow:
+        async with self._shadows.open(directory, nearest_existing(workspace)) as shadow:
             changed = await commits.restore(shadow, name, commit)
         await asyncio.to_thread(_make_empty_workspace, workspace)
         return changed
 
     async def drop(self, directory: Path, workspace: Path, loop: str, numbers: set[int] | None) -> list[int]:
         """Remove checkpoints, all with None, and return those that existed. Raises NoRepository, GitFailed."""
-        async with self._shadow(directory, nearest_existing(workspace)) as shadow:
+        async with self._shadows.open(directory, nearest_existing(workspace)) as shadow:
             return await commits.drop(shadow, loop, numbers)
 
     async def drop_refs(self, directory: Path, workspace: Path, prefix: str) -> None:
         """Remove the refs whose names begin so. Raises NoRepository, GitFailed."""
-        async with self._shadow(directory, nearest_existing(workspace)) as shadow:
+        async with self._shadows.open(directory, nearest_existing(workspace)) as shadow:
             await commits.drop_refs(shadow, prefix)
 
     async def numbers(self, directory: Path, workspace: Path, loop: str) -> list[int]:
         """The numbers of a loop's checkpoints, ascending. Raises NoRepository, GitFailed."""
-        async with self._shadow(directory, nearest_existing(workspace)) as shadow:
+        async with self._shadows.open(directory, nearest_existing(workspace)) as shadow:
             return await commits.checkpoint_numbers(shadow, loop)
 
     async def compare(self, directory: Path, workspace: Path, older: str, newer: str | None, limit: int) -> Diff:
@@ -125,7 +120,7 @@ class WorkspaceCheckpoints:
 
         Raises NoRepository, GitFailed, NoCheckpoint.
         """
-        async with self._shadow(directory, workspace) as shadow:
+        async with self._shadows.open(directory, workspace) as shadow:
             before = await commits.tree_at(shadow, older)
             after = await commits.tree_at(shadow, newer) if newer else None
             return await _diff(shadow, before, after, limit)
@@ -134,29 +129,9 @@ class WorkspaceCheckpoints:
         self, directory: Path, workspace: Path, older: str, newer: str | None, limit: int
     ) -> Diff:
         """As `compare`, of commits and in the workspace alone: others may be at work elsewhere in its repository."""
-        async with self._shadow(directory, workspace) as shadow:
+        async with self._shadows.open(directory, workspace) as shadow:
             before, *after = await commits.trees_of(shadow, older, *([newer] if newer else []))
             return await _diff(shadow, before, next(iter(after), None), limit, _within(shadow, workspace))
-
-    @asynccontextmanager
-    async def _shadow(self, directory: Path, workspace: Path) -> AsyncIterator[Shadow]:
-        repository = await asyncio.to_thread(self._repository, workspace)
-        program = shutil.which("git", path=self._environ.get("PATH"))
-        if program is None:
-            raise GitFailed("git is not on this host")
-        await self._hung.check(repository)
-        with self._hung.recorded(repository):
-            async with open_shadow(directory, repository, program, self._environ, self._configs) as shadow:
-                yield shadow
-
-    def _repository(self, workspace: Path) -> Repository:
-        try:
-            repository = find_repository(workspace, AllowedRoots.of(self._roots, self._git_roots))
-        except (BrokenRepository, OutsideRoots) as error:
-            raise GitFailed(str(error)) from error
-        if repository is None:
-            raise NoRepository(f"{workspace} is in no git repository")
-        return repository
 
 
 async def _with_nested(tree: str, nested: Sequence[Path]) -> str:

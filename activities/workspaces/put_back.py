@@ -37,10 +37,16 @@ class Replacement:
     wanted: Version | None
 
 
-def put_back(top: Path, due: Mapping[bytes, Replacement], staged: Mapping[bytes, Path]) -> set[bytes]:
+def put_back(
+    top: Path,
+    due: Mapping[bytes, Replacement],
+    staged: Mapping[bytes, Path],
+    private: frozenset[bytes] = frozenset(),
+) -> set[bytes]:
     """Carry out what can be, and return the paths that were left as they are.
 
-    `staged`: files with the wanted contents. Raises OSError where `top` cannot be opened.
+    `staged`: files with the wanted contents. `private`: what of it nobody but the user may read, where it is new.
+    Raises OSError where `top` cannot be opened.
     """
     left = set()
     root = os.open(top, _DIRECTORY)
@@ -49,7 +55,7 @@ def put_back(top: Path, due: Mapping[bytes, Replacement], staged: Mapping[bytes,
         going = sorted((path for path, each in due.items() if each.wanted is None), reverse=True)
         for path in (*going, *sorted(due.keys() - set(going))):
             try:
-                done = _put_back(root, path, due[path], staged.get(path))
+                done = _put_back(root, path, due[path], staged.get(path), private=path in private)
             except OSError:
                 done = False
             if not done:
@@ -59,7 +65,30 @@ def put_back(top: Path, due: Mapping[bytes, Replacement], staged: Mapping[bytes,
     return left
 
 
-def _put_back(root: int, path: bytes, replacement: Replacement, staged: Path | None) -> bool:
+def make_directory(top: Path, path: bytes) -> None:
+    """Make a directory, and those above it, where nothing is in the way. Never raises."""
+    with contextlib.suppress(OSError):
+        root = os.open(top, _DIRECTORY)
+        try:
+            with _opened(root, path.split(b"/"), make=True):
+                pass
+        finally:
+            os.close(root)
+
+
+def remove_directory(top: Path, path: bytes) -> None:
+    """Remove a directory that has no entry. Never raises."""
+    with contextlib.suppress(OSError):
+        root = os.open(top, _DIRECTORY)
+        try:
+            *parents, name = path.split(b"/")
+            with _opened(root, parents, make=False) as directories:
+                os.rmdir(name, dir_fd=directories[-1])
+        finally:
+            os.close(root)
+
+
+def _put_back(root: int, path: bytes, replacement: Replacement, staged: Path | None, *, private: bool) -> bool:
     now, wanted = replacement.now, replacement.wanted
     *parents, name = path.split(b"/")
     with _opened(root, parents, make=wanted is not None) as directories:
@@ -76,7 +105,7 @@ def _put_back(root: int, path: bytes, replacement: Replacement, staged: Path | N
             return False
         temporary = b".steersman-" + secrets.token_hex(8).encode()
         try:
-            _write(parent, temporary, staged, wanted, _permissions(parent, name) if now else None)
+            _write(parent, temporary, staged, wanted, _permissions(parent, name) if now else None, private=private)
             if now is None:
                 # Unlike a rename this fails where anything is.
                 os.link(temporary, name, src_dir_fd=parent, dst_dir_fd=parent, follow_symlinks=False)
@@ -140,12 +169,12 @@ def _permissions(parent: int, name: bytes) -> int | None:
     return stat.S_IMODE(found.st_mode) if stat.S_ISREG(found.st_mode) else None
 
 
-def _write(parent: int, name: bytes, staged: Path, wanted: Version, permissions: int | None) -> None:
+def _write(parent: int, name: bytes, staged: Path, wanted: Version, permissions: int | None, *, private: bool) -> None:
     """A new file or link; `permissions` of the file that it takes the place of are kept, but for who may execute."""
     if wanted.mode == LINK:
         os.symlink(os.fsencode(os.readlink(staged)), name, dir_fd=parent)
         return
-    mode = 0o777 if wanted.mode == PROGRAM else 0o666
+    mode = (0o777 if wanted.mode == PROGRAM else 0o666) & (0o700 if private else 0o777)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     with os.fdopen(os.open(name, flags, mode, dir_fd=parent), "wb") as file:
         with os.fdopen(os.open(staged, _READ), "rb") as source:

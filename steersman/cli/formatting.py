@@ -11,7 +11,7 @@ from steersman.contracts.text import flat, visible
 
 if TYPE_CHECKING:
     from steersman.contracts.events import CancelledEvent
-    from steersman.contracts.run import Approval, Changes, StopReport
+    from steersman.contracts.run import Approval, Changes, Finalize, StopReport
     from steersman.reports import StopResult
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "deadline_phrase",
     "duration",
     "end_phrase",
+    "finalize_phrase",
     "flat",
     "shortened",
     "stop_phrase",
@@ -85,6 +86,21 @@ def changes_phrase(changes: "Changes") -> str:
     if not changes.files:
         return "no file changed"
     return f"{counted(changes.files, 'file')}, +{changes.insertions} -{changes.deletions}"
+
+
+def finalize_phrase(finalize: "Finalize", run: str) -> str:
+    """What became of the copy that a run worked in."""
+    if finalize.status == "failed":
+        why = flat(finalize.error or "nobody could do it")
+        return f"not carried back: {why}; `steer workspace retry {flat(run)}`, or `discard {flat(run)}`"
+    if finalize.status == "none":
+        return "nothing to carry back"
+    if finalize.status == "succeeded":
+        return "carried back"
+    total = len(finalize.conflicts) + finalize.unnamed_conflicts
+    shown = ", ".join(flat(each) for each in finalize.conflicts[:5]) + (" ..." if total > 5 else "")
+    what = f"{counted(total, 'conflict')} ({shown})" if total else "commits of both sides"
+    return f"carried back, but for {what}: kept in {flat(finalize.ref or '')}"
 
 
 def end_phrase(event: "CancelledEvent") -> str:

@@ -35,6 +35,7 @@ class SteerGroup(LazyGroup):
         "stop": LazyCommand(f"{COMMANDS}.control", "stop", RUNS),
         "diff": LazyCommand(f"{COMMANDS}.changes", "diff", RUNS),
         "undo": LazyCommand(f"{COMMANDS}.changes", "undo", RUNS),
+        "workspace": LazyCommand(f"{COMMANDS}.workspace", "app", RUNS),
         "replay": LazyCommand(f"{COMMANDS}.replay", "replay", RUNS),
         "steer": LazyCommand(f"{COMMANDS}.control", "steer", TALK),
         "interrupt": LazyCommand(f"{COMMANDS}.control", "interrupt", TALK),

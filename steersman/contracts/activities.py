@@ -16,7 +16,9 @@ from steersman.contracts.model import JsonObject, JsonValue, TolerantModel
 from steersman.contracts.request import Caps, RunRequest
 from steersman.contracts.run import (
     Approval,
+    CarriedWorkspace,
     Changes,
+    Finalize,
     Handle,
     LastEvent,
     MessageKind,
@@ -59,6 +61,42 @@ class RunAgentInput(TolerantModel):
     """The id of the store that the run was claimed for; a host with another store refuses."""
     keeps_baseline: bool = True
     """What the run changes in its workspace is to be known. Not of a loop's: its checkpoints say that."""
+    carried: CarriedWorkspace | None = None
+    """Where the agent works in a copy of the workspace."""
+
+
+class CarryOutInput(TolerantModel):
+    """Input of carry_out: make a copy of the workspace for the run."""
+
+    key: RunKey
+    request: RunRequest
+    store: str = ""
+    """As in RunAgentInput."""
+
+
+class CarryBackInput(TolerantModel):
+    """Input of carry_back: merge what became of the copy into the workspace. No process of the run is at work."""
+
+    key: RunKey
+    request: RunRequest
+    carried: CarriedWorkspace
+    store: str = ""
+    """As in RunAgentInput."""
+    keep: bool = False
+    """The copy is not removed: processes of the run may still be at work in it."""
+
+
+class CarriedBack(TolerantModel):
+    """Result of carry_back, and of retry_workspace."""
+
+    finalize: Finalize
+    changes: Changes | None = None
+
+
+class WorkspaceInput(TolerantModel):
+    """Input of retry_workspace and discard_workspace, standalone activities on the host's queue."""
+
+    key: RunKey
 
 
 class RunOutcome(RunProgress):
@@ -191,6 +229,8 @@ class FinalizeInput(TolerantModel):
     """No worker led the run at the agent's end: the journals may have events that the log lacks."""
     baseline: str | None = None
     """As in RunState: the files are kept again and held against it."""
+    carried_back: "CarriedBack | None" = None
+    """What became of the copy of the workspace; None where the run had none."""
 
 
 class Finalized(TolerantModel):

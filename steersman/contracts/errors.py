@@ -56,6 +56,8 @@ class ActivityErrorType(StrEnum):
     """The state directory cannot be read or written. `run_agent` is retried; of `finalize_run` the sweep takes over."""
     UNREACHABLE = "Unreachable"
     """The machine on which the agent works cannot be reached; retried, and the agent works on."""
+    WORKSPACE_GATED = "WorkspaceGated"
+    """Changes of another run wait to be merged into the workspace; retried where the request says so."""
     STATE_UNKNOWN = "StateUnknown"
     """The workflow could not be asked how many processes the run has had; retried."""
     STATE_GONE = "StateGone"

@@ -12,7 +12,7 @@ from pydantic import Field, TypeAdapter
 
 from steersman.contracts.errors import ErrorType
 from steersman.contracts.model import JsonObject, JsonValue, TolerantModel
-from steersman.contracts.run import Changes, StopReport, Usage
+from steersman.contracts.run import Changes, Finalize, StopReport, Usage
 
 MAX_TEXT: Final = 256 * 1024
 
@@ -142,6 +142,8 @@ class EndEvent(EventBase):
     """What the three terminal events have in common."""
 
     changes: Changes | None = None
+    """As in RunResult."""
+    finalize: Finalize | None = None
     """As in RunResult."""
 
 

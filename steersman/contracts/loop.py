@@ -208,6 +208,8 @@ class LoopRequest(StrictModel):
             raise ValueError(
                 'workspace.on_overlap: "steer" is not for a loop, which has no prompt that another could take'
             )
+        if run.workspace.isolation != "none":
+            raise ValueError("workspace.isolation: a loop works in its workspace itself")
         return run
 
     @model_validator(mode="after")

@@ -70,6 +70,10 @@ class Workspace(StrictModel):
     path: AbsolutePath
     host: Annotated[str, Field(min_length=1, max_length=200)] | None = None
     on_overlap: OnOverlap = "reject"
+    isolation: Literal["none", "copy"] = "none"
+    """copy: the agent works in a copy of its own, and what it changed there is merged into the workspace at the end."""
+    on_gate: Literal["reject", "wait"] = "reject"
+    """What becomes of the run where another one's changes could not be merged into the workspace."""
 
 
 RUNTIMES = ("local",)
@@ -245,6 +249,10 @@ class RunRequest(StrictModel):
             raise ValueError('prompt is required for workspace.on_overlap "steer": it is what the other run is told')
         if self.fork_session and self.session is None:
             raise ValueError("fork_session needs session")
+        if self.session is not None and self.workspace.isolation == "copy":
+            raise ValueError(
+                'session: a copy of the workspace (workspace.isolation "copy") has none that can be resumed'
+            )
         return self
 
     def outline(self) -> "RunRequest":

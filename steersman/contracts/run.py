@@ -12,8 +12,20 @@ from steersman.contracts.agents import Capabilities
 from steersman.contracts.model import JsonObject, JsonValue, TolerantModel
 from steersman.contracts.workspace_holder import WorkspaceHolder
 
-Phase = Literal["queued", "preparing", "running", "waiting", "stopping", "finalizing", "closed"]
-"""`waiting`: as running, and an approval is open."""
+Phase = Literal[
+    "queued",
+    "carrying_out",
+    "preparing",
+    "running",
+    "waiting",
+    "stopping",
+    "carrying_back",
+    "finalizing",
+    "closed",
+]
+"""`waiting`: as running, and an approval is open. `carrying_out`, `carrying_back`: the workspace is copied for the run,
+and what the run has changed in the copy is merged into it.
+"""
 ClosedAs = Literal["succeeded", "failed", "cancelled", "terminated", "timed_out"]
 RunStatus = Literal["succeeded", "failed", "cancelled"]
 MessageKind = Literal["steer", "interrupt"]
@@ -100,6 +112,40 @@ class Changes(TolerantModel):
     """Why the files after could not be kept or compared, in a sentence."""
 
 
+class Finalize(TolerantModel):
+    """What became of the changes of a run that worked in a copy of its workspace."""
+
+    status: Literal["none", "succeeded", "conflicted", "failed"]
+    """none: there were no changes. succeeded: all are in the workspace. conflicted: all but those that `conflicts`
+    names. failed: none, and the copy is kept until `steer workspace retry` or `discard`.
+    """
+    commit: str | None = None
+    """The commit that is checked out in the workspace afterwards."""
+    conflicts: tuple[str, ...] = ()
+    """Paths that stay as they were in the workspace, at most 1,000: both sides had changed them."""
+    unnamed_conflicts: int = 0
+    """How many more there are."""
+    ref: str | None = None
+    """Where the copy's version of all that is kept: a ref of the repository, or a directory for a workspace without."""
+    error: str | None = None
+    """Why it failed, in a sentence."""
+
+
+class CarriedWorkspace(TolerantModel):
+    """A workspace as it was when it was copied for a run, and the copy."""
+
+    top: str
+    """The work tree that was copied: the workspace, or the repository that it lies in."""
+    repository: bool
+    """Whether it is a git repository."""
+    snapshot: str
+    """The commit of all that was copied, in no branch."""
+    files: str
+    """The commit of the files."""
+    directory: str
+    """The workspace's copy, in which the agent works."""
+
+
 class Handle(TolerantModel):
     """An agent's process, identified across reboots and pid reuse."""
 
@@ -178,6 +224,8 @@ class RunResult(RunProgress):
     """Where the agent was stopped: by a limit, or because a person ended the run with its turn."""
     changes: Changes | None = None
     """None where the workspace is in no git repository, the run could only read, or nobody could look."""
+    finalize: Finalize | None = None
+    """None where the run worked in the workspace itself."""
 
 
 class RunState(RunProgress):
@@ -212,3 +260,7 @@ class RunState(RunProgress):
     """The commit of the workspace's files before the run's first process; None as in RunResult.changes."""
     changes: Changes | None = None
     """As in RunResult; None until the agent has ended."""
+    carried: CarriedWorkspace | None = None
+    """None where the run works in the workspace itself, or has no copy of it yet."""
+    finalize: Finalize | None = None
+    """As in RunResult; None until then."""

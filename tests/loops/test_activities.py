@@ -5,6 +5,7 @@ import json
 import os
 import stat
 import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
@@ -28,12 +29,16 @@ from activities.host_sweep import Retention
 from activities.loop_activities import LoopActivities
 from activities.loops.loop_store import LoopStore
 from activities.ports.agent import Agent
+from activities.run_carry import RunCarry
 from activities.run_changes import RunChanges
+from activities.runtimes.machine import ChildMachine
 from activities.runtimes.shim_runtime import ShimRuntime
 from activities.store.ownership import Ownership
 from activities.store.runs import RunStore
+from activities.workspaces.carry.carrier import WorkspaceCarrier
 from activities.workspaces.checkpoints import WorkspaceCheckpoints
 from activities.workspaces.git.checkpoint_commits import ref
+from activities.workspaces.git.shadows import Shadows
 from steersman.contracts.activities import PruneInput, Swept
 from steersman.contracts.loop import LoopRequest, parse_loop_request
 from steersman.contracts.loop_activities import (
@@ -468,7 +473,10 @@ class TestAsking:
 
 class TestPruning:
     async def prune(self, host: Host, days: float, *, dry_run: bool = False) -> Swept:
-        store = RunStore(host.directory / "state", OWNER)
+        state = host.directory / "state"
+        store = RunStore(state, OWNER)
+        changes = RunChanges(WorkspaceCheckpoints({}, []), state)
+        carrier = WorkspaceCarrier(Shadows({}, []), state / "workspaces")
         context = ActivityContext(
             host.client,
             "host",
@@ -476,7 +484,8 @@ class TestPruning:
             ShimRuntime(store, "host"),
             store,
             Policy({}),
-            RunChanges(WorkspaceCheckpoints({}, []), host.directory / "state"),
+            changes,
+            RunCarry(carrier, ChildMachine(state, {}), sys.executable, changes, state),
         )
         hosting = HostActivities(context, Retention(30, host.loops))
         return await ActivityEnvironment().run(hosting.prune_host, PruneInput(keep_days=days, dry_run=dry_run))

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from activities.workspaces.checkpoints import NoRepository
 from activities.workspaces.git.checkpoint_commits import NoCheckpoint, ref
 from activities.workspaces.git.runner import GitFailed
+from activities.workspaces.git.shadows import NoRepository
 from steersman.contracts.workspace import Diff
 from tests.loops.loop_site import Site, git, on_disk, put, repository, seen, standing
 

@@ -15,6 +15,7 @@ def test_their_strings_are_fixed() -> None:
         "StateUnwritable",
         "StoreGone",
         "Unreachable",
+        "WorkspaceGated",
     }
 
 

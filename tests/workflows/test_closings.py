@@ -21,12 +21,16 @@ pytestmark = [pytest.mark.integration, QUIET]
 NOTHING = StopReport(outcome="already_finished", phase="running", how="exited")
 
 
+async def _no_copy(_: RunDirectory) -> None:
+    """No run here has a copy of its workspace."""
+
+
 class Host:
     """What a host does for a run that closed behind its back: the log is begun, and has no end."""
 
     def __init__(self, client: Client, state: Path) -> None:
         store = RunStore(state, Ownership("cluster", "default"))
-        self._store, self.closings = store, ClosedRuns(client, ShimRuntime(store, "host"), store)
+        self._store, self.closings = store, ClosedRuns(client, ShimRuntime(store, "host"), store, _no_copy)
 
     async def ends(self, key: RunKey) -> TerminalEvent | None:
         directory: RunDirectory = self._store.create(key)

@@ -8,6 +8,9 @@ from temporalio.common import RetryPolicy
 
 from steersman.contracts import names
 from steersman.contracts.activities import (
+    CarriedBack,
+    CarryBackInput,
+    CarryOutInput,
     Delivered,
     DeliverInput,
     Finalized,
@@ -19,7 +22,7 @@ from steersman.contracts.activities import (
 )
 from steersman.contracts.events import TerminalEvent
 from steersman.contracts.request import RunRequest
-from steersman.contracts.run import Phase, RunState, StopReport
+from steersman.contracts.run import CarriedWorkspace, Phase, RunState, StopReport
 from workflows.activity_options import HEARTBEAT_TIMEOUT, RETRY_FOREVER
 from workflows.display import summary
 
@@ -27,6 +30,8 @@ ONCE = RetryPolicy(maximum_attempts=1)
 RUN_HEARTBEAT_TIMEOUT = timedelta(minutes=5)
 """When the server gives `run_agent` to another worker, where no worker of the host has noticed that the leader died."""
 UNLIMITED = timedelta(days=3650)
+CARRY_QUEUE_TIMEOUT = timedelta(minutes=10)
+CARRY_TIMEOUT = timedelta(hours=2)
 LOCAL_ACK_TIMEOUT = timedelta(seconds=0.25)
 ACK_TIMEOUT = timedelta(seconds=1)
 """How long a delivery waits for the agent's acknowledgement; after that the signal `messages_settled` brings it."""
@@ -38,11 +43,58 @@ def run_key() -> RunKey:
     return RunKey(run=info.workflow_id, execution=info.first_execution_run_id)
 
 
-def run_agent(host: str, request: RunRequest, store: str) -> workflow.ActivityHandle[RunOutcome]:
+async def carry_out(host: str, request: RunRequest, store: str) -> CarriedWorkspace:
+    """Make a copy of the workspace for the run. A cancel waits until no worker is at it any more.
+
+    Raises ActivityError where it cannot be made, or no worker of the host answers.
+    """
+    carried: CarriedWorkspace = await workflow.execute_activity(
+        names.CARRY_OUT,
+        CarryOutInput(key=run_key(), request=request.outline(), store=store),
+        task_queue=names.host_queue(host),
+        result_type=CarriedWorkspace,
+        schedule_to_start_timeout=CARRY_QUEUE_TIMEOUT,
+        start_to_close_timeout=CARRY_TIMEOUT,
+        heartbeat_timeout=HEARTBEAT_TIMEOUT,
+        retry_policy=RETRY_FOREVER,
+        cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+        summary=f"copy {summary(request.workspace.path)}",
+    )
+    return carried
+
+
+async def carry_back(
+    state: RunState, request: RunRequest, carried: CarriedWorkspace, *, is_proven: bool
+) -> CarriedBack:
+    """Merge what became of the copy into the workspace. Raises ActivityError if no worker of the host answers: its next
+    sweep does it.
+
+    `is_proven`: no process of the run is left.
+    """
+    back: CarriedBack = await workflow.execute_activity(
+        names.CARRY_BACK,
+        CarryBackInput(
+            key=run_key(), request=request.outline(), carried=carried, store=state.store, keep=not is_proven
+        ),
+        task_queue=names.host_queue(state.host or ""),
+        result_type=CarriedBack,
+        schedule_to_start_timeout=CARRY_QUEUE_TIMEOUT,
+        start_to_close_timeout=CARRY_TIMEOUT,
+        heartbeat_timeout=HEARTBEAT_TIMEOUT,
+        retry_policy=RETRY_FOREVER,
+        summary=f"merge the copy into {summary(request.workspace.path)}",
+    )
+    return back
+
+
+def run_agent(
+    host: str, request: RunRequest, store: str, carried: CarriedWorkspace | None
+) -> workflow.ActivityHandle[RunOutcome]:
     """Start the one long activity. It is retried for ever: a run outlives its worker."""
+    keeps_baseline = workflow.info().parent is None
     return workflow.start_activity(
         names.RUN_AGENT,
-        RunAgentInput(key=run_key(), request=request, store=store, keeps_baseline=workflow.info().parent is None),
+        RunAgentInput(key=run_key(), request=request, store=store, keeps_baseline=keeps_baseline, carried=carried),
         task_queue=names.runs_queue(host),
         result_type=RunOutcome,
         start_to_close_timeout=UNLIMITED,
@@ -86,7 +138,9 @@ def _longest_stop(request: RunRequest) -> timedelta:
     return timedelta(seconds=request.stop.kill_after_s or 0)
 
 
-async def finalize_run(state: RunState, request: RunRequest, event: TerminalEvent, *, unseen: bool) -> Finalized | None:
+async def finalize_run(
+    state: RunState, request: RunRequest, event: TerminalEvent, back: CarriedBack | None, *, unseen: bool
+) -> Finalized | None:
     """Close the event log; None from a worker of before there was a result.
 
     Raises ActivityError if no worker of the host answers: its next sweep closes the log.
@@ -101,6 +155,7 @@ async def finalize_run(state: RunState, request: RunRequest, event: TerminalEven
         store=state.store,
         unseen=unseen,
         baseline=state.baseline,
+        carried_back=back,
     )
     finalized: Finalized | None = await workflow.execute_activity(
         names.FINALIZE_RUN,

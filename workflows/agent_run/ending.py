@@ -9,7 +9,7 @@ from temporalio.exceptions import TimeoutError as TemporalTimeout
 from steersman.contracts.activities import RunOutcome
 from steersman.contracts.errors import ErrorType, RunError
 from steersman.contracts.events import CancelledEvent, DoneEvent, FailedEvent, TerminalEvent
-from steersman.contracts.run import Phase, RunStatus, StopReport
+from steersman.contracts.run import Finalize, Phase, RunStatus, StopReport
 from steersman.contracts.workspace_hold import Steered
 
 NOTHING = RunOutcome(status="stopped")
@@ -59,6 +59,13 @@ class Ending:
     def code(self, *, ended: bool) -> str | None:
         """The code by which a program can tell a failure. `ended`: a person had ended the run; limits precede that."""
         return INTERRUPTED if self.status == "failed" and ended and self.error not in LIMITS else None
+
+    def carried_back(self, finalize: Finalize) -> "Ending":
+        """The same, or a failure where what the run has changed is not in the workspace. A cancelled run stays so."""
+        if finalize.status != "failed" or self.status != "succeeded":
+            return self
+        message = f"workspace: what the run changed could not be carried back: {finalize.error}"
+        return Ending("failed", self.outcome, ErrorType.WORKSPACE_ERROR, message)
 
     @property
     def was_interrupted(self) -> bool:

@@ -14,11 +14,11 @@ from temporalio.exceptions import ActivityError, ApplicationError, CancelledErro
 
 with workflow.unsafe.imports_passed_through():
     from steersman.contracts import names
-    from steersman.contracts.activities import RunOutcome
+    from steersman.contracts.activities import CarriedBack, Claim, RunOutcome
     from steersman.contracts.agents import CAPABILITIES
     from steersman.contracts.errors import ErrorType, InvalidRequest
     from steersman.contracts.request import RunRequest, oversized, parse_request
-    from steersman.contracts.run import MAX_REASON, Phase, RunResult, RunState, StopReport
+    from steersman.contracts.run import MAX_REASON, Finalize, Phase, RunResult, RunState, StopReport
     from workflows import workspace_hold
     from workflows.agent_run import activities
     from workflows.agent_run.delivery import MessageDelivery
@@ -48,6 +48,8 @@ class AgentRun(RunHandlers):
         self.request = None
         self._started_at = workflow.now()
         self._invalid: InvalidRequest | None = None
+        self._waited_s = 0.0
+        """Seconds that the run has waited for its workspace."""
         self._end_reported = False
         """Whether `run_agent` returned what the agent came to."""
         try:
@@ -97,16 +99,12 @@ class AgentRun(RunHandlers):
         can = claim.capabilities or CAPABILITIES[request.agent]
         request = self.request = claim.caps.held(request, can)
         self.visibility.update(host=claim.host, store=claim.store, capabilities=can)
+        if ending := await self._settle_workspace(request, claim):
+            return ending
         left_s = request.limits.duration_s
-        if claim.workspace_held_by and workflow.patched(WORKSPACE_HOLDS):
-            self.visibility.update(workspace_held_by=claim.workspace_held_by)
-            began = workflow.now()
-            if ending := await self._take_workspace(request, claim.host):
-                return ending
-            self.visibility.update(workspace_held_by=())
-            if left_s is not None:
-                left_s = max(left_s - (workflow.now() - began).total_seconds(), LEAST_S)
-        agent = activities.run_agent(claim.host, request, claim.store)
+        if left_s is not None and self._waited_s:
+            left_s = max(left_s - self._waited_s, LEAST_S)
+        agent = activities.run_agent(claim.host, request, claim.store, self.visibility.state.carried)
         ignore_exception(agent)  # a stop waits for it no longer than REPORT_TIMEOUT
         ended_while_queued = asyncio.create_task(workflow.wait_condition(self._ended_while_queued))
         try:
@@ -121,6 +119,17 @@ class AgentRun(RunHandlers):
         raised = agent.exception()
         self._end_reported = raised is None
         return Ending.failed(raised) if raised else Ending.of(agent.result())
+
+    async def _settle_workspace(self, request: RunRequest, claim: Claim) -> Ending | None:
+        """Take or copy the workspace; how the run ends, where it does not come to work."""
+        if claim.workspace_held_by and workflow.patched(WORKSPACE_HOLDS):
+            self.visibility.update(workspace_held_by=claim.workspace_held_by)
+            began = workflow.now()
+            if ending := await self._take_workspace(request, claim.host):
+                return ending
+            self.visibility.update(workspace_held_by=())
+            self._waited_s = (workflow.now() - began).total_seconds()
+        return await self._carry_out(request) if request.workspace.isolation == "copy" else None
 
     async def _take_workspace(self, request: RunRequest, host: str) -> Ending | None:
         """Wait until the run has its workspace; how it ends, where that is not to be."""
@@ -146,6 +155,34 @@ class AgentRun(RunHandlers):
         if cause == "duration":
             return Ending("failed", NOTHING, ErrorType.RUN_TIMED_OUT, reason or "")
         return Ending.interrupted(NOTHING) if cause == "ended" else Ending("cancelled")
+
+    async def _carry_out(self, request: RunRequest) -> Ending | None:
+        """Copy the workspace; how the run ends where that cannot be done, or a person does not want it any more."""
+        state = self.visibility.state
+        self.visibility.update(phase="carrying_out")
+        carrying = asyncio.create_task(activities.carry_out(state.host or "", request, state.store))
+        ended = asyncio.create_task(workflow.wait_condition(lambda: self.delivery.mailbox.end_requested))
+        try:
+            await workflow.wait([carrying, ended], return_when=asyncio.FIRST_COMPLETED)
+            if not carrying.done():
+                carrying.cancel()
+                await workflow.wait([carrying])
+                self.visibility.update(stop_report=never_started("carrying_out", self._stop_reason("ended")))
+                return Ending.interrupted(NOTHING)
+            self.visibility.update(carried=await carrying)
+        except (asyncio.CancelledError, ActivityError) as error:
+            cause = error.cause if isinstance(error, ActivityError) else error
+            if not isinstance(cause, asyncio.CancelledError | CancelledError):
+                return Ending.failed(error)
+            carrying.cancel()
+            await shielded(workflow.wait([carrying]))
+            self.visibility.update(stop_report=never_started("carrying_out", self._stop_reason("cancelled")))
+            return Ending("cancelled")
+        finally:
+            ended.cancel()
+        # As a run in a workspace of its own it is queued until a worker has taken it.
+        self.visibility.update(phase="queued")
+        return None
 
     def _ended_while_queued(self) -> bool:
         """Whether a person ended the run before a worker had taken it: there is no turn to interrupt."""
@@ -216,6 +253,14 @@ class AgentRun(RunHandlers):
 
     async def _close(self, ending: Ending) -> RunResult:
         outcome, state = ending.outcome, self.visibility.state
+        back: CarriedBack | None = None
+        if self.request and state.carried:
+            self.visibility.update(phase="carrying_back")
+            report = self._stop_report(outcome)
+            is_proven = report is None or report.outcome != "unverified"
+            back = await shielded(self._carry_back(self.request, is_proven=is_proven))
+            ending = ending.carried_back(back.finalize)
+            state = self.visibility.state
         self.visibility.update(
             phase="finalizing",
             usage=outcome.usage,
@@ -230,7 +275,7 @@ class AgentRun(RunHandlers):
         )
         self.delivery.close(outcome.messages, interrupted=ending.was_interrupted, journal_read=outcome.journal_read)
         if self.request and state.host:
-            await shielded(self._finalize(self.request, ending))
+            await shielded(self._finalize(self.request, ending, back))
         self.visibility.update(phase="closed", closed_as=ending.status)
         await shielded(workflow.wait_condition(workflow.all_handlers_finished))
         self.visibility.publish()
@@ -251,11 +296,22 @@ class AgentRun(RunHandlers):
     def _error_code(self, ending: Ending) -> str | None:
         return ending.code(ended=self.delivery.mailbox.end_requested)
 
-    async def _finalize(self, request: RunRequest, ending: Ending) -> None:
+    async def _carry_back(self, request: RunRequest, *, is_proven: bool) -> CarriedBack:
+        state = self.visibility.state
+        assert state.carried is not None
+        try:
+            back = await activities.carry_back(state, request, state.carried, is_proven=is_proven)
+        except ActivityError as error:
+            back = CarriedBack(finalize=Finalize(status="failed", error=f"no worker of the host did it: {error.cause}"))
+        baseline = back.changes.before if back.changes else None
+        self.visibility.update(finalize=back.finalize, changes=back.changes, baseline=baseline)
+        return back
+
+    async def _finalize(self, request: RunRequest, ending: Ending, back: CarriedBack | None) -> None:
         state = self.visibility.state
         event = ending.terminal_event(workflow.now(), state.stop_report, self._error_code(ending))
         try:
-            finalized = await activities.finalize_run(state, request, event, unseen=not self._end_reported)
+            finalized = await activities.finalize_run(state, request, event, back, unseen=not self._end_reported)
         except ActivityError as error:
             workflow.logger.warning("the run's log could not be closed: %s", error.cause)
             return
@@ -281,6 +337,7 @@ class AgentRun(RunHandlers):
             code=self._error_code(ending),
             stop_report=state.stop_report,
             changes=state.changes,
+            finalize=state.finalize,
             facts=outcome.facts,
         )
 

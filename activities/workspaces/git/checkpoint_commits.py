@@ -57,6 +57,11 @@ def quoted(loop: str) -> str:
     return f"{name.replace('.', '%2E')[:80]}+{hashlib.sha256(loop.encode('utf-8', 'surrogatepass')).hexdigest()[:24]}"
 
 
+def hashed(path: bytes) -> str:
+    """A name for our git directory of the work tree at this path."""
+    return hashlib.sha256(path).hexdigest()[:32]
+
+
 def ref(loop: str, number: int) -> str:
     """The ref of a checkpoint."""
     return f"{REFS}/{quoted(loop)}/{number}"
@@ -75,10 +80,15 @@ async def capture(
     parent = ("-p", head) if head else ()
     output = await shadow.git.run("commit-tree", *parent, "-F", "-", tree, stdin=message.encode("utf-8", "replace"))
     commit = output.decode().strip()
+    await keep(shadow, name, commit)
+    return CapturedFiles(tree, commit)
+
+
+async def keep(shadow: Shadow, name: str, commit: str) -> None:
+    """Keep a commit under one of our refs. Raises GitFailed."""
     _unlock_ref(shadow, name)
     # Whatever is there, perhaps a symbolic ref to a user's branch, is replaced and not followed.
     await shadow.git.run("update-ref", "--no-deref", name, commit)
-    return CapturedFiles(tree, commit)
 
 
 async def restore(shadow: Shadow, name: str, commit: str | None = None) -> int:
@@ -114,7 +124,7 @@ async def restore(shadow: Shadow, name: str, commit: str | None = None) -> int:
 async def drop(shadow: Shadow, loop: str, numbers: set[int] | None) -> list[int]:
     """Remove the refs of checkpoints, all with None, and return the numbers of those that existed. Raises GitFailed."""
     found = [number for number in await checkpoint_numbers(shadow, loop) if numbers is None or number in numbers]
-    await _delete_refs(shadow, [ref(loop, number) for number in found])
+    await delete_refs(shadow, [ref(loop, number) for number in found])
     return found
 
 
@@ -122,10 +132,11 @@ async def drop_refs(shadow: Shadow, prefix: str) -> None:
     """Remove the refs whose names begin so; `prefix` has no pattern's characters. Raises GitFailed."""
     _ref_path(shadow, prefix)
     output = await shadow.git.run("for-each-ref", "--format=%(refname)", f"{prefix}*")
-    await _delete_refs(shadow, output.decode("utf-8", "replace").splitlines())
+    await delete_refs(shadow, output.decode("utf-8", "replace").splitlines())
 
 
-async def _delete_refs(shadow: Shadow, names: list[str]) -> None:
+async def delete_refs(shadow: Shadow, names: list[str]) -> None:
+    """Remove refs of ours, those that there are. Raises GitFailed."""
     for name in names:
         _unlock_ref(shadow, name)
     listed = "".join(f"delete {name}\0\0" for name in names).encode()
@@ -175,29 +186,33 @@ async def undo(shadow: Shadow, older: str, newer: str, rescue: str, message: str
     before, after = await trees_of(shadow, older, newer)
     kept = await capture(shadow, rescue, message, shadow.repository.head(), within)
     changed, since, undone = await gather_or_cancel(
-        _entries(shadow, before, after, within),
-        _entries(shadow, after, kept.tree, within),
-        _entries(shadow, before, kept.tree, within),
+        differences(shadow, before, after, within),
+        differences(shadow, after, kept.tree, within),
+        differences(shadow, before, kept.tree, within),
     )
     due = {path: each for path, each in changed.items() if path not in since}
     # A nested repository is in a tree by its commit alone, which says nothing of its files.
-    left = {path for path, each in due.items() if _is_nested(each.now) or _is_nested(each.wanted)}
+    left = {path for path, each in due.items() if is_nested(each.now) or is_nested(each.wanted)}
     # What was ignored before may have been there before, unseen.
     left |= await _ignored_by(shadow, before, [path for path, each in due.items() if each.wanted is None])
     due = {path: each for path, each in due.items() if path not in left}
     with tempfile.TemporaryDirectory(dir=shadow.path.parent) as scratch:
-        staged = await _stage(shadow, {path: each.wanted for path, each in due.items() if each.wanted}, Path(scratch))
+        staged = await stage(shadow, {path: each.wanted for path, each in due.items() if each.wanted}, Path(scratch))
         left |= await asyncio.to_thread(put_back, shadow.repository.top, due, staged)
     conflicts = (changed.keys() & since.keys() & undone.keys()) | left
     return UndoneFiles(len(due.keys() - left), conflicts, kept.commit or "")
 
 
-def _is_nested(version: Version | None) -> bool:
+def is_nested(version: Version | None) -> bool:
+    """Whether it is a repository of its own, by its commit."""
     return version is not None and version.mode == _GITLINK
 
 
-async def _entries(shadow: Shadow, old: str, new: str, within: Within) -> dict[bytes, Replacement]:
-    """The paths that differ between two trees: what they hold in the new one, and what they held in the old one."""
+async def differences(shadow: Shadow, old: str, new: str, within: Within = ()) -> dict[bytes, Replacement]:
+    """The paths that differ between two trees: what they hold in the new one, and what they held in the old one.
+
+    Raises GitFailed.
+    """
     output = await shadow.git.run("diff-tree", "-r", "-z", "--no-renames", old, new, "--", *within)
     parts = output.split(b"\0")[:-1]
     found = {}
@@ -210,7 +225,7 @@ async def _entries(shadow: Shadow, old: str, new: str, within: Within) -> dict[b
     return found
 
 
-async def _stage(shadow: Shadow, wanted: Mapping[bytes, Version], directory: Path) -> dict[bytes, Path]:
+async def stage(shadow: Shadow, wanted: Mapping[bytes, Version], directory: Path) -> dict[bytes, Path]:
     """Write these contents into files of our own: which has each path's. Raises GitFailed."""
     if not wanted:
         return {}

@@ -46,6 +46,12 @@ class Repository:
         """The commit that is checked out; None on a branch without commits."""
         return head(self.git, self.common)
 
+    def branch(self) -> str | None:
+        """The branch that is checked out, as `refs/heads/...`; None where none is."""
+        value = _read(self.git / "HEAD").strip()
+        name = value.removeprefix("ref:").strip()
+        return name if value.startswith("ref:") and name.startswith("refs/heads/") and _REF.fullmatch(name) else None
+
     def commit_of(self, path: bytes) -> str | None:
         """The commit of a repository nested in the work tree, e.g. a submodule; None where there is none."""
         try:

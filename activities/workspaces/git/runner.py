@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -60,26 +60,37 @@ class GitRunner:
     deadline: float
     lock_descriptor: int
 
-    async def run(self, *arguments: Argument, stdin: bytes = b"", ok_codes: Sequence[int] = (0,)) -> bytes:
-        """All that git prints. Raises GitFailed for another exit code than `ok_codes`."""
+    async def run(self, *arguments: Argument, stdin: bytes | Path = b"", ok_codes: Sequence[int] = (0,)) -> bytes:
+        """All that git prints. `stdin`: bytes, or a file. Raises GitFailed for another exit code than `ok_codes`."""
         answer = await self.read(*arguments, stdin=stdin, ok_codes=ok_codes)
         if answer.cut:
             raise GitFailed(f"git {_name(arguments)} printed more than {MAX_OUTPUT // 1024 // 1024} MiB")
         return answer.output
 
     async def read(
-        self, *arguments: Argument, stdin: bytes = b"", limit: int = MAX_OUTPUT, ok_codes: Sequence[int] = (0,)
+        self, *arguments: Argument, stdin: bytes | Path = b"", limit: int = MAX_OUTPUT, ok_codes: Sequence[int] = (0,)
     ) -> GitOutput:
         """The first `limit` bytes that git prints. Raises GitFailed."""
+        return await self._read(arguments, lambda process: _output(process, limit), stdin, ok_codes)
+
+    async def to_file(self, path: Path, *arguments: Argument, stdin: bytes = b"") -> None:
+        """Write all that git prints into a new file. Raises GitFailed, OSError."""
+        await self._read(arguments, lambda process: _to_file(process, path), stdin, (0,))
+
+    async def _read(
+        self,
+        arguments: Sequence[Argument],
+        output: Callable[[asyncio.subprocess.Process], Coroutine[object, object, GitOutput]],
+        stdin: bytes | Path,
+        ok_codes: Sequence[int],
+    ) -> GitOutput:
         name = _name(arguments)
         process = await self._started(arguments)
         hung = asyncio.Event()
         watch = asyncio.create_task(_end_stalled(process, hung))
         try:
             async with asyncio.timeout_at(self.deadline):
-                answer, errors, _ = await asyncio.gather(
-                    _output(process, limit), _errors(process), _feed(process, stdin)
-                )
+                answer, errors, _ = await asyncio.gather(output(process), _errors(process), _feed(process, stdin))
                 code = await process.wait()
         except TimeoutError:
             raise GitFailed(f"git {name} took too long and was stopped", name) from None
@@ -173,6 +184,14 @@ async def _output(process: asyncio.subprocess.Process, limit: int) -> GitOutput:
     return GitOutput(bytes(data))
 
 
+async def _to_file(process: asyncio.subprocess.Process, path: Path) -> GitOutput:
+    assert process.stdout
+    with path.open("xb") as file:
+        while chunk := await process.stdout.read(_CHUNK):
+            await asyncio.to_thread(file.write, chunk)
+    return GitOutput(b"")
+
+
 async def _errors(process: asyncio.subprocess.Process) -> bytes:
     assert process.stderr
     kept = bytearray()
@@ -181,11 +200,17 @@ async def _errors(process: asyncio.subprocess.Process) -> bytes:
     return bytes(kept)
 
 
-async def _feed(process: asyncio.subprocess.Process, data: bytes) -> None:
+async def _feed(process: asyncio.subprocess.Process, data: bytes | Path) -> None:
     assert process.stdin
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-        process.stdin.write(data)
-        await process.stdin.drain()
+        if isinstance(data, bytes):
+            process.stdin.write(data)
+            await process.stdin.drain()
+        else:
+            with data.open("rb") as file:
+                while chunk := await asyncio.to_thread(file.read, _CHUNK):
+                    process.stdin.write(chunk)
+                    await process.stdin.drain()
     process.stdin.close()
 
 

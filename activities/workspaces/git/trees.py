@@ -34,33 +34,38 @@ class Changes:
     nested: set[bytes] = field(default_factory=set)
 
 
-async def write_tree(shadow: Shadow, within: Within = (), most: int = MAX_ADDED) -> str:
+async def write_tree(shadow: Shadow, within: Within = (), most: int = MAX_ADDED, *, everything: bool = False) -> str:
     """Write the work tree's files as a git tree, and return its id. Raises GitFailed.
 
     `within`: only of this directory; a shadow is for one. `most`: bytes of files that the user's index does not have.
+    `everything`: also what is ignored.
     """
     fresh = not shadow.index.exists()
     try:
-        return await _write_tree(shadow, within, most)
+        return await _write_tree(shadow, within, most, everything=everything)
     except GitFailed as error:
         # Objects that only the shadow's index named may be pruned, and an index may be torn: read every file again.
         if fresh or isinstance(error, GitHung) or error.command not in ("ls-files", "write-tree"):
             raise
     shadow.forget_index()
-    return await _write_tree(shadow, within, most)
+    return await _write_tree(shadow, within, most, everything=everything)
 
 
-async def _write_tree(shadow: Shadow, within: Within, most: int) -> str:
+async def _write_tree(shadow: Shadow, within: Within, most: int, *, everything: bool) -> str:
     stale = {path for path in shadow.nested if _kind(shadow, path, {}) != "repository"}
     await remove_from_index(shadow, stale)
     # `git add` would ask each nested repository for its changes, and so run what its configuration names: plumbing
     # does not.
-    listing = shadow.with_excludes("ls-files", "-z", "--exclude-standard")
-    changed, ignored, tracked = await gather_or_cancel(
-        shadow.git.run(*listing, "-t", "-o", "-m", "--", *within),
-        shadow.git.run(*listing, "-c", "-i", "--", *within),
-        _tracked_and_ignored(shadow, within),
-    )
+    if everything:
+        changed = await shadow.git.run("ls-files", "-z", "-t", "-o", "-m", "--", *within)
+        ignored = tracked = b""
+    else:
+        listing = shadow.with_excludes("ls-files", "-z", "--exclude-standard")
+        changed, ignored, tracked = await gather_or_cancel(
+            shadow.git.run(*listing, "-t", "-o", "-m", "--", *within),
+            shadow.git.run(*listing, "-c", "-i", "--", *within),
+            _tracked_and_ignored(shadow, within),
+        )
     changes = await asyncio.to_thread(_changes, shadow, _paths(changed), set(_paths(ignored)), set(_paths(tracked)))
     _check_room(shadow, changes.size)
     if most < changes.size:

@@ -38,6 +38,7 @@ ApprovalTime = Annotated[
 Lease = Annotated[
     str | None, typer.Option(help="Without a worker the agent is stopped after; 15m.", rich_help_panel=LIMITS_PANEL)
 ]
+Isolated = Annotated[bool, typer.Option("--isolated", help="In a copy of the workspace, merged at the end.")]
 After = Annotated[int, typer.Option(min=0, help="Begin after the event of this number.")]
 
 
@@ -68,6 +69,7 @@ def run(
     approval: ApprovalTime = None,
     lease: Lease = None,
     host: options.Host = None,
+    isolated: Isolated = False,
     request_file: RequestFile = None,
     as_json: options.AsJsonLines = False,
 ) -> None:
@@ -75,7 +77,12 @@ def run(
     said = request.given(
         agent=agent,
         prompt=request.optional_text(prompt),
-        workspace=request.given(**_workspace(workspace, request_file), host=host, on_overlap=on_overlap),
+        workspace=request.given(
+            **_workspace(workspace, request_file),
+            host=host,
+            on_overlap=on_overlap,
+            isolation="copy" if isolated else None,
+        ),
         session=session,
         fork_session=fork,
         permissions=request.given(mode=mode, allow=allow, deny=deny),

@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from steersman.cli.connection import run_with_client
-from steersman.cli.formatting import changes_phrase, counted, deadline_phrase, duration, flat, shortened, stop_phrase
+from steersman.cli.formatting import (
+    changes_phrase,
+    counted,
+    deadline_phrase,
+    duration,
+    finalize_phrase,
+    flat,
+    shortened,
+    stop_phrase,
+)
 from steersman.cli.options import AsJson, Limit, Run
 from steersman.cli.output import console, emit, remark, table
 from steersman.cli.targets import resolve_run
@@ -165,7 +174,9 @@ def _print_state(run: str, state: "RunState", wait: str | None) -> None:
         ),
         ("messages", f"wait: {state.messages_wait}" if state.messages_wait else None),
         ("stop", stop_phrase(state.stop_report, _what_was_done(state)) if state.stop_report else None),
+        ("copy", state.carried.directory if state.carried and state.closed_as is None else None),
         ("changed", changes_phrase(state.changes) if state.changes else None),
+        ("workspace", finalize_phrase(state.finalize, run) if state.finalize else None),
         ("error", state.error),
     ]
     for name, value in rows:

@@ -1,0 +1,89 @@
+"""The activities of runs that work in copies of their workspaces: the copy, its way back, and what a person decides
+where that fails.
+"""
+
+import asyncio
+
+from temporalio import activity
+
+from activities.activity_helpers import as_application_error, heartbeating
+from activities.context import ActivityContext
+from activities.run_failures import retry_later
+from activities.run_preparation import check_gates, directory_of
+from activities.shim.client import MachineUnreachable
+from activities.store.identity import StoreGone
+from activities.store.run_directory import RunDirectory
+from steersman.contracts import names
+from steersman.contracts.activities import CarriedBack, CarryBackInput, CarryOutInput, WorkspaceInput
+from steersman.contracts.errors import ActivityErrorType, InvalidRequest
+from steersman.contracts.run import CarriedWorkspace, Finalize
+
+
+class CarryActivities:
+    """Stateless: any worker of the host can answer."""
+
+    def __init__(self, context: ActivityContext) -> None:
+        self._context = context
+
+    @activity.defn(name=names.CARRY_OUT)
+    async def carry_out(self, out: CarryOutInput) -> CarriedWorkspace:
+        """Copy the run's workspace. Twice is once."""
+        context, workspace = self._context, out.request.workspace
+        async with heartbeating():
+            try:
+                await asyncio.to_thread(context.store.check, out.store)
+                with as_application_error():
+                    path = await asyncio.to_thread(context.policy.workspace, workspace.path)
+                    directory = await directory_of(context, out.key, out.request.runtime)
+                    await check_gates(context, out.request)
+                    return await context.carry.out(directory, path)
+            except StoreGone as error:
+                raise retry_later(ActivityErrorType.STORE_GONE, str(error)) from error
+            except MachineUnreachable as error:
+                raise retry_later(ActivityErrorType.UNREACHABLE, str(error)) from error
+
+    @activity.defn(name=names.CARRY_BACK)
+    async def carry_back(self, back: CarryBackInput) -> CarriedBack:
+        """Merge what became of the copy into the workspace. Twice is once."""
+        context = self._context
+        async with heartbeating():
+            try:
+                await asyncio.to_thread(context.store.check, back.store)
+                with as_application_error():
+                    directory = context.store.directory(back.key)
+                if not await asyncio.to_thread(directory.path.exists):
+                    gone = "the run's directory is gone, and its copy of the workspace with it"
+                    return CarriedBack(finalize=Finalize(status="failed", error=gone))
+                with as_application_error():
+                    workspace = await asyncio.to_thread(context.policy.workspace, back.request.workspace.path)
+                return await context.carry.back(directory, back.carried, workspace, keep=back.keep)
+            except StoreGone as error:
+                raise retry_later(ActivityErrorType.STORE_GONE, str(error)) from error
+            except MachineUnreachable as error:
+                raise retry_later(ActivityErrorType.UNREACHABLE, str(error)) from error
+
+    @activity.defn(name=names.RETRY_WORKSPACE)
+    async def retry_workspace(self, asked: WorkspaceInput) -> CarriedBack:
+        """Carry back once more what could not be. Fails where nothing waits for that."""
+        async with heartbeating():
+            with as_application_error():
+                directory = await self._decided(asked)
+                return await self._context.carry.retry(directory)
+
+    @activity.defn(name=names.DISCARD_WORKSPACE)
+    async def discard_workspace(self, asked: WorkspaceInput) -> CarriedBack:
+        """Give up what could not be carried back. Fails where nothing waits for that."""
+        async with heartbeating():
+            with as_application_error():
+                directory = await self._decided(asked)
+                return await self._context.carry.discard(directory)
+
+    async def _decided(self, asked: WorkspaceInput) -> RunDirectory:
+        """The directory of a run that has closed. Raises InvalidRequest, ApplicationError."""
+        context = self._context
+        if context.policy.max_permission == "read_only":
+            raise InvalidRequest("this worker allows nobody to change a workspace")
+        directory = await asyncio.to_thread(context.store.readable, asked.key)
+        if context.runtime.has_living(asked.key):
+            raise InvalidRequest(f"processes of run {asked.key.run} are still at work")
+        return directory

@@ -1,0 +1,235 @@
+"""Copies of workspaces for runs: made before the first process, merged into the workspace after the last one.
+
+    runs/<run>/<execution>/copy/            the copy: see workspaces.carry.copy_program
+                          /carried.json     what was copied
+                          /carried-back.json  what became of it
+                          /conflicts/       the copy's version of what could not be merged, for a workspace without git
+    gates/<hash of the run's directory>     the run's directory: its changes could not be merged, and wait in its copy
+
+A gate needs no release: it counts as long as the copy is there. Twice is once, for all of this.
+"""
+
+import asyncio
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from activities.ports.machine import Machine
+from activities.run_changes import RunChanges, refs_of
+from activities.store import disk
+from activities.store.run_directory import RunDirectory
+from activities.workspaces.carry.carrier import Carried, RefNames, Returned, WorkspaceCarrier
+from activities.workspaces.carry.copies import CopyFailed, WorkspaceCopy
+from activities.workspaces.carry.snapshots import NoSnapshot
+from activities.workspaces.git.checkpoint_commits import REFS, quoted
+from activities.workspaces.git.runner import GitFailed
+from activities.workspaces.printable_text import printable
+from steersman.contracts.activities import CarriedBack
+from steersman.contracts.errors import InvalidRequest, WorkspaceError
+from steersman.contracts.run import CarriedWorkspace, Finalize
+
+MAX_CONFLICTS = 1000
+"""At most this many paths are named."""
+M = TypeVar("M", bound=BaseModel)
+
+
+class RunCarry:
+    """`machine`: where the copies are, this one. `python`: the interpreter there. `state`: the state directory."""
+
+    def __init__(
+        self, carrier: WorkspaceCarrier, machine: Machine, python: str, changes: RunChanges, state: Path
+    ) -> None:
+        self._carrier, self._machine, self._python = carrier, machine, python
+        self._changes, self._gates = changes, state / "gates"
+
+    async def out(self, directory: RunDirectory, workspace: Path) -> CarriedWorkspace:
+        """Copy the workspace (resolved). Raises WorkspaceError, MachineUnreachable, OSError."""
+        try:
+            carried = await self._carrier.carry_out(workspace, self._copy(directory), _names(directory), borrow=True)
+        except (GitFailed, CopyFailed, NoSnapshot) as error:
+            raise WorkspaceError(f"workspace: it cannot be copied: {printable(str(error))}") from error
+        known = CarriedWorkspace(
+            top=str(carried.top),
+            repository=carried.repository,
+            snapshot=carried.snapshot,
+            files=carried.files,
+            directory=carried.directory,
+        )
+        await asyncio.to_thread(_note, directory.path / "carried.json", known)
+        return known
+
+    async def back(
+        self, directory: RunDirectory, carried: CarriedWorkspace, workspace: Path, *, keep: bool
+    ) -> CarriedBack:
+        """Merge the copy into the workspace, and remove it. Where that fails the copy stays, and is a gate.
+
+        `keep`: the copy stays anyway, as processes may be at work in it. Raises MachineUnreachable, OSError.
+        """
+        known = await asyncio.to_thread(_noted, directory.path / "carried-back.json", CarriedBack)
+        if known and known.finalize.status != "failed":
+            return known
+        base = Carried(
+            Path(carried.top), carried.repository, carried.snapshot, carried.files, directory=carried.directory
+        )
+        try:
+            returned = await self._carrier.carry_back(
+                base, self._copy(directory), _names(directory), f"run {directory.key.run}", directory.path / "conflicts"
+            )
+        except (GitFailed, CopyFailed, NoSnapshot) as error:
+            back = CarriedBack(finalize=Finalize(status="failed", error=printable(str(error))))
+            await asyncio.to_thread(self._close_gate, directory)
+        else:
+            back = await self._told(directory, carried, returned, workspace)
+        await asyncio.to_thread(_note, directory.path / "carried-back.json", back)
+        if back.finalize.status != "failed":
+            await asyncio.to_thread(self._open_gate, directory)
+            if not keep:
+                with suppress(CopyFailed):  # it goes with the run's directory
+                    await self._copy(directory).remove()
+        return back
+
+    async def finish(self, directory: RunDirectory) -> CarriedBack | None:
+        """As `back`, for a run that has closed unseen, by what is written down of it. None where it had no copy.
+
+        Raises MachineUnreachable, OSError.
+        """
+        carried = await asyncio.to_thread(_noted, directory.path / "carried.json", CarriedWorkspace)
+        if carried is None:
+            return None
+        back = await asyncio.to_thread(_noted, directory.path / "carried-back.json", CarriedBack)
+        return back or await self.back(directory, carried, Path(carried.top), keep=True)
+
+    async def retry(self, directory: RunDirectory) -> CarriedBack:
+        """Try again what had failed. Raises InvalidRequest, MachineUnreachable, OSError."""
+        carried = await self._waiting(directory)
+        return await self.back(directory, carried, Path(carried.top), keep=False)
+
+    async def discard(self, directory: RunDirectory) -> CarriedBack:
+        """Give up what could not be merged: the copy is removed. Raises InvalidRequest, WorkspaceError, OSError."""
+        await self._waiting(directory)
+        await self.remove(directory)
+        return CarriedBack(finalize=Finalize(status="none"))
+
+    async def remove(self, directory: RunDirectory) -> None:
+        """Remove the run's copy, whatever is in it. Raises WorkspaceError, MachineUnreachable, OSError."""
+        if not await asyncio.to_thread(self.has_copy, directory):
+            return
+        try:
+            await self._copy(directory).remove()
+        except CopyFailed as error:
+            raise WorkspaceError(str(error)) from error
+        await asyncio.to_thread(self._open_gate, directory)
+
+    async def forget(self, directory: RunDirectory) -> None:
+        """Remove what was kept of the run in its workspace's repository, but for conflicts. Raises nothing."""
+        carried = await asyncio.to_thread(_noted, directory.path / "carried.json", CarriedWorkspace)
+        if carried:
+            with suppress(GitFailed, OSError, ValueError):
+                await self._carrier.forget(Path(carried.top), _names(directory))
+
+    def has_copy(self, directory: RunDirectory) -> bool:
+        """Whether there is something of a copy."""
+        return os.path.lexists(directory.path / "copy")
+
+    def is_gate(self, directory: RunDirectory) -> bool:
+        """Whether changes of this run wait in its copy, because they could not be merged."""
+        back = _noted(directory.path / "carried-back.json", CarriedBack)
+        return back is not None and back.finalize.status == "failed" and self.has_copy(directory)
+
+    def check_gates(self, workspace: Path) -> None:
+        """Raises WorkspaceGated where changes of another run wait to be merged into this workspace (resolved)."""
+        for directory in self._gated():
+            carried = _noted(directory / "carried.json", CarriedWorkspace)
+            back = _noted(directory / "carried-back.json", CarriedBack)
+            if (
+                carried
+                and back
+                and (workspace.is_relative_to(carried.top) or Path(carried.top).is_relative_to(workspace))
+            ):
+                run = _noted(directory / "carried-by.json", _Run)
+                raise WorkspaceGated(run.run if run else directory.name, back.finalize.error)
+
+    def _gated(self) -> Iterator[Path]:
+        for name in disk.names(self._gates):
+            with suppress(OSError):
+                directory = Path(disk.read_text(self._gates / name).strip())
+                if os.path.lexists(directory / "copy"):
+                    yield directory
+
+    async def _waiting(self, directory: RunDirectory) -> CarriedWorkspace:
+        carried = await asyncio.to_thread(_noted, directory.path / "carried.json", CarriedWorkspace)
+        if carried is None or not await asyncio.to_thread(self.is_gate, directory):
+            raise InvalidRequest(f"run {directory.key.run} has no changes that wait to be carried back")
+        return carried
+
+    async def _told(
+        self, directory: RunDirectory, carried: CarriedWorkspace, returned: Returned, workspace: Path
+    ) -> CarriedBack:
+        names = [printable(os.fsdecode(path)) for path in returned.conflicts[:MAX_CONFLICTS]]
+        conflicted = bool(returned.conflicts or returned.kept)
+        finalize = Finalize(
+            status="conflicted" if conflicted else "succeeded" if returned.changed else "none",
+            commit=returned.commit,
+            conflicts=tuple(names),
+            unnamed_conflicts=max(len(returned.conflicts) - MAX_CONFLICTS, 0),
+            ref=returned.kept,
+        )
+        if not carried.repository:
+            return CarriedBack(finalize=finalize)
+        changes = await self._changes.between(directory, workspace, carried.files, returned.files)
+        return CarriedBack(finalize=finalize, changes=changes)
+
+    def _close_gate(self, directory: RunDirectory) -> None:
+        self._gates.mkdir(mode=0o700, exist_ok=True)
+        _note(directory.path / "carried-by.json", _Run(run=directory.key.run))
+        gate = self._gate(directory)
+        with suppress(FileExistsError):
+            disk.write_new(gate, str(directory.path))
+
+    def _open_gate(self, directory: RunDirectory) -> None:
+        self._gate(directory).unlink(missing_ok=True)
+
+    def _gate(self, directory: RunDirectory) -> Path:
+        return self._gates / hashlib.sha256(os.fsencode(directory.path)).hexdigest()[:32]
+
+    def _copy(self, directory: RunDirectory) -> WorkspaceCopy:
+        return WorkspaceCopy(self._machine, str(directory.path / "copy"), self._python)
+
+
+class WorkspaceGated(WorkspaceError):
+    """Changes of another run wait to be merged into the workspace."""
+
+    def __init__(self, run: str, error: str | None) -> None:
+        super().__init__(
+            f"workspace: what run {run} changed in its copy could not be carried back ({error}): "
+            f"`steer workspace retry {run}`, or `discard {run}`, comes first"
+        )
+
+
+class _Run(BaseModel):
+    run: str
+
+
+def _names(directory: RunDirectory) -> RefNames:
+    run = quoted(directory.key.run)
+    return RefNames(refs_of(directory), f"{REFS}/conflicts/{run}")
+
+
+def _note(path: Path, facts: BaseModel) -> None:
+    temporary = path.with_name(f"{path.name}.{os.getpid()}")
+    temporary.unlink(missing_ok=True)
+    disk.write_new(temporary, facts.model_dump_json())
+    temporary.replace(path)
+
+
+def _noted(path: Path, model: type[M]) -> M | None:
+    try:
+        return model.model_validate(json.loads(disk.read_text(path)))
+    except (OSError, ValueError, RecursionError, ValidationError):
+        return None

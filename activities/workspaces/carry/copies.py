@@ -1,0 +1,102 @@
+"""Copies of workspaces on a machine, by the program that makes them there (copy_program)."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from activities.ports.machine import Machine, Stream
+from activities.untrusted_json import parse_object
+from activities.workspaces.printable_text import printable
+
+PROGRAM = Path(__file__).with_name("copy_program.py")
+MAX_PACK = 16 * 1024**3
+"""More bytes are not taken from a copy."""
+_CHUNK = 1024 * 1024
+
+
+class CopyFailed(Exception):
+    """The copy cannot be made, or cannot be had back. The message is a sentence."""
+
+
+@dataclass(frozen=True)
+class WorkspaceCopy:
+    """One copy, in the directory `root` of a machine. `python`: the interpreter there; `program`: where it has PROGRAM.
+
+    Each method raises CopyFailed, and MachineUnreachable where the machine cannot be asked.
+    """
+
+    machine: Machine
+    root: str
+    python: str
+    program: str = str(PROGRAM)
+
+    async def receive(self, header: dict[str, Any], pack: Path | None) -> str:
+        """Make the copy of a snapshot, if it is not there yet; its directory there."""
+        async with self._command("receive") as stream:
+            feeding = asyncio.create_task(_feed(stream, header, pack))
+            try:
+                answer = await _answer(stream)
+            finally:
+                feeding.cancel()
+                await asyncio.gather(feeding, return_exceptions=True)
+        directory = answer.get("directory")
+        if not isinstance(directory, str) or not directory.startswith("/"):
+            raise CopyFailed("the copy's directory was not named")
+        return directory
+
+    async def send(self, header: dict[str, Any], pack: Path) -> str:
+        """Write what the copy has beyond `header["have"]` into a file, as a pack; the copy's snapshot."""
+        async with self._command("send") as stream:
+            await _feed(stream, header, None)
+            answer = await _answer(stream)
+            snapshot, size = answer.get("snapshot"), answer.get("size")
+            if not isinstance(snapshot, str) or not isinstance(size, int) or not 0 <= size <= MAX_PACK:
+                raise CopyFailed("the copy's answer makes no sense")
+            with pack.open("xb") as file:
+                while size and (chunk := await stream.stdout.read(min(size, _CHUNK))):
+                    await asyncio.to_thread(file.write, chunk)
+                    size -= len(chunk)
+            if size:
+                raise CopyFailed("what the copy has was cut off on its way")
+        return snapshot
+
+    async def remove(self) -> None:
+        """Remove the copy, with all that is in it."""
+        async with self._command("remove") as stream:
+            await _answer(stream)
+
+    @contextlib.asynccontextmanager
+    async def _command(self, command: str) -> AsyncIterator[Stream]:
+        stream = await self.machine.exec(self.python, "-I", "-S", self.program, command, self.root)
+        try:
+            yield stream
+        finally:
+            stream.kill()
+
+
+async def _feed(stream: Stream, header: dict[str, Any], pack: Path | None) -> None:
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        stream.stdin.write(json.dumps(header).encode() + b"\n")
+        await stream.stdin.drain()
+        if pack:
+            with pack.open("rb") as file:
+                while chunk := await asyncio.to_thread(file.read, _CHUNK):
+                    stream.stdin.write(chunk)
+                    await stream.stdin.drain()
+    stream.stdin.close()
+
+
+async def _answer(stream: Stream) -> dict[str, Any]:
+    try:
+        answer = parse_object(await stream.stdout.readline())
+    except ValueError:
+        code = await stream.wait()
+        said = printable(stream.said())[-500:]
+        raise CopyFailed(said or f"the program that keeps the copy ended with exit code {code}") from None
+    if not answer.get("ok"):
+        raise CopyFailed(printable(str(answer.get("error") or "the copy was refused"))[:1000])
+    return answer

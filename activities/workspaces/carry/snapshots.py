@@ -1,0 +1,212 @@
+"""Snapshots of workspaces: all that is carried of one, under the id of one commit.
+
+    snapshot        commit: the tree of the index; its message is a JSON object (`SnapshotState`)
+      parent 1      commit: the tree of the files, as they are on the disk; its parent is HEAD
+      other parents the commits of branches and tags
+
+So whoever has the snapshot has every object that it needs, and what another side lacks is a pack of the difference.
+Written here through a shadow, and by carry/copy_program.py. What is done with one must not live here.
+"""
+
+import asyncio
+import os
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from activities.workspaces.carry.copy_program import Failed, as_text, empty_directories, names, staged_entries
+from activities.workspaces.files import read_regular
+from activities.workspaces.git.repository import COMMIT
+from activities.workspaces.git.runner import GitFailed
+from activities.workspaces.git.shadow import Shadow
+from activities.workspaces.git.trees import write_tree
+
+MAX_STATE = 16 * 1024 * 1024
+"""What a snapshot says beside its files may have this many bytes."""
+MAX_REFS = 20_000
+"""A repository with more branches and tags is not carried."""
+BRANCHES = "refs/heads/"
+
+Object = Annotated[str, Field(pattern=rf"^(?:{COMMIT.pattern})$")]
+Name = Annotated[str, Field(pattern=r"^refs/(?:heads|tags)/[^\x00-\x20\x7f~^:?*\[\\]+$", max_length=1000)]
+Paths = Annotated[tuple[str, ...], Field(max_length=200_000)]
+
+
+class NoSnapshot(Exception):
+    """What should be a snapshot is none, or is not there. The message is a sentence."""
+
+
+class SnapshotState(BaseModel):
+    """What a snapshot says beside its files and its index. Paths are percent-encoded."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    steersman: Literal[1] = 1
+    head: Annotated[str, Field(pattern=r"^refs/heads/[^\x00-\x20\x7f~^:?*\[\\]+$", max_length=1000)] | None = None
+    """The branch that is checked out; None for none."""
+    commit: Object | None = None
+    """The commit that is checked out; None on a branch without one."""
+    refs: Annotated[dict[Name, Object], Field(max_length=MAX_REFS)] = {}
+    """Branches and tags."""
+    empty: Paths = ()
+    """Directories without any entry."""
+    private: Paths = ()
+    """Files that nobody but their user may read."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """`id`: the snapshot's commit. `files`: the commit of its files. `tree` and `index` are trees."""
+
+    id: str
+    files: str
+    tree: str
+    index: str
+    state: SnapshotState
+
+    @property
+    def tips(self) -> list[str]:
+        """Objects with which everything of the snapshot can be had."""
+        return [self.id, *sorted(set(self.state.refs.values()))]
+
+
+async def take(shadow: Shadow, *, repository: bool) -> Snapshot:
+    """Write a snapshot of the work tree. `repository`: it is the user's own; else all files count, and nothing is
+    staged. Raises GitFailed.
+    """
+    tree = await write_tree(shadow, everything=not repository)
+    if nested := sorted(shadow.nested):
+        shown = ", ".join(os.fsdecode(path) for path in nested[:5])
+        raise GitFailed(f"a repository of its own lies in the workspace, which cannot be carried: {shown}")
+    empty, private = await _beside_files(shadow, everything=not repository)
+    state = SnapshotState(empty=empty, private=private)
+    index = tree
+    if repository:
+        refs = await _refs(shadow)
+        head, commit = shadow.repository.branch(), shadow.repository.head()
+        state = state.model_copy(update={"refs": refs, "head": head, "commit": commit})
+        index = await _index(shadow)
+    parent = ("-p", state.commit) if state.commit else ()
+    files = await _commit(shadow, tree, *parent, message="files\n")
+    parents = [word for each in (files, *await _commits(shadow, state.refs)) for word in ("-p", each)]
+    snapshot = await _commit(shadow, index, *parents, message=state.model_dump_json())
+    return Snapshot(snapshot, files, tree, index, state)
+
+
+async def read(shadow: Shadow, commit: str) -> Snapshot:
+    """A snapshot that may be of hostile making. Raises NoSnapshot, GitFailed."""
+    if not COMMIT.fullmatch(commit):
+        raise NoSnapshot(f"{commit[:80]!r} is no snapshot")
+    size = (await shadow.git.run("cat-file", "-s", commit)).strip()
+    if int(size) > MAX_STATE:
+        raise NoSnapshot(f"the snapshot says more than {MAX_STATE // 1024**2} MiB beside its files")
+    head, _, message = (await shadow.git.run("cat-file", "commit", commit)).partition(b"\n\n")
+    lines = [line.split(b" ", 1) for line in head.split(b"\n")]
+    index = next((line[1].decode("ascii", "replace") for line in lines if line[0] == b"tree"), "")
+    parents = [line[1].decode("ascii", "replace") for line in lines if line[0] == b"parent"]
+    try:
+        state = SnapshotState.model_validate_json(message)
+    except ValidationError as error:
+        raise NoSnapshot(f"the snapshot's message is none: {error.errors()[0]['msg']}") from error
+    if not parents:
+        raise NoSnapshot("the snapshot has no files")
+    files = parents[0]
+    tree = (await shadow.git.run("rev-parse", "--verify", f"{files}^{{tree}}")).decode().strip()
+    reachable = (await shadow.git.run("rev-list", "--no-walk", "--parents", files)).decode().split()[1:]
+    if reachable != ([state.commit] if state.commit else []):
+        raise NoSnapshot("the snapshot's files do not follow the commit that it names")
+    return Snapshot(commit, files, tree, index, state)
+
+
+async def pack(shadow: Shadow, snapshot: Snapshot, have: list[str], path: Path) -> int:
+    """Write what a side lacks that has these objects, as a pack; its size in bytes. Raises GitFailed, OSError."""
+    wanted = "".join(f"{each}\n" for each in (*snapshot.tips, *(f"^{each}" for each in have)))
+    await shadow.git.to_file(
+        path, "pack-objects", "--revs", "--stdout", "--thin", "--delta-base-offset", "-q", stdin=wanted.encode()
+    )
+    return (await asyncio.to_thread(path.stat)).st_size
+
+
+async def excludes(shadow: Shadow) -> str:
+    """The ignore rules of the user and of the repository that are in no file of the work tree."""
+    texts = []
+    for path in (Path(shadow.excludes_file), shadow.path / "info" / "exclude"):
+        try:
+            texts.append((await asyncio.to_thread(read_regular, path, MAX_STATE)).decode("utf-8", "surrogateescape"))
+        except OSError:
+            continue
+    return "\n".join(texts)
+
+
+async def _commit(shadow: Shadow, tree: str, *parents: str, message: str) -> str:
+    return (await shadow.git.run("commit-tree", *parents, "-F", "-", tree, stdin=message.encode())).decode().strip()
+
+
+async def _commits(shadow: Shadow, refs: Mapping[str, str]) -> list[str]:
+    """The commits among these, or to which tags among these lead."""
+    asked = "".join(f"{each}^{{commit}}\n" for each in sorted(set(refs.values()))).encode()
+    answers = (await shadow.git.run("cat-file", "--batch-check=%(objectname) %(objecttype)", stdin=asked)).decode()
+    return sorted({line.split(" ")[0] for line in answers.splitlines() if line.endswith(" commit")})
+
+
+async def _refs(shadow: Shadow) -> dict[str, str]:
+    form = "--format=%(objectname) %(refname) %(symref)"
+    output = await shadow.git.run("for-each-ref", form, "refs/heads", "refs/tags")
+    refs = {}
+    try:
+        lines = names(output)
+    except Failed as error:
+        raise GitFailed(str(error)) from error
+    for line in lines:
+        value, name, symbolic = line.split(" ", 2)
+        if not symbolic:
+            refs[name] = value
+    if len(refs) > MAX_REFS:
+        raise GitFailed(f"the repository has {len(refs):,} branches and tags; {MAX_REFS:,} can be carried")
+    return refs
+
+
+async def _index(shadow: Shadow) -> str:
+    """The tree of the user's index. Of a path that is not merged our side counts."""
+    index = shadow.repository.index
+    scratch = shadow.path / "staged"
+    scratch.unlink(missing_ok=True)
+    git = shadow.with_variables(GIT_INDEX_FILE=str(scratch))
+    try:
+        regular = stat.S_ISREG(index.lstat().st_mode)
+    except FileNotFoundError:
+        regular = False
+    if regular:
+        output = await shadow.with_variables(GIT_INDEX_FILE=str(index)).run("ls-files", "-s", "-z")
+        entries = staged_entries(output.split(b"\0")[:-1])
+        await git.run("update-index", "-z", "--index-info", stdin=b"".join(line + b"\0" for line in entries))
+    try:
+        return (await git.run("write-tree")).decode().strip()
+    finally:
+        scratch.unlink(missing_ok=True)
+
+
+async def _beside_files(shadow: Shadow, *, everything: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Directories without an entry, and files that nobody but their user may read."""
+    listing = ("ls-files", "-z", "-o", "--directory")
+    command = listing if everything else shadow.with_excludes(*listing, "--exclude-standard")
+    untracked = (await shadow.git.run(*command)).split(b"\0")[:-1]
+    files = (await shadow.git.run("ls-files", "-z")).split(b"\0")[:-1]
+    return await asyncio.to_thread(_look_beside, os.fsencode(shadow.repository.top), untracked, files)
+
+
+def _look_beside(top: bytes, untracked: list[bytes], files: list[bytes]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    empty = empty_directories(top, [path.rstrip(b"/") for path in untracked if path.endswith(b"/")])
+    private = []
+    for path in files:
+        try:
+            mode = os.lstat(os.path.join(top, path)).st_mode
+        except OSError:
+            continue
+        if stat.S_ISREG(mode) and not mode & 0o077:
+            private.append(as_text(path))
+    return tuple(sorted(map(as_text, empty))), tuple(private)

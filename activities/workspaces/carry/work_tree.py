@@ -1,0 +1,189 @@
+"""The user's own work tree, as a merge changes it: files, index, HEAD, branches. Each only where it is as it was seen.
+
+git's own locks are held meanwhile, so that no git of the user's works in between. What is to be written must not live
+here.
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import posixpath
+import shutil
+import time
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from activities.workspaces.carry.copy_program import as_bytes
+from activities.workspaces.git.repository import Repository
+from activities.workspaces.git.runner import GitFailed
+from activities.workspaces.git.shadow import Shadow
+from activities.workspaces.put_back import LINK, Replacement, make_directory, remove_directory
+
+LOCK_S = 10.0
+"""Another git of the user's may hold the index for this many seconds."""
+_OURS = "steersman-index"
+_WHO = "Steersman <steersman@localhost>"
+_IGNORABLE = dict.fromkeys([0x200C, 0x200D, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x206A, 0x2070), 0xFEFF])
+
+
+class Moved(Exception):
+    """Something is no longer as it was seen."""
+
+
+@asynccontextmanager
+async def index_lock(repository: Repository) -> AsyncIterator[None]:
+    """Hold the lock by which git's own commands keep others from the index. Raises GitFailed.
+
+    One that a killed worker of ours left is taken over: it is a link to a file of ours, which a living one has locked.
+    """
+    ours, lock = repository.git / _OURS, repository.git / "index.lock"
+    deadline = asyncio.get_running_loop().time() + LOCK_S
+    while (descriptor := _locked(ours, lock)) is None:
+        if asyncio.get_running_loop().time() > deadline:
+            raise GitFailed(f"another git is at work in the workspace: {lock} is there")
+        await asyncio.sleep(0.05)
+    try:
+        yield
+    finally:
+        lock.unlink(missing_ok=True)
+        ours.unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+def _locked(ours: Path, lock: Path) -> int | None:
+    """An open file of ours, which `lock` is a link to; None where somebody else has the one or the other."""
+    descriptor = os.open(ours, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with contextlib.suppress(FileExistsError):
+            os.link(ours, lock)
+        if os.path.samestat(os.fstat(descriptor), lock.lstat()):
+            return descriptor
+        ours.unlink()
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    os.close(descriptor)
+    return None
+
+
+async def write_index(shadow: Shadow, due: Mapping[bytes, Replacement]) -> None:
+    """Change entries of the user's index, whose lock is held. Raises GitFailed, OSError."""
+    if not due:
+        return
+    index, new = shadow.repository.index, shadow.repository.git / f"{_OURS}.new"
+    new.unlink(missing_ok=True)
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            # With its time: by that git tells which files may have changed since without looking changed.
+            await asyncio.to_thread(shutil.copy2, index, new, follow_symlinks=False)
+        git = shadow.with_variables(GIT_INDEX_FILE=str(new))
+        null = b"0" * 40
+        # All that goes before all that comes: a file may come in a directory's place.
+        lines = [b"0 " + null + b"\t" + path + b"\0" for path, each in due.items() if each.wanted is None]
+        lines += [each.wanted.mode + b" " + each.wanted.object_id + b"\t" + path + b"\0"
+                  for path, each in due.items() if each.wanted]  # fmt: skip
+        await git.run("update-index", "-z", "--index-info", stdin=b"".join(lines))
+        new.replace(index)
+    finally:
+        new.unlink(missing_ok=True)
+
+
+async def set_ref(shadow: Shadow, name: str, was: str | None, value: str, why: str) -> None:
+    """Move a branch or a tag of the user's from what it was. Raises Moved where it is not that."""
+    null = "0" * len(value)
+    try:
+        await shadow.git.run("update-ref", "--no-deref", name, value, was or null)
+    except GitFailed as error:
+        raise Moved(f"{name} could not be set: {error}") from error
+    _log(shadow.repository.common, name, was or null, value, why)
+
+
+def set_head(repository: Repository, was: tuple[str | None, str | None], now: tuple[str | None, str], why: str) -> None:
+    """Check out another branch, or none: HEAD alone. Raises Moved where it is not what it was, or is locked."""
+    head, lock = repository.git / "HEAD", repository.git / "HEAD.lock"
+    branch, commit = now
+    text = f"ref: {branch}\n" if branch else f"{commit}\n"
+    try:
+        lock.unlink(missing_ok=lock.read_text() == text)  # left by a worker that was killed here
+    except (OSError, ValueError):
+        pass
+    try:
+        with lock.open("x") as file:
+            file.write(text)
+    except FileExistsError:
+        raise Moved(f"{lock} is there") from None
+    try:
+        if (repository.branch(), None if repository.branch() else repository.head()) != (
+            was[0],
+            None if was[0] else was[1],
+        ):
+            raise Moved("another branch was checked out")
+        lock.replace(head)
+    finally:
+        lock.unlink(missing_ok=True)
+    _log(repository.git, "HEAD", was[1] or "0" * len(commit), commit, why)
+
+
+def log_head(repository: Repository, was: str | None, now: str, why: str) -> None:
+    """Add to the log of HEAD that its branch was moved."""
+    _log(repository.git, "HEAD", was or "0" * len(now), now, why)
+
+
+def checked_out_elsewhere(repository: Repository) -> set[str]:
+    """Branches that other work trees of the repository have checked out."""
+    others = [repository.common, *(repository.common / "worktrees").glob("*")]
+    found = set()
+    for git in others:
+        if os.path.realpath(git) != os.path.realpath(repository.git):
+            branch = Repository(repository.top, git, repository.common, repository.allowed_roots).branch()
+            found |= {branch} if branch else set()
+    return found
+
+
+def is_safe(path: bytes) -> bool:
+    """Whether a path can be meant: it leads neither out of the work tree nor into a repository."""
+    for part in path.split(b"/"):
+        name = part.decode("utf-8", "replace").translate(_IGNORABLE).rstrip(" .").lower()
+        if part in (b"", b".", b"..") or b"\0" in part or name in (".git", "git~1"):
+            return False
+    return True
+
+
+def leads_out(path: bytes, target: bytes) -> bool:
+    """Whether a link at this path leads out of the work tree, or into its repository."""
+    end = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
+    return target.startswith(b"/") or not is_safe(end) if end != b"." else False
+
+
+def links_out(due: Mapping[bytes, Replacement], staged: Mapping[bytes, Path]) -> set[bytes]:
+    """The links among what is to be written that lead out."""
+    found = set()
+    for path, each in due.items():
+        is_link = each.wanted is not None and each.wanted.mode == LINK and path in staged
+        if is_link and leads_out(path, os.fsencode(os.readlink(staged[path]))):
+            found.add(path)
+    return found
+
+
+def make_empty(top: Path, directories: Iterable[str]) -> None:
+    """Make directories without entries, where nothing is in the way."""
+    for path in sorted(map(as_bytes, directories)):
+        if is_safe(path):
+            make_directory(top, path)
+
+
+def remove_empty(top: Path, directories: Iterable[str]) -> None:
+    """Remove directories that have no entry."""
+    for path in sorted(map(as_bytes, directories), reverse=True):
+        if is_safe(path):
+            remove_directory(top, path)
+
+
+def _log(git: Path, name: str, old: str, new: str, why: str) -> None:
+    """Add a line to a log that git keeps; none where there is none."""
+    with contextlib.suppress(OSError):
+        flags = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        with os.fdopen(os.open(git / "logs" / name, flags), "ab") as file:
+            file.write(f"{old} {new} {_WHO} {int(time.time())} +0000\t{why}\n".encode())

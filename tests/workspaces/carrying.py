@@ -1,0 +1,92 @@
+"""A workspace, a copy of it that is reached by programs alone, and what a person and an agent do to the two."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from activities.runtimes.machine import ChildMachine
+from activities.workspaces.carry.carrier import Carried, RefNames, Returned, WorkspaceCarrier
+from activities.workspaces.carry.copies import WorkspaceCopy
+from activities.workspaces.git.shadows import Shadows
+
+NAMES = RefNames("refs/steersman/runs%2F00/run-", "refs/steersman/conflicts/run")
+COMMIT = "; git add -A; git commit -qm "
+
+
+class Carrying:
+    """`top`: the workspace. `copy`: the copy, once it was carried out."""
+
+    def __init__(self, root: Path, *, borrow: bool = True) -> None:
+        self.root, self.borrow = root, borrow
+        self.top = root / "work" / "top"
+        self.top.mkdir(parents=True)
+        self.home, self.there = root / "home", root / "there"
+        for each in (self.home, self.there):
+            each.mkdir()
+        self.environ = {**os.environ, "HOME": str(self.home), "GIT_CONFIG_NOSYSTEM": "1"}
+        shadows = Shadows(self.environ, [root / "work"])
+        self.carrier = WorkspaceCarrier(shadows, root / "state")
+        self.machine = ChildMachine(self.there, {"PATH": os.environ["PATH"]})
+        self.place = WorkspaceCopy(self.machine, str(self.there / "place"), sys.executable)
+        self.carried: Carried | None = None
+
+    def git(self) -> None:
+        """Make the workspace a repository."""
+        self.here("git init -q -b main; git config user.name Person; git config user.email person@example.invalid")
+
+    @property
+    def copy(self) -> Path:
+        assert self.carried
+        return Path(self.carried.directory)
+
+    async def out(self, script: str = "") -> Path:
+        """A person prepares the workspace, and it is carried out."""
+        self.here(script)
+        self.carried = await self.carrier.carry_out(self.top, self.place, NAMES, borrow=self.borrow)
+        return self.copy
+
+    async def back(self, there: str = "", here: str = "") -> Returned:
+        """An agent works in the copy, a person in the workspace, and the copy is carried back."""
+        self.in_copy(there)
+        self.here(here)
+        assert self.carried
+        return await self.carrier.carry_back(self.carried, self.place, NAMES, "run", self.root / "kept")
+
+    def here(self, script: str) -> str:
+        return self._sh(script, self.top)
+
+    def in_copy(self, script: str) -> str:
+        return self._sh(script, self.copy)
+
+    def _sh(self, script: str, directory: Path) -> str:
+        done = subprocess.run(
+            ["bash", "-ec", script],
+            cwd=directory,
+            check=False,
+            capture_output=True,
+            text=True,
+            errors="surrogateescape",
+            env=self.environ,
+        )
+        assert done.returncode == 0, f"{script}: {done.stderr}"
+        return done.stdout
+
+    async def close(self) -> None:
+        await self.machine.aclose()
+
+
+def files(top: Path) -> dict[str, object]:
+    """What is in a tree, but for its repository: content and the right to execute, targets of links, directories."""
+    found: dict[str, object] = {}
+    for path in sorted(top.rglob("*")):
+        name = str(path.relative_to(top))
+        if name.split("/", maxsplit=1)[0] == ".git":
+            continue
+        if path.is_symlink():
+            found[name] = str(path.readlink())
+        elif path.is_dir():
+            found[name] = "directory"
+        else:
+            found[name] = (path.read_bytes(), bool(path.stat().st_mode & 0o100))
+    return found
