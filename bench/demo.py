@@ -1,5 +1,5 @@
 """`make demo`: a real Claude Code run as a durable workflow, steered, interrupted, orphaned, adopted, stopped;
-then a run that is undone, and a loop.
+then a run that is undone, two in copies of one repository, and a loop.
 
 With ANTHROPIC_API_KEY the agent talks to Claude; without one to the scripted model, and the screen says so. Exit code 0
 only if everything that it shows has happened.
@@ -15,6 +15,7 @@ from rich.text import Text
 
 from bench import loop_story, story
 from bench.acts import Acts, worker_flags
+from bench.copy_act import CopyAct
 from bench.loop_act import LoopAct
 from bench.screen import Screen
 from bench.stack import StackError, stack
@@ -57,6 +58,7 @@ async def _scene(screen: Screen) -> int:
         await made.start_worker(*worker_flags(scripts))
         await Acts(screen, made, scripts).play()
         await UndoAct(screen, made).play()
+        await CopyAct(screen, made).play()
         await LoopAct(screen, made, scripts.get("loop")).play()
         held = screen.summary()
         screen.say(f"Look at the runs and the loop in Temporal: {made.ui}", "bold")

@@ -20,11 +20,12 @@ class Carrying:
     def __init__(self, root: Path, *, borrow: bool = True) -> None:
         self.root, self.borrow = root, borrow
         self.top = root / "work" / "top"
-        self.top.mkdir(parents=True)
+        self.top.mkdir(parents=True, exist_ok=True)
         self.home, self.there = root / "home", root / "there"
         for each in (self.home, self.there):
-            each.mkdir()
-        self.environ = {**os.environ, "HOME": str(self.home), "GIT_CONFIG_NOSYSTEM": "1"}
+            each.mkdir(exist_ok=True)
+        dates = dict.fromkeys(("GIT_AUTHOR_DATE", "GIT_COMMITTER_DATE"), "2026-01-01T00:00:00Z")
+        self.environ = {**os.environ, **dates, "HOME": str(self.home), "GIT_CONFIG_NOSYSTEM": "1"}
         shadows = Shadows(self.environ, [root / "work"])
         self.carrier = WorkspaceCarrier(shadows, root / "state")
         self.machine = ChildMachine(self.there, {"PATH": os.environ["PATH"]})
