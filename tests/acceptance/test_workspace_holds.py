@@ -89,10 +89,12 @@ async def test_runs_that_may_only_read_share_with_anybody(
     await steersman.stop(writer)
 
 
-async def test_of_twenty_at_once_exactly_one_runs(shared: Site, steersman: Steersman, tmp_path: Path) -> None:
-    workspace = shared.workspace()
+async def test_of_twenty_at_once_on_two_workers_exactly_one_runs(site: Site, tmp_path: Path) -> None:
+    await asyncio.gather(*(site.worker().ready() for _ in range(2)))
+    steersman = await site.steersman()
+    workspace = site.workspace()
     done = tmp_path / "done"
-    request = shared.process("sh", "-c", f"while [ ! -e {done} ]; do sleep 0.1; done", workspace=workspace)
+    request = site.process("sh", "-c", f"while [ ! -e {done} ]; do sleep 0.1; done", workspace=workspace)
 
     runs = await asyncio.gather(*(steersman.start(request) for _ in range(20)))
 

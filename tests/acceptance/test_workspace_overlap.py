@@ -227,3 +227,51 @@ async def test_a_worker_killed_in_the_midst_of_an_interrupt_loses_nothing(site: 
     with pytest.raises(RunCancelled):
         await steersman.result(holder)
     await phase(steersman, other, "closed")
+
+
+async def test_a_worker_killed_in_the_midst_of_a_rollback_takes_all_of_it_back(site: Site) -> None:
+    first = site.worker()
+    await first.ready()
+    steersman = await site.steersman()
+    path = site.workspace()
+    git(path, "init", "-q")
+    (path / "mine").write_text("mine")
+    git(path, "add", ".")
+    git(path, "commit", "-qm", "first")
+    stubborn = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN);"
+    holder = await running(steersman, site.process(*python(WRITES + stubborn + OBEDIENT), workspace=path))
+    await until((path / "new").exists)
+    look = site.process("sh", "-c", "cat mine; ls", workspace=path)
+    other = await steersman.start(overlapping("rollback", look))
+    await until(lambda: any(f'"run": "{holder}"' in text.partition("takes_back")[2] for text in holds(site)))
+
+    first.kill()
+    await site.worker().ready()
+
+    assert (await asyncio.wait_for(steersman.result(other), 60)).text.split() == ["minemine"]
+    with pytest.raises(RunCancelled):
+        await steersman.result(holder)
+
+
+def holds(site: Site) -> list[str]:
+    """The files of all holds."""
+    return [each.read_text() for each in (site.state / "holds").glob("*.json")]
+
+
+async def test_a_rollback_that_is_cancelled_leaves_the_workspace_free(shared: Site, steersman: Steersman) -> None:
+    path = shared.workspace()
+    git(path, "init", "-q")
+    git(path, "commit", "-qm", "first", "--allow-empty")
+    stubborn = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN);"
+    request = shared.process(*python(stubborn + OBEDIENT), workspace=path, stop={"kill_after_s": 4})
+    holder = await running(steersman, request)
+    other = await steersman.start(overlapping("rollback", shared.process("true", workspace=path)))
+    await phase(steersman, holder, "stopping")
+
+    await steersman.stop(other)
+
+    with pytest.raises(RunCancelled):
+        await steersman.result(other)
+    with pytest.raises(RunCancelled):
+        await steersman.result(holder)
+    assert (await steersman.run(shared.process("true", workspace=path))).status == "succeeded"
