@@ -9,7 +9,7 @@ from steersman.client import Steersman
 from steersman.contracts.errors import InvalidRequest
 from steersman.contracts.names import RUN_WORKFLOW, TASK_QUEUE
 from tests.acceptance.loops import ended, process_loop, project, reaches, tick
-from tests.acceptance.site import Site
+from tests.acceptance.site import Site, answered
 from tests.acceptance.test_workspace_holds import at_work, running
 from tests.acceptance.test_workspace_queue import note, order, queued
 from tests.support.processes import until
@@ -126,3 +126,21 @@ async def test_a_terminated_loop_gives_its_workspace_back_once_its_run_is_gone(
             return False
 
     await until(free, 20)
+
+
+async def test_a_loop_waits_on_when_its_worker_is_killed(site: Site) -> None:
+    worker = site.worker()
+    await worker.ready()
+    steersman = await site.steersman()
+    workspace = project(site)
+    first = await running(steersman, at_work(site, workspace))
+    request = process_loop(site, tick("one", "two"), workspace)
+    request["run"] |= {"workspace": {"path": str(workspace), "on_overlap": "queue"}}
+    loop = await steersman.loops.start(request)
+    await reaches(steersman, loop, lambda now: now.workspace_held_by)
+
+    worker.kill()
+    await site.worker().ready()
+    await answered(lambda: steersman.stop(first))
+
+    assert (await ended(steersman, loop)).status == "completed"
