@@ -80,12 +80,7 @@ class HostActivities:
                 store = await asyncio.to_thread(self._store.check)
             except StoreGone as error:
                 raise AgentFailed(str(error)) from error
-            try:
-                held_by = await self._holds.take(request, workspace)  # last: a claim that is refused leaves nothing
-            except OSError as error:
-                if not disk.is_unwritable(error):
-                    raise
-                raise AgentFailed(f"state directory: {error}; free some space, or make it writable") from error
+            held_by = await self._holds.take(request, workspace)  # last: a claim that is refused leaves nothing
         return Claim(
             host=self._host,
             caps=self._policy.caps,

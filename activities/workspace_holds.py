@@ -15,6 +15,7 @@ from typing import Final
 
 from activities.context import ActivityContext
 from activities.host_sweep import end_closed
+from activities.store import disk
 from activities.store.event_reader import is_ended
 from activities.store.hold_files import Hold, heads
 from activities.store.runs import RunStore
@@ -53,10 +54,16 @@ class WorkspaceHolds:
         """Take the workspace for the workflow that has called this activity; those in the way where it cannot be taken.
 
         A run that may only read, and a standalone activity, takes nothing. Raises InvalidRequest where the request does
-        not wait; OSError, RPCError.
+        not wait; AgentFailed where the disk has no room for a run; OSError, RPCError.
         """
         hold = await self.asked_by_caller(request, workspace) if holds_throughout(request) else None
-        return () if hold is None else tuple(map(self.shown, heads(await self.enter(hold))))
+        try:
+            return () if hold is None else tuple(map(self.shown, heads(await self.enter(hold))))
+        except OSError as error:
+            # A run that finds no room fails at once; a loop tries again.
+            if hold is None or hold.kind == "loop" or not disk.is_unwritable(error):
+                raise
+            raise AgentFailed(f"state directory: {error}; free some space, or make it writable") from error
 
     async def asked_by_caller(self, request: RunRequest, workspace: Path) -> Hold | None:
         """The hold that the calling workflow asks for; None for a standalone activity. Raises RPCError."""
@@ -124,8 +131,11 @@ class WorkspaceHolds:
         requests = asyncio.Semaphore(MAX_REQUESTS)
 
         async def is_open(hold: Hold) -> bool:
-            async with requests:
-                return not await self._remove_if_closed(hold)
+            try:
+                async with requests:
+                    return not await self._remove_if_closed(hold)
+            except OSError:
+                return True  # the disk takes nothing now
 
         found = await asyncio.to_thread(self._files.all)
         are_open = await asyncio.gather(*map(is_open, found))
@@ -177,8 +187,8 @@ class WorkspaceHolds:
             try:
                 if hold.kind == "run" and directory.path.exists():
                     await end_closed(self._context, self._closed_runs, directory)
-            except AgentFailed:
-                return False  # how it closed cannot be read here, and its agent may be at work
+            except (AgentFailed, OSError):
+                return False  # its end cannot be told or written down now, and its agent may be at work
             return True
         if standing == "unknown" or directory.path.exists() or time.time() - hold.since < UNBEGUN_S:
             return False
