@@ -23,7 +23,7 @@ for number in range({CHANGED}):
 async def changes(bench: Bench) -> list[Figure]:
     """Runs that edit 50 files, each shown and undone; beside runs without a repository, and git by itself."""
     tree = bench.workspace.with_name("tree")
-    await asyncio.to_thread(_make, tree)
+    await asyncio.to_thread(lay_out, tree)
     began: list[float] = []
     began_plain: list[float] = []
     shown: list[float] = []
@@ -35,7 +35,7 @@ async def changes(bench: Bench) -> list[Figure]:
         began_plain.append((await _first_event(bench, bench.workspace))[1])
         run, took = await _first_event(bench, tree)
         began.append(took)
-        git_shown.append(await _git(tree, "diff", "--no-ext-diff", "HEAD"))
+        git_shown.append(await timed_git(tree, "diff", "--no-ext-diff", "HEAD"))
         begun = time.monotonic()
         diff = await bench.stack.client.diff(run)
         shown.append(1000 * (time.monotonic() - begun))
@@ -45,7 +45,7 @@ async def changes(bench: Bench) -> list[Figure]:
         if f"{CHANGED} files changed" not in diff.stat or answer.files != CHANGED:
             lost.append(f"sample {sample}: {answer.files} files undone")
         subprocess.run([sys.executable, "-c", EDIT], cwd=tree, check=True)
-        git_undone.append(await _git(tree, "checkout", "-q", "--", "."))
+        git_undone.append(await timed_git(tree, "checkout", "-q", "--", "."))
     note = f"the first run in the tree: {began[0]:.0f} ms"
     bad = "; ".join(lost)
     return [
@@ -76,7 +76,8 @@ async def changes(bench: Bench) -> list[Figure]:
     ]
 
 
-def _make(tree: Path) -> None:
+def lay_out(tree: Path) -> None:
+    """A repository of FILES files in DIRECTORIES directories."""
     for number in range(FILES):
         directory = tree / f"d{number % DIRECTORIES}"
         directory.mkdir(parents=True, exist_ok=True)
@@ -97,7 +98,8 @@ async def _first_event(bench: Bench, workspace: Path) -> tuple[str, float]:
     return run, 1000 * (first.time.timestamp() - begun)
 
 
-async def _git(tree: Path, *words: str) -> float:
+async def timed_git(tree: Path, *words: str) -> float:
+    """Milliseconds that a git command takes."""
     begun = time.monotonic()
     process = await asyncio.create_subprocess_exec("git", *words, cwd=tree, stdout=asyncio.subprocess.DEVNULL)
     await process.communicate()
