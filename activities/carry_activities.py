@@ -11,11 +11,12 @@ from activities.context import ActivityContext
 from activities.run_failures import retry_later
 from activities.run_preparation import check_gates, directory_of
 from activities.shim.client import MachineUnreachable
+from activities.store.event_reader import is_ended
 from activities.store.identity import StoreGone
 from activities.store.run_directory import RunDirectory
 from steersman.contracts import names
 from steersman.contracts.activities import CarriedBack, CarryBackInput, CarryOutInput, WorkspaceInput
-from steersman.contracts.errors import ActivityErrorType, InvalidRequest
+from steersman.contracts.errors import ActivityErrorType, InvalidRequest, RunError
 from steersman.contracts.run import CarriedWorkspace, Finalize
 
 
@@ -54,8 +55,10 @@ class CarryActivities:
                 if not await asyncio.to_thread(directory.path.exists):
                     gone = "the run's directory is gone, and its copy of the workspace with it"
                     return CarriedBack(finalize=Finalize(status="failed", error=gone))
-                with as_application_error():
+                try:
                     workspace = await asyncio.to_thread(context.policy.workspace, back.request.workspace.path)
+                except RunError as error:
+                    return await context.carry.fail(directory, error.message)
                 return await context.carry.back(directory, back.carried, workspace, keep=back.keep)
             except StoreGone as error:
                 raise retry_later(ActivityErrorType.STORE_GONE, str(error)) from error
@@ -86,4 +89,6 @@ class CarryActivities:
         directory = await asyncio.to_thread(context.store.readable, asked.key)
         if context.runtime.has_living(asked.key):
             raise InvalidRequest(f"processes of run {asked.key.run} are still at work")
+        if not await asyncio.to_thread(is_ended, directory.events):
+            raise InvalidRequest(f"run {asked.key.run} is still open")
         return directory

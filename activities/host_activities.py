@@ -147,6 +147,8 @@ class HostActivities:
 
     async def _with_changes(self, end: FinalizeInput, directory: RunDirectory) -> TerminalEvent:
         if back := end.carried_back:
+            if back.finalize.status == "failed":  # perhaps because nobody could do it in time
+                back = await self._context.carry.fail(directory, back.finalize.error or "")
             return end.event.model_copy(update={"changes": back.changes, "finalize": back.finalize})
         await self._context.carry.remove(directory)  # one that was made for a run that nobody wanted any more
         return end.event.model_copy(update={"changes": await self._changes(end, directory)})

@@ -82,16 +82,31 @@ class RunCarry:
                 base, self._copy(directory), _names(directory), f"run {directory.key.run}", directory.path / "conflicts"
             )
         except (GitFailed, CopyFailed, NoSnapshot) as error:
-            back = CarriedBack(finalize=Finalize(status="failed", error=printable(str(error))))
-            await asyncio.to_thread(self._close_gate, directory)
-        else:
-            back = await self._told(directory, carried, returned, workspace)
+            # Another worker may have done it meanwhile: one that was frozen, and wakes.
+            known = await asyncio.to_thread(_noted, directory.path / "carried-back.json", CarriedBack)
+            if known and known.finalize.status != "failed":
+                return known
+            return await self.fail(directory, printable(str(error)))
+        back = await self._told(directory, carried, returned, workspace)
         await asyncio.to_thread(_note, directory.path / "carried-back.json", back)
-        if back.finalize.status != "failed":
-            await asyncio.to_thread(self._open_gate, directory)
-            if not keep:
-                with suppress(CopyFailed):  # it goes with the run's directory
-                    await self._copy(directory).remove()
+        await asyncio.to_thread(self._open_gate, directory)
+        if not keep:
+            with suppress(CopyFailed):  # it goes with the run's directory
+                await self._copy(directory).remove()
+        return back
+
+    async def fail(self, directory: RunDirectory, error: str) -> CarriedBack:
+        """Record that the copy could not be merged: it stays, and is a gate. One that was merged already is not that.
+
+        Raises OSError.
+        """
+        known = await asyncio.to_thread(_noted, directory.path / "carried-back.json", CarriedBack)
+        if known and known.finalize.status != "failed":
+            return known
+        back = CarriedBack(finalize=Finalize(status="failed", error=error))
+        if await asyncio.to_thread(self.has_copy, directory):
+            await asyncio.to_thread(self._close_gate, directory)
+            await asyncio.to_thread(_note, directory.path / "carried-back.json", back)
         return back
 
     async def finish(self, directory: RunDirectory) -> CarriedBack | None:
@@ -138,9 +153,10 @@ class RunCarry:
         return os.path.lexists(directory.path / "copy")
 
     def is_gate(self, directory: RunDirectory) -> bool:
-        """Whether changes of this run wait in its copy, because they could not be merged."""
+        """Whether changes of this run, which has closed, wait in its copy, because they were not merged."""
         back = _noted(directory.path / "carried-back.json", CarriedBack)
-        return back is not None and back.finalize.status == "failed" and self.has_copy(directory)
+        was_copied = _noted(directory.path / "carried.json", CarriedWorkspace) is not None
+        return was_copied and (back is None or back.finalize.status == "failed") and self.has_copy(directory)
 
     def check_gates(self, workspace: Path) -> None:
         """Raises WorkspaceGated where changes of another run wait to be merged into this workspace (resolved)."""

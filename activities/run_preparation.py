@@ -137,6 +137,8 @@ async def directory_of(context: ActivityContext, key: RunKey, runtime: LocalRunt
             "the run has ended", type=ActivityErrorType.DETACHED, category=ApplicationErrorCategory.BENIGN
         )
     await _clear_closed(context, key)
+    if await asyncio.to_thread(context.carry.is_gate, directory):
+        raise WorkspaceGated(key.run, "it waits in the copy")
     if await asyncio.to_thread(is_ended, directory.events):  # a worker that thaws here finds the new beginning
         store.set_aside(directory)
     return store.create(key, placement)

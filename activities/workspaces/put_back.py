@@ -42,20 +42,23 @@ def put_back(
     due: Mapping[bytes, Replacement],
     staged: Mapping[bytes, Path],
     private: frozenset[bytes] = frozenset(),
+    temporary: bytes | None = None,
 ) -> set[bytes]:
     """Carry out what can be, and return the paths that were left as they are.
 
     `staged`: files with the wanted contents. `private`: what of it nobody but the user may read, where it is new.
+    `temporary`: the name of the files that are written before they get theirs, for who tries again after a crash.
     Raises OSError where `top` cannot be opened.
     """
     left = set()
+    temporary = temporary or b".steersman-" + secrets.token_hex(8).encode()
     root = os.open(top, _DIRECTORY)
     try:
         # What goes makes room for what comes: a file in place of a directory, or the other way round.
         going = sorted((path for path, each in due.items() if each.wanted is None), reverse=True)
         for path in (*going, *sorted(due.keys() - set(going))):
             try:
-                done = _put_back(root, path, due[path], staged.get(path), private=path in private)
+                done = _put_back(root, path, due[path], staged.get(path), temporary, private=path in private)
             except OSError:
                 done = False
             if not done:
@@ -88,13 +91,15 @@ def remove_directory(top: Path, path: bytes) -> None:
             os.close(root)
 
 
-def _put_back(root: int, path: bytes, replacement: Replacement, staged: Path | None, *, private: bool) -> bool:
+def _put_back(
+    root: int, path: bytes, replacement: Replacement, staged: Path | None, temporary: bytes, *, private: bool
+) -> bool:
     now, wanted = replacement.now, replacement.wanted
     *parents, name = path.split(b"/")
     with _opened(root, parents, make=wanted is not None) as directories:
         parent = directories[-1]
         if wanted is None:
-            if now is None or not _holds(parent, name, now):
+            if now is None or not _holds_still(parent, name, now):
                 return False
             os.unlink(name, dir_fd=parent)
             _remove_empty(directories, parents)
@@ -103,14 +108,17 @@ def _put_back(root: int, path: bytes, replacement: Replacement, staged: Path | N
             None, os.fsencode(staged), wanted
         ):  # the agent could have written over what was kept
             return False
-        temporary = b".steersman-" + secrets.token_hex(8).encode()
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary, dir_fd=parent)
         try:
             _write(parent, temporary, staged, wanted, _permissions(parent, name) if now else None, private=private)
             if now is None:
+                with contextlib.suppress(OSError):
+                    os.rmdir(name, dir_fd=parent)  # one without entries
                 # Unlike a rename this fails where anything is.
                 os.link(temporary, name, src_dir_fd=parent, dst_dir_fd=parent, follow_symlinks=False)
                 return True
-            if _holds(parent, name, now):
+            if _holds_still(parent, name, now):
                 os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
                 return True
             return False
@@ -153,6 +161,15 @@ def _holds(parent: int | None, name: bytes, version: Version) -> bool:
         return False
     with os.fdopen(os.open(name, _READ, dir_fd=parent), "rb") as file:
         return _blob_id(version, found.st_size, iter(lambda: file.read(_CHUNK), b"")) == version.object_id
+
+
+def _holds_still(parent: int, name: bytes, version: Version) -> bool:
+    """The same, and it was not touched while it was read. Raises OSError."""
+    before = os.stat(name, dir_fd=parent, follow_symlinks=False)
+    held = _holds(parent, name, version)
+    after = os.stat(name, dir_fd=parent, follow_symlinks=False)
+    stamps = [(each.st_ino, each.st_size, each.st_mtime_ns, each.st_ctime_ns) for each in (before, after)]
+    return held and stamps[0] == stamps[1]
 
 
 def _blob_id(version: Version, size: int, chunks: Iterator[bytes]) -> bytes:

@@ -5,20 +5,20 @@ Which runs work in which copies must not live here.
 """
 
 import asyncio
+import hashlib
 import os
 import tempfile
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from activities.workspaces.carry import merge, snapshots, work_tree
 from activities.workspaces.carry.copies import CopyFailed, WorkspaceCopy
 from activities.workspaces.carry.copy_program import as_bytes, as_text
-from activities.workspaces.carry.snapshots import Snapshot
-from activities.workspaces.files import read_regular
+from activities.workspaces.carry.snapshots import Snapshot, SnapshotState
 from activities.workspaces.git import checkpoint_commits as commits
-from activities.workspaces.git.config import MAX_CONFIG
 from activities.workspaces.git.repository import COMMIT, Repository
 from activities.workspaces.git.runner import GitFailed, gather_or_cancel
 from activities.workspaces.git.shadow import Shadow
@@ -29,7 +29,6 @@ TRIES = 5
 """A merge begins anew this many times where the user has changed something meanwhile."""
 MAX_PACK = "17179869184"
 """Bytes of what is taken from a copy, for git's own count."""
-_ZEROS = {"sha1": 40, "sha256": 64}
 
 
 @dataclass(frozen=True)
@@ -95,37 +94,29 @@ class WorkspaceCarrier:
 
         Twice is once: the copy that is there stays. Raises CopyFailed, MachineUnreachable.
         """
-        async with self._opened(workspace) as (shadow, repository):
-            known = await _commit_of(shadow, names.base)
-            if known:
-                snapshot = await snapshots.read(shadow, known)
-            else:
-                snapshot = await snapshots.take(shadow, repository=repository)
-                await commits.keep(shadow, names.base, snapshot.id)
-            objects = str(shadow.repository.objects)
-            within = as_text(os.fsencode(workspace.relative_to(shadow.repository.top)))
-            header = {
-                "within": within,
-                "name": _name(shadow.repository.top),
-                "repository": repository,
-                "format": "sha256" if len(snapshot.id) == _ZEROS["sha256"] else "sha1",
-                "snapshot": snapshot.id,
-                "files": snapshot.tree,
-                "index": snapshot.index,
-                "head": snapshot.state.head,
-                "commit": snapshot.state.commit,
-                "refs": snapshot.state.refs,
-                "empty": snapshot.state.empty,
-                "private": snapshot.state.private,
-                "excludes": await snapshots.excludes(shadow) if repository else "",
-                "user": await _user(shadow) if repository else {},
-                "borrow": [objects] if borrow else [],
-            }
-            with tempfile.TemporaryDirectory(dir=shadow.path.parent) as scratch:
-                pack = Path(scratch) / "pack"
+        scratch = await asyncio.to_thread(tempfile.TemporaryDirectory, dir=self._state_directory())
+        try:
+            pack = Path(scratch.name) / "pack"
+            async with self._opened(workspace) as (shadow, repository):
+                snapshot = await self._base(shadow, names, repository=repository)
+                header = await _header(shadow, snapshot, workspace, repository=repository)
+                header["borrow"] = [str(shadow.repository.objects)] if borrow else []
                 header["size"] = 0 if borrow else await snapshots.pack(shadow, snapshot, [], pack)
-                directory = await copy.receive(header, None if borrow else pack)
-            return Carried(shadow.repository.top, repository, snapshot.id, snapshot.files, directory)
+                top = shadow.repository.top
+            # Others may go on meanwhile: the way may be long.
+            directory = await copy.receive(header, None if borrow else pack)
+        finally:
+            await asyncio.to_thread(scratch.cleanup)
+        return Carried(top, repository, snapshot.id, snapshot.files, directory)
+
+    async def _base(self, shadow: Shadow, names: RefNames, *, repository: bool) -> Snapshot:
+        if known := await work_tree.commit_of(shadow, names.base):
+            return await snapshots.read(shadow, known)
+        if repository:
+            await snapshots.check_carriable(shadow)
+        snapshot = await snapshots.take(shadow, repository=repository)
+        await commits.keep(shadow, names.base, snapshot.id)
+        return snapshot
 
     async def carry_back(
         self, carried: Carried, copy: WorkspaceCopy, names: RefNames, title: str, kept: Path
@@ -135,34 +126,46 @@ class WorkspaceCarrier:
 
         Raises CopyFailed, MachineUnreachable, snapshots.NoSnapshot.
         """
-        async with self._opened(carried.top) as (shadow, repository):
-            if repository != carried.repository or shadow.repository.top != carried.top:
-                raise GitFailed(f"{carried.top} is not the git repository that was carried, or none any more")
-            base = await snapshots.read(shadow, carried.snapshot)
-            theirs = await self._fetch(shadow, base, copy, names, repository=repository)
-            back = _CarryBack(shadow, base, theirs, names, title, kept, repository=repository)
-            return await back.run()
+        scratch = await asyncio.to_thread(tempfile.TemporaryDirectory, dir=self._state_directory())
+        try:
+            pack = Path(scratch.name) / "pack"
+            async with self._opened_again(carried) as shadow:
+                base = await snapshots.read(shadow, carried.snapshot)
+            # Others may go on meanwhile: the way may be long.
+            header = {"have": base.tips, "repository": carried.repository, "empty": base.state.empty}
+            snapshot = await copy.send(header, pack)
+            async with self._opened_again(carried) as shadow:
+                theirs = await self._taken(shadow, snapshot, pack, names)
+                return await _CarryBack(shadow, base, theirs, names, title, kept, repository=carried.repository).run()
+        finally:
+            await asyncio.to_thread(scratch.cleanup)
 
     async def forget(self, top: Path, names: RefNames) -> None:
         """Remove what was kept of a run, but for its conflicts. Raises NoRepository."""
         async with self._opened(top) as (shadow, _):
             await commits.delete_refs(shadow, [names.base, names.ours, names.theirs])
 
-    async def _fetch(
-        self, shadow: Shadow, base: Snapshot, copy: WorkspaceCopy, names: RefNames, *, repository: bool
-    ) -> Snapshot:
-        with tempfile.TemporaryDirectory(dir=shadow.path.parent) as scratch:
-            pack = Path(scratch) / "pack"
-            snapshot = await copy.send({"have": base.tips, "repository": repository}, pack)
-            if not COMMIT.fullmatch(snapshot):
-                raise CopyFailed("the copy's answer names no snapshot")
-            # Strict: each object is looked at, and what it names has to be there.
-            await shadow.git.run(
-                "index-pack", "--stdin", "--fix-thin", "--strict", f"--max-input-size={MAX_PACK}", stdin=pack
-            )
+    async def _taken(self, shadow: Shadow, snapshot: str, pack: Path, names: RefNames) -> Snapshot:
+        if not COMMIT.fullmatch(snapshot):
+            raise CopyFailed("the copy's answer names no snapshot")
+        # Strict: each object is looked at, and what it names has to be there.
+        await shadow.git.run(
+            "index-pack", "--stdin", "--fix-thin", "--strict", f"--max-input-size={MAX_PACK}", stdin=pack
+        )
         theirs = await snapshots.read(shadow, snapshot)
         await commits.keep(shadow, names.theirs, theirs.id)
         return theirs
+
+    @asynccontextmanager
+    async def _opened_again(self, carried: Carried) -> AsyncIterator[Shadow]:
+        async with self._opened(carried.top) as (shadow, repository):
+            if repository != carried.repository or shadow.repository.top != carried.top:
+                raise GitFailed(f"{carried.top} is not the git repository that was carried, or none any more")
+            yield shadow
+
+    def _state_directory(self) -> Path:
+        self._state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return self._state
 
     @asynccontextmanager
     async def _opened(self, workspace: Path) -> AsyncIterator[tuple[Shadow, bool]]:
@@ -192,18 +195,35 @@ class WorkspaceCarrier:
 
 
 @dataclass(frozen=True)
-class _Plan:
-    """`files` and `index`: what is to be done. `head`: the branch and the commit to check out; None: as they are.
-
-    `aside`: nothing of files, index and HEAD can be merged, for this reason.
+class _RefPlan:
+    """`due`: refs to move. `kept_aside`: theirs, which cannot be. `head`: the branch and the commit to check out; None:
+    as they are. `both`: the commit that has both sides', where both have committed. `aside`: nothing of files, index
+    and HEAD can be merged.
     """
+
+    due: Mapping[str, tuple[str | None, str]] = field(default_factory=dict)
+    kept_aside: Mapping[str, str] = field(default_factory=dict)
+    head: tuple[str | None, str] | None = None
+    both: str | None = None
+    aside: bool = False
+
+    def has_led(self, before: SnapshotState, now: SnapshotState) -> bool:
+        """Whether all that has changed since is what this plan does: a worker was killed over it."""
+        moved = {name: value for name, (_, value) in self.due.items()}
+        names = before.refs.keys() | now.refs.keys()
+        if any(now.refs.get(name) not in (before.refs.get(name), moved.get(name)) for name in names):
+            return False
+        steps = {before.head, self.head[0]} if self.head else {before.head}
+        return now.head in steps and (now.head is not None or now.commit in (before.commit, self.head and self.head[1]))
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What is to be done."""
 
     files: merge.Merge
     index: merge.Merge
-    refs: Mapping[str, tuple[str | None, str]]
-    kept_aside: Mapping[str, str]
-    head: tuple[str | None, str] | None = None
-    aside: bool = False
+    refs: _RefPlan
 
 
 class _CarryBack:
@@ -240,13 +260,39 @@ class _CarryBack:
     async def _planned(self) -> _Plan:
         shadow, base, theirs = self._shadow, self._base, self._theirs
         ours = await snapshots.take(shadow, repository=self._repository)
-        await commits.keep(shadow, self._names.ours, ours.id)
-        self._ours = ours
         if not self._repository:
-            files = await self._merged(base.tree, ours.tree, theirs.tree, None)
-            return _Plan(files, merge.Merge(), {}, {})
-        refs = merge.merged_refs(base.state.refs, ours.state.refs, theirs.state.refs)
-        due, aside = dict(refs.due), dict(refs.kept_aside)
+            await commits.keep(shadow, self._names.ours, ours.id)
+            files = await self._merged(base.tree, ours.tree, theirs.tree, None, None)
+            return _Plan(files, merge.Merge(), _RefPlan())
+        self._state, refs = await self._ref_plan(ours)
+        if refs.aside:
+            whole = await commits.differences(shadow, base.tree, theirs.tree)
+            staged = await commits.differences(shadow, base.index, theirs.index)
+            return _Plan(merge.Merge(conflicts={*whole, *staged}), merge.Merge(), refs)
+        mine = self._state.commit
+        files, index = await gather_or_cancel(
+            self._merged(base.tree, ours.tree, theirs.tree, mine, refs.both),
+            self._merged(base.index, ours.index, theirs.index, mine, refs.both),
+        )
+        for path in ours.unmerged & index.due.keys():  # a person is about to decide that
+            del index.due[path]
+            index.conflicts.add(path)
+        return _Plan(files, index, refs)
+
+    async def _ref_plan(self, ours: Snapshot) -> tuple[SnapshotState, _RefPlan]:
+        """What becomes of refs and HEAD, and of which state of ours: that of before a try that was killed."""
+        if known := await work_tree.commit_of(self._shadow, self._names.ours):
+            before = (await snapshots.read(self._shadow, known)).state
+            plan = await self._refs(before)
+            if plan.has_led(before, ours.state):
+                return before, plan
+        await commits.keep(self._shadow, self._names.ours, ours.id)
+        return ours.state, await self._refs(ours.state)
+
+    async def _refs(self, ours: SnapshotState) -> _RefPlan:
+        base, theirs, repository = self._base.state, self._theirs.state, self._shadow.repository
+        refs = merge.merged_refs(base.refs, ours.refs, theirs.refs)
+        due, aside = dict(refs.due), {**refs.kept_aside, **theirs.others}
         joined: dict[str, str] = {}
         for name, (mine, other) in refs.diverged.items():
             both = await self._joined(mine, other, name)
@@ -256,34 +302,30 @@ class _CarryBack:
             joined[name] = both
             if both != mine:
                 due[name] = (mine, both)
-        elsewhere = await asyncio.to_thread(work_tree.checked_out_elsewhere, shadow.repository)
+        elsewhere = await asyncio.to_thread(work_tree.checked_out_elsewhere, repository)
         for name in due.keys() & elsewhere:
             aside[name] = due.pop(name)[1]
-        head, both, is_aside = await self._head(ours, joined, aside)
+        head, both, is_aside = await self._head(ours, joined, aside, elsewhere)
+        moves = head is not None or (ours.head or "") in due
+        is_aside = is_aside or (moves and await asyncio.to_thread(work_tree.in_progress, repository))
         if is_aside:
-            due.pop(ours.state.head or "", None)
-            whole = await commits.differences(shadow, base.tree, theirs.tree)
-            staged = await commits.differences(shadow, base.index, theirs.index)
-            conflicts = merge.Merge(conflicts={*whole, *staged})
-            return _Plan(conflicts, merge.Merge(), due, aside, aside=True)
-        files, index = await gather_or_cancel(
-            self._merged(base.tree, ours.tree, theirs.tree, both),
-            self._merged(base.index, ours.index, theirs.index, both),
-        )
-        return _Plan(files, index, due, aside, head)
+            if (moved := due.pop(ours.head or "", None)) is not None:
+                aside[ours.head or ""] = theirs.refs.get(ours.head or "", moved[1])
+            if theirs.commit is not None:
+                aside["HEAD"] = theirs.commit
+            return _RefPlan(due, aside, aside=True)
+        return _RefPlan(due, aside, head, both)
 
     async def _head(
-        self, ours: Snapshot, joined: Mapping[str, str], aside: Mapping[str, str]
+        self, mine: SnapshotState, joined: Mapping[str, str], aside: Mapping[str, str], elsewhere: set[str]
     ) -> tuple[tuple[str | None, str] | None, str | None, bool]:
         """What to check out, the commit that has both sides' where both have committed, and whether neither can be."""
-        base, mine, other = self._base.state, ours.state, self._theirs.state
+        base, other = self._base.state, self._theirs.state
         was, now, then = (base.head, base.commit), (mine.head, mine.commit), (other.head, other.commit)
         if then in (was, now) or other.commit is None:
             return None, other.commit if then == now and then != was else None, False
         if now == was:
-            taken = other.head in aside or other.head in await asyncio.to_thread(
-                work_tree.checked_out_elsewhere, self._shadow.repository
-            )
+            taken = other.head in aside or other.head in elsewhere
             return (None, None, True) if taken else ((other.head, other.commit), None, False)
         if mine.head != other.head or mine.commit is None:
             return None, None, True
@@ -293,12 +335,12 @@ class _CarryBack:
             both = await self._joined(mine.commit, other.commit, "HEAD")
         return ((mine.head, both), both, False) if both else (None, None, True)
 
-    async def _merged(self, base: str, ours: str, theirs: str, both: str | None) -> merge.Merge:
-        """The merge of these trees. `both`: the commit that has both sides' commits."""
+    async def _merged(self, base: str, ours: str, theirs: str, mine: str | None, both: str | None) -> merge.Merge:
+        """The merge of these trees. `mine`: our commit, `both`: the one that has both sides'."""
         shadow = self._shadow
         trees = [ours, theirs]
         if both:
-            trees += [f"{each}^{{tree}}" for each in (self._ours.state.commit, self._theirs.state.commit, both)]
+            trees += [f"{each}^{{tree}}" for each in (mine, self._theirs.state.commit, both)]
         found = await gather_or_cancel(*(commits.differences(shadow, base, each) for each in trees))
         merged = merge.merged(found[0], found[1], merge.Commits(*found[2:]) if both else None)
         unsafe = [path for path in (*merged.due, *merged.conflicts) if not work_tree.is_safe(path)]
@@ -331,12 +373,12 @@ class _CarryBack:
         return not await self._shadow.git.run("rev-list", "-n", "1", older, f"^{newer}")
 
     async def _carry_out(self, plan: _Plan) -> Returned:
-        shadow, ours = self._shadow, self._ours
+        shadow, refs = self._shadow, plan.refs
         repository, why = shadow.repository, f"steersman: carried back from {self._title}"
         conflicts = plan.files.conflicts | plan.index.conflicts
-        if plan.aside:
-            await self._set_refs(plan, why)
-            return await self._returned(conflicts, plan.kept_aside)
+        if refs.aside:
+            await self._set_refs(refs, why)
+            return await self._returned(conflicts, refs.kept_aside)
         before, after = set(self._base.state.empty), set(self._theirs.state.empty)
         await asyncio.to_thread(work_tree.remove_empty, repository.top, before - after)  # a file may come in its place
         # What a person has staged and theirs has changed, too, stays on the disk as well.
@@ -345,18 +387,18 @@ class _CarryBack:
         )
         await asyncio.to_thread(work_tree.make_empty, repository.top, after - before)
         if self._repository:
-            await work_tree.write_index(shadow, plan.index.due)
-            await self._set_refs(plan, why)
-        if plan.head:
-            was = (ours.state.head, ours.state.commit)
-            if plan.head[0] != ours.state.head or plan.head[0] is None:
-                await asyncio.to_thread(work_tree.set_head, repository, was, plan.head, why)
-            elif plan.head[1] != ours.state.commit:
-                work_tree.log_head(repository, ours.state.commit, plan.head[1], why)
-        return await self._returned(conflicts, plan.kept_aside)
+            await work_tree.write_index(shadow, plan.index.due, object_format(self._base))
+            await self._set_refs(refs, why)
+        if refs.head:
+            was = (self._state.head, self._state.commit)
+            if refs.head[0] != was[0] or refs.head[0] is None:
+                await asyncio.to_thread(work_tree.set_head, repository, was, refs.head, why)
+            elif refs.head[1] != was[1]:
+                work_tree.log_head(repository, was[1], refs.head[1], why)
+        return await self._returned(conflicts, refs.kept_aside)
 
-    async def _set_refs(self, plan: _Plan, why: str) -> None:
-        for name, (was, value) in sorted(plan.refs.items()):
+    async def _set_refs(self, plan: _RefPlan, why: str) -> None:
+        for name, (was, value) in sorted(plan.due.items()):
             await work_tree.set_ref(self._shadow, name, was, value, why)
 
     async def _write_files(self, due: Mapping[bytes, Replacement]) -> set[bytes]:
@@ -369,7 +411,8 @@ class _CarryBack:
             staged = await commits.stage(self._shadow, wanted, Path(scratch))
             out = await asyncio.to_thread(work_tree.links_out, due, staged)
             due = {path: each for path, each in due.items() if path not in out}
-            left = await asyncio.to_thread(put_back, self._shadow.repository.top, due, staged, private)
+            top = self._shadow.repository.top
+            left = await asyncio.to_thread(put_back, top, due, staged, private, self._temporary)
         return nested | out | left
 
     async def _returned(self, conflicts: set[bytes], kept_aside: Mapping[str, str]) -> Returned:
@@ -385,12 +428,21 @@ class _CarryBack:
             await self._export(conflicts)
             return returned
         if kept_aside:
-            parents = [word for each in (theirs.files, *sorted(set(kept_aside.values()))) for word in ("-p", each)]
+            aside = await snapshots.commits_of(shadow, kept_aside.values())
+            parents = [word for each in (theirs.files, *aside) for word in ("-p", each)]
             message = "".join(f"{ref} {value}\n" for ref, value in sorted(kept_aside.items())).encode()
             made = await shadow.git.run("commit-tree", *parents, "-F", "-", theirs.tree, stdin=message)
             await commits.keep(shadow, name, made.decode().strip())
+            others = sorted(set(kept_aside.values()) - set(aside))  # tags, mostly
+            for number, value in enumerate(others, 1):
+                await commits.keep(shadow, f"{name}+{number}", value)
         returned.kept = name
         return returned
+
+    @property
+    def _temporary(self) -> bytes:
+        """The name of files on their way into the workspace: one that a killed worker left is found again."""
+        return b".steersman-" + hashlib.sha256(self._names.prefix.encode()).hexdigest()[:16].encode()
 
     async def _export(self, conflicts: set[bytes]) -> None:
         """Write the copy's versions into a directory of ours."""
@@ -403,26 +455,31 @@ class _CarryBack:
             await asyncio.to_thread(put_back, self._kept, due, staged)
 
 
-async def _commit_of(shadow: Shadow, name: str) -> str | None:
-    """The commit that a ref of ours names; None where there is none."""
-    with suppress(GitFailed):
-        return (await shadow.git.run("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")).decode().strip()
-    return None
+def object_format(snapshot: Snapshot) -> str:
+    """The hash by which the repository names objects."""
+    return "sha256" if len(snapshot.id) == 64 else "sha1"
 
 
-async def _user(shadow: Shadow) -> dict[str, str]:
-    """Who commits, where the repository itself says so."""
-    path = shadow.repository.common / "config"
-    found = {}
-    with suppress(OSError, GitFailed):
-        text = await asyncio.to_thread(read_regular, path, MAX_CONFIG)
-        command = ("config", "--file", "-", "--no-includes", "-z", "--get-regexp", r"^user\.(name|email)$")
-        output = await shadow.git.run(*command, stdin=text, ok_codes=(0, 1))
-        for line in output.decode("utf-8", "replace").split("\0"):
-            key, _, value = line.partition("\n")
-            if value and value.isprintable():
-                found[key.removeprefix("user.")] = value
-    return found
+async def _header(shadow: Shadow, snapshot: Snapshot, workspace: Path, *, repository: bool) -> dict[str, Any]:
+    """What the program of the place is told of a snapshot."""
+    top, state = shadow.repository.top, snapshot.state
+    return {
+        "within": as_text(os.fsencode(workspace.relative_to(top))),
+        "name": _name(top),
+        "repository": repository,
+        "format": object_format(snapshot),
+        "snapshot": snapshot.id,
+        "files": snapshot.tree,
+        "index": snapshot.index,
+        "head": state.head,
+        "commit": state.commit,
+        "refs": state.refs,
+        "empty": state.empty,
+        "private": state.private,
+        "excludes": await snapshots.excludes(shadow) if repository else "",
+        "attributes": await snapshots.attributes(shadow) if repository else "",
+        "config": await snapshots.config(shadow) if repository else {},
+    }
 
 
 def _name(top: Path) -> str:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -30,7 +31,14 @@ TIMEOUT_S = 1800
 MAX_HEADER = 64 * 1024 * 1024
 MAX_WALKED = 200_000
 """Empty directories are looked for among this many entries of untracked directories."""
+MAX_INDEX = 1024 * 1024 * 1024
+MAX_REFS = 50_000
+CARRIED_REFS = ("refs/heads/", "refs/tags/")
 CHUNK = 1024 * 1024
+OPENED_NAMES = frozenset([".gitignore", ".gitattributes", ".gitmodules"])
+_OBJECT = re.compile(rb"[0-9a-f]{40}(?:[0-9a-f]{24})?")
+_SHARED_INDEX = re.compile(r"sharedindex\.[0-9a-f]{40,64}")
+_FAN_OUT = re.compile(r"[0-9a-f]{2}")
 
 _CONFIG = """[core]
 	repositoryFormatVersion = {version}
@@ -92,12 +100,15 @@ class Git:
 
     def run(self, *arguments: str, stdin: bytes | IO[bytes] = b"", stdout: int | IO[bytes] = subprocess.PIPE) -> bytes:
         """What git prints. `stdin`: bytes, or a file. Raises Failed."""
+        directory = self.environment.get("GIT_WORK_TREE") or self.environment["GIT_DIR"]
+        if not os.path.isdir(directory):
+            raise Failed(f"{directory} is gone")
         given: dict[str, Any] = {"input": stdin} if isinstance(stdin, bytes) else {"stdin": stdin}
         try:
             done = subprocess.run(
                 ["git", *arguments],
                 env=self.environment,
-                cwd=self.environment.get("GIT_WORK_TREE") or self.environment["GIT_DIR"],
+                cwd=directory,
                 stdout=stdout,
                 stderr=subprocess.PIPE,
                 timeout=TIMEOUT_S,
@@ -108,7 +119,8 @@ class Git:
             raise Failed("git is not installed here") from None
         except subprocess.TimeoutExpired:
             raise Failed(f"git {arguments[0]} took too long and was stopped") from None
-        if done.returncode:
+        # git only warns about a directory that it cannot read, and leaves its files out.
+        if done.returncode or b"could not open directory" in done.stderr:
             said = done.stderr.decode("utf-8", "replace").strip().splitlines() or [f"exit code {done.returncode}"]
             raise Failed(f"git {arguments[0]}: {said[0][:500]}")
         return done.stdout or b""
@@ -128,7 +140,7 @@ class Copy:
 
     @property
     def top(self) -> str:
-        return os.path.join(self.root, "copy", _read(os.path.join(self.root, "name")))
+        return os.path.join(self.root, "copy", _read(os.path.join(self.root, "name"), strip=False))
 
     @property
     def own_git(self) -> str:
@@ -136,11 +148,7 @@ class Copy:
 
     def git(self, **variables: str) -> Git:
         """Git for the copy's files: what is in the copy's own repository is only read."""
-        ours = {
-            "GIT_WORK_TREE": self.top,
-            "GIT_INDEX_FILE": self.index,
-            "GIT_ALTERNATE_OBJECT_DIRECTORIES": quoted(os.path.join(self.own_git, "objects")),
-        }
+        ours = {"GIT_WORK_TREE": self.top, "GIT_INDEX_FILE": self.index}
         return Git(self.store, **{**ours, **variables})
 
     # ---- receive
@@ -151,7 +159,7 @@ class Copy:
             if self.ready != header["snapshot"]:
                 raise Failed(f"another snapshot was brought to {self.root}")
             return
-        shutil.rmtree(self.root, ignore_errors=True)
+        _remove_tree(self.root)
         os.makedirs(os.path.join(self.root, "copy"), mode=0o700)
         os.chmod(self.root, 0o700)
         _write(os.path.join(self.root, "name"), header["name"])
@@ -193,10 +201,15 @@ class Copy:
 
     def _make_repository(self, header: dict[str, Any]) -> None:
         own = self.own_git
-        user = "".join(f"\t{key} = {json.dumps(value)}\n" for key, value in sorted(header["user"].items()))
         _init(own, header["format"], "[core]\n\trepositoryFormatVersion = {version}\n\tbare = false\n"
-              "\tlogAllRefUpdates = true\n{extensions}" + (f"[user]\n{user}" if user else ""))  # fmt: skip
+              "\tlogAllRefUpdates = true\n{extensions}")  # fmt: skip
+        for key, value in sorted(header["config"].items()):
+            section, name = key.split(".")
+            with open(os.path.join(own, "config"), "a", encoding="utf-8") as file:
+                file.write(f"[{section}]\n\t{name} = {json.dumps(value, ensure_ascii=False)}\n")
         _write(os.path.join(own, "info", "exclude"), header["excludes"])
+        if header["attributes"]:
+            _write(os.path.join(own, "info", "attributes"), header["attributes"])
         _write(os.path.join(own, "objects", "info", "alternates"), quoted(os.path.join(self.store, "objects")) + "\n")
         refs = "".join(f"{value} {name}\n" for name, value in sorted(header["refs"].items()))
         _write(os.path.join(own, "packed-refs"), refs)
@@ -210,24 +223,34 @@ class Copy:
 
     def send(self, header: dict[str, Any], out: BinaryIO) -> None:
         """Write a line of JSON and, where there is something that the other side lacks, a pack of it."""
-        if not self.ready:
-            raise Failed(f"there is no copy in {self.root}")
         repository = header["repository"]
-        if repository and not _is_directory(self.own_git):
-            raise Failed("the copy's .git is no directory any more")
+        self._check(repository=repository)
         with tempfile.TemporaryDirectory(dir=self.root) as scratch:
-            head, commit, refs = self._refs(scratch) if repository else (None, None, {})
+            head: str | None = None
+            commit: str | None = None
+            refs: dict[str, str] = {}
+            if repository:
+                self._borrow_objects(scratch)
+                head, commit, refs = self._refs()
+                _copy_bounded(os.path.join(self.own_git, "index"), os.path.join(scratch, "own"))
+                for name in filter(_SHARED_INDEX.fullmatch, os.listdir(self.own_git)):
+                    _copy_bounded(os.path.join(self.own_git, name), os.path.join(self.store, name))
             files, private, nested = self._files(scratch, everything=not repository)
             if nested:
                 shown = ", ".join(sorted(_shown(each) for each in nested)[:5])
                 raise Failed(f"a repository of its own lies in the copy: {shown}")
-            empty = self._empty(scratch, everything=not repository)
+            empty = self._empty(scratch, header["empty"], everything=not repository)
             index = self._staged(scratch) if repository else files
             state = {
                 "steersman": FORMAT,
                 "head": head,
                 "commit": commit,
-                "refs": refs,
+                "refs": {name: value for name, value in refs.items() if name.startswith(CARRIED_REFS)},
+                "others": {
+                    name: value
+                    for name, value in refs.items()
+                    if not name.startswith((*CARRIED_REFS, "refs/steersman/"))
+                },
                 "empty": sorted(map(as_text, empty)),
                 "private": sorted(map(as_text, private)),
             }
@@ -239,15 +262,34 @@ class Copy:
             snapshot = (
                 git.run("commit-tree", *parents, "-F", "-", index, stdin=json.dumps(state).encode()).decode().strip()
             )
+            if not self.ready:  # somebody removes the copy: what has gone already is no deletion of the agent's
+                raise Failed(f"the copy in {self.root} is being removed")
             wanted = [snapshot, *sorted(set(refs.values())), *(f"^{each}" for each in header["have"])]
-            pack = os.path.join(scratch, "pack")
-            with open(pack, "wb") as file:
-                git.run("pack-objects", "--revs", "--stdout", "--thin", "--delta-base-offset", "-q",
-                        stdin="".join(f"{each}\n" for each in wanted).encode(), stdout=file)  # fmt: skip
-            _say(out, {"ok": True, "snapshot": snapshot, "size": os.path.getsize(pack)})
-            with open(pack, "rb") as file:
-                shutil.copyfileobj(file, out, CHUNK)
-            out.flush()
+            self._send_pack(snapshot, wanted, os.path.join(scratch, "pack"), out)
+
+    def _send_pack(self, snapshot: str, wanted: list[str], pack: str, out: BinaryIO) -> None:
+        with open(pack, "wb") as file:
+            self.git().run(
+                *("pack-objects", "--revs", "--stdout", "--thin", "--delta-base-offset", "-q"),
+                stdin="".join(f"{each}\n" for each in wanted).encode(),
+                stdout=file,
+            )
+        _say(out, {"ok": True, "snapshot": snapshot, "size": os.path.getsize(pack)})
+        with open(pack, "rb") as file:
+            shutil.copyfileobj(file, out, CHUNK)
+        out.flush()
+
+    def _check(self, *, repository: bool) -> None:
+        """Raises Failed for a copy that cannot be made into a snapshot."""
+        if not self.ready:
+            raise Failed(f"there is no copy in {self.root}")
+        if repository and not _is_directory(self.own_git):
+            raise Failed("the copy's .git is no directory any more")
+        if not repository and os.path.lexists(self.own_git):
+            raise Failed("a repository was made in the copy, and there is none in the workspace")
+        self._check_blocking()
+        if repository:
+            self._check_work_trees()
 
     def _files(self, scratch: str, *, everything: bool) -> tuple[str, list[bytes], set[bytes]]:
         """The tree of the files; paths that only their user may read; nested repositories."""
@@ -257,8 +299,9 @@ class Copy:
         known = set(_paths(git.run("ls-files", "-z")))
         linked = {line.split(b"\t", 1)[1] for line in _paths(git.run("ls-files", "-s", "-z")) if line[:6] == b"160000"}
         paths = known | set(_paths(git.run("ls-files", "-z", "-o", *(() if everything else ("--exclude-standard",)))))
-        if not everything:
-            paths |= set(_paths(self.git(GIT_INDEX_FILE=os.path.join(self.own_git, "index")).run("ls-files", "-z")))
+        own = os.path.join(scratch, "own")
+        if not everything and os.path.exists(own):
+            paths |= set(_paths(self.git(GIT_INDEX_FILE=own).run("ls-files", "-z")))
         update: list[bytes] = []
         remove: list[bytes] = []
         private: list[bytes] = []
@@ -274,10 +317,15 @@ class Copy:
                     private.append(path)
             elif kind == "directory" and path in linked:
                 pass  # a submodule that is not checked out
+            elif kind == "special" and path in known:
+                raise Failed(f"{_shown(path)} is neither a file nor a link nor a directory any more")
             else:
                 remove.append(path)
         git.run("update-index", "-z", "--force-remove", "--stdin", stdin=_listed(remove))
         git.run("update-index", "-z", "--add", "--replace", "--stdin", stdin=_listed(update))
+        # git only remarks that it leaves a path out.
+        if refused := sorted(set(update) - set(_paths(git.run("ls-files", "-z")))):
+            raise Failed(f"git takes no file of this name: {_shown(refused[0])}")
         return git.run("write-tree").decode().strip(), private, nested
 
     def _kind(self, path: bytes, behind: dict[bytes, bool]) -> tuple[str, int]:
@@ -287,67 +335,133 @@ class Copy:
             return "other", 0
         try:
             mode = os.lstat(os.path.join(top, path)).st_mode
-        except OSError:
+        except (FileNotFoundError, NotADirectoryError):
             return "missing", 0
         if stat.S_ISREG(mode) or stat.S_ISLNK(mode):
             return "file", mode
         if stat.S_ISDIR(mode):
             return ("repository" if os.path.lexists(os.path.join(top, path, b".git")) else "directory"), mode
-        return "other", mode
+        return "special", mode
 
     def _is_behind_link(self, top: bytes, directory: bytes, behind: dict[bytes, bool]) -> bool:
-        if directory not in behind:
-            above = os.path.dirname(directory)
-            behind[directory] = bool(above and self._is_behind_link(top, above, behind)) or os.path.islink(
-                os.path.join(top, directory)
-            )
-        return behind[directory]
+        parent, found = b"", False
+        for part in directory.split(b"/"):
+            parent = os.path.join(parent, part)
+            if parent not in behind:
+                behind[parent] = found or os.path.islink(os.path.join(top, parent))
+            found = behind[parent]
+        return found
 
-    def _empty(self, scratch: str, *, everything: bool) -> list[bytes]:
-        """Directories without any entry that are not ignored."""
+    def _empty(self, scratch: str, known: list[str], *, everything: bool) -> list[bytes]:
+        """Directories without any entry that are not ignored, and those of `known` that are there still."""
         git = self.git(GIT_INDEX_FILE=os.path.join(scratch, "files"))
         listed = _paths(
             git.run("ls-files", "-z", "-o", "--directory", *(() if everything else ("--exclude-standard",)))
         )
-        return empty_directories(os.fsencode(self.top), [path.rstrip(b"/") for path in listed if path.endswith(b"/")])
+        top = os.fsencode(self.top)
+        found = set(empty_directories(top, [path.rstrip(b"/") for path in listed if path.endswith(b"/")]))
+        return sorted(found.union(path for path in map(as_bytes, known) if os.path.isdir(os.path.join(top, path))))
 
     def _staged(self, scratch: str) -> str:
         """The tree of the copy's own index. Of a path that is not merged our side counts."""
-        own = os.path.join(self.own_git, "index")
-        if not os.path.isfile(own) or os.path.islink(own):
+        own = os.path.join(scratch, "own")
+        if not os.path.exists(own):
             return self.git(GIT_INDEX_FILE=os.path.join(scratch, "empty")).run("write-tree").decode().strip()
+        with contextlib.suppress(Failed):  # what is not merged cannot be written
+            return self.git(GIT_INDEX_FILE=own).run("write-tree").decode().strip()
         lines = _paths(self.git(GIT_INDEX_FILE=own).run("ls-files", "-s", "-z"))
         git = self.git(GIT_INDEX_FILE=os.path.join(scratch, "staged"))
         git.run("update-index", "-z", "--index-info", stdin=_listed(staged_entries(lines)))
         return git.run("write-tree").decode().strip()
 
-    def _refs(self, scratch: str) -> tuple[str | None, str | None, dict[str, str]]:
-        """The branch that is checked out, its commit, and all branches and tags."""
-        look = os.path.join(scratch, "look")
-        shutil.copytree(self.store, look, ignore=lambda *_: ("objects", "refs", "packed-refs"))
-        for name in ("refs", "packed-refs"):
-            os.symlink(os.path.join(self.own_git, name), os.path.join(look, name))
-        head = os.path.join(self.own_git, "HEAD")
-        if os.path.islink(head) or not os.path.isfile(head) or os.path.getsize(head) > 8192:
-            raise Failed("the copy's HEAD is no file any more")
-        _write(os.path.join(look, "HEAD"), _read(head) + "\n")
-        objects = os.path.join(self.store, "objects")
-        git = Git(
-            look,
-            GIT_OBJECT_DIRECTORY=objects,
-            GIT_ALTERNATE_OBJECT_DIRECTORIES=quoted(os.path.join(self.own_git, "objects")),
-        )
-        form = "--format=%(objectname) %(refname) %(symref)"
-        refs = {}
-        for line in names(git.run("for-each-ref", form, "refs/heads", "refs/tags")):
-            value, name, symbolic = line.split(" ", 2)
-            if not symbolic:
-                refs[name] = value
-        text = _read(head)
-        branch = text[5:].strip() if text.startswith("ref:") else None
-        if branch is None:
-            return None, text, refs
+    def _check_blocking(self) -> None:
+        """Raises Failed for a file that git opens by its name, and at which it would wait for ever."""
+        waiting = [self.top]
+        while waiting:
+            directory = waiting.pop()
+            try:
+                with os.scandir(directory) as entries:
+                    for entry in entries:
+                        if entry.is_dir(follow_symlinks=False):
+                            if entry.name != ".git":
+                                waiting.append(entry.path)
+                        elif entry.name in OPENED_NAMES and not entry.is_symlink() and not entry.is_file():
+                            raise Failed(f"{os.path.relpath(entry.path, self.top)} is no file")
+            except OSError:
+                continue  # git says so, too, and is asked next
+
+    def _check_work_trees(self) -> None:
+        """Raises Failed where the agent has made further work trees: their files are not carried."""
+        place = os.path.join(self.own_git, "worktrees")
+        for name in sorted(os.listdir(place)) if _is_directory(place) else ():
+            with contextlib.suppress(OSError):
+                other = os.path.dirname(
+                    _bounded(os.path.join(place, name, "gitdir")).decode("utf-8", "replace").strip()
+                )
+                if other and os.path.isdir(other):
+                    raise Failed(f"the agent has made a work tree of its own, which is not carried: {other}")
+
+    def _borrow_objects(self, scratch: str) -> None:
+        """Have our git find the copy's objects; whatever else its object directory names is left out."""
+        borrowed = os.path.join(scratch, "objects")
+        os.makedirs(os.path.join(borrowed, "info"))
+        own = os.path.join(self.own_git, "objects")
+        for name in os.listdir(own) if _is_directory(own) else ():
+            place = os.path.join(own, name)
+            if (name == "pack" or _FAN_OUT.fullmatch(name)) and _is_directory(place):
+                for entry in os.scandir(place):
+                    if not entry.is_file(follow_symlinks=False):
+                        raise Failed(f"the copy's .git/objects/{name}/{entry.name} is no file")
+                os.symlink(place, os.path.join(borrowed, name))
+        # As long as the scratch directory is there; git itself looks over alternates that are not.
+        alternates = os.path.join(self.store, "objects", "info", "alternates")
+        kept = [line for line in _read(alternates).split("\n") if line and f"{self.root}/" not in line]
+        _write(alternates, "".join(f"{line}\n" for line in (*kept, quoted(borrowed))))
+
+    def _refs(self) -> tuple[str | None, str | None, dict[str, str]]:
+        """The branch that is checked out, its commit, and all refs. Without git, which would open whatever is there."""
+        refs, symbolic = self._loose_refs()
+        refs = {**{name: value for name, value in self._packed_refs() if name not in symbolic}, **refs}
+        try:
+            text = _bounded(os.path.join(self.own_git, "HEAD"), 8192).strip()
+        except FileNotFoundError:
+            raise Failed("the copy's HEAD is gone") from None
+        if not text.startswith(b"ref:"):
+            return None, text.decode("ascii", "replace"), refs
+        branch = _ref_name(text[4:].strip())
+        if branch in symbolic or not branch.startswith("refs/heads/"):
+            raise Failed(f"the copy has {branch} checked out, which is no branch of its own")
         return branch, refs.get(branch), refs
+
+    def _packed_refs(self) -> list[tuple[str, str]]:
+        found = []
+        with contextlib.suppress(FileNotFoundError):
+            for line in _bounded(os.path.join(self.own_git, "packed-refs")).split(b"\n"):
+                value, _, name = line.partition(b" ")
+                if _OBJECT.fullmatch(value):
+                    found.append((_ref_name(name), value.decode()))
+        return found
+
+    def _loose_refs(self) -> tuple[dict[str, str], set[str]]:
+        """Refs, and names of symbolic ones."""
+        refs: dict[str, str] = {}
+        symbolic: set[str] = set()
+        waiting = ["refs"] if _is_directory(os.path.join(self.own_git, "refs")) else []
+        while waiting:
+            directory = waiting.pop()
+            for entry in os.scandir(os.path.join(self.own_git, directory)):
+                place = f"{directory}/{entry.name}"
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(place)
+                elif not place.endswith(".lock"):
+                    value = _bounded(entry.path, 4096).strip()
+                    if _OBJECT.fullmatch(value):
+                        refs[_ref_name(os.fsencode(place))] = value.decode()
+                    elif value.startswith(b"ref:"):
+                        symbolic.add(_ref_name(os.fsencode(place)))
+            if len(refs) + len(waiting) > MAX_REFS:
+                raise Failed(f"the copy has more than {MAX_REFS:,} refs")
+        return refs, symbolic
 
     def _commits(self, objects: Iterable[str]) -> list[str]:
         """The commits among these, or to which tags among these lead."""
@@ -356,14 +470,6 @@ class Copy:
             self.git().run("cat-file", "--batch-check=%(objectname) %(objecttype)", stdin=asked).decode().splitlines()
         )
         return sorted({line.split(" ")[0] for line in answers if line.endswith(" commit")})
-
-
-def names(output: bytes) -> list[str]:
-    """Lines of refs. Raises Failed for a name that is no text: no JSON could have it."""
-    try:
-        return output.decode().splitlines()
-    except UnicodeDecodeError:
-        raise Failed("a branch or a tag has a name that is no UTF-8") from None
 
 
 def staged_entries(lines: Iterable[bytes]) -> list[bytes]:
@@ -420,6 +526,44 @@ def _init(directory: str, object_format: str, config: str) -> None:
     _write(os.path.join(directory, "HEAD"), "ref: refs/heads/main\n")
 
 
+def _remove_tree(path: str) -> None:
+    """A tree may be deeper than Python can go."""
+    subprocess.run(["rm", "-rf", "--", path], check=False, stderr=subprocess.DEVNULL)
+
+
+def _ref_name(name: bytes) -> str:
+    try:
+        return name.decode()
+    except UnicodeDecodeError:
+        raise Failed("a branch or a tag has a name that is no UTF-8") from None
+
+
+def _bounded(path: str, limit: int = MAX_HEADER) -> bytes:
+    """The content of a file, no link and no pipe. Raises Failed, FileNotFoundError."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise Failed(f"{path} cannot be read: {error.strerror}") from None
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise Failed(f"{path} is no file")
+        data = file.read(limit + 1)
+    if len(data) > limit:
+        raise Failed(f"{path} is larger than {limit:,} bytes")
+    return data
+
+
+def _copy_bounded(path: str, new: str) -> None:
+    """Copy a file with its time (see _copy_index), if it is there. Raises Failed."""
+    with contextlib.suppress(FileNotFoundError):
+        data, found = _bounded(path, MAX_INDEX), os.lstat(path)
+        with open(new, "wb") as file:
+            file.write(data)
+        os.utime(new, ns=(found.st_atime_ns, found.st_mtime_ns))
+
+
 def _is_directory(path: str) -> bool:
     return os.path.isdir(path) and not os.path.islink(path)
 
@@ -446,10 +590,10 @@ def _shown(path: bytes) -> str:
     return path.decode("utf-8", "replace")
 
 
-def _read(path: str) -> str:
+def _read(path: str, *, strip: bool = True) -> str:
     try:
         with open(path, encoding="utf-8", errors="surrogateescape") as file:
-            return file.read().strip()
+            return file.read().strip() if strip else file.read()
     except FileNotFoundError:
         return ""
 
@@ -472,9 +616,9 @@ def main(command: str, root: str) -> None:
     copy, stdin, out = Copy(root), sys.stdin.buffer, sys.stdout.buffer
     try:
         if command == "remove":
-            shutil.rmtree(copy.root, ignore_errors=True)
-            if os.path.lexists(copy.root):  # a tree may be deeper than Python can go
-                subprocess.run(["rm", "-rf", "--", copy.root], check=False, stderr=subprocess.DEVNULL)
+            with contextlib.suppress(FileNotFoundError):  # first: half a copy must not be taken for one
+                os.unlink(os.path.join(copy.root, "ready"))
+            _remove_tree(copy.root)
             _say(out, {"ok": not os.path.lexists(copy.root), "error": f"{copy.root} cannot be removed"})
             return
         header = json.loads(stdin.readline(MAX_HEADER))

@@ -10,30 +10,36 @@ Written here through a shadow, and by carry/copy_program.py. What is done with o
 
 import asyncio
 import os
+import re
+import shutil
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from activities.workspaces.carry.copy_program import Failed, as_text, empty_directories, names, staged_entries
+from activities.workspaces.carry.copy_program import as_text, empty_directories, staged_entries
 from activities.workspaces.files import read_regular
+from activities.workspaces.git.config import MAX_CONFIG, MAX_RULES
 from activities.workspaces.git.repository import COMMIT
 from activities.workspaces.git.runner import GitFailed
 from activities.workspaces.git.shadow import Shadow
 from activities.workspaces.git.trees import write_tree
 
-MAX_STATE = 16 * 1024 * 1024
+MAX_STATE = 256 * 1024 * 1024
 """What a snapshot says beside its files may have this many bytes."""
 MAX_REFS = 20_000
 """A repository with more branches and tags is not carried."""
 BRANCHES = "refs/heads/"
+_MERGED = re.compile(rb"\d+ [0-9a-f]+ 0\t")
+_CONFIG = r"^(user\.(name|email)|core\.(autocrlf|eol|safecrlf|filemode|symlinks|ignorecase|precomposeunicode))$"
 
 Object = Annotated[str, Field(pattern=rf"^(?:{COMMIT.pattern})$")]
 Name = Annotated[str, Field(pattern=r"^refs/(?:heads|tags)/[^\x00-\x20\x7f~^:?*\[\\]+$", max_length=1000)]
-Paths = Annotated[tuple[str, ...], Field(max_length=200_000)]
+Paths = Annotated[tuple[str, ...], Field(max_length=5_000_000)]
 
 
 class NoSnapshot(Exception):
@@ -52,8 +58,10 @@ class SnapshotState(BaseModel):
     """The commit that is checked out; None on a branch without one."""
     refs: Annotated[dict[Name, Object], Field(max_length=MAX_REFS)] = {}
     """Branches and tags."""
+    others: Annotated[dict[str, Object], Field(max_length=MAX_REFS)] = {}
+    """Other refs that a copy has, which are not carried: they are kept aside."""
     empty: Paths = ()
-    """Directories without any entry."""
+    """Directories without any entry, and in a copy those that had none."""
     private: Paths = ()
     """Files that nobody but their user may read."""
 
@@ -67,11 +75,13 @@ class Snapshot:
     tree: str
     index: str
     state: SnapshotState
+    unmerged: frozenset[bytes] = frozenset()
+    """Paths that the index of the work tree has unmerged."""
 
     @property
     def tips(self) -> list[str]:
         """Objects with which everything of the snapshot can be had."""
-        return [self.id, *sorted(set(self.state.refs.values()))]
+        return [self.id, *sorted({*self.state.refs.values(), *self.state.others.values()})]
 
 
 async def take(shadow: Shadow, *, repository: bool) -> Snapshot:
@@ -84,17 +94,22 @@ async def take(shadow: Shadow, *, repository: bool) -> Snapshot:
         raise GitFailed(f"a repository of its own lies in the workspace, which cannot be carried: {shown}")
     empty, private = await _beside_files(shadow, everything=not repository)
     state = SnapshotState(empty=empty, private=private)
-    index = tree
+    index, unmerged = tree, frozenset[bytes]()
     if repository:
         refs = await _refs(shadow)
         head, commit = shadow.repository.branch(), shadow.repository.head()
+        if head is not None and refs.get(head) != commit:
+            raise GitFailed(f"{head}, which is checked out, is no branch of its own, or is being moved")
         state = state.model_copy(update={"refs": refs, "head": head, "commit": commit})
-        index = await _index(shadow)
+        index, unmerged = await _index(shadow)
     parent = ("-p", state.commit) if state.commit else ()
     files = await _commit(shadow, tree, *parent, message="files\n")
-    parents = [word for each in (files, *await _commits(shadow, state.refs)) for word in ("-p", each)]
-    snapshot = await _commit(shadow, index, *parents, message=state.model_dump_json())
-    return Snapshot(snapshot, files, tree, index, state)
+    parents = [word for each in (files, *await commits_of(shadow, state.refs.values())) for word in ("-p", each)]
+    message = state.model_dump_json()
+    if len(message) > MAX_STATE:
+        raise GitFailed("the workspace has more branches, empty directories and private files than can be carried")
+    snapshot = await _commit(shadow, index, *parents, message=message)
+    return Snapshot(snapshot, files, tree, index, state, unmerged)
 
 
 async def read(shadow: Shadow, commit: str) -> Snapshot:
@@ -146,11 +161,11 @@ async def _commit(shadow: Shadow, tree: str, *parents: str, message: str) -> str
     return (await shadow.git.run("commit-tree", *parents, "-F", "-", tree, stdin=message.encode())).decode().strip()
 
 
-async def _commits(shadow: Shadow, refs: Mapping[str, str]) -> list[str]:
-    """The commits among these, or to which tags among these lead."""
-    asked = "".join(f"{each}^{{commit}}\n" for each in sorted(set(refs.values()))).encode()
+async def commits_of(shadow: Shadow, objects: Iterable[str]) -> list[str]:
+    """The commits among these, or to which tags among these lead. Raises GitFailed."""
+    asked = "".join(f"{each}^{{commit}}\n" for each in sorted(set(objects))).encode()
     answers = (await shadow.git.run("cat-file", "--batch-check=%(objectname) %(objecttype)", stdin=asked)).decode()
-    return sorted({line.split(" ")[0] for line in answers.splitlines() if line.endswith(" commit")})
+    return sorted({line.split(" ")[0] for line in answers.split("\n") if line.endswith(" commit")})
 
 
 async def _refs(shadow: Shadow) -> dict[str, str]:
@@ -158,9 +173,9 @@ async def _refs(shadow: Shadow) -> dict[str, str]:
     output = await shadow.git.run("for-each-ref", form, "refs/heads", "refs/tags")
     refs = {}
     try:
-        lines = names(output)
-    except Failed as error:
-        raise GitFailed(str(error)) from error
+        lines = output.decode().split("\n")[:-1]
+    except UnicodeDecodeError:
+        raise GitFailed("a branch or a tag has a name that is no UTF-8") from None
     for line in lines:
         value, name, symbolic = line.split(" ", 2)
         if not symbolic:
@@ -170,24 +185,74 @@ async def _refs(shadow: Shadow) -> dict[str, str]:
     return refs
 
 
-async def _index(shadow: Shadow) -> str:
-    """The tree of the user's index. Of a path that is not merged our side counts."""
-    index = shadow.repository.index
-    scratch = shadow.path / "staged"
-    scratch.unlink(missing_ok=True)
+async def _index(shadow: Shadow) -> tuple[str, frozenset[bytes]]:
+    """The tree of the user's index, and the paths that are not merged there: of those our side counts."""
+    index, own, scratch = shadow.repository.index, shadow.path / "own", shadow.path / "staged"
+    for path in (own, scratch):
+        path.unlink(missing_ok=True)
     git = shadow.with_variables(GIT_INDEX_FILE=str(scratch))
+    lines: list[bytes] = []
     try:
-        regular = stat.S_ISREG(index.lstat().st_mode)
-    except FileNotFoundError:
-        regular = False
-    if regular:
-        output = await shadow.with_variables(GIT_INDEX_FILE=str(index)).run("ls-files", "-s", "-z")
-        entries = staged_entries(output.split(b"\0")[:-1])
-        await git.run("update-index", "-z", "--index-info", stdin=b"".join(line + b"\0" for line in entries))
-    try:
-        return (await git.run("write-tree")).decode().strip()
+        if await asyncio.to_thread(_is_file, index):
+            await asyncio.to_thread(shutil.copy2, index, own)
+            users = shadow.with_variables(GIT_INDEX_FILE=str(own))
+            lines = (await users.run("ls-files", "-s", "-z")).split(b"\0")[:-1]
+            unmerged = frozenset(line.split(b"\t", 1)[1] for line in lines if not _MERGED.match(line))
+            if not unmerged:
+                return (await users.run("write-tree")).decode().strip(), unmerged
+            entries = staged_entries(lines)
+            await git.run("update-index", "-z", "--index-info", stdin=b"".join(line + b"\0" for line in entries))
+            return (await git.run("write-tree")).decode().strip(), unmerged
+        return (await git.run("write-tree")).decode().strip(), frozenset()
     finally:
-        scratch.unlink(missing_ok=True)
+        for path in (own, scratch):
+            path.unlink(missing_ok=True)
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return stat.S_ISREG(path.lstat().st_mode)
+    except FileNotFoundError:
+        return False
+
+
+async def check_carriable(shadow: Shadow) -> None:
+    """Raises GitFailed for a repository of which a copy would be another one, so that commits made there are wrong."""
+    repository = shadow.repository
+    if await asyncio.to_thread((repository.common / "shallow").exists):
+        raise GitFailed("the repository is a shallow clone, which cannot be carried: git fetch --unshallow")
+    if await asyncio.to_thread(_is_file, repository.index):
+        users = shadow.with_variables(GIT_INDEX_FILE=str(repository.index))
+        listed = (await users.run("ls-files", "-t", "-z")).split(b"\0")
+        if any(line.startswith(b"S ") for line in listed):
+            raise GitFailed("the work tree is a sparse checkout, which cannot be carried")
+    if await _configured(shadow, r"^filter\."):
+        raise GitFailed("the repository's own configuration has filters, which cannot be carried: use the global one")
+
+
+async def config(shadow: Shadow) -> dict[str, str]:
+    """What a copy has of the repository's own configuration: who commits, and how files are compared."""
+    found = await _configured(shadow, _CONFIG)
+    return {key: value for key, value in found.items() if value and value.isprintable()}
+
+
+async def attributes(shadow: Shadow) -> str:
+    """The repository's attributes that are in no file of the work tree."""
+    with suppress(OSError):
+        path = shadow.repository.common / "info" / "attributes"
+        return (await asyncio.to_thread(read_regular, path, MAX_RULES)).decode("utf-8", "surrogateescape")
+    return ""
+
+
+async def _configured(shadow: Shadow, pattern: str) -> dict[str, str]:
+    """The repository's own settings of these names. Includes are not followed: they could name any file."""
+    try:
+        text = await asyncio.to_thread(read_regular, shadow.repository.common / "config", MAX_CONFIG)
+    except OSError:
+        return {}
+    command = ("config", "--file", "-", "--no-includes", "-z", "--get-regexp", pattern)
+    output = (await shadow.git.run(*command, stdin=text, ok_codes=(0, 1))).decode("utf-8", "replace")
+    return {line.partition("\n")[0]: line.partition("\n")[2] for line in output.split("\0") if line}
 
 
 async def _beside_files(shadow: Shadow, *, everything: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -7,8 +7,8 @@ here.
 import asyncio
 import contextlib
 import fcntl
+import itertools
 import os
-import posixpath
 import shutil
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping
@@ -16,9 +16,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from activities.workspaces.carry.copy_program import as_bytes
+from activities.workspaces.files import read_regular
 from activities.workspaces.git.repository import Repository
 from activities.workspaces.git.runner import GitFailed
 from activities.workspaces.git.shadow import Shadow
+from activities.workspaces.printable_text import printable
 from activities.workspaces.put_back import LINK, Replacement, make_directory, remove_directory
 
 LOCK_S = 10.0
@@ -68,18 +70,19 @@ def _locked(ours: Path, lock: Path) -> int | None:
     return None
 
 
-async def write_index(shadow: Shadow, due: Mapping[bytes, Replacement]) -> None:
+async def write_index(shadow: Shadow, due: Mapping[bytes, Replacement], object_format: str) -> None:
     """Change entries of the user's index, whose lock is held. Raises GitFailed, OSError."""
     if not due:
         return
     index, new = shadow.repository.index, shadow.repository.git / f"{_OURS}.new"
-    new.unlink(missing_ok=True)
+    for each in (new, new.with_name(f"{new.name}.lock")):
+        each.unlink(missing_ok=True)  # left by a worker that was killed: we have the index's lock
     try:
         with contextlib.suppress(FileNotFoundError):
             # With its time: by that git tells which files may have changed since without looking changed.
             await asyncio.to_thread(shutil.copy2, index, new, follow_symlinks=False)
         git = shadow.with_variables(GIT_INDEX_FILE=str(new))
-        null = b"0" * 40
+        null = b"0" * (64 if object_format == "sha256" else 40)
         # All that goes before all that comes: a file may come in a directory's place.
         lines = [b"0 " + null + b"\t" + path + b"\0" for path, each in due.items() if each.wanted is None]
         lines += [each.wanted.mode + b" " + each.wanted.object_id + b"\t" + path + b"\0"
@@ -88,11 +91,17 @@ async def write_index(shadow: Shadow, due: Mapping[bytes, Replacement]) -> None:
         new.replace(index)
     finally:
         new.unlink(missing_ok=True)
+        new.with_name(f"{new.name}.lock").unlink(missing_ok=True)
 
 
 async def set_ref(shadow: Shadow, name: str, was: str | None, value: str, why: str) -> None:
-    """Move a branch or a tag of the user's from what it was. Raises Moved where it is not that."""
+    """Move a branch or a tag of the user's from what it was. Raises Moved where it is not that.
+
+    Nothing is done where it is there already.
+    """
     null = "0" * len(value)
+    if await commit_of(shadow, name) == value:
+        return
     try:
         await shadow.git.run("update-ref", "--no-deref", name, value, was or null)
     except GitFailed as error:
@@ -102,28 +111,39 @@ async def set_ref(shadow: Shadow, name: str, was: str | None, value: str, why: s
 
 def set_head(repository: Repository, was: tuple[str | None, str | None], now: tuple[str | None, str], why: str) -> None:
     """Check out another branch, or none: HEAD alone. Raises Moved where it is not what it was, or is locked."""
-    head, lock = repository.git / "HEAD", repository.git / "HEAD.lock"
+    if _checked_out(repository.branch(), repository.head()) == _checked_out(*now):
+        return
+    head, lock, new = (repository.git / name for name in ("HEAD", "HEAD.lock", "steersman-head"))
     branch, commit = now
-    text = f"ref: {branch}\n" if branch else f"{commit}\n"
+    if new.exists() and lock.exists() and new.samefile(lock):
+        lock.unlink()  # left by a worker of ours that was killed here
+    new.unlink(missing_ok=True)
+    new.write_text(f"ref: {branch}\n" if branch else f"{commit}\n")
     try:
-        lock.unlink(missing_ok=lock.read_text() == text)  # left by a worker that was killed here
-    except (OSError, ValueError):
-        pass
-    try:
-        with lock.open("x") as file:
-            file.write(text)
+        os.link(new, lock)
     except FileExistsError:
-        raise Moved(f"{lock} is there") from None
+        new.unlink()
+        raise Moved(f"{lock} is there: another git is at work") from None
     try:
-        if (repository.branch(), None if repository.branch() else repository.head()) != (
-            was[0],
-            None if was[0] else was[1],
-        ):
+        if _checked_out(repository.branch(), repository.head()) != _checked_out(*was):
             raise Moved("another branch was checked out")
         lock.replace(head)
     finally:
         lock.unlink(missing_ok=True)
+        new.unlink(missing_ok=True)
     _log(repository.git, "HEAD", was[1] or "0" * len(commit), commit, why)
+
+
+def _checked_out(branch: str | None, commit: str | None) -> str | None:
+    """What HEAD says."""
+    return branch or commit
+
+
+async def commit_of(shadow: Shadow, name: str) -> str | None:
+    """The object that a ref names; None where there is none."""
+    with contextlib.suppress(GitFailed):
+        return (await shadow.git.run("rev-parse", "--verify", "--quiet", name)).decode().strip()
+    return None
 
 
 def log_head(repository: Repository, was: str | None, now: str, why: str) -> None:
@@ -132,14 +152,25 @@ def log_head(repository: Repository, was: str | None, now: str, why: str) -> Non
 
 
 def checked_out_elsewhere(repository: Repository) -> set[str]:
-    """Branches that other work trees of the repository have checked out."""
-    others = [repository.common, *(repository.common / "worktrees").glob("*")]
+    """Branches that other work trees of the repository have checked out, or that are being rebased in any of them."""
+    common = repository.common
+    # A bare repository, of which all work trees are linked ones, checks nothing out.
+    others = [*([common] if common.name == ".git" else []), *(common / "worktrees").glob("*")]
     found = set()
-    for git in others:
+    for git in {*others, repository.git}:
+        for name in ("rebase-merge/head-name", "rebase-apply/head-name"):
+            with contextlib.suppress(OSError, ValueError):
+                found.add(read_regular(git / name, 4096).decode().strip())
         if os.path.realpath(git) != os.path.realpath(repository.git):
-            branch = Repository(repository.top, git, repository.common, repository.allowed_roots).branch()
+            branch = Repository(repository.top, git, common, repository.allowed_roots).branch()
             found |= {branch} if branch else set()
     return found
+
+
+def in_progress(repository: Repository) -> bool:
+    """Whether the person is in the middle of a merge, a rebase, a cherry-pick or a revert."""
+    names = ("MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "rebase-merge", "rebase-apply", "sequencer")
+    return any(os.path.lexists(repository.git / name) for name in names)
 
 
 def is_safe(path: bytes) -> bool:
@@ -152,9 +183,14 @@ def is_safe(path: bytes) -> bool:
 
 
 def leads_out(path: bytes, target: bytes) -> bool:
-    """Whether a link at this path leads out of the work tree, or into its repository."""
-    end = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
-    return target.startswith(b"/") or not is_safe(end) if end != b"." else False
+    """Whether a link at this path leads out of the work tree, or into its repository. What it leads through may be a
+    link itself, after which `..` leads anywhere.
+    """
+    parts = [part for part in target.split(b"/") if part not in (b"", b".")]
+    up = len(list(itertools.takewhile(lambda part: part == b"..", parts)))
+    down = parts[up:]
+    outside = up > path.count(b"/")
+    return target.startswith(b"/") or outside or bool(down and not is_safe(b"/".join(down)))
 
 
 def links_out(due: Mapping[bytes, Replacement], staged: Mapping[bytes, Path]) -> set[bytes]:
@@ -186,4 +222,4 @@ def _log(git: Path, name: str, old: str, new: str, why: str) -> None:
     with contextlib.suppress(OSError):
         flags = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         with os.fdopen(os.open(git / "logs" / name, flags), "ab") as file:
-            file.write(f"{old} {new} {_WHO} {int(time.time())} +0000\t{why}\n".encode())
+            file.write(f"{old} {new} {_WHO} {int(time.time())} +0000\t{printable(why)}\n".encode())

@@ -172,8 +172,10 @@ def _kind(shadow: Shadow, path: bytes, known: dict[bytes, bool]) -> Kind:
         return "other"
     try:
         mode = os.lstat(os.path.join(top, path)).st_mode
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return "missing"
+    except OSError as error:  # else it would be taken for removed
+        raise GitFailed(f"{os.fsdecode(path)!r} cannot be looked at: {error.strerror}") from error
     if stat.S_ISREG(mode) or stat.S_ISLNK(mode):
         return "file"
     if stat.S_ISDIR(mode) and shadow.repository.commit_of(path):
