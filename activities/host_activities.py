@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -26,6 +25,7 @@ from activities.store.run_directory import RunDirectory, RunGone
 from activities.store.session_locks import SessionLocked, SessionLocks
 from activities.temporal.closed_runs import ClosedRuns
 from activities.temporal.execution import epoch
+from activities.workspace_holds import WorkspaceHolds
 from steersman.contracts import names
 from steersman.contracts.activities import (
     Claim,
@@ -36,7 +36,6 @@ from steersman.contracts.activities import (
     PruneInput,
     ReadEvents,
     RunEnd,
-    RunKey,
     StopInput,
     Swept,
 )
@@ -58,15 +57,13 @@ ALL_GONE = 1 << 30
 class HostActivities:
     """Stateless but for readers' positions in logs: any worker of the host can answer."""
 
-    def __init__(
-        self, context: ActivityContext, retention: Retention, at_work: Callable[[], Iterable[RunKey]] = tuple
-    ) -> None:
-        """`at_work`: the runs that workers of this host lead."""
-        self._context, self._retention, self._at_work = context, retention, at_work
+    def __init__(self, context: ActivityContext, retention: Retention) -> None:
+        self._context, self._retention = context, retention
         self._host, self._agents, self._runtime = context.host, context.agents, context.runtime
         self._store, self._policy = context.store, context.policy
         self._locks = SessionLocks(context.store, context.runtime)
-        self._closed_runs = ClosedRuns(context.client, context.runtime, context.carry.finish)
+        self._closed_runs = ClosedRuns(context.client, context.runtime, context.store, context.carry.finish)
+        self._holds = WorkspaceHolds(context)
         self._pages = EventPages()
 
     @activity.defn(name=names.CLAIM_HOST)
@@ -75,15 +72,22 @@ class HostActivities:
         if request.workspace.host not in (None, self._host):
             return Claim(host=self._host)  # another host is asked next
         with as_application_error():
-            directory, _ = await asyncio.to_thread(self._policy.check, request, self._agents[request.agent])
+            workspace, _ = await asyncio.to_thread(self._policy.check, request, self._agents[request.agent])
             if request.workspace.on_gate == "reject":
-                await asyncio.to_thread(self._context.carry.check_gates, directory)
+                await asyncio.to_thread(self._context.carry.check_gates, workspace)
             await admit_schema(request)
             try:
                 store = await asyncio.to_thread(self._store.check)
             except StoreGone as error:
                 raise AgentFailed(str(error)) from error
-        return Claim(host=self._host, caps=self._policy.caps, store=store, capabilities=CAPABILITIES[request.agent])
+            held_by = await self._holds.take(request, workspace)  # last: a claim that is refused leaves nothing
+        return Claim(
+            host=self._host,
+            caps=self._policy.caps,
+            store=store,
+            capabilities=CAPABILITIES[request.agent],
+            workspace_held_by=held_by,
+        )
 
     @activity.defn(name=names.STOP_AGENT)
     async def stop_agent(self, stop: StopInput) -> StopReport:
@@ -182,18 +186,10 @@ class HostActivities:
                 if self._policy.max_permission == "read_only":
                     raise InvalidRequest("this worker allows nobody to change a workspace")
                 workspace = await asyncio.to_thread(self._workspace_of, asked)
-                if (holder := await asyncio.to_thread(self._at_work_in, workspace)) is not None:
-                    raise WorkspaceError(f"processes of run {holder} are at work in the workspace: stop it first")
+                if (holder := await self._holds.in_the_way_of_undo(workspace)) is not None:
+                    raise WorkspaceError(f"{self._holds.shown(holder).name} is at work in the workspace: stop it first")
                 directory = self._store.directory(asked.key)
                 return await self._context.changes.undo(directory, workspace, asked.before, asked.after)
-
-    def _at_work_in(self, workspace: Path) -> str | None:
-        """A run that is led and that began in this workspace, above it or below it. Raises InvalidRequest."""
-        for key in self._at_work():
-            other = self._store.directory(key).baseline.get("workspace")
-            if other and (Path(other).is_relative_to(workspace) or workspace.is_relative_to(other)):
-                return key.run
-        return None
 
     def _workspace_of(self, asked: RunDiffInput | UndoInput) -> Path:
         """The workspace of a run whose commits these are, by what this host has written down of it: who may not write
@@ -240,6 +236,7 @@ class HostActivities:
         """Stop agents of runs that closed behind their back, close their logs, prune what is old."""
         stopped = await end_all_closed(self._context, self._closed_runs)
         await asyncio.to_thread(self._locks.sweep)
+        await self._holds.all()
         await stop_strays(self._store)
         pruned = await self.prune_host(PruneInput(keep_days=self._retention.days))
         return Swept(stopped=stopped, pruned=pruned.pruned, bytes_freed=pruned.bytes_freed)

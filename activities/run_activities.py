@@ -44,7 +44,7 @@ class RunActivities:
 
     def __init__(self, context: ActivityContext, registry: Registry, lock_session: LockSession, polls: Client) -> None:
         self._context, self._registry, self._lock_session, self._polls = context, registry, lock_session, polls
-        self._closed_runs = ClosedRuns(context.client, context.runtime, context.carry.finish)
+        self._closed_runs = ClosedRuns(context.client, context.runtime, context.store, context.carry.finish)
         self._controllers: dict[RunKey, RunController] = {}
         self._let_go: OrderedDict[RunKey, str] = OrderedDict()
         """Why this worker let a run go, the oldest first."""

@@ -21,6 +21,7 @@ from activities.store.event_reader import is_ended
 from activities.store.run_directory import RunDirectory
 from activities.temporal.execution import QUERY_ERRORS, is_current, state_of
 from activities.temporal.notifier import WorkflowNotifier
+from activities.workspace_holds import WorkspaceHolds
 from steersman.contracts.activities import RunAgentInput, RunKey
 from steersman.contracts.errors import ActivityErrorType, AgentFailed, WorkspaceError
 from steersman.contracts.request import LocalRuntime, RunRequest
@@ -66,13 +67,13 @@ async def prepare(
     # Checked here too: the run may have waited long in the queue, or another operator's worker claimed it.
     request = policy.caps.held(run.request)
     agent = context.agents[request.agent]
-    await asyncio.to_thread(policy.check, request, agent)
+    workspace, _ = await asyncio.to_thread(policy.check, request, agent)
     await admit_schema(request)
+    await WorkspaceHolds(context).keep(run.key, request, workspace)
     directory = await directory_of(context, run.key, request.runtime)
     copy = _copy(run)
     if request.session and not request.fork_session and context.runtime.attempts(run.key) == 0:
         await lock_session(request.agent, request.session, directory)
-    workspace = await asyncio.to_thread(policy.workspace, request.workspace.path)
     wanted = run.keeps_baseline and request.permissions.mode != "read_only" and copy is None
     if copy is None and context.runtime.attempts(run.key) == 0:
         await check_gates(context, request)

@@ -77,7 +77,10 @@ class Studio:
             answer(say("I look around first."), tool("Bash", command="ls -la", description="List the files")),
             hold("There is a check that takes its time. Now the program: it reads standard input, and "),
         )
-        run = await self._start("fix-the-parser", script.url, "Fix the parser: it loses the last line of every file.")
+        parser = self.workspace.with_name("parser")  # of its own: it is at work beside the others
+        await asyncio.to_thread(story.lay_out, parser)
+        prompt = "Fix the parser: it loses the last line of every file."
+        run = await self._start("fix-the-parser", script.url, prompt, parser)
         await script.wait_held()
         return run
 
@@ -124,12 +127,12 @@ class Studio:
         await self.stack.client.stop(run, reason="the wrong database")
         return run
 
-    async def _start(self, name: str, url: str, prompt: str) -> str:
+    async def _start(self, name: str, url: str, prompt: str, workspace: Path | None = None) -> str:
         return await self.stack.client.start(
             {
                 "agent": "claude",
                 "prompt": prompt,
-                "workspace": {"path": str(self.workspace)},
+                "workspace": {"path": str(workspace or self.workspace)},
                 "permissions": {"mode": "accept_edits", "allow": ["Bash"]},
                 "labels": {"team": "search"},
                 "env": {"ANTHROPIC_BASE_URL": url},

@@ -34,6 +34,7 @@ from steersman.contracts.messages import Decision, DecisionReceipt, Message, Mes
 from steersman.contracts.request import RunRequest, oversized, parse_request
 from steersman.contracts.run import RunResult, RunState
 from steersman.contracts.workspace import Diff, RunDiffInput, UndoInput, Undone
+from steersman.contracts.workspace_hold import ListWorkspaces, Workspaces
 from steersman.errors import (
     AlreadyRunning,
     NothingKept,
@@ -415,6 +416,13 @@ class Steersman:
         """
         with translated(address=self._address):
             return await visibility.list_runs(self._client, query, limit)
+
+    async def workspaces(self, host: str) -> Workspaces:
+        """Who has which workspace on a host, and who waits for one, in order. Runs that may only read have none.
+
+        Raises: HostUnreachable, ServerUnreachable, ServerRefused.
+        """
+        return await call_host(self._client, host, names.LIST_WORKSPACES, ListWorkspaces(), Workspaces)
 
     async def history(self, run_id: str) -> str:
         """The run's workflow history as JSON, for `steer replay` and Temporal's own tools. It contains the prompt.

@@ -15,6 +15,7 @@ from activities.admission.policy import Policy
 from activities.agents.catalog import AGENTS
 from activities.carry_activities import CarryActivities
 from activities.context import ActivityContext
+from activities.hold_activities import HoldActivities
 from activities.host_activities import HostActivities
 from activities.host_sweep import Retention
 from activities.loop_activities import LoopActivities
@@ -70,6 +71,7 @@ class Activities:
 
     agents: Sequence[Agent]
     host: HostActivities
+    hold: HoldActivities
     run: RunActivities
     loop: LoopActivities
     carry: CarryActivities
@@ -89,16 +91,17 @@ def activities_of(settings: Settings, parts: Parts) -> Activities:
     here = ChildMachine(settings.state, {"PATH": policy.environ.get("PATH", os.defpath)})
     carry = RunCarry(carrier, here, sys.executable, changes, settings.state)
     context = ActivityContext(client, settings.host, agents, runtime, store, policy, changes, carry)
-    host = HostActivities(context, Retention(settings.keep_days, loops), parts.registry.at_work)
+    host = HostActivities(context, Retention(settings.keep_days, loops))
     run = RunActivities(context, parts.registry, host.lock_session, parts.polls)
     allowed = [agent for name, agent in agents.items() if name in policy.agents]
-    return Activities(allowed, host, run, LoopActivities(client, agents, loops, policy), CarryActivities(context))
+    hold, loop = HoldActivities(context, parts.registry), LoopActivities(client, agents, loops, policy)
+    return Activities(allowed, host, hold, run, loop, CarryActivities(context))
 
 
 def workers_of(settings: Settings, parts: Parts, activities: Activities) -> list[Worker]:
     """One worker for each of the four task queues; see ARCHITECTURE.md."""
     client, host, run, loop = parts.client, activities.host, activities.run, activities.loop
-    carry = activities.carry
+    hold, carry = activities.hold, activities.carry
     deciding = Worker(
         client,
         task_queue=names.TASK_QUEUE,
@@ -126,6 +129,9 @@ def workers_of(settings: Settings, parts: Parts, activities: Activities) -> list
             carry.discard_workspace,
             host.sweep_host,
             host.prune_host,
+            hold.hold_workspace,
+            hold.release_workspace,
+            hold.list_workspaces,
             loop.admit_loop,
             loop.survey_workspace,
             loop.restore_checkpoint,

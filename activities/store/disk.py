@@ -4,9 +4,11 @@ What is gone since counts as not there, and nothing that an agent may have put i
 """
 
 import errno
+import fcntl
 import os
 import stat
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -50,6 +52,21 @@ def write_new(path: Path, text: str) -> None:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
+
+
+@contextmanager
+def locked(directory: Path) -> Iterator[None]:
+    """Alone among the processes of this host, by the directory's lock, which ends with its holder; made if missing.
+
+    Raises BlockingIOError where another process has it, OSError.
+    """
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def names(directory: Path) -> list[str]:

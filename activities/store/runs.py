@@ -22,6 +22,7 @@ from urllib.parse import quote
 
 from activities.shim import client as shim
 from activities.store import disk
+from activities.store.hold_files import HoldFiles
 from activities.store.identity import StoreIdentity
 from activities.store.ownership import Ownership
 from activities.store.run_directory import RunDirectory
@@ -38,6 +39,7 @@ class RunStore:
 
     def __init__(self, state: Path, owner: Ownership, identity: StoreIdentity | None = None) -> None:
         self.state, self.owner = state, owner
+        self.holds = HoldFiles(state)
         self._runs = state / "runs"
         self._identity = identity
 

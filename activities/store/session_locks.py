@@ -7,9 +7,7 @@ same user and may forge a lock; all that it does is to refuse a session by the n
 """
 
 import asyncio
-import fcntl
 import json
-import os
 import re
 import time
 from collections.abc import Iterator
@@ -157,15 +155,9 @@ class SessionLocks:
 
     @contextmanager
     def _exclusively(self) -> Iterator[None]:
-        """Alone among the workers of this host: the lock of the directory, which ends with its holder. Raises _Wait."""
-        self._place.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor = os.open(self._place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        """Alone among the workers of this host. Raises _Wait, OSError."""
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with disk.locked(self._place):
+                yield
         except BlockingIOError as error:
-            os.close(descriptor)
             raise _Wait(f"session: something keeps {self._place} locked") from error
-        try:
-            yield
-        finally:
-            os.close(descriptor)

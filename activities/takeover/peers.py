@@ -52,10 +52,6 @@ class Peer:
         """The runs that it led last, each once."""
         return list(dict.fromkeys(key for _, key in self._entries()))
 
-    def led(self) -> list[RunKey]:
-        """The same without those that it let go."""
-        return [key for name, key in self._entries() if not name.endswith(LEFT)]
-
     def forget(self, key: RunKey) -> None:
         """Remove the run's entry: another worker leads it, or nobody needs to. Raises nothing."""
         for suffix in ("", LEFT):
@@ -118,11 +114,6 @@ class Peers:
             if facts and self._judged.get(path.name, "alive") == "alive" and not is_dead(path, facts):
                 return facts.queue
         return None
-
-    def runs(self) -> set[RunKey]:
-        """The runs that other workers lead, or led when they fell."""
-        peers = ((path, self._read(path)) for path in self._directories())
-        return {key for path, facts in peers if facts for key in Peer(path, facts, "alive").led()}
 
     def _directories(self) -> list[Path]:
         names = [name for name in disk.names(self._own.parent) if not name.startswith(".")][:MAX_PEERS]

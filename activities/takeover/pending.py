@@ -17,7 +17,9 @@ MAX_REQUESTS = 16
 """At most this many requests to the server are under way at once."""
 MAX_QUEUED = 1000
 QUEUED = f'WorkflowType="{names.RUN_WORKFLOW}" AND ExecutionStatus="Running" AND {names.RUN_PHASE}="queued"'
-GIVEN_BACK = frozenset({names.RUN_AGENT, names.STOP_AGENT, names.FINALIZE_RUN, names.DELIVER_MESSAGES})
+GIVEN_BACK = frozenset(
+    {names.RUN_AGENT, names.STOP_AGENT, names.FINALIZE_RUN, names.DELIVER_MESSAGES, names.HOLD_WORKSPACE}
+)
 STARTED = frozenset(
     {
         PendingActivityState.PENDING_ACTIVITY_STATE_STARTED,

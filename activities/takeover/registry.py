@@ -113,10 +113,6 @@ class Registry:
         """The runs that this worker leads."""
         return list(self._leads)
 
-    def at_work(self) -> set[RunKey]:
-        """The runs that a worker of this host leads, or led when it fell."""
-        return {*self._leads, *self._peers.runs()}
-
     def holder(self, key: RunKey) -> str | None:
         """The task queue of the worker that leads this run, if a living one of this host does."""
         if key in self._leads:

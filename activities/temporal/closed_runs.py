@@ -7,6 +7,7 @@ import asyncio
 import logging
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, Literal
@@ -27,6 +28,7 @@ from activities.running import run_log
 from activities.store import disk
 from activities.store.eventlog import end_log
 from activities.store.run_directory import RunDirectory
+from activities.store.runs import RunStore
 from steersman.contracts import names
 from steersman.contracts.activities import CarriedBack, FinalizeInput, RunKey
 from steersman.contracts.errors import AgentFailed, ErrorType
@@ -76,8 +78,8 @@ class WorkflowClose:
 class ClosedRuns:
     """Asks the server how runs closed, and ends the logs of those that could not do it themselves."""
 
-    def __init__(self, client: Client, runtime: Runtime, carry_back: CarryBack) -> None:
-        self._client, self._runtime, self._carry_back = client, runtime, carry_back
+    def __init__(self, client: Client, runtime: Runtime, store: RunStore, carry_back: CarryBack) -> None:
+        self._client, self._runtime, self._store, self._carry_back = client, runtime, store, carry_back
 
     async def close_of(self, key: RunKey) -> WorkflowClose | None:
         """How the run's workflow closed; None while it is open, or where the server does not answer.
@@ -115,8 +117,10 @@ class ClosedRuns:
             await self.release(directory)
 
     async def release(self, directory: RunDirectory) -> None:
-        """Let go of what only kept the run's processes readable."""
+        """Let go of what only kept the run's processes readable, and give back its workspace."""
         await self._runtime.release(directory.key)
+        with suppress(OSError):  # what stays of a closed run counts for nobody
+            await self._store.holds.remove(self._store.owner, directory.key)
         await asyncio.to_thread(_clear_files, directory)
 
     async def _execution(self, key: RunKey) -> WorkflowExecutionDescription:

@@ -24,6 +24,10 @@ Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000)]
 # Of a request for a run, alone or in a loop.
 PermissionMode = Literal["read_only", "ask", "accept_edits", "full"]
 Workspace = Annotated[str | None, typer.Option("--workspace", "-w", help="Where; default: here.")]
+OnOverlap = Annotated[
+    Literal["reject", "queue", "interrupt", "steer", "rollback"] | None,
+    typer.Option(help="Where another one is at work there; default reject."),
+]
 Label = Annotated[list[str] | None, typer.Option(help="NAME=VALUE.")]
 Host = Annotated[str | None, typer.Option(help="Which machine: its name in `steer doctor`.")]
 Model = Annotated[str | None, typer.Option(rich_help_panel=AGENT_PANEL)]

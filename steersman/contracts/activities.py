@@ -27,6 +27,7 @@ from steersman.contracts.run import (
     RunProgress,
     StopReport,
 )
+from steersman.contracts.workspace_holder import WorkspaceHolder
 
 
 class RunKey(TolerantModel):
@@ -45,6 +46,10 @@ class Claim(TolerantModel):
     """The id of the host's store; empty where a worker of an older version claimed."""
     capabilities: Capabilities | None = None
     """Those of the request's agent, as the host has it; None where a worker of an older version claimed."""
+    workspace_held_by: tuple[WorkspaceHolder, ...] = ()
+    """Those in whose way the run is: it has to take its workspace by hold_workspace before it goes on. None: it has it,
+    or needs none.
+    """
 
 
 class RunAgentInput(TolerantModel):

@@ -204,6 +204,10 @@ class LoopRequest(StrictModel):
     def _check_run(cls, run: RunRequest) -> RunRequest:
         if run.limits.duration_s is not None or run.limits.idle_s is not None:
             raise ValueError("limits: give duration_s and idle_s as the loop's iteration_duration_s and idle_s")
+        if run.workspace.on_overlap == "steer":
+            raise ValueError(
+                'workspace.on_overlap: "steer" is not for a loop, which has no prompt that another could take'
+            )
         if run.workspace.isolation != "none":
             raise ValueError("workspace.isolation: a loop works in its workspace itself")
         return run

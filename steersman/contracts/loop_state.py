@@ -14,6 +14,7 @@ from steersman.contracts.loop_status import LoopStatus as LoopStatus  # noqa: PL
 from steersman.contracts.loop_status import current_status
 from steersman.contracts.model import TolerantModel
 from steersman.contracts.run import Consumption, SessionProgress
+from steersman.contracts.workspace_holder import WorkspaceHolder
 
 CLOSED: frozenset[LoopStatus] = frozenset({"completed", "exited", "failed", "cancelled"})
 
@@ -234,6 +235,8 @@ class LoopState(SessionProgress):
     waits_for: str | None = None
     """A sentence: why the loop is paused, or what it waits for."""
     wakes_at: datetime | None = None
+    workspace_held_by: tuple[WorkspaceHolder, ...] = ()
+    """While the loop waits for its workspace: who had it, and who waited for it, when the loop came."""
     stop_reason: StopReason | None = None
     reason: str | None = None
     """Why it exited or was cancelled: what whoever did it said, or the limit that was reached."""

@@ -21,6 +21,7 @@ from pydantic import (
 from steersman.contracts.agents import CAPABILITIES, UNMETERED, Capabilities
 from steersman.contracts.errors import InvalidRequest, sentence
 from steersman.contracts.model import JsonObject, Seconds, StrictModel, TolerantModel
+from steersman.contracts.workspace_holder import OnOverlap
 
 Q = TypeVar("Q", bound=StrictModel)
 
@@ -63,10 +64,12 @@ class Workspace(StrictModel):
     """Where the agent works: a directory that exists on a worker's host.
 
     `host`: which one leads the run (see `steer doctor`); by default whichever takes it.
+    `on_overlap`: what becomes of the run where another one has the directory, one inside it or one around it.
     """
 
     path: AbsolutePath
     host: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    on_overlap: OnOverlap = "reject"
     isolation: Literal["none", "copy"] = "none"
     """copy: the agent works in a copy of its own, and what it changed there is merged into the workspace at the end."""
     on_gate: Literal["reject", "wait"] = "reject"
@@ -242,6 +245,8 @@ class RunRequest(StrictModel):
             if wrong:
                 instead = f": {UNMETERED}" if field.startswith("limits.") else ""
                 raise ValueError(f'{field} is not supported by agent "{self.agent}"{instead}')
+        if self.workspace.on_overlap == "steer" and not self.prompt.strip():
+            raise ValueError('prompt is required for workspace.on_overlap "steer": it is what the other run is told')
         if self.fork_session and self.session is None:
             raise ValueError("fork_session needs session")
         if self.session is not None and self.workspace.isolation == "copy":
@@ -256,6 +261,8 @@ class RunRequest(StrictModel):
         """
         of_agent: dict[str, Any] = {"command": (self.command[0][:200],)} if self.command else {"prompt": "-"}
         emptied: dict[str, Any] = {"system_prompt": None, "output_schema": None, "env": {}, "options": {}, "labels": {}}
+        if self.workspace.on_overlap == "steer":  # which goes with a prompt, and has been decided by then
+            emptied["workspace"] = self.workspace.model_copy(update={"on_overlap": "reject"})
         return self.model_copy(update={"prompt": "", **emptied, **of_agent})
 
 

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from steersman.contracts.agents import Capabilities
 from steersman.contracts.model import JsonObject, JsonValue, TolerantModel
+from steersman.contracts.workspace_holder import WorkspaceHolder
 
 Phase = Literal[
     "queued",
@@ -240,6 +241,8 @@ class RunState(RunProgress):
     messages_wait: str | None = None
     """Why queued messages have not reached the agent, after the last try."""
     approvals: tuple[Approval, ...] = ()
+    workspace_held_by: tuple[WorkspaceHolder, ...] = ()
+    """While the run waits for its workspace: who had it, and who waited for it, when the run came."""
     stop_report: StopReport | None = None
     last_event: LastEvent | None = None
     workspace: str | None = None

@@ -362,7 +362,7 @@ async def test_nothing_is_undone_under_the_hands_of_another_run(
     for place in (repository, repository / "below"):
         other = await steersman.start(edits(shared, place, OBEDIENT))
         await phase(steersman, other, "running")
-        with pytest.raises(ServerRefused, match=f"run {other} are at work"):
+        with pytest.raises(ServerRefused, match=f"run {other} is at work"):
             await steersman.undo(run)
         await steersman.stop(other)
         with pytest.raises(RunCancelled):

@@ -27,7 +27,7 @@ async def test_a_fork_begins_as_the_other_loop_was(shared: Site, steersman: Stee
     await steersman.loops.resume(loop)
     await reaches(steersman, loop, lambda now: now.status == "waiting_for_decision" and now.iteration == 2)
     open_still = await steersman.loops.fork(loop, 1)
-    with pytest.raises(InvalidRequest, match="is still open"):
+    with pytest.raises(InvalidRequest, match=f"loop {loop} has it"):
         await ended(steersman, open_still)
     assert (workspace / "second.txt").exists()
     await steersman.loops.set_limits(loop, iterations=2)

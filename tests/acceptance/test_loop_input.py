@@ -108,19 +108,20 @@ async def misjudged(site: Site, name: str, text: str, field: str) -> str | None:
 
 
 async def test_whatever_is_wrong_is_refused_at_once_and_named(shared: Site) -> None:
-    workspace = project(shared, FILES)
-    (workspace / "out.md").symlink_to("/etc/passwd")
     gate = asyncio.Semaphore(6)  # each is a process of the Temporal CLI
 
     async def judged(name: str) -> str | None:
         said, field = WRONG[name]
         async with gate:
-            return await misjudged(shared, name, placed(said, workspace), field)
+            workspace = project(shared, FILES)
+            (workspace / "out.md").symlink_to("/etc/passwd")
+            complaint = await misjudged(shared, name, placed(said, workspace), field)
+        # It has left nothing in the repository.
+        assert not (workspace / ".git/refs/steersman").exists()
+        return complaint
 
     complaints = await asyncio.gather(*map(judged, WRONG))
     assert [each for each in complaints if each] == []
-    # None of them has left anything in the repository.
-    assert not (workspace / ".git/refs/steersman").exists()
 
 
 @pytest.mark.parametrize(

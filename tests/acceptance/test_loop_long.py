@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from steersman.client import Steersman
+from steersman.contracts.errors import InvalidRequest
 from steersman.contracts.loop_state import LoopState
 from steersman.loop_items import RunBegun
 from tests.acceptance.loops import claude_loop, ended, process_loop, project, reaches, refs, tick
@@ -57,6 +58,9 @@ async def test_it_is_one_loop_to_everybody(hasty: Site) -> None:
     await reaches(steersman, loop, lambda now: now.iteration >= ITERATIONS // 2)
     await steersman.loops.pause(loop)
     paused = await reaches(steersman, loop, "paused")
+    assert await executions(steersman, loop) > 1
+    with pytest.raises(InvalidRequest, match=f"loop {loop} has it"):  # as it had in its first execution
+        await steersman.run(hasty.process("true", workspace=workspace))
     await steersman.loops.resume(loop)
     result = await ended(steersman, loop)
     await asyncio.wait_for(following, 30)

@@ -23,7 +23,7 @@ from tests.acceptance.loops import (
 )
 from tests.acceptance.programs import OBEDIENT, python
 from tests.acceptance.site import Site, phase
-from tests.loops.loop_site import on_disk
+from tests.loops.loop_site import git, on_disk
 from tests.scripted_model import ScriptedModel, say, tool
 from tests.support.processes import marked
 
@@ -137,9 +137,12 @@ async def test_a_repository_that_goes_away_is_no_reason_to_give_up(shared: Site,
 
 async def test_loops_in_one_repository_do_not_mix(shared: Site, steersman: Steersman) -> None:
     workspace = project(shared)
-    command = f"echo x > {{}}; test $(ls ? | wc -l) -lt 2 || {{{{ {tick('one', 'two')}; }}}}"
-    requests = [process_loop(shared, command.format(number), workspace) for number in range(3)]
-    loops = [await steersman.loops.start(request) for request in requests]
+    places = [workspace]
+    for name in "ab":
+        places.append(shared.workspace() / name)
+        git(workspace, "worktree", "add", "-q", "-b", name, str(places[-1]))
+    command = f"if grep -q '\\[x\\] one' PLAN.md; then {tick('two')}; else {tick('one')}; fi"
+    loops = [await steersman.loops.start(process_loop(shared, command, each)) for each in places]
     results = await asyncio.gather(*(ended(steersman, loop) for loop in loops))
 
     assert {result.status for result in results} == {"completed"}

@@ -71,7 +71,7 @@ async def test_secrets_stay_with_the_agent(site: Site, model: ScriptedModel, mar
     worker = site.worker("--allow-env", "VAULT_KEY", "--allow-file", str(vault), VAULT_KEY=in_env)
     steersman = await site.steersman()
     await worker.ready()
-    workspace = site.workspace()
+    workspace, other_workspace = site.workspace(), site.workspace()
     env = {"FROM_ENV": {"from_env": "VAULT_KEY"}, "FROM_FILE": {"from_file": str(vault / "key")}}
     script = model.script("secret", tool("Bash", command="until test -e go; do sleep 0.05; done"), say("done"))
     mcp = {"command": "true", "env": {"TOKEN": {"from_env": "VAULT_KEY"}}}
@@ -79,7 +79,7 @@ async def test_secrets_stay_with_the_agent(site: Site, model: ScriptedModel, mar
     claude = await steersman.start(
         site.claude(
             script,
-            workspace=workspace,
+            workspace=other_workspace,
             env={**env, "OTHER": token},
             permissions={"mode": "full"},
             options={"mcp_servers": {"tools": mcp}},
@@ -91,7 +91,8 @@ async def test_secrets_stay_with_the_agent(site: Site, model: ScriptedModel, mar
         await other.until(lambda e: e.type == "tool_use")
         assert marked(in_env)
         seen = "\n".join(command_lines().values())
-        (workspace / "go").touch()
+        for each in (workspace, other_workspace):
+            (each / "go").touch()
         await attached.end()
         await other.end()
 

@@ -4,6 +4,7 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,9 @@ from tests.acceptance.test_resume import handle_of
 from tests.scripted_model import ScriptedModel, hold, say
 from tests.support.processes import until
 from tests.support.temporal import new_namespace
+
+READS: dict[str, Any] = {"permissions": {"mode": "read_only"}}
+"""Of runs that share a workspace."""
 
 
 async def session_of(steersman: Steersman, run: str) -> str:
@@ -36,10 +40,10 @@ async def test_a_session_at_work_is_refused_by_the_name_of_its_run(
 ) -> None:
     script = model.script("busy", hold("thinking"), say("forked"), say("after"))
     workspace = shared.workspace()
-    first = await steersman.start(shared.claude(script, workspace=workspace))
+    first = await steersman.start(shared.claude(script, workspace=workspace, **READS))
     session = await session_of(steersman, first)
     await locked(shared, session)
-    second = shared.claude(script, prompt="and then", workspace=workspace, session=session)
+    second = shared.claude(script, prompt="and then", workspace=workspace, session=session, **READS)
 
     with pytest.raises(InvalidRequest) as refused:
         await steersman.run(second)
@@ -97,7 +101,7 @@ async def test_of_two_that_start_at_once_one_has_the_session(site: Site, model: 
     script = model.script("race", say("begun"), hold("mine"))
     workspace = site.workspace()
     session = (await steersman.run(site.claude(script, workspace=workspace))).session_id
-    request = site.claude(script, workspace=workspace, session=session)
+    request = site.claude(script, workspace=workspace, session=session, **READS)
 
     runs = [await steersman.start(request) for _ in range(6)]
     await script.wait_held()
@@ -147,12 +151,12 @@ async def test_what_another_namespace_has_is_refused_without_its_name(site: Site
     steersman = await site.steersman()
     script = model.script("foreign", hold("mine"))
     workspace = site.workspace()
-    run = await steersman.start(site.claude(script, workspace=workspace))
+    run = await steersman.start(site.claude(script, workspace=workspace, **READS))
     session = await session_of(steersman, run)
     await locked(site, session)
 
-    with pytest.raises(InvalidRequest, match="another Temporal namespace") as refused:
-        await foreign.run(site.claude(script, workspace=workspace, session=session))
+    with pytest.raises(InvalidRequest, match="session: a run of another Temporal namespace") as refused:
+        await foreign.run(site.claude(script, workspace=workspace, session=session, **READS))
 
     assert run not in refused.value.message
     await script.release()

@@ -78,7 +78,7 @@ async def test_every_word_of_run_reaches_the_request(
         *("--allow", "Read", "--allow", "Bash(git *)", "--deny", "Write", "--session", "s-9", "--fork"),
         *("--system-prompt", "be brief", "--schema", str(schema), "--env", "A=1=2", "--env", "KEY=from_env:MY_KEY"),
         *("--max-turns", "3", "--max-cost", "0.5", "--max-duration", "15m", "--idle", "90"),
-        *("--label", "team=blue", "--option", 'add_dirs=["/x"]'),
+        *("--label", "team=blue", "--option", 'add_dirs=["/x"]', "--on-overlap", "queue"),
     ]
     answer = await steer(*words, stdin="fix\nit")
     assert (answer.code, answer.out) == (0, "run-words\n")
@@ -87,7 +87,7 @@ async def test_every_word_of_run_reaches_the_request(
     assert request.model_dump(mode="json", exclude_defaults=True) == {
         "agent": "claude",
         "prompt": "fix\nit",
-        "workspace": {"path": workspace},
+        "workspace": {"path": workspace, "on_overlap": "queue"},
         "model": "m",
         "session": "s-9",
         "fork_session": True,

@@ -24,6 +24,7 @@ async def test_every_word_of_start_reaches_the_request(
         *("--mode", "batch", "--batch-size", "3", "--session", "fresh", "--pause-between", "0"),
         *("--rate-limit", "stop", "--iterations", "7", "--cost", "2.5", "--tokens", "1000", "--duration", "2h"),
         *("--iteration-duration", "10m", "--idle", "90", "--no-progress", "0", "--failures", "1", "--host", "stand-in"),
+        *("--on-overlap", "queue"),
     ]
     answer = await steer(*words)
     assert (answer.code, answer.out) == (0, "loop-words\n"), answer.err
@@ -31,7 +32,7 @@ async def test_every_word_of_start_reaches_the_request(
     assert await request_of(steersman, "loop-words") == {
         "run": {
             "agent": "claude",
-            "workspace": {"path": place, "host": "stand-in"},
+            "workspace": {"path": place, "host": "stand-in", "on_overlap": "queue"},
             "model": "m",
             "system_prompt": "be brief",
             "permissions": {"mode": "ask", "allow": ["Read", "Bash(git *)"], "deny": ["Write"]},

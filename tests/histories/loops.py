@@ -186,6 +186,16 @@ async def loop_went_on(at: Recorder) -> Any:
     return loop.handle
 
 
+async def loop_waited_for_its_workspace(at: Recorder) -> Any:
+    first = await at.process("import time; time.sleep(600)")
+    await until(lambda: _at_work(first))
+    queue = {"path": str(at.workspace), "on_overlap": "queue"}
+    loop = await _start(at, {"agent": "process", "command": ["sh", "-c", BOTH], "workspace": queue})
+    await loop.reaches(lambda now: now.workspace_held_by)
+    await first.cancel()
+    return loop.handle
+
+
 async def _at_work(run: Any) -> bool:
     try:
         return (await run.query(names.STATE_QUERY))["handle"] is not None
@@ -221,6 +231,7 @@ LOOPS = {
         Scenario(loop_of_no_object),
         Scenario(loop_run_was_stopped),
         Scenario(loop_worker_was_killed),
+        Scenario(loop_waited_for_its_workspace),
         Scenario(loop_went_on, settings=SHORT_HISTORIES),
     )
 }

@@ -112,6 +112,32 @@ async def worker_was_killed(at: Recorder) -> Any:
     return run
 
 
+async def waited_for_its_workspace(at: Recorder) -> Any:
+    """Its limit holds over the wait and the work."""
+    first = await at.process(WAITING)
+    await at_work(first)
+    run = await at.process("print()", workspace=_queue(at), limits={"duration_s": 600})
+    await until(lambda: _waits(run))
+    await first.cancel()
+    return run
+
+
+async def cancelled_in_the_queue(at: Recorder) -> Any:
+    await at_work(await at.process(WAITING))
+    run = await at.process("print()", workspace=_queue(at))
+    await until(lambda: _waits(run))
+    await run.cancel(reason="not now")
+    return run
+
+
+def _queue(at: Recorder) -> dict[str, str]:
+    return {"path": str(at.workspace), "on_overlap": "queue"}
+
+
+async def _waits(run: "WorkflowHandle[Any, Any]") -> bool:
+    return bool((await state(run)).workspace_held_by)
+
+
 async def _sessions(run: "WorkflowHandle[Any, Any]", count: int) -> bool:
     history = await run.fetch_history()
     told = [event.workflow_execution_signaled_event_attributes.signal_name for event in history.events]
@@ -138,6 +164,8 @@ RUNS = {
         workspace_was_missing,
         duration_limit,
         worker_was_killed,
+        waited_for_its_workspace,
+        cancelled_in_the_queue,
     )
 }
 SCENARIOS = {**RUNS, **LOOPS}

@@ -33,6 +33,7 @@ from steersman.contracts.activities import (
     StopInput,
 )
 from steersman.contracts.run import Approval, Handle, RunResult, RunState, StopReport
+from steersman.contracts.workspace_hold import HoldWorkspace, WorkspaceHeld
 from steersman.converter import DATA_CONVERTER
 from workflows.agent_loop import AgentLoop
 from workflows.agent_run import AgentRun
@@ -65,7 +66,9 @@ async def until(condition: Callable[[], Awaitable[object] | object], wait_s: flo
 
 
 class FakeHost:
-    """Plays claim_host, run_agent, deliver_messages, stop_agent and finalize_run. Replace a `play_*` to say how."""
+    """Plays claim_host, hold_workspace, run_agent, deliver_messages, stop_agent and finalize_run. Replace a `play_*` to
+    say how.
+    """
 
     def __init__(self, client: Client) -> None:
         self.client = client
@@ -77,6 +80,9 @@ class FakeHost:
         self.stops: list[StopInput] = []
         self.ends: list[FinalizeInput] = []
         self.runs: list[RunAgentInput] = []
+        self.holds: list[HoldWorkspace] = []
+        self.free: asyncio.Future[WorkspaceHeld] = asyncio.get_running_loop().create_future()
+        """When the workspace is free, for runs whose claim says that another one has it."""
         self.cancelled = asyncio.Event()
         self.local = True
         """The worker that runs the workflow is the one that holds the session."""
@@ -85,6 +91,9 @@ class FakeHost:
 
     async def play_claim(self, request: Any) -> Claim:
         return Claim(host=self.host)
+
+    async def play_hold(self, hold: HoldWorkspace) -> WorkspaceHeld:
+        return await asyncio.shield(self.free)
 
     async def play_agent(self, run: RunAgentInput) -> RunOutcome:
         """At work until the test says how it ends, or a cancel comes."""
@@ -110,6 +119,16 @@ class FakeHost:
     @activity.defn(name=names.CLAIM_HOST)
     async def claim_host(self, request: Any) -> Claim:
         return await self.play_claim(request)
+
+    @activity.defn(name=names.HOLD_WORKSPACE)
+    async def hold_workspace(self, hold: HoldWorkspace) -> WorkspaceHeld:
+        self.holds.append(hold)
+        pulse = asyncio.ensure_future(_pulse())
+        try:
+            return await self.play_hold(hold)
+        finally:
+            pulse.cancel()
+            await asyncio.gather(pulse, return_exceptions=True)
 
     @activity.defn(name=names.RUN_AGENT)
     async def run_agent(self, run: RunAgentInput) -> RunOutcome:
@@ -175,8 +194,8 @@ class FakeHost:
             enter = stack.enter_async_context
             if host:
                 queue = names.host_queue(self.host)
-                there = [self.claim_host, self.stop_agent, self.finalize_run, self.deliver_elsewhere]
-                await enter(self.worker(queue, activities=there))
+                there = [self.claim_host, self.hold_workspace, self.stop_agent, self.finalize_run]
+                await enter(self.worker(queue, activities=[*there, self.deliver_elsewhere]))
             if runs:
                 await enter(self.worker(names.runs_queue(self.host), activities=[self.run_agent]))
             if delivery:

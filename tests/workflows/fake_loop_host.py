@@ -32,6 +32,8 @@ from steersman.contracts.loop_activities import (
 )
 from steersman.contracts.loop_state import ItemList
 from steersman.contracts.run import RunState, Usage
+from steersman.contracts.workspace_hold import HoldWorkspace, WorkspaceHeld
+from steersman.contracts.workspace_holder import WorkspaceHolder
 from tests.workflows.loop_results import exits, result
 from workflows.agent_loop import AgentLoop
 
@@ -101,6 +103,12 @@ class FakeLoopHost:
         self.surveys: list[SurveyInput] = []
         self.restores: list[RestoreInput] = []
         self.drops: list[DropInput] = []
+        self.held_by: tuple[WorkspaceHolder, ...] = ()
+        """Who has the workspace that a loop claims."""
+        self.holds: list[HoldWorkspace] = []
+        self.free = asyncio.Event()
+        self.released: list[str] = []
+        """Queues of the hosts on which a loop gave its workspace back."""
         self.items: ItemList | None = None
         self.head, self.files = "h", 0
         self.known = RunState(phase="closed", session_id="s-1", cost_usd=0.005, turns=1, usage=Usage(output_tokens=5))
@@ -172,7 +180,20 @@ class FakeLoopHost:
 
     @activity.defn(name=names.CLAIM_HOST)
     async def claim_host(self, request: Any) -> Claim:
-        return Claim(host=self.host)
+        """By the host whose queue it is, or by this one."""
+        queue = activity.info().task_queue
+        host = self.host if queue == self.queue else queue.removeprefix(names.host_queue(""))
+        return Claim(host=host, workspace_held_by=self.held_by)
+
+    @activity.defn(name=names.HOLD_WORKSPACE)
+    async def hold_workspace(self, hold: HoldWorkspace) -> WorkspaceHeld:
+        self.holds.append(hold)
+        await self.free.wait()
+        return WorkspaceHeld(path=hold.request.workspace.path)
+
+    @activity.defn(name=names.RELEASE_WORKSPACE)
+    async def release_workspace(self) -> None:
+        self.released.append(activity.info().task_queue)
 
     @activity.defn(name=names.ADMIT_LOOP)
     async def admit_loop(self, wanted: AdmitLoop) -> None:
@@ -229,6 +250,9 @@ class FakeLoopHost:
     def hosting(self) -> Worker:
         """A worker of the host's own queue."""
         activities: list[Callable[..., Any]] = [
+            self.claim_host,
+            self.hold_workspace,
+            self.release_workspace,
             self.admit_loop,
             self.survey_workspace,
             self.restore_checkpoint,

@@ -30,7 +30,7 @@ class Host:
 
     def __init__(self, client: Client, state: Path) -> None:
         store = RunStore(state, Ownership("cluster", "default"))
-        self._store, self.closings = store, ClosedRuns(client, ShimRuntime(store, "host"), _no_copy)
+        self._store, self.closings = store, ClosedRuns(client, ShimRuntime(store, "host"), store, _no_copy)
 
     async def ends(self, key: RunKey) -> TerminalEvent | None:
         directory: RunDirectory = self._store.create(key)

@@ -32,7 +32,7 @@ async def test_a_failed_verification_goes_into_the_next_prompt(loop_fake: FakeLo
     assert verification["labels"] == {"loop": loop.id, "iteration": "1", "role": "verify"}
     assert loop_fake.asked[1]["labels"] == {"loop": loop.id, "iteration": "2", "role": "iteration"}
     for asked in (loop_fake.asked[1], verification):
-        assert asked["workspace"] == {"path": "/w", "host": loop_fake.host}
+        assert asked["workspace"] == {"path": "/w", "host": loop_fake.host, "on_overlap": "queue"}
     now = await state(loop)
     assert (now.status, now.stop_reason, now.run, now.totals.cost_usd) == ("completed", "done", None, 0.02)
     assert [each.verification for each in now.checkpoints] == [None, "failed", "passed"]

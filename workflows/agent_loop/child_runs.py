@@ -182,5 +182,6 @@ def verification_request(request: LoopRequest, carried: CarriedState) -> RunRequ
 
 def _placement(request: LoopRequest, carried: CarriedState, role: str) -> dict[str, Any]:
     labels = {"loop": loop_key().loop, "iteration": str(carried.iteration), "role": role}
-    workspace = request.run.workspace.model_copy(update={"host": carried.host})
+    # They work under the loop's hold. Should that have been lost, they wait for whoever has come since.
+    workspace = request.run.workspace.model_copy(update={"host": carried.host, "on_overlap": "queue"})
     return {"workspace": workspace, "labels": {**request.run.labels, **labels}}

@@ -1,6 +1,8 @@
 """The setup of a loop: claim a host, take over another loop's checkpoint if asked, make the baseline checkpoint."""
 
+import asyncio
 import posixpath
+from contextlib import suppress
 
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError, TimeoutType
@@ -11,20 +13,29 @@ from steersman.contracts.errors import ErrorType, InvalidRequest
 from steersman.contracts.loop import LoopRequest
 from steersman.contracts.loop_activities import ForkPoint
 from steersman.contracts.request import RunRequest
+from workflows import workspace_hold
 from workflows.agent_loop import activities, checkpoints
 from workflows.agent_loop.state import LoopContext
 from workflows.host_claim import claim_host
-from workflows.waiting import cancellable
+from workflows.waiting import cancellable, ignore_exception
+from workflows.workspace_hold import WORKSPACE_HOLDS
 
 
 async def set_up(loop: LoopContext) -> None:
-    """Set the loop up. Raises FailureError or InvalidRequest if it cannot begin."""
+    """Set the loop up, unless a person ends it while it waits for its workspace.
+
+    Raises FailureError or InvalidRequest if it cannot begin.
+    """
     request, state = loop.request, loop.state
     claim, fork, note = await _claim(request.run), None, None
     host = claim.host
+    if not await _take_workspace(loop, claim):
+        return
     if request.from_checkpoint is not None:
         fork = await activities.fork_point(host, request.from_checkpoint.loop, request.from_checkpoint.number)
         claim = await _claim_of_fork(request, fork, claim)
+        if claim.host != host and not await _move_workspace(loop, host, claim):
+            return
         host = claim.host
     admitted = await _admit(host, request, forks=fork is not None)
     state.update(host=host, capabilities=claim.capabilities)
@@ -44,6 +55,35 @@ async def _claim(run: RunRequest) -> Claim:
         if isinstance(cause, TemporalTimeout) and cause.type == TimeoutType.SCHEDULE_TO_START:
             raise InvalidRequest("run.workspace.host: no worker of that host took the loop") from error
         raise
+
+
+async def _take_workspace(loop: LoopContext, claim: Claim) -> bool:
+    """Wait until the loop has its workspace; False where a person has ended it before."""
+    if not claim.workspace_held_by or not workflow.patched(WORKSPACE_HOLDS):
+        return True
+    pending, taking = loop.pending, workspace_hold.take(claim.host, loop.request.run)
+    ignore_exception(taking)
+    loop.state.wait_for_workspace(claim.workspace_held_by)
+    try:
+        await workflow.wait_condition(lambda: taking.done() or pending.exit is not None)
+    except asyncio.CancelledError:
+        await workspace_hold.give_up(taking)
+        raise
+    taken = taking.done()
+    if not taken:
+        await workspace_hold.give_up(taking)
+    loop.state.wait_for_workspace(())
+    if taken:
+        await taking
+    return taken
+
+
+async def _move_workspace(loop: LoopContext, before: str, claim: Claim) -> bool:
+    """The checkpoint's files are on another host: take the workspace there, and give the one here back."""
+    if workflow.patched(WORKSPACE_HOLDS):
+        with suppress(ActivityError):
+            await workspace_hold.release(before)
+    return await _take_workspace(loop, claim)
 
 
 async def _admit(host: str, request: LoopRequest, *, forks: bool) -> bool:

@@ -12,6 +12,7 @@ from steersman.contracts.loop import LoopRequest
 from steersman.contracts.loop_messages import LoopReceipt, Resume
 from steersman.contracts.loop_state import CLOSED, LoopState, LoopStatus
 from steersman.contracts.run import RunResult
+from steersman.contracts.workspace_holder import WorkspaceHolder
 from workflows.agent_loop.activities import loop_key
 from workflows.agent_loop.archive import Archive
 from workflows.agent_loop.carried_state import CarriedState, WaitReason
@@ -92,6 +93,8 @@ class LiveState:
         self.iteration = CurrentIteration()
         self.workspace_mark = ""
         """HEAD, files and items at the last survey: equal if nothing has changed."""
+        self.workspace_held_by: tuple[WorkspaceHolder, ...] = ()
+        """Those who had the workspace when the loop came, while it waits for it."""
         self.unfinished_checkpoint: int | None = None
         """Number of the checkpoint whose survey has not answered yet."""
         self._request = request
@@ -121,6 +124,15 @@ class LiveState:
         else:
             self.active_time.start(workflow.now())
         self.set_status(STATUS_OF_WAIT[reason.kind] if reason else "running")
+
+    def wait_for_workspace(self, holders: tuple[WorkspaceHolder, ...]) -> None:
+        """Set who has the workspace that the loop waits for; none: it has it. The wait does not count as active."""
+        self.workspace_held_by = holders
+        if holders:
+            self.active_time.stop(workflow.now())
+        else:
+            self.active_time.start(workflow.now())
+        self.publish()
 
     def set_status(self, status: LoopStatus, run: str | None = None) -> None:
         """Set and publish what the loop does now. `run`: id of the run at work."""
@@ -178,6 +190,11 @@ class LiveState:
             **more,
         )
 
+    def _waits_for(self) -> str | None:
+        if self.workspace_held_by:
+            return f"its workspace: {', '.join(each.name for each in self.workspace_held_by)} came before"
+        return self.carried.hold.reason or None if self.carried.hold else None
+
     def snapshot(self) -> LoopState:
         """The answer of the query `state`."""
         carried, request = self.carried, self._request
@@ -211,7 +228,8 @@ class LiveState:
             no_progress=carried.no_progress,
             failures=carried.failures,
             last_error=carried.last_error,
-            waits_for=carried.hold.reason or None if carried.hold else None,
+            waits_for=self._waits_for(),
+            workspace_held_by=self.workspace_held_by,
             wakes_at=carried.hold.until if carried.hold else None,
             stop_reason=carried.stop_reason,
             reason=self.end_reason,

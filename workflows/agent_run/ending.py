@@ -10,12 +10,15 @@ from steersman.contracts.activities import RunOutcome
 from steersman.contracts.errors import ErrorType, RunError
 from steersman.contracts.events import CancelledEvent, DoneEvent, FailedEvent, TerminalEvent
 from steersman.contracts.run import Finalize, Phase, RunStatus, StopReport
+from steersman.contracts.workspace_hold import Steered
 
 NOTHING = RunOutcome(status="stopped")
 """The outcome of a run whose agent never started, or could not be asked."""
 
 INTERRUPTED = "interrupted"
 """The stop reason of a run that a person ended together with its turn; the error code if it failed all the same."""
+STEERED = "steered"
+"""The stop reason of a run whose prompt was given to another one, which has its workspace."""
 LIMITS = (ErrorType.RUN_TIMED_OUT, ErrorType.BUDGET_EXCEEDED)
 
 
@@ -41,6 +44,18 @@ class Ending:
         """A person ended the run before its agent had started."""
         return cls("succeeded", outcome.model_copy(update={"status": "succeeded", "stop_reason": INTERRUPTED}))
 
+    @classmethod
+    def steered(cls, steered: Steered) -> "Ending":
+        """The run's prompt was given to whoever has its workspace."""
+        text = f"given to {steered.kind} {steered.id}, which has the workspace: {steered.state}"
+        outcome = RunOutcome(
+            status="succeeded",
+            text=text + (f" ({steered.how})" if steered.how else ""),
+            stop_reason=STEERED,
+            facts={"steered": steered.id, "state": steered.state},
+        )
+        return cls("succeeded", outcome)
+
     def code(self, *, ended: bool) -> str | None:
         """The code by which a program can tell a failure. `ended`: a person had ended the run; limits precede that."""
         return INTERRUPTED if self.status == "failed" and ended and self.error not in LIMITS else None
@@ -64,7 +79,9 @@ class Ending:
             return cls("failed", outcome, error.type, error.message)
         cause = error.cause if isinstance(error, ActivityError) else error
         if isinstance(cause, ApplicationError) and cause.type in set(ErrorType):
-            return cls("failed", outcome, ErrorType(cause.type), cause.message)
+            facts = cause.details[0] if cause.details and isinstance(cause.details[0], dict) else {}
+            known = outcome.model_copy(update={"facts": {**outcome.facts, **facts}})
+            return cls("failed", known, ErrorType(cause.type), cause.message)
         if isinstance(cause, TemporalTimeout) and cause.type == TimeoutType.SCHEDULE_TO_START:
             return cls(
                 "failed", outcome, ErrorType.INVALID_REQUEST, "workspace.host: no worker of that host took the run"

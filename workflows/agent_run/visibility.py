@@ -99,6 +99,7 @@ def details(state: RunState) -> str:
         ("Agent", state.agent),
         ("Phase", f"closed ({state.closed_as})" if state.closed_as else state.phase),
         ("Workspace", state.workspace),
+        ("Waits for its workspace", ", ".join(each.name for each in state.workspace_held_by) or None),
         ("Host", state.host),
         ("Process", f"pid {state.handle.pid}" if state.handle else None),
         ("Session", state.session_id),

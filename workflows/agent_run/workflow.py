@@ -14,11 +14,12 @@ from temporalio.exceptions import ActivityError, ApplicationError, CancelledErro
 
 with workflow.unsafe.imports_passed_through():
     from steersman.contracts import names
-    from steersman.contracts.activities import CarriedBack, RunOutcome
+    from steersman.contracts.activities import CarriedBack, Claim, RunOutcome
     from steersman.contracts.agents import CAPABILITIES
     from steersman.contracts.errors import ErrorType, InvalidRequest
     from steersman.contracts.request import RunRequest, oversized, parse_request
     from steersman.contracts.run import MAX_REASON, Finalize, Phase, RunResult, RunState, StopReport
+    from workflows import workspace_hold
     from workflows.agent_run import activities
     from workflows.agent_run.delivery import MessageDelivery
     from workflows.agent_run.ending import NOTHING, Ending, never_started, unverified
@@ -26,9 +27,12 @@ with workflow.unsafe.imports_passed_through():
     from workflows.agent_run.visibility import RunVisibility
     from workflows.host_claim import claim_host
     from workflows.waiting import ignore_exception, shielded
+    from workflows.workspace_hold import WORKSPACE_HOLDS
 
 REPORT_TIMEOUT = timedelta(seconds=10)
 """How long a stopped agent's `run_agent` may take to report what it knows."""
+LEAST_S = 0.001
+"""A timer of no time at all is none, and a replay must see the same timers."""
 StopCause = Literal["cancelled", "duration", "ended"]
 
 
@@ -44,6 +48,8 @@ class AgentRun(RunHandlers):
         self.request = None
         self._started_at = workflow.now()
         self._invalid: InvalidRequest | None = None
+        self._waited_s = 0.0
+        """Seconds that the run has waited for its workspace."""
         self._end_reported = False
         """Whether `run_agent` returned what the agent came to."""
         try:
@@ -93,15 +99,16 @@ class AgentRun(RunHandlers):
         can = claim.capabilities or CAPABILITIES[request.agent]
         request = self.request = claim.caps.held(request, can)
         self.visibility.update(host=claim.host, store=claim.store, capabilities=can)
-        if request.workspace.isolation == "copy" and (ending := await self._carry_out(request)):
+        if ending := await self._settle_workspace(request, claim):
             return ending
+        left_s = request.limits.duration_s
+        if left_s is not None and self._waited_s:
+            left_s = max(left_s - self._waited_s, LEAST_S)
         agent = activities.run_agent(claim.host, request, claim.store, self.visibility.state.carried)
         ignore_exception(agent)  # a stop waits for it no longer than REPORT_TIMEOUT
         ended_while_queued = asyncio.create_task(workflow.wait_condition(self._ended_while_queued))
         try:
-            await workflow.wait(
-                [agent, ended_while_queued], timeout=request.limits.duration_s, return_when=asyncio.FIRST_COMPLETED
-            )
+            await workflow.wait([agent, ended_while_queued], timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
             return await shielded(self._stop(request, agent, "cancelled"))
         finally:
@@ -112,6 +119,42 @@ class AgentRun(RunHandlers):
         raised = agent.exception()
         self._end_reported = raised is None
         return Ending.failed(raised) if raised else Ending.of(agent.result())
+
+    async def _settle_workspace(self, request: RunRequest, claim: Claim) -> Ending | None:
+        """Take or copy the workspace; how the run ends, where it does not come to work."""
+        if claim.workspace_held_by and workflow.patched(WORKSPACE_HOLDS):
+            self.visibility.update(workspace_held_by=claim.workspace_held_by)
+            began = workflow.now()
+            if ending := await self._take_workspace(request, claim.host):
+                return ending
+            self.visibility.update(workspace_held_by=())
+            self._waited_s = (workflow.now() - began).total_seconds()
+        return await self._carry_out(request) if request.workspace.isolation == "copy" else None
+
+    async def _take_workspace(self, request: RunRequest, host: str) -> Ending | None:
+        """Wait until the run has its workspace; how it ends, where that is not to be."""
+        taking = workspace_hold.take(host, request)
+        ignore_exception(taking)
+        ended = asyncio.create_task(workflow.wait_condition(self._ended_while_queued))
+        cause: StopCause = "cancelled"
+        try:
+            await workflow.wait([taking, ended], timeout=request.limits.duration_s, return_when=asyncio.FIRST_COMPLETED)
+            if taking.done():
+                if raised := taking.exception():
+                    return Ending.failed(raised)
+                steered = taking.result().steered
+                return None if steered is None else Ending.steered(steered)
+            cause = "ended" if self._ended_while_queued() else "duration"
+        except asyncio.CancelledError:
+            pass
+        finally:
+            ended.cancel()
+        await workspace_hold.give_up(taking)
+        reason = self._stop_reason(cause)
+        self.visibility.update(stop_report=never_started(self.visibility.state.phase, reason))
+        if cause == "duration":
+            return Ending("failed", NOTHING, ErrorType.RUN_TIMED_OUT, reason or "")
+        return Ending.interrupted(NOTHING) if cause == "ended" else Ending("cancelled")
 
     async def _carry_out(self, request: RunRequest) -> Ending | None:
         """Copy the workspace; how the run ends where that cannot be done, or a person does not want it any more."""

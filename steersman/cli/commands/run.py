@@ -47,6 +47,7 @@ def run(
     agent: Agent = None,
     prompt: Prompt = None,
     workspace: options.Workspace = None,
+    on_overlap: options.OnOverlap = None,
     detach: Detach = False,
     run_id: RunId = None,
     model: options.Model = None,
@@ -77,7 +78,10 @@ def run(
         agent=agent,
         prompt=request.optional_text(prompt),
         workspace=request.given(
-            **_workspace(workspace, request_file), host=host, isolation="copy" if isolated else None
+            **_workspace(workspace, request_file),
+            host=host,
+            on_overlap=on_overlap,
+            isolation="copy" if isolated else None,
         ),
         session=session,
         fork_session=fork,

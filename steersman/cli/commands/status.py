@@ -52,6 +52,7 @@ def list_runs(
         elif runs:
             _print_runs(runs)
             await _print_approvals(steersman, [each.id for each in runs if each.phase == "waiting"])
+            await _print_waits(steersman, [each.id for each in runs if each.phase == "queued"])
         else:
             remark("no runs")
 
@@ -98,6 +99,33 @@ async def _print_approvals(steersman: "Steersman", runs: list[str]) -> None:
             console().print(Text(line, style=PHASE_STYLES["waiting"]))
 
 
+async def _print_waits(steersman: "Steersman", runs: list[str]) -> None:
+    """Print for whom each of these runs waits that waits for its workspace; nothing of one that cannot be asked."""
+    import asyncio
+
+    from rich.text import Text
+
+    from steersman.errors import SteersmanError
+
+    async def wait(run: str) -> str | None:
+        try:
+            return await _wait_line(steersman, run, await steersman.state(run))
+        except SteersmanError:
+            return None
+
+    for run, line in zip(runs, await asyncio.gather(*map(wait, runs)), strict=True):
+        if line:
+            console().print(Text(f"{flat(run)} waits for its workspace: {flat(line)}", style=PHASE_STYLES["waiting"]))
+
+
+async def _wait_line(steersman: "Steersman", run: str, state: "RunState") -> str | None:
+    if not state.workspace_held_by:
+        return None
+    from steersman.cli.commands.workspaces import wait_line
+
+    return await wait_line(steersman, run, state)
+
+
 def _approval_line(approval: "Approval") -> str:
     from steersman.contracts.text import main_argument
 
@@ -113,12 +141,12 @@ def show(ctx: typer.Context, run: Run, as_json: AsJson = False) -> None:
         if as_json:
             emit({"id": run_id, **state.model_dump(mode="json")})
         else:
-            _print_state(run_id, state)
+            _print_state(run_id, state, await _wait_line(steersman, run_id, state))
 
     run_with_client(ctx, work)
 
 
-def _print_state(run: str, state: "RunState") -> None:
+def _print_state(run: str, state: "RunState", wait: str | None) -> None:
     from rich.text import Text
 
     handle, last, use = state.handle, state.last_event, state.usage
@@ -127,6 +155,7 @@ def _print_state(run: str, state: "RunState") -> None:
         ("phase", f"closed, {state.closed_as}" if state.closed_as else state.phase),
         ("agent", state.agent),
         ("workspace", state.workspace),
+        ("waits for", wait),
         ("labels", ", ".join(f"{name}={value}" for name, value in state.labels.items())),
         ("session", state.session_id),
         ("host", state.host),

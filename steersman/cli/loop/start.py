@@ -79,6 +79,7 @@ def start(
     ctx: typer.Context,
     plan: Plan = None,
     workspace: options.Workspace = None,
+    on_overlap: options.OnOverlap = None,
     detach: Detach = False,
     loop_id: LoopId = None,
     prompt: Prompt = None,
@@ -121,7 +122,7 @@ def start(
     said = request.given(
         run=request.given(
             agent=agent or base.default("process" if command else "claude"),
-            workspace=request.given(**base.chosen_workspace(workspace), host=host),
+            workspace=request.given(**base.chosen_workspace(workspace), host=host, on_overlap=on_overlap),
             permissions=request.given(mode=permissions, allow=allow, deny=deny),
             command=command,
             **request.agent_fields(model, system_prompt, env, option, label),

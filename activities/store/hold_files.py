@@ -1,0 +1,266 @@
+"""Which run or loop has which workspace of this host, and who waits for it, in order: a file for each, beside the runs.
+
+holds/<hash of its owner and key>.json    a run's or loop's hold: its owner, key, parent, workspace, place in the order
+
+Two workspaces overlap where one is the other, or lies inside it; only paths count, all links followed. A file needs no
+release: whether its run is open is asked by whoever finds it in the way (see activities/workspace_holds.py). Agents run
+as the same user and may write here: a forged file can keep a workspace from others by a name, and is shown by
+`steer workspaces`; a removed one lets another run in.
+"""
+
+import asyncio
+import errno
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar, cast, get_args
+
+from activities.store import disk
+from activities.store.ownership import Ownership
+from steersman.contracts.activities import RunKey
+from steersman.contracts.errors import InvalidRequest
+from steersman.contracts.workspace_holder import HolderKind, OnOverlap, is_within, overlap
+
+T = TypeVar("T")
+
+PATIENCE_S = 5.0
+"""The lock of the directory is tried for this many seconds: each who has it needs a few milliseconds."""
+PAUSE_S = 0.005
+MAX_WAITING = 500
+"""At most this many runs wait on a host: each has a slot of the host's queue, which stops need, too."""
+
+
+@dataclass(frozen=True)
+class Hold:
+    """A run's or loop's hold of a workspace, or its wait for one. `path`: absolute, all links followed."""
+
+    owner: Ownership
+    key: RunKey
+    path: str
+    kind: HolderKind = "run"
+    parent: RunKey | None = None
+    """The workflow that has started this one as its child, as the server knows it."""
+    on_overlap: OnOverlap = "reject"
+    number: int = 0
+    """The order in which they came."""
+    takes_back: tuple[RunKey, ...] = ()
+    """Runs that it has cancelled, and whose changes it is to undo before it begins."""
+    held: bool = False
+    """It has the workspace; False: it waits for it."""
+    since: float = 0.0
+    """Unix time at which it came."""
+
+    @property
+    def holder(self) -> tuple[Ownership, RunKey]:
+        """Whose it is."""
+        return self.owner, self.key
+
+    @property
+    def turn(self) -> tuple[bool, int]:
+        """Of those who wait the least comes first: who ends the holder goes before those who wait for its end."""
+        return self.on_overlap not in ("interrupt", "rollback"), self.number
+
+    def is_child_of(self, other: "Hold") -> bool:
+        return self.owner == other.owner and self.parent == other.key
+
+    def overlaps(self, path: str) -> bool:
+        """Whether the workspace is that directory, lies inside it, or around it."""
+        return overlap(self.path, path)
+
+    def to_json(self) -> str:
+        parent = self.parent and self.parent.model_dump()
+        takes_back = [each.model_dump() for each in self.takes_back]
+        return json.dumps({**asdict(self), "key": self.key.model_dump(), "parent": parent, "takes_back": takes_back})
+
+    @classmethod
+    def of_json(cls, text: str) -> "Hold":
+        """Raises ValueError, TypeError, KeyError for what no worker has written."""
+        facts: dict[str, Any] = json.loads(text)
+        parent = facts["parent"]
+        hold = cls(
+            owner=Ownership(str(facts["owner"]["cluster"]), str(facts["owner"]["namespace"])),
+            key=RunKey.model_validate(facts["key"]),
+            path=str(facts["path"]),
+            kind=facts["kind"] if facts["kind"] in get_args(HolderKind) else "workflow",
+            parent=None if parent is None else RunKey.model_validate(parent),
+            on_overlap=facts["on_overlap"] if facts["on_overlap"] in get_args(OnOverlap) else "reject",
+            number=int(facts["number"]),
+            takes_back=tuple(map(RunKey.model_validate, facts["takes_back"])),
+            held=facts["held"] is True,
+            since=float(facts["since"]),
+        )
+        if not Path(hold.path).is_absolute():
+            raise ValueError("its path is relative")
+        return hold
+
+
+def in_order(holds: Iterable[Hold]) -> list[Hold]:
+    """Those who have a workspace, then those who wait, as their turn comes."""
+    return sorted(holds, key=lambda each: (not each.held, each.turn))
+
+
+def in_the_way(mine: Hold, all_holds: Iterable[Hold]) -> list[Hold]:
+    """Whose end this one has to wait for, in order: overlapping ones that have their workspace or came before it.
+
+    A child shares what its parent has, and the parent what its child has: then nobody else can have any of it.
+    """
+    others = [each for each in all_holds if each.holder != mine.holder and each.overlaps(mine.path)]
+    under_parent = any(mine.is_child_of(each) and each.held and is_within(mine.path, each.path) for each in others)
+    if under_parent:
+        return []
+    strangers = [each for each in others if not mine.is_child_of(each) and not each.is_child_of(mine)]
+    return in_order(each for each in strangers if each.held or each.turn < mine.turn)
+
+
+def heads(holds: Sequence[Hold]) -> list[Hold]:
+    """Those that are no child of another one of them: whom to name, and to whom to turn."""
+    return [each for each in holds if not any(each.is_child_of(other) for other in holds)]
+
+
+class PlaceLost(Exception):
+    """Whoever waited has no place in the order any more: it was given back, or its file was removed."""
+
+
+class _File(NamedTuple):
+    """A file as it was when it was read: each is written anew under its name, never changed."""
+
+    name: str
+    inode: int
+    modified: int
+    size: int
+
+
+class HoldFiles:
+    """All holds of this host, of whichever owner. What is in the files is remembered: there may be hundreds."""
+
+    def __init__(self, state: Path) -> None:
+        self._place = state / "holds"
+        self._known: dict[_File, Hold | None] = {}
+
+    def all(self) -> list[Hold]:
+        """In order."""
+        before = self._known
+        self._known = known = {
+            file: before[file] if file in before else self._read(file.name) for file in self._files()
+        }
+        return in_order(hold for hold in known.values() if hold is not None)
+
+    def of(self, owner: Ownership, key: RunKey) -> Hold | None:
+        """The run's or loop's hold."""
+        return self._read(_name_of(owner, key))
+
+    def _files(self) -> Iterator["_File"]:
+        with suppress(OSError), os.scandir(self._place) as entries:
+            for entry in entries:
+                with suppress(OSError):
+                    found = entry.stat(follow_symlinks=False)
+                    yield _File(entry.name, found.st_ino, found.st_mtime_ns, found.st_size)
+
+    def _read(self, name: str) -> Hold | None:
+        """None for a file that no worker has written: it says nothing."""
+        try:
+            hold = Hold.of_json(disk.read_text(self._place / name))
+        except (OSError, ValueError, TypeError, KeyError, RecursionError):
+            return None
+        return hold if name == file_name(hold) else None
+
+    async def enter(self, asked: Hold, *, waits: bool) -> list[Hold]:
+        """Take the workspace, or with `waits` a place in the order; returns who is in the way, none where it was taken.
+
+        Twice is fine: whoever has a hold keeps it, with its place. Raises InvalidRequest where too many wait, OSError.
+        """
+        return await self._exclusively(lambda: self._enter(asked, waits=waits))
+
+    async def turn(self, asked: Hold) -> list[Hold]:
+        """As `enter`, for whoever waits already. Raises PlaceLost, OSError."""
+        return await self._exclusively(lambda: self._turn(asked))
+
+    async def put(self, asked: Hold) -> None:
+        """Enter it as it is, whoever is in the way: its agent is at work. Raises OSError."""
+        await self._exclusively(lambda: self._write(replace(self._placed(asked, self.all()), held=True)))
+
+    async def remove(self, owner: Ownership, key: RunKey) -> None:
+        """Give back what the run or loop has, or waits for. Raises OSError."""
+        await asyncio.to_thread(self._place.joinpath(_name_of(owner, key)).unlink, missing_ok=True)
+
+    async def leave(self, asked: Hold) -> None:
+        """Give up the place in the order; what it has by now stays. Raises OSError."""
+        await self._exclusively(lambda: self._leave(asked))
+
+    def _enter(self, asked: Hold, *, waits: bool) -> list[Hold]:
+        known = self.all()
+        mine = self._placed(asked, known)
+        if mine.held:
+            return []
+        others = in_the_way(mine, known)
+        if others and waits and sum(not each.held and each.holder != mine.holder for each in known) >= MAX_WAITING:
+            raise InvalidRequest(
+                f"workspace.on_overlap: {MAX_WAITING} runs of this host wait for their workspaces already"
+            )
+        if not others or waits:
+            self._write(replace(mine, held=not others))
+        return others
+
+    async def note(self, asked: Hold, takes_back: Iterable[RunKey]) -> None:
+        """Write down whose changes it is to undo. Raises PlaceLost, OSError."""
+        await self._exclusively(lambda: self._note(asked, takes_back))
+
+    def _note(self, asked: Hold, takes_back: Iterable[RunKey]) -> None:
+        for each in self.all():
+            if each.holder == asked.holder:
+                return self._write(replace(each, takes_back=tuple(takes_back)))
+        raise PlaceLost(f"{asked.key.run} has no place in the order of {asked.path} any more")
+
+    def _turn(self, asked: Hold) -> list[Hold]:
+        if all(each.holder != asked.holder for each in self.all()):
+            raise PlaceLost(f"{asked.key.run} has no place in the order of {asked.path} any more")
+        return self._enter(asked, waits=True)
+
+    def _leave(self, asked: Hold) -> None:
+        if any(each.holder == asked.holder and not each.held for each in self.all()):
+            self._place.joinpath(file_name(asked)).unlink(missing_ok=True)
+
+    def _placed(self, asked: Hold, known: Sequence[Hold]) -> Hold:
+        before = next((each for each in known if each.holder == asked.holder), None)
+        if before is not None and before.path == asked.path:
+            return replace(before, kind=asked.kind, parent=asked.parent, on_overlap=asked.on_overlap)
+        return replace(asked, number=max((each.number for each in known), default=0) + 1, since=time.time())
+
+    def _write(self, hold: Hold) -> None:
+        text, path = hold.to_json(), self._place / file_name(hold)
+        with suppress(OSError, UnicodeDecodeError):
+            if disk.read_text(path) == text:
+                return
+        temporary = self._place / ".new"
+        disk.write_new(temporary, text)
+        temporary.replace(path)
+
+    async def _exclusively(self, work: Callable[[], T]) -> T:
+        """What `work` returns, done alone among the workers of this host."""
+        until = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                return cast("T", await asyncio.to_thread(self._locked, work))
+            except BlockingIOError as error:
+                if time.monotonic() >= until:
+                    raise BlockingIOError(errno.EAGAIN, "something keeps it locked", str(self._place)) from error
+            await asyncio.sleep(PAUSE_S)
+
+    def _locked(self, work: Callable[[], T]) -> T:
+        with disk.locked(self._place):
+            return work()
+
+
+def file_name(hold: Hold) -> str:
+    """The name of a hold's file."""
+    return _name_of(hold.owner, hold.key)
+
+
+def _name_of(owner: Ownership, key: RunKey) -> str:
+    whose = json.dumps([owner.cluster, owner.namespace, key.run, key.execution])
+    return f"{hashlib.sha256(whose.encode()).hexdigest()[:32]}.json"

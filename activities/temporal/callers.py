@@ -1,0 +1,74 @@
+"""Which workflow has called this activity, and whether another one is open: by the server, not by what anybody says."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from temporalio import activity
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.enums.v1 import WorkflowExecutionStatus as Status
+from temporalio.api.workflow.v1 import WorkflowExecutionInfo
+from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionRequest
+from temporalio.client import Client
+from temporalio.service import RPCError, RPCStatusCode
+
+from steersman.contracts.activities import RunKey
+
+CLOSED = frozenset(
+    {
+        Status.WORKFLOW_EXECUTION_STATUS_COMPLETED,
+        Status.WORKFLOW_EXECUTION_STATUS_FAILED,
+        Status.WORKFLOW_EXECUTION_STATUS_CANCELED,
+        Status.WORKFLOW_EXECUTION_STATUS_TERMINATED,
+        Status.WORKFLOW_EXECUTION_STATUS_TIMED_OUT,
+    }
+)
+
+
+@dataclass(frozen=True)
+class Caller:
+    """A workflow. `type`: the name of its type. `parent`: the one whose child it is, where that can be found."""
+
+    key: RunKey
+    type: str
+    parent: RunKey | None
+
+
+async def caller(client: Client) -> Caller | None:
+    """The workflow that has called this activity; None for a standalone activity. Raises RPCError."""
+    info = activity.info()
+    if not info.workflow_id:
+        return None
+    found = await _describe(client, info.workflow_id, info.workflow_run_id or "")
+    parent = None
+    if found.HasField("parent_execution"):
+        above = found.parent_execution
+        try:
+            # Asked here: a workflow of another namespace may have the id of one of ours.
+            parent = _key(await _describe(client, above.workflow_id, above.run_id))
+        except RPCError as error:
+            if error.status != RPCStatusCode.NOT_FOUND:
+                raise
+    return Caller(_key(found), found.type.name, parent)
+
+
+async def standing_of(client: Client, key: RunKey) -> Literal["open", "closed", "unknown"]:
+    """How the workflow of this id and first execution stands, over resets and continue-as-new."""
+    try:
+        found = await _describe(client, key.run)
+    except RPCError as error:
+        return "closed" if error.status == RPCStatusCode.NOT_FOUND else "unknown"
+    return "closed" if found.status in CLOSED or _key(found) != key else "open"
+
+
+async def _describe(client: Client, workflow: str, run: str = "") -> WorkflowExecutionInfo:
+    """Raises RPCError. Not by the SDK's `describe`, which fails for a paused workflow (temporalio 1.35.0)."""
+    asked = DescribeWorkflowExecutionRequest(
+        namespace=client.namespace, execution=WorkflowExecution(workflow_id=workflow, run_id=run)
+    )
+    answer = await client.workflow_service.describe_workflow_execution(asked)
+    return answer.workflow_execution_info
+
+
+def _key(found: WorkflowExecutionInfo) -> RunKey:
+    """The workflow id and the first execution, which a reset and continue-as-new keep."""
+    return RunKey(run=found.execution.workflow_id, execution=found.first_run_id or found.execution.run_id)
