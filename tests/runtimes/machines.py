@@ -1,9 +1,8 @@
-"""Machines for tests: this computer reached by `exec` alone, and ways in which a machine is lost."""
+"""Machines for tests: reached by `exec` alone, and ways in which a machine is lost."""
 
 import asyncio
-from pathlib import Path
 
-from activities.runtimes.machine import ChildMachine, Machine, Stream
+from activities.runtimes.machine import Machine, Stream
 from activities.shim.client import MachineUnreachable
 
 
@@ -14,6 +13,7 @@ class Cut:
         self.stdin = stream.stdin
         self.stdout = asyncio.StreamReader(limit=1 << 20)
         self._stream = stream
+        self._whole = True
         self._copying = asyncio.create_task(self._copy(after))
 
     async def _copy(self, left: int) -> None:
@@ -22,10 +22,13 @@ class Cut:
             left -= len(data)
         self.stdout.feed_eof()
         if not left:
+            self._whole = False
             self._stream.kill()
 
     async def wait(self) -> int:
         await self._copying
+        if not self._whole:
+            raise MachineUnreachable("the test has cut the wire")
         return await self._stream.wait()
 
     def said(self) -> str:
@@ -38,8 +41,8 @@ class Cut:
 class Elsewhere:
     """A machine of which only this is known: it runs programs. It can be lost, and its streams cut."""
 
-    def __init__(self, home: Path, env: dict[str, str]) -> None:
-        self._machine: Machine = ChildMachine(home, env)
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
         self.reachable = True
         self.cuts: list[int] = []
         """After how many bytes the streams that are opened next are cut."""

@@ -1,4 +1,4 @@
-"""The shims of a place: on this machine, and on one that can only run programs. What holds here holds for both."""
+"""The shims of a place: on this machine, on one that can only run programs, and on one that is reached by ssh."""
 
 import asyncio
 import os
@@ -10,12 +10,16 @@ from pathlib import Path
 import pytest
 
 from activities.runtimes.exec_access import ExecAccess, archive
+from activities.runtimes.machine import ChildMachine, Machine
+from activities.runtimes.ssh import SshMachine
+from activities.runtimes.ssh_address import SshAddress
 from activities.shim import client as shim
 from activities.shim.client.access import LocalAccess
 from activities.shim.program.strays import tag_of
 from tests.runtimes.machines import Elsewhere
 from tests.shim.agents import SLEEP, lives, python, until
 from tests.shim.conftest import oldest_python
+from tests.support.sshd import Sshd, missing
 
 pytestmark = [pytest.mark.integration, pytest.mark.linux]
 
@@ -43,7 +47,7 @@ class There:
     def __init__(self, root: Path) -> None:
         self.root = root / "there"
         self.root.mkdir()
-        self.machine = Elsewhere(self.root, {"PATH": os.environ["PATH"]})
+        self.machine = Elsewhere(self._machine())
         self.access = ExecAccess(self.machine, oldest_python() or sys.executable)
 
     async def start(self, directory: Path, spec: shim.Spec) -> shim.Status:
@@ -51,6 +55,23 @@ class There:
 
     async def aclose(self) -> None:
         await self.machine.aclose()
+
+    def _machine(self) -> Machine:
+        return ChildMachine(self.root, {"PATH": os.environ["PATH"]})
+
+
+class BySsh(There):
+    """The same, with a real OpenSSH between."""
+
+    async def aclose(self) -> None:
+        await super().aclose()
+        self.sshd.close()
+
+    def _machine(self) -> Machine:
+        if reason := missing():
+            pytest.skip(reason)
+        self.sshd = Sshd(self.root.parent / "sshd", self.root)
+        return SshMachine(SshAddress("place", config=self.sshd.config))
 
 
 class Attempt:
@@ -76,7 +97,7 @@ class Attempt:
             return [record async for record in self.records(after, offset)]
 
 
-@pytest.fixture(params=[Here, There])
+@pytest.fixture(params=[Here, There, BySsh])
 async def attempt(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Attempt]:
     place = request.param(tmp_path)
     made = Attempt(place)
@@ -230,7 +251,7 @@ async def test_the_program_is_brought_there_once(attempt: Attempt, there: There)
 
 
 async def test_a_machine_without_python_is_named(tmp_path: Path) -> None:
-    machine = Elsewhere(tmp_path, {"PATH": "/nowhere"})
+    machine = ChildMachine(tmp_path, {"PATH": "/nowhere"})
     with pytest.raises(shim.MachineUnreachable, match="/no/python3: No such file"):
         await ExecAccess(machine, "/no/python3").ask("alive", tmp_path)
     with pytest.raises(shim.MachineUnreachable, match="option"):
