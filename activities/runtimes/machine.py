@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
-from activities.shim.client import MachineUnreachable
+from activities.shim.client import MachineUnusable
 
 LIMIT = 1024 * 1024
 """Bytes of a line that a stream's reader takes."""
@@ -41,7 +41,10 @@ class Machine(Protocol):
     """Where programs can be run."""
 
     async def exec(self, *argv: str, stdin: bytes | None = None) -> Stream:
-        """Start a program. With `stdin` it gets these bytes and no more. Raises MachineUnreachable."""
+        """Start a program. With `stdin` it gets these bytes and no more; what it says comes without anything else.
+
+        Raises MachineUnreachable. A program that is not there may be that (MachineUnusable), or the exit code 127.
+        """
 
     async def aclose(self) -> None:
         """Let go of the machine; what was started there works on."""
@@ -91,7 +94,7 @@ class ChildMachine:
                 *argv, stdin=PIPE, stdout=PIPE, stderr=PIPE, limit=LIMIT, env=self._env, cwd=self._home
             )
         except OSError as error:
-            raise MachineUnreachable(f"{argv[0]}: {os.strerror(error.errno or 0)}") from error
+            raise MachineUnusable(f"{argv[0]}: {os.strerror(error.errno or 0)}") from error
         stream = ProcessStream(process)
         self._streams.add(stream)
         stream.watched.add_done_callback(lambda _: self._streams.discard(stream))

@@ -29,6 +29,8 @@ FILES = "files"
 """Where a shim puts `Launch.files`, in its directory."""
 UNREACHABLE_S = 10.0
 """A stop tries to reach a machine for this many seconds; then nobody knows what lives there."""
+_STOP_S = 50.0
+"""What a stop may take beside its own times: a shim may wait for its disk, and what it left be killed by hand."""
 _PAUSE_S = 0.5
 
 PlaceOf = Callable[[RunDirectory], Place]
@@ -51,15 +53,15 @@ class ShimRuntime:
         return self._store.directory(key).attempts()
 
     async def files(self, key: RunKey, attempt: int) -> PurePath:
-        """Where this attempt's process will find `Launch.files`."""
-        with _reaching():
+        """Where this attempt's process will find `Launch.files`. Raises RunError, Unreachable."""
+        with _reaching(to_launch=True):
             return (await self._place(self._store.directory(key)).handle(attempt)).directory / FILES
 
     async def open(self, key: RunKey, attempt: int, epoch: int, launch: Launch | None) -> Channel:
         """Attach to the attempt's process, or start it. Raises RunError, Fenced, AlreadyStopped, Unreachable."""
         directory = self._store.directory(key)
         place = self._place(directory)
-        with _reaching():
+        with _reaching(to_launch=launch is not None):
             handle = await place.handle(attempt)
             if launch is not None:
                 await self._clear_earlier(directory, place, attempt)
@@ -107,16 +109,22 @@ class ShimRuntime:
 
     async def _stop_elsewhere(self, directory: RunDirectory, times: StopTimes, reason: str) -> StopReport | None:
         """None where nobody knows what lives there."""
-        until = time.monotonic() + UNREACHABLE_S
-        while True:
-            try:
-                return await _stop(directory, self._place(directory), times, reason)
-            except (shim.MachineUnreachable, Unreachable) as error:
-                if isinstance(error, NoPlace) or time.monotonic() > until:
-                    facts = {"run": directory.key.run, "error": str(error)}
-                    log.warning("a run's machine cannot be reached", extra={"action": "unreachable", "facts": facts})
-                    return None
-            await asyncio.sleep(_PAUSE_S)
+        until, why = time.monotonic() + UNREACHABLE_S, "it answers, but a stop does not come to its end"
+        try:
+            async with asyncio.timeout(UNREACHABLE_S + times.kill_after_s + _STOP_S):
+                while True:
+                    try:
+                        return await _stop(directory, self._place(directory), times, reason)
+                    except (shim.MachineUnreachable, Unreachable) as error:
+                        why = str(error)
+                        if isinstance(error, NoPlace | shim.MachineUnusable) or time.monotonic() > until:
+                            break
+                    await asyncio.sleep(_PAUSE_S)
+        except TimeoutError:
+            pass
+        facts = {"run": directory.key.run, "error": why}
+        log.warning("a run's machine cannot be reached", extra={"action": "unreachable", "facts": facts})
+        return None
 
     async def release(self, key: RunKey) -> None:
         """Let the shims of ended processes go, and remove what the run has elsewhere."""
@@ -254,9 +262,14 @@ async def _removed(place: Place) -> None:
 
 
 @contextlib.contextmanager
-def _reaching() -> Iterator[None]:
+def _reaching(*, to_launch: bool) -> Iterator[None]:
+    """A machine that a person has to mend fails a process that is not there yet. One that is at work is waited for."""
     try:
         yield
+    except shim.MachineUnusable as error:
+        if to_launch:
+            raise AgentFailed(f"the agent could not be started: {error}") from error
+        raise Unreachable(str(error)) from error
     except shim.MachineUnreachable as error:
         raise Unreachable(str(error)) from error
 
