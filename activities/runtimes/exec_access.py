@@ -35,8 +35,8 @@ _WAY_S: Final = 20.0
 _CHUNK: Final = 256 * 1024
 _LINE: Final = 64 * 1024
 _PAUSE_S: Final = 0.05
-_NO_PROGRAM: Final = (126, 127)
-"""Exit codes of a POSIX shell that cannot run a program."""
+_NO_PYTHON: Final = (2, 126, 127)
+"""Exit codes of a program that does not take Python's options, and of a POSIX shell that cannot run one."""
 
 
 class ExecAccess:
@@ -50,7 +50,7 @@ class ExecAccess:
     async def start(self, directory: Directory, spec: shim.Spec) -> shim.Status:
         """See ShimAccess."""
         said = json.dumps(spec.to_wire()).encode()
-        answer = await self._answer("run", os.fspath(directory), said=said, patience_s=_START_S)
+        answer = await self._answer(_START_S, said, "run", directory)
         return shim.Status.from_wire(answer["status"])
 
     async def dial(self, directory: Directory, epoch: int | None, timeout: timedelta = DIAL_TIMEOUT) -> Dialed:
@@ -97,7 +97,7 @@ class ExecAccess:
 
     async def ask(self, command: str, *words: Directory) -> dict[str, Any]:
         """See ShimAccess."""
-        return await self._answer(command, *(os.fspath(word) for word in words))
+        return await self._answer(_ANSWER_S, b"", command, *words)
 
     async def _chunks(self, stream: Stream) -> AsyncGenerator[bytes]:
         try:
@@ -114,11 +114,9 @@ class ExecAccess:
         finally:
             stream.kill()
 
-    async def _answer(
-        self, command: str, *words: str, said: bytes = b"", patience_s: float = _ANSWER_S
-    ) -> dict[str, Any]:
+    async def _answer(self, patience_s: float, said: bytes, *words: Directory) -> dict[str, Any]:
         async def answered() -> dict[str, Any]:
-            stream = await self._run(command, *words, said=said)
+            stream = await self._run(*(os.fspath(word) for word in words), said=said)
             try:
                 return await self._head(stream, patience_s)
             finally:
@@ -179,8 +177,8 @@ class ExecAccess:
             return shim.MachineUnusable(f"{self._python} there is {said}: a shim takes Python 3.9 or newer")
         if code == MISSING:
             return _Missing(f"the shim's program cannot be loaded there: {said}")
-        if code in _NO_PROGRAM:
-            return shim.MachineUnusable(f"{self._python} cannot be run there, and a shim takes Python 3.9: {said}")
+        if code in _NO_PYTHON:
+            return shim.MachineUnusable(f"{self._python} there is no Python, and a shim takes 3.9 or newer: {said}")
         return shim.MachineUnreachable(said or f"no answer that the shim's program gives (exit code {code})")
 
 

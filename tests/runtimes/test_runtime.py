@@ -550,3 +550,57 @@ async def test_a_run_whose_place_was_forgotten_is_stopped_here_and_not_vouched_f
     meta = there.directory.path / "run.json"
     meta.write_text(meta.read_text().replace('"runtime": {}', f'"runtime": {{"kind": "{there.kind}"}}'))
     assert (await there.runtime.stop(there.key, QUICK, "cancelled", known=1)).outcome == "stopped"
+
+
+async def test_what_a_person_has_to_mend_fails_a_start_and_spares_what_is_at_work(there: Place) -> None:
+    there.machine.unusable = True
+    with pytest.raises(AgentFailed, match="could not be started: the test has lost the key"):
+        await there.open(there.launch(ECHO))
+    with pytest.raises(AgentFailed, match="lost the key"):
+        await there.worker().files(there.key, 1)
+    there.machine.unusable = False
+    channel = await there.open(there.launch(ECHO))
+    await channel.write("a", "one\n")
+    await line(channel, b"heard one")
+    there.machine.unusable = True
+    there.machine.cut_all()
+    with pytest.raises(Unreachable, match="lost the key"):
+        await there.worker().open(there.key, 1, 2, None)
+    async with asyncio.timeout(5):
+        assert (await there.worker().stop(there.key, QUICK, "cancelled")).outcome == "unverified"
+    there.machine.unusable = False
+    await channel.write("close", None)
+    out = [record.data for record in await records(channel) if record.stream == "out"]
+    assert out == [b"heard one"]
+
+
+async def test_records_that_stop_coming_unsaid_are_fetched_another_way(
+    there: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("activities.runtimes.shim_channel.LOOK_S", 0.3)
+    channel = await there.open(there.launch(ECHO))
+    there.machine.cut_silently = True
+    there.machine.cuts = [1500]  # the next is the one on which the records come
+    reading = asyncio.create_task(records(channel))
+    await until(lambda: not there.machine.cuts)
+    for number in range(50):
+        await channel.write(str(number), f"{number}\n")
+    await channel.write("close", None)
+    out = [record.data for record in await reading if record.stream == "out"]
+    assert out == [b"heard %d" % number for number in range(50)]
+
+
+async def test_a_stop_of_a_machine_that_answers_nothing_has_a_deadline(
+    there: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("activities.runtimes.shim_runtime.UNREACHABLE_S", 0.2)
+    monkeypatch.setattr("activities.runtimes.shim_runtime._STOP_S", 0.5)
+    channel = await there.open(there.launch(ECHO))
+    there.machine.cut_silently = True
+    there.machine.cuts = [0] * 10
+    async with asyncio.timeout(5):
+        assert (await there.runtime.stop(there.key, QUICK, "cancelled")).outcome == "unverified"
+    there.machine.cuts = []
+    monkeypatch.undo()
+    assert (await there.runtime.stop(there.key, QUICK, "cancelled")).outcome == "stopped"
+    await channel.close()
