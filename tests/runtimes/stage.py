@@ -57,7 +57,7 @@ class Place:
         self.directory = self.store.create(self.key, {"kind": kind})
         self.home = directory / "home"
         self.home.mkdir()
-        self.sshd = _sshd(directory, self.home) if kind == "ssh" else None
+        self.sshd = self._sshd(directory) if kind == "ssh" else None
         self.machine = Elsewhere(self._machine())
         self.runtime = self.worker()
         self.work = directory / "work"
@@ -75,7 +75,15 @@ class Place:
     def _machine(self) -> Machine:
         if self.sshd is None:
             return ChildMachine(self.home, {"PATH": os.environ["PATH"]})
-        return SshMachine(SshAddress("place", config=self.sshd.config))
+        return SshMachine(self._address(self.sshd))
+
+    def _sshd(self, directory: Path) -> Sshd:
+        if reason := missing():
+            pytest.skip(reason)
+        return Sshd(directory / "sshd", self.home)
+
+    def _address(self, sshd: Sshd) -> SshAddress:
+        return SshAddress("place", config=sshd.config)
 
     async def shim_directory(self, attempt: int = 1) -> Path:
         """The shim's own directory. On this computer, wherever the machine thinks that it is."""
@@ -120,12 +128,6 @@ class Place:
         await self.machine.aclose()
         if self.sshd:
             self.sshd.close()
-
-
-def _sshd(directory: Path, home: Path) -> Sshd:
-    if reason := missing():
-        pytest.skip(reason)
-    return Sshd(directory / "sshd", home)
 
 
 @pytest.fixture

@@ -2,22 +2,29 @@
 
 import asyncio
 import os
+import random
 import re
 import shlex
 import shutil
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from activities.ports.runtime import Channel, Launch, Record, Unreachable
 from activities.runtimes.ssh import SshMachine
 from activities.runtimes.ssh_address import SshAddress
 from activities.shim.client import MachineUnreachable, MachineUnusable
+from steersman.contracts.errors import AgentFailed
+from tests.runtimes.stage import ECHO, QUICK, Place, records
+from tests.support.disks import may_mount, small_disk
+from tests.support.networks import Network
 from tests.support.processes import command_lines, lives, until
-from tests.support.sshd import Sshd, forced, make_key, missing
+from tests.support.sshd import Proxy, Sshd, forced, make_key, missing
 
 pytestmark = [
     pytest.mark.integration,
@@ -355,3 +362,214 @@ async def test_a_network_that_is_cut_is_noticed(connect: Connect, sshd: Sshd) ->
     finally:
         sshd.thaw()
     await until(lambda: _answers(machine))
+
+
+# A run at a place that is reached by ssh.
+
+COUNT = "import sys\nfor number in range({}): print('line', number, 'x' * {}, flush=True)\nsys.stdin.read()"
+
+
+class Behind(Place):
+    """One run, at a place that is reached by way of a proxy."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory, "ssh")
+        self.server = cast("Sshd", self.sshd)
+
+    def _address(self, sshd: Sshd) -> SshAddress:
+        self.proxy = Proxy("127.0.0.1", sshd.port)
+        return SshAddress("place", port=self.proxy.port, config=sshd.config)
+
+    async def aclose(self) -> None:
+        self.proxy.cuts = []
+        self.proxy.go_on()
+        await super().aclose()
+        await self.proxy.aclose()
+
+
+@pytest.fixture
+async def behind(tmp_path: Path) -> AsyncIterator[Behind]:
+    place = Behind(tmp_path)
+    await place.proxy.start()
+    yield place
+    await place.aclose()
+
+
+Keep = Callable[[Place], Place]
+
+
+@pytest.fixture
+async def keep() -> AsyncIterator[Keep]:
+    """Ends what a test has made, also where it fails."""
+    kept: list[Place] = []
+
+    def keep(place: Place) -> Place:
+        kept.append(place)
+        return place
+
+    yield keep
+    for place in kept:
+        await place.aclose()
+
+
+async def echoes(channel: Channel, numbers: range) -> None:
+    """Write a line for each number, each once whatever becomes of the way."""
+    for number in numbers:
+        async with asyncio.timeout(60):
+            await channel.write(f"w{number}", f"{number}\n")
+
+
+def heard(found: Sequence[Record]) -> list[bytes]:
+    return [record.data for record in found if record.stream == "out"]
+
+
+async def test_a_server_that_is_restarted_under_a_living_agent_loses_and_doubles_nothing(behind: Behind) -> None:
+    channel = await behind.open(behind.launch(ECHO))
+    reading = asyncio.create_task(records(channel))
+    for begin in range(0, 40, 10):
+        writing = asyncio.create_task(echoes(channel, range(begin, begin + 10)))
+        await asyncio.sleep(0.1)  # in the middle of it
+        behind.server.stop()
+        behind.server.start()
+        await writing
+    await channel.write("close", None)
+    assert heard(await reading) == [b"heard %d" % number for number in range(40)]
+
+
+async def test_a_connection_that_is_cut_at_any_byte_loses_and_doubles_nothing(behind: Behind) -> None:
+    behind.proxy.cuts = [random.randrange(1, 400_000) for _ in range(6)]
+    cuts = list(behind.proxy.cuts)
+    channel = await opened(behind, behind.launch(COUNT.format(100, 20_000)))
+    reading = asyncio.create_task(records(channel))
+    await echoes(channel, range(20))
+    await until(lambda: not behind.proxy.cuts or reading.done(), 60)
+    behind.proxy.cuts = []
+    await channel.write("close", None)
+    out = heard(await reading)
+    assert [line.split()[1] for line in out] == [b"%d" % number for number in range(100)], cuts
+    journal = (behind.directory.attempt(1) / "journal").read_bytes()
+    assert journal == (await behind.shim_directory() / "journal").read_bytes(), cuts
+
+
+async def opened(place: Place, launch: Launch) -> Channel:
+    """As the activity's retries do it."""
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                return await place.open(launch)
+            except Unreachable:
+                await asyncio.sleep(0.2)
+
+
+async def test_output_that_is_cut_is_never_taken_for_whole(behind: Behind) -> None:
+    machine = SshMachine(SshAddress("place", port=behind.proxy.port, config=behind.server.config))
+    whole = 0
+    for cut in (random.randrange(5_000, 700_000) for _ in range(12)):
+        behind.proxy.cuts = [cut]
+        behind.proxy.cut_all()
+        try:
+            stream = await machine.exec("head", "-c", "400000", "/dev/zero", stdin=b"")
+            read = len(await stream.stdout.read())
+            assert (await stream.wait(), read) == (0, 400_000)
+            whole += 1
+        except MachineUnreachable:
+            await asyncio.sleep(0.3)
+    assert whole < 12
+    await machine.aclose()
+
+
+async def test_a_way_that_stands_still_is_noticed_and_lost_nothing(behind: Behind) -> None:
+    channel = await behind.open(behind.launch(ECHO))
+    reading = asyncio.create_task(records(channel))
+    await echoes(channel, range(5))
+    behind.proxy.stand_still()
+    writing = asyncio.create_task(echoes(channel, range(5, 10)))
+    begun = time.monotonic()
+    assert (await behind.worker().stop(behind.key, QUICK, "cancelled")).outcome == "unverified"
+    assert time.monotonic() - begun < 25
+    behind.proxy.go_on()
+    behind.proxy.cut_all()
+    await writing
+    await channel.write("close", None)
+    assert heard(await reading) == [b"heard %d" % number for number in range(10)]
+
+
+async def test_a_run_behind_a_noisy_login_shell(tmp_path: Path, keep: Keep) -> None:
+    class Noisy(Place):
+        def _sshd(self, directory: Path) -> Sshd:
+            return Sshd(directory / "sshd", self.home, login_shell=SHELLS["noisy"])
+
+    place = keep(Noisy(tmp_path, "ssh"))
+    channel = await place.open(place.launch(ECHO))
+    await echoes(channel, range(3))
+    assert (await place.runtime.stop(place.key, QUICK, "cancelled")).outcome == "stopped"
+    assert heard(await records(channel)) == [b"heard 0", b"heard 1", b"heard 2"]
+
+
+async def test_many_runs_on_one_machine_have_more_sessions_than_a_connection(tmp_path: Path, keep: Keep) -> None:
+    place = keep(Place(tmp_path, "ssh"))
+    channels = await asyncio.gather(
+        *(place.runtime.open(place.key, 1 + number, 1, place.launch(ECHO)) for number in range(8))
+    )
+    await asyncio.gather(*(echoes(channel, range(5)) for channel in channels))
+    await asyncio.gather(*(channel.write("close", None) for channel in channels))
+    for found in await asyncio.gather(*map(records, channels)):
+        assert heard(found) == [b"heard %d" % number for number in range(5)]
+    place.channels += channels
+
+
+@pytest.mark.skipif(not may_mount(), reason="mounts file systems")
+async def test_a_disk_that_is_full_there(tmp_path: Path, keep: Keep) -> None:
+    place = keep(Place(tmp_path, "ssh"))
+    with small_disk(place.home / ".local") as disk:
+        disk.fill()
+        with pytest.raises(AgentFailed, match="No space left"):
+            await place.open(place.launch(ECHO))
+        disk.free()
+        channel = await place.open(place.launch(ECHO))
+        await echoes(channel, range(3))
+        disk.fill()
+        writing = asyncio.create_task(channel.write("late", f"{'x' * 100_000}\n"))
+        await asyncio.sleep(0.5)
+        assert not writing.done(), "what cannot be written down is not delivered"
+        disk.free()
+        await asyncio.wait_for(writing, 30)
+        await channel.write("close", None)
+        assert heard(await records(channel)) == [b"heard 0", b"heard 1", b"heard 2", b"heard " + b"x" * 100_000]
+        await place.runtime.release(place.key)
+
+
+@pytest.fixture
+def network() -> Iterator[Network]:
+    if os.getuid() != 0 or shutil.which("ip") is None or shutil.which("ss") is None:
+        pytest.skip("makes a network namespace: takes root, and ip and ss of iproute2")
+    made = Network()
+    yield made
+    made.close()
+
+
+async def test_a_network_that_is_down_for_half_a_minute(tmp_path: Path, network: Network, keep: Keep) -> None:
+    class InNamespace(Place):
+        def _sshd(self, directory: Path) -> Sshd:
+            return Sshd(directory / "sshd", self.home, address=network.address, namespace=network.name)
+
+    place = keep(InNamespace(tmp_path, "ssh"))
+    slowly = "import sys, time\nfor n in range(400): print('line', n, flush=True); time.sleep(0.1)\nsys.stdin.read()"
+    channel = await place.open(place.launch(slowly))
+
+    async def read() -> list[Record]:
+        return [record async for batch in channel.records() for record in batch]
+
+    reading = asyncio.create_task(read())
+    await asyncio.sleep(1)
+    network.down()
+    writing = asyncio.create_task(echoes(channel, range(1)))
+    begun = time.monotonic()
+    assert (await place.worker().stop(place.key, QUICK, "cancelled")).outcome == "unverified"
+    assert time.monotonic() - begun < 25
+    await asyncio.sleep(max(0.0, 30 - (time.monotonic() - begun)))
+    network.up()
+    await writing
+    await channel.write("close", None)
+    out = heard(await asyncio.wait_for(reading, 60))
+    assert [line.split()[1] for line in out] == [b"%d" % number for number in range(400)]

@@ -49,7 +49,7 @@ class Sshd:
         for name in ("host_key", "user_key"):
             make_key(directory / name)
         self.allow(directory / "user_key.pub")
-        self.port = _free_port()
+        self.port = free_port()
         self.config = directory / "ssh_config"
         self.known_hosts = directory / "known_hosts"
         self.trust(directory / "host_key.pub")
@@ -168,17 +168,16 @@ class Proxy:
 
     def __init__(self, host: str, port: int) -> None:
         self._to = host, port
+        self.port = free_port()
         self.cuts: list[int] = []
         """After how many bytes from the server the connections that are made next are cut."""
-        self.port = 0
         self._goes_on = asyncio.Event()
         self._goes_on.set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._writers: list[asyncio.StreamWriter] = []
 
     async def start(self) -> None:
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
-        self.port = self._server.sockets[0].getsockname()[1]
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port)
 
     def stand_still(self) -> None:
         """Not a byte passes; what comes is kept back."""
@@ -238,7 +237,7 @@ def forced(program: str) -> str:
     return f"/bin/sh -c {shlex.quote(program)} shell"
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as server:
         return int(server.getsockname()[1])
 
