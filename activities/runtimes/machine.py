@@ -6,7 +6,9 @@ What must not live here: which programs are run, and what follows from what they
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import signal
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Mapping
 from pathlib import Path
@@ -73,7 +75,9 @@ class ProcessStream:
 
     def kill(self) -> None:
         if self._process.returncode is None:
-            self._process.kill()
+            with contextlib.suppress(ProcessLookupError):
+                # `Process.kill` may reap the process; asyncio then makes up an exit code, and logs a warning.
+                os.kill(self._process.pid, signal.SIGKILL)
 
     async def _drain(self, stderr: asyncio.StreamReader) -> None:
         while data := await stderr.read(SAID):

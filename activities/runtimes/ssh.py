@@ -57,12 +57,17 @@ class SshMachine:
         self._streams: set[SshStream] = set()
 
     async def exec(self, *argv: str, stdin: bytes | None = None) -> Stream:
-        """See Machine. Raises MachineUnusable where a person has to mend a key, a name, or the login shell there."""
+        """See Machine. Raises MachineUnusable where a person has to mend a key, a name, or the login shell there.
+
+        What was on its way when a connection was lost is not run again: it may have begun.
+        """
         connection = await self._connection()
         try:
             stream = await self._begun(connection.flags, argv, stdin, shared=True)
-        except BaseException:
+        except BaseException as error:
             connection.leave()
+            if connection.is_lost and type(error) is MachineUnreachable:
+                raise MachineUnreachable(f"{self._address}: the connection that programs share was lost") from error
             raise
         stream.watched.add_done_callback(lambda _: connection.leave())
         return stream

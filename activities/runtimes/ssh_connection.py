@@ -43,9 +43,9 @@ class SharedConnection:
     def is_used(self) -> bool:
         return self._users > 0
 
-    def said(self) -> str:
-        """The client's last words on the connection."""
-        return self._stream.said()
+    @property
+    def is_lost(self) -> bool:
+        return self._watch.done()
 
     def enter(self) -> None:
         self._users += 1

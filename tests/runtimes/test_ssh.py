@@ -350,6 +350,17 @@ async def test_the_users_own_master_is_taken_where_one_answers(connect: Connect,
     await until(lambda: _answers(machine))
 
 
+async def test_a_machine_behind_another_is_reached_as_the_users_config_says(connect: Connect, sshd: Sshd) -> None:
+    with sshd.config.open("a") as config:
+        config.write("Host inner\n  ProxyJump place\nHost inner\n")
+        config.write(sshd.config.read_text().partition("\n")[2].partition("Host inner")[0])
+    machine = connect("inner")
+    assert (await said(machine, "sh", "-c", "echo $SSH_CONNECTION"))[0] == 0
+    assert len(sshd.sessions()) >= 2
+    sshd.known_hosts.write_text("")  # of either of them
+    assert isinstance(await fails(connect("inner")), MachineUnusable)
+
+
 async def test_a_network_that_is_cut_is_noticed(connect: Connect, sshd: Sshd) -> None:
     machine = connect(options=("ServerAliveInterval=1", "ServerAliveCountMax=2"))
     stream = await machine.exec("cat")
