@@ -29,6 +29,8 @@ FILES = "files"
 """Where a shim puts `Launch.files`, in its directory."""
 UNREACHABLE_S = 10.0
 """A stop tries to reach a machine for this many seconds; then nobody knows what lives there."""
+_TRY_S = 5.0
+"""What the machine has for its first word where the stop's last try begins late."""
 _STOP_S = 50.0
 """What a stop may take beside its own times: a shim may wait for its disk, and what it left be killed by hand."""
 _PAUSE_S = 0.5
@@ -109,15 +111,20 @@ class ShimRuntime:
 
     async def _stop_elsewhere(self, directory: RunDirectory, times: StopTimes, reason: str) -> StopReport | None:
         """None where nobody knows what lives there."""
-        until, why = time.monotonic() + UNREACHABLE_S, "it answers, but a stop does not come to its end"
+        now = asyncio.get_running_loop().time
+        until, why = now() + UNREACHABLE_S, "no answer in time"
         try:
-            async with asyncio.timeout(UNREACHABLE_S + times.kill_after_s + _STOP_S):
+            async with asyncio.timeout(None) as deadline:
                 while True:
+                    deadline.reschedule(max(until, now() + _TRY_S))
                     try:
-                        return await _stop(directory, self._place(directory), times, reason)
+                        place = self._place(directory)
+                        await place.handle(1)  # it has to be asked for the directory: from then on it answers
+                        deadline.reschedule(now() + times.kill_after_s + _STOP_S)
+                        return await _stop(directory, place, times, reason)
                     except (shim.MachineUnreachable, Unreachable) as error:
                         why = str(error)
-                        if isinstance(error, NoPlace | shim.MachineUnusable) or time.monotonic() > until:
+                        if isinstance(error, NoPlace | shim.MachineUnusable) or now() > until:
                             break
                     await asyncio.sleep(_PAUSE_S)
         except TimeoutError:
@@ -196,7 +203,8 @@ async def _stop(directory: RunDirectory, place: Place, times: StopTimes, reason:
 async def _may_follow(place: Place, number: int) -> bool:
     """Whether a further attempt might be starting: it is looked at, and entombed, too."""
     following, this = await place.handle(number + 1), await place.handle(number)
-    return not (await following.state()).stopped and (await this.state()).used
+    next_state, state = await asyncio.gather(following.state(), this.state())
+    return not next_state.stopped and state.used
 
 
 async def _lost(place: Place, numbers: Iterable[int]) -> list[int]:

@@ -405,6 +405,7 @@ async def test_a_machine_that_is_lost_and_comes_back_loses_and_doubles_nothing(t
     assert out == [b"heard one", b"heard two"]
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("kind", KINDS[1:])
 async def test_a_worker_lost_after_any_command_of_a_start_is_followed_by_one_that_goes_on(
     tmp_path: Path, kind: str
@@ -434,6 +435,7 @@ async def test_a_worker_lost_after_any_command_of_a_start_is_followed_by_one_tha
     raise AssertionError("a start takes more commands than that")
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("kind", KINDS[1:])
 async def test_a_worker_lost_after_any_command_of_a_stop_is_followed_by_one_that_proves_it(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
@@ -594,6 +596,7 @@ async def test_a_stop_of_a_machine_that_answers_nothing_has_a_deadline(
     there: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("activities.runtimes.shim_runtime.UNREACHABLE_S", 0.2)
+    monkeypatch.setattr("activities.runtimes.shim_runtime._TRY_S", 0.2)
     monkeypatch.setattr("activities.runtimes.shim_runtime._STOP_S", 0.5)
     channel = await there.open(there.launch(ECHO))
     there.machine.cut_silently = True

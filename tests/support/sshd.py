@@ -5,6 +5,7 @@ here.
 """
 
 import asyncio
+import atexit
 import os
 import shlex
 import shutil
@@ -14,7 +15,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from tests.support.processes import lives, parent
+from tests.support.processes import parent
 
 _PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin"
 _FIRST_WORD_S = 10.0
@@ -59,6 +60,7 @@ class Sshd:
         self.config.write_text("\n".join((*self._client_settings(), "")))
         self.pid = 0
         self.start()
+        atexit.register(self.close)  # a test that fails may not come to it
 
     def allow(self, public_key: Path) -> None:
         """Let this key in, and no other."""
@@ -114,7 +116,8 @@ class Sshd:
         return found
 
     def close(self) -> None:
-        if lives(self.pid):
+        atexit.unregister(self.close)
+        if self._process.returncode is None:
             self.stop()
 
     def _answers(self) -> bool:
