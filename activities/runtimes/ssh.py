@@ -123,7 +123,7 @@ class SshMachine:
     async def _borrowed(self) -> SharedConnection | None:
         """The user's own master, if one answers: it may have been let in by what nobody could type here."""
         path = await self._configured()
-        if path is None or path in self._unanswered or not await asyncio.to_thread(is_master, path):
+        if path is None or path in self._unanswered or not await is_master(path):
             return None
         try:
             return SharedConnection(await self._begun(through(path), PROGRAM), path, owned=False)

@@ -1,13 +1,13 @@
 """A connection that the programs of one machine share: a control master of OpenSSH's client.
 
-It runs `cat` there, for three things at once: its first word says that others can come, its echo that the connection
-lives (OpenSSH notices a frozen master not at all), and the end of its stdin, as when this process is killed, ends it.
-When a connection is made, and which one a program takes, must not live here.
+It runs `cat` there: its first word says that others can come, and the end of its stdin, as when this process is killed,
+ends it. Whether the network carries is the client's to say (ServerAliveInterval): it tells a slow one from a dead one.
+Whether the master itself lives is asked here, of its socket: no client that waits for a frozen one ever ends. When a
+connection is made, and which one a program takes, must not live here.
 """
 
 import asyncio
 import contextlib
-import socket
 import time
 from pathlib import Path
 
@@ -19,7 +19,11 @@ SESSIONS = 9
 IDLE_S = 60.0
 """So long a connection that nobody uses is kept."""
 _CHECK_S = 5.0
-"""Seconds between two looks whether it lives, and what one may take."""
+"""Seconds between two looks whether the master lives, and what its answer may take."""
+_ECHO_S = 60.0
+"""What `cat` may take for an answer: a master that is the user's need not ask by itself whether the network carries."""
+_HELLO = b"\0\0\0\1"
+"""MUX_MSG_HELLO, which a master sends first (OpenSSH's PROTOCOL.mux), behind the length of four bytes."""
 
 
 class SharedConnection:
@@ -61,17 +65,24 @@ class SharedConnection:
 
     async def _check(self) -> None:
         """Until it is lost or idle for long; it is ended then."""
+        echo: asyncio.Task[bytes] | None = None
+        asked = time.monotonic()
         try:
             while self._users or time.monotonic() - self._used < IDLE_S:
-                async with asyncio.timeout(_CHECK_S):
+                if echo is None or (echo.done() and echo.result()):
                     self._stream.stdin.write(b"\n")
-                    if not await self._stream.stdout.readline():
-                        return
+                    echo, asked = asyncio.create_task(self._stream.stdout.readline()), time.monotonic()
+                elif echo.done() or time.monotonic() - asked > _ECHO_S:
+                    return
+                if not await is_master(self._path):
+                    return
                 await asyncio.wait({self._stream.watched}, timeout=_CHECK_S)
-        except (OSError, TimeoutError, ValueError):
+        except (OSError, ValueError):
             pass  # it is lost: who uses it sees that, as it is ended
         finally:
             self._stream.kill()
+            if echo:
+                echo.cancel()
             if self._owned:
                 with contextlib.suppress(OSError):  # else the next client would say that it is refused there
                     self._path.unlink()
@@ -82,12 +93,14 @@ def through(path: Path) -> tuple[str, ...]:
     return ("-o", "ControlMaster=no", "-S", str(path).replace("%", "%%"))
 
 
-def is_master(path: Path) -> bool:
-    """Whether a control master listens there."""
+async def is_master(path: Path) -> bool:
+    """Whether a control master answers there."""
     try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
-            sock.settimeout(1)
-            sock.connect(str(path))
-    except OSError:
+        async with asyncio.timeout(_CHECK_S):
+            reader, writer = await asyncio.open_unix_connection(path)
+            try:
+                return (await reader.readexactly(8))[4:] == _HELLO
+            finally:
+                writer.close()
+    except (OSError, TimeoutError, EOFError):
         return False
-    return True

@@ -16,12 +16,14 @@ from typing import cast
 import pytest
 
 from activities.ports.runtime import Channel, Launch, Record, Unreachable
+from activities.runtimes.exec_access import ExecAccess
 from activities.runtimes.shim_runtime import UNREACHABLE_S
 from activities.runtimes.ssh import SshMachine
 from activities.runtimes.ssh_address import SshAddress
 from activities.shim.client import MachineUnreachable, MachineUnusable
 from steersman.contracts.errors import AgentFailed
 from tests.runtimes.stage import ECHO, QUICK, Place, records
+from tests.shim.conftest import pythons
 from tests.support.disks import may_mount, small_disk
 from tests.support.networks import Network
 from tests.support.processes import command_lines, lives, until
@@ -281,6 +283,15 @@ def test_no_option_of_an_address_turns_a_question_on() -> None:
     assert command[-2:] == ["--", "place"]
 
 
+@pytest.mark.parametrize("version", [None, "3.8"])
+async def test_a_machine_without_a_python_that_will_do_is_named(connect: Connect, version: str | None) -> None:
+    python = next(iter(pythons(version)), None) if version else "no-such-python"
+    if python is None:
+        pytest.skip(f"no Python {version} on this machine")
+    with pytest.raises(MachineUnusable, match=r"a shim takes .*3\.9 or newer"):
+        await ExecAccess(connect(), python).ask("home")
+
+
 # The shared connection.
 
 
@@ -487,6 +498,19 @@ async def test_output_that_is_cut_is_never_taken_for_whole(behind: Behind) -> No
         except MachineUnreachable:
             await asyncio.sleep(0.3)
     assert whole < 12
+    await machine.aclose()
+
+
+async def test_a_way_that_is_slow_is_not_taken_for_a_dead_one(behind: Behind) -> None:
+    """Whatever else is to be sent waits behind what fills it."""
+    behind.proxy.upward = 150_000
+    machine = SshMachine(SshAddress("place", port=behind.proxy.port, config=behind.server.config))
+    stream = await machine.exec("wc", "-c", stdin=b"x" * 3_000_000)
+    begun = time.monotonic()
+    async with asyncio.timeout(60):
+        assert await stream.stdout.read() == b"3000000\n"
+        assert await stream.wait() == 0
+    assert time.monotonic() - begun > 15
     await machine.aclose()
 
 

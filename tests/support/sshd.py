@@ -172,6 +172,8 @@ class Proxy:
     def __init__(self, host: str, port: int) -> None:
         self._to = host, port
         self.port = free_port()
+        self.upward = 0.0
+        """Bytes a second towards the server; 0: as many as come."""
         self.cuts: list[int] = []
         """After how many bytes from the server the connections that are made next are cut."""
         self._goes_on = asyncio.Event()
@@ -217,7 +219,7 @@ class Proxy:
         self._writers.append(up_writer)
         try:
             async with asyncio.TaskGroup() as copies:
-                copies.create_task(self._copy(reader, up_writer, 1 << 60))
+                copies.create_task(self._copy(reader, up_writer, 1 << 60, self.upward))
                 copies.create_task(self._copy(up_reader, writer, left))
         except* (OSError, EOFError):
             pass
@@ -225,9 +227,12 @@ class Proxy:
             writer.transport.abort()
             up_writer.transport.abort()
 
-    async def _copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, left: int) -> None:
+    async def _copy(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, left: int, rate: float = 0
+    ) -> None:
         """Raises EOFError at the end, so that the other direction ends too."""
-        while left > 0 and (data := await reader.read(min(left, 65536))):
+        while left > 0 and (data := await reader.read(min(left, 8192 if rate else 65536))):
+            await asyncio.sleep(len(data) / rate if rate else 0)
             await self._goes_on.wait()
             writer.write(data)
             await writer.drain()
