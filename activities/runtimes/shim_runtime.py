@@ -33,6 +33,8 @@ _TRY_S = 5.0
 """What the machine has for its first word where the stop's last try begins late."""
 _STOP_S = 50.0
 """What a stop may take beside its own times: a shim may wait for its disk, and what it left be killed by hand."""
+_RELEASE_S = 30.0
+"""What letting go of a run elsewhere may take; a sweep does what is left. Less than a finalize_run may take."""
 _PAUSE_S = 0.5
 
 PlaceOf = Callable[[RunDirectory], Place]
@@ -140,12 +142,13 @@ class ShimRuntime:
         await _release(LocalPlace(directory, LOCAL), numbers)
         if directory.is_local or directory.is_removed:
             return
-        with contextlib.suppress(shim.MachineUnreachable, Unreachable):  # a sweep tries again
-            place = self._place(directory)
-            await _release(place, numbers)
-            if not await _is_left(place, numbers):
-                await _removed(place)
-                directory.note_removed()
+        with contextlib.suppress(shim.MachineUnreachable, Unreachable, TimeoutError):  # a sweep tries again
+            async with asyncio.timeout(_RELEASE_S):
+                place = self._place(directory)
+                await _release(place, numbers)
+                if not await _is_left(place, numbers):
+                    await _removed(place)
+                    directory.note_removed()
 
     def has_living(self, key: RunKey) -> bool:
         """Whether a shim of this run lives. What is elsewhere counts as living until it was removed."""
@@ -246,10 +249,15 @@ async def _connect(handle: ShimHandle, epoch: int) -> shim.Connection:
 
 
 async def _release(place: Place, numbers: Iterable[int]) -> None:
+    """Raises MachineUnreachable."""
     for number in numbers:
-        with contextlib.suppress(shim.ShimError):
+        try:
             async with await (await place.handle(number)).connect(None, PATIENT) as connection:
                 await connection.release()
+        except shim.MachineUnreachable:
+            raise
+        except shim.ShimError:
+            pass  # it is gone, or has an agent that works
 
 
 async def _is_left(place: Place, numbers: Iterable[int]) -> bool:

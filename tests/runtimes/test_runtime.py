@@ -592,6 +592,23 @@ async def test_records_that_stop_coming_unsaid_are_fetched_another_way(
     assert out == [b"heard %d" % number for number in range(50)]
 
 
+async def test_letting_go_of_a_machine_that_answers_nothing_has_a_deadline(
+    there: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("activities.runtimes.shim_runtime._RELEASE_S", 0.5)
+    channel = await there.open(there.launch("print('x')"))
+    await records(channel)
+    there.machine.cut_silently = True
+    there.machine.cuts = [0] * 10
+    async with asyncio.timeout(5):
+        await there.runtime.release(there.key)
+    assert there.runtime.has_living(there.key)
+    there.machine.cuts = []
+    monkeypatch.undo()
+    await there.runtime.release(there.key)
+    assert not there.runtime.has_living(there.key)
+
+
 async def test_a_stop_of_a_machine_that_answers_nothing_has_a_deadline(
     there: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
