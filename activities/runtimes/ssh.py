@@ -23,7 +23,7 @@ from activities.runtimes.machine import LIMIT, Stream
 from activities.runtimes.ssh_address import SshAddress
 from activities.runtimes.ssh_connection import PROGRAM, SharedConnection, is_master, through
 from activities.runtimes.ssh_failure import last_words
-from activities.runtimes.ssh_stream import SHELL, SshStream
+from activities.runtimes.ssh_stream import SHELL, Program, SshStream
 from activities.shim.client import MachineUnreachable, MachineUnusable
 
 BEGIN_S = 20.0
@@ -55,6 +55,7 @@ class SshMachine:
         self._pause, self._not_before = _PAUSE_S, 0.0
         self._unanswered: set[Path] = set()
         self._streams: set[SshStream] = set()
+        self._closed = False
 
     async def exec(self, *argv: str, stdin: bytes | None = None) -> Stream:
         """See Machine. Raises MachineUnusable where a person has to mend a key, a name, or the login shell there.
@@ -73,6 +74,7 @@ class SshMachine:
         return stream
 
     async def aclose(self) -> None:
+        self._closed = True
         if self._opening:
             self._opening.cancel()
             await asyncio.gather(self._opening, return_exceptions=True)
@@ -88,6 +90,8 @@ class SshMachine:
     async def _connection(self) -> SharedConnection:
         """One with room, entered. However many ask for one at once, one is made at a time."""
         while True:
+            if self._closed:
+                raise MachineUnreachable(f"{self._address}: this worker has let go of the machine")
             for connection in self._connections:
                 if connection.has_room:
                     connection.enter()
@@ -158,13 +162,17 @@ class SshMachine:
     ) -> SshStream:
         """A program that has begun there. Raises MachineUnreachable."""
         log_level = "ERROR" if shared else "INFO"  # why a connection fails is INFO to it, and much else
-        stream = SshStream(await self._run(*flags, log_level=log_level, words=(SHELL,)), str(self._address), argv)
+        program = Program(argv)
+        process = await self._run(*flags, log_level=log_level, words=(SHELL,))
+        stream = SshStream(process, str(self._address), program)
         self._streams.add(stream)
         stream.watched.add_done_callback(lambda _: self._streams.discard(stream))
         if stdin is not None:
             stream.stdin.write(stdin)
             stream.stdin.close()
         try:
+            if self._closed:  # while the client was started
+                raise MachineUnreachable(f"{self._address}: this worker has let go of the machine")
             async with asyncio.timeout(BEGIN_S):
                 await stream.begun()
         except TimeoutError:

@@ -27,17 +27,17 @@ _CHUNK = 256 * 1024
 
 
 class SshStream(ProcessStream):
-    """See machine.Stream. `process`: the client, told to run SHELL on the machine of this name."""
+    """See machine.Stream. `process`: the client, told to run SHELL on this machine, which is then told the program."""
 
-    def __init__(self, process: Process, machine: str, argv: tuple[str, ...]) -> None:
+    def __init__(self, process: Process, machine: str, program: "Program") -> None:
         super().__init__(process)
-        self._machine, self._mark = machine, secrets.token_hex(8).encode()
+        self._machine, self._mark = machine, program.mark
         self._source, self._code = self.stdout, -1
         self.stdout = asyncio.StreamReader(limit=LIMIT)
         self._reading = _Valve()
         self.stdout.set_transport(self._reading)
         self._copying: asyncio.Task[None] | None = None
-        self.stdin.write(_line(self._mark.decode(), argv))
+        self.stdin.write(program.line)
 
     async def begun(self) -> None:
         """The program begins now, as far as anybody can tell. Raises MachineUnreachable."""
@@ -115,8 +115,15 @@ class _Valve(asyncio.ReadTransport):
         self.allowed.set()
 
 
-def _line(mark: str, argv: tuple[str, ...]) -> bytes:
+class Program:
     """What SHELL reads: one line, whatever is in the arguments. Raises ValueError for what no argument can hold."""
+
+    def __init__(self, argv: tuple[str, ...]) -> None:
+        mark = secrets.token_hex(8)
+        self.mark, self.line = mark.encode(), _line(mark, argv)
+
+
+def _line(mark: str, argv: tuple[str, ...]) -> bytes:
     if any("\0" in word for word in argv):
         raise ValueError("embedded null byte")
     program = " ".join(map(shlex.quote, argv))

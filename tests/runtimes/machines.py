@@ -88,5 +88,6 @@ class Elsewhere:
             stream.kill()
 
     async def aclose(self) -> None:
+        self.reachable = False
         self.cut_all()
         await self._machine.aclose()

@@ -99,6 +99,8 @@ async def test_a_program_that_is_not_there_is_its_own_exit_code(connect: Connect
     assert "no-such-program" in words
     with pytest.raises(ValueError, match="null"):
         await connect().exec("a\0b")
+    with pytest.raises(ValueError, match="surrogates"):
+        await connect().exec("\ud800")
 
 
 SHELLS = {
