@@ -153,13 +153,14 @@ class Runtime(Protocol):
         ...
 
     async def files(self, key: RunKey, attempt: int) -> PurePath:
-        """Where this attempt's process will find `Launch.files`. Raises Unreachable."""
+        """Where this attempt's process will find `Launch.files`. Raises RunError, Unreachable."""
         ...
 
     async def open(self, key: RunKey, attempt: int, epoch: int, launch: Launch | None) -> Channel:
         """Attach to this attempt's process, dead or alive, or start it with `launch`.
 
-        Raises RunError, Fenced, Incompatible, AlreadyStopped, Unreachable.
+        Raises RunError, Fenced, Incompatible, AlreadyStopped, Unreachable. A machine that cannot be used until a person
+        has mended something (a key, a name, a missing program) is a RunError only where a process is to be started.
         """
         ...
 

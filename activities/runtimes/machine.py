@@ -6,13 +6,15 @@ What must not live here: which programs are run, and what follows from what they
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import signal
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
-from activities.shim.client import MachineUnreachable
+from activities.shim.client import MachineUnusable
 
 LIMIT = 1024 * 1024
 """Bytes of a line that a stream's reader takes."""
@@ -41,7 +43,10 @@ class Machine(Protocol):
     """Where programs can be run."""
 
     async def exec(self, *argv: str, stdin: bytes | None = None) -> Stream:
-        """Start a program. With `stdin` it gets these bytes and no more. Raises MachineUnreachable."""
+        """Start a program. With `stdin` it gets these bytes and no more; what it says comes without anything else.
+
+        Raises MachineUnreachable. A program that is not there may be that (MachineUnusable), or the exit code 127.
+        """
 
     async def aclose(self) -> None:
         """Let go of the machine; what was started there works on."""
@@ -70,7 +75,9 @@ class ProcessStream:
 
     def kill(self) -> None:
         if self._process.returncode is None:
-            self._process.kill()
+            with contextlib.suppress(ProcessLookupError):
+                # `Process.kill` may reap the process; asyncio then makes up an exit code, and logs a warning.
+                os.kill(self._process.pid, signal.SIGKILL)
 
     async def _drain(self, stderr: asyncio.StreamReader) -> None:
         while data := await stderr.read(SAID):
@@ -91,7 +98,7 @@ class ChildMachine:
                 *argv, stdin=PIPE, stdout=PIPE, stderr=PIPE, limit=LIMIT, env=self._env, cwd=self._home
             )
         except OSError as error:
-            raise MachineUnreachable(f"{argv[0]}: {os.strerror(error.errno or 0)}") from error
+            raise MachineUnusable(f"{argv[0]}: {os.strerror(error.errno or 0)}") from error
         stream = ProcessStream(process)
         self._streams.add(stream)
         stream.watched.add_done_callback(lambda _: self._streams.discard(stream))

@@ -21,6 +21,8 @@ NEVER = 1 << 62
 _PAUSE_S = 0.5
 _LAST_PAUSE_S = 10.0
 """Seconds between two tries to reach a machine that cannot be reached."""
+LOOK_S = 20.0
+"""Seconds between two looks whether records that are there have come: their way may be cut, and nobody say so."""
 
 
 class ShimChannel:
@@ -48,7 +50,11 @@ class ShimChannel:
         self.handle: Handle | None = None
         if status:
             self.handle = Handle(host=host, boot_id=status.boot_id, pid=status.pid, start_time=status.start_time)
-        self._renewal = asyncio.create_task(self._renew(status.lease_left)) if status else None
+        self._stream: shim.RecordStream | None = None
+        self._waiting: asyncio.Timeout | None = None
+        self._tasks = [asyncio.create_task(self._renew(status.lease_left))] if status else []
+        if status and mirror:
+            self._tasks.append(asyncio.create_task(self._look()))
 
     def may_enter(self, after: int) -> bool:
         """See Channel: the end of a process is always read from its shim or its journal."""
@@ -71,7 +77,7 @@ class ShimChannel:
         while True:
             stream = self._shim.records(after, offset, epoch)
             try:
-                while batch := await stream.batch():
+                while batch := await self._next(stream):
                     pause = _PAUSE_S
                     after, offset = batch[-1].seq, stream.offset
                     self.offset = offset
@@ -85,6 +91,32 @@ class ShimChannel:
                 pause = min(pause * 2, _LAST_PAUSE_S)
             finally:
                 await stream.aclose()
+
+    async def _next(self, stream: shim.RecordStream) -> list[shim.Record]:
+        """Its next batch, as `RecordStream.batch`; MachineUnreachable, too, where `_look` finds that none will come."""
+        self._stream = stream
+        try:
+            async with asyncio.timeout(None) as self._waiting:
+                return await stream.batch()
+        except TimeoutError:
+            raise shim.MachineUnreachable("the way on which records come is cut") from None
+        finally:
+            self._waiting = None
+
+    async def _look(self) -> None:
+        """Break off a wait for records that the shim has had for LOOK_S, while not a byte has come."""
+        before: tuple[object, int] = (None, 0)
+        had = 0
+        while True:
+            await asyncio.sleep(LOOK_S)
+            try:
+                written = (await self._with(lambda connection: connection.status())).seq
+            except (ChannelClosed, Fenced):
+                return
+            stream = self._stream
+            if stream and self._waiting and before == (stream, stream.received) and had > stream.seq:
+                self._waiting.reschedule(asyncio.get_running_loop().time())
+            before, had = (stream, stream.received if stream else 0), written
 
     async def _mirrored(self, mirror: Mirror, after: int, offset: int) -> AsyncGenerator[Sequence[shim.Record], None]:
         """What the copy holds, then what follows it, which is added to the copy before anybody sees it."""
@@ -120,9 +152,9 @@ class ShimChannel:
 
     async def close(self) -> None:
         """Let go; the process works on."""
-        if self._renewal:
-            self._renewal.cancel()
-            await asyncio.gather(self._renewal, return_exceptions=True)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         async with self._lock:
             connection, self._connection = self._connection, None
             if connection:

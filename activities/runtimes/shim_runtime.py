@@ -29,6 +29,12 @@ FILES = "files"
 """Where a shim puts `Launch.files`, in its directory."""
 UNREACHABLE_S = 10.0
 """A stop tries to reach a machine for this many seconds; then nobody knows what lives there."""
+_TRY_S = 5.0
+"""What the machine has for its first word where the stop's last try begins late."""
+_STOP_S = 50.0
+"""What a stop may take beside its own times: a shim may wait for its disk, and what it left be killed by hand."""
+_RELEASE_S = 30.0
+"""What letting go of a run elsewhere may take; a sweep does what is left. Less than a finalize_run may take."""
 _PAUSE_S = 0.5
 
 PlaceOf = Callable[[RunDirectory], Place]
@@ -51,15 +57,15 @@ class ShimRuntime:
         return self._store.directory(key).attempts()
 
     async def files(self, key: RunKey, attempt: int) -> PurePath:
-        """Where this attempt's process will find `Launch.files`."""
-        with _reaching():
+        """Where this attempt's process will find `Launch.files`. Raises RunError, Unreachable."""
+        with _reaching(to_launch=True):
             return (await self._place(self._store.directory(key)).handle(attempt)).directory / FILES
 
     async def open(self, key: RunKey, attempt: int, epoch: int, launch: Launch | None) -> Channel:
         """Attach to the attempt's process, or start it. Raises RunError, Fenced, AlreadyStopped, Unreachable."""
         directory = self._store.directory(key)
         place = self._place(directory)
-        with _reaching():
+        with _reaching(to_launch=launch is not None):
             handle = await place.handle(attempt)
             if launch is not None:
                 await self._clear_earlier(directory, place, attempt)
@@ -107,16 +113,27 @@ class ShimRuntime:
 
     async def _stop_elsewhere(self, directory: RunDirectory, times: StopTimes, reason: str) -> StopReport | None:
         """None where nobody knows what lives there."""
-        until = time.monotonic() + UNREACHABLE_S
-        while True:
-            try:
-                return await _stop(directory, self._place(directory), times, reason)
-            except (shim.MachineUnreachable, Unreachable) as error:
-                if isinstance(error, NoPlace) or time.monotonic() > until:
-                    facts = {"run": directory.key.run, "error": str(error)}
-                    log.warning("a run's machine cannot be reached", extra={"action": "unreachable", "facts": facts})
-                    return None
-            await asyncio.sleep(_PAUSE_S)
+        now = asyncio.get_running_loop().time
+        until, why = now() + UNREACHABLE_S, "no answer in time"
+        try:
+            async with asyncio.timeout(None) as deadline:
+                while True:
+                    deadline.reschedule(max(until, now() + _TRY_S))
+                    try:
+                        place = self._place(directory)
+                        await place.handle(1)  # it has to be asked for the directory: from then on it answers
+                        deadline.reschedule(now() + times.kill_after_s + _STOP_S)
+                        return await _stop(directory, place, times, reason)
+                    except (shim.MachineUnreachable, Unreachable) as error:
+                        why = str(error)
+                        if isinstance(error, NoPlace | shim.MachineUnusable) or now() > until:
+                            break
+                    await asyncio.sleep(_PAUSE_S)
+        except TimeoutError:
+            pass
+        facts = {"run": directory.key.run, "error": why}
+        log.warning("a run's machine cannot be reached", extra={"action": "unreachable", "facts": facts})
+        return None
 
     async def release(self, key: RunKey) -> None:
         """Let the shims of ended processes go, and remove what the run has elsewhere."""
@@ -125,12 +142,13 @@ class ShimRuntime:
         await _release(LocalPlace(directory, LOCAL), numbers)
         if directory.is_local or directory.is_removed:
             return
-        with contextlib.suppress(shim.MachineUnreachable, Unreachable):  # a sweep tries again
-            place = self._place(directory)
-            await _release(place, numbers)
-            if not await _is_left(place, numbers):
-                await _removed(place)
-                directory.note_removed()
+        with contextlib.suppress(shim.MachineUnreachable, Unreachable, TimeoutError):  # a sweep tries again
+            async with asyncio.timeout(_RELEASE_S):
+                place = self._place(directory)
+                await _release(place, numbers)
+                if not await _is_left(place, numbers):
+                    await _removed(place)
+                    directory.note_removed()
 
     def has_living(self, key: RunKey) -> bool:
         """Whether a shim of this run lives. What is elsewhere counts as living until it was removed."""
@@ -188,7 +206,8 @@ async def _stop(directory: RunDirectory, place: Place, times: StopTimes, reason:
 async def _may_follow(place: Place, number: int) -> bool:
     """Whether a further attempt might be starting: it is looked at, and entombed, too."""
     following, this = await place.handle(number + 1), await place.handle(number)
-    return not (await following.state()).stopped and (await this.state()).used
+    next_state, state = await asyncio.gather(following.state(), this.state())
+    return not next_state.stopped and state.used
 
 
 async def _lost(place: Place, numbers: Iterable[int]) -> list[int]:
@@ -230,10 +249,15 @@ async def _connect(handle: ShimHandle, epoch: int) -> shim.Connection:
 
 
 async def _release(place: Place, numbers: Iterable[int]) -> None:
+    """Raises MachineUnreachable."""
     for number in numbers:
-        with contextlib.suppress(shim.ShimError):
+        try:
             async with await (await place.handle(number)).connect(None, PATIENT) as connection:
                 await connection.release()
+        except shim.MachineUnreachable:
+            raise
+        except shim.ShimError:
+            pass  # it is gone, or has an agent that works
 
 
 async def _is_left(place: Place, numbers: Iterable[int]) -> bool:
@@ -254,9 +278,14 @@ async def _removed(place: Place) -> None:
 
 
 @contextlib.contextmanager
-def _reaching() -> Iterator[None]:
+def _reaching(*, to_launch: bool) -> Iterator[None]:
+    """A machine that a person has to mend fails a process that is not there yet. One that is at work is waited for."""
     try:
         yield
+    except shim.MachineUnusable as error:
+        if to_launch:
+            raise AgentFailed(f"the agent could not be started: {error}") from error
+        raise Unreachable(str(error)) from error
     except shim.MachineUnreachable as error:
         raise Unreachable(str(error)) from error
 

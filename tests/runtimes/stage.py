@@ -13,8 +13,11 @@ import pytest
 
 from activities.ports.runtime import Channel, Launch, Record, StopTimes
 from activities.runtimes.exec_access import ExecAccess
+from activities.runtimes.machine import ChildMachine, Machine
 from activities.runtimes.place import MachinePlace
 from activities.runtimes.shim_runtime import PlaceOf, ShimRuntime, local_place
+from activities.runtimes.ssh import SshMachine
+from activities.runtimes.ssh_address import SshAddress
 from activities.shim import client as shim
 from activities.store.ownership import Ownership
 from activities.store.runs import RunStore
@@ -22,8 +25,9 @@ from steersman.contracts.activities import RunKey
 from tests.runtimes.machines import Elsewhere
 from tests.shim.conftest import oldest_python
 from tests.support.processes import kill_marked, lives, until
+from tests.support.sshd import Sshd, missing
 
-KINDS = ("local", "elsewhere")
+KINDS = ("local", "elsewhere", "ssh")
 """Every place there is; what holds at one holds at all."""
 QUICK = StopTimes(0.05, 0.3)
 DEAF = """
@@ -53,7 +57,8 @@ class Place:
         self.directory = self.store.create(self.key, {"kind": kind})
         self.home = directory / "home"
         self.home.mkdir()
-        self.machine = Elsewhere(self.home, {"PATH": os.environ["PATH"]})
+        self.sshd = self._sshd(directory) if kind == "ssh" else None
+        self.machine = Elsewhere(self._machine())
         self.runtime = self.worker()
         self.work = directory / "work"
         self.work.mkdir()
@@ -62,8 +67,23 @@ class Place:
     def worker(self) -> ShimRuntime:
         """The runtime as another worker of the host has it."""
         access = ExecAccess(self.machine, oldest_python() or sys.executable)
-        places: dict[str, PlaceOf] = {"local": local_place, "elsewhere": lambda run: MachinePlace(run, access)}
+        places: dict[str, PlaceOf] = {"local": local_place}
+        if self.kind != "local":
+            places[self.kind] = lambda run: MachinePlace(run, access)
         return ShimRuntime(self.store, "host", places)
+
+    def _machine(self) -> Machine:
+        if self.sshd is None:
+            return ChildMachine(self.home, {"PATH": os.environ["PATH"]})
+        return SshMachine(self._address(self.sshd))
+
+    def _sshd(self, directory: Path) -> Sshd:
+        if reason := missing():
+            pytest.skip(reason)
+        return Sshd(directory / "sshd", self.home)
+
+    def _address(self, sshd: Sshd) -> SshAddress:
+        return SshAddress("place", config=sshd.config)
 
     async def shim_directory(self, attempt: int = 1) -> Path:
         """The shim's own directory. On this computer, wherever the machine thinks that it is."""
@@ -106,6 +126,8 @@ class Place:
         await self.runtime.release(self.key)
         kill_marked(self.mark)
         await self.machine.aclose()
+        if self.sshd:
+            self.sshd.close()
 
 
 @pytest.fixture

@@ -1,21 +1,30 @@
-"""The shims of a place: on this machine, and on one that can only run programs. What holds here holds for both."""
+"""The shims of a place: on this machine, on one that can only run programs, and on one that is reached by ssh."""
 
 import asyncio
 import os
+import shutil
 import signal
 import sys
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from activities.runtimes.exec_access import ExecAccess, archive
+from activities.runtimes.exec_access import ExecAccess
+from activities.runtimes.installation import archive
+from activities.runtimes.machine import ChildMachine, Machine
+from activities.runtimes.ssh import SshMachine
+from activities.runtimes.ssh_address import SshAddress
 from activities.shim import client as shim
 from activities.shim.client.access import LocalAccess
 from activities.shim.program.strays import tag_of
 from tests.runtimes.machines import Elsewhere
-from tests.shim.agents import SLEEP, lives, python, until
-from tests.shim.conftest import oldest_python
+from tests.shim.agents import SLEEP, python
+from tests.shim.conftest import oldest_python, pythons
+from tests.support.disks import may_mount, small_disk
+from tests.support.processes import lives, until
+from tests.support.sshd import Sshd, missing
 
 pytestmark = [pytest.mark.integration, pytest.mark.linux]
 
@@ -43,7 +52,7 @@ class There:
     def __init__(self, root: Path) -> None:
         self.root = root / "there"
         self.root.mkdir()
-        self.machine = Elsewhere(self.root, {"PATH": os.environ["PATH"]})
+        self.machine = Elsewhere(self._machine())
         self.access = ExecAccess(self.machine, oldest_python() or sys.executable)
 
     async def start(self, directory: Path, spec: shim.Spec) -> shim.Status:
@@ -51,6 +60,23 @@ class There:
 
     async def aclose(self) -> None:
         await self.machine.aclose()
+
+    def _machine(self) -> Machine:
+        return ChildMachine(self.root, {"PATH": os.environ["PATH"]})
+
+
+class BySsh(There):
+    """The same, with a real OpenSSH between."""
+
+    async def aclose(self) -> None:
+        await super().aclose()
+        self.sshd.close()
+
+    def _machine(self) -> Machine:
+        if reason := missing():
+            pytest.skip(reason)
+        self.sshd = Sshd(self.root.parent / "sshd", self.root)
+        return SshMachine(SshAddress("place", config=self.sshd.config))
 
 
 class Attempt:
@@ -76,13 +102,13 @@ class Attempt:
             return [record async for record in self.records(after, offset)]
 
 
-@pytest.fixture(params=[Here, There])
+@pytest.fixture(params=[Here, There, BySsh])
 async def attempt(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Attempt]:
     place = request.param(tmp_path)
     made = Attempt(place)
     yield made
     if isinstance(place, There):
-        place.machine.reachable, place.machine.cuts = True, []
+        place.machine.reachable, place.machine.cuts, place.machine.delay_s = True, [], 0
     await made.access.ask("kill", made.directory)
     await made.access.ask("kill-strays", made.directory.parent, "1", made.tag)
     await place.aclose()
@@ -225,14 +251,105 @@ async def test_the_program_is_brought_there_once(attempt: Attempt, there: There)
     before = len(there.machine.commands)
     again = ExecAccess(there.machine, oldest_python() or sys.executable)
     assert (await again.ask("alive", attempt.directory))["alive"]
-    assert len(there.machine.commands) == before + 2  # a look whether it is there, and the command
+    assert len(there.machine.commands) == before + 1
     assert [path.name for path in (there.root / ".cache" / "steersman").iterdir()] == [name]
 
 
+@pytest.mark.parametrize("lost", [".", "program", "program/control.py", "program/main.py", "program/census.py"])
+async def test_the_program_is_brought_there_again_where_it_was_deleted(
+    attempt: Attempt, there: There, lost: str
+) -> None:
+    await attempt.start(*python(ECHO))
+    path = there.root / ".cache" / "steersman" / archive()[0] / lost
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
+    assert (await attempt.access.ask("alive", attempt.directory))["alive"]
+    async with await attempt.connect() as connection:
+        assert (await connection.status()).state == "running"
+
+
+async def test_workers_that_bring_the_program_at_once_do_not_disturb_each_other(attempt: Attempt, there: There) -> None:
+    workers = [ExecAccess(there.machine, oldest_python() or sys.executable) for _ in range(8)]
+    answers = await asyncio.gather(*(worker.ask("alive", attempt.directory) for worker in workers for _ in range(2)))
+    assert not any(answer["alive"] for answer in answers)
+    places = list((there.root / ".cache" / "steersman").iterdir())
+    assert [place.name for place in places] == [archive()[0]]
+    assert [path.name for path in places[0].iterdir()] == ["program"]
+
+
+async def test_a_slow_way_is_not_taken_for_a_shim_that_does_not_answer(attempt: Attempt, there: There) -> None:
+    started = await attempt.start(*SLEEP)
+    there.machine.delay_s = 1.0
+    connection = await shim.connect(attempt.directory, epoch=1, timeout=timedelta(seconds=0.5), access=attempt.access)
+    await connection.aclose()
+    os.kill(started.shim_pid, signal.SIGSTOP)
+    try:
+        with pytest.raises(shim.ShimUnresponsive):
+            await shim.connect(attempt.directory, epoch=1, timeout=timedelta(seconds=0.5), access=attempt.access)
+    finally:
+        os.kill(started.shim_pid, signal.SIGCONT)
+    there.machine.delay_s = 0.0
+
+
+async def test_a_way_on_which_nothing_comes_is_a_lost_machine(
+    attempt: Attempt, there: There, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = await attempt.start(*python("print('x')"))
+    monkeypatch.setattr("activities.runtimes.exec_access._WAY_S", 0.3)
+    monkeypatch.setattr("activities.runtimes.exec_access._ANSWER_S", 0.3)
+    there.machine.cut_silently = True
+    there.machine.cuts = [0]
+    with pytest.raises(shim.MachineUnreachable):
+        await shim.connect(attempt.directory, epoch=1, timeout=timedelta(seconds=0.5), access=attempt.access)
+    there.machine.cuts = [0]
+    with pytest.raises(shim.MachineUnreachable):
+        await attempt.access.ask("alive", attempt.directory)
+    monkeypatch.undo()
+    async with await attempt.connect() as connection:
+        await until(lambda: _ended(connection))
+        await connection.release()
+    await until(lambda: not lives(started.shim_pid))
+    monkeypatch.setattr("activities.runtimes.exec_access._ANSWER_S", 1.0)
+    there.machine.cuts = [1 << 30, 30]  # the first one finds that no shim is there
+    with pytest.raises(shim.MachineUnreachable, match="standstill"):
+        await attempt.all_records()
+
+
+async def _ended(connection: shim.Connection) -> bool:
+    return (await connection.status()).exit is not None
+
+
+@pytest.mark.parametrize("version", ["2.7", "3.6", "3.8"])
+async def test_a_python_that_is_too_old_is_named(tmp_path: Path, version: str) -> None:
+    old = next(iter(pythons(version)), None)
+    if old is None:
+        pytest.skip(f"no Python {version} on this machine")
+    machine = ChildMachine(tmp_path, {"PATH": os.environ["PATH"]})
+    with pytest.raises(shim.MachineUnusable, match=r"a shim takes (Python )?3\.9 or newer"):
+        await ExecAccess(machine, old).ask("alive", tmp_path)
+    assert not list(tmp_path.iterdir())
+    await machine.aclose()
+
+
+@pytest.mark.skipif(not may_mount(), reason="mounts file systems")
+async def test_a_home_without_room_for_the_program_is_named(tmp_path: Path) -> None:
+    machine = ChildMachine(tmp_path / "home", {"PATH": os.environ["PATH"]})
+    access = ExecAccess(machine)
+    with small_disk(tmp_path / "home") as disk:
+        disk.fill()
+        with pytest.raises(shim.MachineUnusable, match="No space left"):
+            await access.ask("alive", tmp_path)
+        disk.free()
+        assert not (await access.ask("alive", tmp_path))["alive"]
+    await machine.aclose()
+
+
 async def test_a_machine_without_python_is_named(tmp_path: Path) -> None:
-    machine = Elsewhere(tmp_path, {"PATH": "/nowhere"})
-    with pytest.raises(shim.MachineUnreachable, match="/no/python3: No such file"):
+    machine = ChildMachine(tmp_path, {"PATH": "/nowhere"})
+    with pytest.raises(shim.MachineUnusable, match="/no/python3: No such file"):
         await ExecAccess(machine, "/no/python3").ask("alive", tmp_path)
-    with pytest.raises(shim.MachineUnreachable, match="option"):
+    with pytest.raises(shim.MachineUnreachable, match="no Python"):
         await ExecAccess(machine, "/bin/sh").ask("alive", tmp_path)
     await machine.aclose()

@@ -1,6 +1,7 @@
 """What every runtime holds: start, adopt, fence, stop with proof, whatever died in between.
 
-Each test runs twice: on this machine, and through a machine that is reached by programs alone, with a home of its own.
+Each test runs three times: on this machine, through one that is reached by programs alone, and through one that is
+reached by ssh; these have a home of their own.
 """
 
 import asyncio
@@ -183,7 +184,7 @@ async def test_what_a_killed_shim_left_is_found_by_a_stop(place: Place) -> None:
     assert report.processes >= 1
     assert not lives(grandchild)
     # What is elsewhere counts as living until it was removed.
-    assert place.runtime.has_living(place.key) == (place.kind == "elsewhere")
+    assert place.runtime.has_living(place.key) == (place.kind != "local")
 
 
 async def test_what_a_killed_shim_left_is_cleared_away_before_the_run_goes_on(place: Place) -> None:
@@ -369,7 +370,7 @@ async def test_a_worker_killed_after_any_step_of_a_start_is_followed_by_one_that
     """Each step is undone by nothing: the next worker does the same again, and finds what there is."""
     first = await place.open(place.launch(ECHO), epoch=1)
     pid = first.handle.pid if first.handle else 0
-    if place.kind == "elsewhere":
+    if place.kind != "local":
         await first.close()
         (place.directory.attempt(1) / "journal").unlink()  # it had not come so far as to begin the copy
         (place.directory.attempt(1) / "journal.epoch").unlink()
@@ -404,12 +405,16 @@ async def test_a_machine_that_is_lost_and_comes_back_loses_and_doubles_nothing(t
     assert out == [b"heard one", b"heard two"]
 
 
-async def test_a_worker_lost_after_any_command_of_a_start_is_followed_by_one_that_goes_on(tmp_path: Path) -> None:
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("kind", KINDS[1:])
+async def test_a_worker_lost_after_any_command_of_a_start_is_followed_by_one_that_goes_on(
+    tmp_path: Path, kind: str
+) -> None:
     """Whatever it had done by then is done once."""
     finished = False
     for commands in range(20):
         (directory := tmp_path / str(commands)).mkdir()
-        place = Place(directory, "elsewhere")
+        place = Place(directory, kind)
         place.machine.commands_left = commands
         with contextlib.suppress(Unreachable, TimeoutError):
             async with asyncio.timeout(5):
@@ -430,13 +435,15 @@ async def test_a_worker_lost_after_any_command_of_a_start_is_followed_by_one_tha
     raise AssertionError("a start takes more commands than that")
 
 
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("kind", KINDS[1:])
 async def test_a_worker_lost_after_any_command_of_a_stop_is_followed_by_one_that_proves_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("activities.runtimes.shim_runtime.UNREACHABLE_S", 0)
     for commands in range(20):
         (directory := tmp_path / str(commands)).mkdir()
-        place = Place(directory, "elsewhere")
+        place = Place(directory, kind)
         channel = await place.open(place.launch(DEAF))
         await line(channel, b"ready")
         place.machine.commands_left = commands
@@ -543,5 +550,77 @@ async def test_a_run_whose_place_was_forgotten_is_stopped_here_and_not_vouched_f
     with pytest.raises(Unreachable, match=r"run\.json"):
         await there.runtime.open(there.key, 1, 2, None)
     meta = there.directory.path / "run.json"
-    meta.write_text(meta.read_text().replace('"runtime": {}', '"runtime": {"kind": "elsewhere"}'))
+    meta.write_text(meta.read_text().replace('"runtime": {}', f'"runtime": {{"kind": "{there.kind}"}}'))
     assert (await there.runtime.stop(there.key, QUICK, "cancelled", known=1)).outcome == "stopped"
+
+
+async def test_what_a_person_has_to_mend_fails_a_start_and_spares_what_is_at_work(there: Place) -> None:
+    there.machine.unusable = True
+    with pytest.raises(AgentFailed, match="could not be started: the test has lost the key"):
+        await there.open(there.launch(ECHO))
+    with pytest.raises(AgentFailed, match="lost the key"):
+        await there.worker().files(there.key, 1)
+    there.machine.unusable = False
+    channel = await there.open(there.launch(ECHO))
+    await channel.write("a", "one\n")
+    await line(channel, b"heard one")
+    there.machine.unusable = True
+    there.machine.cut_all()
+    with pytest.raises(Unreachable, match="lost the key"):
+        await there.worker().open(there.key, 1, 2, None)
+    async with asyncio.timeout(5):
+        assert (await there.worker().stop(there.key, QUICK, "cancelled")).outcome == "unverified"
+    there.machine.unusable = False
+    await channel.write("close", None)
+    out = [record.data for record in await records(channel) if record.stream == "out"]
+    assert out == [b"heard one"]
+
+
+async def test_records_that_stop_coming_unsaid_are_fetched_another_way(
+    there: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("activities.runtimes.shim_channel.LOOK_S", 0.3)
+    channel = await there.open(there.launch(ECHO))
+    there.machine.cut_silently = True
+    there.machine.cuts = [1500]  # the next is the one on which the records come
+    reading = asyncio.create_task(records(channel))
+    await until(lambda: not there.machine.cuts)
+    for number in range(50):
+        await channel.write(str(number), f"{number}\n")
+    await channel.write("close", None)
+    out = [record.data for record in await reading if record.stream == "out"]
+    assert out == [b"heard %d" % number for number in range(50)]
+
+
+async def test_letting_go_of_a_machine_that_answers_nothing_has_a_deadline(
+    there: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("activities.runtimes.shim_runtime._RELEASE_S", 0.5)
+    channel = await there.open(there.launch("print('x')"))
+    await records(channel)
+    there.machine.cut_silently = True
+    there.machine.cuts = [0] * 10
+    async with asyncio.timeout(5):
+        await there.runtime.release(there.key)
+    assert there.runtime.has_living(there.key)
+    there.machine.cuts = []
+    monkeypatch.undo()
+    await there.runtime.release(there.key)
+    assert not there.runtime.has_living(there.key)
+
+
+async def test_a_stop_of_a_machine_that_answers_nothing_has_a_deadline(
+    there: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("activities.runtimes.shim_runtime.UNREACHABLE_S", 0.2)
+    monkeypatch.setattr("activities.runtimes.shim_runtime._TRY_S", 0.2)
+    monkeypatch.setattr("activities.runtimes.shim_runtime._STOP_S", 0.5)
+    channel = await there.open(there.launch(ECHO))
+    there.machine.cut_silently = True
+    there.machine.cuts = [0] * 10
+    async with asyncio.timeout(5):
+        assert (await there.runtime.stop(there.key, QUICK, "cancelled")).outcome == "unverified"
+    there.machine.cuts = []
+    monkeypatch.undo()
+    assert (await there.runtime.stop(there.key, QUICK, "cancelled")).outcome == "stopped"
+    await channel.close()

@@ -18,9 +18,15 @@ from tests.shim.agents import until
 
 def oldest_python() -> str | None:
     """Python 3.9, the oldest that the shim has to run under, where this machine has one."""
-    found = shutil.which("python3.9")
-    others = sorted(Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")).glob("versions/3.9.*/bin/python3.9"))
-    return str(others[0]) if others else found
+    return next(iter(pythons("3.9")), None)
+
+
+def pythons(version: str) -> list[str]:
+    """Interpreters of a version, as "3.9", on this machine."""
+    found = shutil.which(f"python{version}")
+    root = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    others = sorted(root.glob(f"versions/{version}.*/bin/python{version}"))
+    return [*map(str, others), *([found] if found else [])]
 
 
 class Shims:

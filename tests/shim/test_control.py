@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
+from activities.runtimes.installation import COMMAND
 from activities.shim.client import Connection, Record, RecordParser, Spec
 from activities.shim.client.dialing import ask
-from activities.shim.client.launching import COMMAND, PROGRAM
+from activities.shim.client.launching import PROGRAM
 from activities.shim.program.control import GONE, UNRESPONSIVE
 from activities.shim.program.strays import tag_of
 from tests.shim.agents import SLEEP, lives, python, until

@@ -15,6 +15,7 @@
     │ ├ Fenced             a newer controller has taken over
     │ ├ StdinClosed, AgentExited, AgentRunning, NotController, JournalFull, InvalidCommand
     ├ MachineUnreachable   the machine cannot be asked now
+    │ └ MachineUnusable    nor later, until a person has mended what the message names
     └ JournalCorrupt       the file is not what a shim writes
 
 What must not live here: what to do about an error.
@@ -120,6 +121,10 @@ class InvalidCommand(CommandRefused):
 
 class MachineUnreachable(ShimError):
     """The machine on which a shim may live cannot be asked now. What was on its way may have been done there or not."""
+
+
+class MachineUnusable(MachineUnreachable):
+    """The machine cannot be asked until a person has mended what the message names: a host key, a key, Python there."""
 
 
 class JournalCorrupt(ShimError):

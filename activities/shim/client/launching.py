@@ -16,8 +16,6 @@ from activities.shim.client.reports import Spec, Status
 
 # Imported rather than run, the program comes compiled from its cache: 3 MB less for each shim's life.
 _RUN = "import sys; sys.path.insert(0, sys.argv[1]); import shim; sys.exit(shim.main(sys.argv[2:]))"
-COMMAND = "import sys; sys.path.insert(0, sys.argv.pop(1)); from program.main import main; sys.exit(main(sys.argv[1:]))"
-"""Any command of the program, where it lies in a directory `program` below the first argument."""
 _RESERVED = "-" * 512
 """In place of the directory, whose name ps shows in this room once it is known."""
 _LIBRARIES = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")

@@ -28,7 +28,9 @@ class RecordStream(AsyncIterator[Record]):
     Attributes:
         ending: None while there may be more; then "exit" after the agent's `exit` record, or "crash" where the shim
             died without one (its agent died with it).
+        seq: of the last record that came.
         offset: the byte of the journal after the records that were handed out by `batch`.
+        received: how many bytes have come: a reader that waits tells by it whether they still come.
     """
 
     def __init__(
@@ -38,8 +40,9 @@ class RecordStream(AsyncIterator[Record]):
         self.ending: Literal["exit", "crash"] | None = None
         self._directory = directory
         self._epoch = epoch
-        self._seq = after
+        self.seq = after
         self.offset = offset
+        self.received = 0
         self._exited = False
         self._ready: deque[Record] = deque()
         self._source = self._batches()
@@ -86,10 +89,11 @@ class RecordStream(AsyncIterator[Record]):
     async def _parsed(self, chunks: AsyncGenerator[bytes]) -> AsyncGenerator[list[Record]]:
         parser: RecordParser | None = None
         async for chunk in chunks:
-            parser = parser or RecordParser(self._seq, self.offset)
+            self.received += len(chunk)
+            parser = parser or RecordParser(self.seq, self.offset)
             records = parser.feed(chunk)
             if records:
-                self._seq, self.offset = parser.seq, parser.offset
+                self.seq, self.offset = parser.seq, parser.offset
                 self._exited = records[-1].stream == "exit"
                 yield records
             if self._exited:
@@ -99,7 +103,7 @@ class RecordStream(AsyncIterator[Record]):
     async def _attached(self) -> AsyncGenerator[bytes]:
         reader, writer, _ = await self._access.dial(self._directory, self._epoch)
         try:
-            await ask(reader, writer, {"op": "attach", "after": self._seq})
+            await ask(reader, writer, {"op": "attach", "after": self.seq})
             while chunk := await reader.read(_CHUNK):
                 yield chunk
         except OSError:
@@ -108,7 +112,7 @@ class RecordStream(AsyncIterator[Record]):
             await let_go(writer)
 
     async def _stored(self) -> AsyncGenerator[bytes]:
-        self.offset, chunks = await self._access.stored(self._directory, self._seq, self.offset)
+        self.offset, chunks = await self._access.stored(self._directory, self.seq, self.offset)
         async with aclosing(chunks):
             async for chunk in chunks:
                 yield chunk

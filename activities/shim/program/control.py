@@ -1,7 +1,7 @@
 """Commands with which a worker looks after shims on a machine where it can run programs and nothing else.
 
-    dial DIRECTORY                 stdin and stdout become a connection to the shim there; exit code 3 where no shim
-                                   lives, 4 where one does not answer or what listens is none
+    dial DIRECTORY [SECONDS]       stdin and stdout become a connection to the shim there; exit code 3 where no shim
+                                   lives, 4 where one does not answer within SECONDS or what listens is none
     alive DIRECTORY                {"alive", "used", "ended", "stopped", "stray"}; the last: nothing of a shim is
                                    there, and one works for it all the same
     entomb DIRECTORY               {"entombed"}: false where a shim lives, which has to be stopped instead
@@ -53,8 +53,8 @@ _HEADER_LIMIT = 512
 def main(arguments: list[str]) -> int:
     """One command; its exit code."""
     name, words = (arguments[0], arguments[1:]) if arguments else ("", [])
-    if name == "dial" and len(words) == 1:
-        return dial(words[0])
+    if name == "dial" and len(words) in (1, 2):
+        return dial(words[0], float(words[1]) if words[1:] else DIAL_S)
     if name == "journal" and len(words) == 3:
         return journal(words[0], int(words[1]), int(words[2]))
     if name not in _COMMANDS or len(words) != _COMMANDS[name][0]:
@@ -75,9 +75,37 @@ def answer(name: str, *words: str) -> dict[str, Any]:
         return {"ok": False, "error": "os_error", "message": str(error)}
 
 
-def dial(directory: str) -> int:
-    """Be the connection between who runs this program and the shim of a directory, until one of them has ended."""
-    until = time.monotonic() + DIAL_S
+def dial(directory: str, patience_s: float) -> int:
+    """Be the connection between who runs this program and the shim of a directory, until one of them has ended.
+
+    Whether the shim answers is judged here, where it is: from elsewhere a slow way looks like a shim that does not.
+    """
+    found = _connected(directory, patience_s)
+    if isinstance(found, int):
+        return found
+    try:
+        said = _first_line()
+        if not said:
+            return 0
+        found.settimeout(patience_s)
+        found.sendall(said)
+        answer = found.recv(_CHUNK)
+        found.settimeout(None)
+        # Two threads, so that neither direction ever waits for the other one.
+        threading.Thread(target=_send, args=(found,), daemon=True).start()
+        while answer:
+            _write(answer)
+            answer = found.recv(_CHUNK)
+    except socket.timeout:  # no TimeoutError before Python 3.10
+        return UNRESPONSIVE
+    except OSError:
+        pass  # whoever listened is gone, or the shim is: both see it
+    return 0
+
+
+def _connected(directory: str, patience_s: float) -> socket.socket | int:
+    """A connection to the shim, or the exit code that says why there is none."""
+    until = time.monotonic() + patience_s
     while True:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
@@ -90,18 +118,7 @@ def dial(directory: str) -> int:
             if time.monotonic() > until:
                 return UNRESPONSIVE
             time.sleep(0.01)
-    if is_impostor(sock, directory):
-        return UNRESPONSIVE
-    # Two threads, so that neither direction ever waits for the other one.
-    threading.Thread(target=_send, args=(sock,), daemon=True).start()
-    try:
-        while True:
-            data = sock.recv(_CHUNK)
-            if not data:
-                return 0
-            _write(data)
-    except OSError:
-        return 0  # whoever listened is gone, or the shim is: both see it
+    return UNRESPONSIVE if is_impostor(sock, directory) else sock
 
 
 def journal(directory: str, after: int, offset: int) -> int:
@@ -187,6 +204,17 @@ _COMMANDS: dict[str, tuple[int, Callable[..., dict[str, Any]]]] = {
     "kill-strays": (3, lambda root, depth, tag: _report(kill_strays(Path(root), int(depth), tag))),
 }
 """How many words each takes, and what it does."""
+
+
+def _first_line() -> bytes:
+    """The first words from stdin, up to the end of a line; empty where nobody says any."""
+    said = b""
+    while b"\n" not in said and len(said) < _CHUNK:
+        data = os.read(0, _CHUNK)
+        if not data:
+            break
+        said += data
+    return said
 
 
 def _send(sock: socket.socket) -> None:

@@ -10,9 +10,8 @@ from __future__ import annotations
 import os
 import signal
 import time
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from .census import has_proc, is_vouched, shim_of, unexplained
 from .lock import lock
@@ -29,8 +28,7 @@ class ShimAlive(Exception):
     """A shim lives in this directory: its agent is stopped through it."""
 
 
-@dataclass(frozen=True)
-class Clearance:
+class Clearance(NamedTuple):
     """What became of a dead shim's processes.
 
     Attributes:
@@ -139,7 +137,7 @@ def kill_unresponsive(directory: str | os.PathLike[str], timeout_s: float = 5.0)
     """
     directory, pid = Path(directory), shim_of(directory)
     if pid is None:
-        return replace(_clear(directory, timeout_s), proven=False)
+        return _clear(directory, timeout_s)._replace(proven=False)
     # Of a directory that was moved only the shim itself knows where it is.
     vouched = is_vouched(pid, directory) or is_vouched(pid, f"/proc/{pid}/cwd")
     table = ProcTable()
@@ -155,7 +153,7 @@ def kill_unresponsive(directory: str | os.PathLike[str], timeout_s: float = 5.0)
     if (watched and vouched) or alive:
         return Clearance(len(killed), tuple(sorted(alive)), proven=not alive and watched and vouched)
     cleared = _clear(directory, timeout_s)
-    return replace(cleared, processes=len(killed) + cleared.processes, proven=False)
+    return cleared._replace(processes=len(killed) + cleared.processes, proven=False)
 
 
 def _was_rebooted(directory: Path, state: dict[str, Any]) -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import socket
 import sys
-import tempfile
 from pathlib import Path
 
 
@@ -21,6 +20,8 @@ def connect_socket(sock: socket.socket, directory: str | os.PathLike[str]) -> No
         finally:
             os.close(folder)
     else:
+        import tempfile
+
         with tempfile.TemporaryDirectory(prefix="steersman-", dir="/tmp") as short:
             link = Path(short, "d")
             link.symlink_to(Path(directory).absolute())
