@@ -22,6 +22,7 @@ from pydantic import BaseModel, ValidationError
 
 from activities.ports.machine import Machine
 from activities.run_changes import RunChanges, refs_of
+from activities.shim.client import MachineUnusable
 from activities.store import disk
 from activities.store.run_directory import RunDirectory
 from activities.workspaces.carry.carrier import Carried, RefNames, Returned, WorkspaceCarrier
@@ -52,7 +53,7 @@ class RunCarry:
         """Copy the workspace (resolved). Raises WorkspaceError, MachineUnreachable, OSError."""
         try:
             carried = await self._carrier.carry_out(workspace, self._copy(directory), _names(directory), borrow=True)
-        except (GitFailed, CopyFailed, NoSnapshot) as error:
+        except (GitFailed, CopyFailed, NoSnapshot, MachineUnusable) as error:
             raise WorkspaceError(f"workspace: it cannot be copied: {printable(str(error))}") from error
         known = CarriedWorkspace(
             top=str(carried.top),
@@ -81,7 +82,7 @@ class RunCarry:
             returned = await self._carrier.carry_back(
                 base, self._copy(directory), _names(directory), f"run {directory.key.run}", directory.path / "conflicts"
             )
-        except (GitFailed, CopyFailed, NoSnapshot) as error:
+        except (GitFailed, CopyFailed, NoSnapshot, MachineUnusable) as error:
             # Another worker may have done it meanwhile: one that was frozen, and wakes.
             known = await asyncio.to_thread(_noted, directory.path / "carried-back.json", CarriedBack)
             if known and known.finalize.status != "failed":
@@ -137,7 +138,7 @@ class RunCarry:
             return
         try:
             await self._copy(directory).remove()
-        except CopyFailed as error:
+        except (CopyFailed, MachineUnusable) as error:
             raise WorkspaceError(str(error)) from error
         await asyncio.to_thread(self._open_gate, directory)
 

@@ -28,7 +28,10 @@ class Machine(Protocol):
     """Where programs can be run."""
 
     async def exec(self, *argv: str, stdin: bytes | None = None) -> Stream:
-        """Start a program. With `stdin` it gets these bytes and no more. Raises MachineUnreachable."""
+        """Start a program. With `stdin` it gets these bytes and no more; what it says comes without anything else.
+
+        Raises MachineUnreachable. A program that is not there may be that (MachineUnusable), or the exit code 127.
+        """
 
     async def aclose(self) -> None:
         """Let go of the machine; what was started there works on."""

@@ -16,8 +16,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from datetime import timedelta
 from typing import Any, Final, TypeVar
 
+from activities.ports.machine import Machine, Stream
 from activities.runtimes.installation import COMMAND, INSTALL, MISSING, TOO_OLD, archive
-from activities.runtimes.machine import Machine, Stream
 from activities.shim import client as shim
 from activities.shim.client.access import Dialed, Directory, Stored
 from activities.shim.client.dialing import DIAL_TIMEOUT, say_hello

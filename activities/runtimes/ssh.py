@@ -19,7 +19,8 @@ from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Mapping
 from pathlib import Path
 
-from activities.runtimes.machine import LIMIT, Stream
+from activities.ports.machine import Stream
+from activities.runtimes.machine import LIMIT
 from activities.runtimes.ssh_address import SshAddress
 from activities.runtimes.ssh_connection import PROGRAM, SharedConnection, is_master, through
 from activities.runtimes.ssh_failure import last_words

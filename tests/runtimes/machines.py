@@ -2,7 +2,7 @@
 
 import asyncio
 
-from activities.runtimes.machine import Machine, Stream
+from activities.ports.machine import Machine, Stream
 from activities.shim.client import MachineUnreachable, MachineUnusable
 
 

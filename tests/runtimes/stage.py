@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from activities.ports.machine import Machine
 from activities.ports.runtime import Channel, Launch, Record, StopTimes
 from activities.runtimes.exec_access import ExecAccess
-from activities.runtimes.machine import ChildMachine, Machine
+from activities.runtimes.machine import ChildMachine
 from activities.runtimes.place import MachinePlace
 from activities.runtimes.shim_runtime import PlaceOf, ShimRuntime, local_place
 from activities.runtimes.ssh import SshMachine

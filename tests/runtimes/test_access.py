@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from activities.ports.machine import Machine
 from activities.runtimes.exec_access import ExecAccess
 from activities.runtimes.installation import archive
-from activities.runtimes.machine import ChildMachine, Machine
+from activities.runtimes.machine import ChildMachine
 from activities.runtimes.ssh import SshMachine
 from activities.runtimes.ssh_address import SshAddress
 from activities.shim import client as shim
