@@ -150,7 +150,11 @@ class HostActivities:
             if back.finalize.status == "failed":  # perhaps because nobody could do it in time
                 back = await self._context.carry.fail(directory, back.finalize.error or "")
             return end.event.model_copy(update={"changes": back.changes, "finalize": back.finalize})
-        await self._context.carry.remove(directory)  # one that was made for a run that nobody wanted any more
+        if self._runtime.attempts(end.key):  # a reset has forgotten that the run had a copy
+            if back := await self._context.carry.finish(directory):
+                return end.event.model_copy(update={"changes": back.changes, "finalize": back.finalize})
+        else:
+            await self._context.carry.remove(directory)  # one that was made for a run that nobody wanted any more
         return end.event.model_copy(update={"changes": await self._changes(end, directory)})
 
     async def _changes(self, end: FinalizeInput, directory: RunDirectory) -> Changes | None:

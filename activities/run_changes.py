@@ -125,8 +125,11 @@ class RunChanges:
         """Remove our git directories of workspaces that were not looked at since that Unix time. Raises nothing."""
         for name in disk.names(self._shadows):
             with suppress(OSError):
-                if (self._shadows / name).stat().st_mtime < min(before, time.time() - IN_USE_S):
-                    shutil.rmtree(self._shadows / name)
+                path = self._shadows / name
+                # What was copied of a workspace without a repository has its only base there.
+                needed = any(each.is_file() for each in (path / "own" / "refs").rglob("*"))
+                if not needed and path.stat().st_mtime < min(before, time.time() - IN_USE_S):
+                    shutil.rmtree(path)
 
     def _shadow(self, workspace: Path) -> Path:
         path = self._shadows / hashed(os.fsencode(workspace))

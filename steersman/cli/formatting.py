@@ -99,7 +99,7 @@ def finalize_phrase(finalize: "Finalize", run: str) -> str:
         return "carried back"
     total = len(finalize.conflicts) + finalize.unnamed_conflicts
     shown = ", ".join(flat(each) for each in finalize.conflicts[:5]) + (" ..." if total > 5 else "")
-    what = f"{counted(total, 'conflict')} ({shown})" if total else "commits of both sides"
+    what = f"{counted(total, 'conflict')} ({shown})" if total else "commits"
     return f"carried back, but for {what}: kept in {flat(finalize.ref or '')}"
 
 

@@ -362,7 +362,8 @@ class _CarryBack:
             return None
         if conflicts.strip(b"\0"):
             return None
-        when = (await git.run("log", "-1", "--format=%ct", self._theirs.id)).decode().strip()
+        # The same commit at each try: by a time that is ours, and does not change.
+        when = (await git.run("log", "-1", "--format=%ct", self._base.id)).decode().strip()
         dated = self._shadow.with_variables(GIT_AUTHOR_DATE=f"{when} +0000", GIT_COMMITTER_DATE=f"{when} +0000")
         message = f"Merge {name.removeprefix(snapshots.BRANCHES)} of {self._title}\n".encode()
         made = await dated.run("commit-tree", "-p", mine, "-p", other, "-F", "-", tree.decode(), stdin=message)
