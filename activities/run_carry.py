@@ -50,10 +50,10 @@ class RunCarry:
         self._changes, self._gates = changes, state / "gates"
 
     async def out(self, directory: RunDirectory, workspace: Path) -> CarriedWorkspace:
-        """Copy the workspace (resolved). Raises WorkspaceError, MachineUnreachable, OSError."""
+        """Copy the workspace (resolved). Raises WorkspaceError, MachineUnreachable."""
         try:
             carried = await self._carrier.carry_out(workspace, self._copy(directory), _names(directory), borrow=True)
-        except (GitFailed, CopyFailed, NoSnapshot, MachineUnusable) as error:
+        except (GitFailed, CopyFailed, NoSnapshot, MachineUnusable, OSError) as error:
             raise WorkspaceError(f"workspace: it cannot be copied: {printable(str(error))}") from error
         known = CarriedWorkspace(
             top=str(carried.top),
@@ -82,7 +82,7 @@ class RunCarry:
             returned = await self._carrier.carry_back(
                 base, self._copy(directory), _names(directory), f"run {directory.key.run}", directory.path / "conflicts"
             )
-        except (GitFailed, CopyFailed, NoSnapshot, MachineUnusable) as error:
+        except (GitFailed, CopyFailed, NoSnapshot, MachineUnusable, OSError) as error:
             # Another worker may have done it meanwhile: one that was frozen, and wakes.
             known = await asyncio.to_thread(_noted, directory.path / "carried-back.json", CarriedBack)
             if known and known.finalize.status != "failed":

@@ -15,10 +15,11 @@ from typing import Self
 from tests.cli.screen import Screen
 
 # The program gets the terminal as its controlling one, so that Ctrl-C is a signal and not a character. A hang-up means
-# what it means at a terminal, also where the tests themselves run under nohup.
+# what it means at a terminal, and so does Ctrl-C, also where the tests themselves run under nohup, or behind a `&`.
 TAKE_TERMINAL = (
     "import fcntl, os, signal, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
-    "signal.signal(signal.SIGHUP, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])"
+    "signal.signal(signal.SIGHUP, signal.SIG_DFL); signal.signal(signal.SIGINT, signal.SIG_DFL); "
+    "os.execv(sys.argv[1], sys.argv[1:])"
 )
 ESCAPES = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|[78DM])")
 

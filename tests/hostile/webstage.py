@@ -54,7 +54,12 @@ ATTACK = """
 def start_body(directory: Path, marker: str, *command: str) -> dict[str, Any]:
     """What starts a run that leaves a file, in the HTTP API's JSON."""
     shell = ["sh", "-c", f"touch {directory / marker}; {' '.join(command)}"]
-    request = {"agent": "process", "command": shell, "workspace": {"path": str(directory)}}
+    # An attack starts two of them.
+    request = {
+        "agent": "process",
+        "command": shell,
+        "workspace": {"path": str(directory), "on_overlap": "queue"},
+    }
     payload = {
         "metadata": {"encoding": base64.b64encode(b"json/plain").decode()},
         "data": base64.b64encode(json.dumps(request).encode()).decode(),

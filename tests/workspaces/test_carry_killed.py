@@ -12,7 +12,7 @@ import pytest
 from tests.workspaces.carrying import Carrying, files
 from tests.workspaces.test_carry import STATE
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 KILLER = """#!/bin/sh
 n=$(($(cat {counter}) + 1))

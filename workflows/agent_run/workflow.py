@@ -18,7 +18,7 @@ with workflow.unsafe.imports_passed_through():
     from steersman.contracts.agents import CAPABILITIES
     from steersman.contracts.errors import ErrorType, InvalidRequest
     from steersman.contracts.request import RunRequest, oversized, parse_request
-    from steersman.contracts.run import MAX_REASON, Finalize, Phase, RunResult, RunState, StopReport
+    from steersman.contracts.run import MAX_REASON, CarriedWorkspace, Finalize, Phase, RunResult, RunState, StopReport
     from workflows import workspace_hold
     from workflows.agent_run import activities
     from workflows.agent_run.delivery import MessageDelivery
@@ -165,24 +165,33 @@ class AgentRun(RunHandlers):
         try:
             await workflow.wait([carrying, ended], return_when=asyncio.FIRST_COMPLETED)
             if not carrying.done():
-                carrying.cancel()
-                await workflow.wait([carrying])
-                self.visibility.update(stop_report=never_started("carrying_out", self._stop_reason("ended")))
+                await self._stop_copying(request, carrying, "ended")
                 return Ending.interrupted(NOTHING)
             self.visibility.update(carried=await carrying)
         except (asyncio.CancelledError, ActivityError) as error:
             cause = error.cause if isinstance(error, ActivityError) else error
             if not isinstance(cause, asyncio.CancelledError | CancelledError):
                 return Ending.failed(error)
-            carrying.cancel()
-            await shielded(workflow.wait([carrying]))
-            self.visibility.update(stop_report=never_started("carrying_out", self._stop_reason("cancelled")))
+            await shielded(self._stop_copying(request, carrying, "cancelled"))
             return Ending("cancelled")
         finally:
             ended.cancel()
         # As a run in a workspace of its own it is queued until a worker has taken it.
         self.visibility.update(phase="queued")
         return None
+
+    async def _stop_copying(
+        self, request: RunRequest, carrying: asyncio.Task[CarriedWorkspace], cause: StopCause
+    ) -> None:
+        """No process of the run can exist, unless it was reset while one was at work."""
+        carrying.cancel()
+        await workflow.wait([carrying])
+        if not carrying.cancelled():
+            carrying.exception()  # which it has, mostly, of the cancel
+        report = await self._stop_agent(request, "carrying_out", cause)
+        if report.outcome == "already_finished":
+            report = never_started("carrying_out")
+        self.visibility.update(stop_report=report.model_copy(update={"reason": self._stop_reason(cause)}))
 
     def _ended_while_queued(self) -> bool:
         """Whether a person ended the run before a worker had taken it: there is no turn to interrupt."""
