@@ -176,7 +176,7 @@ def _print_state(run: str, state: "RunState", wait: str | None) -> None:
         ("stop", stop_phrase(state.stop_report, _what_was_done(state)) if state.stop_report else None),
         ("copy", state.carried.directory if state.carried and state.closed_as is None else None),
         ("changed", changes_phrase(state.changes) if state.changes else None),
-        ("workspace", finalize_phrase(state.finalize, run) if state.finalize else None),
+        ("copy", finalize_phrase(state.finalize, run) if state.finalize else None),
         ("error", state.error),
     ]
     for name, value in rows:
