@@ -3,6 +3,7 @@
 import asyncio
 import os
 import shutil
+import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -290,6 +291,12 @@ async def test_twice_is_once(work: Carrying) -> None:
 
 
 SYMBOLIC = "git symbolic-ref refs/heads/s refs/heads/main; git symbolic-ref HEAD refs/heads/s"
+
+
+def mount(*words: str | Path) -> None:
+    subprocess.run(["mount", *words], check=True)
+
+
 ALONE = "echo a > a" + COMMIT + "first"
 
 
@@ -460,3 +467,25 @@ async def test_what_a_person_writes_while_a_file_is_looked_at_stays(work: Carryi
     held = (work.top / "big").read_bytes()
     assert held[:4] == b"mine"
     assert back.conflicts == [b"big"] or held.endswith(b"more\n")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
+async def test_a_disk_without_room_for_it_is_left_as_it_is(tmp_path: Path) -> None:
+    disk = tmp_path / "work"
+    disk.mkdir()
+    mount("-t", "tmpfs", "-o", "size=2m", "none", disk)
+    try:
+        work = Carrying(tmp_path)
+        work.git()
+        await work.out(ALONE + "; echo mine > dirty")
+        seen = files(work.top)
+        with pytest.raises(GitFailed, match="may have to be kept"):
+            await work.back("head -c 6000000 /dev/urandom > big; echo b > a; git add -A; git commit -qm second")
+        assert files(work.top) == seen
+        assert not list((work.top / ".git" / "objects" / "pack").iterdir())
+        mount("-o", "remount,size=40m", disk)
+        assert (await work.back()).conflicts == []
+        assert (work.top / "a").read_text() == "b\n"
+        await work.close()
+    finally:
+        subprocess.run(["umount", disk], check=True)

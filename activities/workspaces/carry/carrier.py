@@ -23,6 +23,7 @@ from activities.workspaces.git.repository import COMMIT, Repository
 from activities.workspaces.git.runner import GitFailed, gather_or_cancel
 from activities.workspaces.git.shadow import Shadow
 from activities.workspaces.git.shadows import NoRepository, Shadows
+from activities.workspaces.git.trees import check_room
 from activities.workspaces.put_back import Replacement, put_back
 
 TRIES = 5
@@ -148,6 +149,7 @@ class WorkspaceCarrier:
     async def _taken(self, shadow: Shadow, snapshot: str, pack: Path, names: RefNames) -> Snapshot:
         if not COMMIT.fullmatch(snapshot):
             raise CopyFailed("the copy's answer names no snapshot")
+        check_room(shadow, (await asyncio.to_thread(pack.stat)).st_size)
         # Strict: each object is looked at, and what it names has to be there.
         await shadow.git.run(
             "index-pack", "--stdin", "--fix-thin", "--strict", f"--max-input-size={MAX_PACK}", stdin=pack

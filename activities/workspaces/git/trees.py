@@ -67,7 +67,7 @@ async def _write_tree(shadow: Shadow, within: Within, most: int, *, everything: 
             _tracked_and_ignored(shadow, within),
         )
     changes = await asyncio.to_thread(_changes, shadow, _paths(changed), set(_paths(ignored)), set(_paths(tracked)))
-    _check_room(shadow, changes.size)
+    check_room(shadow, changes.size)
     if most < changes.size:
         await _check_new(shadow, changes, within, most)
     shadow.record_nested((shadow.nested - changes.remove - stale) | changes.nested)
@@ -137,7 +137,7 @@ def _changes(shadow: Shadow, changed: list[bytes], ignored: set[bytes], tracked:
     return changes
 
 
-def _check_room(shadow: Shadow, size: int) -> None:
+def check_room(shadow: Shadow, size: int) -> None:
     """Raises GitFailed before anything is written: a git that is stopped leaves behind what it wrote."""
     if size > MAX_ADDED:
         raise GitFailed(f"{size / 1024**3:.0f} GiB would have to be read; name what need not be kept in .gitignore")
