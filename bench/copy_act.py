@@ -6,6 +6,7 @@ from pathlib import Path
 
 from bench.screen import Screen
 from bench.stack import Stack
+from bench.undo_act import lay_out
 from steersman.cli.formatting import finalize_phrase
 
 FILES = {"app.py": "print('hello')\n", "notes.txt": "first\n"}
@@ -30,7 +31,7 @@ class CopyAct:
             "Two agents at once in one repository, each in a copy of it, while a person goes on there. What they did "
             "is merged; what both sides have changed stays as the person has it, and is kept.",
         )
-        await asyncio.to_thread(_lay_out, self.workspace)
+        await asyncio.to_thread(lay_out, self.workspace, FILES)
         client, go = self.stack.client, self.stack.home / "go"
         runs = {
             name: await client.start(
@@ -77,12 +78,3 @@ class CopyAct:
 
 def _git(workspace: Path, *words: str) -> str:
     return subprocess.run(["git", *words], cwd=workspace, capture_output=True, text=True, check=False).stdout
-
-
-def _lay_out(workspace: Path) -> None:
-    workspace.mkdir()
-    for name, text in FILES.items():
-        (workspace / name).write_text(text)
-    identity = ("-c", "user.name=demo", "-c", "user.email=demo@localhost")
-    for words in (("init", "-q"), ("add", "."), ("commit", "-qm", "first")):
-        _git(workspace, *identity, *words)

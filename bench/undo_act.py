@@ -2,6 +2,7 @@
 
 import asyncio
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 from bench.screen import Screen, Watching
@@ -30,7 +31,7 @@ class UndoAct:
             "A run in a git repository says what it changed, staged or not, committed or not. It can be taken back, "
             "also when a person has worked on the same files since: that work is never lost.",
         )
-        await asyncio.to_thread(_lay_out, self.workspace)
+        await asyncio.to_thread(lay_out, self.workspace, FILES)
         client = self.stack.client
         request = {"agent": "process", "command": ["sh", "-c", EDITS], "workspace": {"path": str(self.workspace)}}
         run = await client.start(request)
@@ -65,9 +66,10 @@ class UndoAct:
         return shown.stdout if shown.returncode == 0 else None
 
 
-def _lay_out(workspace: Path) -> None:
+def lay_out(workspace: Path, files: Mapping[str, str]) -> None:
+    """A repository of these files, committed."""
     workspace.mkdir()
-    for name, text in FILES.items():
+    for name, text in files.items():
         (workspace / name).write_text(text)
     identity = ("-c", "user.name=demo", "-c", "user.email=demo@localhost")
     for words in (("init", "-q"), ("add", "."), ("commit", "-qm", "first")):

@@ -44,10 +44,9 @@ def git(path: Path, *arguments: str) -> str:
     return subprocess.run(command, cwd=path, check=True, capture_output=True, text=True).stdout
 
 
-@pytest.fixture
-def repository(shared: Site) -> Path:
-    path = shared.workspace()
-    git(path, "init", "-q")
+def made(path: Path) -> Path:
+    """A repository with a commit and a file that is in none."""
+    git(path, "init", "-q", "-b", "main")
     for name, text in {
         "edited": "one\ntwo\nthree\n",
         "deleted": "gone\n",
@@ -59,6 +58,11 @@ def repository(shared: Site) -> Path:
     git(path, "commit", "-qm", "first")
     (path / "dirty").write_text("a person's own\n")
     return path
+
+
+@pytest.fixture
+def repository(shared: Site) -> Path:
+    return made(shared.workspace())
 
 
 def files(path: Path) -> dict[str, tuple[int, str]]:

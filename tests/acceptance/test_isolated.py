@@ -16,7 +16,7 @@ from steersman.contracts.run import Finalize, RunResult
 from steersman.errors import NothingKept, RunCancelled, RunTerminated, ServerRefused
 from tests.acceptance.programs import OBEDIENT, python
 from tests.acceptance.site import Site, gone, phase
-from tests.acceptance.test_changes import EDIT, files, git
+from tests.acceptance.test_changes import EDIT, files, git, made
 from tests.acceptance.test_reset import reset
 from tests.cli.steer import Steer
 from tests.scripted_model import ScriptedModel, say, tool
@@ -32,22 +32,6 @@ WAIT = """
 import pathlib, time
 while not pathlib.Path("{go}").exists(): time.sleep(0.02)
 """
-
-
-def made(path: Path) -> Path:
-    """A repository with a commit and a file that is in none."""
-    git(path, "init", "-q", "-b", "main")
-    for name, text in {
-        "edited": "one\ntwo\nthree\n",
-        "deleted": "gone\n",
-        "script": "x\n",
-        ".gitignore": "*.log\n",
-    }.items():
-        (path / name).write_text(text)
-    git(path, "add", ".")
-    git(path, "commit", "-qm", "first")
-    (path / "dirty").write_text("a person's own\n")
-    return path
 
 
 @pytest.fixture

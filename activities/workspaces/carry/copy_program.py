@@ -94,10 +94,6 @@ class Git:
             **variables,
         }
 
-    def with_variables(self, **variables: str) -> Git:
-        """The same, with further environment variables."""
-        return Git(self.environment["GIT_DIR"], **{**self.environment, **variables})
-
     def run(self, *arguments: str, stdin: bytes | IO[bytes] = b"", stdout: int | IO[bytes] = subprocess.PIPE) -> bytes:
         """What git prints. `stdin`: bytes, or a file. Raises Failed."""
         directory = self.environment.get("GIT_WORK_TREE") or self.environment["GIT_DIR"]
@@ -217,7 +213,7 @@ class Copy:
         index = os.path.join(own, "index")
         _copy_index(self.index, index)
         # What both have keeps what is known of the file: the agent's first `git status` need not read it.
-        self.git().with_variables(GIT_INDEX_FILE=index).run("read-tree", "--reset", header["index"])
+        self.git(GIT_INDEX_FILE=index).run("read-tree", "--reset", header["index"])
 
     # ---- send
 
@@ -296,8 +292,8 @@ class Copy:
         index = os.path.join(scratch, "files")
         _copy_index(self.index, index)
         git = self.git(GIT_INDEX_FILE=index)
-        known = set(_paths(git.run("ls-files", "-z")))
-        linked = {line.split(b"\t", 1)[1] for line in _paths(git.run("ls-files", "-s", "-z")) if line[:6] == b"160000"}
+        modes = {line.split(b"\t", 1)[1]: line[:6] for line in _paths(git.run("ls-files", "-s", "-z"))}
+        known = modes.keys()
         paths = known | set(_paths(git.run("ls-files", "-z", "-o", *(() if everything else ("--exclude-standard",)))))
         own = os.path.join(scratch, "own")
         if not everything and os.path.exists(own):
@@ -315,7 +311,7 @@ class Copy:
                 update.append(path)
                 if stat.S_ISREG(mode) and not mode & 0o077:
                     private.append(path)
-            elif kind == "directory" and path in linked:
+            elif kind == "directory" and modes.get(path) == b"160000":
                 pass  # a submodule that is not checked out
             elif kind == "special" and path in known:
                 raise Failed(f"{_shown(path)} is neither a file nor a link nor a directory any more")

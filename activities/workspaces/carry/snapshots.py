@@ -191,7 +191,6 @@ async def _index(shadow: Shadow) -> tuple[str, frozenset[bytes]]:
     for path in (own, scratch):
         path.unlink(missing_ok=True)
     git = shadow.with_variables(GIT_INDEX_FILE=str(scratch))
-    lines: list[bytes] = []
     try:
         if await asyncio.to_thread(_is_file, index):
             await asyncio.to_thread(shutil.copy2, index, own)
