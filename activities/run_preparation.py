@@ -24,7 +24,8 @@ from activities.temporal.notifier import WorkflowNotifier
 from activities.workspace_holds import WorkspaceHolds
 from steersman.contracts.activities import RunAgentInput, RunKey
 from steersman.contracts.errors import ActivityErrorType, AgentFailed, WorkspaceError
-from steersman.contracts.request import LocalRuntime, RunRequest
+from steersman.contracts.request import RunRequest
+from steersman.contracts.runtime import Runtime
 
 RELEASE_TRIES = 60
 """The shims of a closed run are looked for this many times, 50 ms apart, before the run is refused."""
@@ -98,7 +99,7 @@ def _copy(run: RunAgentInput) -> Path | None:
     if run.carried is None:
         return None
     copy = Path(run.carried.directory)
-    if not copy.is_dir():
+    if run.request.runtime.kind == "local" and not copy.is_dir():
         raise WorkspaceError(f"workspace: the copy that the run works in is gone: {copy}")
     return copy
 
@@ -116,7 +117,7 @@ async def check_gates(context: ActivityContext, request: RunRequest) -> None:
         raise
 
 
-async def directory_of(context: ActivityContext, key: RunKey, runtime: LocalRuntime) -> RunDirectory:
+async def directory_of(context: ActivityContext, key: RunKey, runtime: Runtime) -> RunDirectory:
     """The run's directory; a new one for a closed run that was reset, which begins anew.
 
     Raises AgentFailed where the directory says that its processes live elsewhere than the request does.
@@ -144,7 +145,7 @@ async def directory_of(context: ActivityContext, key: RunKey, runtime: LocalRunt
     return store.create(key, placement)
 
 
-def _is_at(directory: RunDirectory, runtime: LocalRuntime) -> bool:
+def _is_at(directory: RunDirectory, runtime: Runtime) -> bool:
     try:
         return type(runtime).model_validate(directory.placement) == runtime
     except ValidationError:

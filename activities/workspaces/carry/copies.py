@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -12,7 +13,13 @@ from activities.ports.machine import Machine, Stream
 from activities.untrusted_json import parse_object
 from activities.workspaces.printable_text import printable
 
-PROGRAM = Path(__file__).with_name("copy_program.py")
+_PROGRAM = Path(__file__).with_name("copy_program.py")
+_BEGIN = """
+import sys
+program = sys.stdin.buffer.read(int(sys.argv.pop(1)))
+exec(compile(program, "copy_program.py", "exec"))
+"""
+"""Runs there: the program is what comes first on stdin. It finds its own name to be __main__."""
 MAX_PACK = 16 * 1024**3
 """More bytes are not taken from a copy."""
 _CHUNK = 1024 * 1024
@@ -24,15 +31,17 @@ class CopyFailed(Exception):
 
 @dataclass(frozen=True)
 class WorkspaceCopy:
-    """One copy, in the directory `root` of a machine. `python`: the interpreter there; `program`: where it has PROGRAM.
+    """One copy, in the directory `root` of a machine. `python`: the interpreter there.
 
-    Each method raises CopyFailed, and MachineUnreachable where the machine cannot be asked.
+    The program comes along with each command, so nothing has to be there, and what is there cannot be of another
+    version. Each method raises CopyFailed, and MachineUnreachable where the machine cannot be asked.
     """
 
     machine: Machine
     root: str
     python: str
-    program: str = str(PROGRAM)
+    is_here: bool = True
+    """On this machine: what is in the workspace's repository need not be brought there."""
 
     async def receive(self, header: dict[str, Any], pack: Path | None) -> str:
         """Make the copy of a snapshot, if it is not there yet; its directory there."""
@@ -71,11 +80,18 @@ class WorkspaceCopy:
 
     @contextlib.asynccontextmanager
     async def _command(self, command: str) -> AsyncIterator[Stream]:
-        stream = await self.machine.exec(self.python, "-I", "-S", self.program, command, self.root)
+        program = _program()
+        stream = await self.machine.exec(self.python, "-I", "-S", "-c", _BEGIN, str(len(program)), command, self.root)
         try:
+            stream.stdin.write(program)
             yield stream
         finally:
             stream.kill()
+
+
+@functools.cache
+def _program() -> bytes:
+    return _PROGRAM.read_bytes()
 
 
 async def _feed(stream: Stream, header: dict[str, Any], pack: Path | None) -> None:
