@@ -15,6 +15,7 @@ from rich.console import Console
 from bench import (
     actions,
     biglog,
+    carry,
     changes,
     commands,
     copies,
@@ -46,6 +47,7 @@ MEASURES: dict[str, Measure] = {
     "commands": commands.commands,
     "changes": changes.changes,
     "copies": copies.copies,
+    "carry": carry.carry,
     "takeover": takeover.takeover,
     "actions": actions.actions,
     "crowd": crowd.crowd,

@@ -9,13 +9,13 @@ import hashlib
 import os
 import tempfile
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from activities.workspaces.carry import merge, snapshots, work_tree
-from activities.workspaces.carry.copies import CopyFailed, WorkspaceCopy
+from activities.workspaces.carry.copies import CopyFailed, CopyLacks, WorkspaceCopy
 from activities.workspaces.carry.copy_program import as_bytes, as_text
 from activities.workspaces.carry.snapshots import Snapshot, SnapshotState
 from activities.workspaces.git import checkpoint_commits as commits
@@ -95,20 +95,40 @@ class WorkspaceCarrier:
 
         Twice is once: the copy that is there stays. Raises CopyFailed, MachineUnreachable.
         """
+        async with self._opened(workspace) as (shadow, repository):
+            snapshot = await self._base(shadow, names, repository=repository)
+            header = await _header(shadow, snapshot, workspace, repository=repository)
+            header["borrow"] = [str(shadow.repository.objects)] if borrow else []
+            top = shadow.repository.top
+        carried = Carried(top, repository, snapshot.id, snapshot.files, directory="")
+        # Others may go on meanwhile: the way may be long.
+        if borrow:
+            directory = await copy.receive(header, None)
+        else:
+            directory = await self._sent(carried, snapshot, copy, header)
+        return replace(carried, directory=directory)
+
+    async def _sent(self, carried: Carried, snapshot: Snapshot, copy: WorkspaceCopy, header: dict[str, Any]) -> str:
+        """Send what the copy's machine has not; the copy's directory there."""
+        known = await copy.known(header["store"])
+        async with self._opened_again(carried) as shadow:
+            have = await snapshots.had_here(shadow, known)
+        if have:
+            with suppress(CopyLacks):
+                return await self._sent_beyond(have, carried, snapshot, copy, header)
+        return await self._sent_beyond([], carried, snapshot, copy, header)
+
+    async def _sent_beyond(
+        self, have: list[str], carried: Carried, snapshot: Snapshot, copy: WorkspaceCopy, header: dict[str, Any]
+    ) -> str:
         scratch = await asyncio.to_thread(tempfile.TemporaryDirectory, dir=self._state_directory())
         try:
             pack = Path(scratch.name) / "pack"
-            async with self._opened(workspace) as (shadow, repository):
-                snapshot = await self._base(shadow, names, repository=repository)
-                header = await _header(shadow, snapshot, workspace, repository=repository)
-                header["borrow"] = [str(shadow.repository.objects)] if borrow else []
-                header["size"] = 0 if borrow else await snapshots.pack(shadow, snapshot, [], pack)
-                top = shadow.repository.top
-            # Others may go on meanwhile: the way may be long.
-            directory = await copy.receive(header, None if borrow else pack)
+            async with self._opened_again(carried) as shadow:
+                size = await snapshots.pack(shadow, snapshot, have, pack)
+            return await copy.receive({**header, "have": have, "size": size}, pack)
         finally:
             await asyncio.to_thread(scratch.cleanup)
-        return Carried(top, repository, snapshot.id, snapshot.files, directory)
 
     async def _base(self, shadow: Shadow, names: RefNames, *, repository: bool) -> Snapshot:
         if known := await work_tree.commit_of(shadow, names.base):
@@ -133,7 +153,7 @@ class WorkspaceCarrier:
             async with self._opened_again(carried) as shadow:
                 base = await snapshots.read(shadow, carried.snapshot)
             # Others may go on meanwhile: the way may be long.
-            header = {"have": base.tips, "repository": carried.repository, "empty": base.state.empty}
+            header = {"have": base.had, "repository": carried.repository, "empty": base.state.empty}
             snapshot = await copy.send(header, pack)
             async with self._opened_again(carried) as shadow:
                 theirs = await self._taken(shadow, snapshot, pack, names)
@@ -467,6 +487,9 @@ async def _header(shadow: Shadow, snapshot: Snapshot, workspace: Path, *, reposi
     """What the program of the place is told of a snapshot."""
     top, state = shadow.repository.top, snapshot.state
     return {
+        "store": commits.hashed(os.fsencode(top)),
+        "have": [],
+        "size": 0,
         "within": as_text(os.fsencode(workspace.relative_to(top))),
         "name": _name(top),
         "repository": repository,

@@ -10,11 +10,14 @@ from typing import Any
 
 from activities.ports.machine import Machine, Stream
 from activities.untrusted_json import parse_object
+from activities.workspaces.carry.snapshots import Known
 from activities.workspaces.printable_text import printable
 
 PROGRAM = Path(__file__).with_name("copy_program.py")
 MAX_PACK = 16 * 1024**3
 """More bytes are not taken from a copy."""
+MAX_KNOWN = 10_000
+"""Of the objects that a machine says it has, this many are looked at."""
 _CHUNK = 1024 * 1024
 
 
@@ -22,9 +25,16 @@ class CopyFailed(Exception):
     """The copy cannot be made, or cannot be had back. The message is a sentence."""
 
 
+class CopyLacks(CopyFailed):
+    """The machine has not what it was thought to have, or cannot make it of that: all has to be sent."""
+
+
 @dataclass(frozen=True)
 class WorkspaceCopy:
     """One copy, in the directory `root` of a machine. `python`: the interpreter there; `program`: where it has PROGRAM.
+
+    `stores`: the directory there for objects that copies share; None where they share none. A relative one, as `root`,
+    is in the directory in which the machine runs programs.
 
     Each method raises CopyFailed, and MachineUnreachable where the machine cannot be asked.
     """
@@ -33,9 +43,17 @@ class WorkspaceCopy:
     root: str
     python: str
     program: str = str(PROGRAM)
+    stores: str | None = None
+
+    async def known(self, store: str) -> Known:
+        """What the machine has of the workspace with this name for its store."""
+        async with self._command("known") as stream:
+            await _feed(stream, {"store": store}, None)
+            answer = await _answer(stream)
+        return Known(*(_names(answer.get(name)) for name in ("snapshots", "tips")))
 
     async def receive(self, header: dict[str, Any], pack: Path | None) -> str:
-        """Make the copy of a snapshot, if it is not there yet; its directory there."""
+        """Make the copy of a snapshot, if it is not there yet; its directory there. Raises CopyLacks."""
         async with self._command("receive") as stream:
             feeding = asyncio.create_task(_feed(stream, header, pack))
             try:
@@ -71,11 +89,16 @@ class WorkspaceCopy:
 
     @contextlib.asynccontextmanager
     async def _command(self, command: str) -> AsyncIterator[Stream]:
-        stream = await self.machine.exec(self.python, "-I", "-S", self.program, command, self.root)
+        stores = (self.stores,) if self.stores else ()
+        stream = await self.machine.exec(self.python, "-I", "-S", self.program, command, self.root, *stores)
         try:
             yield stream
         finally:
             stream.kill()
+
+
+def _names(told: object) -> list[str]:
+    return [each for each in told[:MAX_KNOWN] if isinstance(each, str)] if isinstance(told, list) else []
 
 
 async def _feed(stream: Stream, header: dict[str, Any], pack: Path | None) -> None:
@@ -98,5 +121,6 @@ async def _answer(stream: Stream) -> dict[str, Any]:
         said = printable(stream.said())[-500:]
         raise CopyFailed(said or f"the program that keeps the copy ended with exit code {code}") from None
     if not answer.get("ok"):
-        raise CopyFailed(printable(str(answer.get("error") or "the copy was refused"))[:1000])
+        failure = CopyLacks if answer.get("lacking") is True else CopyFailed
+        raise failure(printable(str(answer.get("error") or "the copy was refused"))[:1000])
     return answer

@@ -83,6 +83,21 @@ class Snapshot:
         """Objects with which everything of the snapshot can be had."""
         return [self.id, *sorted({*self.state.refs.values(), *self.state.others.values()})]
 
+    @property
+    def had(self) -> list[str]:
+        """What is said to a pack of a side that has the snapshot. The trees too: git excludes of a commit only what it
+        comes upon, and so would pack what is in no commit but the snapshot's own.
+        """
+        return [*self.tips, self.tree, self.index]
+
+
+@dataclass(frozen=True)
+class Known:
+    """Objects that another side says it has, which may be hostile. `snapshots`: newest first. `tips`: branches, tags."""
+
+    snapshots: list[str]
+    tips: list[str]
+
 
 async def take(shadow: Shadow, *, repository: bool) -> Snapshot:
     """Write a snapshot of the work tree. `repository`: it is the user's own; else all files count, and nothing is
@@ -144,6 +159,22 @@ async def pack(shadow: Shadow, snapshot: Snapshot, have: list[str], path: Path) 
         path, "pack-objects", "--revs", "--stdout", "--thin", "--delta-base-offset", "-q", stdin=wanted.encode()
     )
     return (await asyncio.to_thread(path.stat)).st_size
+
+
+async def had_here(shadow: Shadow, known: Known) -> list[str]:
+    """Of what another side says that it has, which may be hostile, what is here too: as `Snapshot.had`.
+
+    Raises GitFailed.
+    """
+    trees = [f"{each}{tree}" for each in known.snapshots if COMMIT.fullmatch(each) for tree in ("^{tree}", "^1^{tree}")]
+    tips = [each for each in (*known.snapshots, *known.tips) if COMMIT.fullmatch(each)]
+    found: dict[str, None] = {}
+    for asked, kinds in ((tips, ("commit", "tag")), (trees, ("tree",))):
+        stdin = "".join(f"{each}\n" for each in asked).encode()
+        answers = await shadow.git.run("cat-file", "--batch-check=%(objecttype) %(objectname)", stdin=stdin)
+        lines = (line.split(" ") for line in answers.decode().splitlines())
+        found |= dict.fromkeys(line[1] for line in lines if line[0] in kinds)
+    return list(found)
 
 
 async def excludes(shadow: Shadow) -> str:
