@@ -48,18 +48,20 @@ class Way(Protocol):
 
 
 class Carry:
-    """Copies of a workspace, one after another, on a machine. `there`: the copy."""
+    """Copies of a workspace on a machine, each trip one. `refresh`: always the same one. `there`: the copy."""
 
-    def __init__(self, tree: Path, machine: Machine, place: str) -> None:
-        self.tree, self.there, self.place = tree, tree, place
+    def __init__(self, tree: Path, machine: Machine, place: str, *, refresh: bool = False) -> None:
+        self.tree, self.there, self.place, self.refresh = tree, tree, place, refresh
         self.machine = CountedMachine(machine)
-        self.carrier = WorkspaceCarrier(Shadows(os.environ, [tree.parent]), tree.with_name("state"))
+        self.carrier = WorkspaceCarrier(Shadows(os.environ, [tree.parent]), tree.with_name(f"{tree.name}-state"))
         self.number = 0
         self.carried: Carried | None = None
 
     async def out(self) -> None:
         self.number += 1
-        self.carried = await self.carrier.carry_out(self.tree, self._copy, self._names, borrow=False)
+        self.carried = await self.carrier.carry_out(
+            self.tree, self._copy, self._names, borrow=False, refresh=self.refresh
+        )
         self.there = Path(self.carried.directory)
 
     async def back(self) -> None:
@@ -67,14 +69,15 @@ class Carry:
         back = await self.carrier.carry_back(self.carried, self._copy, self._names, "bench", self.tree / "kept")
         if back.conflicts:
             raise AssertionError(f"{len(back.conflicts)} conflicts")
-        await self._copy.remove()
+        if not self.refresh:
+            await self._copy.remove()
 
     def wire(self) -> int:
         return sum(self.machine.taken().values())
 
     @property
     def _copy(self) -> WorkspaceCopy:
-        root, stores = f"{self.place}/copy{self.number}", f"{self.place}/stores"
+        root, stores = f"{self.place}/copy{0 if self.refresh else self.number}", f"{self.place}/stores"
         return WorkspaceCopy(self.machine, root, sys.executable, stores=stores)
 
     @property
@@ -177,7 +180,7 @@ async def carry(bench: Bench) -> list[Figure]:
     home = bench.workspace.with_name("carry")
     there = home / "there"
     there.mkdir(parents=True)
-    trees = [home / name for name in ("ours", "git", "rsync")]
+    trees = [home / name for name in ("ours", "git", "rsync", "again")]
     await asyncio.to_thread(lay_out, trees[0])
     for tree in trees[1:]:
         await run(home, "cp", "-a", str(trees[0]), str(tree))
@@ -185,20 +188,21 @@ async def carry(bench: Bench) -> list[Figure]:
     ours, others = Trips(Carry(trees[0], machine, str(there))), {"git (push, fetch)": Trips(Git(trees[1]))}
     if shutil.which("rsync"):
         others["rsync -a"] = Trips(Rsync(trees[2]))
+    again = Trips(Carry(trees[3], machine, str(there), refresh=True))
     for sample in range(SAMPLES + 1):
-        for trips in (ours, *others.values()):
+        for trips in (ours, again, *others.values()):
             await trips.go(sample)
     await machine.aclose()
     await asyncio.to_thread(shutil.rmtree, home)
-    return figures(ours, others)
+    return figures(ours, again, others)
 
 
-def figures(ours: Trips, others: dict[str, Trips]) -> list[Figure]:
+def figures(ours: Trips, again: Trips, others: dict[str, Trips]) -> list[Figure]:
     """The rows."""
     of = f"{CHANGED} changed files, {CHANGE / 1e6:g} MB of {2 * FILES * SIZE / 1e6:g} MB"
     firsts = "".join(f"; {name}: {each.first[0]:.1f} s" for name, each in others.items())
     note = f"the first time {ours.first[0]:.1f} s, {ours.first[1] / 1e6:.0f} MB{firsts}"
-    lost = "; ".join(filter(None, (each.lost for each in (ours, *others.values()))))
+    lost = "; ".join(filter(None, (each.lost for each in (ours, again, *others.values()))))
     rows = []
     for way, what in (("out", "to another machine"), ("back", "back from there, merged")):
         beside = (f"{name}: {spread(_ms(each.seconds[way]))}" for name, each in others.items())
@@ -211,7 +215,9 @@ def figures(ours: Trips, others: dict[str, Trips]) -> list[Figure]:
                    tuple(100 * each for each in ours.wire[way]), Goal(p50=120, p99=120), "; ".join(wires)),
         ]  # fmt: skip
         note = ""
-    return rows
+    same = Figure(f"{of}, into the copy that is there", "ms", tuple(_ms(again.seconds["out"])), None,
+                  "; ".join(f"{name}: {spread(_ms(each.seconds['out']))}" for name, each in others.items()))  # fmt: skip
+    return [*rows, same]
 
 
 def _ms(seconds: list[float]) -> list[float]:

@@ -90,10 +90,14 @@ class WorkspaceCarrier:
     def __init__(self, shadows: Shadows, state: Path) -> None:
         self._shadows, self._state = shadows, state
 
-    async def carry_out(self, workspace: Path, copy: WorkspaceCopy, names: RefNames, *, borrow: bool) -> Carried:
+    async def carry_out(
+        self, workspace: Path, copy: WorkspaceCopy, names: RefNames, *, borrow: bool, refresh: bool = False
+    ) -> Carried:
         """Make a copy of the workspace. `borrow`: the copy is on this machine, and need not have what is here.
 
-        Twice is once: the copy that is there stays. Raises CopyFailed, MachineUnreachable.
+        Twice is once: the copy that is there stays. `refresh`: one of an earlier state of the workspace is made into
+        this one; what is ignored there stays, all that was not carried back is lost. Where it cannot be, it is made
+        anew. Raises CopyFailed, MachineUnreachable.
         """
         async with self._opened(workspace) as (shadow, repository):
             snapshot = await self._base(shadow, names, repository=repository)
@@ -102,8 +106,9 @@ class WorkspaceCarrier:
             top = shadow.repository.top
         carried = Carried(top, repository, snapshot.id, snapshot.files, directory="")
         # Others may go on meanwhile: the way may be long.
+        header["refresh"] = refresh
         if borrow:
-            directory = await copy.receive(header, None)
+            directory = await _received(copy, header)
         else:
             directory = await self._sent(carried, snapshot, copy, header)
         return replace(carried, directory=directory)
@@ -113,10 +118,10 @@ class WorkspaceCarrier:
         known = await copy.known(header["store"])
         async with self._opened_again(carried) as shadow:
             have = await snapshots.had_here(shadow, known)
-        if have:
+        if have or header["refresh"]:
             with suppress(CopyLacks):
                 return await self._sent_beyond(have, carried, snapshot, copy, header)
-        return await self._sent_beyond([], carried, snapshot, copy, header)
+        return await self._sent_beyond([], carried, snapshot, copy, {**header, "refresh": False})
 
     async def _sent_beyond(
         self, have: list[str], carried: Carried, snapshot: Snapshot, copy: WorkspaceCopy, header: dict[str, Any]
@@ -483,6 +488,14 @@ def object_format(snapshot: Snapshot) -> str:
     return "sha256" if len(snapshot.id) == 64 else "sha1"
 
 
+async def _received(copy: WorkspaceCopy, header: dict[str, Any]) -> str:
+    """The directory of a copy on this machine."""
+    if header["refresh"]:
+        with suppress(CopyLacks):
+            return await copy.receive(header, None)
+    return await copy.receive({**header, "refresh": False}, None)
+
+
 async def _header(shadow: Shadow, snapshot: Snapshot, workspace: Path, *, repository: bool) -> dict[str, Any]:
     """What the program of the place is told of a snapshot."""
     top, state = shadow.repository.top, snapshot.state
@@ -490,6 +503,7 @@ async def _header(shadow: Shadow, snapshot: Snapshot, workspace: Path, *, reposi
         "store": commits.hashed(os.fsencode(top)),
         "have": [],
         "size": 0,
+        "refresh": False,
         "within": as_text(os.fsencode(workspace.relative_to(top))),
         "name": _name(top),
         "repository": repository,

@@ -9,6 +9,7 @@ is in carry/snapshots.py. Nothing in the copy is run: neither hooks nor filters,
         /store/         a bare repository of ours: objects that were brought here
         /index          the copy's files as they were brought
         /objects        the name of the object store that the copy shares with others, if any
+        /refreshing     there while the copy is made into one of another snapshot
 
     STORES/<store>/objects/pack/   an object store: packs of one workspace's snapshots, for copies that come
                   /state.json      these packs, and the snapshots of which they have everything
@@ -50,6 +51,8 @@ KEPT_SNAPSHOTS = 16
 """An object store keeps what this many snapshots have: the newest."""
 MAX_TIPS = 5_000
 """Branches and tags of the newest snapshot that a store names."""
+MAX_RULES = 100
+"""A refresh looks this many times for what files of rules had hidden that it has removed."""
 MANY_PACKS = 24
 SPARE_BYTES = 256 * 1024 * 1024
 """A store is consolidated with more packs than MANY_PACKS, or once it has this beyond twice what it then had."""
@@ -126,8 +129,14 @@ class Git:
             **variables,
         }
 
-    def run(self, *arguments: str, stdin: bytes | IO[bytes] = b"", stdout: int | IO[bytes] = subprocess.PIPE) -> bytes:
-        """What git prints. `stdin`: bytes, or a file. Raises Failed."""
+    def run(
+        self,
+        *arguments: str,
+        stdin: bytes | IO[bytes] = b"",
+        stdout: int | IO[bytes] = subprocess.PIPE,
+        ok: tuple[int, ...] = (0,),
+    ) -> bytes:
+        """What git prints. `stdin`: bytes, or a file. Raises Failed for another exit code than `ok`."""
         directory = self.environment.get("GIT_WORK_TREE") or self.environment["GIT_DIR"]
         if not os.path.isdir(directory):
             raise Failed(f"{directory} is gone")
@@ -148,7 +157,7 @@ class Git:
         except subprocess.TimeoutExpired:
             raise Failed(f"git {_command(arguments)} took too long and was stopped") from None
         # git only warns about a directory that it cannot read, and leaves its files out.
-        if done.returncode or b"could not open directory" in done.stderr:
+        if done.returncode not in ok or b"could not open directory" in done.stderr:
             said = done.stderr.decode("utf-8", "replace").strip().splitlines() or [f"exit code {done.returncode}"]
             raise Failed(f"git {_command(arguments)}: {said[0][:500]}")
         return done.stdout or b""
@@ -376,12 +385,17 @@ class Copy:
 
         Raises Lacking where objects of `header["have"]`, without which the pack was made, are not here.
         """
-        if self.ready:
-            if self.ready != header["snapshot"]:
-                raise Failed(f"another snapshot was brought to {self.root}")
+        if self.ready == header["snapshot"]:
             return
-        self._make(header, stream)
+        if header["refresh"] and (self.ready or os.path.lexists(self.refreshing)):
+            self._refresh(header, stream)
+        elif self.ready:
+            raise Failed(f"another snapshot was brought to {self.root}")
+        else:
+            self._make(header, stream)
         _write(os.path.join(self.root, "ready"), header["snapshot"])
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.refreshing)
         self._share(header["snapshot"], header["refs"].values())
 
     def _make(self, header: dict[str, Any], stream: IO[bytes]) -> None:
@@ -397,7 +411,10 @@ class Copy:
             git.run("read-tree", header["files"])
             git.run("checkout-index", "--all", "--index", "--force", "--quiet")
             if header["have"]:
-                self._check_files(header["files"])
+                self._check_files(self._entries(git, header["files"]))
+        self._finish(header)
+
+    def _finish(self, header: dict[str, Any]) -> None:
         for path in (*header["empty"], header["within"]):
             os.makedirs(os.path.join(os.fsencode(self.top), as_bytes(path)), exist_ok=True)
         for path in header["private"]:
@@ -439,21 +456,30 @@ class Copy:
                     store.forget()
             raise Lacking(str(error)) from None
 
-    def _check_files(self, tree: str) -> None:
-        """Raises Failed where files are not the tree's: git does not look whether an object that it has is the one."""
-        entries = _paths(self.git().run("ls-files", "-s", "-z"))
+    def _entries(self, git: Git, tree: str) -> dict[bytes, tuple[bytes, str]]:
+        """Mode and object of each path in an index, which is this tree. Raises Failed where it is not: git does not
+        look whether an object that it has is the one that it is named as.
+        """
+        lines = _paths(git.run("ls-files", "-s", "-z"))
         scratch = os.path.join(self.root, "check")
         with contextlib.suppress(FileNotFoundError):
             os.unlink(scratch)
-        git = self.git(GIT_INDEX_FILE=scratch)
-        git.run("update-index", "-z", "--index-info", stdin=_listed(entries))
-        if git.run("write-tree").decode().strip() != tree:
+        other = self.git(GIT_INDEX_FILE=scratch)
+        other.run("update-index", "-z", "--index-info", stdin=_listed(lines))
+        if other.run("write-tree").decode().strip() != tree:
             raise Failed("the objects that are here are damaged")
         os.unlink(scratch)
-        for line in entries:
+        entries = {}
+        for line in lines:
             head, path = line.split(b"\t", 1)
             mode, object_id, _ = head.split(b" ")
-            if mode != b"160000" and not self._holds(path, mode, object_id.decode()):
+            entries[path] = mode, object_id.decode()
+        return entries
+
+    def _check_files(self, entries: dict[bytes, tuple[bytes, str]]) -> None:
+        """Raises Failed where what was written is something else."""
+        for path, (mode, object_id) in entries.items():
+            if mode != b"160000" and not self._holds(path, mode, object_id):
                 raise Failed(f"the objects that are here are damaged: {_shown(path)}")
 
     def _holds(self, path: bytes, mode: bytes, object_id: str) -> bool:
@@ -524,6 +550,151 @@ class Copy:
         _copy_index(self.index, index)
         # What both have keeps what is known of the file: the agent's first `git status` need not read it.
         self.git(GIT_INDEX_FILE=index).run("read-tree", "--reset", header["index"])
+
+    # ---- refresh
+
+    @property
+    def refreshing(self) -> str:
+        return os.path.join(self.root, "refreshing")
+
+    def _refresh(self, header: dict[str, Any], stream: IO[bytes]) -> None:
+        """Make the copy that is there into one of another snapshot. What is ignored stays, what is as it shall be is
+        not written, and all else that an agent has left goes: its repository with what that has, too.
+
+        Goes by what is on the disk, so that it may be begun again. Raises Lacking where the copy is to be made anew.
+        """
+        try:
+            if not self._can_be_refreshed(header):
+                raise Failed("what is there is no copy of this workspace")
+            _write(self.refreshing, "")
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(os.path.join(self.root, "ready"))
+            for name in os.listdir(self.store):
+                if name != "objects":
+                    _remove_tree(os.path.join(self.store, name))
+            self._make_store(header)
+            self._take_objects(header, stream)
+            for path in list(self._blocking()):
+                os.unlink(path)
+            self._refresh_files(header)
+            _remove_tree(self.own_git)
+            self._finish(header)
+        except CutOff:
+            raise
+        except (Failed, OSError) as error:
+            if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(os.path.join(self.root, "ready"))
+            raise Lacking(str(error)) from None
+
+    def _can_be_refreshed(self, header: dict[str, Any]) -> bool:
+        digits = {len(name) for name in (header["snapshot"], self.ready) if name}
+        directories = (os.path.join(self.root, "copy"), self.top, self.store, os.path.join(self.store, "objects"))
+        named = _read(os.path.join(self.root, "name"), strip=False) == header["name"]
+        indexed = os.path.isfile(self.index) and not os.path.islink(self.index)
+        return named and indexed and len(digits) == 1 and all(map(_is_directory, directories))
+
+    def _refresh_files(self, header: dict[str, Any]) -> None:
+        new = os.path.join(self.root, "index.new")
+        old = set(_paths(self.git().run("ls-files", "-z")))
+        _copy_index(self.index, new)  # what both have keeps what is known of the file
+        git = self.git(GIT_INDEX_FILE=new)
+        git.run("read-tree", "--reset", header["files"])
+        wanted = self._entries(git, header["files"])
+        kept = {*map(as_bytes, (*header["empty"], header["within"])), b""}
+        kept |= {path for path, (mode, _) in wanted.items() if mode == b"160000"}
+        above = {parent for path in (*wanted, *kept) for parent in _parents(path)} | kept
+        # First: what was brought and is no more goes, also where it would be ignored now.
+        for path in old - wanted.keys():
+            self._remove_within(path)
+        for path in above:
+            self._make_way(path)
+        due = [path for path, (mode, object_id) in wanted.items() if not self._is_as_wanted(path, mode, object_id)]
+        for path in due:
+            _remove_tree(os.path.join(self.top, os.fsdecode(path)))
+        git.run("checkout-index", "--index", "--force", "--quiet", "-z", "--stdin", stdin=_listed(due))
+        self._check_files({path: wanted[path] for path in due})
+        self._open_up(wanted, set(map(as_bytes, header["private"])))
+        for _ in range(MAX_RULES):
+            if not self._remove_unwanted(wanted.keys(), above, everything=not header["repository"]):
+                break
+        else:
+            raise Failed("rules to ignore hide one another")
+        os.replace(new, self.index)
+
+    def _is_as_wanted(self, path: bytes, mode: bytes, object_id: str) -> bool:
+        if mode == b"160000":  # a submodule is not checked out
+            place = os.path.join(os.fsencode(self.top), path)
+            return not os.path.islink(place) and os.path.isdir(place) and not os.listdir(place)
+        try:
+            return self._holds(path, mode, object_id)
+        except FileNotFoundError:
+            return False
+
+    def _remove_within(self, path: bytes) -> None:
+        """Remove a file, where it is not behind a link, and the directories above that are empty then."""
+        if self._kind(path, {})[0] in ("file", "special"):
+            os.unlink(os.path.join(os.fsencode(self.top), path))
+            with contextlib.suppress(OSError):
+                for parent in _parents(path):
+                    os.rmdir(os.path.join(os.fsencode(self.top), parent))
+
+    def _make_way(self, directory: bytes) -> None:
+        """Remove what is no directory there, or above."""
+        for path in (*reversed(_parents(directory)), directory):
+            place = os.path.join(os.fsencode(self.top), path)
+            if os.path.lexists(place) and (os.path.islink(place) or not os.path.isdir(place)):
+                os.unlink(place)
+
+    def _open_up(self, wanted: Iterable[bytes], private: set[bytes]) -> None:
+        """Let others read what is not private, as in a copy that was made anew."""
+        for path in wanted:
+            place = os.path.join(os.fsencode(self.top), path)
+            found = os.lstat(place)
+            if stat.S_ISREG(found.st_mode) and path not in private and not found.st_mode & 0o077:
+                os.chmod(place, 0o755 if found.st_mode & 0o100 else 0o644)
+
+    def _remove_unwanted(self, wanted: Iterable[bytes], above: set[bytes], *, everything: bool) -> bool:
+        """Remove what a copy made anew would not have, but for what is ignored. Returns whether rules to ignore were
+        among it: what those hid is not removed yet.
+        """
+        top, wanted = os.fsencode(self.top), set(wanted)
+        waiting, seen, rules = [b""], [], False
+        while waiting:
+            found: dict[bytes, bool] = {}
+            for directory in waiting:
+                with os.scandir(os.path.join(top, directory)) as entries:
+                    for entry in entries:
+                        found[os.path.join(directory, entry.name)] = entry.is_dir(follow_symlinks=False)
+            found = {path: is_directory for path, is_directory in found.items() if path not in wanted}
+            found.pop(b".git", None)
+            waiting = [path for path, is_directory in found.items() if is_directory and path in above]
+            unknown = [path for path in found if path not in above]
+            ignored = set() if everything else self._ignored(unknown)
+            for path in unknown:
+                if path in ignored:
+                    continue
+                if found[path] and not os.path.lexists(os.path.join(top, path, b".git")):
+                    waiting.append(path)
+                    seen.append(path)
+                else:
+                    rules = rules or os.path.basename(path) == b".gitignore"
+                    _remove_tree(os.path.join(self.top, os.fsdecode(path)))
+        for path in reversed(seen):
+            with contextlib.suppress(OSError):  # something ignored is in it
+                os.rmdir(os.path.join(top, path))
+        return rules
+
+    def _ignored(self, paths: list[bytes]) -> set[bytes]:
+        """Those of these paths that rules of the work tree or the repository ignore. None is behind a link."""
+        if not paths:
+            return set()
+        git = self.git(GIT_LITERAL_PATHSPECS="0")
+        # So that no name is taken for a pattern.
+        asked = _listed(b"./" + path for path in paths)
+        found = git.run("check-ignore", "--no-index", "-z", "--stdin", stdin=asked, ok=(0, 1))
+        return {path[2:] for path in _paths(found)}
 
     # ---- send
 
@@ -689,7 +860,11 @@ class Copy:
         return git.run("write-tree").decode().strip()
 
     def _check_blocking(self) -> None:
-        """Raises Failed for a file that git opens by its name, and at which it would wait for ever."""
+        for path in self._blocking():
+            raise Failed(f"{os.path.relpath(path, self.top)} is no file")
+
+    def _blocking(self) -> Iterator[str]:
+        """Paths that git opens by their names, and at which it would wait for ever."""
         waiting = [self.top]
         while waiting:
             directory = waiting.pop()
@@ -700,7 +875,7 @@ class Copy:
                             if entry.name != ".git":
                                 waiting.append(entry.path)
                         elif entry.name in OPENED_NAMES and not entry.is_symlink() and not entry.is_file():
-                            raise Failed(f"{os.path.relpath(entry.path, self.top)} is no file")
+                            yield entry.path
             except OSError:
                 continue  # git says so, too, and is asked next
 
@@ -889,8 +1064,21 @@ def _init(directory: str, object_format: str, config: str) -> None:
 
 
 def _remove_tree(path: str) -> None:
-    """A tree may be deeper than Python can go."""
-    subprocess.run(["rm", "-rf", "--", path], check=False, stderr=subprocess.DEVNULL)
+    """Remove whatever is there. A tree may be deeper than Python can go, and have directories that nobody may write."""
+    if not os.path.lexists(path):
+        return
+    with contextlib.suppress(OSError):
+        os.unlink(path)
+        return
+    for command in (["rm", "-rf"], ["chmod", "-R", "u+rwX"], ["rm", "-rf"]):
+        if os.path.lexists(path):
+            subprocess.run([*command, "--", path], check=False, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+
+
+def _parents(path: bytes) -> list[bytes]:
+    """The directories above a relative path, the nearest first."""
+    parts = path.split(b"/")[:-1]
+    return [b"/".join(parts[:length]) for length in range(len(parts), 0, -1)]
 
 
 def _ref_name(name: bytes) -> str:

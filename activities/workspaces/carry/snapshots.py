@@ -93,7 +93,7 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Known:
-    """Objects that another side says it has, which may be hostile. `snapshots`: newest first. `tips`: branches, tags."""
+    """Objects that another side says it has: hostile text. `snapshots`: newest first. `tips`: branches, tags."""
 
     snapshots: list[str]
     tips: list[str]
