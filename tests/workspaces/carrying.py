@@ -115,10 +115,12 @@ class Carrying:
         assert self.carried
         return Path(self.carried.directory)
 
-    async def out(self, script: str = "") -> Path:
+    async def out(self, script: str = "", include: tuple[str, ...] = ()) -> Path:
         """A person prepares the workspace, and it is carried out."""
         self.here(script)
-        self.carried = await self.carrier.carry_out(self.top, self.place, self.names, borrow=self.borrow)
+        self.carried = await self.carrier.carry_out(
+            self.top, self.place, self.names, borrow=self.borrow, include=include
+        )
         return self.copy
 
     async def back(self, there: str = "", here: str = "") -> Returned:

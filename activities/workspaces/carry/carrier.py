@@ -7,8 +7,9 @@ Which runs work in which copies must not live here.
 import asyncio
 import hashlib
 import os
+import shutil
 import tempfile
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any
 
 from activities.workspaces.carry import merge, snapshots, work_tree
 from activities.workspaces.carry.copies import CopyFailed, CopyLacks, WorkspaceCopy
-from activities.workspaces.carry.copy_program import as_bytes, as_text
+from activities.workspaces.carry.copy_program import as_bytes, as_text, quoted
 from activities.workspaces.carry.snapshots import Snapshot, SnapshotState
 from activities.workspaces.git import checkpoint_commits as commits
 from activities.workspaces.git.repository import COMMIT, Repository
@@ -91,16 +92,26 @@ class WorkspaceCarrier:
         self._shadows, self._state = shadows, state
 
     async def carry_out(
-        self, workspace: Path, copy: WorkspaceCopy, names: RefNames, *, borrow: bool, refresh: bool = False
+        self,
+        workspace: Path,
+        copy: WorkspaceCopy,
+        names: RefNames,
+        *,
+        borrow: bool,
+        refresh: bool = False,
+        include: Iterable[str] = (),
     ) -> Carried:
         """Make a copy of the workspace. `borrow`: the copy is on this machine, and need not have what is here.
+        `include`: what is ignored and carried all the same, relative to the workspace.
 
         Twice is once: the copy that is there stays. `refresh`: one of an earlier state of the workspace is made into
         this one; what is ignored there stays, all that was not carried back is lost. Where it cannot be, it is made
         anew. Raises CopyFailed, MachineUnreachable.
         """
         async with self._opened(workspace) as (shadow, repository):
-            snapshot = await self._base(shadow, names, repository=repository)
+            below = workspace.relative_to(shadow.repository.top)
+            included = tuple(sorted({as_text(os.fsencode(below / each)) for each in include}))
+            snapshot = await self._base(shadow, names, included, repository=repository)
             header = await _header(shadow, snapshot, workspace, repository=repository)
             header["borrow"] = [str(shadow.repository.objects)] if borrow else []
             top = shadow.repository.top
@@ -135,12 +146,12 @@ class WorkspaceCarrier:
         finally:
             await asyncio.to_thread(scratch.cleanup)
 
-    async def _base(self, shadow: Shadow, names: RefNames, *, repository: bool) -> Snapshot:
+    async def _base(self, shadow: Shadow, names: RefNames, include: tuple[str, ...], *, repository: bool) -> Snapshot:
         if known := await work_tree.commit_of(shadow, names.base):
             return await snapshots.read(shadow, known)
         if repository:
             await snapshots.check_carriable(shadow)
-        snapshot = await snapshots.take(shadow, repository=repository)
+        snapshot = await snapshots.take(shadow, include, repository=repository)
         await commits.keep(shadow, names.base, snapshot.id)
         return snapshot
 
@@ -158,7 +169,12 @@ class WorkspaceCarrier:
             async with self._opened_again(carried) as shadow:
                 base = await snapshots.read(shadow, carried.snapshot)
             # Others may go on meanwhile: the way may be long.
-            header = {"have": base.had, "repository": carried.repository, "empty": base.state.empty}
+            header = {
+                "have": base.had,
+                "repository": carried.repository,
+                "empty": base.state.empty,
+                "include": base.state.include,
+            }
             snapshot = await copy.send(header, pack)
             async with self._opened_again(carried) as shadow:
                 theirs = await self._taken(shadow, snapshot, pack, names)
@@ -175,11 +191,29 @@ class WorkspaceCarrier:
         if not COMMIT.fullmatch(snapshot):
             raise CopyFailed("the copy's answer names no snapshot")
         check_room(shadow, (await asyncio.to_thread(pack.stat)).st_size)
-        # Strict: each object is looked at, and what it names has to be there.
-        await shadow.git.run(
-            "index-pack", "--stdin", "--fix-thin", "--strict", f"--max-input-size={MAX_PACK}", stdin=pack
-        )
-        theirs = await snapshots.read(shadow, snapshot)
+        objects = shadow.repository.objects
+        # As git itself has what was pushed: none of the repository's until it is known to be good. The name is one that
+        # `git gc` removes, and the same at each try, should we be killed.
+        incoming = objects / f"tmp_objdir-{_temporary_name(names).lstrip('.')}"
+        await asyncio.to_thread(shutil.rmtree, incoming, ignore_errors=True)
+        await asyncio.to_thread(incoming.mkdir, mode=0o700)
+        try:
+            git = shadow.with_variables(
+                GIT_OBJECT_DIRECTORY=str(incoming), GIT_ALTERNATE_OBJECT_DIRECTORIES=quoted(str(objects))
+            )
+            apart = replace(shadow, git=git)
+            # Strict: each object is looked at, and what it names has to be there.
+            await apart.git.run(
+                "index-pack", "--stdin", "--fix-thin", "--strict", f"--max-input-size={MAX_PACK}", stdin=pack
+            )
+            theirs = await snapshots.read(apart, snapshot)
+            await snapshots.check_refs(apart, theirs.state)
+            committed = [theirs.state.commit] if theirs.state.commit else []
+            for tree in {theirs.tree, theirs.index, *committed}:
+                await snapshots.check_unfolded(apart, tree)
+            await asyncio.to_thread(_move_packs, incoming / "pack", objects / "pack")
+        finally:
+            await asyncio.to_thread(shutil.rmtree, incoming, ignore_errors=True)
         await commits.keep(shadow, names.theirs, theirs.id)
         return theirs
 
@@ -286,7 +320,7 @@ class _CarryBack:
 
     async def _planned(self) -> _Plan:
         shadow, base, theirs = self._shadow, self._base, self._theirs
-        ours = await snapshots.take(shadow, repository=self._repository)
+        ours = await snapshots.take(shadow, base.state.include, repository=self._repository)
         if not self._repository:
             await commits.keep(shadow, self._names.ours, ours.id)
             files = await self._merged(base.tree, ours.tree, theirs.tree, None, None)
@@ -382,6 +416,7 @@ class _CarryBack:
             return mine
         if await self._is_ancestor(mine, other):
             return other
+        await snapshots.check_unfolded(self._shadow, other)
         try:
             output = await git.run("merge-tree", "--write-tree", "--no-messages", "-z", mine, other, ok_codes=(0, 1))
             tree, _, conflicts = output.partition(b"\0")
@@ -440,7 +475,8 @@ class _CarryBack:
             out = await asyncio.to_thread(work_tree.links_out, due, staged)
             due = {path: each for path, each in due.items() if path not in out}
             top = self._shadow.repository.top
-            left = await asyncio.to_thread(put_back, top, due, staged, private, self._temporary)
+            temporary = os.fsencode(_temporary_name(self._names))
+            left = await asyncio.to_thread(put_back, top, due, staged, private, temporary)
         return nested | out | left
 
     async def _returned(self, conflicts: set[bytes], kept_aside: Mapping[str, str]) -> Returned:
@@ -467,11 +503,6 @@ class _CarryBack:
         returned.kept = name
         return returned
 
-    @property
-    def _temporary(self) -> bytes:
-        """The name of files on their way into the workspace: one that a killed worker left is found again."""
-        return b".steersman-" + hashlib.sha256(self._names.prefix.encode()).hexdigest()[:16].encode()
-
     async def _export(self, conflicts: set[bytes]) -> None:
         """Write the copy's versions into a directory of ours."""
         theirs = await commits.differences(self._shadow, self._base.tree, self._theirs.tree)
@@ -481,6 +512,19 @@ class _CarryBack:
             staged = await commits.stage(self._shadow, wanted, Path(scratch))
             due = {path: Replacement(now=None, wanted=each) for path, each in wanted.items()}
             await asyncio.to_thread(put_back, self._kept, due, staged)
+
+
+def _temporary_name(names: RefNames) -> str:
+    """The name of what is on its way into the workspace: what a killed worker left is found again."""
+    return f".steersman-{hashlib.sha256(names.prefix.encode()).hexdigest()[:16]}"
+
+
+def _move_packs(incoming: Path, packs: Path) -> None:
+    """An index comes last: by that git finds a pack."""
+    packs.mkdir(exist_ok=True)
+    for path in sorted(incoming.iterdir(), key=lambda path: path.suffix == ".idx"):
+        if not (packs / path.name).exists():
+            path.rename(packs / path.name)
 
 
 def object_format(snapshot: Snapshot) -> str:

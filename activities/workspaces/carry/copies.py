@@ -121,6 +121,7 @@ async def _answer(stream: Stream) -> dict[str, Any]:
         said = printable(stream.said())[-500:]
         raise CopyFailed(said or f"the program that keeps the copy ended with exit code {code}") from None
     if not answer.get("ok"):
-        failure = CopyLacks if answer.get("lacking") is True else CopyFailed
-        raise failure(printable(str(answer.get("error") or "the copy was refused"))[:1000])
+        failure, error = CopyLacks if answer.get("lacking") is True else CopyFailed, answer.get("error")
+        told = printable(error)[:1000].strip() if isinstance(error, str) else ""
+        raise failure(told or "the copy's machine refused, and does not say why")
     return answer

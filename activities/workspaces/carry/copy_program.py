@@ -712,7 +712,7 @@ class Copy:
                 _copy_bounded(os.path.join(self.own_git, "index"), os.path.join(scratch, "own"))
                 for name in filter(_SHARED_INDEX.fullmatch, os.listdir(self.own_git)):
                     _copy_bounded(os.path.join(self.own_git, name), os.path.join(self.store, name))
-            files, private, nested = self._files(scratch, everything=not repository)
+            files, private, nested = self._files(scratch, header["include"], everything=not repository)
             if nested:
                 shown = ", ".join(sorted(_shown(each) for each in nested)[:5])
                 raise Failed(f"a repository of its own lies in the copy: {shown}")
@@ -730,6 +730,7 @@ class Copy:
                 },
                 "empty": sorted(map(as_text, empty)),
                 "private": sorted(map(as_text, private)),
+                "include": header["include"],
             }
             git = self.git()
             parent = ("-p", commit) if commit else ()
@@ -776,7 +777,7 @@ class Copy:
         if repository:
             self._check_work_trees()
 
-    def _files(self, scratch: str, *, everything: bool) -> tuple[str, list[bytes], set[bytes]]:
+    def _files(self, scratch: str, include: list[str], *, everything: bool) -> tuple[str, list[bytes], set[bytes]]:
         """The tree of the files; paths that only their user may read; nested repositories."""
         index = os.path.join(scratch, "files")
         _copy_index(self.index, index)
@@ -784,6 +785,10 @@ class Copy:
         modes = {line.split(b"\t", 1)[1]: line[:6] for line in _paths(git.run("ls-files", "-s", "-z"))}
         known = modes.keys()
         paths = known | set(_paths(git.run("ls-files", "-z", "-o", *(() if everything else ("--exclude-standard",)))))
+        if include and not everything:
+            paths |= set(
+                _paths(git.run("ls-files", "-z", "-o", "--", *(os.fsdecode(as_bytes(each)) for each in include)))
+            )
         own = os.path.join(scratch, "own")
         if not everything and os.path.exists(own):
             paths |= set(_paths(self.git(GIT_INDEX_FILE=own).run("ls-files", "-z")))
