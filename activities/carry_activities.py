@@ -37,7 +37,7 @@ class CarryActivities:
                     path = await asyncio.to_thread(context.policy.workspace, workspace.path)
                     directory = await directory_of(context, out.key, out.request.runtime)
                     await check_gates(context, out.request)
-                    return await context.carry.out(directory, path)
+                    return await context.carry.out(directory, path, workspace.include)
             except StoreGone as error:
                 raise retry_later(ActivityErrorType.STORE_GONE, str(error)) from error
             except MachineUnreachable as error:

@@ -49,10 +49,14 @@ class RunCarry:
         self._carrier, self._machine, self._python = carrier, machine, python
         self._changes, self._gates = changes, state / "gates"
 
-    async def out(self, directory: RunDirectory, workspace: Path) -> CarriedWorkspace:
-        """Copy the workspace (resolved). Raises WorkspaceError, MachineUnreachable."""
+    async def out(self, directory: RunDirectory, workspace: Path, include: tuple[str, ...] = ()) -> CarriedWorkspace:
+        """Copy the workspace (resolved). `include`: what of it is ignored and copied, too.
+
+        Raises WorkspaceError, MachineUnreachable.
+        """
+        copy, names = self._copy(directory), _names(directory)
         try:
-            carried = await self._carrier.carry_out(workspace, self._copy(directory), _names(directory), borrow=True)
+            carried = await self._carrier.carry_out(workspace, copy, names, borrow=True, include=include)
         except (GitFailed, CopyFailed, NoSnapshot, MachineUnusable, OSError) as error:
             raise WorkspaceError(f"workspace: it cannot be copied: {printable(str(error))}") from error
         known = CarriedWorkspace(

@@ -39,6 +39,9 @@ Lease = Annotated[
     str | None, typer.Option(help="Without a worker the agent is stopped after; 15m.", rich_help_panel=LIMITS_PANEL)
 ]
 Isolated = Annotated[bool, typer.Option("--isolated", help="In a copy of the workspace, merged at the end.")]
+Include = Annotated[
+    list[str] | None, typer.Option(help="With --isolated: an ignored file or directory that the copy has, too.")
+]
 After = Annotated[int, typer.Option(min=0, help="Begin after the event of this number.")]
 
 
@@ -70,6 +73,7 @@ def run(
     lease: Lease = None,
     host: options.Host = None,
     isolated: Isolated = False,
+    include: Include = None,
     request_file: RequestFile = None,
     as_json: options.AsJsonLines = False,
 ) -> None:
@@ -82,6 +86,7 @@ def run(
             host=host,
             on_overlap=on_overlap,
             isolation="copy" if isolated else None,
+            include=include,
         ),
         session=session,
         fork_session=fork,
