@@ -45,7 +45,7 @@ class CarryActivities:
                     directory = await directory_of(context, out.key, out.request.runtime)
                     await check_gates(context, out.request)
                     try:
-                        return await context.carry.out(directory, path)
+                        return await context.carry.out(directory, path, workspace.include)
                     except MachineUnreachable as error:
                         if activity.info().attempt >= TRIES_TO_REACH:
                             raise WorkspaceError(f"workspace: it cannot be copied: {error}") from error

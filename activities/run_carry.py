@@ -50,13 +50,17 @@ class RunCarry:
         self._carrier, self._copy_of = carrier, copy_of
         self._changes, self._gates = changes, state / "gates"
 
-    async def out(self, directory: RunDirectory, workspace: Path) -> CarriedWorkspace:
-        """Copy the workspace (resolved). Raises WorkspaceError, MachineUnreachable."""
+    async def out(self, directory: RunDirectory, workspace: Path, include: tuple[str, ...] = ()) -> CarriedWorkspace:
+        """Copy the workspace (resolved). `include`: what of it is ignored and copied, too.
+
+        Raises WorkspaceError, MachineUnreachable.
+        """
         try:
             copy = await self._copy_of(directory)
             if not copy.is_here:
                 await asyncio.to_thread(_mark_elsewhere, directory.path / "copy")
-            carried = await self._carrier.carry_out(workspace, copy, _names(directory), borrow=copy.is_here)
+            names = _names(directory)
+            carried = await self._carrier.carry_out(workspace, copy, names, borrow=copy.is_here, include=include)
         except (GitFailed, CopyFailed, NoSnapshot, MachineUnusable, OSError) as error:
             raise WorkspaceError(f"workspace: it cannot be copied: {printable(str(error))}") from error
         known = CarriedWorkspace(

@@ -15,6 +15,7 @@ from rich.console import Console
 from bench import (
     actions,
     biglog,
+    carry,
     changes,
     commands,
     copies,
@@ -50,6 +51,7 @@ MEASURES: dict[str, Measure] = {
     "ssh-cancel": elsewhere.stops,
     "ssh-interrupt": elsewhere.interrupts,
     "ssh-reconnect": elsewhere.reconnects,
+    "carry": carry.carry,
     "takeover": takeover.takeover,
     "actions": actions.actions,
     "crowd": crowd.crowd,

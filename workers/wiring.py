@@ -35,6 +35,7 @@ from activities.store.ownership import Ownership
 from activities.store.run_directory import RunDirectory
 from activities.store.runs import RunStore
 from activities.takeover.registry import Registry
+from activities.workspaces.carry import copies
 from activities.workspaces.carry.carrier import WorkspaceCarrier
 from activities.workspaces.carry.copies import WorkspaceCopy
 from activities.workspaces.checkpoints import WorkspaceCheckpoints
@@ -174,8 +175,16 @@ async def _copy_of(here: Machine, machines: SshMachines, run: RunDirectory) -> W
         return WorkspaceCopy(here, str(run.path / "copy"), sys.executable)
     if placement.get("kind") != "ssh":
         raise shim.MachineUnusable("where the run's copy is was lost with its run.json")
-    root = await machines.of(placement).directory() / "copies" / run.id
-    return WorkspaceCopy(machines.bulk(placement), str(root), machines.python(placement), is_here=False)
+    machine = machines.of(placement)
+    directory = await machine.directory()
+    return WorkspaceCopy(
+        machines.bulk(placement),
+        str(directory / "copies" / run.id),
+        machines.python(placement),
+        await machine.access.bring(copies.PROGRAM),
+        is_here=False,
+        stores=str(directory / "objects"),
+    )
 
 
 def _agents(policy: Policy) -> dict[str, Agent]:

@@ -14,10 +14,11 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from activities.ports.machine import Machine, Stream
-from activities.runtimes.installation import COMMAND, INSTALL, MISSING, TOO_OLD, archive
+from activities.runtimes.installation import COMMAND, INSTALL, LOOK, MISSING, TOO_OLD, archive, archive_of
 from activities.shim import client as shim
 from activities.shim.client.access import Dialed, Directory, Stored
 from activities.shim.client.dialing import DIAL_TIMEOUT, say_hello
@@ -148,16 +149,30 @@ class ExecAccess:
             return await use()
         except _Missing:
             async with self._installing:
-                await self._install()
+                await self._install(*archive())
         return await use()
 
-    async def _install(self) -> None:
-        name, data = archive()
+    async def bring(self, program: Path) -> str:
+        """Where a program of ours of one file is there; it is brought there where it is missing. Raises
+        MachineUnreachable.
+        """
+        name, data = archive_of(program)
+        stream = await self._machine.exec(self._python, "-I", "-S", "-c", LOOK, name, program.name, stdin=b"")
+        try:
+            answer = await self._head(stream, _ANSWER_S)
+        finally:
+            stream.kill()
+        if answer.get("there") is not True:
+            async with self._installing:
+                await self._install(name, data)
+        return str(answer.get("path"))
+
+    async def _install(self, name: str, data: bytes) -> None:
         stream = await self._machine.exec(self._python, "-I", "-S", "-c", INSTALL, name, stdin=data)
         try:
             await self._head(stream, _START_S)
         except shim.StartFailed as error:
-            text = f"the shim's program cannot be put into ~/.cache/steersman there: {error}"
+            text = f"our program cannot be put into ~/.cache/steersman there: {error}"
             raise shim.MachineUnusable(text) from error
         finally:
             stream.kill()

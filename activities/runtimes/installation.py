@@ -1,4 +1,4 @@
-"""The shim's program on another machine: brought there once, into a directory that is named by what it holds.
+"""Programs of ours on another machine: brought there once, into a directory that is named by what it holds.
 
 What must not live here: how programs are run there, and the commands of the shim's program.
 """
@@ -38,6 +38,12 @@ With exit code MISSING nothing was done, as the program or a part of it is not t
 than 3.9, and stderr says which it is.
 """
 
+LOOK: Final = f"""{_BEGIN}
+path = os.path.join(place, "program", sys.argv[1])
+print(json.dumps({{"ok": True, "path": path, "there": os.path.exists(path)}}))
+"""
+"""Runs there, on any Python: where a file of the program of this name is, and whether it is there."""
+
 INSTALL: Final = f"""{_BEGIN}
 os.umask(0o077)
 try:
@@ -67,6 +73,15 @@ def archive() -> tuple[str, bytes]:
 
     Its door is the last file: what finds it there finds the others too.
     """
-    files = sorted(Path(PROGRAM).glob("*.py"), key=lambda path: (path.name == "main.py", path.name))
+    return _archive("shim", *sorted(Path(PROGRAM).glob("*.py"), key=lambda path: (path.name == "main.py", path.name)))
+
+
+@functools.cache
+def archive_of(program: Path) -> tuple[str, bytes]:
+    """The same of a program of one file."""
+    return _archive(program.stem, program)
+
+
+def _archive(name: str, *files: Path) -> tuple[str, bytes]:
     data = json.dumps({path.name: path.read_text(encoding="utf-8") for path in files}).encode()
-    return f"shim-{hashlib.sha256(data).hexdigest()[:20]}", data
+    return f"{name}-{hashlib.sha256(data).hexdigest()[:20]}", data

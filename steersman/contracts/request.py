@@ -44,6 +44,19 @@ MAX_LABELS = 32_000
 """Bytes of labels as JSON: every list and every state of a run has them."""
 
 
+def _included(path: str) -> str:
+    """The path without what says nothing. Raises ValueError."""
+    parts = [part for part in path.split("/") if part not in ("", ".")]
+    if path.startswith("/") or ".." in parts or not parts:
+        raise ValueError("must be a path inside the workspace, relative to it")
+    if any(part.rstrip(" .").lower() in (".git", "git~1") for part in parts):
+        raise ValueError("must not lead into a repository's .git")
+    return "/".join(parts)
+
+
+IncludedPath = Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(no_nul), AfterValidator(_included)]
+
+
 class Workspace(StrictModel):
     """Where the agent works: a directory that exists on a worker's host.
 
@@ -58,6 +71,8 @@ class Workspace(StrictModel):
     """copy: the agent works in a copy of its own, and what it changed there is merged into the workspace at the end."""
     on_gate: Literal["reject", "wait"] = "reject"
     """What becomes of the run where another one's changes could not be merged into the workspace."""
+    include: Annotated[tuple[IncludedPath, ...], Field(max_length=100)] = ()
+    """Ignored files and directories, relative to `path`, that a copy has and brings back as it does untracked ones."""
 
 
 def _rule(text: str) -> str:
@@ -227,6 +242,14 @@ class RunRequest(StrictModel):
             raise ValueError('prompt is required for workspace.on_overlap "steer": it is what the other run is told')
         if self.fork_session and self.session is None:
             raise ValueError("fork_session needs session")
+        return self
+
+    @model_validator(mode="after")
+    def _check_copy(self) -> "RunRequest":
+        if self.workspace.include and not self.is_carried:
+            raise ValueError(
+                'workspace.include needs isolation "copy" or another machine: else the agent has every file'
+            )
         if self.session is not None and self.is_carried:
             raise ValueError(
                 'session: a copy of the workspace (workspace.isolation "copy", or another machine) has none that can '

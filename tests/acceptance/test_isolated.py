@@ -343,6 +343,20 @@ async def steer(shared: Site, tmp_path: Path) -> AsyncIterator[Steer]:
     await command.close()
 
 
+async def test_ignored_files_that_are_named(steer: Steer, repository: Path) -> None:
+    (repository / ".git" / "info" / "exclude").write_text(".env\ncache/\n")
+    (repository / ".env").write_text("one\n")
+    arguments = ("run", "process", "-w", str(repository), "--include", ".env", "--include", "cache")
+    program = "open('.env','a').write('two\\n'); import os; os.mkdir('cache'); open('cache/x','w').close()"
+    refused = await steer(*arguments, "--", *python(program))
+    assert refused.code != 0
+    assert 'include needs isolation "copy"' in refused.err
+    said = await steer(*arguments, "--isolated", "--", *python(program))
+    assert said.code == 0, said.err
+    assert (repository / ".env").read_text() == "one\ntwo\n"
+    assert (repository / "cache" / "x").exists()
+
+
 async def test_what_a_person_sees(steer: Steer, repository: Path, tmp_path: Path) -> None:
     run = f"run-{tmp_path.name}"
     arguments = ("run", "process", "-w", str(repository), "--isolated", "--id")

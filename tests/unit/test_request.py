@@ -30,7 +30,14 @@ def test_the_smallest_request() -> None:
 def test_a_full_request_survives_a_round_trip() -> None:
     full = {
         **GOOD,
-        "workspace": {"path": "/w", "host": "h", "on_overlap": "queue", "isolation": "none", "on_gate": "wait"},
+        "workspace": {
+            "path": "/w",
+            "host": "h",
+            "on_overlap": "queue",
+            "isolation": "none",
+            "on_gate": "wait",
+            "include": [],
+        },
         "runtime": {"kind": "local"},
         "model": "m",
         "session": "0190a-b.c:d",
@@ -49,6 +56,25 @@ def test_a_full_request_survives_a_round_trip() -> None:
     assert RunRequest.model_validate_json(request.model_dump_json()) == request
     assert parse_request(json.loads(request.model_dump_json(exclude_none=True))) == request
     assert json.loads(request.model_dump_json(exclude_none=True)) == full
+
+
+def test_what_is_included_lies_in_the_workspace() -> None:
+    def workspace(*include: str, isolation: str = "copy") -> dict[str, object]:
+        return {**GOOD, "workspace": {"path": "/w", "isolation": isolation, "include": include}}
+
+    assert parse_request(workspace("./node_modules/", "a//b", ".env")).workspace.include == (
+        "node_modules", "a/b", ".env",
+    )  # fmt: skip
+    for wrong in ("/etc", "../x", "a/../b", ".", "", "./", "a\0", "x" * 1001):
+        with pytest.raises(InvalidRequest, match=r"workspace\.include\.0"):
+            parse_request(workspace(wrong))
+    for wrong in (".git", "a/.GIT/config", "GIT~1", ".git. "):
+        with pytest.raises(InvalidRequest, match=r"must not lead into a repository's \.git"):
+            parse_request(workspace(wrong))
+    with pytest.raises(InvalidRequest, match="include"):
+        parse_request(workspace(*(f"p{number}" for number in range(101))))
+    with pytest.raises(InvalidRequest, match='include needs isolation "copy"'):
+        parse_request(workspace("a", isolation="none"))
 
 
 def test_the_old_name_of_the_host_is_taken() -> None:

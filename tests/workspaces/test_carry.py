@@ -290,6 +290,57 @@ async def test_twice_is_once(work: Carrying) -> None:
     assert work.here("git log --branches --tags --format=%H") == log
 
 
+IGNORED = (
+    "printf 'cache/\n.env\n*.log\n' > .gitignore; echo a > a"
+    + COMMIT
+    + "first; mkdir -p cache/deep; echo 1 > cache/one; "
+    "echo 2 > cache/deep/two; ln -s one cache/link; echo secret > .env; chmod 600 .env; echo log > x.log"
+)
+INCLUDE = (".env", "cache", "nowhere", "a/below")
+
+
+@pytest.mark.parametrize("borrow", [True, False])
+async def test_what_is_listed_is_carried_although_it_is_ignored(work: Carrying, *, borrow: bool) -> None:
+    work.borrow = borrow
+    copy = await work.out(IGNORED, INCLUDE)
+    assert files(copy) == {name: held for name, held in files(work.top).items() if name != "x.log"}
+    assert (copy / ".env").stat().st_mode & 0o777 == 0o600
+    assert work.in_copy("git status --porcelain --ignored") == "!! .env\n!! cache/\n"
+    assert (await work.back()).changed is False
+    back = await work.back(
+        "echo theirs > .env; rm cache/one; echo new > cache/new; echo theirs > cache/deep/two; echo no > y.log",
+        "echo ours > cache/deep/two; echo ours > cache/mine",
+    )
+    assert (back.conflicts, back.kept) == ([b"cache/deep/two"], NAMES.conflicts)
+    assert work.here("cat .env cache/new cache/deep/two cache/mine; git status --porcelain") == (
+        "theirs\nnew\nours\nours\n"
+    )
+    assert not (work.top / "cache" / "one").exists()
+    assert not (work.top / "y.log").exists()
+    assert (work.top / ".env").stat().st_mode & 0o777 == 0o600
+    assert work.here(f"git show {NAMES.conflicts}:cache/deep/two") == "theirs\n"
+
+
+async def test_what_is_listed_is_meant_in_the_workspace_not_in_its_repository(work: Carrying) -> None:
+    work.here(
+        IGNORED + "; mkdir -p sub/cache; echo s > sub/s; echo kept > sub/cache/x; git add sub/s; git commit -qm sub"
+    )
+    work.carried = await work.carrier.carry_out(
+        work.top / "sub", work.place, NAMES, borrow=True, include=("cache", "../cache")[:1]
+    )
+    assert (work.copy / "cache" / "x").exists()
+    assert not (work.copy.parent / "cache").exists()
+
+
+async def test_a_repository_in_what_is_listed_is_named(work: Carrying) -> None:
+    with pytest.raises(GitFailed, match=r"a repository of its own lies in the workspace, .*: cache/r"):
+        await work.out(
+            IGNORED
+            + "; git init -q cache/r; git -C cache/r -c user.name=a -c user.email=a commit -q --allow-empty -m x",
+            INCLUDE,
+        )
+
+
 SYMBOLIC = "git symbolic-ref refs/heads/s refs/heads/main; git symbolic-ref HEAD refs/heads/s"
 
 

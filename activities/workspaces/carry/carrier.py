@@ -7,16 +7,17 @@ Which runs work in which copies must not live here.
 import asyncio
 import hashlib
 import os
+import shutil
 import tempfile
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from activities.workspaces.carry import merge, snapshots, work_tree
-from activities.workspaces.carry.copies import CopyFailed, WorkspaceCopy
-from activities.workspaces.carry.copy_program import as_bytes, as_text
+from activities.workspaces.carry.copies import CopyFailed, CopyLacks, WorkspaceCopy
+from activities.workspaces.carry.copy_program import as_bytes, as_text, quoted
 from activities.workspaces.carry.snapshots import Snapshot, SnapshotState
 from activities.workspaces.git import checkpoint_commits as commits
 from activities.workspaces.git.repository import COMMIT, Repository
@@ -90,32 +91,67 @@ class WorkspaceCarrier:
     def __init__(self, shadows: Shadows, state: Path) -> None:
         self._shadows, self._state = shadows, state
 
-    async def carry_out(self, workspace: Path, copy: WorkspaceCopy, names: RefNames, *, borrow: bool) -> Carried:
+    async def carry_out(
+        self,
+        workspace: Path,
+        copy: WorkspaceCopy,
+        names: RefNames,
+        *,
+        borrow: bool,
+        refresh: bool = False,
+        include: Iterable[str] = (),
+    ) -> Carried:
         """Make a copy of the workspace. `borrow`: the copy is on this machine, and need not have what is here.
+        `include`: what is ignored and carried all the same, relative to the workspace.
 
-        Twice is once: the copy that is there stays. Raises CopyFailed, MachineUnreachable.
+        Twice is once: the copy that is there stays. `refresh`: one of an earlier state of the workspace is made into
+        this one; what is ignored there stays, all that was not carried back is lost. Where it cannot be, it is made
+        anew. Raises CopyFailed, MachineUnreachable.
         """
+        async with self._opened(workspace) as (shadow, repository):
+            below = workspace.relative_to(shadow.repository.top)
+            included = tuple(sorted({as_text(os.fsencode(below / each)) for each in include}))
+            snapshot = await self._base(shadow, names, included, repository=repository)
+            header = await _header(shadow, snapshot, workspace, repository=repository)
+            header["borrow"] = [str(shadow.repository.objects)] if borrow else []
+            top = shadow.repository.top
+        carried = Carried(top, repository, snapshot.id, snapshot.files, directory="")
+        # Others may go on meanwhile: the way may be long.
+        header["refresh"] = refresh
+        if borrow:
+            directory = await _received(copy, header)
+        else:
+            directory = await self._sent(carried, snapshot, copy, header)
+        return replace(carried, directory=directory)
+
+    async def _sent(self, carried: Carried, snapshot: Snapshot, copy: WorkspaceCopy, header: dict[str, Any]) -> str:
+        """Send what the copy's machine has not; the copy's directory there."""
+        known = await copy.known(header["store"])
+        async with self._opened_again(carried) as shadow:
+            have = await snapshots.had_here(shadow, known)
+        if have or header["refresh"]:
+            with suppress(CopyLacks):
+                return await self._sent_beyond(have, carried, snapshot, copy, header)
+        return await self._sent_beyond([], carried, snapshot, copy, {**header, "refresh": False})
+
+    async def _sent_beyond(
+        self, have: list[str], carried: Carried, snapshot: Snapshot, copy: WorkspaceCopy, header: dict[str, Any]
+    ) -> str:
         scratch = await asyncio.to_thread(tempfile.TemporaryDirectory, dir=self._state_directory())
         try:
             pack = Path(scratch.name) / "pack"
-            async with self._opened(workspace) as (shadow, repository):
-                snapshot = await self._base(shadow, names, repository=repository)
-                header = await _header(shadow, snapshot, workspace, repository=repository)
-                header["borrow"] = [str(shadow.repository.objects)] if borrow else []
-                header["size"] = 0 if borrow else await snapshots.pack(shadow, snapshot, [], pack)
-                top = shadow.repository.top
-            # Others may go on meanwhile: the way may be long.
-            directory = await copy.receive(header, None if borrow else pack)
+            async with self._opened_again(carried) as shadow:
+                size = await snapshots.pack(shadow, snapshot, have, pack)
+            return await copy.receive({**header, "have": have, "size": size}, pack)
         finally:
             await asyncio.to_thread(scratch.cleanup)
-        return Carried(top, repository, snapshot.id, snapshot.files, directory)
 
-    async def _base(self, shadow: Shadow, names: RefNames, *, repository: bool) -> Snapshot:
+    async def _base(self, shadow: Shadow, names: RefNames, include: tuple[str, ...], *, repository: bool) -> Snapshot:
         if known := await work_tree.commit_of(shadow, names.base):
             return await snapshots.read(shadow, known)
         if repository:
             await snapshots.check_carriable(shadow)
-        snapshot = await snapshots.take(shadow, repository=repository)
+        snapshot = await snapshots.take(shadow, include, repository=repository)
         await commits.keep(shadow, names.base, snapshot.id)
         return snapshot
 
@@ -133,10 +169,15 @@ class WorkspaceCarrier:
             async with self._opened_again(carried) as shadow:
                 base = await snapshots.read(shadow, carried.snapshot)
             # Others may go on meanwhile: the way may be long.
-            header = {"have": base.tips, "repository": carried.repository, "empty": base.state.empty}
+            header = {
+                "have": base.had,
+                "repository": carried.repository,
+                "empty": base.state.empty,
+                "include": base.state.include,
+            }
             snapshot = await copy.send(header, pack)
             async with self._opened_again(carried) as shadow:
-                theirs = await self._taken(shadow, snapshot, pack, names)
+                theirs = await self._taken(shadow, snapshot, pack, names, repository=carried.repository)
                 return await _CarryBack(shadow, base, theirs, names, title, kept, repository=carried.repository).run()
         finally:
             await asyncio.to_thread(scratch.cleanup)
@@ -146,15 +187,34 @@ class WorkspaceCarrier:
         async with self._opened(top) as (shadow, _):
             await commits.delete_refs(shadow, [names.base, names.ours, names.theirs])
 
-    async def _taken(self, shadow: Shadow, snapshot: str, pack: Path, names: RefNames) -> Snapshot:
+    async def _taken(self, shadow: Shadow, snapshot: str, pack: Path, names: RefNames, *, repository: bool) -> Snapshot:
         if not COMMIT.fullmatch(snapshot):
             raise CopyFailed("the copy's answer names no snapshot")
         check_room(shadow, (await asyncio.to_thread(pack.stat)).st_size)
-        # Strict: each object is looked at, and what it names has to be there.
-        await shadow.git.run(
-            "index-pack", "--stdin", "--fix-thin", "--strict", f"--max-input-size={MAX_PACK}", stdin=pack
-        )
-        theirs = await snapshots.read(shadow, snapshot)
+        objects = shadow.repository.objects
+        # As git itself has what was pushed: none of the repository's until it is known to be good. The name is one that
+        # `git gc` removes, and the same at each try, should we be killed.
+        incoming = objects / f"tmp_objdir-{_temporary_name(names).lstrip('.')}"
+        await asyncio.to_thread(shutil.rmtree, incoming, ignore_errors=True)
+        await asyncio.to_thread(incoming.mkdir, mode=0o700)
+        try:
+            git = shadow.with_variables(
+                GIT_OBJECT_DIRECTORY=str(incoming), GIT_ALTERNATE_OBJECT_DIRECTORIES=quoted(str(objects))
+            )
+            apart = replace(shadow, git=git)
+            # Strict: each object is looked at, and what it names has to be there.
+            await apart.git.run(
+                "index-pack", "--stdin", "--fix-thin", "--strict", f"--max-input-size={MAX_PACK}", stdin=pack
+            )
+            theirs = await snapshots.read(apart, snapshot)
+            if repository:
+                await snapshots.check_refs(apart, theirs.state)
+            committed = [theirs.state.commit] if theirs.state.commit else []
+            for tree in {theirs.tree, theirs.index, *committed}:
+                await snapshots.check_unfolded(apart, tree)
+            await asyncio.to_thread(_move_packs, incoming / "pack", objects / "pack")
+        finally:
+            await asyncio.to_thread(shutil.rmtree, incoming, ignore_errors=True)
         await commits.keep(shadow, names.theirs, theirs.id)
         return theirs
 
@@ -261,7 +321,7 @@ class _CarryBack:
 
     async def _planned(self) -> _Plan:
         shadow, base, theirs = self._shadow, self._base, self._theirs
-        ours = await snapshots.take(shadow, repository=self._repository)
+        ours = await snapshots.take(shadow, base.state.include, repository=self._repository)
         if not self._repository:
             await commits.keep(shadow, self._names.ours, ours.id)
             files = await self._merged(base.tree, ours.tree, theirs.tree, None, None)
@@ -357,6 +417,7 @@ class _CarryBack:
             return mine
         if await self._is_ancestor(mine, other):
             return other
+        await snapshots.check_unfolded(self._shadow, other)
         try:
             output = await git.run("merge-tree", "--write-tree", "--no-messages", "-z", mine, other, ok_codes=(0, 1))
             tree, _, conflicts = output.partition(b"\0")
@@ -415,7 +476,8 @@ class _CarryBack:
             out = await asyncio.to_thread(work_tree.links_out, due, staged)
             due = {path: each for path, each in due.items() if path not in out}
             top = self._shadow.repository.top
-            left = await asyncio.to_thread(put_back, top, due, staged, private, self._temporary)
+            temporary = os.fsencode(_temporary_name(self._names))
+            left = await asyncio.to_thread(put_back, top, due, staged, private, temporary)
         return nested | out | left
 
     async def _returned(self, conflicts: set[bytes], kept_aside: Mapping[str, str]) -> Returned:
@@ -442,11 +504,6 @@ class _CarryBack:
         returned.kept = name
         return returned
 
-    @property
-    def _temporary(self) -> bytes:
-        """The name of files on their way into the workspace: one that a killed worker left is found again."""
-        return b".steersman-" + hashlib.sha256(self._names.prefix.encode()).hexdigest()[:16].encode()
-
     async def _export(self, conflicts: set[bytes]) -> None:
         """Write the copy's versions into a directory of ours."""
         theirs = await commits.differences(self._shadow, self._base.tree, self._theirs.tree)
@@ -458,15 +515,40 @@ class _CarryBack:
             await asyncio.to_thread(put_back, self._kept, due, staged)
 
 
+def _temporary_name(names: RefNames) -> str:
+    """The name of what is on its way into the workspace: what a killed worker left is found again."""
+    return f".steersman-{hashlib.sha256(names.prefix.encode()).hexdigest()[:16]}"
+
+
+def _move_packs(incoming: Path, packs: Path) -> None:
+    """An index comes last: by that git finds a pack."""
+    packs.mkdir(exist_ok=True)
+    for path in sorted(incoming.iterdir(), key=lambda path: path.suffix == ".idx"):
+        if not (packs / path.name).exists():
+            path.rename(packs / path.name)
+
+
 def object_format(snapshot: Snapshot) -> str:
     """The hash by which the repository names objects."""
     return "sha256" if len(snapshot.id) == 64 else "sha1"
+
+
+async def _received(copy: WorkspaceCopy, header: dict[str, Any]) -> str:
+    """The directory of a copy on this machine."""
+    if header["refresh"]:
+        with suppress(CopyLacks):
+            return await copy.receive(header, None)
+    return await copy.receive({**header, "refresh": False}, None)
 
 
 async def _header(shadow: Shadow, snapshot: Snapshot, workspace: Path, *, repository: bool) -> dict[str, Any]:
     """What the program of the place is told of a snapshot."""
     top, state = shadow.repository.top, snapshot.state
     return {
+        "store": commits.hashed(os.fsencode(top)),
+        "have": [],
+        "size": 0,
+        "refresh": False,
         "within": as_text(os.fsencode(workspace.relative_to(top))),
         "name": _name(top),
         "repository": repository,

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import functools
 import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -11,17 +10,14 @@ from typing import Any
 
 from activities.ports.machine import Machine, Stream
 from activities.untrusted_json import parse_object
+from activities.workspaces.carry.snapshots import Known
 from activities.workspaces.printable_text import printable
 
-_PROGRAM = Path(__file__).with_name("copy_program.py")
-_BEGIN = """
-import sys
-program = sys.stdin.buffer.read(int(sys.argv.pop(1)))
-exec(compile(program, "copy_program.py", "exec"))
-"""
-"""Runs there: the program is what comes first on stdin. It finds its own name to be __main__."""
+PROGRAM = Path(__file__).with_name("copy_program.py")
 MAX_PACK = 16 * 1024**3
 """More bytes are not taken from a copy."""
+MAX_KNOWN = 10_000
+"""Of the objects that a machine says it has, this many are looked at."""
 _CHUNK = 1024 * 1024
 
 
@@ -29,22 +25,37 @@ class CopyFailed(Exception):
     """The copy cannot be made, or cannot be had back. The message is a sentence."""
 
 
+class CopyLacks(CopyFailed):
+    """The machine has not what it was thought to have, or cannot make it of that: all has to be sent."""
+
+
 @dataclass(frozen=True)
 class WorkspaceCopy:
-    """One copy, in the directory `root` of a machine. `python`: the interpreter there.
+    """One copy, in the directory `root` of a machine. `python`: the interpreter there; `program`: where it has PROGRAM.
 
-    The program comes along with each command, so nothing has to be there, and what is there cannot be of another
-    version. Each method raises CopyFailed, and MachineUnreachable where the machine cannot be asked.
+    `stores`: the directory there for objects that copies share; None where they share none. A relative one, as `root`,
+    is in the directory in which the machine runs programs.
+
+    Each method raises CopyFailed, and MachineUnreachable where the machine cannot be asked.
     """
 
     machine: Machine
     root: str
     python: str
+    program: str = str(PROGRAM)
+    stores: str | None = None
     is_here: bool = True
     """On this machine: what is in the workspace's repository need not be brought there."""
 
+    async def known(self, store: str) -> Known:
+        """What the machine has of the workspace with this name for its store."""
+        async with self._command("known") as stream:
+            await _feed(stream, {"store": store}, None)
+            answer = await _answer(stream)
+        return Known(*(_names(answer.get(name)) for name in ("snapshots", "tips")))
+
     async def receive(self, header: dict[str, Any], pack: Path | None) -> str:
-        """Make the copy of a snapshot, if it is not there yet; its directory there."""
+        """Make the copy of a snapshot, if it is not there yet; its directory there. Raises CopyLacks."""
         async with self._command("receive") as stream:
             feeding = asyncio.create_task(_feed(stream, header, pack))
             try:
@@ -80,18 +91,16 @@ class WorkspaceCopy:
 
     @contextlib.asynccontextmanager
     async def _command(self, command: str) -> AsyncIterator[Stream]:
-        program = _program()
-        stream = await self.machine.exec(self.python, "-I", "-S", "-c", _BEGIN, str(len(program)), command, self.root)
+        stores = (self.stores,) if self.stores else ()
+        stream = await self.machine.exec(self.python, "-I", "-S", self.program, command, self.root, *stores)
         try:
-            stream.stdin.write(program)
             yield stream
         finally:
             stream.kill()
 
 
-@functools.cache
-def _program() -> bytes:
-    return _PROGRAM.read_bytes()
+def _names(told: object) -> list[str]:
+    return [each for each in told[:MAX_KNOWN] if isinstance(each, str)] if isinstance(told, list) else []
 
 
 async def _feed(stream: Stream, header: dict[str, Any], pack: Path | None) -> None:
@@ -114,5 +123,7 @@ async def _answer(stream: Stream) -> dict[str, Any]:
         said = printable(stream.said())[-500:]
         raise CopyFailed(said or f"the program that keeps the copy ended with exit code {code}") from None
     if not answer.get("ok"):
-        raise CopyFailed(printable(str(answer.get("error") or "the copy was refused"))[:1000])
+        failure, error = CopyLacks if answer.get("lacking") is True else CopyFailed, answer.get("error")
+        told = printable(error)[:1000].strip() if isinstance(error, str) else ""
+        raise failure(told or "the copy's machine refused, and does not say why")
     return answer

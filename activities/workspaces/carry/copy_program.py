@@ -1,18 +1,28 @@
 """A copy of a workspace, at the place where an agent works in it: made of a snapshot, and made into one again.
 
-Runs there, on Python 3.9 and git alone, from one file: `receive`, `send` and `remove`. The snapshot's format is in
-carry/snapshots.py. Nothing that is in the copy is run: neither hooks nor filters, nor what its configuration names.
+Runs there, on Python 3.9 and git alone, from one file: `known`, `receive`, `send` and `remove`. The snapshot's format
+is in carry/snapshots.py. Nothing in the copy is run: neither hooks nor filters, nor what its configuration names.
 
     ROOT/ready          the snapshot that the copy was made of; until then there is no copy
         /name           the name of the copy's directory
         /copy/<name>/   the copy: with a .git of its own where the workspace is a git repository; no remote
         /store/         a bare repository of ours: objects that were brought here
         /index          the copy's files as they were brought
+        /objects        the name of the object store that the copy shares with others, if any
+        /refreshing     there while the copy is made into one of another snapshot
+
+    STORES/<store>/objects/pack/   an object store: packs of one workspace's snapshots, for copies that come
+                  /state.json      these packs, and the snapshots of which they have everything
+                  /lock            held while that is read or changed
+                  /consolidation/  one pack on its way to take the place of all
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
+import hashlib
 import json
 import os
 import re
@@ -21,8 +31,10 @@ import stat
 import subprocess
 import sys
 import tempfile
+import time
 import urllib.parse
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import IO, Any, BinaryIO
 
 FORMAT = 1
@@ -35,9 +47,24 @@ MAX_INDEX = 1024 * 1024 * 1024
 MAX_REFS = 50_000
 CARRIED_REFS = ("refs/heads/", "refs/tags/")
 CHUNK = 1024 * 1024
+KEPT_SNAPSHOTS = 16
+"""An object store keeps what this many snapshots have: the newest."""
+MAX_TIPS = 5_000
+"""Branches and tags of the newest snapshot that a store names."""
+MAX_RULES = 100
+"""A refresh looks this many times for what files of rules had hidden that it has removed."""
+MANY_PACKS = 24
+SPARE_BYTES = 256 * 1024 * 1024
+"""A store is consolidated with more packs than MANY_PACKS, or once it has this beyond twice what it then had."""
+LOCK_S = 60.0
+"""A store that somebody keeps locked for this many seconds is done without."""
+UNUSED_S = 30 * 86400
+"""A store that no copy was made or sent with for this many seconds is removed."""
 OPENED_NAMES = frozenset([".gitignore", ".gitattributes", ".gitmodules"])
 _OBJECT = re.compile(rb"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _SHARED_INDEX = re.compile(r"sharedindex\.[0-9a-f]{40,64}")
+_PACK = re.compile(r"pack-[0-9a-f]{40,64}\.(?:pack|idx)")
+_STORE = re.compile(r"[0-9a-f]{32}")
 _FAN_OUT = re.compile(r"[0-9a-f]{2}")
 
 _CONFIG = """[core]
@@ -64,6 +91,14 @@ _ATTRIBUTES = "* -text !eol !crlf -ident -filter !working-tree-encoding !diff\n"
 
 class Failed(Exception):
     """The message is a sentence."""
+
+
+class Lacking(Failed):
+    """What is here does not make the copy: all of it has to be sent."""
+
+
+class CutOff(Failed):
+    """The other side has gone."""
 
 
 class Git:
@@ -94,8 +129,14 @@ class Git:
             **variables,
         }
 
-    def run(self, *arguments: str, stdin: bytes | IO[bytes] = b"", stdout: int | IO[bytes] = subprocess.PIPE) -> bytes:
-        """What git prints. `stdin`: bytes, or a file. Raises Failed."""
+    def run(
+        self,
+        *arguments: str,
+        stdin: bytes | IO[bytes] = b"",
+        stdout: int | IO[bytes] = subprocess.PIPE,
+        ok: tuple[int, ...] = (0,),
+    ) -> bytes:
+        """What git prints. `stdin`: bytes, or a file. Raises Failed for another exit code than `ok`."""
         directory = self.environment.get("GIT_WORK_TREE") or self.environment["GIT_DIR"]
         if not os.path.isdir(directory):
             raise Failed(f"{directory} is gone")
@@ -114,19 +155,182 @@ class Git:
         except FileNotFoundError:
             raise Failed("git is not installed here") from None
         except subprocess.TimeoutExpired:
-            raise Failed(f"git {arguments[0]} took too long and was stopped") from None
+            raise Failed(f"git {_command(arguments)} took too long and was stopped") from None
         # git only warns about a directory that it cannot read, and leaves its files out.
-        if done.returncode or b"could not open directory" in done.stderr:
+        if done.returncode not in ok or b"could not open directory" in done.stderr:
             said = done.stderr.decode("utf-8", "replace").strip().splitlines() or [f"exit code {done.returncode}"]
-            raise Failed(f"git {arguments[0]}: {said[0][:500]}")
+            raise Failed(f"git {_command(arguments)}: {said[0][:500]}")
         return done.stdout or b""
 
 
-class Copy:
-    """A copy below `root`."""
+@dataclass
+class StoreState:
+    """`files`: packs and their indexes, with their sizes in bytes. `snapshots`: newest first; `tips`: branches and tags
+    of the newest one. Everything that these lead to is in the packs. `settled`: bytes when there was one pack last.
+    """
 
-    def __init__(self, root: str) -> None:
-        self.root = os.path.realpath(root)
+    files: dict[str, int] = field(default_factory=dict)
+    snapshots: list[str] = field(default_factory=list)
+    tips: list[str] = field(default_factory=list)
+    settled: int = 0
+
+    @property
+    def size(self) -> int:
+        return sum(self.files.values())
+
+
+class ObjectStore:
+    """Objects of earlier copies of one workspace, which the next ones need not be sent again.
+
+    A copy has links of its own to the packs: whatever becomes of the store, no object is taken from a copy. A store
+    only saves bytes: without it, or with one that is not what it was, everything is sent.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.packs = os.path.join(path, "objects", "pack")
+        self._file = os.path.join(path, "state.json")
+
+    def known(self) -> StoreState:
+        """What the store has. Raises Failed, OSError."""
+        if not os.path.isdir(self.path):
+            return StoreState()
+        with self._locked():
+            return self._state()
+
+    def lend(self, packs: str) -> None:
+        """Link all packs into a copy's directory of packs. Raises Failed, OSError."""
+        with self._locked():
+            for name in self._state().files:
+                _link(os.path.join(self.packs, name), os.path.join(packs, name))
+
+    def add(self, packs: str, snapshot: str, tips: Iterable[str]) -> None:
+        """Take over a copy's packs: in these is everything of the snapshot and the tips. Raises Failed, OSError."""
+        with self._locked():
+            state = self._state()
+            self._sweep(state)
+            fresh = not state.files
+            # Not only the newest: others may have been dropped since the copy was made.
+            for name, size in _packs(packs).items():
+                if name not in state.files:
+                    _link(os.path.join(packs, name), os.path.join(self.packs, name))
+                    state.files[name] = size
+            state.snapshots = [snapshot, *(each for each in state.snapshots if each != snapshot)][:KEPT_SNAPSHOTS]
+            state.tips = sorted(set(tips))[:MAX_TIPS]
+            if fresh:
+                state.settled = state.size
+            self._keep(state)
+
+    def forget(self) -> None:
+        """Begin anew: what is here is not what was taken for it. Raises Failed, OSError."""
+        with self._locked():
+            self._keep(StoreState())
+            self._sweep(StoreState())
+
+    def consolidate(self) -> None:
+        """Make one pack of what the kept snapshots have, where there are many. Raises Failed, OSError."""
+        scratch = os.path.join(self.path, "consolidation")
+        with self._alone() as alone:
+            if not alone:
+                return
+            _remove_tree(scratch)  # of one that was killed
+            with self._locked():
+                state = self._state()
+                self._sweep(state)
+                if len(state.files) <= 2 * MANY_PACKS and state.size <= 2 * state.settled + SPARE_BYTES:
+                    return
+                _init(scratch, "sha256" if len(state.snapshots[0]) == 64 else "sha1", _CONFIG)
+                for name in state.files:
+                    _link(os.path.join(self.packs, name), os.path.join(scratch, "objects", "pack", name))
+            roots = "".join(f"{each}\n" for each in (*state.snapshots, *state.tips))
+            try:
+                Git(scratch).run(
+                    *("pack-objects", "--revs", "--delta-base-offset", "-q", os.path.join(scratch, "pack")),
+                    stdin=roots.encode(),
+                )
+            except Failed:
+                self.forget()
+                return
+            made = _packs(scratch)
+            with self._locked():
+                now = self._state()
+                for name in made:
+                    _link(os.path.join(scratch, name), os.path.join(self.packs, name))
+                added = {name: size for name, size in now.files.items() if name not in state.files}
+                if now.files.keys() >= state.files.keys():  # else it was begun anew meanwhile
+                    now.files, now.settled = {**added, **made}, sum(made.values())
+                    self._keep(now)
+                self._sweep(now)
+            _remove_tree(scratch)
+
+    def remove_unused(self) -> None:
+        """Remove the store if nobody has added to it for long: copies have links of their own. Raises nothing."""
+        with contextlib.suppress(Failed, OSError), self._locked():
+            if time.time() - os.lstat(self._file).st_mtime > UNUSED_S:
+                _remove_tree(self.path)
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        deadline = time.monotonic() + LOCK_S
+        while True:
+            os.makedirs(self.path, mode=0o700, exist_ok=True)
+            os.makedirs(self.packs, exist_ok=True)
+            with _lock(os.path.join(self.path, "lock")) as held:
+                if held:
+                    yield
+                    return
+            if time.monotonic() > deadline:
+                raise Failed(f"{self.path} is locked")
+            time.sleep(0.02)
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[bool]:
+        if not os.path.isdir(self.path):
+            yield False
+            return
+        with _lock(os.path.join(self.path, "consolidation.lock")) as held:
+            yield held
+
+    def _state(self) -> StoreState:
+        """What was written down; nothing where the packs are not as it says."""
+        try:
+            told = json.loads(_bounded(self._file))
+            state = StoreState(dict(told["files"]), list(told["snapshots"]), list(told["tips"]), int(told["settled"]))
+            objects: list[object] = [*state.snapshots, *state.tips]
+            known = all(isinstance(each, str) and _OBJECT.fullmatch(each.encode()) for each in objects)
+            if known and state.snapshots and state.files == _packs(self.packs, state.files):
+                return state
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError, Failed, OSError):
+            pass
+        return StoreState()
+
+    def _keep(self, state: StoreState) -> None:
+        _write(self._file, json.dumps(state.__dict__))
+
+    def _sweep(self, state: StoreState) -> None:
+        """Remove files that are none of the store's: of one who was killed, or of before."""
+        for name in os.listdir(self.packs):
+            if name not in state.files:
+                _remove_tree(os.path.join(self.packs, name))
+
+
+def _store_of(directory: str, name: str) -> ObjectStore | None:
+    """The store of this name among all stores in a directory, if there are any."""
+    if not directory or not _STORE.fullmatch(name):
+        return None
+    return ObjectStore(os.path.join(os.path.abspath(directory), name))
+
+
+def _command(arguments: tuple[str, ...]) -> str:
+    """The command of a git, behind settings."""
+    return arguments[2] if arguments[0] == "-c" else arguments[0]
+
+
+class Copy:
+    """A copy below `root`. `stores`: the directory of the object stores, "" for none."""
+
+    def __init__(self, root: str, stores: str = "") -> None:
+        self.root, self.stores = os.path.realpath(root), stores
         self.store = os.path.join(self.root, "store")
         self.index = os.path.join(self.root, "index")
 
@@ -147,25 +351,70 @@ class Copy:
         ours = {"GIT_WORK_TREE": self.top, "GIT_INDEX_FILE": self.index}
         return Git(self.store, **{**ours, **variables})
 
+    # ---- remove
+
+    def remove(self) -> None:
+        """Remove the copy; and put its store in order, for which nobody waits now."""
+        store = self._shared_store()
+        with contextlib.suppress(FileNotFoundError):  # first: half a copy must not be taken for one
+            os.unlink(os.path.join(self.root, "ready"))
+        _remove_tree(self.root)
+        if store:
+            with contextlib.suppress(Failed, OSError):
+                store.consolidate()
+            with contextlib.suppress(OSError):
+                for name in filter(_STORE.fullmatch, os.listdir(self.stores)):
+                    ObjectStore(os.path.join(os.path.abspath(self.stores), name)).remove_unused()
+
+    # ---- known
+
+    def known(self, header: dict[str, Any]) -> dict[str, Any]:
+        """The snapshots of which everything is here, newest first, and branches and tags of the newest one."""
+        state = StoreState()
+        store = _store_of(self.stores, header["store"])
+        if store:
+            with contextlib.suppress(Failed, OSError):
+                state = store.known()
+        ready = [self.ready] if self.ready else []
+        return {"snapshots": [*ready, *state.snapshots], "tips": state.tips}
+
     # ---- receive
 
     def receive(self, header: dict[str, Any], stream: IO[bytes]) -> None:
-        """Make the copy of a snapshot; nothing where it is there already: an agent may have worked in it."""
-        if self.ready:
-            if self.ready != header["snapshot"]:
-                raise Failed(f"another snapshot was brought to {self.root}")
+        """Make the copy of a snapshot; nothing where it is there already: an agent may have worked in it.
+
+        Raises Lacking where objects of `header["have"]`, without which the pack was made, are not here.
+        """
+        if self.ready == header["snapshot"]:
             return
+        if header["refresh"] and (self.ready or os.path.lexists(self.refreshing)):
+            self._refresh(header, stream)
+        elif self.ready:
+            raise Failed(f"another snapshot was brought to {self.root}")
+        else:
+            self._make(header, stream)
+        _write(os.path.join(self.root, "ready"), header["snapshot"])
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.refreshing)
+        self._share(header["snapshot"], header["refs"].values())
+
+    def _make(self, header: dict[str, Any], stream: IO[bytes]) -> None:
         _remove_tree(self.root)
         os.makedirs(os.path.join(self.root, "copy"), mode=0o700)
         os.chmod(self.root, 0o700)
         _write(os.path.join(self.root, "name"), header["name"])
         os.mkdir(self.top)
         self._make_store(header)
-        if header["size"]:
-            self._unpack(stream, header["size"])
+        self._take_objects(header, stream)
         git = self.git()
-        git.run("read-tree", header["files"])
-        git.run("checkout-index", "--all", "--index", "--force", "--quiet")
+        with self._counting_on_store(header):
+            git.run("read-tree", header["files"])
+            git.run("checkout-index", "--all", "--index", "--force", "--quiet")
+            if header["have"]:
+                self._check_files(self._entries(git, header["files"]))
+        self._finish(header)
+
+    def _finish(self, header: dict[str, Any]) -> None:
         for path in (*header["empty"], header["within"]):
             os.makedirs(os.path.join(os.fsencode(self.top), as_bytes(path)), exist_ok=True)
         for path in header["private"]:
@@ -173,7 +422,89 @@ class Copy:
             os.chmod(place, stat.S_IMODE(os.lstat(place).st_mode) & 0o700)
         if header["repository"]:
             self._make_repository(header)
-        _write(os.path.join(self.root, "ready"), header["snapshot"])
+
+    def _take_objects(self, header: dict[str, Any], stream: IO[bytes]) -> None:
+        store = _store_of(self.stores, header["store"])
+        if store:
+            _write(os.path.join(self.root, "objects"), header["store"])
+        if not header["size"]:
+            return
+        have = header["have"]
+        with self._counting_on_store(header):
+            if store and have:
+                store.lend(os.path.join(self.store, "objects", "pack"))
+            self._unpack(stream, header["size"])
+            # What is new leads to nothing but what is here.
+            tips = (header["snapshot"], *header["refs"].values(), *(f"^{each}" for each in have))
+            if have:
+                listed = "".join(f"{each}\n" for each in tips).encode()
+                Git(self.store).run("rev-list", "--objects", "--quiet", "--stdin", stdin=listed)
+
+    @contextlib.contextmanager
+    def _counting_on_store(self, header: dict[str, Any]) -> Iterator[None]:
+        """What fails here may have failed over objects that were thought to be here."""
+        try:
+            yield
+        except CutOff:
+            raise
+        except Failed as error:
+            if not header["have"]:
+                raise
+            store = self._shared_store()
+            if store:
+                with contextlib.suppress(Failed, OSError):
+                    store.forget()
+            raise Lacking(str(error)) from None
+
+    def _entries(self, git: Git, tree: str) -> dict[bytes, tuple[bytes, str]]:
+        """Mode and object of each path in an index, which is this tree. Raises Failed where it is not: git does not
+        look whether an object that it has is the one that it is named as.
+        """
+        lines = _paths(git.run("ls-files", "-s", "-z"))
+        scratch = os.path.join(self.root, "check")
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(scratch)
+        other = self.git(GIT_INDEX_FILE=scratch)
+        other.run("update-index", "-z", "--index-info", stdin=_listed(lines))
+        if other.run("write-tree").decode().strip() != tree:
+            raise Failed("the objects that are here are damaged")
+        os.unlink(scratch)
+        entries = {}
+        for line in lines:
+            head, path = line.split(b"\t", 1)
+            mode, object_id, _ = head.split(b" ")
+            entries[path] = mode, object_id.decode()
+        return entries
+
+    def _check_files(self, entries: dict[bytes, tuple[bytes, str]]) -> None:
+        """Raises Failed where what was written is something else."""
+        for path, (mode, object_id) in entries.items():
+            if mode != b"160000" and not self._holds(path, mode, object_id):
+                raise Failed(f"the objects that are here are damaged: {_shown(path)}")
+
+    def _holds(self, path: bytes, mode: bytes, object_id: str) -> bool:
+        """Whether a file or a link has this mode and content. What lies above it must not be links."""
+        place = os.path.join(os.fsencode(self.top), path)
+        found = os.lstat(place)
+        if mode == b"120000":
+            if not stat.S_ISLNK(found.st_mode):
+                return False
+            target = os.readlink(place)
+            return _blob_id(len(object_id), len(target), [target]) == object_id
+        if not stat.S_ISREG(found.st_mode) or (mode == b"100755") != bool(found.st_mode & 0o100):
+            return False
+        with open(os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            return _blob_id(len(object_id), found.st_size, iter(lambda: file.read(CHUNK), b"")) == object_id
+
+    def _shared_store(self) -> ObjectStore | None:
+        return _store_of(self.stores, _read(os.path.join(self.root, "objects")))
+
+    def _share(self, snapshot: str, tips: Iterable[str]) -> None:
+        """Give the store what the copy has; one that cannot be used is done without."""
+        store = self._shared_store()
+        if store:
+            with contextlib.suppress(Failed, OSError):
+                store.add(os.path.join(self.store, "objects", "pack"), snapshot, tips)
 
     def _unpack(self, stream: IO[bytes], size: int) -> None:
         with tempfile.TemporaryFile(dir=self.root) as pack:
@@ -181,10 +512,15 @@ class Copy:
                 pack.write(chunk)
                 size -= len(chunk)
             if size:
-                raise Failed("the pack was cut off on its way")
+                raise CutOff("the pack was cut off on its way")
             pack.flush()
             pack.seek(0)
-            Git(self.store).run("index-pack", "--stdin", "--fix-thin", stdin=pack, stdout=subprocess.DEVNULL)
+            self._index_pack(pack)
+
+    def _index_pack(self, pack: IO[bytes]) -> None:
+        # What a thin pack goes without is added to it: fast, as it is here anyway.
+        words = ("-c", "core.compression=1", "index-pack", "--stdin", "--fix-thin")
+        Git(self.store).run(*words, stdin=pack, stdout=subprocess.DEVNULL)
 
     def _make_store(self, header: dict[str, Any]) -> None:
         _init(self.store, header["format"], _CONFIG)
@@ -215,6 +551,151 @@ class Copy:
         # What both have keeps what is known of the file: the agent's first `git status` need not read it.
         self.git(GIT_INDEX_FILE=index).run("read-tree", "--reset", header["index"])
 
+    # ---- refresh
+
+    @property
+    def refreshing(self) -> str:
+        return os.path.join(self.root, "refreshing")
+
+    def _refresh(self, header: dict[str, Any], stream: IO[bytes]) -> None:
+        """Make the copy that is there into one of another snapshot. What is ignored stays, what is as it shall be is
+        not written, and all else that an agent has left goes: its repository with what that has, too.
+
+        Goes by what is on the disk, so that it may be begun again. Raises Lacking where the copy is to be made anew.
+        """
+        try:
+            if not self._can_be_refreshed(header):
+                raise Failed("what is there is no copy of this workspace")
+            _write(self.refreshing, "")
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(os.path.join(self.root, "ready"))
+            for name in os.listdir(self.store):
+                if name != "objects":
+                    _remove_tree(os.path.join(self.store, name))
+            self._make_store(header)
+            self._take_objects(header, stream)
+            for path in list(self._blocking()):
+                os.unlink(path)
+            self._refresh_files(header)
+            _remove_tree(self.own_git)
+            self._finish(header)
+        except CutOff:
+            raise
+        except (Failed, OSError) as error:
+            if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(os.path.join(self.root, "ready"))
+            raise Lacking(str(error)) from None
+
+    def _can_be_refreshed(self, header: dict[str, Any]) -> bool:
+        digits = {len(name) for name in (header["snapshot"], self.ready) if name}
+        directories = (os.path.join(self.root, "copy"), self.top, self.store, os.path.join(self.store, "objects"))
+        named = _read(os.path.join(self.root, "name"), strip=False) == header["name"]
+        indexed = os.path.isfile(self.index) and not os.path.islink(self.index)
+        return named and indexed and len(digits) == 1 and all(map(_is_directory, directories))
+
+    def _refresh_files(self, header: dict[str, Any]) -> None:
+        new = os.path.join(self.root, "index.new")
+        old = set(_paths(self.git().run("ls-files", "-z")))
+        _copy_index(self.index, new)  # what both have keeps what is known of the file
+        git = self.git(GIT_INDEX_FILE=new)
+        git.run("read-tree", "--reset", header["files"])
+        wanted = self._entries(git, header["files"])
+        kept = {*map(as_bytes, (*header["empty"], header["within"])), b""}
+        kept |= {path for path, (mode, _) in wanted.items() if mode == b"160000"}
+        above = {parent for path in (*wanted, *kept) for parent in _parents(path)} | kept
+        # First: what was brought and is no more goes, also where it would be ignored now.
+        for path in old - wanted.keys():
+            self._remove_within(path)
+        for path in above:
+            self._make_way(path)
+        due = [path for path, (mode, object_id) in wanted.items() if not self._is_as_wanted(path, mode, object_id)]
+        for path in due:
+            _remove_tree(os.path.join(self.top, os.fsdecode(path)))
+        git.run("checkout-index", "--index", "--force", "--quiet", "-z", "--stdin", stdin=_listed(due))
+        self._check_files({path: wanted[path] for path in due})
+        self._open_up(wanted, set(map(as_bytes, header["private"])))
+        for _ in range(MAX_RULES):
+            if not self._remove_unwanted(wanted.keys(), above, everything=not header["repository"]):
+                break
+        else:
+            raise Failed("rules to ignore hide one another")
+        os.replace(new, self.index)
+
+    def _is_as_wanted(self, path: bytes, mode: bytes, object_id: str) -> bool:
+        if mode == b"160000":  # a submodule is not checked out
+            place = os.path.join(os.fsencode(self.top), path)
+            return not os.path.islink(place) and os.path.isdir(place) and not os.listdir(place)
+        try:
+            return self._holds(path, mode, object_id)
+        except FileNotFoundError:
+            return False
+
+    def _remove_within(self, path: bytes) -> None:
+        """Remove a file, where it is not behind a link, and the directories above that are empty then."""
+        if self._kind(path, {})[0] in ("file", "special"):
+            os.unlink(os.path.join(os.fsencode(self.top), path))
+            with contextlib.suppress(OSError):
+                for parent in _parents(path):
+                    os.rmdir(os.path.join(os.fsencode(self.top), parent))
+
+    def _make_way(self, directory: bytes) -> None:
+        """Remove what is no directory there, or above."""
+        for path in (*reversed(_parents(directory)), directory):
+            place = os.path.join(os.fsencode(self.top), path)
+            if os.path.lexists(place) and (os.path.islink(place) or not os.path.isdir(place)):
+                os.unlink(place)
+
+    def _open_up(self, wanted: Iterable[bytes], private: set[bytes]) -> None:
+        """Let others read what is not private, as in a copy that was made anew."""
+        for path in wanted:
+            place = os.path.join(os.fsencode(self.top), path)
+            found = os.lstat(place)
+            if stat.S_ISREG(found.st_mode) and path not in private and not found.st_mode & 0o077:
+                os.chmod(place, 0o755 if found.st_mode & 0o100 else 0o644)
+
+    def _remove_unwanted(self, wanted: Iterable[bytes], above: set[bytes], *, everything: bool) -> bool:
+        """Remove what a copy made anew would not have, but for what is ignored. Returns whether rules to ignore were
+        among it: what those hid is not removed yet.
+        """
+        top, wanted = os.fsencode(self.top), set(wanted)
+        waiting, seen, rules = [b""], [], False
+        while waiting:
+            found: dict[bytes, bool] = {}
+            for directory in waiting:
+                with os.scandir(os.path.join(top, directory)) as entries:
+                    for entry in entries:
+                        found[os.path.join(directory, entry.name)] = entry.is_dir(follow_symlinks=False)
+            found = {path: is_directory for path, is_directory in found.items() if path not in wanted}
+            found.pop(b".git", None)
+            waiting = [path for path, is_directory in found.items() if is_directory and path in above]
+            unknown = [path for path in found if path not in above]
+            ignored = set() if everything else self._ignored(unknown)
+            for path in unknown:
+                if path in ignored:
+                    continue
+                if found[path] and not os.path.lexists(os.path.join(top, path, b".git")):
+                    waiting.append(path)
+                    seen.append(path)
+                else:
+                    rules = rules or os.path.basename(path) == b".gitignore"
+                    _remove_tree(os.path.join(self.top, os.fsdecode(path)))
+        for path in reversed(seen):
+            with contextlib.suppress(OSError):  # something ignored is in it
+                os.rmdir(os.path.join(top, path))
+        return rules
+
+    def _ignored(self, paths: list[bytes]) -> set[bytes]:
+        """Those of these paths that rules of the work tree or the repository ignore. None is behind a link."""
+        if not paths:
+            return set()
+        git = self.git(GIT_LITERAL_PATHSPECS="0")
+        # So that no name is taken for a pattern.
+        asked = _listed(b"./" + path for path in paths)
+        found = git.run("check-ignore", "--no-index", "-z", "--stdin", stdin=asked, ok=(0, 1))
+        return {path[2:] for path in _paths(found)}
+
     # ---- send
 
     def send(self, header: dict[str, Any], out: BinaryIO) -> None:
@@ -231,7 +712,7 @@ class Copy:
                 _copy_bounded(os.path.join(self.own_git, "index"), os.path.join(scratch, "own"))
                 for name in filter(_SHARED_INDEX.fullmatch, os.listdir(self.own_git)):
                     _copy_bounded(os.path.join(self.own_git, name), os.path.join(self.store, name))
-            files, private, nested = self._files(scratch, everything=not repository)
+            files, private, nested = self._files(scratch, header["include"], everything=not repository)
             if nested:
                 shown = ", ".join(sorted(_shown(each) for each in nested)[:5])
                 raise Failed(f"a repository of its own lies in the copy: {shown}")
@@ -249,6 +730,7 @@ class Copy:
                 },
                 "empty": sorted(map(as_text, empty)),
                 "private": sorted(map(as_text, private)),
+                "include": header["include"],
             }
             git = self.git()
             parent = ("-p", commit) if commit else ()
@@ -261,15 +743,23 @@ class Copy:
             if not self.ready:  # somebody removes the copy: what has gone already is no deletion of the agent's
                 raise Failed(f"the copy in {self.root} is being removed")
             wanted = [snapshot, *sorted(set(refs.values())), *(f"^{each}" for each in header["have"])]
-            self._send_pack(snapshot, wanted, os.path.join(scratch, "pack"), out)
+            pack = os.path.join(scratch, "pack")
+            self._pack(wanted, pack)
+            if self._shared_store():
+                with contextlib.suppress(Failed), open(pack, "rb") as file:
+                    self._index_pack(file)
+                    self._share(snapshot, refs.values())
+            self._send_pack(snapshot, pack, out)
 
-    def _send_pack(self, snapshot: str, wanted: list[str], pack: str, out: BinaryIO) -> None:
+    def _pack(self, wanted: list[str], pack: str) -> None:
         with open(pack, "wb") as file:
             self.git().run(
                 *("pack-objects", "--revs", "--stdout", "--thin", "--delta-base-offset", "-q"),
                 stdin="".join(f"{each}\n" for each in wanted).encode(),
                 stdout=file,
             )
+
+    def _send_pack(self, snapshot: str, pack: str, out: BinaryIO) -> None:
         _say(out, {"ok": True, "snapshot": snapshot, "size": os.path.getsize(pack)})
         with open(pack, "rb") as file:
             shutil.copyfileobj(file, out, CHUNK)
@@ -287,7 +777,7 @@ class Copy:
         if repository:
             self._check_work_trees()
 
-    def _files(self, scratch: str, *, everything: bool) -> tuple[str, list[bytes], set[bytes]]:
+    def _files(self, scratch: str, include: list[str], *, everything: bool) -> tuple[str, list[bytes], set[bytes]]:
         """The tree of the files; paths that only their user may read; nested repositories."""
         index = os.path.join(scratch, "files")
         _copy_index(self.index, index)
@@ -295,6 +785,10 @@ class Copy:
         modes = {line.split(b"\t", 1)[1]: line[:6] for line in _paths(git.run("ls-files", "-s", "-z"))}
         known = modes.keys()
         paths = known | set(_paths(git.run("ls-files", "-z", "-o", *(() if everything else ("--exclude-standard",)))))
+        if include and not everything:
+            paths |= set(
+                _paths(git.run("ls-files", "-z", "-o", "--", *(os.fsdecode(as_bytes(each)) for each in include)))
+            )
         own = os.path.join(scratch, "own")
         if not everything and os.path.exists(own):
             paths |= set(_paths(self.git(GIT_INDEX_FILE=own).run("ls-files", "-z")))
@@ -371,7 +865,11 @@ class Copy:
         return git.run("write-tree").decode().strip()
 
     def _check_blocking(self) -> None:
-        """Raises Failed for a file that git opens by its name, and at which it would wait for ever."""
+        for path in self._blocking():
+            raise Failed(f"{os.path.relpath(path, self.top)} is no file")
+
+    def _blocking(self) -> Iterator[str]:
+        """Paths that git opens by their names, and at which it would wait for ever."""
         waiting = [self.top]
         while waiting:
             directory = waiting.pop()
@@ -382,7 +880,7 @@ class Copy:
                             if entry.name != ".git":
                                 waiting.append(entry.path)
                         elif entry.name in OPENED_NAMES and not entry.is_symlink() and not entry.is_file():
-                            raise Failed(f"{os.path.relpath(entry.path, self.top)} is no file")
+                            yield entry.path
             except OSError:
                 continue  # git says so, too, and is asked next
 
@@ -507,6 +1005,54 @@ def quoted(path: str) -> str:
     return f'"{escaped}"'
 
 
+@contextlib.contextmanager
+def _lock(path: str) -> Iterator[bool]:
+    """Whether the lock could be had; it lasts as long as the context."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        held = os.path.samestat(os.fstat(descriptor), os.lstat(path))  # not of a store that was removed meanwhile
+    except (BlockingIOError, FileNotFoundError):
+        held = False
+    try:
+        yield held
+    finally:
+        os.close(descriptor)
+
+
+def _packs(directory: str, names: Iterable[str] | None = None) -> dict[str, int]:
+    """The files of whole packs in a directory, or those of these names, with their sizes in bytes."""
+    found: dict[str, int] = {}
+    for name in filter(_PACK.fullmatch, os.listdir(directory) if names is None else names):
+        other = f"{name[:-5]}.idx" if name.endswith(".pack") else f"{name[:-4]}.pack"
+        with contextlib.suppress(FileNotFoundError):
+            sizes = [os.lstat(os.path.join(directory, each)) for each in (name, other)]
+            if all(stat.S_ISREG(each.st_mode) for each in sizes):
+                found[name] = sizes[0].st_size
+    return found
+
+
+def _link(path: str, new: str) -> None:
+    """Link a file, or copy it where that cannot be. One that is there stays."""
+    with contextlib.suppress(FileExistsError):
+        try:
+            os.link(path, new, follow_symlinks=False)
+        except OSError as error:
+            if error.errno not in (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP):
+                raise
+            shutil.copyfile(path, f"{new}.new", follow_symlinks=False)
+            os.replace(f"{new}.new", new)
+
+
+def _blob_id(digits: int, size: int, chunks: Iterable[bytes]) -> str:
+    """The id that git gives this content. `digits`: those of an id."""
+    digest = hashlib.sha1(usedforsecurity=False) if digits == 40 else hashlib.sha256()
+    digest.update(b"blob %d\0" % size)
+    for chunk in chunks:
+        digest.update(chunk)
+    return digest.hexdigest()
+
+
 def _copy_index(index: str, new: str) -> None:
     """With its time: by that git tells which files may have changed since without looking changed."""
     shutil.copy2(index, new)
@@ -523,8 +1069,21 @@ def _init(directory: str, object_format: str, config: str) -> None:
 
 
 def _remove_tree(path: str) -> None:
-    """A tree may be deeper than Python can go."""
-    subprocess.run(["rm", "-rf", "--", path], check=False, stderr=subprocess.DEVNULL)
+    """Remove whatever is there. A tree may be deeper than Python can go, and have directories that nobody may write."""
+    if not os.path.lexists(path):
+        return
+    with contextlib.suppress(OSError):
+        os.unlink(path)
+        return
+    for command in (["rm", "-rf"], ["chmod", "-R", "u+rwX"], ["rm", "-rf"]):
+        if os.path.lexists(path):
+            subprocess.run([*command, "--", path], check=False, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+
+
+def _parents(path: bytes) -> list[bytes]:
+    """The directories above a relative path, the nearest first."""
+    parts = path.split(b"/")[:-1]
+    return [b"/".join(parts[:length]) for length in range(len(parts), 0, -1)]
 
 
 def _ref_name(name: bytes) -> str:
@@ -606,19 +1165,19 @@ def _say(out: BinaryIO, answer: dict[str, Any]) -> None:
     out.flush()
 
 
-def main(command: str, root: str) -> None:
-    """Do what is asked; the answer is a line of JSON on stdout."""
+def main(command: str, root: str, stores: str = "") -> None:
+    """Do what is asked; the answer is a line of JSON on stdout. `stores`: the directory of the object stores."""
     os.umask(0o022)
-    copy, stdin, out = Copy(root), sys.stdin.buffer, sys.stdout.buffer
+    copy, stdin, out = Copy(root, stores), sys.stdin.buffer, sys.stdout.buffer
     try:
         if command == "remove":
-            with contextlib.suppress(FileNotFoundError):  # first: half a copy must not be taken for one
-                os.unlink(os.path.join(copy.root, "ready"))
-            _remove_tree(copy.root)
+            copy.remove()
             _say(out, {"ok": not os.path.lexists(copy.root), "error": f"{copy.root} cannot be removed"})
             return
         header = json.loads(stdin.readline(MAX_HEADER))
-        if command == "receive":
+        if command == "known":
+            _say(out, {"ok": True, **copy.known(header)})
+        elif command == "receive":
             copy.receive(header, stdin)
             _say(
                 out,
@@ -630,7 +1189,7 @@ def main(command: str, root: str) -> None:
         else:
             copy.send(header, out)
     except Failed as error:
-        _say(out, {"ok": False, "error": str(error)})
+        _say(out, {"ok": False, "error": str(error), "lacking": isinstance(error, Lacking)})
     except OSError as error:
         _say(out, {"ok": False, "error": f"{_shown(os.fsencode(error.filename or copy.root))}: {error.strerror}"})
     finally:
@@ -639,4 +1198,4 @@ def main(command: str, root: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:3])
+    main(*sys.argv[1:4])

@@ -21,18 +21,23 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from activities.workspaces.carry.copy_program import as_text, empty_directories, staged_entries
+from activities.workspaces.carry.copy_program import as_bytes, as_text, empty_directories, staged_entries
 from activities.workspaces.files import read_regular
 from activities.workspaces.git.config import MAX_CONFIG, MAX_RULES
 from activities.workspaces.git.repository import COMMIT
 from activities.workspaces.git.runner import GitFailed
 from activities.workspaces.git.shadow import Shadow
-from activities.workspaces.git.trees import write_tree
+from activities.workspaces.git.trees import check_room, write_tree
+from activities.workspaces.printable_text import printable
 
 MAX_STATE = 256 * 1024 * 1024
 """What a snapshot says beside its files may have this many bytes."""
+MAX_NAMES = 128 * 1024 * 1024
+"""The names of all files may have this many bytes: what a git may print, where a snapshot is taken."""
 MAX_REFS = 20_000
 """A repository with more branches and tags is not carried."""
+MAX_REF_PART = 200
+"""Bytes of a part of a branch's name: a file has it, and one with `.lock` behind it."""
 BRANCHES = "refs/heads/"
 _MERGED = re.compile(rb"\d+ [0-9a-f]+ 0\t")
 _CONFIG = r"^(user\.(name|email)|core\.(autocrlf|eol|safecrlf|filemode|symlinks|ignorecase|precomposeunicode))$"
@@ -64,6 +69,8 @@ class SnapshotState(BaseModel):
     """Directories without any entry, and in a copy those that had none."""
     private: Paths = ()
     """Files that nobody but their user may read."""
+    include: Paths = ()
+    """Files and directories that are carried although they are ignored."""
 
 
 @dataclass(frozen=True)
@@ -83,18 +90,34 @@ class Snapshot:
         """Objects with which everything of the snapshot can be had."""
         return [self.id, *sorted({*self.state.refs.values(), *self.state.others.values()})]
 
+    @property
+    def had(self) -> list[str]:
+        """What is said to a pack of a side that has the snapshot. The trees too: git excludes of a commit only what it
+        comes upon, and so would pack what is in no commit but the snapshot's own.
+        """
+        return [*self.tips, self.tree, self.index]
 
-async def take(shadow: Shadow, *, repository: bool) -> Snapshot:
+
+@dataclass(frozen=True)
+class Known:
+    """Objects that another side says it has: hostile text. `snapshots`: newest first. `tips`: branches, tags."""
+
+    snapshots: list[str]
+    tips: list[str]
+
+
+async def take(shadow: Shadow, include: tuple[str, ...] = (), *, repository: bool) -> Snapshot:
     """Write a snapshot of the work tree. `repository`: it is the user's own; else all files count, and nothing is
-    staged. Raises GitFailed.
+    staged. `include`: as the state has it. Raises GitFailed.
     """
-    tree = await write_tree(shadow, everything=not repository)
-    if nested := sorted(shadow.nested):
-        shown = ", ".join(os.fsdecode(path) for path in nested[:5])
-        raise GitFailed(f"a repository of its own lies in the workspace, which cannot be carried: {shown}")
-    empty, private = await _beside_files(shadow, everything=not repository)
-    state = SnapshotState(empty=empty, private=private)
-    index, unmerged = tree, frozenset[bytes]()
+    tree = index = await write_tree(shadow, everything=not repository)
+    _check_nested(shadow.nested)
+    included: list[bytes] = []
+    if include and repository:
+        tree, included = await _with_included(shadow, tree, include)
+    empty, private = await _beside_files(shadow, included, everything=not repository)
+    state = SnapshotState(empty=empty, private=private, include=include)
+    unmerged = frozenset[bytes]()
     if repository:
         refs = await _refs(shadow)
         head, commit = shadow.repository.branch(), shadow.repository.head()
@@ -110,6 +133,39 @@ async def take(shadow: Shadow, *, repository: bool) -> Snapshot:
         raise GitFailed("the workspace has more branches, empty directories and private files than can be carried")
     snapshot = await _commit(shadow, index, *parents, message=message)
     return Snapshot(snapshot, files, tree, index, state, unmerged)
+
+
+def _check_nested(paths: Iterable[bytes]) -> None:
+    if nested := sorted(paths):
+        shown = ", ".join(os.fsdecode(path) for path in nested[:5])
+        raise GitFailed(f"a repository of its own lies in the workspace, which cannot be carried: {shown}")
+
+
+async def _with_included(shadow: Shadow, tree: str, include: tuple[str, ...]) -> tuple[str, list[bytes]]:
+    """The tree with what is ignored in these places, and the paths that it has beyond."""
+    found = (await shadow.git.run("ls-files", "-z", "-o", "--", *map(as_bytes, include))).split(b"\0")[:-1]
+    _check_nested(path.rstrip(b"/") for path in found if path.endswith(b"/"))
+    if not found:
+        return tree, found
+    check_room(shadow, await asyncio.to_thread(_size, os.fsencode(shadow.repository.top), found))
+    scratch = shadow.path / "included"
+    try:
+        await asyncio.to_thread(shutil.copy2, shadow.index, scratch)
+        git = shadow.with_variables(GIT_INDEX_FILE=str(scratch))
+        listed = b"".join(path + b"\0" for path in found)
+        await git.run("update-index", "-z", "--add", "--remove", "--stdin", stdin=listed)
+        return (await git.run("write-tree")).decode().strip(), found
+    finally:
+        for path in (scratch, scratch.with_name("included.lock")):
+            path.unlink(missing_ok=True)
+
+
+def _size(top: bytes, paths: list[bytes]) -> int:
+    size = 0
+    for path in paths:
+        with suppress(OSError):
+            size += os.lstat(os.path.join(top, path)).st_size
+    return size
 
 
 async def read(shadow: Shadow, commit: str) -> Snapshot:
@@ -137,6 +193,42 @@ async def read(shadow: Shadow, commit: str) -> Snapshot:
     return Snapshot(commit, files, tree, index, state)
 
 
+async def check_refs(shadow: Shadow, state: SnapshotState) -> None:
+    """Raises NoSnapshot where git would not take a branch or a tag: half of the merge would be done by then.
+
+    Raises GitFailed.
+    """
+    taken = set(state.refs)
+    for name in state.refs:
+        parts = name.split("/")
+        above = {"/".join(parts[:length]) for length in range(3, len(parts))}
+        if ".." in name or "@{" in name or name.endswith(".") or above & taken or not all(map(_is_ref_part, parts)):
+            raise NoSnapshot(f"the copy has a branch or a tag that no repository may have: {printable(name)[:200]}")
+    if state.head is not None and state.refs.get(state.head) != state.commit:
+        raise NoSnapshot(f"the copy has {printable(state.head)[:200]} checked out, which is at another commit")
+    if state.head is None and state.commit is None:
+        raise NoSnapshot("the copy has neither a branch nor a commit checked out")
+    named = [*state.refs.items(), *state.others.items()]
+    asked = "".join(f"{value}\n" for _, value in named).encode()
+    kinds = (await shadow.git.run("cat-file", "--batch-check=%(objecttype)", stdin=asked)).decode().splitlines()
+    for (name, value), kind in zip(named, kinds, strict=True):
+        if kind not in ("commit", "tag", "tree", "blob") or (name.startswith(BRANCHES) and kind != "commit"):
+            raise NoSnapshot(f"{printable(name)[:200]} of the copy is at {value}, which is no commit, or is not there")
+
+
+def _is_ref_part(part: str) -> bool:
+    return 0 < len(part.encode()) <= MAX_REF_PART and not part.startswith(".") and not part.endswith(".lock")
+
+
+async def check_unfolded(shadow: Shadow, tree: str) -> None:
+    """Raises NoSnapshot for a tree, or a commit's, that is small but has more files than any workspace: git would take
+    all memory over it. Raises GitFailed.
+    """
+    listed = await shadow.git.read("ls-tree", "-r", "-z", "--name-only", tree, limit=MAX_NAMES)
+    if listed.cut:
+        raise NoSnapshot(f"the names of the copy's files take more than {MAX_NAMES // 1024**2} MiB")
+
+
 async def pack(shadow: Shadow, snapshot: Snapshot, have: list[str], path: Path) -> int:
     """Write what a side lacks that has these objects, as a pack; its size in bytes. Raises GitFailed, OSError."""
     wanted = "".join(f"{each}\n" for each in (*snapshot.tips, *(f"^{each}" for each in have)))
@@ -144,6 +236,22 @@ async def pack(shadow: Shadow, snapshot: Snapshot, have: list[str], path: Path) 
         path, "pack-objects", "--revs", "--stdout", "--thin", "--delta-base-offset", "-q", stdin=wanted.encode()
     )
     return (await asyncio.to_thread(path.stat)).st_size
+
+
+async def had_here(shadow: Shadow, known: Known) -> list[str]:
+    """Of what another side says that it has, which may be hostile, what is here too: as `Snapshot.had`.
+
+    Raises GitFailed.
+    """
+    trees = [f"{each}{tree}" for each in known.snapshots if COMMIT.fullmatch(each) for tree in ("^{tree}", "^1^{tree}")]
+    tips = [each for each in (*known.snapshots, *known.tips) if COMMIT.fullmatch(each)]
+    found: dict[str, None] = {}
+    for asked, kinds in ((tips, ("commit", "tag")), (trees, ("tree",))):
+        stdin = "".join(f"{each}\n" for each in asked).encode()
+        answers = await shadow.git.run("cat-file", "--batch-check=%(objecttype) %(objectname)", stdin=stdin)
+        lines = (line.split(" ") for line in answers.decode().splitlines())
+        found |= dict.fromkeys(line[1] for line in lines if line[0] in kinds)
+    return list(found)
 
 
 async def excludes(shadow: Shadow) -> str:
@@ -254,12 +362,14 @@ async def _configured(shadow: Shadow, pattern: str) -> dict[str, str]:
     return {line.partition("\n")[0]: line.partition("\n")[2] for line in output.split("\0") if line}
 
 
-async def _beside_files(shadow: Shadow, *, everything: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
+async def _beside_files(
+    shadow: Shadow, included: list[bytes], *, everything: bool
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Directories without an entry, and files that nobody but their user may read."""
     listing = ("ls-files", "-z", "-o", "--directory")
     command = listing if everything else shadow.with_excludes(*listing, "--exclude-standard")
     untracked = (await shadow.git.run(*command)).split(b"\0")[:-1]
-    files = (await shadow.git.run("ls-files", "-z")).split(b"\0")[:-1]
+    files = (await shadow.git.run("ls-files", "-z")).split(b"\0")[:-1] + included
     return await asyncio.to_thread(_look_beside, os.fsencode(shadow.repository.top), untracked, files)
 
 

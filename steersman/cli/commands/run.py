@@ -43,6 +43,7 @@ Ssh = Annotated[
     str | None,
     typer.Option(metavar="[USER@]ADDRESS[:PORT]", help="On this machine, in a copy that is merged at the end."),
 ]
+Include = Annotated[list[str] | None, typer.Option(help="An ignored file or directory that the copy has, too.")]
 After = Annotated[int, typer.Option(min=0, help="Begin after the event of this number.")]
 
 
@@ -75,6 +76,7 @@ def run(
     host: options.Host = None,
     isolated: Isolated = False,
     ssh: Ssh = None,
+    include: Include = None,
     request_file: RequestFile = None,
     as_json: options.AsJsonLines = False,
 ) -> None:
@@ -87,6 +89,7 @@ def run(
             host=host,
             on_overlap=on_overlap,
             isolation="copy" if isolated else None,
+            include=include,
         ),
         runtime=request.ssh_runtime(ssh),
         session=session,
