@@ -25,7 +25,7 @@ from activities.workspaces.carry.snapshots import NoSnapshot
 from activities.workspaces.carry.work_tree import is_safe
 from activities.workspaces.git.runner import GitFailed
 from activities.workspaces.git.shadows import Shadows
-from tests.hostile.test_carry_properties import disk, git
+from tests.hostile.test_carry_properties import disk, git, kept
 from tests.workspaces.carrying import COMMIT, NAMES, Carrying
 
 pytestmark = [pytest.mark.integration, pytest.mark.property, pytest.mark.timeout(0)]
@@ -237,22 +237,26 @@ def carried_back(scene: Scene, answer: bytes) -> Returned | None:
         assert git(top, "fsck", "--strict", "--no-dangling", check=True) == b""
         git(top, "status", check=True)
         if returned:
-            check_merged(top, files, mine)
+            check_merged(top, returned, files, mine)
         if currently_in_test_context():
             event(f"refused: {refused}" if refused else "merged")
         return returned
 
 
-def check_merged(top: Path, files: dict[bytes, Any], mine: dict[str, bytes]) -> None:
+def check_merged(top: Path, returned: Returned, files: dict[bytes, Any], mine: dict[str, bytes]) -> None:
     after, now = disk(top), repository(top)
+    for path in after.keys() | files.keys():  # nobody has changed anything here meanwhile
+        if after.get(path) != files.get(path):
+            assert path not in returned.conflicts, path
+            assert after.get(path) == kept(top, returned.files, path), path
     assert all(is_safe(path) for path in after)
     assert after[b"x.log"] == files[b"x.log"]  # ignored
     for name, content in mine.items():
         if "/logs/" not in name and name not in (".git/HEAD", ".git/index", "refs") and "/refs/" not in name:
             assert now[name] == content, name
     assert now.keys() - mine.keys() <= {name for name in now if "/refs/" in name or "/logs/" in name}
-    kept = git(top, "for-each-ref", "--format=%(objectname)", "refs/heads", "refs/tags").split()
-    git(top, "rev-list", "--objects", *kept, check=True)
+    refs = git(top, "for-each-ref", "--format=%(objectname)", "refs/heads", "refs/tags").split()
+    git(top, "rev-list", "--objects", *refs, check=True)
 
 
 def test_an_honest_answer_is_merged(scene: Scene) -> None:
