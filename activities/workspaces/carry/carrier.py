@@ -177,7 +177,7 @@ class WorkspaceCarrier:
             }
             snapshot = await copy.send(header, pack)
             async with self._opened_again(carried) as shadow:
-                theirs = await self._taken(shadow, snapshot, pack, names)
+                theirs = await self._taken(shadow, snapshot, pack, names, repository=carried.repository)
                 return await _CarryBack(shadow, base, theirs, names, title, kept, repository=carried.repository).run()
         finally:
             await asyncio.to_thread(scratch.cleanup)
@@ -187,7 +187,7 @@ class WorkspaceCarrier:
         async with self._opened(top) as (shadow, _):
             await commits.delete_refs(shadow, [names.base, names.ours, names.theirs])
 
-    async def _taken(self, shadow: Shadow, snapshot: str, pack: Path, names: RefNames) -> Snapshot:
+    async def _taken(self, shadow: Shadow, snapshot: str, pack: Path, names: RefNames, *, repository: bool) -> Snapshot:
         if not COMMIT.fullmatch(snapshot):
             raise CopyFailed("the copy's answer names no snapshot")
         check_room(shadow, (await asyncio.to_thread(pack.stat)).st_size)
@@ -207,7 +207,8 @@ class WorkspaceCarrier:
                 "index-pack", "--stdin", "--fix-thin", "--strict", f"--max-input-size={MAX_PACK}", stdin=pack
             )
             theirs = await snapshots.read(apart, snapshot)
-            await snapshots.check_refs(apart, theirs.state)
+            if repository:
+                await snapshots.check_refs(apart, theirs.state)
             committed = [theirs.state.commit] if theirs.state.commit else []
             for tree in {theirs.tree, theirs.index, *committed}:
                 await snapshots.check_unfolded(apart, tree)
