@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from activities.runtimes.machine import ChildMachine
+from activities.workspaces.carry import copy_program
 from activities.workspaces.carry.copies import CopyFailed
 from activities.workspaces.carry.copy_program import KEPT_SNAPSHOTS, MANY_PACKS, UNUSED_S
 from tests.workspaces.carrying import COMMIT, Carrying, CountedMachine, files
@@ -24,8 +25,8 @@ from tests.workspaces.carrying import COMMIT, Carrying, CountedMachine, files
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 SIZE = 300_000
-TALK = 20_000
-"""Bytes that one way takes beside what has changed: the header, commits and trees."""
+TALK = 20_000 + 2 * Path(copy_program.__file__).stat().st_size
+"""Bytes that one way may take beside what has changed: headers, commits and trees, and the program, if brought."""
 RANDOM = f"head -c {SIZE} /dev/urandom > "
 STATE = f"echo a > a; {RANDOM} big; {RANDOM} big2{COMMIT}first; rm big2; git commit -qam second; git tag -a v1 -m v1; "
 STATE += f"{RANDOM} untracked; {RANDOM} staged; git add staged; {RANDOM} staged"
