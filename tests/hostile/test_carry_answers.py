@@ -237,22 +237,36 @@ def carried_back(scene: Scene, answer: bytes) -> Returned | None:
         assert git(top, "fsck", "--strict", "--no-dangling", check=True) == b""
         git(top, "status", check=True)
         if returned:
-            check_merged(top, files, mine)
+            check_merged(top, returned, files, mine)
         if currently_in_test_context():
             event(f"refused: {refused}" if refused else "merged")
         return returned
 
 
-def check_merged(top: Path, files: dict[bytes, Any], mine: dict[str, bytes]) -> None:
+def entry(kind: str, content: bytes) -> tuple[bytes, ...]:
+    """Mode and object of what lies on the disk."""
+    mode = {"link": b"120000", "program": b"100755", "file": b"100644"}[kind]
+    return mode, hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest().encode()
+
+
+def check_merged(top: Path, returned: Returned, files: dict[bytes, Any], mine: dict[str, bytes]) -> None:
     after, now = disk(top), repository(top)
+    theirs = {}
+    for line in git(top, "ls-tree", "-r", "-z", returned.files).split(b"\0")[:-1]:
+        head, path = line.split(b"\t", 1)
+        theirs[path] = tuple(head.split(b" ")[::2])
+    for path in after.keys() | files.keys():  # nobody has changed anything here meanwhile
+        if after.get(path) != files.get(path):
+            assert path not in returned.conflicts, path
+            assert (entry(*after[path]) if path in after else None) == theirs.get(path), path
     assert all(is_safe(path) for path in after)
     assert after[b"x.log"] == files[b"x.log"]  # ignored
     for name, content in mine.items():
         if "/logs/" not in name and name not in (".git/HEAD", ".git/index", "refs") and "/refs/" not in name:
             assert now[name] == content, name
     assert now.keys() - mine.keys() <= {name for name in now if "/refs/" in name or "/logs/" in name}
-    kept = git(top, "for-each-ref", "--format=%(objectname)", "refs/heads", "refs/tags").split()
-    git(top, "rev-list", "--objects", *kept, check=True)
+    refs = git(top, "for-each-ref", "--format=%(objectname)", "refs/heads", "refs/tags").split()
+    git(top, "rev-list", "--objects", *refs, check=True)
 
 
 def test_an_honest_answer_is_merged(scene: Scene) -> None:

@@ -1,6 +1,7 @@
 """Objects that a machine has from earlier copies of a workspace are not sent again; without them all is sent."""
 
 import asyncio
+import fcntl
 import hashlib
 import json
 import os
@@ -9,21 +10,23 @@ import signal
 import struct
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from activities.runtimes.machine import ChildMachine
+from activities.workspaces.carry import copy_program
 from activities.workspaces.carry.copies import CopyFailed
-from activities.workspaces.carry.copy_program import KEPT_SNAPSHOTS, MANY_PACKS
+from activities.workspaces.carry.copy_program import KEPT_SNAPSHOTS, MANY_PACKS, UNUSED_S
 from tests.workspaces.carrying import COMMIT, Carrying, CountedMachine, files
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 SIZE = 300_000
-TALK = 20_000
-"""Bytes that one way takes beside what has changed: the header, commits and trees."""
+TALK = 20_000 + 2 * Path(copy_program.__file__).stat().st_size
+"""Bytes that one way may take beside what has changed: headers, commits and trees, and the program, if brought."""
 RANDOM = f"head -c {SIZE} /dev/urandom > "
 STATE = f"echo a > a; {RANDOM} big; {RANDOM} big2{COMMIT}first; rm big2; git commit -qam second; git tag -a v1 -m v1; "
 STATE += f"{RANDOM} untracked; {RANDOM} staged; git add staged; {RANDOM} staged"
@@ -209,6 +212,33 @@ async def test_a_store_that_is_not_what_it_was_is_made_anew(work: Carrying, dama
     assert callable(damage)
     damage(work)
     await whole(work, "second")
+
+
+async def test_a_store_that_is_locked_is_done_without(work: Carrying) -> None:
+    first = work.another("first")
+    await first.out(STATE)
+    with (store(work) / "lock").open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        await work.out()
+        await check(work)
+        await work.place.remove()
+    await whole(work, "second")
+
+
+async def test_a_store_that_nobody_has_used_for_long_goes(work: Carrying) -> None:
+    at_work = work.another("at-work")
+    await at_work.out(STATE)
+    old = work.there / "stores" / ("0" * 32)
+    shutil.copytree(store(work), old)
+    long_ago = time.time() - UNUSED_S - 60
+    for each in (*(work.there / "stores").iterdir(),):
+        os.utime(each / "state.json", (long_ago, long_ago))
+    run = work.another("run")
+    await run.out()
+    await run.place.remove()
+    assert not old.exists()
+    assert store(work) != old
+    at_work.in_copy("git fsck --full --strict")
 
 
 async def test_a_store_that_cannot_be_used_is_done_without(work: Carrying) -> None:

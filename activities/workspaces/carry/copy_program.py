@@ -56,7 +56,7 @@ MAX_RULES = 100
 MANY_PACKS = 24
 SPARE_BYTES = 256 * 1024 * 1024
 """A store is consolidated with more packs than MANY_PACKS, or once it has this beyond twice what it then had."""
-LOCK_S = 60.0
+LOCK_S = 5.0
 """A store that somebody keeps locked for this many seconds is done without."""
 UNUSED_S = 30 * 86400
 """A store that no copy was made or sent with for this many seconds is removed."""
