@@ -4,11 +4,13 @@ import argparse
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from temporalio.converter import PayloadCodec
 
 from activities.admission.policy import Policy, lent_commands
+from activities.store.held_sessions import held_in
 from steersman.contracts.agents import CAPABILITIES
 from steersman.contracts.request import PERMISSION_ORDER, RUNTIMES, Caps, PermissionMode
 from steersman.hosts import host_name
@@ -67,6 +69,7 @@ def _policy(
         allow_commands=_commands(arguments.allow_command or _listed(env.get("STEERSMAN_ALLOW_COMMAND"), "\n")),
         allow_approvals=arguments.allow_approvals,
         trusted=lambda: (*trusted, *_recorded_as_trusted(state)),
+        held=partial(held_in, state),
         git_roots=_absolute(git_roots),
         agents=agents,
         runtimes=runtimes,

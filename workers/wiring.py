@@ -24,6 +24,7 @@ from activities.ports.agent import Agent
 from activities.run_activities import RunActivities
 from activities.run_carry import RunCarry
 from activities.run_changes import RunChanges
+from activities.run_sessions import RunSessions
 from activities.runtimes.machine import ChildMachine
 from activities.runtimes.shim_runtime import ShimRuntime, local_place
 from activities.shim import client as shim
@@ -89,7 +90,8 @@ def activities_of(settings: Settings, parts: Parts) -> Activities:
     shadows = Shadows(policy.environ, policy.workspace_roots, policy.git_roots)
     carrier = WorkspaceCarrier(shadows, settings.state / "workspaces")
     here = ChildMachine(settings.state, {"PATH": policy.environ.get("PATH", os.defpath)})
-    carry = RunCarry(carrier, here, sys.executable, changes, settings.state)
+    sessions = RunSessions(agents, here, sys.executable, store, runtime)
+    carry = RunCarry(carrier, here, sys.executable, changes, sessions, settings.state)
     context = ActivityContext(client, settings.host, agents, runtime, store, policy, changes, carry)
     host = HostActivities(context, Retention(settings.keep_days, loops))
     run = RunActivities(context, parts.registry, host.lock_session, parts.polls)

@@ -28,6 +28,10 @@ from steersman.contracts.request import (
 MAX_SECRET_FILE = 64 * 1024
 
 
+def _in_no_copy(agent: str, session: str) -> None:
+    """As `Policy.held`, of a host without copies."""
+
+
 @dataclass(frozen=True)
 class Policy:
     """Read once from flags and STEERSMAN_* variables: see workers/settings. `trusted` is called for each process."""
@@ -40,6 +44,8 @@ class Policy:
     allow_approvals: bool = False
     workspace_roots: tuple[Path, ...] = (Path("/"),)
     trusted: Callable[[], Sequence[Path]] = tuple
+    held: Callable[[str, str], Path | None] = _in_no_copy
+    """The workspace of an agent's session that was held in a copy of it; None where no such session is known."""
     git_roots: tuple[Path, ...] = ()
     """Git directories of workspaces may lie here, too."""
     agents: frozenset[str] = frozenset(CAPABILITIES)
@@ -86,12 +92,15 @@ class Policy:
         for name, value in request.env.items():
             self._check_env(request.agent, name, value)
         agent.check(request)  # last: it says what is on this host
-        if self.lends and request.session is not None and not agent.keeps(request.session, directory):
+        if self.lends and request.session is not None and not self._has_held(agent, request.session, directory):
             raise InvalidRequest(f"session: no conversation {request.session} was held in this workspace")
         if any(each.of_workspace for each in programs) and not self._trusts(agent, (directory, *further)):
             named = next(each.field for each in programs if each.of_workspace)
             raise InvalidRequest(f"{named}: {directory} is not trusted (see steer trust, --trust)")
         return directory, further
+
+    def _has_held(self, agent: Agent, session: str, directory: Path) -> bool:
+        return agent.keeps(session, directory) or self.held(agent.name, session) == directory
 
     def _trusts(self, agent: Agent, directories: Sequence[Path]) -> bool:
         trusted = self.trusted()

@@ -249,10 +249,6 @@ class RunRequest(StrictModel):
             raise ValueError('prompt is required for workspace.on_overlap "steer": it is what the other run is told')
         if self.fork_session and self.session is None:
             raise ValueError("fork_session needs session")
-        if self.session is not None and self.workspace.isolation == "copy":
-            raise ValueError(
-                'session: a copy of the workspace (workspace.isolation "copy") has none that can be resumed'
-            )
         return self
 
     def outline(self) -> "RunRequest":

@@ -31,6 +31,7 @@ from activities.loops.loop_store import LoopStore
 from activities.ports.agent import Agent
 from activities.run_carry import RunCarry
 from activities.run_changes import RunChanges
+from activities.run_sessions import RunSessions
 from activities.runtimes.machine import ChildMachine
 from activities.runtimes.shim_runtime import ShimRuntime
 from activities.store.ownership import Ownership
@@ -477,16 +478,10 @@ class TestPruning:
         store = RunStore(state, OWNER)
         changes = RunChanges(WorkspaceCheckpoints({}, []), state)
         carrier = WorkspaceCarrier(Shadows({}, []), state / "workspaces")
-        context = ActivityContext(
-            host.client,
-            "host",
-            {},
-            ShimRuntime(store, "host"),
-            store,
-            Policy({}),
-            changes,
-            RunCarry(carrier, ChildMachine(state, {}), sys.executable, changes, state),
-        )
+        runtime, machine = ShimRuntime(store, "host"), ChildMachine(state, {})
+        sessions = RunSessions({}, machine, sys.executable, store, runtime)
+        carry = RunCarry(carrier, machine, sys.executable, changes, sessions, state)
+        context = ActivityContext(host.client, "host", {}, runtime, store, Policy({}), changes, carry)
         hosting = HostActivities(context, Retention(30, host.loops))
         return await ActivityEnvironment().run(hosting.prune_host, PruneInput(keep_days=days, dry_run=dry_run))
 

@@ -30,7 +30,7 @@ def test_the_smallest_request() -> None:
 def test_a_full_request_survives_a_round_trip() -> None:
     full = {
         **GOOD,
-        "workspace": {"path": "/w", "host": "h", "on_overlap": "queue", "isolation": "none", "on_gate": "wait"},
+        "workspace": {"path": "/w", "host": "h", "on_overlap": "queue", "isolation": "copy", "on_gate": "wait"},
         "runtime": {"kind": "local"},
         "model": "m",
         "session": "0190a-b.c:d",
