@@ -3,12 +3,14 @@ where that fails.
 """
 
 import asyncio
+from datetime import UTC, datetime, timedelta
 
 from temporalio import activity
 
 from activities.activity_helpers import as_application_error, heartbeating
 from activities.context import ActivityContext
-from activities.run_failures import retry_later
+from activities.ports.runtime import CLEANUP
+from activities.run_failures import TRIES_TO_REACH, retry_later
 from activities.run_preparation import check_gates, directory_of
 from activities.shim.client import MachineUnreachable
 from activities.store.event_reader import is_ended
@@ -16,8 +18,13 @@ from activities.store.identity import StoreGone
 from activities.store.run_directory import RunDirectory
 from steersman.contracts import names
 from steersman.contracts.activities import CarriedBack, CarryBackInput, CarryOutInput, WorkspaceInput
-from steersman.contracts.errors import ActivityErrorType, InvalidRequest, RunError
+from steersman.contracts.errors import ActivityErrorType, InvalidRequest, RunError, WorkspaceError
 from steersman.contracts.run import CarriedWorkspace, Finalize
+
+PATIENCE = timedelta(minutes=10)
+"""So long a machine that cannot be reached is asked for what a run has done there; then a sweep goes on asking."""
+UNPROVEN_PATIENCE = timedelta(seconds=10)
+"""The same, where it could not be reached to stop the run either."""
 
 
 class CarryActivities:
@@ -37,7 +44,12 @@ class CarryActivities:
                     path = await asyncio.to_thread(context.policy.workspace, workspace.path)
                     directory = await directory_of(context, out.key, out.request.runtime)
                     await check_gates(context, out.request)
-                    return await context.carry.out(directory, path)
+                    try:
+                        return await context.carry.out(directory, path)
+                    except MachineUnreachable as error:
+                        if activity.info().attempt >= TRIES_TO_REACH:
+                            raise WorkspaceError(f"workspace: it cannot be copied: {error}") from error
+                        raise
             except StoreGone as error:
                 raise retry_later(ActivityErrorType.STORE_GONE, str(error)) from error
             except MachineUnreachable as error:
@@ -48,10 +60,10 @@ class CarryActivities:
         """Merge what became of the copy into the workspace. Twice is once."""
         context = self._context
         async with heartbeating():
+            with as_application_error():
+                directory = context.store.directory(back.key)
             try:
                 await asyncio.to_thread(context.store.check, back.store)
-                with as_application_error():
-                    directory = context.store.directory(back.key)
                 if not await asyncio.to_thread(directory.path.exists):
                     gone = "the run's directory is gone, and its copy of the workspace with it"
                     return CarriedBack(finalize=Finalize(status="failed", error=gone))
@@ -65,6 +77,8 @@ class CarryActivities:
             except StoreGone as error:
                 raise retry_later(ActivityErrorType.STORE_GONE, str(error)) from error
             except MachineUnreachable as error:
+                if _waited() > (UNPROVEN_PATIENCE if back.keep else PATIENCE):
+                    return await context.carry.fail(directory, str(error), unreachable=True)
                 raise retry_later(ActivityErrorType.UNREACHABLE, str(error)) from error
 
     @activity.defn(name=names.RETRY_WORKSPACE)
@@ -73,6 +87,8 @@ class CarryActivities:
         async with heartbeating():
             with as_application_error():
                 directory = await self._decided(asked)
+                if self._context.runtime.has_living(asked.key):
+                    raise InvalidRequest(f"processes of run {asked.key.run} may still be at work")
                 return await self._context.carry.retry(directory)
 
     @activity.defn(name=names.DISCARD_WORKSPACE)
@@ -81,6 +97,8 @@ class CarryActivities:
         async with heartbeating():
             with as_application_error():
                 directory = await self._decided(asked)
+                if directory.is_local and self._context.runtime.has_living(asked.key):
+                    raise InvalidRequest(f"processes of run {asked.key.run} are still at work")
                 return await self._context.carry.discard(directory)
 
     async def _decided(self, asked: WorkspaceInput) -> RunDirectory:
@@ -89,8 +107,13 @@ class CarryActivities:
         if context.policy.max_permission == "read_only":
             raise InvalidRequest("this worker allows nobody to change a workspace")
         directory = await asyncio.to_thread(context.store.readable, asked.key)
-        if context.runtime.has_living(asked.key):
-            raise InvalidRequest(f"processes of run {asked.key.run} are still at work")
         if not await asyncio.to_thread(is_ended, directory.events):
             raise InvalidRequest(f"run {asked.key.run} is still open")
+        if context.runtime.has_living(asked.key) and not directory.is_local:  # perhaps nobody could reach it
+            await context.runtime.stop(asked.key, CLEANUP, "the run had closed")
+            await context.runtime.release(asked.key)
         return directory
+
+
+def _waited() -> timedelta:
+    return datetime.now(UTC) - activity.info().scheduled_time

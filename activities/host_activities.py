@@ -73,7 +73,7 @@ class HostActivities:
             return Claim(host=self._host)  # another host is asked next
         with as_application_error():
             workspace, _ = await asyncio.to_thread(self._policy.check, request, self._agents[request.agent])
-            if request.session is not None and request.workspace.isolation == "copy":
+            if request.session is not None and request.is_carried:
                 environment = await asyncio.to_thread(self._policy.environment, request)
                 await asyncio.to_thread(self._context.carry.sessions.check, request, workspace, environment)
             if request.workspace.on_gate == "reject":

@@ -18,6 +18,7 @@ from activities.loops.loop_store import LoopStore
 from activities.ports.runtime import CLEANUP
 from activities.running import run_log
 from activities.running.completion import complete
+from activities.shim.client import MachineUnreachable
 from activities.store import disk
 from activities.store.event_reader import ended_at, is_ended
 from activities.store.held_sessions import prune_held
@@ -74,6 +75,9 @@ async def end_all_closed(context: ActivityContext, closed_runs: ClosedRuns) -> t
         with _logged("sweep_failed", directory):
             if await end_closed(context, closed_runs, directory):
                 stopped.append(directory.key.run)
+            if not context.runtime.has_living(directory.key):
+                with suppress(MachineUnreachable):
+                    await context.carry.retry_unreached(directory)
     return tuple(stopped)
 
 

@@ -1,6 +1,6 @@
 """Copies of workspaces for runs: made before the first process, merged into the workspace after the last one.
 
-    runs/<run>/<execution>/copy/            the copy: see workspaces.carry.copy_program
+    runs/<run>/<execution>/copy/            the copy: see workspaces.carry.copy_program; a file where it is elsewhere
                           /carried.json     what was copied
                           /carried-back.json  what became of it
                           /conflicts/       the copy's version of what could not be merged, for a workspace without git
@@ -18,16 +18,15 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from activities.ports.machine import Machine
 from activities.run_changes import RunChanges, refs_of
-from activities.run_sessions import RunSessions
-from activities.shim.client import MachineUnusable
+from activities.run_sessions import CopyOf, RunSessions
+from activities.shim.client import MachineUnreachable, MachineUnusable
 from activities.store import disk
 from activities.store.notes import note as _note
 from activities.store.notes import noted as _noted
 from activities.store.run_directory import RunDirectory
 from activities.workspaces.carry.carrier import Carried, RefNames, Returned, WorkspaceCarrier
-from activities.workspaces.carry.copies import CopyFailed, WorkspaceCopy
+from activities.workspaces.carry.copies import CopyFailed
 from activities.workspaces.carry.snapshots import NoSnapshot
 from activities.workspaces.git.checkpoint_commits import REFS, quoted
 from activities.workspaces.git.runner import GitFailed
@@ -41,25 +40,22 @@ MAX_CONFLICTS = 1000
 
 
 class RunCarry:
-    """`machine`: where the copies are, this one. `python`: the interpreter there. `state`: the state directory."""
+    """`copy_of`: the copy of a run, wherever it is. `state`: the state directory."""
 
     def __init__(
-        self,
-        carrier: WorkspaceCarrier,
-        machine: Machine,
-        python: str,
-        changes: RunChanges,
-        sessions: RunSessions,
-        state: Path,
+        self, carrier: WorkspaceCarrier, copy_of: CopyOf, changes: RunChanges, sessions: RunSessions, state: Path
     ) -> None:
         self.sessions = sessions
-        self._carrier, self._machine, self._python = carrier, machine, python
+        self._carrier, self._copy_of = carrier, copy_of
         self._changes, self._gates = changes, state / "gates"
 
     async def out(self, directory: RunDirectory, workspace: Path) -> CarriedWorkspace:
         """Copy the workspace (resolved). Raises WorkspaceError, MachineUnreachable."""
         try:
-            carried = await self._carrier.carry_out(workspace, self._copy(directory), _names(directory), borrow=True)
+            copy = await self._copy_of(directory)
+            if not copy.is_here:
+                await asyncio.to_thread(_mark_elsewhere, directory.path / "copy")
+            carried = await self._carrier.carry_out(workspace, copy, _names(directory), borrow=copy.is_here)
         except (GitFailed, CopyFailed, NoSnapshot, MachineUnusable, OSError) as error:
             raise WorkspaceError(f"workspace: it cannot be copied: {printable(str(error))}") from error
         known = CarriedWorkspace(
@@ -93,8 +89,9 @@ class RunCarry:
             Path(carried.top), carried.repository, carried.snapshot, carried.files, directory=carried.directory
         )
         try:
+            copy, title = await self._copy_of(directory), f"run {directory.key.run}"
             returned = await self._carrier.carry_back(
-                base, self._copy(directory), _names(directory), f"run {directory.key.run}", directory.path / "conflicts"
+                base, copy, _names(directory), title, directory.path / "conflicts"
             )
         except (GitFailed, CopyFailed, NoSnapshot, MachineUnusable, OSError) as error:
             # Another worker may have done it meanwhile: one that was frozen, and wakes.
@@ -106,14 +103,14 @@ class RunCarry:
         await asyncio.to_thread(_note, directory.path / "carried-back.json", back)
         await asyncio.to_thread(self._open_gate, directory)
         if not keep:
-            with suppress(CopyFailed):  # it goes with the run's directory
-                await self._copy(directory).remove()
+            with suppress(CopyFailed, MachineUnreachable):  # it goes with the run's directory
+                await self._remove(directory)
         return back
 
-    async def fail(self, directory: RunDirectory, error: str) -> CarriedBack:
+    async def fail(self, directory: RunDirectory, error: str, *, unreachable: bool = False) -> CarriedBack:
         """Record that the copy could not be merged: it stays, and is a gate. One that was merged already is not that.
 
-        Raises OSError.
+        `unreachable`: because nobody reached it, see `retry_unreached`. Raises OSError.
         """
         known = await asyncio.to_thread(_noted, directory.path / "carried-back.json", CarriedBack)
         if known and known.finalize.status != "failed":
@@ -122,6 +119,20 @@ class RunCarry:
         if await asyncio.to_thread(self.has_copy, directory):
             await asyncio.to_thread(self._close_gate, directory)
             await asyncio.to_thread(_note, directory.path / "carried-back.json", back)
+            if unreachable:
+                (directory.path / "unreached").touch(mode=0o600)
+        return back
+
+    async def retry_unreached(self, directory: RunDirectory) -> CarriedBack | None:
+        """Try again what had failed because the machine could not be reached; None where that is not so.
+
+        Raises MachineUnreachable, OSError.
+        """
+        mark = directory.path / "unreached"
+        if not (await asyncio.to_thread(mark.exists) and await asyncio.to_thread(self.is_gate, directory)):
+            return None
+        back = await self.retry(directory)
+        mark.unlink(missing_ok=True)
         return back
 
     async def finish(self, directory: RunDirectory) -> CarriedBack | None:
@@ -145,8 +156,13 @@ class RunCarry:
     async def discard(self, directory: RunDirectory) -> CarriedBack:
         """Give up what could not be merged: the copy is removed. Raises InvalidRequest, WorkspaceError, OSError."""
         await self._waiting(directory)
-        await self.remove(directory)
-        return CarriedBack(finalize=Finalize(status="none"))
+        given_up = CarriedBack(finalize=Finalize(status="none"))
+        try:
+            await self.remove(directory)
+        except MachineUnreachable:  # it goes with the run's directory, once the machine is back
+            await asyncio.to_thread(_note, directory.path / "carried-back.json", given_up)
+            await asyncio.to_thread(self._open_gate, directory)
+        return given_up
 
     async def remove(self, directory: RunDirectory) -> None:
         """Remove the run's copy, whatever is in it. Raises WorkspaceError, MachineUnreachable, OSError."""
@@ -154,7 +170,7 @@ class RunCarry:
         if not await asyncio.to_thread(self.has_copy, directory):
             return
         try:
-            await self._copy(directory).remove()
+            await self._remove(directory)
         except (CopyFailed, MachineUnusable) as error:
             raise WorkspaceError(str(error)) from error
         await asyncio.to_thread(self._open_gate, directory)
@@ -232,8 +248,11 @@ class RunCarry:
     def _gate(self, directory: RunDirectory) -> Path:
         return self._gates / hashlib.sha256(os.fsencode(directory.path)).hexdigest()[:32]
 
-    def _copy(self, directory: RunDirectory) -> WorkspaceCopy:
-        return WorkspaceCopy(self._machine, str(directory.path / "copy"), self._python)
+    async def _remove(self, directory: RunDirectory) -> None:
+        copy = await self._copy_of(directory)
+        await copy.remove()
+        if not copy.is_here:
+            await asyncio.to_thread((directory.path / "copy").unlink, missing_ok=True)
 
 
 class WorkspaceGated(WorkspaceError):
@@ -253,3 +272,7 @@ class _Run(BaseModel):
 def _names(directory: RunDirectory) -> RefNames:
     run = quoted(directory.key.run)
     return RefNames(refs_of(directory), f"{REFS}/conflicts/{run}")
+
+
+def _mark_elsewhere(path: Path) -> None:
+    disk.write_new(path, "on another machine\n")

@@ -22,6 +22,8 @@ log = logging.getLogger("steersman.running")
 
 RETRY_DELAY = timedelta(seconds=5)
 """The time between two attempts to lead a run whose state is out of reach."""
+TRIES_TO_REACH = 3
+"""A run whose machine could not be reached this many times, before it had a process that anybody knows of, fails."""
 MAX_FAILURES = 3
 """A run fails when leading it has failed this many times for reasons that no code expects."""
 
@@ -53,6 +55,8 @@ async def end_or_retry(
     if isinstance(error, StoreGone | RunGone):
         raise retry_later(ActivityErrorType.STORE_GONE, f"{error}; it is back by now") from error
     if isinstance(error, Unreachable):
+        if progress.attempt == 0 and context.runtime.attempts(key) == 0 and activity.info().attempt >= TRIES_TO_REACH:
+            return await _fail_unreached(context, key, error)
         raise retry_later(ActivityErrorType.UNREACHABLE, str(error)) from error
     if disk.is_unwritable(error):
         text = f"state directory: {error}; free some space, or make it writable"
@@ -91,6 +95,13 @@ async def _fail_lost(context: ActivityContext, key: RunKey, progress: HeartbeatD
     log.error(message, extra={"action": "run_gone", "facts": {"run": key.run, "left": report.left}})
     outcome = _failed(AgentFailed(message))
     return outcome.model_copy(update={"attempts": progress.attempt, "stop_report": report})
+
+
+async def _fail_unreached(context: ActivityContext, key: RunKey, error: Exception) -> RunOutcome:
+    """The run's machine is gone. A process may have begun there all the same: a sweep stops it."""
+    report = await context.runtime.stop(key, CLEANUP, "its machine cannot be reached")
+    outcome = _failed(AgentFailed(f"the agent could not be started: {error}"))
+    return outcome.model_copy(update={"stop_report": report})
 
 
 def _failed(error: RunError) -> RunOutcome:

@@ -1,7 +1,6 @@
 """What run_agent does before a run is led: how far the run has come, its directory, its controller."""
 
 import asyncio
-from collections.abc import Mapping
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -26,7 +25,8 @@ from activities.temporal.notifier import WorkflowNotifier
 from activities.workspace_holds import WorkspaceHolds
 from steersman.contracts.activities import RunAgentInput, RunKey
 from steersman.contracts.errors import ActivityErrorType, AgentFailed, WorkspaceError
-from steersman.contracts.request import LocalRuntime, RunRequest
+from steersman.contracts.request import RunRequest
+from steersman.contracts.runtime import Runtime
 
 RELEASE_TRIES = 60
 """The shims of a closed run are looked for this many times, 50 ms apart, before the run is refused."""
@@ -80,8 +80,7 @@ async def prepare(
     if copy is None and context.runtime.attempts(run.key) == 0:
         await check_gates(context, request)
     if copy is not None and context.runtime.attempts(run.key) == 0:
-        environment = await asyncio.to_thread(policy.environment, request)
-        await _carry_sessions(context, directory, request, workspace, copy, environment)
+        await _carry_sessions(context, directory, request, workspace, copy)
     baseline = RunBaseline(context.changes, directory, workspace, wanted=wanted)
     notifier.baseline = baseline
     leads = RunContext(
@@ -104,11 +103,13 @@ async def _carry_sessions(
     request: RunRequest,
     workspace: Path,
     copy: Path,
-    environment: Mapping[str, str],
 ) -> None:
-    """The copy is on this machine: the agent has one directory of its own for both. Raises RunError, Unreachable."""
+    """Bring the run's session to its copy. Raises RunError, Unreachable."""
+    place = await context.runtime.info(directory.key, context.agents[request.agent].executables(request))
+    here = await asyncio.to_thread(context.policy.environment, request)
+    there = await asyncio.to_thread(context.policy.environment, request, place)
     try:
-        await context.carry.sessions.out(directory, request, workspace, str(copy), environment, environment)
+        await context.carry.sessions.out(directory, request, workspace, str(copy), here, there)
     except MachineUnreachable as error:
         raise Unreachable(str(error)) from error
 
@@ -118,7 +119,7 @@ def _copy(run: RunAgentInput) -> Path | None:
     if run.carried is None:
         return None
     copy = Path(run.carried.directory)
-    if not copy.is_dir():
+    if run.request.runtime.kind == "local" and not copy.is_dir():
         raise WorkspaceError(f"workspace: the copy that the run works in is gone: {copy}")
     return copy
 
@@ -136,7 +137,7 @@ async def check_gates(context: ActivityContext, request: RunRequest) -> None:
         raise
 
 
-async def directory_of(context: ActivityContext, key: RunKey, runtime: LocalRuntime) -> RunDirectory:
+async def directory_of(context: ActivityContext, key: RunKey, runtime: Runtime) -> RunDirectory:
     """The run's directory; a new one for a closed run that was reset, which begins anew.
 
     Raises AgentFailed where the directory says that its processes live elsewhere than the request does.
@@ -164,7 +165,7 @@ async def directory_of(context: ActivityContext, key: RunKey, runtime: LocalRunt
     return store.create(key, placement)
 
 
-def _is_at(directory: RunDirectory, runtime: LocalRuntime) -> bool:
+def _is_at(directory: RunDirectory, runtime: Runtime) -> bool:
     try:
         return type(runtime).model_validate(directory.placement) == runtime
     except ValidationError:

@@ -9,14 +9,13 @@ back continues the leader's, or is kept under an id of its own: see workspaces.c
 
 import asyncio
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path, PurePath
 
 from pydantic import BaseModel
 
 from activities.ports.agent import Agent
-from activities.ports.machine import Machine
 from activities.ports.runtime import Runtime
 from activities.ports.sessions import AgentSessions, SessionFiles
 from activities.shim.client import MachineUnusable
@@ -25,6 +24,7 @@ from activities.store.notes import note, noted
 from activities.store.run_directory import RunDirectory
 from activities.store.runs import RunStore
 from activities.store.session_locks import SessionLocks
+from activities.workspaces.carry.copies import WorkspaceCopy
 from activities.workspaces.carry.session_program import MAX_SESSIONS, Failed, Session
 from activities.workspaces.carry.sessions import SentSession, SessionPlace, SessionsFailed
 from activities.workspaces.printable_text import printable
@@ -57,13 +57,15 @@ class _Back(BaseModel):
     removed: bool = False
 
 
-class RunSessions:
-    """`machine`: where the copies are, this one. `python`: the interpreter there."""
+CopyOf = Callable[[RunDirectory], Awaitable[WorkspaceCopy]]
+"""Makes a run's copy from its directory's `placement`, which is to be read as hostile. Raises MachineUnreachable."""
 
-    def __init__(
-        self, agents: Mapping[str, Agent], machine: Machine, python: str, store: RunStore, runtime: Runtime
-    ) -> None:
-        self._agents, self._machine, self._python = agents, machine, python
+
+class RunSessions:
+    """`copy_of`: the copy of a run, wherever it is."""
+
+    def __init__(self, agents: Mapping[str, Agent], copy_of: CopyOf, store: RunStore, runtime: Runtime) -> None:
+        self._agents, self._copy_of = agents, copy_of
         self._store, self._runtime = store, runtime
         self._locks = SessionLocks(store, runtime)
 
@@ -119,7 +121,8 @@ class RunSessions:
         assert ours
         assert theirs
         try:
-            await self._place(held).receive(_session(home, ours), theirs)
+            place = await self._place(directory, held)
+            await place.receive(_session(home, ours), theirs)
         except (SessionsFailed, MachineUnusable) as error:
             raise WorkspaceError(f"session: it cannot be brought to the copy: {printable(str(error))}") from error
 
@@ -147,7 +150,8 @@ class RunSessions:
         if keep or back.error:
             return
         with suppress(SessionsFailed, MachineUnusable):
-            await self._place(held).remove(list(found.values()))
+            place = await self._place(directory, held)
+            await place.remove(list(found.values()))
             await asyncio.to_thread(
                 note, directory.path / "sessions-back.json", back.model_copy(update={"removed": True})
             )
@@ -165,7 +169,8 @@ class RunSessions:
     ) -> dict[str, str]:
         kept: dict[str, str] = {}
         names = [session for session in found if not (held.forked and session == held.session)]
-        async with self._place(held).sent([found[each] for each in names], directory.path) as sent:
+        place = await self._place(directory, held)
+        async with place.sent([found[each] for each in names], directory.path) as sent:
             for each in sent:
                 session = names[each.number]
                 taken = await asyncio.to_thread(self._take, directory, held, sessions, session, each)
@@ -204,8 +209,9 @@ class RunSessions:
             yield sessions.begun(directory.agent_key, attempt)
         yield from self._locks.held_by(held.agent, directory)  # of which the agent has told
 
-    def _place(self, held: _Held) -> SessionPlace:
-        return SessionPlace(self._machine, held.there, self._python)
+    async def _place(self, directory: RunDirectory, held: _Held) -> SessionPlace:
+        copy = await self._copy_of(directory)
+        return SessionPlace(copy.machine, held.there, copy.python)
 
 
 def _session(home: str, files: SessionFiles) -> Session:

@@ -39,7 +39,7 @@ MAX_NAMED: Final = 5
 
 def holds_throughout(request: RunRequest) -> bool:
     """Whether a run has its workspace from its claim to its end: not one that only reads there, or works in a copy."""
-    return request.permissions.mode != "read_only" and request.workspace.isolation == "none"
+    return request.permissions.mode != "read_only" and not request.is_carried
 
 
 class WorkspaceHolds:

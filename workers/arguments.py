@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from steersman.contracts.agents import CAPABILITIES
-from steersman.contracts.request import PERMISSION_ORDER, RUNTIMES
+from steersman.contracts.request import PERMISSION_ORDER
+from steersman.contracts.runtime import RUNTIMES
 from steersman.hosts import state_directory
 
 CAPS = (
@@ -70,6 +71,21 @@ def _add_permissions(add: Add, env: Mapping[str, str]) -> None:
         default=None,
         metavar="PATH",
         help="a file or directory that requests may hand to agents (STEERSMAN_ALLOW_FILE, ':'-separated)",
+    )
+    add(
+        "--allow-ssh",
+        action="append",
+        default=None,
+        metavar="[USER@]ADDRESS[:PORT]",
+        help="a machine that requests may have their agents on, * for any characters; a part that is not named here "
+        "may not be named by a request (STEERSMAN_ALLOW_SSH, ','-separated)",
+    )
+    add(
+        "--ssh-config",
+        type=Path,
+        default=env.get("STEERSMAN_SSH_CONFIG") or None,
+        metavar="FILE",
+        help="in place of the user's ssh config and the system's (STEERSMAN_SSH_CONFIG)",
     )
     add(
         "--allow-rule",

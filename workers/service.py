@@ -12,6 +12,7 @@ from typing import Any
 
 from temporalio.worker import Worker
 
+from activities.runtimes.ssh_machines import SshMachines
 from activities.shim import client as shim
 from activities.store.identity import StoreGone, StoreIdentity
 from activities.takeover.registry import Registry
@@ -44,7 +45,9 @@ async def serve(settings: Settings) -> int:
         registry = await asyncio.to_thread(Registry.open, settings.state, owner, client.identity, queue)
         stack.callback(registry.close)
         spare = await stack.enter_async_context(shim.Spare())
-        failures = await _poll(settings, Parts(client, polls, owner, identity, registry, spare))
+        machines = SshMachines(settings.policy.check_runtime, settings.policy.environ, settings.ssh_config)
+        stack.push_async_callback(machines.aclose)
+        failures = await _poll(settings, Parts(client, polls, owner, identity, registry, spare, machines))
     if failures:
         logs.write("worker_failed", "; ".join(failures), level=logging.ERROR)
         return 1

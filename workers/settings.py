@@ -10,9 +10,11 @@ from pathlib import Path
 from temporalio.converter import PayloadCodec
 
 from activities.admission.policy import Policy, lent_commands
+from activities.admission.ssh_patterns import SshPattern
 from activities.store.held_sessions import held_in
 from steersman.contracts.agents import CAPABILITIES
-from steersman.contracts.request import PERMISSION_ORDER, RUNTIMES, Caps, PermissionMode
+from steersman.contracts.request import PERMISSION_ORDER, Caps, PermissionMode
+from steersman.contracts.runtime import RUNTIMES
 from steersman.hosts import host_name
 from steersman.trust import TrustUnreadable, trusted_directories
 from workers import logs
@@ -29,6 +31,7 @@ class Settings:
     state: Path
     host: str
     policy: Policy
+    ssh_config: Path | None
     max_runs: int
     keep_days: float
     profile: str | None
@@ -47,7 +50,8 @@ def settings_of(arguments: argparse.Namespace, env: Mapping[str, str], codec: Pa
         raise BadSettings(f"wrong value: {values}")
     policy = _policy(arguments, env, state, frozenset(agents), frozenset(runtimes))
     host = arguments.host or host_name(state)
-    return Settings(state, host, policy, arguments.max_runs, arguments.keep_days, arguments.profile, codec)
+    ssh_config = _absolute([arguments.ssh_config])[0] if arguments.ssh_config else None
+    return Settings(state, host, policy, ssh_config, arguments.max_runs, arguments.keep_days, arguments.profile, codec)
 
 
 def _policy(
@@ -65,6 +69,7 @@ def _policy(
         allow_env=frozenset(arguments.allow_env or _listed(env.get("STEERSMAN_ALLOW_ENV"), ",")),
         allow_file=tuple(arguments.allow_file or _paths(env.get("STEERSMAN_ALLOW_FILE"))),
         workspace_roots=_absolute(roots) or (Path("/"),),
+        allow_ssh=_ssh_patterns(arguments.allow_ssh or _listed(env.get("STEERSMAN_ALLOW_SSH"), ",")),
         allow_rules=frozenset(arguments.allow_rule or _listed(env.get("STEERSMAN_ALLOW_RULE"), "\n")),
         allow_commands=_commands(arguments.allow_command or _listed(env.get("STEERSMAN_ALLOW_COMMAND"), "\n")),
         allow_approvals=arguments.allow_approvals,
@@ -100,6 +105,13 @@ def _commands(texts: list[str]) -> frozenset[tuple[str, ...]]:
         return lent_commands(texts)
     except ValueError as error:
         raise BadSettings(f"--allow-command: {error}") from error
+
+
+def _ssh_patterns(texts: list[str]) -> tuple[SshPattern, ...]:
+    try:
+        return tuple(map(SshPattern.of, texts))
+    except ValueError as error:
+        raise BadSettings(f"--allow-ssh: {error}") from error
 
 
 def _recorded_as_trusted(state: Path) -> tuple[Path, ...]:

@@ -21,18 +21,23 @@ from activities.host_sweep import Retention
 from activities.loop_activities import LoopActivities
 from activities.loops.loop_store import LoopStore
 from activities.ports.agent import Agent
+from activities.ports.machine import Machine
 from activities.run_activities import RunActivities
 from activities.run_carry import RunCarry
 from activities.run_changes import RunChanges
 from activities.run_sessions import RunSessions
 from activities.runtimes.machine import ChildMachine
-from activities.runtimes.shim_runtime import ShimRuntime, local_place
+from activities.runtimes.place import MachinePlace
+from activities.runtimes.shim_runtime import PlaceOf, ShimRuntime, local_place
+from activities.runtimes.ssh_machines import SshMachines
 from activities.shim import client as shim
 from activities.store.identity import StoreIdentity
 from activities.store.ownership import Ownership
+from activities.store.run_directory import RunDirectory
 from activities.store.runs import RunStore
 from activities.takeover.registry import Registry
 from activities.workspaces.carry.carrier import WorkspaceCarrier
+from activities.workspaces.carry.copies import WorkspaceCopy
 from activities.workspaces.checkpoints import WorkspaceCheckpoints
 from activities.workspaces.git.shadows import Shadows
 from steersman.contracts import names
@@ -64,6 +69,7 @@ class Parts:
     identity: StoreIdentity
     registry: Registry
     spare: shim.Spare
+    machines: SshMachines
 
 
 @dataclass(frozen=True)
@@ -83,15 +89,21 @@ def activities_of(settings: Settings, parts: Parts) -> Activities:
     client, policy = parts.client, settings.policy
     store = RunStore(settings.state, parts.owner, parts.identity)
     loops = LoopStore(settings.state, parts.owner, parts.identity)
-    runtime = ShimRuntime(store, settings.host, {"local": partial(local_place, spare=parts.spare)})
+    machines = parts.machines
+    places: dict[str, PlaceOf] = {
+        "local": partial(local_place, spare=parts.spare),
+        "ssh": lambda run: MachinePlace(run, machines.of(run.placement)),
+    }
+    runtime = ShimRuntime(store, settings.host, places)
     agents = _agents(policy)
     checkpoints = WorkspaceCheckpoints(policy.environ, policy.workspace_roots, policy.git_roots)
     changes = RunChanges(checkpoints, settings.state)
     shadows = Shadows(policy.environ, policy.workspace_roots, policy.git_roots)
     carrier = WorkspaceCarrier(shadows, settings.state / "workspaces")
     here = ChildMachine(settings.state, {"PATH": policy.environ.get("PATH", os.defpath)})
-    sessions = RunSessions(agents, here, sys.executable, store, runtime)
-    carry = RunCarry(carrier, here, sys.executable, changes, sessions, settings.state)
+    copy_of = partial(_copy_of, here, machines)
+    sessions = RunSessions(agents, copy_of, store, runtime)
+    carry = RunCarry(carrier, copy_of, changes, sessions, settings.state)
     context = ActivityContext(client, settings.host, agents, runtime, store, policy, changes, carry)
     host = HostActivities(context, Retention(settings.keep_days, loops))
     run = RunActivities(context, parts.registry, host.lock_session, parts.polls)
@@ -156,6 +168,17 @@ def workers_of(settings: Settings, parts: Parts, activities: Activities) -> list
         client, task_queue=parts.registry.queue, activities=[run.deliver_messages], max_concurrent_activities=1000
     )
     return [deciding, of_host, of_runs, own]
+
+
+async def _copy_of(here: Machine, machines: SshMachines, run: RunDirectory) -> WorkspaceCopy:
+    """The copy of a run's workspace, where its processes are. Raises MachineUnreachable."""
+    placement = run.placement
+    if placement.get("kind") == "local":
+        return WorkspaceCopy(here, str(run.path / "copy"), sys.executable)
+    if placement.get("kind") != "ssh":
+        raise shim.MachineUnusable("where the run's copy is was lost with its run.json")
+    root = await machines.of(placement).directory() / "copies" / run.id
+    return WorkspaceCopy(machines.bulk(placement), str(root), machines.python(placement), is_here=False)
 
 
 def _agents(policy: Policy) -> dict[str, Agent]:

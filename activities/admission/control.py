@@ -3,11 +3,12 @@
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import PurePath
 
 from activities.admission.policy import Policy
 from activities.ports.admission import Admission
 from activities.ports.agent import Agent
+from activities.ports.place import PlaceInfo
 from activities.store.run_directory import RunDirectory
 from steersman.contracts.errors import RunError
 from steersman.contracts.request import RunRequest
@@ -27,12 +28,12 @@ class PolicyAdmissionControl:
     request: RunRequest
     directory: RunDirectory
     lock: LockSession
-    copy: Path | None = None
+    copy: PurePath | None = None
     """The copy of the workspace that the agent works in."""
 
-    def admit(self) -> Admission:
+    def admit(self, place: PlaceInfo | None, attempt: int) -> Admission:
         """What the request gets, if it may run here. Raises RunError."""
-        return self.policy.admit(self.request, self.agent, self.copy)
+        return self.policy.admit(self.request, self.agent, self.copy, place, is_first=attempt == 1)
 
     async def lock_session(self, session: str) -> None:
         """Best effort: the run is at work, and what its agent says of its sessions is the agent's claim."""

@@ -3,27 +3,29 @@
 import os
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePath
 
 from activities.admission import trust
+from activities.admission.ssh_patterns import SshPattern, is_allowed
 from activities.admission.variables import BASE_ENV, is_guarded
 from activities.ports.admission import Admission, Program
 from activities.ports.agent import Agent
+from activities.ports.place import PlaceInfo
 from activities.store import disk
 from activities.workspaces.git.allowed_roots import AllowedRoots
-from steersman.contracts.agents import AGENT_VARIABLES, CAPABILITIES
+from steersman.contracts.agents import AGENT_VARIABLES, CAPABILITIES, VARIABLES_OF_MACHINES
 from steersman.contracts.errors import InvalidRequest, WorkspaceError
 from steersman.contracts.loop import Verify
 from steersman.contracts.request import (
     PERMISSION_ORDER,
-    RUNTIMES,
     Caps,
     FromEnv,
     FromFile,
     PermissionMode,
     RunRequest,
 )
+from steersman.contracts.runtime import RUNTIMES, Runtime
 
 MAX_SECRET_FILE = 64 * 1024
 
@@ -50,23 +52,37 @@ class Policy:
     """Git directories of workspaces may lie here, too."""
     agents: frozenset[str] = frozenset(CAPABILITIES)
     runtimes: frozenset[str] = frozenset(RUNTIMES)
+    allow_ssh: tuple[SshPattern, ...] = ()
     max_permission: PermissionMode = "full"
     caps: Caps = field(default_factory=Caps)
 
-    def admit(self, request: RunRequest, agent: Agent, copy: Path | None = None) -> Admission:
+    def admit(
+        self,
+        request: RunRequest,
+        agent: Agent,
+        copy: PurePath | None = None,
+        place: PlaceInfo | None = None,
+        *,
+        is_first: bool = True,
+    ) -> Admission:
         """What the request gets, if it may run here. Scans the workspace, so it is not for an event loop.
 
-        `copy`: the copy of the workspace that the agent works in. It is trusted as the workspace is.
+        `copy`: the copy of the workspace that the agent works in. It is trusted as the workspace is. `place`: the
+        machine that it is on; None for this one. `is_first`: no process of the run has worked in it yet.
 
         Raises what `check` does.
         """
         directory, further = self.check(request, agent)
-        works_in = copy or directory
         untrusted = None
         if not self._trusts(agent, (directory, *further)):
-            roots = (works_in, *self.workspace_roots) if copy else self.workspace_roots
-            untrusted = trust.untrusted(works_in, agent.files, AllowedRoots.of(roots, self.git_roots))
-        return Admission(self.environment(request), works_in, further, untrusted, restricted=self.lends)
+            # What is elsewhere cannot be scanned: before the first process it is what the workspace is.
+            scanned = Path(copy) if copy and place is None else directory
+            roots = (scanned, *self.workspace_roots) if copy else self.workspace_roots
+            untrusted = trust.untrusted(scanned, agent.files, AllowedRoots.of(roots, self.git_roots))
+            if place and not is_first:
+                untrusted = replace(untrusted, leads_out=True, git_runs_programs=True)
+        environment = self.environment(request, place)
+        return Admission(environment, copy or directory, further, untrusted, restricted=self.lends, place=place)
 
     def check(self, request: RunRequest, agent: Agent) -> tuple[Path, tuple[Path, ...]]:
         """The workspace and the other directories, resolved, if the request may run here.
@@ -76,10 +92,7 @@ class Policy:
         """
         if request.agent not in self.agents:
             raise InvalidRequest(f'agent: "{request.agent}" is not allowed on this worker (see --agent)')
-        if request.runtime.kind not in self.runtimes:
-            raise InvalidRequest(
-                f'runtime.kind: "{request.runtime.kind}" is not allowed on this worker (see --runtime)'
-            )
+        self.check_runtime(request.runtime)
         directory = self.workspace(request.workspace.path)
         if CAPABILITIES[request.agent].permissions:
             self._check_mode(request.permissions.mode)
@@ -89,6 +102,8 @@ class Policy:
         for rule in request.permissions.allow:
             self._check_rule(rule)
         further = tuple(self._resolve(each, "options.add_dirs") for each in agent.directories(request))
+        if further and request.runtime.kind != "local":
+            raise InvalidRequest("options.add_dirs: these directories are not on the machine that runtime names")
         for name, value in request.env.items():
             self._check_env(request.agent, name, value)
         agent.check(request)  # last: it says what is on this host
@@ -101,6 +116,20 @@ class Policy:
 
     def _has_held(self, agent: Agent, session: str, directory: Path) -> bool:
         return agent.keeps(session, directory) or self.held(agent.name, session) == directory
+
+    def check_runtime(self, runtime: Runtime) -> Path | None:
+        """The private key with which the machine is reached, None: as the ssh config says, if requests may have their
+        agents there. Raises InvalidRequest.
+        """
+        if runtime.kind not in self.runtimes:
+            raise InvalidRequest(f'runtime.kind: "{runtime.kind}" is not allowed on this worker (see --runtime)')
+        if runtime.kind == "local":
+            return None
+        if not is_allowed(self.allow_ssh, runtime):
+            raise InvalidRequest(f"runtime.address: {runtime.name} is not allowed on this worker (see --allow-ssh)")
+        if runtime.identity_file is None:
+            return None
+        return self._allowed_file("runtime.identity_file", runtime.identity_file)
 
     def _trusts(self, agent: Agent, directories: Sequence[Path]) -> bool:
         trusted = self.trusted()
@@ -123,10 +152,16 @@ class Policy:
         """Requests get rules, programs and variables only where the operator named them."""
         return self.max_permission != "full"
 
-    def environment(self, request: RunRequest) -> dict[str, str]:
-        """The agent's complete environment. Raises InvalidRequest where a value is not to be had."""
-        names = BASE_ENV | AGENT_VARIABLES[request.agent]
-        env = {name: value for name, value in self.environ.items() if name in names or name.startswith("LC_")}
+    def environment(self, request: RunRequest, place: PlaceInfo | None = None) -> dict[str, str]:
+        """The agent's complete environment: that of the machine on which it works, with the agent's own variables of
+        this worker. Raises InvalidRequest where a value is not to be had.
+        """
+        own = AGENT_VARIABLES[request.agent]
+        environ = place.environ if place else self.environ
+        env = {name: value for name, value in environ.items() if name in BASE_ENV | own or name.startswith("LC_")}
+        if place:
+            lent = own - VARIABLES_OF_MACHINES
+            env |= {name: value for name, value in self.environ.items() if name in lent}
         for name, value in request.env.items():
             env[name] = self._value(name, value)
         return env
@@ -139,7 +174,7 @@ class Policy:
                 raise InvalidRequest(f"env.{name}: the worker's environment has no {value.from_env}")
             return self.environ[value.from_env]
         try:
-            data = _read_regular(self._allowed_file(name, value.from_file))
+            data = _read_regular(self._allowed_file(f"env.{name}.from_file", value.from_file))
         except OSError as error:
             raise InvalidRequest(f"env.{name}: {value.from_file} cannot be read: {error.strerror}") from error
         if len(data) > MAX_SECRET_FILE or b"\0" in data:
@@ -154,16 +189,16 @@ class Policy:
                     f"env.{name}.from_env: {value.from_env} is not allowed on this worker (see --allow-env)"
                 )
         elif isinstance(value, FromFile):
-            self._allowed_file(name, value.from_file)
+            self._allowed_file(f"env.{name}.from_file", value.from_file)
         itself = isinstance(value, FromEnv) and value.from_env == name
         if (self.lends or is_guarded(name)) and name not in self.allow_env and not itself:
             raise InvalidRequest(f"env.{name}: may not be set by a request on this worker (see --allow-env)")
         if self.lends and isinstance(value, FromEnv) and not itself:
             raise InvalidRequest(f"env.{name}.from_env: on this worker a variable keeps its name, {value.from_env}")
 
-    def _allowed_file(self, name: str, path: str) -> Path:
+    def _allowed_file(self, field_name: str, path: str) -> Path:
         if not _leads_into(path, [Path(os.path.realpath(each)) for each in self.allow_file]):
-            raise InvalidRequest(f"env.{name}.from_file: {path} is not allowed on this worker (see --allow-file)")
+            raise InvalidRequest(f"{field_name}: {path} is not allowed on this worker (see --allow-file)")
         return Path(os.path.realpath(path))
 
     def _check_mode(self, mode: PermissionMode) -> None:

@@ -63,7 +63,7 @@ def untrusted(directory: Path, files: WorkspaceFiles, confines: AllowedRoots = A
     )
 
 
-def sentence(directory: Path, found: Untrusted) -> str | None:
+def sentence(workspace: str, found: Untrusted) -> str | None:
     """What a person is told of an untrusted workspace; None where nothing was left out."""
     parts = []
     if found.left_out:
@@ -74,7 +74,7 @@ def sentence(directory: Path, found: Untrusted) -> str | None:
         parts.append("git asks for permission, because a repository's configuration may run programs")
     if not parts:
         return None
-    return f"the workspace is not trusted: {'; '.join(parts)}. To trust it: steer trust {directory}"
+    return f"the workspace is not trusted: {'; '.join(parts)}. To trust it: steer trust {workspace}"
 
 
 def is_within(directory: Path, trusted: Sequence[Path]) -> bool:

@@ -35,6 +35,8 @@ class ProcessAgent:
         """No options; the program must be found."""
         if request.options:
             raise InvalidRequest(f'options.{next(iter(request.options))}: agent "process" has no options')
+        if request.runtime.kind != "local":
+            return
         program = (request.command or ("",))[0]
         path = Path(request.workspace.path, program) if "/" in program else None
         if (path and not path.exists()) or (path is None and shutil.which(program) is None):
@@ -43,7 +45,10 @@ class ProcessAgent:
     def launch(
         self, key: RunKey, request: RunRequest, admission: Admission, files: PurePath, resumption: Resumption | None
     ) -> Launch:
-        """The command itself."""
+        """The command itself. Another machine resolves its program before anything starts there."""
+        if admission.place:
+            for missing in set(self.executables(request)) - admission.place.programs.keys():
+                raise AgentNotInstalled(f"command: {missing} is not on {admission.place.name}")
         return Launch(
             argv=request.command or (),
             cwd=str(admission.directory),
@@ -54,6 +59,11 @@ class ProcessAgent:
 
     def directories(self, request: RunRequest) -> tuple[str, ...]:
         return ()
+
+    def executables(self, request: RunRequest) -> tuple[str, ...]:
+        """The command's program, where its name is no path."""
+        program = (request.command or ("",))[0]
+        return () if "/" in program else (program,)
 
     def keeps(self, session: str, directory: Path) -> bool:
         """It keeps none."""

@@ -5,8 +5,10 @@ How that is judged must not live here.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Protocol
+
+from activities.ports.place import PlaceInfo
 
 
 @dataclass(frozen=True)
@@ -40,14 +42,16 @@ class Admission:
     """A request that may run on this machine, at this moment. The environment is complete and may hold secrets."""
 
     environment: Mapping[str, str] = field(repr=False)
-    directory: Path
-    """The workspace, symbolic links resolved: the agent's working directory."""
+    directory: PurePath
+    """The workspace or the copy of it, symbolic links resolved: the agent's working directory."""
     further: tuple[Path, ...] = ()
     """The other directories that the agent may work in, resolved."""
     untrusted: Untrusted | None = None
     """None where the operator trusts the workspace, directly or by the agent's own record of it."""
     restricted: bool = False
     """The operator allows requesters less than everything: a text must not reach the agent's own commands."""
+    place: PlaceInfo | None = None
+    """The machine on which the agent works, where it is another one; `directory` is there."""
 
 
 @dataclass(frozen=True)
@@ -66,8 +70,11 @@ class Program:
 class AdmissionControl(Protocol):
     """What this machine allows one run: a further process, and an agent's session of its own."""
 
-    def admit(self) -> Admission:
-        """What the run gets at this moment. Scans the workspace, so it is not for an event loop. Raises RunError."""
+    def admit(self, place: PlaceInfo | None, attempt: int) -> Admission:
+        """What this attempt gets at this moment. Scans the workspace, so it is not for an event loop. Raises RunError.
+
+        `place`: the machine of the run's processes; None for this one.
+        """
         ...
 
     async def lock_session(self, session: str) -> None:

@@ -174,13 +174,23 @@ class Agent(Protocol):
         ...
 
     def check(self, request: RunRequest) -> None:
-        """Raise InvalidRequest for options that are wrong, AgentNotInstalled where the program is missing."""
+        """Raise InvalidRequest for options that are wrong, AgentNotInstalled where the program is missing.
+
+        What another machine has, on which the agent is to work, is looked at by `launch`.
+        """
         ...
 
     def launch(
         self, key: RunKey, request: RunRequest, admission: Admission, files: PurePath, resumption: Resumption | None
     ) -> Launch:
-        """The process to start. `files`: the directory in which it will find `Launch.files`; nothing is there yet."""
+        """The process to start. `files`: the directory in which it will find `Launch.files`; nothing is there yet.
+
+        Raises RunError where what it takes is not on the machine that the admission names.
+        """
+        ...
+
+    def executables(self, request: RunRequest) -> Sequence[str]:
+        """The programs of the agent's own that are to be found on PATH, where it works on another machine."""
         ...
 
     def keeps(self, session: str, directory: Path) -> bool:

@@ -9,6 +9,7 @@ from datetime import timedelta
 from pathlib import PurePath
 from typing import Protocol
 
+from activities.ports.place import PlaceInfo
 from steersman.contracts.activities import RunKey
 from steersman.contracts.run import Handle, StopReport
 
@@ -150,6 +151,13 @@ class Runtime(Protocol):
 
     def attempts(self, key: RunKey) -> int:
         """How many processes this run has had here."""
+        ...
+
+    async def info(self, key: RunKey, programs: Sequence[str]) -> PlaceInfo | None:
+        """The machine of the run's processes, and which of these programs it has; None for this machine.
+
+        Raises RunError, Unreachable.
+        """
         ...
 
     async def files(self, key: RunKey, attempt: int) -> PurePath:

@@ -4,6 +4,7 @@ import logging
 
 from activities.ports.admission import Admission
 from activities.ports.agent import Agent
+from activities.ports.place import PlaceInfo
 from activities.ports.runtime import Fenced, Runtime
 from activities.running.controller import RunController
 from activities.running.launch import RunContext
@@ -31,7 +32,7 @@ class ClosedRun:
 
     async def settled(self, settlements: list[Settlement]) -> None: ...
 
-    def admit(self) -> Admission:
+    def admit(self, place: PlaceInfo | None, attempt: int) -> Admission:
         raise WorkspaceError("the run is over: no process is started any more")
 
     async def lock_session(self, session: str) -> None: ...

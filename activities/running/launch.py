@@ -33,7 +33,8 @@ async def prepare_launch(run: RunContext, number: int, resumption: Resumption | 
 
     Judged anew each time: the workspace and what the operator allows may have changed.
     """
-    admission = await asyncio.to_thread(run.admission.admit)
+    place = await run.runtime.info(run.key, run.agent.executables(run.request))
+    admission = await asyncio.to_thread(run.admission.admit, place, number)
     files = await run.runtime.files(run.key, number)
     launch = run.agent.launch(run.agent_key, run.request, admission, files, resumption)
     untrusted = admission.untrusted
@@ -48,4 +49,4 @@ async def prepare_launch(run: RunContext, number: int, resumption: Resumption | 
         stop_times=run.agent.stop_times(run.request),
         lease_s=run.request.lease_s,
     )
-    return complete, trust.sentence(admission.directory, untrusted) if untrusted else None
+    return complete, trust.sentence(run.request.workspace.path, untrusted) if untrusted else None

@@ -1,12 +1,14 @@
-"""The leader's copy of a journal that is written on another machine: the same bytes, in the run's own directory.
+"""The leader's copy of a journal that is written on another machine, in the run's own directory: the same records.
 
-It is a prefix of the journal, and all that is left of it once the place has been removed. One worker writes it at a
-time, whichever has the highest epoch. Where the records come from must not live here.
+Their times are by the leader's clock: by another one limits would act too soon or never. It is a prefix of the journal,
+and all that is left of it once the place has been removed. One worker writes it at a time, whichever has the highest
+epoch. Where the records come from must not live here.
 """
 
 import asyncio
 import os
 from collections.abc import AsyncGenerator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from activities.shim.client import JournalCorrupt, Record, RecordParser
@@ -20,13 +22,15 @@ _HEADER = 512
 class Mirror:
     """`replay` what is there, then `append` what follows it. Both raise Fenced, OSError."""
 
-    def __init__(self, path: Path, epoch: int) -> None:
+    def __init__(self, path: Path, epoch: int, clock_ms: int = 0) -> None:
         """Take the copy over from workers with lower epochs; it is made where there is none. Blocks.
+
+        `clock_ms`: what is added to the times of what follows.
 
         Raises Fenced, OSError.
         """
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._fence = Fence(path, epoch)
+        self._fence, self._clock_ms = Fence(path, epoch), clock_ms
         self._size = os.fstat(self._fence.descriptor).st_size
         self._fence.release()
         self.seq = self.offset = 0
@@ -53,8 +57,10 @@ class Mirror:
                 break
         self._cut(self.offset)
 
-    def append(self, records: Sequence[Record]) -> None:
-        """Add these, which follow the last one."""
+    def append(self, records: Sequence[Record]) -> Sequence[Record]:
+        """Add these, which follow the last one; as they are there."""
+        if self._clock_ms:
+            records = [replace(each, time_ms=max(each.time_ms + self._clock_ms, 0)) for each in records]
         data = b"".join(map(_bytes, records))
         with self._fence.held(self._size):
             view = memoryview(data)
@@ -62,6 +68,7 @@ class Mirror:
                 written = os.write(self._fence.descriptor, view)
                 view, self._size = view[written:], self._size + written
         self.seq, self.offset = records[-1].seq, self._size
+        return records
 
     def close(self) -> None:
         self._fence.close()

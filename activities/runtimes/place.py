@@ -4,16 +4,19 @@ A place is made before a process starts, cleared where its shim was lost, and re
 there, and when, must not live here.
 """
 
+from collections.abc import Sequence
 from pathlib import PurePath
 from typing import Protocol
 
+from activities.ports.place import PlaceInfo
+from activities.runtimes.remote_machine import RemoteMachine
 from activities.runtimes.shim_handle import ShimHandle
-from activities.shim.client import Clearance, MachineUnreachable
+from activities.shim.client import Clearance
 from activities.shim.client.access import ShimAccess
 from activities.store.run_directory import RunDirectory
 
-_PLACES = PurePath(".local", "state", "steersman", "places")
-"""In the home of the user there: one directory a run, named by the run's tag."""
+_PLACES = "places"
+"""In the machine's directory: one directory a run, named by the run's tag."""
 
 
 class Place(Protocol):
@@ -40,6 +43,14 @@ class Place(Protocol):
         """The run is over: nothing of it is left there afterwards. Raises AlreadyRunning where a shim still lives."""
         ...
 
+    async def clock_ms(self) -> int:
+        """What has to be added to times there to have them by this machine's clock."""
+        ...
+
+    async def info(self, programs: Sequence[str]) -> PlaceInfo | None:
+        """What the machine has, and which of these programs; None for this one."""
+        ...
+
 
 class LocalPlace:
     """This machine, in the run's own directory."""
@@ -61,15 +72,20 @@ class LocalPlace:
     async def remove(self) -> None:
         """The directory stays until it is pruned."""
 
+    async def clock_ms(self) -> int:
+        return 0
+
+    async def info(self, programs: Sequence[str]) -> PlaceInfo | None:
+        return None
+
 
 class MachinePlace:
-    """A machine that runs programs, with a directory for the run in its user's home."""
+    """A machine that runs programs, with a directory for the run."""
 
     mirrored = True
 
-    def __init__(self, directory: RunDirectory, access: ShimAccess) -> None:
-        self._name, self._access = directory.tag, access
-        self._root: PurePath | None = None
+    def __init__(self, directory: RunDirectory, machine: RemoteMachine) -> None:
+        self._name, self._machine, self._access = directory.tag, machine, machine.access
 
     async def ensure(self, attempt: int) -> None:
         """Its directory is the shim's to make."""
@@ -83,10 +99,11 @@ class MachinePlace:
     async def remove(self) -> None:
         await self._access.ask("remove", await self._directory())
 
+    async def clock_ms(self) -> int:
+        return await self._machine.clock_ms()
+
+    async def info(self, programs: Sequence[str]) -> PlaceInfo | None:
+        return await self._machine.info(programs)
+
     async def _directory(self) -> PurePath:
-        if self._root is None:
-            home = (await self._access.ask("home")).get("home")
-            if not isinstance(home, str) or not home.startswith("/") or "\0" in home:
-                raise MachineUnreachable(f"the user's home there is no directory: {home!r:.100}")
-            self._root = PurePath(home, _PLACES, self._name)
-        return self._root
+        return await self._machine.directory() / _PLACES / self._name

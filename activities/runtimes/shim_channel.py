@@ -130,9 +130,9 @@ class ShimChannel:
         following = self._records(mirror.seq, mirror.offset)
         async with aclosing(following):
             async for batch in following:
-                mirror.append(batch)
+                kept = mirror.append(batch)
                 self.offset = mirror.offset
-                if wanted := [record for record in batch if record.seq > after]:
+                if wanted := [record for record in kept if record.seq > after]:
                     yield wanted
 
     async def write(self, command: str, data: str | None) -> bool:

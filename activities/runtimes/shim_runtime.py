@@ -4,10 +4,11 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import PurePath
 
+from activities.ports.place import PlaceInfo
 from activities.ports.runtime import AlreadyStopped, Channel, Fenced, Incompatible, Launch, StopTimes, Unreachable
 from activities.runtimes.leftovers import with_leftovers, without_directory
 from activities.runtimes.mirror import Mirror
@@ -38,7 +39,7 @@ _RELEASE_S = 30.0
 _PAUSE_S = 0.5
 
 PlaceOf = Callable[[RunDirectory], Place]
-"""Makes the place of a run from its directory's `placement`, which is to be read as hostile. Raises NoPlace."""
+"""Makes the place of a run from its directory's `placement`, which is to be read as hostile. Raises MachineUnusable."""
 
 
 class NoPlace(Unreachable):
@@ -56,6 +57,11 @@ class ShimRuntime:
         """How many processes this run has had here."""
         return self._store.directory(key).attempts()
 
+    async def info(self, key: RunKey, programs: Sequence[str]) -> PlaceInfo | None:
+        """The machine of the run's processes; None for this one. Raises RunError, Unreachable."""
+        with _reaching(to_launch=True):
+            return await self._place(self._store.directory(key)).info(programs)
+
     async def files(self, key: RunKey, attempt: int) -> PurePath:
         """Where this attempt's process will find `Launch.files`. Raises RunError, Unreachable."""
         with _reaching(to_launch=True):
@@ -66,7 +72,7 @@ class ShimRuntime:
         directory = self._store.directory(key)
         place = self._place(directory)
         with _reaching(to_launch=launch is not None):
-            handle = await place.handle(attempt)
+            handle, clock_ms = await place.handle(attempt), await place.clock_ms()
             if launch is not None:
                 await self._clear_earlier(directory, place, attempt)
                 await place.ensure(attempt)
@@ -83,7 +89,7 @@ class ShimRuntime:
         mirror = None
         if place.mirrored:
             try:
-                mirror = await asyncio.to_thread(Mirror, directory.attempt(attempt) / "journal", epoch)
+                mirror = await asyncio.to_thread(Mirror, directory.attempt(attempt) / "journal", epoch, clock_ms)
             except BaseException:
                 if connection:
                     await connection.aclose()
@@ -166,7 +172,10 @@ class ShimRuntime:
         place_of = self._places.get(str(kind))
         if place_of is None:
             raise NoPlace(f"this worker does not know runtime {kind!r}: another version began the run")
-        return place_of(directory)
+        try:
+            return place_of(directory)
+        except shim.MachineUnusable as error:
+            raise NoPlace(str(error)) from error
 
     async def _clear_earlier(self, directory: RunDirectory, place: Place, attempt: int) -> None:
         """No second agent beside what a lost shim's left. Raises AgentFailed."""

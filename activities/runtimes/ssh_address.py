@@ -8,9 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-# What these let through means nothing to a shell: the user's ProxyCommand may have them as %h and %r (CVE-2023-51385).
-_HOST = re.compile(r"[A-Za-z0-9_:][A-Za-z0-9_.:%-]{0,254}")
-_USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+\\-]{0,63}(?<!\\)")
+from steersman.contracts.runtime import HOST, USER
 
 _FIXED = (
     *("BatchMode=yes", "StrictHostKeyChecking=yes"),  # nobody is there to be asked
@@ -47,9 +45,9 @@ class SshAddress:
     config: Path | None = None
 
     def __post_init__(self) -> None:
-        if not _HOST.fullmatch(self.host):
+        if not HOST.fullmatch(self.host):
             raise ValueError(f"no name of a host: {self.host!r:.100}")
-        if self.user is not None and not _USER.fullmatch(self.user):
+        if self.user is not None and not USER.fullmatch(self.user):
             raise ValueError(f"no name of a user: {self.user!r:.100}")
         if self.port is not None and not 0 < self.port < 1 << 16:
             raise ValueError(f"no port: {self.port}")

@@ -1,5 +1,6 @@
 """One run's directory: its paths, and what its files say of it. Which runs there are must not live here: see runs."""
 
+import hashlib
 import json
 import math
 import os
@@ -60,6 +61,12 @@ class RunDirectory:
         if not (beginning := self.beginning):
             return self.key
         return self.key.model_copy(update={"execution": f"{self.key.execution}:{beginning}"})
+
+    @property
+    def id(self) -> str:
+        """A name that no other beginning of a run has, here or on another machine."""
+        parts = (self.key.run, self.key.execution, self.beginning)
+        return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
     @property
     def placement(self) -> JsonObject:

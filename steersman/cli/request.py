@@ -90,6 +90,17 @@ def approval_time(word: str | None, option: str) -> float | Never | None:
     return NEVER if word == "never" else seconds(word, option)
 
 
+def ssh_runtime(word: str | None) -> dict[str, Any] | None:
+    """[USER@]ADDRESS[:PORT], an address of version 6 in brackets."""
+    if word is None:
+        return None
+    found = re.fullmatch(r"(?:(?P<user>.+)@)?(?P<address>\[[^\[\]@]+\]|[^\[\]@:]+)(?::(?P<port>\d+))?", word)
+    if not found:
+        raise typer.BadParameter("--ssh: expected [USER@]ADDRESS[:PORT]")
+    port = int(found["port"]) if found["port"] else None
+    return given(kind="ssh", address=found["address"].strip("[]"), user=found["user"], port=port)
+
+
 def agent_fields(
     model: str | None,
     system_prompt: str | None,
@@ -121,7 +132,7 @@ def merged(base: Any, said: dict[str, Any]) -> Any:
     if not isinstance(base, dict):
         return base
     both = {**base, **said}
-    for name in ("workspace", "permissions", "limits", "env", "labels", "options"):
+    for name in ("workspace", "runtime", "permissions", "limits", "env", "labels", "options"):
         if isinstance(base.get(name), dict) and isinstance(said.get(name), dict):
             both[name] = {**base[name], **said[name]}
     return both

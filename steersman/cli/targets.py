@@ -41,9 +41,9 @@ async def choose_host(steersman: "Steersman", asked: dict[str, Any]) -> None:
     from steersman._client.server_checks import has_worker
     from steersman.hosts import host_name, state_directory
 
-    workspace, host = asked.get("workspace"), host_name(state_directory())
-    named = asked.get("runtime") or (isinstance(workspace, dict) and workspace.get("host"))
-    if isinstance(workspace, dict) and not named and await has_worker(steersman.temporal, host):
+    workspace, runtime, host = asked.get("workspace"), asked.get("runtime"), host_name(state_directory())
+    named = [each.get("host") for each in (workspace, runtime) if isinstance(each, dict)]  # the second is an older name
+    if isinstance(workspace, dict) and not any(named) and await has_worker(steersman.temporal, host):
         asked["workspace"] = {**workspace, "host": host}
 
 

@@ -95,3 +95,6 @@ AGENT_VARIABLES: Final[Mapping[str, frozenset[str]]] = {
     "process": frozenset(),
 }
 """Each agent's own variables: passed on from the worker's environment, and what `from_env` may name by default."""
+
+VARIABLES_OF_MACHINES: Final = frozenset({"CLAUDE_CONFIG_DIR", "IS_SANDBOX"})
+"""Those of them that say something of one machine: they are not passed on to another one."""

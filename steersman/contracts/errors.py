@@ -4,7 +4,7 @@ A run that does not succeed fails with a Temporal ApplicationError whose `type` 
 detail is a RunResult with status "failed" (of a loop, a LoopResult).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Final
 
@@ -156,13 +156,22 @@ def sentence(error: ValidationError, what: str, under: tuple[str, ...] = ()) -> 
     """What is wrong with `what` (the model's name): at most five fields and their problems, without values, which
     may be secret. `under`: the path of the validated object in `what`.
     """
-    problems = error.errors(include_url=False, include_input=False, include_context=False)
-    parts = [": ".join(filter(None, (_path((*under, *each["loc"])), _plain(each["msg"])))) for each in problems[:5]]
+    problems = [_problem(each) for each in error.errors(include_url=False, include_input=False)]
+    parts = [": ".join(filter(None, (_path((*under, *loc)), message))) for loc, message in problems[:5]]
     more = f" (and {len(problems) - 5} more)" if len(problems) > 5 else ""
     return f"{what}: {'; '.join(parts)}{more}"
 
 
+def _problem(error: Mapping[str, Any]) -> tuple[tuple[int | str, ...], str]:
+    """Where something is wrong, and what."""
+    if error["type"] == "union_tag_invalid":
+        wrong = error["ctx"]
+        return (*error["loc"], wrong["discriminator"].strip("'")), f"must be one of {wrong['expected_tags']}"
+    return error["loc"], _plain(error["msg"])
+
+
 _FORMS = {(field, form) for field in ("plan", "command") for form in ("text", "file", "list")}
+_FORMS |= {("runtime", kind) for kind in ("local", "ssh")}
 """Field and tag of the unions whose members have a tag."""
 
 

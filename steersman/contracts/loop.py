@@ -18,8 +18,8 @@ from pydantic import (
 )
 
 from steersman.contracts.agents import AGENT_VARIABLES, CAPABILITIES, REPORTS, UNMETERED
-from steersman.contracts.model import Seconds, StrictModel
-from steersman.contracts.request import EnvValue, RunRequest, Text, no_nul, parse_object
+from steersman.contracts.model import Seconds, StrictModel, Text, no_nul
+from steersman.contracts.request import EnvValue, RunRequest, parse_object
 
 LoopMode = Literal["checkpoint", "batch", "autonomous"]
 SessionMode = Literal["continue", "fresh"]
@@ -208,8 +208,8 @@ class LoopRequest(StrictModel):
             raise ValueError(
                 'workspace.on_overlap: "steer" is not for a loop, which has no prompt that another could take'
             )
-        if run.workspace.isolation != "none":
-            raise ValueError("workspace.isolation: a loop works in its workspace itself")
+        if run.is_carried:
+            raise ValueError("workspace.isolation, runtime: a loop works in its workspace itself")
         return run
 
     @model_validator(mode="after")

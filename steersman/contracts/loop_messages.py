@@ -12,8 +12,7 @@ from steersman.contracts.loop import LoopMode, Plan, Template
 from steersman.contracts.loop_state import Checkpoint, LoopStatus
 from steersman.contracts.loop_status import current_status
 from steersman.contracts.messages import MessageId
-from steersman.contracts.model import StrictModel, TolerantModel
-from steersman.contracts.request import no_nul
+from steersman.contracts.model import StrictModel, TolerantModel, no_nul
 
 MAX_PAGE = 500
 

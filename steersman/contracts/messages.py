@@ -6,8 +6,7 @@ from typing import Annotated, Final, Literal, TypeVar
 from pydantic import AfterValidator, Field, ValidationError
 
 from steersman.contracts.errors import InvalidRequest, sentence
-from steersman.contracts.model import JsonObject, StrictModel, TolerantModel
-from steersman.contracts.request import no_nul
+from steersman.contracts.model import JsonObject, StrictModel, TolerantModel, no_nul
 from steersman.contracts.run import MessageState
 
 MESSAGE_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,99}")

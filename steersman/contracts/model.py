@@ -2,14 +2,31 @@
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue
 
-__all__ = ["JsonObject", "JsonValue", "Seconds", "StrictModel", "TolerantModel"]
+__all__ = ["AbsolutePath", "JsonObject", "JsonValue", "Seconds", "StrictModel", "Text", "TolerantModel", "no_nul"]
 
 JsonObject = dict[str, JsonValue]
 
 Seconds = Annotated[float, Field(gt=0, le=10 * 366 * 86400, allow_inf_nan=False)]
 """A duration in seconds, greater than 0 and at most ten years."""
+
+
+def _absolute(path: str) -> str:
+    if not path.startswith("/"):
+        raise ValueError("must be an absolute path")
+    return path
+
+
+def no_nul(text: str) -> str:
+    """The text unchanged. Raises ValueError if it has a NUL, which no argument of a program can have."""
+    if "\0" in text:
+        raise ValueError("must not contain a NUL character")
+    return text
+
+
+Text = Annotated[str, AfterValidator(no_nul)]
+AbsolutePath = Annotated[str, Field(min_length=1, max_length=4096), AfterValidator(no_nul), AfterValidator(_absolute)]
 
 
 class StrictModel(BaseModel):

@@ -20,7 +20,8 @@ from pydantic import (
 
 from steersman.contracts.agents import CAPABILITIES, UNMETERED, Capabilities
 from steersman.contracts.errors import InvalidRequest, sentence
-from steersman.contracts.model import JsonObject, Seconds, StrictModel, TolerantModel
+from steersman.contracts.model import AbsolutePath, JsonObject, Seconds, StrictModel, Text, TolerantModel, no_nul
+from steersman.contracts.runtime import LocalRuntime, Runtime
 from steersman.contracts.workspace_holder import OnOverlap
 
 Q = TypeVar("Q", bound=StrictModel)
@@ -34,23 +35,6 @@ PERMISSION_ORDER: tuple[PermissionMode, ...] = ("read_only", "ask", "accept_edit
 _SECRET_NAME = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)$", re.IGNORECASE)
 _ENV_NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
 _RULE = re.compile(r"[A-Za-z_][A-Za-z0-9_*.:-]*(\([^\x00-\x1f\x7f]*\))?")
-
-
-def _absolute(path: str) -> str:
-    if not path.startswith("/"):
-        raise ValueError("must be an absolute path")
-    return path
-
-
-def no_nul(text: str) -> str:
-    """The text unchanged. Raises ValueError if it has a NUL, which no argument of a program can have."""
-    if "\0" in text:
-        raise ValueError("must not contain a NUL character")
-    return text
-
-
-Text = Annotated[str, AfterValidator(no_nul)]
-AbsolutePath = Annotated[str, Field(min_length=1, max_length=4096), AfterValidator(no_nul), AfterValidator(_absolute)]
 
 
 MAX_REQUEST = 1_000_000
@@ -74,16 +58,6 @@ class Workspace(StrictModel):
     """copy: the agent works in a copy of its own, and what it changed there is merged into the workspace at the end."""
     on_gate: Literal["reject", "wait"] = "reject"
     """What becomes of the run where another one's changes could not be merged into the workspace."""
-
-
-RUNTIMES = ("local",)
-"""Where an agent's process can live: `runtime.kind`."""
-
-
-class LocalRuntime(StrictModel):
-    """On the machine of the host that leads the run."""
-
-    kind: Literal["local"] = "local"
 
 
 def _rule(text: str) -> str:
@@ -176,7 +150,7 @@ class RunRequest(StrictModel):
     agent: AgentName
     prompt: Text = ""
     workspace: Workspace
-    runtime: LocalRuntime = LocalRuntime()
+    runtime: Runtime = LocalRuntime()
     model: Annotated[str, Field(min_length=1, max_length=200), AfterValidator(no_nul)] | None = None
     session: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,199}$")] | None = None
     fork_session: bool = False
@@ -194,12 +168,16 @@ class RunRequest(StrictModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _take_host_of_runtime(cls, given: Any) -> Any:
-        """`runtime.host` is what `workspace.host` was called: clients may still send it."""
+    def _complete_runtime(cls, given: Any) -> Any:
+        """A runtime without a kind is local. `runtime.host` is what `workspace.host` was called: clients may still send
+        it.
+        """
         runtime = given.get("runtime") if isinstance(given, dict) else None
-        if not isinstance(runtime, dict) or "host" not in runtime:
+        if not isinstance(runtime, dict):
             return given
-        runtime, workspace, host = {**runtime}, given.get("workspace"), runtime["host"]
+        runtime, workspace, host = {"kind": "local", **runtime}, given.get("workspace"), runtime.get("host")
+        if "host" not in runtime:
+            return {**given, "runtime": runtime}
         del runtime["host"]
         if isinstance(workspace, Workspace):
             workspace = workspace.model_dump()
@@ -250,6 +228,11 @@ class RunRequest(StrictModel):
         if self.fork_session and self.session is None:
             raise ValueError("fork_session needs session")
         return self
+
+    @property
+    def is_carried(self) -> bool:
+        """The agent works in a copy of the workspace, on this machine or on another one."""
+        return self.workspace.isolation == "copy" or self.runtime.kind != "local"
 
     def outline(self) -> "RunRequest":
         """The request without its long fields, for activities that stop and close the run: their inputs have other long

@@ -15,6 +15,7 @@ from typing import Any
 from activities.admission.trust import untrusted
 from activities.ports.admission import Admission
 from activities.ports.agent import Agent
+from activities.ports.place import PlaceInfo
 from activities.running.controller import RunController
 from activities.running.launch import RunContext
 from activities.runtimes.shim_runtime import ShimRuntime
@@ -115,7 +116,7 @@ class Stage:
     def workspace(self) -> Path:
         return Path(self.request.workspace.path).resolve()
 
-    def admit(self) -> Admission:
+    def admit(self, place: PlaceInfo | None, attempt: int) -> Admission:
         """As a policy does that allows everything, in a workspace that is trusted or not."""
         directory = self.workspace
         found = None if self.trusted else untrusted(directory, self.agent.files)

@@ -5,7 +5,6 @@ import json
 import os
 import stat
 import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
@@ -32,11 +31,12 @@ from activities.ports.agent import Agent
 from activities.run_carry import RunCarry
 from activities.run_changes import RunChanges
 from activities.run_sessions import RunSessions
-from activities.runtimes.machine import ChildMachine
 from activities.runtimes.shim_runtime import ShimRuntime
 from activities.store.ownership import Ownership
+from activities.store.run_directory import RunDirectory
 from activities.store.runs import RunStore
 from activities.workspaces.carry.carrier import WorkspaceCarrier
+from activities.workspaces.carry.copies import WorkspaceCopy
 from activities.workspaces.checkpoints import WorkspaceCheckpoints
 from activities.workspaces.git.checkpoint_commits import ref
 from activities.workspaces.git.shadows import Shadows
@@ -476,11 +476,14 @@ class TestPruning:
     async def prune(self, host: Host, days: float, *, dry_run: bool = False) -> Swept:
         state = host.directory / "state"
         store = RunStore(state, OWNER)
+
+        async def nowhere(run: RunDirectory) -> WorkspaceCopy:
+            raise AssertionError("no run has a copy")
+
         changes = RunChanges(WorkspaceCheckpoints({}, []), state)
         carrier = WorkspaceCarrier(Shadows({}, []), state / "workspaces")
-        runtime, machine = ShimRuntime(store, "host"), ChildMachine(state, {})
-        sessions = RunSessions({}, machine, sys.executable, store, runtime)
-        carry = RunCarry(carrier, machine, sys.executable, changes, sessions, state)
+        runtime = ShimRuntime(store, "host")
+        carry = RunCarry(carrier, nowhere, changes, RunSessions({}, nowhere, store, runtime), state)
         context = ActivityContext(host.client, "host", {}, runtime, store, Policy({}), changes, carry)
         hosting = HostActivities(context, Retention(30, host.loops))
         return await ActivityEnvironment().run(hosting.prune_host, PruneInput(keep_days=days, dry_run=dry_run))

@@ -16,6 +16,7 @@ from activities.ports.runtime import Channel, Launch, Record, StopTimes
 from activities.runtimes.exec_access import ExecAccess
 from activities.runtimes.machine import ChildMachine
 from activities.runtimes.place import MachinePlace
+from activities.runtimes.remote_machine import RemoteMachine
 from activities.runtimes.shim_runtime import PlaceOf, ShimRuntime, local_place
 from activities.runtimes.ssh import SshMachine
 from activities.runtimes.ssh_address import SshAddress
@@ -67,10 +68,10 @@ class Place:
 
     def worker(self) -> ShimRuntime:
         """The runtime as another worker of the host has it."""
-        access = ExecAccess(self.machine, oldest_python() or sys.executable)
+        machine = RemoteMachine(self.kind, ExecAccess(self.machine, oldest_python() or sys.executable))
         places: dict[str, PlaceOf] = {"local": local_place}
         if self.kind != "local":
-            places[self.kind] = lambda run: MachinePlace(run, access)
+            places[self.kind] = lambda run: MachinePlace(run, machine)
         return ShimRuntime(self.store, "host", places)
 
     def _machine(self) -> Machine:

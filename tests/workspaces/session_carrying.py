@@ -13,8 +13,10 @@ from activities.run_sessions import RunSessions
 from activities.runtimes.machine import ChildMachine
 from activities.runtimes.shim_runtime import ShimRuntime
 from activities.store.ownership import Ownership
+from activities.store.run_directory import RunDirectory
 from activities.store.runs import RunStore
 from activities.store.session_locks import SessionLocks
+from activities.workspaces.carry.copies import WorkspaceCopy
 from steersman.contracts.activities import CarriedBack, RunKey
 from steersman.contracts.request import parse_request
 from steersman.contracts.run import Finalize
@@ -38,10 +40,14 @@ class SessionCarrying:
         self.runtime = ShimRuntime(self.store, "host")
         self.machine = ChildMachine(root / "there", {"PATH": os.environ["PATH"]})
         self.run = self.store.create(RunKey(run="run", execution="e"))
-        self.sessions = RunSessions({"claude": self.agent}, self.machine, python, self.store, self.runtime)
+        self.python = python
+        self.sessions = RunSessions({"claude": self.agent}, self._copy_of, self.store, self.runtime)
         fields: dict[str, Any] = {} if session is None else {"session": session}
         workspace = {"path": str(self.workspace), "isolation": "copy"}
         self.request = parse_request({"agent": "claude", "prompt": "x", "workspace": workspace, **fields})
+
+    async def _copy_of(self, run: RunDirectory) -> WorkspaceCopy:
+        return WorkspaceCopy(self.machine, str(self.copy), self.python)
 
     def ours(self, session: str = SESSION) -> Path:
         """The conversation on the leader; its folder has the name without `.jsonl`."""

@@ -129,7 +129,7 @@ class AgentRun(RunHandlers):
                 return ending
             self.visibility.update(workspace_held_by=())
             self._waited_s = (workflow.now() - began).total_seconds()
-        return await self._carry_out(request) if request.workspace.isolation == "copy" else None
+        return await self._carry_out(request) if request.is_carried else None
 
     async def _take_workspace(self, request: RunRequest, host: str) -> Ending | None:
         """Wait until the run has its workspace; how it ends, where that is not to be."""

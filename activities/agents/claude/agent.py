@@ -17,6 +17,7 @@ from activities.agents.claude.sessions import ClaudeSessions
 from activities.agents.claude.transcript import ClaudeTranscript
 from activities.ports.admission import Admission, Program, WorkspaceFiles
 from activities.ports.agent import ApprovalRequester, Resumption, Transcript
+from activities.ports.place import PlaceInfo
 from activities.ports.runtime import Channel, Launch, StopTimes
 from activities.ports.sessions import AgentSessions
 from steersman.contracts.activities import RunKey
@@ -42,6 +43,8 @@ FILES = WorkspaceFiles(
     ),
 )
 """Files of a workspace that Claude Code loads by itself (with `--setting-sources` user: none, measured)."""
+
+EXECUTABLE = "claude"
 
 CONVERSATION = "activities.agents.claude.conversation"
 """The module that needs claude-agent-sdk."""
@@ -73,7 +76,9 @@ class ClaudeAgent:
     def check(self, request: RunRequest) -> None:
         """Raises InvalidRequest, AgentNotInstalled."""
         options = options_of(request)
-        self.program()
+        if request.runtime.kind == "local":
+            self.program()
+            _check_root(request, is_root=os.geteuid() == 0, environ=self._environ)
         self.load()
         if request.output_schema is not None and len(json.dumps(request.output_schema)) > MAX_ARGUMENT:
             raise InvalidRequest("output_schema: larger than Claude Code takes (120,000 characters)")
@@ -83,20 +88,21 @@ class ClaudeAgent:
             raise InvalidRequest("session: must be the id of one of Claude Code's sessions, a UUID in small letters")
         if request.permissions.mode == "read_only" and options.setting_sources is not None:
             raise InvalidRequest("options.setting_sources: read_only runs load no settings")
-        if request.permissions.mode == "full" and os.geteuid() == 0 and "IS_SANDBOX" not in self._environ:
-            raise InvalidRequest(
-                'permissions.mode: Claude Code refuses "full" as root; run the worker as another user, '
-                "or set IS_SANDBOX=1 for a worker whose machine is a sandbox"
-            )
         mcp.configuration(options.mcp_servers, self._lent)
 
-    def program(self) -> str:
-        """The path of the CLI: the SDK's own, else the one on PATH. Raises AgentNotInstalled."""
+    def program(self, place: PlaceInfo | None = None) -> str:
+        """The path of the CLI: the SDK's own, else the one on PATH; on another machine that one. Raises
+        AgentNotInstalled.
+        """
+        if place:
+            if EXECUTABLE not in place.programs:
+                raise AgentNotInstalled(f"claude: not on PATH of a login on {place.name}: install Claude Code there")
+            return place.programs[EXECUTABLE]
         sdk = importlib.util.find_spec("claude_agent_sdk")
         bundled = Path(sdk.origin).parent / "_bundled" / "claude" if sdk and sdk.origin else None
         if self._cli or (bundled and bundled.is_file()):
             return self._cli or str(bundled)
-        found = shutil.which("claude")
+        found = shutil.which(EXECUTABLE)
         if found is None:
             raise AgentNotInstalled("claude: neither in claude-agent-sdk's wheel nor on PATH of this host")
         return found
@@ -105,7 +111,10 @@ class ClaudeAgent:
         self, key: RunKey, request: RunRequest, admission: Admission, files: PurePath, resumption: Resumption | None
     ) -> Launch:
         """See ports.Agent."""
-        argv = command_line.permission_arguments(self.program(), request, self._environ)
+        place, environ = admission.place, admission.environment if admission.place else self._environ
+        if place:
+            _check_root(request, is_root=place.is_root, environ=environ)
+        argv = command_line.permission_arguments(self.program(place), request, environ)
         argv += command_line.session_arguments(key, request, resumption)
         argv += command_line.configuration_arguments(request, options_of(request), admission)
         private = command_line.private_files(request, options_of(request), admission, self._lent)
@@ -126,6 +135,10 @@ class ClaudeAgent:
     def directories(self, request: RunRequest) -> tuple[str, ...]:
         """options.add_dirs."""
         return options_of(request).add_dirs
+
+    def executables(self, request: RunRequest) -> tuple[str, ...]:
+        """`claude`."""
+        return (EXECUTABLE,)
 
     def keeps(self, session: str, directory: Path) -> bool:
         """By Claude Code's own record of conversations."""
@@ -159,3 +172,12 @@ class ClaudeAgent:
 
         assert isinstance(transcript, ClaudeTranscript)
         return ClaudeConversation(key, request.permissions.mode, channel, transcript, approvals)
+
+
+def _check_root(request: RunRequest, *, is_root: bool, environ: Mapping[str, str]) -> None:
+    """Raises InvalidRequest where Claude Code would refuse the mode on this or another machine."""
+    if request.permissions.mode == "full" and is_root and "IS_SANDBOX" not in environ:
+        raise InvalidRequest(
+            'permissions.mode: Claude Code refuses "full" as root; run the worker as another user, or log in as one '
+            "where runtime is another machine, or set IS_SANDBOX=1 there for a machine that is a sandbox"
+        )

@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 from pydantic import Field, ValidationError
 
 from steersman.contracts.errors import InvalidRequest, sentence
-from steersman.contracts.model import JsonObject, StrictModel
-from steersman.contracts.request import AbsolutePath, RunRequest, Text
+from steersman.contracts.model import AbsolutePath, JsonObject, StrictModel, Text
+from steersman.contracts.request import RunRequest
 
 
 class ClaudeOptions(StrictModel):

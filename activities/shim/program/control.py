@@ -9,7 +9,9 @@
     kill DIRECTORY                 the same of a shim that lives and does not answer, the shim with it
     thaw DIRECTORY                 SIGCONT to the shim: {"waits_for_disk"}
     journal DIRECTORY AFTER OFFSET what a dead shim wrote: {"offset"}, then the journal from that byte on
-    home                           {"home"}: the directory of the user
+    home                           {"home", "time_ms"}: the directory of the user, and the clock
+    info NAMES                     {"environ", "programs", "root", "python", "time_ms", "free"}: what a login has; of
+                                   the programs with NAMES, a JSON list, those on its PATH; bytes free in the home
     remove ROOT                    delete a directory of directories of shims, unless one of them lives
     strays ROOT DEPTH              agents at work whose directories are gone: {"tags"}
     kill-strays ROOT DEPTH TAG     stop them: as clear
@@ -168,6 +170,20 @@ def _entomb(directory: str) -> dict[str, Any]:
     return {"entombed": barred or entomb(directory)}
 
 
+def _info(names: str) -> dict[str, Any]:
+    from . import login  # it takes as long to load as all else here
+
+    environ = login.environment()
+    return {
+        "environ": environ,
+        "programs": login.programs(json.loads(names), environ),
+        "root": os.geteuid() == 0,
+        "python": "%d.%d.%d" % sys.version_info[:3],  # noqa: UP031 - short
+        "time_ms": time.time_ns() // 1_000_000,
+        "free": shutil.disk_usage(Path.home()).free,
+    }
+
+
 def _remove(root: str) -> dict[str, Any]:
     for each in sorted(Path(root).iterdir()) if os.path.lexists(root) else ():
         if is_alive(each):
@@ -195,7 +211,8 @@ def _report(cleared: Clearance) -> dict[str, Any]:
 _COMMANDS: dict[str, tuple[int, Callable[..., dict[str, Any]]]] = {
     "alive": (1, _alive),
     "entomb": (1, _entomb),
-    "home": (0, lambda: {"home": str(Path.home())}),
+    "home": (0, lambda: {"home": str(Path.home()), "time_ms": time.time_ns() // 1_000_000}),
+    "info": (1, _info),
     "remove": (1, _remove),
     "clear": (1, lambda directory: _report(kill_marked(directory))),
     "kill": (1, lambda directory: _report(kill_unresponsive(directory))),

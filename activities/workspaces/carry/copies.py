@@ -10,9 +10,10 @@ from typing import Any
 
 from activities.ports.machine import Machine, Stream
 from activities.untrusted_json import parse_object
+from activities.workspaces.carry import shipped_program
 from activities.workspaces.printable_text import printable
 
-PROGRAM = Path(__file__).with_name("copy_program.py")
+_PROGRAM = Path(__file__).with_name("copy_program.py")
 MAX_PACK = 16 * 1024**3
 """More bytes are not taken from a copy."""
 _CHUNK = 1024 * 1024
@@ -24,7 +25,7 @@ class CopyFailed(Exception):
 
 @dataclass(frozen=True)
 class WorkspaceCopy:
-    """One copy, in the directory `root` of a machine. `python`: the interpreter there; `program`: where it has PROGRAM.
+    """One copy, in the directory `root` of a machine. `python`: the interpreter there.
 
     Each method raises CopyFailed, and MachineUnreachable where the machine cannot be asked.
     """
@@ -32,7 +33,8 @@ class WorkspaceCopy:
     machine: Machine
     root: str
     python: str
-    program: str = str(PROGRAM)
+    is_here: bool = True
+    """On this machine: what is in the workspace's repository need not be brought there."""
 
     async def receive(self, header: dict[str, Any], pack: Path | None) -> str:
         """Make the copy of a snapshot, if it is not there yet; its directory there."""
@@ -71,7 +73,7 @@ class WorkspaceCopy:
 
     @contextlib.asynccontextmanager
     async def _command(self, command: str) -> AsyncIterator[Stream]:
-        stream = await self.machine.exec(self.python, "-I", "-S", self.program, command, self.root)
+        stream = await shipped_program.start(self.machine, self.python, _PROGRAM, command, self.root)
         try:
             yield stream
         finally:

@@ -126,7 +126,7 @@ class Copy:
     """A copy below `root`."""
 
     def __init__(self, root: str) -> None:
-        self.root = os.path.abspath(root)
+        self.root = os.path.realpath(root)
         self.store = os.path.join(self.root, "store")
         self.index = os.path.join(self.root, "index")
 

@@ -15,11 +15,11 @@ from typing import BinaryIO
 from activities.ports.machine import Machine, Stream
 from activities.ports.sessions import SessionFiles
 from activities.untrusted_json import parse_object
-from activities.workspaces.carry import session_program
+from activities.workspaces.carry import session_program, shipped_program
 from activities.workspaces.carry.session_program import CHUNK, MAX_BYTES, MAX_FILES, Differs, Failed, Session
 from activities.workspaces.printable_text import printable
 
-PROGRAM = Path(__file__).with_name("session_program.py")
+_PROGRAM = Path(__file__).with_name("session_program.py")
 STALLED_S = 120
 """A machine on which nothing moves for this many seconds is given up."""
 
@@ -30,8 +30,7 @@ class SessionsFailed(Exception):
 
 @dataclass(frozen=True)
 class SessionPlace:
-    """The sessions in an agent's own directory, `home`, of a machine. `python`: the interpreter there; `program`: where
-    it has PROGRAM.
+    """The sessions in an agent's own directory, `home`, of a machine. `python`: the interpreter there.
 
     Each method raises SessionsFailed, and MachineUnreachable where the machine cannot be asked.
     """
@@ -39,7 +38,6 @@ class SessionPlace:
     machine: Machine
     home: str
     python: str
-    program: str = str(PROGRAM)
 
     async def receive(self, here: Session, files: SessionFiles) -> None:
         """Bring a session there. What is there already stays where it has all of it."""
@@ -67,7 +65,7 @@ class SessionPlace:
 
     @asynccontextmanager
     async def _command(self, command: str, sessions: Sequence[SessionFiles]) -> AsyncIterator[Stream]:
-        stream = await self.machine.exec(self.python, "-I", "-S", self.program, command, self.home)
+        stream = await shipped_program.start(self.machine, self.python, _PROGRAM, command, self.home)
         try:
             asked = {"sessions": [{"conversation": each.conversation, "folder": each.folder} for each in sessions]}
             with suppress(BrokenPipeError, ConnectionResetError):

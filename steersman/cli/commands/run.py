@@ -39,6 +39,10 @@ Lease = Annotated[
     str | None, typer.Option(help="Without a worker the agent is stopped after; 15m.", rich_help_panel=LIMITS_PANEL)
 ]
 Isolated = Annotated[bool, typer.Option("--isolated", help="In a copy of the workspace, merged at the end.")]
+Ssh = Annotated[
+    str | None,
+    typer.Option(metavar="[USER@]ADDRESS[:PORT]", help="On this machine, in a copy that is merged at the end."),
+]
 After = Annotated[int, typer.Option(min=0, help="Begin after the event of this number.")]
 
 
@@ -70,6 +74,7 @@ def run(
     lease: Lease = None,
     host: options.Host = None,
     isolated: Isolated = False,
+    ssh: Ssh = None,
     request_file: RequestFile = None,
     as_json: options.AsJsonLines = False,
 ) -> None:
@@ -83,6 +88,7 @@ def run(
             on_overlap=on_overlap,
             isolation="copy" if isolated else None,
         ),
+        runtime=request.ssh_runtime(ssh),
         session=session,
         fork_session=fork,
         permissions=request.given(mode=mode, allow=allow, deny=deny),

@@ -1,0 +1,67 @@
+"""Another machine, as one worker process knows it: its shims, what a login has there, and where our directories are.
+
+How bytes get there must not live here.
+"""
+
+import json
+import math
+import time
+from collections.abc import Sequence
+from pathlib import PurePath
+
+from activities.ports.place import PlaceInfo
+from activities.runtimes.exec_access import ExecAccess
+from activities.shim.client import MachineUnreachable
+
+_DIRECTORY = PurePath(".local", "state", "steersman")
+"""In the home of the user there."""
+_LOOK_S = 600.0
+"""Seconds between two looks at its clock."""
+_AGREES_MS = 2000
+"""Two clocks that differ by less count as one: so long an answer may take."""
+
+
+class RemoteMachine:
+    """`name`: as people know it. `directory`: where everything of ours is kept there; by default in the user's home.
+
+    Every method raises MachineUnreachable.
+    """
+
+    def __init__(self, name: str, access: ExecAccess, directory: str | None = None) -> None:
+        self.name, self.access = name, access
+        self._named, self._directory = directory, PurePath()
+        self._clock_ms, self._looked = 0, -math.inf
+
+    async def directory(self) -> PurePath:
+        """Where everything of ours is kept there."""
+        await self._look()
+        return self._directory
+
+    async def clock_ms(self) -> int:
+        """What has to be added to its times to have them by this machine's clock; 0 where the two agree well enough."""
+        await self._look()
+        return self._clock_ms
+
+    async def _look(self) -> None:
+        if time.monotonic() - self._looked < _LOOK_S:
+            return
+        answer = await self.access.ask("home")
+        home, clock = answer.get("home"), answer.get("time_ms")
+        if not isinstance(home, str) or not home.startswith("/") or "\0" in home or not isinstance(clock, int):
+            raise MachineUnreachable(f"{self.name} does not say where its user's home is: {home!r:.100}")
+        self._directory = PurePath(self._named) if self._named else PurePath(home, _DIRECTORY)
+        behind = round(time.time() * 1000) - clock
+        self._clock_ms = behind if abs(behind) > _AGREES_MS else 0
+        self._looked = time.monotonic()
+
+    async def info(self, programs: Sequence[str]) -> PlaceInfo:
+        """What a login has there, and which of these programs are on its PATH. The machine may answer as it likes."""
+        answer = await self.access.ask("info", json.dumps(list(programs)))
+        paths = {name: path for name, path in _texts(answer.get("programs")).items() if path.startswith("/")}
+        return PlaceInfo(self.name, _texts(answer.get("environ")), paths, is_root=answer.get("root") is True)
+
+
+def _texts(value: object) -> dict[str, str]:
+    """What of an answer are names and values that a process's environment can have."""
+    pairs = value.items() if isinstance(value, dict) else ()
+    return {name: text for name, text in pairs if isinstance(text, str) and "\0" not in name + text and "=" not in name}

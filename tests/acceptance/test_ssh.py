@@ -1,0 +1,369 @@
+"""Runs on another machine: a real sshd on loopback, whose sessions have a home, and so an agent, of their own."""
+
+import asyncio
+import os
+import shlex
+import signal
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from activities.agents.claude.agent import ClaudeAgent
+from steersman.client import Steersman
+from steersman.contracts.errors import AgentNotInstalled, InvalidRequest, RunError, WorkspaceError
+from steersman.contracts.events import AgentEvent
+from steersman.contracts.run import Finalize
+from steersman.errors import RunCancelled, RunTerminated
+from tests.acceptance.programs import OBEDIENT, STUBBORN, python
+from tests.acceptance.site import Site, following, gone, in_order
+from tests.acceptance.test_approvals import ASK, approval
+from tests.acceptance.test_changes import EDIT, git, made
+from tests.acceptance.test_isolated import COMMIT, NESTED, WAIT, copy_of, finalized
+from tests.acceptance.test_resume import handle_of, written_down
+from tests.acceptance.test_talk import TOOL_UNTIL_GO, said
+from tests.scripted_model import ScriptedModel, hold, say, tool
+from tests.support.files import below, content
+from tests.support.processes import marked, until
+from tests.support.sshd import Sshd, make_key, missing
+from tests.support.temporal import new_namespace
+
+pytestmark = pytest.mark.acceptance
+
+THERE = {"kind": "ssh", "address": "place"}
+COUNT = """
+import time
+for number in range(60):
+    print(number, flush=True)
+    time.sleep(0.05)
+"""
+
+
+class Elsewhere:
+    """A machine with Steersman on it, and another one that its workers may use."""
+
+    def __init__(self, site: Site) -> None:
+        self.site = site
+        self.home = site.root / "elsewhere"
+        (self.home / ".local" / "bin").mkdir(parents=True)
+        (self.home / ".profile").write_text('echo hello\nexport IS_SANDBOX=1 PATH="$HOME/.local/bin:$PATH"\n')
+        self.claude_there = self.home / ".local" / "bin" / "claude"
+        self.claude_there.symlink_to(ClaudeAgent({}).program())
+        self.sshd = Sshd(site.root / "sshd", self.home)
+        self.flags = ("--allow-ssh", "place", "--ssh-config", str(self.sshd.config))
+
+    @property
+    def kept(self) -> list[Path]:
+        """What Steersman keeps there of runs."""
+        place = self.home / ".local" / "state" / "steersman"
+        return [*place.glob("places/*"), *place.glob("copies/*")]
+
+    def process(self, program: str, **fields: Any) -> dict[str, Any]:
+        return self.site.process(*python(program), **{"runtime": THERE, **fields})
+
+    def claude(self, *arguments: Any, **fields: Any) -> dict[str, Any]:
+        return self.site.claude(*arguments, **{"runtime": THERE, **fields})
+
+    def end(self) -> None:
+        self.site.end()
+        self.sshd.close()
+
+
+def is_text(text: str, event: AgentEvent) -> bool:
+    return event.type == "message" and event.text == text
+
+
+@pytest.fixture(scope="module")
+def there(tmp_path_factory: pytest.TempPathFactory, dev_server: str) -> Iterator[Elsewhere]:
+    """With a worker at work, for tests that leave it and the other machine alone."""
+    if reason := missing():
+        pytest.skip(reason)
+    elsewhere = Elsewhere(Site(tmp_path_factory.mktemp("ssh"), asyncio.run(new_namespace(dev_server))))
+    try:
+        asyncio.run(elsewhere.site.worker(*elsewhere.flags).ready())
+        yield elsewhere
+    finally:
+        elsewhere.end()
+
+
+@pytest.fixture
+async def steersman(there: Elsewhere) -> Steersman:
+    return await there.site.steersman()
+
+
+@pytest.fixture
+def repository(there: Elsewhere) -> Path:
+    return made(there.site.workspace())
+
+
+@pytest.fixture
+def elsewhere(site: Site) -> Iterator[Elsewhere]:
+    """Of the test's own, without a worker as yet."""
+    if reason := missing():
+        pytest.skip(reason)
+    found = Elsewhere(site)
+    try:
+        yield found
+    finally:
+        found.end()
+
+
+async def test_it_works_there_and_what_it_did_comes_back(
+    there: Elsewhere, steersman: Steersman, repository: Path
+) -> None:
+    go = there.home / "go"
+    told = "import os; print(os.getcwd(), os.environ['HOME'], os.environ['SAID'], os.environ['PATH'])\n"
+    request = there.process(told + EDIT + COMMIT + WAIT.format(go=go), workspace=repository, env={"SAID": "yes"})
+    run = await steersman.start(request)
+    copy = await copy_of(steersman, run)
+    assert copy.is_relative_to(there.home)
+    assert git(copy, "remote") == ""
+    assert (copy / "dirty").read_text() == "a person's own\n"
+    (repository / "mine").write_text("meanwhile\n")
+    go.touch()
+    result = await steersman.result(run)
+    assert result.text.startswith(f"{copy} {there.home} yes {there.home}/.local/bin:")
+    assert result.finalize == Finalize(status="succeeded", commit=git(repository, "rev-parse", "HEAD").strip())
+    assert git(repository, "status", "--porcelain") == "?? mine\n"
+    assert (repository / "edited").read_text() == "one\nTWO\nthree\n"
+    assert "+TWO" in (await steersman.diff(run)).patch
+    assert (await steersman.undo(run)).files == 5
+    assert there.kept == []
+
+
+async def test_without_a_repository(there: Elsewhere, steersman: Steersman) -> None:
+    path = there.site.workspace()
+    (path / "a").write_text("one\n")
+    program = "open('a','w').write('two\\n'); open('b','w').write('new\\n')"
+    assert await finalized(steersman, await steersman.start(there.process(program, workspace=path))) == Finalize(
+        status="succeeded"
+    )
+    assert ((path / "a").read_text(), (path / "b").read_text()) == ("two\n", "new\n")
+
+
+async def test_claude_is_asked_interrupted_and_steered(
+    there: Elsewhere, steersman: Steersman, repository: Path, model: ScriptedModel
+) -> None:
+    steps = (tool("Bash", command="touch made"), hold("the wrong way"), TOOL_UNTIL_GO, say("done"))
+    script = model.script("ssh", *steps)
+    run = await steersman.start(there.claude(script, workspace=repository, permissions=ASK))
+    asked = await approval(steersman, run)
+    carried = (await steersman.state(run)).carried
+    assert carried
+    copy = Path(carried.directory)
+    assert not (copy / "made").exists()
+    await steersman.decide(run, asked.id, "allow")
+    await script.wait_held()
+    assert (copy / "made").exists()
+    assert (await steersman.interrupt(run, "turn round")).state in ("delivered", "acknowledged")
+    await script.wait_requests(3)
+    assert (await steersman.steer(run, "and quickly")).state in ("delivered", "acknowledged")
+    (copy / "go").touch()
+    result = await steersman.result(run)
+    assert (result.text, result.attempts, result.messages_delivered) == ("done", 1, 2)
+    assert said(script.requests[-1], "turn round") == 1
+    assert said(script.requests[-1], "and quickly") == 1
+    assert (repository / "made").exists()
+    assert in_order(await steersman.events(run))
+
+
+async def test_claude_is_stopped_in_a_tool(
+    there: Elsewhere, steersman: Steersman, repository: Path, model: ScriptedModel, mark: str
+) -> None:
+    script = model.script("stopped", tool("Bash", command=f"{shlex.join(python(STUBBORN))} > begun"))
+    request = there.claude(script, mark=mark, workspace=repository, permissions={"mode": "full"})
+    run = await steersman.start(request)
+    copy = await copy_of(steersman, run)
+    await until(lambda: content(copy / "begun") == b"ready\n")
+    report = await steersman.stop(run)
+    assert (report.outcome, report.left) == ("stopped", ())
+    await gone(mark)
+    with pytest.raises(RunCancelled):
+        await steersman.result(run)
+    assert (repository / "begun").exists()
+    assert there.kept == []
+
+
+async def test_a_killed_claude_goes_on_with_its_session_there(
+    there: Elsewhere, steersman: Steersman, repository: Path, model: ScriptedModel, mark: str
+) -> None:
+    steps = (tool("Bash", command="echo a first step"), hold("thinking"), say("finished"))
+    script = model.script("crash", *steps)
+    request = there.claude(script, "build it", mark=mark, workspace=repository, permissions={"mode": "full"})
+    run = await steersman.start(request)
+    async with following(steersman, run) as attached:
+        await script.wait_held()
+        await attached.until(lambda e: e.type == "message" and e.text == "thinking")
+        await until(lambda: written_down(there.site, '"tool_result"', "a first step"))
+        os.kill((await handle_of(steersman, run)).pid, signal.SIGKILL)
+        result = await steersman.result(run)
+    assert (result.status, result.text, result.attempts) == ("succeeded", "finished", 2)
+    assert script.requests[-1].saw("a first step")
+
+
+async def test_what_both_changed_is_named_and_kept(there: Elsewhere, steersman: Steersman, repository: Path) -> None:
+    go = there.home / "go-conflict"
+    run = await steersman.start(there.process(EDIT + WAIT.format(go=go), workspace=repository))
+    await copy_of(steersman, run)
+    (repository / "edited").write_text("mine\n")
+    go.touch()
+    found = await finalized(steersman, run)
+    assert (found.status, found.conflicts, found.ref) == ("conflicted", ("edited",), f"refs/steersman/conflicts/{run}")
+    assert (repository / "edited").read_text() == "mine\n"
+
+
+@pytest.mark.parametrize("decision", ["retry", "discard"])
+async def test_what_cannot_be_carried_back_waits_there(
+    there: Elsewhere, steersman: Steersman, repository: Path, decision: str
+) -> None:
+    run = await steersman.start(there.process(NESTED, workspace=repository))
+    with pytest.raises(WorkspaceError, match="could not be carried back: a repository of its own lies in the copy"):
+        await steersman.result(run)
+    other = await steersman.start(there.site.process("true", workspace=repository))
+    with pytest.raises(WorkspaceError, match=f"what run {run} changed .* `steer workspace retry {run}`"):
+        await steersman.result(other)
+    carried = (await steersman.state(run)).carried
+    assert carried
+    if decision == "retry":
+        await asyncio.create_subprocess_exec("rm", "-rf", f"{carried.directory}/lib")
+        await until(lambda: not Path(carried.directory, "lib").exists())
+        assert (await steersman.retry_workspace(run)).finalize.status == "succeeded"
+    else:
+        await steersman.discard_workspace(run)
+    assert (repository / "new").exists() == (decision == "retry")
+    assert there.kept == []
+
+
+async def test_a_terminated_run_is_stopped_and_carried_back(
+    there: Elsewhere, steersman: Steersman, repository: Path, mark: str
+) -> None:
+    run = await steersman.start(there.process(EDIT + OBEDIENT, workspace=repository, mark=mark))
+    copy = await copy_of(steersman, run)
+    await until((copy / "link").is_symlink)
+    await steersman.temporal.get_workflow_handle(run).terminate("enough")
+    with pytest.raises(RunTerminated):
+        await steersman.result(run)
+    await gone(mark)
+    await until(lambda: (repository / "edited").read_text() == "one\nTWO\nthree\n")
+
+
+async def test_no_secret_is_left_there(there: Elsewhere, steersman: Steersman, model: ScriptedModel, mark: str) -> None:
+    script = model.script("secret", hold("thinking"))
+    request = there.claude(script, "a prompt of its own", mark=mark, system_prompt="a text of its own")
+    run = await steersman.start(request)
+    await script.wait_held()
+    lines = " ".join(marked(mark).values())
+    assert "stream-json" in lines
+    assert "of its own" not in lines
+    key = next(iter(script.env(there.home)["ANTHROPIC_API_KEY"].split()))
+    assert not [path for path in below(there.home) if key.encode() in content(path)]
+    private = [path for path in below(there.home / ".local" / "state") if b"text of its own" in content(path)]
+    assert private
+    assert {path.stat().st_mode & 0o077 for path in private} == {0}
+    await steersman.stop(run)
+    assert there.kept == []
+
+
+@pytest.mark.parametrize(
+    ("runtime", "error", "words"),
+    [
+        ({"address": "other"}, InvalidRequest, "runtime.address: other is not allowed on this worker"),
+        ({"user": "root"}, InvalidRequest, "runtime.address: root@place is not allowed on this worker"),
+        ({"port": 22}, InvalidRequest, "runtime.address: place:22 is not allowed on this worker"),
+        ({"identity_file": "/etc/passwd"}, InvalidRequest, "runtime.identity_file: /etc/passwd is not allowed"),
+        ({"address": "-oProxyCommand=x"}, InvalidRequest, "runtime.*address: must be a host's name"),
+        ({"python": "/no/python"}, WorkspaceError, "it cannot be copied: /no/python there is no Python"),
+        ({"directory": "/proc/nowhere"}, WorkspaceError, "it cannot be copied: .*/proc"),
+    ],
+)
+async def test_what_is_refused(
+    there: Elsewhere, steersman: Steersman, runtime: dict[str, Any], error: type[RunError], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        await steersman.run(there.process("pass", runtime={**THERE, **runtime}))
+
+
+async def test_a_program_that_is_not_there(there: Elsewhere, steersman: Steersman, model: ScriptedModel) -> None:
+    with pytest.raises(AgentNotInstalled, match="command: no-such is not on place"):
+        await steersman.run(there.site.process("no-such", runtime=THERE))
+    there.claude_there.rename(there.claude_there.with_name("claude-away"))
+    try:
+        with pytest.raises(AgentNotInstalled, match="claude: not on PATH of a login on place"):
+            await steersman.run(there.claude(model.script("none", say("x"))))
+    finally:
+        there.claude_there.with_name("claude-away").rename(there.claude_there)
+    assert there.kept == []
+
+
+async def test_a_machine_with_another_key_is_refused_at_once(elsewhere: Elsewhere) -> None:
+    await elsewhere.site.worker(*elsewhere.flags).ready()
+    steersman = await elsewhere.site.steersman()
+    elsewhere.sshd.trust(make_key(elsewhere.sshd.directory / "other"))
+    with pytest.raises(WorkspaceError, match="its host key is not the one in known_hosts"):
+        await asyncio.wait_for(steersman.run(elsewhere.process("pass")), 10)
+
+
+async def test_a_machine_that_is_not_there_fails_the_run(elsewhere: Elsewhere) -> None:
+    elsewhere.sshd.stop()
+    await elsewhere.site.worker(*elsewhere.flags).ready()
+    steersman = await elsewhere.site.steersman()
+    with pytest.raises(WorkspaceError, match=r"it cannot be copied: place: .*[Cc]onnection refused"):
+        await asyncio.wait_for(steersman.run(elsewhere.process("pass")), 60)
+
+
+async def test_cut_connections_lose_and_double_nothing(elsewhere: Elsewhere) -> None:
+    await elsewhere.site.worker(*elsewhere.flags).ready()
+    steersman = await elsewhere.site.steersman()
+    run = await steersman.start(elsewhere.process(COUNT))
+    async with following(steersman, run) as attached:
+        for number in (5, 15, 25):
+            await attached.until(partial(is_text, str(number)))
+            if number == 15:
+                elsewhere.sshd.stop()
+                elsewhere.sshd.start()
+            else:
+                elsewhere.sshd.cut()
+        events = await attached.end()
+    assert [e.text for e in events if e.type == "message"] == [str(number) for number in range(60)]
+    assert in_order(events)
+    assert (await steersman.result(run)).attempts == 1
+
+
+async def test_another_worker_goes_on_with_it(elsewhere: Elsewhere) -> None:
+    first = elsewhere.site.worker(*elsewhere.flags)
+    await first.ready()
+    steersman = await elsewhere.site.steersman()
+    run = await steersman.start(elsewhere.process(COUNT))
+    async with following(steersman, run) as attached:
+        await attached.until(lambda e: e.type == "message" and e.text == "5")
+        first.kill()
+        await elsewhere.site.worker(*elsewhere.flags).ready()
+        events = await attached.end()
+    assert [e.text for e in events if e.type == "message"] == [str(number) for number in range(60)]
+    assert in_order(events)
+    assert (await steersman.result(run)).attempts == 1
+
+
+async def test_a_machine_that_is_lost_is_told_and_swept_once_it_is_back(elsewhere: Elsewhere, mark: str) -> None:
+    await elsewhere.site.worker(*elsewhere.flags).ready()
+    steersman = await elsewhere.site.steersman()
+    repository = made(elsewhere.site.workspace())
+    run = await steersman.start(elsewhere.process(EDIT + OBEDIENT, workspace=repository, mark=mark))
+    copy = await copy_of(steersman, run)
+    await until((copy / "link").is_symlink)
+    elsewhere.sshd.stop()
+    report = await asyncio.wait_for(steersman.stop(run), 120)
+    assert report.outcome == "unverified"
+    with pytest.raises(RunCancelled):
+        await steersman.result(run)
+    state = await steersman.state(run)
+    assert state.finalize
+    assert state.finalize.status == "failed"
+    assert marked(mark)
+    elsewhere.sshd.start()
+    await elsewhere.site.worker(*elsewhere.flags).ready()  # which sweeps
+    await gone(mark, 60)
+    await until(lambda: (repository / "edited").read_text() == "one\nTWO\nthree\n", 30)
+    await until(lambda: elsewhere.kept == [])
