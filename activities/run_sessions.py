@@ -9,7 +9,7 @@ back continues the leader's, or is kept under an id of its own: see workspaces.c
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path, PurePath
 
@@ -176,13 +176,19 @@ class RunSessions:
                 taken = await asyncio.to_thread(self._take, directory, held, sessions, session, each)
                 if taken != session:
                     kept[session] = taken
+                    facts = {"run": directory.key.run, "session": session, "kept": taken}
+                    log.info("a session is kept under another id", extra={"action": "session_kept", "facts": facts})
         return kept
 
     def _take(
         self, directory: RunDirectory, held: _Held, sessions: AgentSessions, session: str, sent: SentSession
     ) -> str:
-        """Write the session where it belongs, and return the id that it has there. Raises Failed, OSError."""
-        for name in (session, sessions.kept(directory.agent_key, session)):
+        """Write the session where it belongs, and return the id that it has there. Raises Failed, OSError.
+
+        Never under an id of the agent's choice: it could be that of a session of another workspace.
+        """
+        kept = sessions.kept(directory.agent_key, session)
+        for name in (session, kept) if session in self._own(directory, held, sessions) else (kept,):
             files = sessions.files(name, PurePath(held.workspace))
             assert files
             here = _session(held.here, files)
@@ -191,23 +197,23 @@ class RunSessions:
                     note_held(self._store.state, held.agent, name, held.workspace)
                 sent.write(here)
                 return name
-        raise Failed(f"session {session}: what is on the host, also under {name}, is another one")
+        raise Failed(f"session {session}: what is on the host, also under {kept}, is another one")
 
     def _found(self, directory: RunDirectory, held: _Held, sessions: AgentSessions) -> dict[str, SessionFiles]:
         """The sessions that the run's processes may have at the place."""
         found: dict[str, SessionFiles] = {}
-        for session in self._names(directory, held, sessions):
+        told = self._locks.held_by(held.agent, directory)
+        for session in (*self._own(directory, held, sessions), *told):
             files = sessions.files(session, PurePath(held.directory))
             if files is not None and len(found) < MAX_SESSIONS:
                 found[session] = files
         return found
 
-    def _names(self, directory: RunDirectory, held: _Held, sessions: AgentSessions) -> Iterator[str]:
-        if held.session is not None:
-            yield held.session
-        for attempt in range(1, self._runtime.attempts(directory.key) + 1):
-            yield sessions.begun(directory.agent_key, attempt)
-        yield from self._locks.held_by(held.agent, directory)  # of which the agent has told
+    def _own(self, directory: RunDirectory, held: _Held, sessions: AgentSessions) -> list[str]:
+        """The session that the run was given, and those that its processes were told to begin."""
+        attempts = range(1, self._runtime.attempts(directory.key) + 1)
+        begun = [sessions.begun(directory.agent_key, attempt) for attempt in attempts]
+        return begun if held.session is None else [held.session, *begun]
 
     async def _place(self, directory: RunDirectory, held: _Held) -> SessionPlace:
         copy = await self._copy_of(directory)

@@ -13,6 +13,7 @@ from activities.ports.admission import Admission, Program
 from activities.ports.agent import Agent
 from activities.ports.place import PlaceInfo
 from activities.store import disk
+from activities.workspaces.carry.session_program import Failed, Session
 from activities.workspaces.git.allowed_roots import AllowedRoots
 from steersman.contracts.agents import AGENT_VARIABLES, CAPABILITIES, VARIABLES_OF_MACHINES
 from steersman.contracts.errors import InvalidRequest, WorkspaceError
@@ -115,7 +116,17 @@ class Policy:
         return directory, further
 
     def _has_held(self, agent: Agent, session: str, directory: Path) -> bool:
-        return agent.keeps(session, directory) or self.held(agent.name, session) == directory
+        if agent.keeps(session, directory):
+            return True
+        # Held in a copy, and here still: one that is not here the agent might find in another directory.
+        home = agent.sessions.home(self.environ) if agent.sessions else None
+        files = agent.sessions.files(session, directory) if agent.sessions else None
+        if home is None or files is None or self.held(agent.name, session) != directory:
+            return False
+        try:
+            return Session(home, files.conversation, files.folder).exists()
+        except (Failed, OSError):
+            return False
 
     def check_runtime(self, runtime: Runtime) -> Path | None:
         """The private key with which the machine is reached, None: as the ssh config says, if requests may have their

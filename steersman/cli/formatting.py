@@ -111,7 +111,7 @@ def sessions_phrase(finalize: "Finalize") -> str | None:
     if not finalize.sessions:
         return None
     pairs = ", ".join(f"{flat(kept)} (was {flat(session)})" for session, kept in sorted(finalize.sessions.items()))
-    return f"somebody went on with the session meanwhile; as the run left it, it is {pairs}"
+    return f"the session as the run left it is {pairs}"
 
 
 def end_phrase(event: "CancelledEvent") -> str:

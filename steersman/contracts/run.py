@@ -130,8 +130,8 @@ class Finalize(TolerantModel):
     error: str | None = None
     """Why it failed, in a sentence."""
     sessions: dict[str, str] = Field(default_factory=dict)
-    """Sessions of the agent with which somebody has gone on in the workspace while the run did in the copy: under which
-    id of its own each is kept as the run left it.
+    """Sessions of the agent that are kept under another id than the agent gave, and that id: somebody has gone on with
+    it in the workspace while the run did in the copy, or the agent began it unasked.
     """
     session_error: str | None = None
     """Why the agent's sessions did not come back, in a sentence. They stay where the agent has worked."""

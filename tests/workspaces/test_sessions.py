@@ -92,8 +92,12 @@ async def test_a_session_that_the_run_began(tmp_path: Path) -> None:
     work.hold(work.theirs(OTHER))  # the agent has begun a further one by itself
     work.hold(work.theirs(SESSION))  # of which it has told nobody
     await work.lock(OTHER)
-    await work.back()
-    assert work.ours(work.begun).read_bytes() == work.ours(OTHER).read_bytes() == FIRST
+    work.hold(work.ours(OTHER), FIRST[:-1])  # a session of this workspace, whose id the place has learned
+    assert work.agent.sessions
+    kept = work.agent.sessions.kept(work.run.agent_key, OTHER)
+    assert (await work.back()).sessions == {OTHER: kept}
+    assert work.ours(work.begun).read_bytes() == work.ours(kept).read_bytes() == FIRST
+    assert work.ours(OTHER).read_bytes() == FIRST[:-1]
     assert work.ours().exists() is False
     assert [each.name for each in work.theirs().parent.iterdir()] == [f"{SESSION}.jsonl"]
     await work.close()

@@ -51,12 +51,15 @@ class SessionPlace:
     @asynccontextmanager
     async def sent(self, sessions: Sequence[SessionFiles], scratch: Path) -> AsyncIterator[list["SentSession"]]:
         """Those of the sessions that are there, in their order, in files of ours as long as the block lasts."""
-        with tempfile.TemporaryDirectory(dir=scratch) as directory:
+        directory = await asyncio.to_thread(tempfile.TemporaryDirectory, dir=scratch)
+        try:
             found = [SentSession(number, []) for number in range(len(sessions))]
             async with self._command("send", sessions) as stream:
                 stream.stdin.close()
-                await _take(stream, found, Path(directory))
+                await _take(stream, found, Path(directory.name))
             yield [each for each in found if each.files]
+        finally:
+            await asyncio.to_thread(directory.cleanup)
 
     async def remove(self, sessions: Sequence[SessionFiles]) -> None:
         """Remove sessions there."""
