@@ -56,7 +56,7 @@ async def stubborn(bench: Bench) -> list[Figure]:
     async def one() -> None:
         run = await bench.stack.client.start(bench.process(sys.executable, str(program)))
         mark = await _marked(bench, run, lambda found: len(found) == 3)
-        sample, problem = await _cancel(bench, run, mark)
+        sample, problem = await cancelled(bench, run, mark)
         took.append(sample)
         problems.extend(filter(None, [problem]))
 
@@ -78,7 +78,7 @@ async def _claude(
         run = await bench.stack.client.start(bench.claude(script))
         await soon(ready(number + 1), f"{name}: the model is asked")
         mark = await _marked(bench, run, lambda found: len(found) > 1 if tool_runs else bool(found))
-        sample, problem = await _cancel(bench, run, mark)
+        sample, problem = await cancelled(bench, run, mark)
         took.append(sample)
         problems.extend(filter(None, [problem]))
         paths.append(hops(await history(bench.stack.client, run), "WorkflowExecutionCancelRequested"))
@@ -108,7 +108,7 @@ async def _marked(bench: Bench, run: str, enough: Callable[[set[int]], bool]) ->
     return await soon(look(), f"processes of {run}")
 
 
-async def _cancel(bench: Bench, run: str, mark: str) -> tuple[float, str]:
+async def cancelled(bench: Bench, run: str, mark: str) -> tuple[float, str]:
     """Milliseconds, and what went wrong."""
     handle = bench.stack.client.temporal.get_workflow_handle(run)
     watch = asyncio.create_task(asyncio.to_thread(marks.wait_until_gone, mark))

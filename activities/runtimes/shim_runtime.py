@@ -195,21 +195,38 @@ def local_place(directory: RunDirectory, spare: shim.Spare | None = None) -> Pla
 
 async def _stop(directory: RunDirectory, place: Place, times: StopTimes, reason: str) -> StopReport:
     """Raises MachineUnreachable: then nothing is known, and what was stopped is found stopped the next time."""
-    first = number = max(directory.attempts(), 1)
+    known = directory.attempts()
+    first = number = max(known, 1)
     report: StopReport | None = None
     while True:
-        found, sealed = await stop_attempt(await place.handle(number), times, reason)
+        began = number <= known
+        sealing = asyncio.create_task(_seal(place, number + 1)) if began else None
+        try:
+            found, sealed = await stop_attempt(await place.handle(number), times, reason, began=began)
+            is_last = await sealing if sealing else not await _may_follow(place, number)
+        finally:
+            if sealing:
+                sealing.cancel()
+                await asyncio.gather(sealing, return_exceptions=True)
         report = found or report
         if not sealed:
             report = unsealed(report)
             break
-        if not await _may_follow(place, number):
+        if is_last:
             break
         number += 1
     report = report or StopReport(outcome="stopped", phase="running", how="exited")
     for lost in await _lost(place, range(1, first)):
         report = with_leftovers(report, await place.clear(lost))
     return report
+
+
+async def _seal(place: Place, number: int) -> bool:
+    """Keep this attempt from being started; False where one may be at work. While the one before it is being stopped:
+    each look at another machine takes its time.
+    """
+    handle = await place.handle(number)
+    return await handle.entomb() and not (await handle.state()).used
 
 
 async def _may_follow(place: Place, number: int) -> bool:

@@ -26,14 +26,22 @@ _ROUNDS = 20
 _PAUSE_S = 0.05
 
 
-async def stop_attempt(attempt: ShimHandle, times: StopTimes, reason: str) -> tuple[StopReport | None, bool]:
+async def stop_attempt(
+    attempt: ShimHandle, times: StopTimes, reason: str, *, began: bool = False
+) -> tuple[StopReport | None, bool]:
     """Stop what lives or was left there. Raises MachineUnreachable.
+
+    Args:
+        attempt: the process.
+        times: when the stop becomes rougher.
+        reason: what the shim is told.
+        began: a process began there, so a look whether one lives is saved.
 
     Returns:
         The report, None where there was nothing; and whether nothing can start there any more.
     """
-    for _ in range(_ROUNDS):
-        if not await attempt.is_alive() and await attempt.entomb():
+    for number in range(_ROUNDS):
+        if (number or not began) and not await attempt.is_alive() and await attempt.entomb():
             return await _left(attempt), True
         report = await _stop_living(attempt, times, reason)
         if report is not None:
