@@ -213,6 +213,25 @@ async def test_a_session_that_was_deleted_meanwhile_comes_back(
     assert "said in the copy" in conversation(shared, repository, session).read_text()
 
 
+async def test_a_session_that_claude_began_unasked(
+    shared: Site, steersman: Steersman, model: ScriptedModel, repository: Path
+) -> None:
+    script = model.script("cleared", answer(Hold(), Say("the first word")))
+    run = await steersman.start(isolated(shared, script, repository))
+    await script.wait_held()
+    first = await session_of(steersman, run)
+    await steersman.steer(run, "/clear")
+    await script.release()
+    result = await steersman.result(run)
+    assert result.finalize
+    assert list(result.finalize.sessions.values()) == [result.session_id]
+    for session, words in ((first, True), (result.session_id, False)):
+        script = model.script(f"after-{session}", say("after"))
+        after = await steersman.run(shared.claude(script, workspace=repository, session=session, **FULL))
+        assert after.session_id == session
+        assert script.requests[-1].saw("the first word") == words
+
+
 async def test_two_runs_in_copies_cannot_have_one_session(
     shared: Site, steersman: Steersman, model: ScriptedModel, repository: Path
 ) -> None:

@@ -165,7 +165,9 @@ class Session:
         while True:
             try:
                 return fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+            except OSError as error:
+                if error.errno not in (errno.EAGAIN, errno.EACCES):
+                    return None  # a file system without locks
                 if time.monotonic() > deadline:
                     raise Failed(f"{self._shown(path)} is being written by another process") from None
             time.sleep(0.05)
