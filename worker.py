@@ -2,6 +2,7 @@
 
     python worker.py [--state-dir DIR] [--workspace-root DIR]... [--allow-env NAME]... [...]
     python worker.py check            what this machine has: agents, keys, state directory (JSON)
+    python worker.py check --on JSON  what the machine of a request's `runtime` has (JSON)
     python worker.py replay FILE      replay a history with the code at hand (JSON)
 
 Nothing imports this module; its parts are in workers/. SIGTERM and SIGINT end the worker; its agents work on.
@@ -15,12 +16,14 @@ from collections.abc import Sequence
 
 from activities.doctor import check_host
 from steersman.codec import codec_of, name_of
+from steersman.contracts.runtime import SshRuntime
 from steersman.errors import BadCodec
 from workers.arguments import argument_parser
 from workers.logs import log_as_json
+from workers.machine_check import check_machine
 from workers.replay import replay
 from workers.service import serve
-from workers.settings import BadSettings, Settings, settings_of
+from workers.settings import BadSettings, Settings, machine_of, settings_of
 
 
 def main(argv: Sequence[str]) -> int:
@@ -35,13 +38,18 @@ def main(argv: Sequence[str]) -> int:
             print(json.dumps(answer))
             return 0 if answer["ok"] else 1
         settings = settings_of(arguments, os.environ, codec)
+        other = machine_of(arguments)
     except (BadCodec, BadSettings) as error:
         parser.error(str(error))
-    return _check(settings) if arguments.command == "check" else asyncio.run(serve(settings))
+    return _check(settings, other) if arguments.command == "check" else asyncio.run(serve(settings))
 
 
-def _check(settings: Settings) -> int:
-    checks = asyncio.run(check_host(settings.host, settings.state, settings.policy.environ, name_of(settings.codec)))
+def _check(settings: Settings, runtime: SshRuntime | None) -> int:
+    if runtime is not None:
+        checks = asyncio.run(check_machine(runtime, settings))
+    else:
+        codec = name_of(settings.codec)
+        checks = asyncio.run(check_host(settings.host, settings.state, settings.policy.environ, codec))
     print(json.dumps([check.model_dump() for check in checks]))
     return 0 if all(check.ok for check in checks) else 1
 

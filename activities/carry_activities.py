@@ -11,7 +11,7 @@ from activities.activity_helpers import as_application_error, heartbeating
 from activities.context import ActivityContext
 from activities.ports.runtime import CLEANUP
 from activities.run_failures import TRIES_TO_REACH, retry_later
-from activities.run_preparation import check_gates, directory_of
+from activities.run_preparation import RELEASE_TRIES, check_gates, directory_of
 from activities.shim.client import MachineUnreachable
 from activities.store.event_reader import is_ended
 from activities.store.identity import StoreGone
@@ -87,7 +87,7 @@ class CarryActivities:
         async with heartbeating():
             with as_application_error():
                 directory = await self._decided(asked)
-                if self._context.runtime.has_living(asked.key):
+                if await self._is_living(directory):
                     raise InvalidRequest(f"processes of run {asked.key.run} may still be at work")
                 return await self._context.carry.retry(directory)
 
@@ -97,7 +97,7 @@ class CarryActivities:
         async with heartbeating():
             with as_application_error():
                 directory = await self._decided(asked)
-                if directory.is_local and self._context.runtime.has_living(asked.key):
+                if directory.is_local and await self._is_living(directory):
                     raise InvalidRequest(f"processes of run {asked.key.run} are still at work")
                 return await self._context.carry.discard(directory)
 
@@ -113,6 +113,14 @@ class CarryActivities:
             await context.runtime.stop(asked.key, CLEANUP, "the run had closed")
             await context.runtime.release(asked.key)
         return directory
+
+    async def _is_living(self, directory: RunDirectory) -> bool:
+        """Whether something of the closed run is still there, once its shims have had the time to leave."""
+        for _ in range(RELEASE_TRIES):
+            if not self._context.runtime.has_living(directory.key):
+                return False
+            await asyncio.sleep(0.05)
+        return True
 
 
 def _waited() -> timedelta:

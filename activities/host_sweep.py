@@ -65,7 +65,15 @@ async def end_closed(context: ActivityContext, closed_runs: ClosedRuns, director
         if not ours or await closed_runs.close_of(directory.key) is None:
             return living
     await closed_runs.end_log(directory, close, report)
+    await _settle(context, directory)
     return living
+
+
+async def _settle(context: ActivityContext, directory: RunDirectory) -> None:
+    """See to the copy of a run whose log has ended, if nothing of it lives any more and its machine can be reached."""
+    if not context.runtime.has_living(directory.key):
+        with _logged("copy_left", directory), suppress(MachineUnreachable):
+            await context.carry.settle(directory)
 
 
 async def end_all_closed(context: ActivityContext, closed_runs: ClosedRuns) -> tuple[str, ...]:
@@ -75,9 +83,8 @@ async def end_all_closed(context: ActivityContext, closed_runs: ClosedRuns) -> t
         with _logged("sweep_failed", directory):
             if await end_closed(context, closed_runs, directory):
                 stopped.append(directory.key.run)
-            if not context.runtime.has_living(directory.key):
-                with suppress(MachineUnreachable):
-                    await context.carry.retry_unreached(directory)
+            if await asyncio.to_thread(is_ended, directory.events):
+                await _settle(context, directory)
     return tuple(stopped)
 
 

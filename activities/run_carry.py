@@ -110,7 +110,7 @@ class RunCarry:
     async def fail(self, directory: RunDirectory, error: str, *, unreachable: bool = False) -> CarriedBack:
         """Record that the copy could not be merged: it stays, and is a gate. One that was merged already is not that.
 
-        `unreachable`: because nobody reached it, see `retry_unreached`. Raises OSError.
+        `unreachable`: because nobody reached it, see `settle`. Raises OSError.
         """
         known = await asyncio.to_thread(_noted, directory.path / "carried-back.json", CarriedBack)
         if known and known.finalize.status != "failed":
@@ -123,17 +123,18 @@ class RunCarry:
                 (directory.path / "unreached").touch(mode=0o600)
         return back
 
-    async def retry_unreached(self, directory: RunDirectory) -> CarriedBack | None:
-        """Try again what had failed because the machine could not be reached; None where that is not so.
-
-        Raises MachineUnreachable, OSError.
+    async def settle(self, directory: RunDirectory) -> None:
+        """See to the copy of a closed run of which nothing lives: one that was merged is removed, one that could not be
+        because its machine was out of reach is merged. Raises MachineUnreachable, WorkspaceError, OSError.
         """
+        if not await asyncio.to_thread(self.has_copy, directory):
+            return
         mark = directory.path / "unreached"
-        if not (await asyncio.to_thread(mark.exists) and await asyncio.to_thread(self.is_gate, directory)):
-            return None
-        back = await self.retry(directory)
-        mark.unlink(missing_ok=True)
-        return back
+        if not await asyncio.to_thread(self.is_gate, directory):
+            await self.remove(directory)
+        elif await asyncio.to_thread(mark.exists):
+            await self.retry(directory)
+            mark.unlink(missing_ok=True)
 
     async def finish(self, directory: RunDirectory) -> CarriedBack | None:
         """As `back`, for a run that has closed unseen, by what is written down of it. None where it had no copy.

@@ -28,7 +28,8 @@ def argument_parser(env: Mapping[str, str]) -> argparse.ArgumentParser:
     _add_permissions(parser.add_argument, env)
     _add_limits(parser.add_argument, env)
     commands = parser.add_subparsers(dest="command")
-    commands.add_parser("check", help="what this machine has, as JSON")
+    check = commands.add_parser("check", help="what this machine has, as JSON")
+    check.add_argument("--on", metavar="JSON", help="what the machine of this `runtime` of a request has instead")
     replay = commands.add_parser("replay", help="replay a history file, as JSON")
     replay.add_argument("file", type=Path)
     return parser

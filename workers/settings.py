@@ -1,6 +1,7 @@
 """What the operator decides: flags, else STEERSMAN_* variables, else the defaults. Read once and frozen."""
 
 import argparse
+import json
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,8 +14,9 @@ from activities.admission.policy import Policy, lent_commands
 from activities.admission.ssh_patterns import SshPattern
 from activities.store.held_sessions import held_in
 from steersman.contracts.agents import CAPABILITIES
-from steersman.contracts.request import PERMISSION_ORDER, Caps, PermissionMode
-from steersman.contracts.runtime import RUNTIMES
+from steersman.contracts.errors import InvalidRequest
+from steersman.contracts.request import PERMISSION_ORDER, Caps, PermissionMode, parse_object
+from steersman.contracts.runtime import RUNTIMES, SshRuntime
 from steersman.hosts import host_name
 from steersman.trust import TrustUnreadable, trusted_directories
 from workers import logs
@@ -52,6 +54,16 @@ def settings_of(arguments: argparse.Namespace, env: Mapping[str, str], codec: Pa
     host = arguments.host or host_name(state)
     ssh_config = _absolute([arguments.ssh_config])[0] if arguments.ssh_config else None
     return Settings(state, host, policy, ssh_config, arguments.max_runs, arguments.keep_days, arguments.profile, codec)
+
+
+def machine_of(arguments: argparse.Namespace) -> SshRuntime | None:
+    """The machine that `check --on` names; None for this one. Raises BadSettings."""
+    if getattr(arguments, "on", None) is None:
+        return None
+    try:
+        return parse_object(SshRuntime, json.loads(arguments.on))
+    except (ValueError, InvalidRequest) as error:
+        raise BadSettings(f"--on: {error}") from error
 
 
 def _policy(

@@ -39,6 +39,6 @@ def is_allowed(patterns: Iterable[SshPattern], runtime: SshRuntime) -> bool:
 
 
 def _fits(pattern: str | None, value: str | None) -> bool:
-    if pattern is None or value is None:
-        return value is None
-    return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), value) is not None
+    if value is None:
+        return pattern in (None, "*")
+    return pattern is not None and bool(re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), value))

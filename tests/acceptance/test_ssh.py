@@ -24,6 +24,7 @@ from tests.acceptance.test_changes import EDIT, git, made
 from tests.acceptance.test_isolated import COMMIT, NESTED, WAIT, copy_of, finalized
 from tests.acceptance.test_resume import handle_of, written_down
 from tests.acceptance.test_talk import TOOL_UNTIL_GO, said
+from tests.cli.steer import Steer
 from tests.scripted_model import ScriptedModel, hold, say, tool
 from tests.support.files import below, content
 from tests.support.processes import marked, until
@@ -247,6 +248,7 @@ async def test_a_terminated_run_is_stopped_and_carried_back(
         await steersman.result(run)
     await gone(mark)
     await until(lambda: (repository / "edited").read_text() == "one\nTWO\nthree\n")
+    await until(lambda: there.kept == [])
 
 
 async def test_no_secret_is_left_there(there: Elsewhere, steersman: Steersman, model: ScriptedModel, mark: str) -> None:
@@ -367,3 +369,33 @@ async def test_a_machine_that_is_lost_is_told_and_swept_once_it_is_back(elsewher
     await gone(mark, 60)
     await until(lambda: (repository / "edited").read_text() == "one\nTWO\nthree\n", 30)
     await until(lambda: elsewhere.kept == [])
+
+
+async def test_the_doctor_looks_at_another_machine(there: Elsewhere, tmp_path: Path) -> None:
+    steer = Steer(there.site.namespace.address, tmp_path, there.site.namespace.name)
+    env = {"STEERSMAN_SSH_CONFIG": str(there.sshd.config), "STEERSMAN_ALLOW_SSH": "place"}
+    said = await steer("doctor", "--runtime", "ssh", "place", "--json", **env)
+    checks = {each["check"]: each for each in said.json}
+    assert said.code == 0, said.json
+    assert list(checks) == [
+        *("policy", "machine place", "python there", "clock there", "disk there", "git there", "claude there"),
+        *("sessions there", "shim there"),
+    ]
+    assert str(there.claude_there) in checks["claude there"]["detail"]
+    assert there.kept == []
+    lost = await steer("doctor", "--runtime", "ssh", "no-such.invalid", **env)
+    assert lost.code == 1
+    assert "no host has this name" in lost.out
+    wrong = await steer("doctor", "--runtime", "ssh", "a b", **env)
+    assert (wrong.code, "must be a host's name" in wrong.err) == (2, True)
+
+
+async def test_steer_run_there(there: Elsewhere, tmp_path: Path, repository: Path) -> None:
+    steer = Steer(there.site.namespace.address, tmp_path, there.site.namespace.name)
+    said = await steer("run", "process", "-w", str(repository), "--ssh", "place", "--", "sh", "-c", "echo new > made")
+    assert said.code == 0, said.err
+    assert (repository / "made").read_text() == "new\n"
+    assert "1 file, +1 -0" in said.out + said.err
+    refused = await steer("run", "process", "-w", str(repository), "--ssh", "root@place", "--", "true")
+    assert refused.code != 0
+    assert "runtime.address: root@place is not allowed" in refused.out

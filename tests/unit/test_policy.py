@@ -1,17 +1,20 @@
 """What an operator allows: everything else is refused by name, and no secret is ever repeated."""
 
 import os
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import pytest
 
 from activities.admission.policy import MAX_SECRET_FILE, Policy
+from activities.admission.ssh_patterns import SshPattern
 from activities.agents.claude.agent import ClaudeAgent
 from activities.agents.process import ProcessAgent
 from activities.ports.agent import Agent
+from activities.ports.place import PlaceInfo
 from steersman.contracts.errors import InvalidRequest, WorkspaceError
 from steersman.contracts.request import PERMISSION_ORDER, PermissionMode, RunRequest
+from steersman.contracts.runtime import SshRuntime
 
 SECRET = "sk-very-secret"
 
@@ -239,3 +242,86 @@ def test_a_runtime_that_is_not_allowed_here(tmp_path: Path) -> None:
 
 def test_a_policy_does_not_show_the_workers_environment() -> None:
     assert SECRET not in repr(Policy({"KEY": SECRET}))
+
+
+class TestOtherMachines:
+    """runtime ssh: an operator's patterns, and what a machine gets of this one."""
+
+    THERE = PlaceInfo(
+        "place",
+        {"PATH": "/there", "HOME": "/home/there", "ANTHROPIC_MODEL": "theirs", "IS_SANDBOX": "1", "OTHER": "x"},
+        {"claude": "/there/claude"},
+    )
+
+    @pytest.mark.parametrize(
+        ("pattern", "named", "allowed"),
+        [
+            ("build", {"address": "build"}, True),
+            ("build", {"address": "BUILD"}, True),
+            ("build", {"address": "build2"}, False),
+            ("build*", {"address": "build2"}, True),
+            ("build*", {"address": "build2", "user": "root"}, False),
+            ("build*", {"address": "build2", "port": 2222}, False),
+            ("*@build", {"address": "build", "user": "me@corp"}, True),
+            ("*@build:*", {"address": "build"}, True),
+            ("me@build", {"address": "build"}, False),
+            ("me@build:22*", {"address": "build", "user": "me", "port": 2222}, False),
+            ("me@build:*", {"address": "build", "user": "me", "port": 2222}, True),
+            ("me@build:2222", {"address": "build", "user": "me", "port": 2222}, True),
+            ("me@build:2222", {"address": "build", "user": "me", "port": 22}, False),
+            ("[::1]:22", {"address": "::1", "port": 22}, True),
+            ("b.ild", {"address": "build"}, False),
+        ],
+    )
+    def test_patterns(self, pattern: str, named: dict[str, Any], allowed: bool) -> None:  # noqa: FBT001
+        try:
+            fits = SshPattern.of(pattern).fits(SshRuntime(kind="ssh", **named))
+        except ValueError:
+            fits = False
+        assert fits == allowed
+
+    @pytest.mark.parametrize("pattern", ["", "@build", "a@b@c", "build:", "build:x", "[::1"])
+    def test_what_is_no_pattern(self, pattern: str) -> None:
+        with pytest.raises(ValueError, match="is not"):
+            SshPattern.of(pattern)
+
+    def test_nothing_is_allowed_by_default(self, tmp_path: Path) -> None:
+        asked = process(tmp_path, runtime={"kind": "ssh", "address": "build"})
+        assert refusal(Policy({}), asked).startswith("runtime.address: build is not allowed")
+        assert refusal(Policy({}, runtimes=frozenset({"local"})), asked).startswith('runtime.kind: "ssh" is not')
+
+    def test_a_key_has_to_be_lent(self, tmp_path: Path) -> None:
+        (key := tmp_path / "key").write_text("k")
+        runtime = SshRuntime(kind="ssh", address="build", identity_file=str(key))
+        patterns = (SshPattern.of("*"),)
+        with pytest.raises(InvalidRequest, match=r"runtime\.identity_file: .* is not allowed"):
+            Policy({}, allow_ssh=patterns).check_runtime(runtime)
+        assert Policy({}, allow_ssh=patterns, allow_file=(tmp_path,)).check_runtime(runtime) == key
+
+    def test_its_environment_is_its_own_but_for_the_agents_variables(self, tmp_path: Path) -> None:
+        here = {"PATH": "/here", "ANTHROPIC_API_KEY": SECRET, "CLAUDE_CONFIG_DIR": "/here/c", "TZ": "here"}
+        policy = Policy(here, allow_ssh=(SshPattern.of("*"),))
+        asked = request(tmp_path, runtime={"kind": "ssh", "address": "build"}, env={"MINE": "m"})
+        assert policy.environment(asked, self.THERE) == {
+            "PATH": "/there",
+            "HOME": "/home/there",
+            "ANTHROPIC_MODEL": "theirs",
+            "ANTHROPIC_API_KEY": SECRET,
+            "IS_SANDBOX": "1",
+            "MINE": "m",
+        }
+
+    def test_directories_of_this_machine_are_refused(self, tmp_path: Path) -> None:
+        policy = Policy({}, allow_ssh=(SshPattern.of("*"),))
+        fields = {"runtime": {"kind": "ssh", "address": "build"}, "options": {"add_dirs": [str(tmp_path)]}}
+        assert "options.add_dirs" in refusal(policy, request(tmp_path, **fields))
+
+    def test_a_copy_there_that_an_agent_has_worked_in_is_trusted_in_nothing(self, tmp_path: Path) -> None:
+        policy = Policy({}, allow_ssh=(SshPattern.of("*"),))
+        asked = request(tmp_path, runtime={"kind": "ssh", "address": "build"})
+        copy = PurePath("/there/copy")
+        first = policy.admit(asked, AGENTS["claude"], copy, self.THERE)
+        second = policy.admit(asked, AGENTS["claude"], copy, self.THERE, is_first=False)
+        assert first.untrusted
+        assert second.untrusted
+        assert (first.directory, first.untrusted.leads_out, second.untrusted.leads_out) == (copy, False, True)

@@ -2,7 +2,8 @@
 
 import json
 import os
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -13,15 +14,47 @@ from steersman.cli.formatting import flat
 from steersman.cli.json_output import last_json
 from steersman.cli.options import AsJson
 from steersman.cli.output import console, write_line
+from steersman.cli.request import given, ssh_runtime
 
-CHECK_TIMEOUT_S = 60
+CHECK_TIMEOUT_S = 90
 
 
-def doctor(ctx: typer.Context, as_json: AsJson = False) -> None:
-    """Check the server, the workers, and what this machine's worker would find. Each problem comes with a hint."""
+Address = Annotated[
+    str | None, typer.Argument(metavar="[USER@]ADDRESS[:PORT]", help="Another machine, with --runtime ssh.")
+]
+RuntimeKind = Annotated[str, typer.Option("--runtime", help="local, or ssh: look at ADDRESS instead.")]
+Identity = Annotated[str | None, typer.Option("--identity-file", help="A private key, for ssh.")]
+Python = Annotated[str | None, typer.Option("--python", help="Python there; default python3.")]
+
+
+def doctor(
+    ctx: typer.Context,
+    address: Address = None,
+    runtime: RuntimeKind = "local",
+    identity_file: Identity = None,
+    python: Python = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check the server, the workers, and what this machine's worker would find. Each problem comes with a hint.
+
+    With --runtime ssh: what it would find on another machine.
+    """
     import asyncio
 
     from steersman._client.server_checks import check_server
+    from steersman.contracts.errors import InvalidRequest
+    from steersman.contracts.request import parse_object
+    from steersman.contracts.runtime import SshRuntime
+
+    if runtime not in ("local", "ssh") or (runtime == "ssh") != (address is not None):
+        raise typer.BadParameter("expected --runtime ssh and ADDRESS, or neither")
+    if runtime == "ssh":
+        on = {**(ssh_runtime(address) or {}), **given(identity_file=_absolute(identity_file), python=python)}
+        try:
+            parse_object(SshRuntime, on)
+        except InvalidRequest as error:
+            raise typer.BadParameter(error.message) from error
+        _report(_worker_checks(connection_options(ctx).environment(), "--on", json.dumps(on)), as_json=as_json)
 
     options = connection_options(ctx)
     silence_sdk_logs()
@@ -29,6 +62,14 @@ def doctor(ctx: typer.Context, as_json: AsJson = False) -> None:
         each.model_dump() for each in asyncio.run(check_server(options.profile, options.address, options.namespace))
     ]
     checks += _worker_checks(options.environment())
+    _report(checks, as_json=as_json)
+
+
+def _absolute(path: str | None) -> str | None:
+    return str(Path(path).expanduser().absolute()) if path else None
+
+
+def _report(checks: list[dict[str, Any]], *, as_json: bool) -> NoReturn:
     if as_json:
         write_line(json.dumps(checks))
     else:
@@ -36,10 +77,10 @@ def doctor(ctx: typer.Context, as_json: AsJson = False) -> None:
     raise typer.Exit(Exit.OK if all(each["ok"] for each in checks) else Exit.FAILED)
 
 
-def _worker_checks(environment: dict[str, str]) -> list[dict[str, Any]]:
+def _worker_checks(environment: dict[str, str], *arguments: str) -> list[dict[str, Any]]:
     import subprocess
 
-    command = worker_command("check")
+    command = worker_command("check", *arguments)
     try:
         done = subprocess.run(
             command,
