@@ -70,7 +70,9 @@ class CarryActivities:
                 try:
                     workspace = await asyncio.to_thread(context.policy.workspace, back.request.workspace.path)
                 except RunError as error:
-                    return await context.carry.fail(directory, error.message)
+                    await context.carry.sessions.back(directory, keep=back.keep)
+                    failed = await context.carry.fail(directory, error.message)
+                    return await context.carry.sessions.told(directory, failed)
                 return await context.carry.back(directory, back.carried, workspace, keep=back.keep)
             except StoreGone as error:
                 raise retry_later(ActivityErrorType.STORE_GONE, str(error)) from error

@@ -73,6 +73,9 @@ class HostActivities:
             return Claim(host=self._host)  # another host is asked next
         with as_application_error():
             workspace, _ = await asyncio.to_thread(self._policy.check, request, self._agents[request.agent])
+            if request.session is not None and request.is_carried:
+                environment = await asyncio.to_thread(self._policy.environment, request)
+                await asyncio.to_thread(self._context.carry.sessions.check, request, workspace, environment)
             if request.workspace.on_gate == "reject":
                 await asyncio.to_thread(self._context.carry.check_gates, workspace)
             await admit_schema(request)
@@ -148,7 +151,8 @@ class HostActivities:
     async def _with_changes(self, end: FinalizeInput, directory: RunDirectory) -> TerminalEvent:
         if back := end.carried_back:
             if back.finalize.status == "failed":  # perhaps because nobody could do it in time
-                back = await self._context.carry.fail(directory, back.finalize.error or "")
+                failed = await self._context.carry.fail(directory, back.finalize.error or "")
+                back = await self._context.carry.sessions.told(directory, failed)
             return end.event.model_copy(update={"changes": back.changes, "finalize": back.finalize})
         if self._runtime.attempts(end.key):  # a reset has forgotten that the run had a copy
             if back := await self._context.carry.finish(directory):

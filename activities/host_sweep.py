@@ -21,6 +21,7 @@ from activities.running.completion import complete
 from activities.shim.client import MachineUnreachable
 from activities.store import disk
 from activities.store.event_reader import ended_at, is_ended
+from activities.store.held_sessions import prune_held
 from activities.store.run_directory import RunDirectory
 from activities.store.runs import RunStore
 from activities.temporal.closed_runs import ClosedRuns
@@ -110,6 +111,7 @@ async def prune(context: ActivityContext, retention: Retention, asked: PruneInpu
     loops, freed_of_loops = await _prune_loops(context.client, retention.loops, horizon, dry_run=asked.dry_run)
     if not asked.dry_run:
         await asyncio.to_thread(context.changes.prune, horizon)
+        await asyncio.to_thread(prune_held, context.store.state, horizon)
     return Swept(pruned=(*runs, *loops), bytes_freed=freed + freed_of_loops)
 
 

@@ -11,21 +11,22 @@ A gate needs no release: it counts as long as the copy is there. Twice is once, 
 
 import asyncio
 import hashlib
-import json
 import os
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from activities.run_changes import RunChanges, refs_of
+from activities.run_sessions import CopyOf, RunSessions
 from activities.shim.client import MachineUnreachable, MachineUnusable
 from activities.store import disk
+from activities.store.notes import note as _note
+from activities.store.notes import noted as _noted
 from activities.store.run_directory import RunDirectory
 from activities.workspaces.carry.carrier import Carried, RefNames, Returned, WorkspaceCarrier
-from activities.workspaces.carry.copies import CopyFailed, WorkspaceCopy
+from activities.workspaces.carry.copies import CopyFailed
 from activities.workspaces.carry.snapshots import NoSnapshot
 from activities.workspaces.git.checkpoint_commits import REFS, quoted
 from activities.workspaces.git.runner import GitFailed
@@ -36,17 +37,15 @@ from steersman.contracts.run import CarriedWorkspace, Finalize
 
 MAX_CONFLICTS = 1000
 """At most this many paths are named."""
-M = TypeVar("M", bound=BaseModel)
-
-
-CopyOf = Callable[[RunDirectory], Awaitable[WorkspaceCopy]]
-"""Makes a run's copy from its directory's `placement`, which is to be read as hostile. Raises MachineUnreachable."""
 
 
 class RunCarry:
     """`copy_of`: the copy of a run, wherever it is. `state`: the state directory."""
 
-    def __init__(self, carrier: WorkspaceCarrier, copy_of: CopyOf, changes: RunChanges, state: Path) -> None:
+    def __init__(
+        self, carrier: WorkspaceCarrier, copy_of: CopyOf, changes: RunChanges, sessions: RunSessions, state: Path
+    ) -> None:
+        self.sessions = sessions
         self._carrier, self._copy_of = carrier, copy_of
         self._changes, self._gates = changes, state / "gates"
 
@@ -76,10 +75,17 @@ class RunCarry:
     async def back(
         self, directory: RunDirectory, carried: CarriedWorkspace, workspace: Path, *, keep: bool
     ) -> CarriedBack:
-        """Merge the copy into the workspace, and remove it. Where that fails the copy stays, and is a gate.
+        """Merge the copy into the workspace, and remove it. Where that fails the copy stays, and is a gate. The agent's
+        sessions come back first.
 
         `keep`: the copy stays anyway, as processes may be at work in it. Raises MachineUnreachable, OSError.
         """
+        await self.sessions.back(directory, keep=keep)
+        return await self.sessions.told(directory, await self._merge(directory, carried, workspace, keep=keep))
+
+    async def _merge(
+        self, directory: RunDirectory, carried: CarriedWorkspace, workspace: Path, *, keep: bool
+    ) -> CarriedBack:
         known = await asyncio.to_thread(_noted, directory.path / "carried-back.json", CarriedBack)
         if known and known.finalize.status != "failed":
             return known
@@ -143,7 +149,9 @@ class RunCarry:
         if carried is None:
             return None
         back = await asyncio.to_thread(_noted, directory.path / "carried-back.json", CarriedBack)
-        return back or await self.back(directory, carried, Path(carried.top), keep=True)
+        if back is not None:
+            return await self.sessions.told(directory, back)
+        return await self.back(directory, carried, Path(carried.top), keep=True)
 
     async def retry(self, directory: RunDirectory) -> CarriedBack:
         """Try again what had failed. Raises InvalidRequest, MachineUnreachable, OSError."""
@@ -163,6 +171,7 @@ class RunCarry:
 
     async def remove(self, directory: RunDirectory) -> None:
         """Remove the run's copy, whatever is in it. Raises WorkspaceError, MachineUnreachable, OSError."""
+        await self.sessions.back(directory, keep=False)
         if not await asyncio.to_thread(self.has_copy, directory):
             return
         try:
@@ -272,17 +281,3 @@ def _names(directory: RunDirectory) -> RefNames:
 
 def _mark_elsewhere(path: Path) -> None:
     disk.write_new(path, "on another machine\n")
-
-
-def _note(path: Path, facts: BaseModel) -> None:
-    temporary = path.with_name(f"{path.name}.{os.getpid()}")
-    temporary.unlink(missing_ok=True)
-    disk.write_new(temporary, facts.model_dump_json())
-    temporary.replace(path)
-
-
-def _noted(path: Path, model: type[M]) -> M | None:
-    try:
-        return model.model_validate(json.loads(disk.read_text(path)))
-    except (OSError, ValueError, RecursionError, ValidationError):
-        return None

@@ -10,13 +10,14 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from activities.admission.control import LockSession, PolicyAdmissionControl
 from activities.admission.schemas import admit_schema
 from activities.context import ActivityContext
-from activities.ports.runtime import CLEANUP
+from activities.ports.runtime import CLEANUP, Unreachable
 from activities.run_carry import WorkspaceGated
 from activities.run_changes import RunBaseline
 from activities.run_failures import retry_later
 from activities.running.controller import RunController
 from activities.running.heartbeat import HeartbeatDetails
 from activities.running.launch import RunContext
+from activities.shim.client import MachineUnreachable
 from activities.store.event_reader import is_ended
 from activities.store.run_directory import RunDirectory
 from activities.temporal.execution import QUERY_ERRORS, is_current, state_of
@@ -78,6 +79,8 @@ async def prepare(
     wanted = run.keeps_baseline and request.permissions.mode != "read_only" and copy is None
     if copy is None and context.runtime.attempts(run.key) == 0:
         await check_gates(context, request)
+    if copy is not None and context.runtime.attempts(run.key) == 0:
+        await _carry_sessions(context, directory, request, workspace, copy)
     baseline = RunBaseline(context.changes, directory, workspace, wanted=wanted)
     notifier.baseline = baseline
     leads = RunContext(
@@ -92,6 +95,23 @@ async def prepare(
         epoch=notifier.epoch,
     )
     return RunController(leads, notifier)
+
+
+async def _carry_sessions(
+    context: ActivityContext,
+    directory: RunDirectory,
+    request: RunRequest,
+    workspace: Path,
+    copy: Path,
+) -> None:
+    """Bring the run's session to its copy. Raises RunError, Unreachable."""
+    place = await context.runtime.info(directory.key, context.agents[request.agent].executables(request))
+    here = await asyncio.to_thread(context.policy.environment, request)
+    there = await asyncio.to_thread(context.policy.environment, request, place)
+    try:
+        await context.carry.sessions.out(directory, request, workspace, str(copy), here, there)
+    except MachineUnreachable as error:
+        raise Unreachable(str(error)) from error
 
 
 def _copy(run: RunAgentInput) -> Path | None:

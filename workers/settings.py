@@ -5,12 +5,14 @@ import json
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from temporalio.converter import PayloadCodec
 
 from activities.admission.policy import Policy, lent_commands
 from activities.admission.ssh_patterns import SshPattern
+from activities.store.held_sessions import held_in
 from steersman.contracts.agents import CAPABILITIES
 from steersman.contracts.errors import InvalidRequest
 from steersman.contracts.request import PERMISSION_ORDER, Caps, PermissionMode, parse_object
@@ -84,6 +86,7 @@ def _policy(
         allow_commands=_commands(arguments.allow_command or _listed(env.get("STEERSMAN_ALLOW_COMMAND"), "\n")),
         allow_approvals=arguments.allow_approvals,
         trusted=lambda: (*trusted, *_recorded_as_trusted(state)),
+        held=partial(held_in, state),
         git_roots=_absolute(git_roots),
         agents=agents,
         runtimes=runtimes,

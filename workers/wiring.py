@@ -25,6 +25,7 @@ from activities.ports.machine import Machine
 from activities.run_activities import RunActivities
 from activities.run_carry import RunCarry
 from activities.run_changes import RunChanges
+from activities.run_sessions import RunSessions
 from activities.runtimes.machine import ChildMachine
 from activities.runtimes.place import MachinePlace
 from activities.runtimes.shim_runtime import PlaceOf, ShimRuntime, local_place
@@ -101,7 +102,9 @@ def activities_of(settings: Settings, parts: Parts) -> Activities:
     shadows = Shadows(policy.environ, policy.workspace_roots, policy.git_roots)
     carrier = WorkspaceCarrier(shadows, settings.state / "workspaces")
     here = ChildMachine(settings.state, {"PATH": policy.environ.get("PATH", os.defpath)})
-    carry = RunCarry(carrier, partial(_copy_of, here, machines), changes, settings.state)
+    copy_of = partial(_copy_of, here, machines)
+    sessions = RunSessions(agents, copy_of, store, runtime)
+    carry = RunCarry(carrier, copy_of, changes, sessions, settings.state)
     context = ActivityContext(client, settings.host, agents, runtime, store, policy, changes, carry)
     host = HostActivities(context, Retention(settings.keep_days, loops))
     run = RunActivities(context, parts.registry, host.lock_session, parts.polls)

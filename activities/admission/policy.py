@@ -13,6 +13,7 @@ from activities.ports.admission import Admission, Program
 from activities.ports.agent import Agent
 from activities.ports.place import PlaceInfo
 from activities.store import disk
+from activities.workspaces.carry.session_program import Failed, Session
 from activities.workspaces.git.allowed_roots import AllowedRoots
 from steersman.contracts.agents import AGENT_VARIABLES, CAPABILITIES, VARIABLES_OF_MACHINES
 from steersman.contracts.errors import InvalidRequest, WorkspaceError
@@ -30,6 +31,10 @@ from steersman.contracts.runtime import RUNTIMES, Runtime
 MAX_SECRET_FILE = 64 * 1024
 
 
+def _in_no_copy(agent: str, session: str) -> None:
+    """As `Policy.held`, of a host without copies."""
+
+
 @dataclass(frozen=True)
 class Policy:
     """Read once from flags and STEERSMAN_* variables: see workers/settings. `trusted` is called for each process."""
@@ -42,6 +47,8 @@ class Policy:
     allow_approvals: bool = False
     workspace_roots: tuple[Path, ...] = (Path("/"),)
     trusted: Callable[[], Sequence[Path]] = tuple
+    held: Callable[[str, str], Path | None] = _in_no_copy
+    """The workspace of an agent's session that was held in a copy of it; None where no such session is known."""
     git_roots: tuple[Path, ...] = ()
     """Git directories of workspaces may lie here, too."""
     agents: frozenset[str] = frozenset(CAPABILITIES)
@@ -101,12 +108,25 @@ class Policy:
         for name, value in request.env.items():
             self._check_env(request.agent, name, value)
         agent.check(request)  # last: it says what is on this host
-        if self.lends and request.session is not None and not agent.keeps(request.session, directory):
+        if self.lends and request.session is not None and not self._has_held(agent, request.session, directory):
             raise InvalidRequest(f"session: no conversation {request.session} was held in this workspace")
         if any(each.of_workspace for each in programs) and not self._trusts(agent, (directory, *further)):
             named = next(each.field for each in programs if each.of_workspace)
             raise InvalidRequest(f"{named}: {directory} is not trusted (see steer trust, --trust)")
         return directory, further
+
+    def _has_held(self, agent: Agent, session: str, directory: Path) -> bool:
+        if agent.keeps(session, directory):
+            return True
+        # Held in a copy, and here still: one that is not here the agent might find in another directory.
+        home = agent.sessions.home(self.environ) if agent.sessions else None
+        files = agent.sessions.files(session, directory) if agent.sessions else None
+        if home is None or files is None or self.held(agent.name, session) != directory:
+            return False
+        try:
+            return Session(home, files.conversation, files.folder).exists()
+        except (Failed, OSError):
+            return False
 
     def check_runtime(self, runtime: Runtime) -> Path | None:
         """The private key with which the machine is reached, None: as the ssh config says, if requests may have their

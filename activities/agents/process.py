@@ -11,6 +11,7 @@ from activities.agents.crashes import exit_facts, last_line
 from activities.ports.admission import Admission, Program, WorkspaceFiles
 from activities.ports.agent import ApprovalRequester, Conversation, ExitFact, Progress, Resumption, Verdict
 from activities.ports.runtime import Channel, Launch, Record, StopTimes
+from activities.ports.sessions import AgentSessions
 from steersman.contracts.activities import OutgoingDecision, OutgoingMessage, RunKey, Settlement
 from steersman.contracts.errors import AgentCrashed, AgentNotInstalled, InvalidRequest
 from steersman.contracts.events import MAX_TEXT, EventBase, InitEvent, MessageEvent
@@ -25,6 +26,7 @@ class ProcessAgent:
 
     name = "process"
     files = WorkspaceFiles()
+    sessions: AgentSessions | None = None
 
     def load(self) -> None:
         """It takes nothing."""

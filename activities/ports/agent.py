@@ -10,6 +10,7 @@ from typing import Protocol
 
 from activities.ports.admission import Admission, Program, WorkspaceFiles
 from activities.ports.runtime import Channel, Launch, Record, StopTimes
+from activities.ports.sessions import AgentSessions
 from steersman.contracts.activities import ApprovalAsked, OutgoingDecision, OutgoingMessage, RunKey, Settlement
 from steersman.contracts.errors import RunError
 from steersman.contracts.events import EventBase
@@ -165,6 +166,8 @@ class Agent(Protocol):
 
     name: str
     files: WorkspaceFiles
+    sessions: AgentSessions | None
+    """None for an agent that keeps none."""
 
     def load(self) -> None:
         """Import what only leading such a run takes. Blocks; called in a thread, once the worker polls."""

@@ -86,6 +86,17 @@ class SessionLocks:
                     raise InvalidRequest(str(error)) from error
             await asyncio.sleep(PAUSE_S)
 
+    def held_by(self, agent: str, directory: RunDirectory) -> list[str]:
+        """The agent's sessions that are locked for this run, sorted."""
+        mine = _Holder(self._store.owner, directory.key, directory.beginning)
+        found = []
+        for name in disk.names(self._place):
+            of, _, session = name.removesuffix(".json").partition("@")
+            with suppress(InvalidRequest, OSError):
+                if of == agent and _SESSION.fullmatch(session) and self._read(self._place / name) == mine:
+                    found.append(session)
+        return found
+
     def sweep(self) -> None:
         """Remove the locks that count no more."""
         for name in disk.names(self._place):

@@ -23,6 +23,7 @@ __all__ = [
     "end_phrase",
     "finalize_phrase",
     "flat",
+    "sessions_phrase",
     "shortened",
     "stop_phrase",
     "stop_result_phrase",
@@ -101,6 +102,16 @@ def finalize_phrase(finalize: "Finalize", run: str) -> str:
     shown = ", ".join(flat(each) for each in finalize.conflicts[:5]) + (" ..." if total > 5 else "")
     what = f"{counted(total, 'conflict')} ({shown})" if total else "commits"
     return f"carried back, but for {what}: kept in {flat(finalize.ref or '')}"
+
+
+def sessions_phrase(finalize: "Finalize") -> str | None:
+    """What a person has to know of the agent's sessions of a run that worked in a copy; None where there is nothing."""
+    if finalize.session_error:
+        return f"the agent's session stays where it worked: {flat(finalize.session_error)}"
+    if not finalize.sessions:
+        return None
+    pairs = ", ".join(f"{flat(kept)} (was {flat(session)})" for session, kept in sorted(finalize.sessions.items()))
+    return f"the session as the run left it is {pairs}"
 
 
 def end_phrase(event: "CancelledEvent") -> str:

@@ -250,11 +250,6 @@ class RunRequest(StrictModel):
             raise ValueError(
                 'workspace.include needs isolation "copy" or another machine: else the agent has every file'
             )
-        if self.session is not None and self.is_carried:
-            raise ValueError(
-                'session: a copy of the workspace (workspace.isolation "copy", or another machine) has none that can '
-                "be resumed"
-            )
         return self
 
     @property

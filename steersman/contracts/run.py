@@ -129,6 +129,12 @@ class Finalize(TolerantModel):
     """Where the copy's version of all that is kept: a ref of the repository, or a directory for a workspace without."""
     error: str | None = None
     """Why it failed, in a sentence."""
+    sessions: dict[str, str] = Field(default_factory=dict)
+    """Sessions of the agent that are kept under another id than the agent gave, and that id: somebody has gone on with
+    it in the workspace while the run did in the copy, or the agent began it unasked.
+    """
+    session_error: str | None = None
+    """Why the agent's sessions did not come back, in a sentence. They stay where the agent has worked."""
 
 
 class CarriedWorkspace(TolerantModel):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from steersman.client import Steersman
-from steersman.contracts.errors import AgentCrashed, InvalidRequest, WorkspaceError
+from steersman.contracts.errors import AgentCrashed, WorkspaceError
 from steersman.contracts.events import DoneEvent
 from steersman.contracts.run import Finalize, RunResult
 from steersman.errors import NothingKept, RunCancelled, RunTerminated, ServerRefused
@@ -320,20 +320,6 @@ async def test_claude_works_in_the_copy(
     assert (result.text, result.finalize and result.finalize.status) == ("done", "succeeded")
     assert (repository / "edited").read_text() == "changed\n"
     assert (repository / "where").read_text().strip() != str(repository)
-
-
-@pytest.mark.parametrize(
-    ("fields", "words"),
-    [
-        ({"session": "0b2c9e54-3c35-4d2f-9e3d-2f6f7f0f7c11"}, "session: a copy of the workspace"),
-    ],
-)
-async def test_what_is_not_offered_is_refused(
-    shared: Site, steersman: Steersman, repository: Path, fields: dict[str, Any], words: str
-) -> None:
-    request = {"agent": "claude", "prompt": "x", "workspace": {"path": str(repository), "isolation": "copy"}, **fields}
-    with pytest.raises(InvalidRequest, match=words):
-        await steersman.start(request)
 
 
 @pytest.fixture

@@ -51,6 +51,10 @@ class Kit(Protocol):
         """Its program is not installed."""
         ...
 
+    def elsewhere(self, directory: Path) -> "Kit":
+        """The same agent with a workspace, and with files of its own, in that directory."""
+        ...
+
     @property
     def can(self) -> Capabilities:
         return CAPABILITIES[self.name]
@@ -85,6 +89,9 @@ class ProcessKit(Kit):
         gone.parent.mkdir()
         gone.touch()
         return staged(self._directory, ProcessAgent(), {}, {"agent": "process", "command": ["./program"]})
+
+    def elsewhere(self, directory: Path) -> Kit:
+        return ProcessKit(directory)
 
 
 class ClaudeKit(Kit):
@@ -121,3 +128,6 @@ class ClaudeKit(Kit):
     def missing(self) -> Staged:
         agent = ClaudeAgent({}, cli=str(self._directory / "no-claude"))
         return staged(self._directory, agent, {}, {"agent": "claude", "prompt": "do it"})
+
+    def elsewhere(self, directory: Path) -> Kit:
+        return ClaudeKit(directory, self._model)

@@ -112,9 +112,13 @@ class Stage:
         )
         return RunController(run, self.listener)
 
+    @property
+    def workspace(self) -> Path:
+        return Path(self.request.workspace.path).resolve()
+
     def admit(self, place: PlaceInfo | None, attempt: int) -> Admission:
         """As a policy does that allows everything, in a workspace that is trusted or not."""
-        directory = Path(self.request.workspace.path).resolve()
+        directory = self.workspace
         found = None if self.trusted else untrusted(directory, self.agent.files)
         return Admission(dict(self.environment), directory, untrusted=found)
 

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from activities.admission.schemas import admit_schema
+from activities.agents.claude.agent import ClaudeAgent
+from activities.agents.claude.sessions import ClaudeSessions
 from steersman.contracts.activities import RunOutcome, Settlement
 from steersman.contracts.errors import ErrorType, InvalidRequest
 from tests.agents.kits import ClaudeKit
@@ -190,6 +192,20 @@ class TestResume:
             third = await stage.play()
             assert claude.script.requests[0].saw("it was 7")
         assert first.session_id == second.session_id != third.session_id
+
+    @pytest.mark.parametrize("name", ["ü-😀 x.y_z", "é" * 50 + "😀" * 30 + "/" + "😀" * 50, "e\u0301", "q" * 250])
+    async def test_a_conversation_is_where_it_is_looked_for_whatever_its_directory_is_called(
+        self, claude: ClaudeKit, tmp_path: Path, name: str
+    ) -> None:
+        workspace = tmp_path / name
+        workspace.mkdir(parents=True)
+        async with claude.run(say("first"), workspace={"path": str(workspace)}) as stage:
+            session = (await stage.play()).session_id
+        assert session
+        files = ClaudeSessions().files(session, workspace)
+        assert files
+        assert (tmp_path / "config" / files.conversation).is_file()
+        assert ClaudeAgent(stage.environment).keeps(session, workspace)
 
     async def test_an_unknown_session_is_an_invalid_request(self, claude: ClaudeKit) -> None:
         async with claude.run(session="00000000-0000-4000-8000-000000000000") as stage:

@@ -220,6 +220,38 @@ async def test_secrets_are_in_no_argument_and_in_no_file_of_the_run(kit: Kit) ->
         assert not [path for path in files if path.stat().st_mode & 0o077]
 
 
+@pytest.mark.parametrize("renamed", [True, False])
+async def test_its_session_goes_on_wherever_its_files_are(kit: Kit, tmp_path: Path, *, renamed: bool) -> None:
+    """In another directory of another machine, and under another id, a conversation that only grows."""
+    async with kit.answering("the first word") as stage:
+        session = (await stage.play()).session_id
+    sessions = stage.agent.sessions
+    assert (sessions is not None) == kit.can.resume
+    if sessions is None:
+        return
+    assert session == sessions.begun(stage.directory.agent_key, 1)
+    home, files = Path(sessions.home(stage.environment) or ""), sessions.files(session, stage.workspace)
+    assert files
+    its = [path for path in below(home) if session in str(path.relative_to(home)) and path.is_file()]
+    assert home / files.conversation in its
+    others = [str(path.relative_to(home)) for path in its if path != home / files.conversation]
+    assert all(files.folder and name.startswith(f"{files.folder}/") for name in others)
+
+    (tmp_path / "there").mkdir()
+    name = sessions.kept(stage.directory.agent_key, session) if renamed else session
+    async with kit.elsewhere(tmp_path / "there").answering("the second word", session=name) as there:
+        copied = sessions.files(name, there.workspace)
+        assert copied
+        place = Path(sessions.home(there.environment) or "", copied.conversation)
+        place.parent.mkdir(parents=True)
+        before = (home / files.conversation).read_bytes()
+        place.write_bytes(before)
+        outcome = await there.play()
+    assert (outcome.text, outcome.session_id) == ("the second word", name)
+    assert place.read_bytes().startswith(before)
+    assert len(place.read_bytes()) > len(before)
+
+
 async def test_a_process_that_says_ten_thousand_things_costs_little_history(process: ProcessKit) -> None:
     async with process.run("for number in range(10_000): print(number)") as stage:
         outcome = await stage.play()

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from steersman.cli import request
-from steersman.cli.formatting import clean, duration, flat, shortened, stop_phrase
+from steersman.cli.formatting import clean, duration, flat, sessions_phrase, shortened, stop_phrase
 from steersman.cli.terminal.renderer import Renderer
 from steersman.contracts.events import (
     EventBase,
@@ -18,7 +18,7 @@ from steersman.contracts.events import (
     ProgressEvent,
     RateLimitEvent,
 )
-from steersman.contracts.run import StopReport
+from steersman.contracts.run import Finalize, StopReport
 from tests.client.fake_host import now, said, tool_result, tool_use
 
 
@@ -113,6 +113,21 @@ def test_honest_text_stays_as_it_is() -> None:
 )
 def test_a_stop_in_words(report: StopReport | None, text: str) -> None:
     assert text in stop_phrase(report)
+
+
+@pytest.mark.parametrize(
+    ("finalize", "text"),
+    [
+        (Finalize(status="none"), None),
+        (Finalize(status="none", sessions={"a": "b"}), "the session as the run left it is b (was a)"),
+        (Finalize(status="none", session_error="no\x1b[31m"), "the agent's session stays where it worked: no"),
+    ],
+)
+def test_what_became_of_sessions_in_words(finalize: Finalize, text: str | None) -> None:
+    told = sessions_phrase(finalize)
+    assert (told is None) == (text is None)
+    assert (text or "") in (told or "")
+    assert "\x1b" not in (told or "")
 
 
 def test_durations() -> None:

@@ -30,6 +30,7 @@ from activities.loops.loop_store import LoopStore
 from activities.ports.agent import Agent
 from activities.run_carry import RunCarry
 from activities.run_changes import RunChanges
+from activities.run_sessions import RunSessions
 from activities.runtimes.shim_runtime import ShimRuntime
 from activities.store.ownership import Ownership
 from activities.store.run_directory import RunDirectory
@@ -481,16 +482,9 @@ class TestPruning:
 
         changes = RunChanges(WorkspaceCheckpoints({}, []), state)
         carrier = WorkspaceCarrier(Shadows({}, []), state / "workspaces")
-        context = ActivityContext(
-            host.client,
-            "host",
-            {},
-            ShimRuntime(store, "host"),
-            store,
-            Policy({}),
-            changes,
-            RunCarry(carrier, nowhere, changes, state),
-        )
+        runtime = ShimRuntime(store, "host")
+        carry = RunCarry(carrier, nowhere, changes, RunSessions({}, nowhere, store, runtime), state)
+        context = ActivityContext(host.client, "host", {}, runtime, store, Policy({}), changes, carry)
         hosting = HostActivities(context, Retention(30, host.loops))
         return await ActivityEnvironment().run(hosting.prune_host, PruneInput(keep_days=days, dry_run=dry_run))
 

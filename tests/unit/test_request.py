@@ -34,7 +34,7 @@ def test_a_full_request_survives_a_round_trip() -> None:
             "path": "/w",
             "host": "h",
             "on_overlap": "queue",
-            "isolation": "none",
+            "isolation": "copy",
             "on_gate": "wait",
             "include": [],
         },

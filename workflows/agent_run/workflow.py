@@ -276,7 +276,7 @@ class AgentRun(RunHandlers):
             cost_usd=outcome.cost_usd,
             turns=outcome.turns,
             attempt=outcome.attempts or state.attempt,
-            session_id=outcome.session_id or state.session_id,
+            session_id=_session_id(outcome.session_id or state.session_id, back),
             last_event=outcome.last_event or state.last_event,
             error=ending.message or None,
             stop_report=self._stop_report(outcome),
@@ -354,6 +354,11 @@ class AgentRun(RunHandlers):
     def state(self) -> RunState:
         """RunState, also after the run has closed."""
         return self.visibility.state
+
+
+def _session_id(session: str | None, back: CarriedBack | None) -> str | None:
+    """The id under which the session can be gone on with."""
+    return back.finalize.sessions.get(session, session) if back and session else session
 
 
 def _was_withdrawn(agent: workflow.ActivityHandle[RunOutcome]) -> bool:

@@ -13,11 +13,13 @@ from activities.agents.claude import command_line, mcp, sessions, trust
 from activities.agents.claude.command_line import MAX_ARGUMENT
 from activities.agents.claude.frames import user_frame
 from activities.agents.claude.options import options_of
+from activities.agents.claude.sessions import ClaudeSessions
 from activities.agents.claude.transcript import ClaudeTranscript
 from activities.ports.admission import Admission, Program, WorkspaceFiles
 from activities.ports.agent import ApprovalRequester, Resumption, Transcript
 from activities.ports.place import PlaceInfo
 from activities.ports.runtime import Channel, Launch, StopTimes
+from activities.ports.sessions import AgentSessions
 from steersman.contracts.activities import RunKey
 from steersman.contracts.errors import AgentNotInstalled, InvalidRequest
 from steersman.contracts.request import RunRequest
@@ -60,6 +62,7 @@ class ClaudeAgent:
 
     name = "claude"
     files = FILES
+    sessions: AgentSessions | None = ClaudeSessions()
 
     def __init__(self, environ: Mapping[str, str], cli: str | None = None, lent: frozenset[str] = frozenset()) -> None:
         self._environ = environ

@@ -10,7 +10,6 @@ from pathlib import PurePath
 
 from activities.agents.claude import mcp, sessions
 from activities.agents.claude.options import ClaudeOptions
-from activities.agents.command_ids import uuid_for
 from activities.ports.admission import Admission, Untrusted
 from activities.ports.agent import Resumption
 from steersman.contracts.activities import RunKey
@@ -79,7 +78,7 @@ def session_arguments(key: RunKey, request: RunRequest, resumption: Resumption |
     attempt = resumption.attempt if resumption else 1
     if resumption and resumption.session_id:
         return [f"--resume={resumption.session_id}"]
-    fresh = [f"--session-id={uuid_for(key, f'session-{attempt}')}"]
+    fresh = [f"--session-id={sessions.ClaudeSessions().begun(key, attempt)}"]
     if request.session is None:
         return fresh
     return [f"--resume={request.session}", *(["--fork-session", *fresh] if request.fork_session else [])]

@@ -1183,7 +1183,7 @@ def main(command: str, root: str, stores: str = "") -> None:
                 out,
                 {
                     "ok": True,
-                    "directory": os.path.normpath(os.path.join(copy.top, os.fsdecode(as_bytes(header["within"])))),
+                    "directory": os.path.realpath(os.path.join(copy.top, os.fsdecode(as_bytes(header["within"])))),
                 },
             )
         else:

@@ -13,6 +13,7 @@ from steersman.cli.formatting import (
     duration,
     finalize_phrase,
     flat,
+    sessions_phrase,
     shortened,
     stop_phrase,
 )
@@ -177,6 +178,7 @@ def _print_state(run: str, state: "RunState", wait: str | None) -> None:
         ("copy", state.carried.directory if state.carried and state.closed_as is None else None),
         ("changed", changes_phrase(state.changes) if state.changes else None),
         ("copy", finalize_phrase(state.finalize, run) if state.finalize else None),
+        ("session", sessions_phrase(state.finalize) if state.finalize else None),
         ("error", state.error),
     ]
     for name, value in rows:

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from steersman.cli.exits import Exit, code_of
-from steersman.cli.formatting import finalize_phrase
+from steersman.cli.formatting import finalize_phrase, sessions_phrase
 from steersman.cli.output import console, remark, write_line
 from steersman.cli.terminal.approval_prompts import ApprovalPrompts
 from steersman.cli.terminal.event_pump import EventPump, KeyPress, Note, SourceEnded
@@ -124,6 +124,8 @@ class Follower:
         self._view.footer(status, result, result.ended_at if result else event.time, event.changes)
         if event.finalize and event.finalize.status in ("conflicted", "failed"):
             remark(finalize_phrase(event.finalize, self._run), "yellow")
+        if event.finalize and (told := sessions_phrase(event.finalize)):
+            remark(told, "yellow")
 
     async def _ended_before(self) -> Exit:
         remark(f"run {self._run} has no events after number {self._after}")

@@ -1,0 +1,39 @@
+"""The seam to an agent's sessions as files: where the agent keeps them. How they are carried must not live here."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Protocol
+
+from steersman.contracts.activities import RunKey
+
+
+@dataclass(frozen=True)
+class SessionFiles:
+    """The files of one session, relative to the agent's own directory; names of `A-Z a-z 0-9 . _ -` alone.
+
+    `conversation` is what it cannot be without, and only grows. `folder`: all files below it belong to it, too.
+    """
+
+    conversation: str
+    folder: str | None = None
+
+
+class AgentSessions(Protocol):
+    """Where an agent keeps its sessions, and the ids that it lets others choose."""
+
+    def home(self, environment: Mapping[str, str]) -> str | None:
+        """The own directory of an agent that has this environment, absolute; None where that does not tell."""
+        ...
+
+    def files(self, session: str, directory: PurePath) -> SessionFiles | None:
+        """The files of a session held in this directory (resolved, on its machine); None where that is no id."""
+        ...
+
+    def begun(self, key: RunKey, attempt: int) -> str:
+        """The id of the session that the run's process of this number begins, where it begins one."""
+        ...
+
+    def kept(self, key: RunKey, session: str) -> str:
+        """The id under which what a run made of a session is kept, where somebody else has gone on with it."""
+        ...

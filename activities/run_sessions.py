@@ -1,0 +1,224 @@
+"""The agent's sessions of a run that works in a copy: carried to where the agent looks for them there, and back.
+
+    runs/<run>/<execution>/sessions.json         where they are, here and at the place
+                          /sessions-back.json    what became of them
+
+A session belongs to the leader, under the workspace's own directory; at the place it is under the copy's. What came
+back continues the leader's, or is kept under an id of its own: see workspaces.carry.session_program. Twice is once.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from pathlib import Path, PurePath
+
+from pydantic import BaseModel
+
+from activities.ports.agent import Agent
+from activities.ports.runtime import Runtime
+from activities.ports.sessions import AgentSessions, SessionFiles
+from activities.shim.client import MachineUnusable
+from activities.store.held_sessions import note_held
+from activities.store.notes import note, noted
+from activities.store.run_directory import RunDirectory
+from activities.store.runs import RunStore
+from activities.store.session_locks import SessionLocks
+from activities.workspaces.carry.copies import WorkspaceCopy
+from activities.workspaces.carry.session_program import MAX_SESSIONS, Failed, Session
+from activities.workspaces.carry.sessions import SentSession, SessionPlace, SessionsFailed
+from activities.workspaces.printable_text import printable
+from steersman.contracts.activities import CarriedBack
+from steersman.contracts.errors import InvalidRequest, WorkspaceError
+from steersman.contracts.request import RunRequest
+
+log = logging.getLogger("steersman.running")
+
+
+class _Held(BaseModel):
+    """`here` and `there`: the agent's own directory on the leader, and at the place. `directory`: the workspace there.
+    `session`: the one that was carried out. `forked`: the run works in a copy of that one.
+    """
+
+    agent: str
+    here: str
+    there: str
+    workspace: str
+    directory: str
+    session: str | None = None
+    forked: bool = False
+
+
+class _Back(BaseModel):
+    """`kept`: as Finalize.sessions. `removed`: nothing of them is at the place any more."""
+
+    kept: dict[str, str] = {}
+    error: str | None = None
+    removed: bool = False
+
+
+CopyOf = Callable[[RunDirectory], Awaitable[WorkspaceCopy]]
+"""Makes a run's copy from its directory's `placement`, which is to be read as hostile. Raises MachineUnreachable."""
+
+
+class RunSessions:
+    """`copy_of`: the copy of a run, wherever it is."""
+
+    def __init__(self, agents: Mapping[str, Agent], copy_of: CopyOf, store: RunStore, runtime: Runtime) -> None:
+        self._agents, self._copy_of = agents, copy_of
+        self._store, self._runtime = store, runtime
+        self._locks = SessionLocks(store, runtime)
+
+    def check(self, request: RunRequest, workspace: Path, environment: Mapping[str, str]) -> None:
+        """Raises InvalidRequest for a session that this host does not have for the workspace (resolved)."""
+        sessions = self._agents[request.agent].sessions
+        if sessions is None or request.session is None:
+            return
+        home, files = sessions.home(environment), sessions.files(request.session, workspace)
+        if home is None:
+            raise InvalidRequest(f"session: where {request.agent} keeps its sessions is not known (HOME is not set)")
+        try:
+            if files is not None and _session(home, files).exists():
+                return
+        except (Failed, OSError) as error:
+            raise InvalidRequest(f"session: {request.session} cannot be read: {error}") from error
+        raise InvalidRequest(f"session: no conversation {request.session} was held in this workspace")
+
+    async def out(
+        self,
+        directory: RunDirectory,
+        request: RunRequest,
+        workspace: Path,
+        copy: str,
+        here: Mapping[str, str],
+        there: Mapping[str, str],
+    ) -> None:
+        """Before the run's first process: bring its session to the copy of the workspace (resolved), and record where
+        the run's sessions will be. `here`, `there`: the agent's environment on the leader, and at the place.
+
+        Raises InvalidRequest, WorkspaceError, MachineUnreachable, OSError.
+        """
+        sessions = self._agents[request.agent].sessions
+        if sessions is None:
+            return
+        await asyncio.to_thread(self.check, request, workspace, here)
+        home, other = sessions.home(here), sessions.home(there)
+        if home is None or other is None:
+            return
+        held = _Held(
+            agent=request.agent,
+            here=home,
+            there=other,
+            workspace=str(workspace),
+            directory=copy,
+            session=request.session,
+            forked=request.fork_session,
+        )
+        await asyncio.to_thread(note, directory.path / "sessions.json", held)
+        if request.session is None:
+            return
+        ours, theirs = sessions.files(request.session, workspace), sessions.files(request.session, PurePath(copy))
+        assert ours
+        assert theirs
+        try:
+            place = await self._place(directory, held)
+            await place.receive(_session(home, ours), theirs)
+        except (SessionsFailed, MachineUnusable) as error:
+            raise WorkspaceError(f"session: it cannot be brought to the copy: {printable(str(error))}") from error
+
+    async def back(self, directory: RunDirectory, *, keep: bool) -> None:
+        """After the run's last process: bring its sessions back, and record what became of them.
+
+        `keep`: they stay at the place, too. Raises MachineUnreachable, OSError.
+        """
+        held = await asyncio.to_thread(noted, directory.path / "sessions.json", _Held)
+        known = await asyncio.to_thread(noted, directory.path / "sessions-back.json", _Back)
+        agent = self._agents.get(held.agent) if held else None
+        if held is None or agent is None or agent.sessions is None or (known and known.removed):
+            return
+        if self._store.directory(directory.key).path != directory.path:
+            return  # set aside by a reset: what is at the place is of the new beginning
+        found = await asyncio.to_thread(self._found, directory, held, agent.sessions)
+        before = known.kept if known else {}  # of a worker that was killed after it had removed them
+        try:
+            back = _Back(kept={**before, **await self._carry_back(directory, held, agent.sessions, found)})
+        except (SessionsFailed, Failed, MachineUnusable, OSError) as error:
+            back = _Back(kept=before, error=printable(str(error))[:1000])
+            facts = {"run": directory.key.run, "error": back.error}
+            log.warning("sessions could not be brought back", extra={"action": "sessions_not_carried", "facts": facts})
+        await asyncio.to_thread(note, directory.path / "sessions-back.json", back)
+        if keep or back.error:
+            return
+        with suppress(SessionsFailed, MachineUnusable):
+            place = await self._place(directory, held)
+            await place.remove(list(found.values()))
+            await asyncio.to_thread(
+                note, directory.path / "sessions-back.json", back.model_copy(update={"removed": True})
+            )
+
+    async def told(self, directory: RunDirectory, back: CarriedBack) -> CarriedBack:
+        """What became of the copy, with what became of the sessions."""
+        known = await asyncio.to_thread(noted, directory.path / "sessions-back.json", _Back)
+        if known is None:
+            return back
+        told = {"sessions": known.kept, "session_error": known.error}
+        return back.model_copy(update={"finalize": back.finalize.model_copy(update=told)})
+
+    async def _carry_back(
+        self, directory: RunDirectory, held: _Held, sessions: AgentSessions, found: Mapping[str, SessionFiles]
+    ) -> dict[str, str]:
+        kept: dict[str, str] = {}
+        names = [session for session in found if not (held.forked and session == held.session)]
+        place = await self._place(directory, held)
+        async with place.sent([found[each] for each in names], directory.path) as sent:
+            for each in sent:
+                session = names[each.number]
+                taken = await asyncio.to_thread(self._take, directory, held, sessions, session, each)
+                if taken != session:
+                    kept[session] = taken
+                    facts = {"run": directory.key.run, "session": session, "kept": taken}
+                    log.info("a session is kept under another id", extra={"action": "session_kept", "facts": facts})
+        return kept
+
+    def _take(
+        self, directory: RunDirectory, held: _Held, sessions: AgentSessions, session: str, sent: SentSession
+    ) -> str:
+        """Write the session where it belongs, and return the id that it has there. Raises Failed, OSError.
+
+        Never under an id of the agent's choice: it could be that of a session of another workspace.
+        """
+        kept = sessions.kept(directory.agent_key, session)
+        for name in (session, kept) if session in self._own(directory, held, sessions) else (kept,):
+            files = sessions.files(name, PurePath(held.workspace))
+            assert files
+            here = _session(held.here, files)
+            if sent.fits(here):
+                if not here.exists():
+                    note_held(self._store.state, held.agent, name, held.workspace)
+                sent.write(here)
+                return name
+        raise Failed(f"session {session}: what is on the host, also under {kept}, is another one")
+
+    def _found(self, directory: RunDirectory, held: _Held, sessions: AgentSessions) -> dict[str, SessionFiles]:
+        """The sessions that the run's processes may have at the place."""
+        found: dict[str, SessionFiles] = {}
+        told = self._locks.held_by(held.agent, directory)
+        for session in (*self._own(directory, held, sessions), *told):
+            files = sessions.files(session, PurePath(held.directory))
+            if files is not None and len(found) < MAX_SESSIONS:
+                found[session] = files
+        return found
+
+    def _own(self, directory: RunDirectory, held: _Held, sessions: AgentSessions) -> list[str]:
+        """The session that the run was given, and those that its processes were told to begin."""
+        attempts = range(1, self._runtime.attempts(directory.key) + 1)
+        begun = [sessions.begun(directory.agent_key, attempt) for attempt in attempts]
+        return begun if held.session is None else [held.session, *begun]
+
+    async def _place(self, directory: RunDirectory, held: _Held) -> SessionPlace:
+        copy = await self._copy_of(directory)
+        return SessionPlace(copy.machine, held.there, copy.python)
+
+
+def _session(home: str, files: SessionFiles) -> Session:
+    return Session(home, files.conversation, files.folder)

@@ -1,0 +1,104 @@
+"""A run in a copy, its agent's sessions on the leader and at a place that is reached by programs alone.
+
+The agent is a claude whose process nobody starts: its files are written as Claude Code writes them.
+"""
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from activities.agents.claude.agent import ClaudeAgent
+from activities.run_sessions import RunSessions
+from activities.runtimes.machine import ChildMachine
+from activities.runtimes.shim_runtime import ShimRuntime
+from activities.store.ownership import Ownership
+from activities.store.run_directory import RunDirectory
+from activities.store.runs import RunStore
+from activities.store.session_locks import SessionLocks
+from activities.workspaces.carry.copies import WorkspaceCopy
+from steersman.contracts.activities import CarriedBack, RunKey
+from steersman.contracts.request import parse_request
+from steersman.contracts.run import Finalize
+
+SESSION = "0b2c9e54-3c35-4d2f-9e3d-2f6f7f0f7c11"
+FIRST = b'{"type":"user","cwd":"/work"}\n' + b"x" * 3_000_000 + b"\n"
+"""A conversation of several reads."""
+MORE = b'{"type":"assistant"}\n'
+
+
+class SessionCarrying:
+    """`here`, `there`: Claude Code's own directories. `python`: a program in place of the place's interpreter."""
+
+    def __init__(self, root: Path, *, python: str = sys.executable, session: str | None = SESSION) -> None:
+        self.workspace, self.copy = root / "work", root / "there" / "copy"
+        self.here, self.there = root / "here" / "claude", root / "there" / "claude"
+        for each in (self.workspace, self.copy, self.here):
+            each.mkdir(parents=True, exist_ok=True)
+        self.agent = ClaudeAgent({})
+        self.store = RunStore(root / "state", Ownership("cluster", "default"))
+        self.runtime = ShimRuntime(self.store, "host")
+        self.machine = ChildMachine(root / "there", {"PATH": os.environ["PATH"]})
+        self.run = self.store.create(RunKey(run="run", execution="e"))
+        self.python = python
+        self.sessions = RunSessions({"claude": self.agent}, self._copy_of, self.store, self.runtime)
+        fields: dict[str, Any] = {} if session is None else {"session": session}
+        workspace = {"path": str(self.workspace), "isolation": "copy"}
+        self.request = parse_request({"agent": "claude", "prompt": "x", "workspace": workspace, **fields})
+
+    async def _copy_of(self, run: RunDirectory) -> WorkspaceCopy:
+        return WorkspaceCopy(self.machine, str(self.copy), self.python)
+
+    def ours(self, session: str = SESSION) -> Path:
+        """The conversation on the leader; its folder has the name without `.jsonl`."""
+        return self._place(self.here, self.workspace, session)
+
+    def theirs(self, session: str = SESSION) -> Path:
+        """The conversation at the place."""
+        return self._place(self.there, self.copy, session)
+
+    def _place(self, home: Path, directory: Path, session: str) -> Path:
+        files = self.agent.sessions.files(session, directory) if self.agent.sessions else None
+        assert files
+        return home / files.conversation
+
+    @property
+    def begun(self) -> str:
+        """The session that the run's first process begins, where it begins one."""
+        assert self.agent.sessions
+        return self.agent.sessions.begun(self.run.agent_key, 1)
+
+    @property
+    def kept(self) -> str:
+        """The id of SESSION as the run left it, where somebody else has gone on with it."""
+        assert self.agent.sessions
+        return self.agent.sessions.kept(self.run.agent_key, SESSION)
+
+    def hold(self, conversation: Path, text: bytes = FIRST, **inner: bytes) -> None:
+        """A session is held."""
+        for name, data in inner.items():
+            path = conversation.with_suffix("") / "subagents" / f"agent-{name}.jsonl"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+        conversation.parent.mkdir(parents=True, exist_ok=True)
+        conversation.write_bytes(text)
+
+    async def out(self) -> None:
+        """Before the first process, which there is from then on."""
+        environments = [{"CLAUDE_CONFIG_DIR": str(each)} for each in (self.here, self.there)]
+        await self.sessions.out(self.run, self.request, self.workspace, str(self.copy), *environments)
+
+    def started(self) -> None:
+        self.run.attempt(1).mkdir(parents=True)
+        (self.run.attempt(1) / "journal").touch()
+
+    async def lock(self, session: str) -> None:
+        """The agent has said that it has this session."""
+        await SessionLocks(self.store, self.runtime).take("claude", session, self.run)
+
+    async def back(self, *, keep: bool = False) -> Finalize:
+        await self.sessions.back(self.run, keep=keep)
+        return (await self.sessions.told(self.run, CarriedBack(finalize=Finalize(status="none")))).finalize
+
+    async def close(self) -> None:
+        await self.machine.aclose()
