@@ -337,7 +337,7 @@ async def test_a_clock_that_jumps_ends_no_run_that_speaks(there: Elsewhere, stee
     """The other machine's clock was asked for before it was set back by a day."""
     python3 = there.home / "python"
     later = "import json, sys; a = json.loads(sys.stdin.read()); a['time_ms'] += 86_400_000; print(json.dumps(a))"
-    asked = f"*' home') said=$(python3 \"$@\") && echo \"$said\" | python3 -c {shlex.quote(later)}; exit;;"
+    asked = f'*\' home\') said=$(python3 "$@") && echo "$said" | python3 -c {shlex.quote(later)}; exit;;'
     python3.write_text(f'#!/bin/sh\ncase $* in {asked} esac\nexec python3 "$@"\n')
     python3.chmod(0o700)
     request = there.process(COUNT, runtime={**THERE, "python": str(python3)}, limits={"idle_s": 2})

@@ -629,3 +629,13 @@ async def test_a_program_that_is_let_go_of_in_the_midst_of_a_flood_leaves_nothin
         async with asyncio.timeout(10):
             await asyncio.wait({cast("ProcessStream", stream).watched})
     await until(lambda: asyncio.all_tasks() <= before)
+
+
+async def test_a_key_is_the_file_that_is_named(sshd: Sshd, connect: Connect) -> None:
+    """The client expands % in the names of keys."""
+    config = [line for line in sshd.config.read_text().splitlines() if "IdentityFile" not in line]
+    sshd.config.write_text("\n".join((*config, "")))
+    key = Path(shutil.copy(sshd.directory / "user_key", sshd.directory / 'a "key" \\ %d'))
+    assert (await said(connect(identity=key), "echo", "in"))[1] == b"in\n"
+    with pytest.raises(MachineUnusable, match="it lets no key"):
+        await connect(identity=sshd.directory / "key").exec("true")
