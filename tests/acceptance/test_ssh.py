@@ -344,6 +344,19 @@ async def test_a_clock_that_jumps_ends_no_run_that_speaks(there: Elsewhere, stee
     assert (await steersman.run(request)).status == "succeeded"
 
 
+async def test_nobody_is_silent_whom_nobody_hears(elsewhere: Elsewhere) -> None:
+    await elsewhere.site.worker(*elsewhere.flags).ready()
+    steersman = await elsewhere.site.steersman()
+    program = COUNT.replace("0.05", "0.15")
+    run = await steersman.start(elsewhere.process(program, limits={"idle_s": 2}))
+    async with following(steersman, run) as attached:
+        await attached.until(partial(is_text, "5"))
+        elsewhere.sshd.stop()
+        await asyncio.sleep(4)  # longer than it may be silent
+        elsewhere.sshd.start()
+    assert (await steersman.result(run)).status == "succeeded"
+
+
 async def test_another_worker_goes_on_with_it(elsewhere: Elsewhere) -> None:
     first = elsewhere.site.worker(*elsewhere.flags)
     await first.ready()
