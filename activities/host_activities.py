@@ -158,7 +158,7 @@ class HostActivities:
             if back := await self._context.carry.finish(directory):
                 return end.event.model_copy(update={"changes": back.changes, "finalize": back.finalize})
         else:
-            await self._context.carry.remove(directory)  # one that was made for a run that nobody wanted any more
+            await self._context.carry.abandon(directory)  # one that was made for a run that nobody wanted any more
         return end.event.model_copy(update={"changes": await self._changes(end, directory)})
 
     async def _changes(self, end: FinalizeInput, directory: RunDirectory) -> Changes | None:

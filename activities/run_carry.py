@@ -37,6 +37,7 @@ from steersman.contracts.run import CarriedWorkspace, Finalize
 
 MAX_CONFLICTS = 1000
 """At most this many paths are named."""
+_GIVEN_UP = CarriedBack(finalize=Finalize(status="none"))
 
 
 class RunCarry:
@@ -56,6 +57,8 @@ class RunCarry:
         """
         try:
             copy = await self._copy_of(directory)
+            if not directory.attempts():  # what became of a copy that nobody has worked in says nothing of this one
+                (directory.path / "carried-back.json").unlink(missing_ok=True)
             if not copy.is_here:
                 await asyncio.to_thread(_mark_elsewhere, directory.path / "copy")
             names = _names(directory)
@@ -161,13 +164,30 @@ class RunCarry:
     async def discard(self, directory: RunDirectory) -> CarriedBack:
         """Give up what could not be merged: the copy is removed. Raises InvalidRequest, WorkspaceError, OSError."""
         await self._waiting(directory)
-        given_up = CarriedBack(finalize=Finalize(status="none"))
         try:
-            await self.remove(directory)
-        except MachineUnreachable:  # it goes with the run's directory, once the machine is back
-            await asyncio.to_thread(_note, directory.path / "carried-back.json", given_up)
-            await asyncio.to_thread(self._open_gate, directory)
-        return given_up
+            await self._give_up(directory)
+        except CopyFailed as error:
+            raise WorkspaceError(str(error)) from error
+        return _GIVEN_UP
+
+    async def abandon(self, directory: RunDirectory) -> None:
+        """Give up the copy of a run in which no process has worked, as far as that can be done now. Raises OSError."""
+        if not await asyncio.to_thread(self.has_copy, directory):
+            return
+        try:
+            await self._give_up(directory)
+        except CopyFailed:
+            await asyncio.to_thread(_note, directory.path / "carried-back.json", _GIVEN_UP)
+
+    async def _give_up(self, directory: RunDirectory) -> None:
+        """Remove the copy: a sweep does, where its machine cannot be reached or has to be mended first. Raises
+        CopyFailed, OSError.
+        """
+        try:
+            await self._remove(directory)
+        except MachineUnreachable:
+            await asyncio.to_thread(_note, directory.path / "carried-back.json", _GIVEN_UP)
+        await asyncio.to_thread(self._open_gate, directory)
 
     async def remove(self, directory: RunDirectory) -> None:
         """Remove the run's copy, whatever is in it. Raises WorkspaceError, MachineUnreachable, OSError."""

@@ -23,14 +23,16 @@ class SshPattern:
         found = _PATTERN.fullmatch(text)
         if not found:
             raise ValueError(f"{text!r} is not [USER@]ADDRESS[:PORT], where * stands for any characters")
-        return cls(found["user"], found["address"].strip("[]").lower(), found["port"])
+        return cls(found["user"], found["address"].strip("[]"), found["port"])
 
     def fits(self, runtime: SshRuntime) -> bool:
-        """Whether it allows what a request names."""
+        """Whether it allows what a request names.
+
+        Upper and lower case differ, as for a Host of the ssh config: what that says of `build` would not count for
+        `BUILD`, which may be another machine, with another user and another key.
+        """
         port = None if runtime.port is None else str(runtime.port)
-        return (
-            _fits(self.user, runtime.user) and _fits(self.address, runtime.address.lower()) and _fits(self.port, port)
-        )
+        return _fits(self.user, runtime.user) and _fits(self.address, runtime.address) and _fits(self.port, port)
 
 
 def is_allowed(patterns: Iterable[SshPattern], runtime: SshRuntime) -> bool:

@@ -117,6 +117,11 @@ class Channel(Protocol):
         """The byte of the journal after the last batch of `records`."""
         ...
 
+    @property
+    def is_cut(self) -> bool:
+        """Nobody hears what the process says now: its machine cannot be reached."""
+        ...
+
     def may_enter(self, after: int) -> bool:
         """Whether the journal may reach so far that reading can begin after this record number."""
         ...

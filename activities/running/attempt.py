@@ -198,7 +198,8 @@ class AttemptRunner:
         self._unfinished.discard(record.stream)
         self._first_ms, self._last_ms = self._first_ms or record.time_ms, record.time_ms
         if record.stream in ("in", "out", "err"):
-            self._state.last_word = record.time_ms / 1000
+            # What is said now is said now, whatever became of the clock by which its time was taken.
+            self._state.last_word = time.time() if self._state.live.is_set() else record.time_ms / 1000
         if record.stream == "in" and record.id.startswith(END_PREFIX):
             self._state.ended_at = self._state.ended_at or record.time_ms / 1000
         if record.stream == "err":

@@ -93,7 +93,8 @@ class RunMonitor:
     def limit(self) -> Limit | None:
         """The limit that is reached, over all processes."""
         total, attempt = self._totals.total(), self.attempt
-        silent = time.time() - attempt.last_word if attempt and attempt.transcript.working else None
+        hears = attempt is not None and attempt.transcript.working and not attempt.channel.is_cut
+        silent = time.time() - attempt.last_word if attempt and hears else None
         return reached(
             self._run.request.limits, turns=total.turns, cost_usd=total.cost_usd, usage=total.usage, silent_s=silent
         )

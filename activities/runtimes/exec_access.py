@@ -52,7 +52,10 @@ class ExecAccess:
         """See ShimAccess."""
         said = json.dumps(spec.to_wire()).encode()
         answer = await self._answer(_START_S, said, "run", directory)
-        return shim.Status.from_wire(answer["status"])
+        try:
+            return shim.Status.from_wire(answer["status"])
+        except (KeyError, TypeError, ValueError, OverflowError, OSError):
+            raise shim.MachineUnreachable("run: no answer that the shim's program gives") from None
 
     async def dial(self, directory: Directory, epoch: int | None, timeout: timedelta = DIAL_TIMEOUT) -> Dialed:
         """See ShimAccess. `timeout` is the shim's, from when it was asked: a slow way says nothing of it."""
@@ -98,7 +101,12 @@ class ExecAccess:
 
     async def ask(self, command: str, *words: Directory) -> dict[str, Any]:
         """See ShimAccess."""
-        return await self._answer(_ANSWER_S, b"", command, *words)
+        try:
+            return await self._answer(_ANSWER_S, b"", command, *words)
+        except (shim.MachineUnreachable, shim.AlreadyRunning, shim.StartFailed):
+            raise
+        except shim.ShimError as error:
+            raise shim.MachineUnreachable(f"{command}: no answer that the shim's program gives: {error}") from error
 
     async def _chunks(self, stream: Stream) -> AsyncGenerator[bytes]:
         try:

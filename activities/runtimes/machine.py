@@ -18,6 +18,7 @@ from activities.shim.client import MachineUnusable
 
 LIMIT = 1024 * 1024
 """Bytes of a line that a stream's reader takes."""
+_CHUNK = 256 * 1024
 SAID = 4096
 """How many bytes of what a program said on stderr are kept: the last."""
 
@@ -32,6 +33,7 @@ class ProcessStream:
         self.stdin, self.stdout = process.stdin, process.stdout
         self._process = process
         self._tail = b""
+        self._discarding: asyncio.Task[None] | None = None
         self.watched = asyncio.create_task(self._drain(process.stderr))
         """Done once the program has ended."""
 
@@ -48,6 +50,15 @@ class ProcessStream:
             with contextlib.suppress(ProcessLookupError):
                 # `Process.kill` may reap the process; asyncio then makes up an exit code, and logs a warning.
                 os.kill(self._process.pid, signal.SIGKILL)
+        if self._discarding is None:
+            self._discarding = asyncio.create_task(self._discard())
+
+    async def _discard(self) -> None:
+        """Take what nobody reads any more: a pipe that was held back would never be seen to end."""
+        assert self._process.stdout
+        with contextlib.suppress(RuntimeError):  # somebody does read it
+            while await self._process.stdout.read(_CHUNK):
+                pass
 
     async def _drain(self, stderr: asyncio.StreamReader) -> None:
         while data := await stderr.read(SAID):

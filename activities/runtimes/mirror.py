@@ -7,6 +7,7 @@ epoch. Where the records come from must not live here.
 
 import asyncio
 import os
+import time
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -58,9 +59,9 @@ class Mirror:
         self._cut(self.offset)
 
     def append(self, records: Sequence[Record]) -> Sequence[Record]:
-        """Add these, which follow the last one; as they are there."""
-        if self._clock_ms:
-            records = [replace(each, time_ms=max(each.time_ms + self._clock_ms, 0)) for each in records]
+        """Add these, which follow the last one; as they are there. None is of the future, whatever is said of it."""
+        now = time.time_ns() // 1_000_000
+        records = [replace(each, time_ms=min(max(each.time_ms + self._clock_ms, 0), now)) for each in records]
         data = b"".join(map(_bytes, records))
         with self._fence.held(self._size):
             view = memoryview(data)

@@ -46,6 +46,7 @@ class ShimChannel:
         status = connection.hello if connection else None
         self.known = status.seq if status and status.state != "exited" else NEVER
         self.offset = 0
+        self.is_cut = False
         self._last = status.seq - (status.state == "exited") if status else NEVER
         self.handle: Handle | None = None
         if status:
@@ -79,6 +80,7 @@ class ShimChannel:
             try:
                 while batch := await self._next(stream):
                     pause = _PAUSE_S
+                    self.is_cut = False
                     after, offset = batch[-1].seq, stream.offset
                     self.offset = offset
                     yield batch
@@ -87,6 +89,7 @@ class ShimChannel:
                     await self._clear()
                 return
             except shim.MachineUnreachable:
+                self.is_cut = True
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, _LAST_PAUSE_S)
             finally:
@@ -116,6 +119,8 @@ class ShimChannel:
             stream = self._stream
             if stream and self._waiting and before == (stream, stream.received) and had > stream.seq:
                 self._waiting.reschedule(asyncio.get_running_loop().time())
+            if stream and self._waiting and stream.seq >= written:
+                self.is_cut = False  # all that was said meanwhile has come: it was nothing
             before, had = (stream, stream.received if stream else 0), written
 
     async def _mirrored(self, mirror: Mirror, after: int, offset: int) -> AsyncGenerator[Sequence[shim.Record], None]:

@@ -70,6 +70,8 @@ class ShimRuntime:
     async def open(self, key: RunKey, attempt: int, epoch: int, launch: Launch | None) -> Channel:
         """Attach to the attempt's process, or start it. Raises RunError, Fenced, AlreadyStopped, Unreachable."""
         directory = self._store.directory(key)
+        if launch is not None and directory.is_removed:
+            raise AlreadyStopped("what the run had on its machine was removed: nothing starts there any more")
         place = self._place(directory)
         with _reaching(to_launch=launch is not None):
             handle, clock_ms = await place.handle(attempt), await place.clock_ms()
@@ -130,7 +132,7 @@ class ShimRuntime:
                         await place.handle(1)  # it has to be asked for the directory: from then on it answers
                         deadline.reschedule(now() + times.kill_after_s + _STOP_S)
                         return await _stop(directory, place, times, reason)
-                    except (shim.MachineUnreachable, Unreachable) as error:
+                    except (shim.MachineUnreachable, shim.StartFailed, Unreachable) as error:
                         why = str(error)
                         if isinstance(error, NoPlace | shim.MachineUnusable) or now() > until:
                             break
@@ -148,13 +150,18 @@ class ShimRuntime:
         await _release(LocalPlace(directory, LOCAL), numbers)
         if directory.is_local or directory.is_removed:
             return
-        with contextlib.suppress(shim.MachineUnreachable, Unreachable, TimeoutError):  # a sweep tries again
+        try:
             async with asyncio.timeout(_RELEASE_S):
                 place = self._place(directory)
                 await _release(place, numbers)
                 if not await _is_left(place, numbers):
                     await _removed(place)
                     directory.note_removed()
+        except (shim.MachineUnreachable, Unreachable, TimeoutError):
+            pass  # a sweep tries again
+        except shim.StartFailed as error:  # so it does here, but a person may have to mend what the machine says
+            facts = {"run": key.run, "error": str(error)}
+            log.warning("what a run has elsewhere cannot be removed", extra={"action": "place_left", "facts": facts})
 
     def has_living(self, key: RunKey) -> bool:
         """Whether a shim of this run lives. What is elsewhere counts as living until it was removed."""
@@ -203,6 +210,8 @@ async def _stop(directory: RunDirectory, place: Place, times: StopTimes, reason:
         sealing = asyncio.create_task(_seal(place, number + 1)) if began else None
         try:
             found, sealed = await stop_attempt(await place.handle(number), times, reason, began=began)
+            if began and found is None:
+                found = unsealed(None)  # its journal is here, and the machine knows of nothing: is it where that was?
             is_last = await sealing if sealing else not await _may_follow(place, number)
         finally:
             if sealing:
@@ -308,7 +317,7 @@ def _reaching(*, to_launch: bool) -> Iterator[None]:
     """A machine that a person has to mend fails a process that is not there yet. One that is at work is waited for."""
     try:
         yield
-    except shim.MachineUnusable as error:
+    except (shim.MachineUnusable, shim.StartFailed) as error:
         if to_launch:
             raise AgentFailed(f"the agent could not be started: {error}") from error
         raise Unreachable(str(error)) from error

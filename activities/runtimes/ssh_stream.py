@@ -86,6 +86,13 @@ class SshStream(ProcessStream):
             self.stdout.feed_data(held)
         self.stdout.feed_eof()
 
+    async def _discard(self) -> None:
+        if self._copying and not self._copying.done():
+            self._copying.cancel()
+            await asyncio.gather(self._copying, return_exceptions=True)
+            self.stdout.feed_eof()
+        await super()._discard()
+
     def _failure(self, code: int) -> MachineUnreachable:
         said = self._tail.decode("utf-8", "replace")
         found = failure(self._machine, said)

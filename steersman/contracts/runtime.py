@@ -51,7 +51,7 @@ class SshRuntime(StrictModel):
     user: Annotated[str, AfterValidator(_user)] | None = None
     port: Annotated[int, Field(ge=1, le=65535)] | None = None
     identity_file: AbsolutePath | None = None
-    """A private key on the leader's machine; no other key is offered then."""
+    """A private key on the leader's machine; beside it only those are offered that the ssh config names."""
     directory: AbsolutePath | None = None
     """There: what Steersman keeps lies in it; null: .local/state/steersman in the user's home."""
     python: Annotated[str, AfterValidator(_python)] = "python3"

@@ -333,6 +333,30 @@ async def test_cut_connections_lose_and_double_nothing(elsewhere: Elsewhere) -> 
     assert (await steersman.result(run)).attempts == 1
 
 
+async def test_a_clock_that_jumps_ends_no_run_that_speaks(there: Elsewhere, steersman: Steersman) -> None:
+    """The other machine's clock was asked for before it was set back by a day."""
+    python3 = there.home / "python"
+    later = "import json, sys; a = json.loads(sys.stdin.read()); a['time_ms'] += 86_400_000; print(json.dumps(a))"
+    asked = f'*\' home\') said=$(python3 "$@") && echo "$said" | python3 -c {shlex.quote(later)}; exit;;'
+    python3.write_text(f'#!/bin/sh\ncase $* in {asked} esac\nexec python3 "$@"\n')
+    python3.chmod(0o700)
+    request = there.process(COUNT, runtime={**THERE, "python": str(python3)}, limits={"idle_s": 2})
+    assert (await steersman.run(request)).status == "succeeded"
+
+
+async def test_nobody_is_silent_whom_nobody_hears(elsewhere: Elsewhere) -> None:
+    await elsewhere.site.worker(*elsewhere.flags).ready()
+    steersman = await elsewhere.site.steersman()
+    program = COUNT.replace("0.05", "0.15")
+    run = await steersman.start(elsewhere.process(program, limits={"idle_s": 2}))
+    async with following(steersman, run) as attached:
+        await attached.until(partial(is_text, "5"))
+        elsewhere.sshd.stop()
+        await asyncio.sleep(4)  # longer than it may be silent
+        elsewhere.sshd.start()
+    assert (await steersman.result(run)).status == "succeeded"
+
+
 async def test_another_worker_goes_on_with_it(elsewhere: Elsewhere) -> None:
     first = elsewhere.site.worker(*elsewhere.flags)
     await first.ready()

@@ -102,6 +102,7 @@ class Journal:
         self._lines = lines
 
     offset = 0
+    is_cut = False
 
     def may_enter(self, after: int) -> bool:
         return False

@@ -65,3 +65,12 @@ async def test_records_are_kept_by_the_clock_here(tmp_path: Path) -> None:
     ((read,),) = [batch async for batch in again.replay(0, 0)]
     again.close()
     assert kept.time_ms == read.time_ms == 1_700_003_600_000
+
+
+@pytest.mark.parametrize("time_ms", [10**19 - 1, 4_000_000_000_000])
+async def test_no_record_is_of_the_future(tmp_path: Path, time_ms: int) -> None:
+    """No limit would act for as long, and no date can hold some of them."""
+    mirror = Mirror(tmp_path / "journal", 1, clock_ms=5)
+    (kept,) = mirror.append([Record(1, time_ms, "out", b"x", "")])
+    mirror.close()
+    assert kept.time_ms <= time.time() * 1000

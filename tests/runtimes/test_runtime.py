@@ -25,6 +25,10 @@ from activities.ports.runtime import (
     StopTimes,
     Unreachable,
 )
+from activities.runtimes.exec_access import ExecAccess
+from activities.runtimes.place import MachinePlace
+from activities.runtimes.remote_machine import RemoteMachine
+from activities.runtimes.shim_runtime import ShimRuntime
 from activities.shim.client import RecordParser, launching
 from steersman.contracts.errors import AgentFailed, AgentNotInstalled, RunError, WorkspaceError
 from steersman.contracts.run import StopReport
@@ -624,3 +628,47 @@ async def test_a_stop_of_a_machine_that_answers_nothing_has_a_deadline(
     monkeypatch.undo()
     assert (await there.runtime.stop(there.key, QUICK, "cancelled")).outcome == "stopped"
     await channel.close()
+
+
+async def test_a_stop_does_not_vouch_for_a_machine_that_knows_nothing_of_the_run(tmp_path: Path) -> None:
+    """Its name leads to another one by now, or the user's home is another directory."""
+    place = Place(tmp_path, "elsewhere")
+    channel = await place.open(place.launch(DEAF))
+    await line(channel, b"ready")
+    other = RemoteMachine("other", ExecAccess(place.machine, sys.executable), str(tmp_path / "other"))
+    worker = ShimRuntime(place.store, "host", {"elsewhere": lambda run: MachinePlace(run, other)})
+    assert (await worker.stop(place.key, QUICK, "cancelled")).outcome == "unverified"
+    assert lives(int((place.work / "grandchild").read_text()))
+    assert (await place.runtime.stop(place.key, QUICK, "cancelled")).outcome == "stopped"
+    await place.aclose()
+
+
+async def test_nothing_starts_here_for_a_run_elsewhere_whose_place_was_removed(there: Place) -> None:
+    channel = await there.open(there.launch("print('x')"))
+    await records(channel)
+    await channel.close()
+    await there.runtime.release(there.key)
+    with pytest.raises(AlreadyStopped, match="was removed"):
+        await there.open(there.launch("open('here', 'w')"), attempt=2, epoch=2)
+    assert not (there.work / "here").exists()
+
+
+@pytest.mark.parametrize("error", ["os_error", "stopped", "gone", "corrupt", "what"])
+async def test_a_machine_that_answers_with_errors_is_one_that_cannot_be_asked(
+    tmp_path: Path, error: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its disk has failed, or it says what no shim's program says there."""
+    monkeypatch.setattr("activities.runtimes.shim_runtime.UNREACHABLE_S", 0.2)
+    refusal = json.dumps({"ok": False, "error": error, "message": "no way"})
+    program = f"case $* in *' home') exec {sys.executable} \"$@\";; esac\necho '{refusal}'\n"
+    (tmp_path / "python").write_text(f"#!/bin/sh\n{program}")
+    (tmp_path / "python").chmod(0o700)
+    place = Place(tmp_path, "elsewhere")
+    there = RemoteMachine("there", ExecAccess(place.machine, str(tmp_path / "python")), str(tmp_path / "kept"))
+    worker = ShimRuntime(place.store, "host", {"elsewhere": lambda run: MachinePlace(run, there)})
+    with pytest.raises((AgentFailed, Unreachable), match="no way"):
+        await worker.info(place.key, [])
+    assert (await worker.stop(place.key, QUICK, "cancelled")).outcome == "unverified"
+    await worker.release(place.key)
+    assert worker.has_living(place.key)
+    await place.aclose()

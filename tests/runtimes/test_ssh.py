@@ -17,6 +17,7 @@ import pytest
 
 from activities.ports.runtime import Channel, Launch, Record, Unreachable
 from activities.runtimes.exec_access import ExecAccess
+from activities.runtimes.machine import ChildMachine, ProcessStream
 from activities.runtimes.shim_runtime import UNREACHABLE_S
 from activities.runtimes.ssh import SshMachine
 from activities.runtimes.ssh_address import SshAddress
@@ -611,3 +612,30 @@ async def test_a_network_that_is_down_for_half_a_minute(tmp_path: Path, network:
     await channel.write("close", None)
     out = heard(await asyncio.wait_for(reading, 60))
     assert [line.split()[1] for line in out] == [b"%d" % number for number in range(400)]
+
+
+@pytest.mark.parametrize("kind", ["here", "ssh"])
+async def test_a_program_that_is_let_go_of_in_the_midst_of_a_flood_leaves_nothing_here(
+    connect: Connect, tmp_path: Path, kind: str
+) -> None:
+    machine = connect() if kind == "ssh" else ChildMachine(tmp_path, {"PATH": os.environ["PATH"]})
+    for _ in range(2):
+        before = asyncio.all_tasks()
+        stream = await machine.exec("yes")
+        reader = cast("ProcessStream", stream)._process.stdout  # noqa: SLF001
+        assert reader
+        await until(lambda reader=reader: reader._paused)  # type: ignore[misc]  # noqa: SLF001
+        stream.kill()
+        async with asyncio.timeout(10):
+            await asyncio.wait({cast("ProcessStream", stream).watched})
+    await until(lambda: asyncio.all_tasks() <= before)
+
+
+async def test_a_key_is_the_file_that_is_named(sshd: Sshd, connect: Connect) -> None:
+    """The client expands % in the names of keys."""
+    config = [line for line in sshd.config.read_text().splitlines() if "IdentityFile" not in line]
+    sshd.config.write_text("\n".join((*config, "")))
+    key = Path(shutil.copy(sshd.directory / "user_key", sshd.directory / 'a "key" \\ %d'))
+    assert (await said(connect(identity=key), "echo", "in"))[1] == b"in\n"
+    with pytest.raises(MachineUnusable, match="it lets no key"):
+        await connect(identity=sshd.directory / "key").exec("true")

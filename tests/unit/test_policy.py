@@ -257,7 +257,7 @@ class TestOtherMachines:
         ("pattern", "named", "allowed"),
         [
             ("build", {"address": "build"}, True),
-            ("build", {"address": "BUILD"}, True),
+            ("build", {"address": "BUILD"}, False),
             ("build", {"address": "build2"}, False),
             ("build*", {"address": "build2"}, True),
             ("build*", {"address": "build2", "user": "root"}, False),

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from activities.workspaces.carry.copies import CopyFailed
+from activities.shim.client import MachineUnreachable
+from activities.workspaces.carry.copies import CopyFailed, WorkspaceCopy
 from activities.workspaces.git.runner import GitFailed
 from tests.workspaces.carrying import COMMIT, NAMES, Carrying, files
 
@@ -540,3 +541,37 @@ async def test_a_disk_without_room_for_it_is_left_as_it_is(tmp_path: Path) -> No
         await work.close()
     finally:
         subprocess.run(["umount", disk], check=True)
+
+
+@pytest.mark.parametrize(
+    ("program", "error", "words"),
+    [
+        ("exec yes", CopyFailed, "does not end"),
+        ("exec tr '\\0' x < /dev/zero", CopyFailed, "does not end"),
+        ("exec sleep 600", MachineUnreachable, "not removed in time"),
+    ],
+)
+async def test_a_machine_that_floods_or_says_nothing_keeps_nobody_waiting(
+    work: Carrying, monkeypatch: pytest.MonkeyPatch, program: str, error: type[Exception], words: str
+) -> None:
+    monkeypatch.setattr("activities.workspaces.carry.copies._END_S", 0.5)
+    monkeypatch.setattr("activities.workspaces.carry.copies.ANSWER_S", 2)
+    (python := work.root / "python").write_text(f"#!/bin/sh\n{program}\n")
+    python.chmod(0o700)
+    async with asyncio.timeout(20):
+        with pytest.raises(error, match=words):
+            await WorkspaceCopy(work.machine, str(work.there / "place"), str(python)).remove()
+
+
+async def test_a_machine_that_says_nothing_of_a_copy_is_not_waited_for_for_ever(
+    work: Carrying, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("activities.workspaces.carry.copies.SNAPSHOT_S", 0.5)
+    monkeypatch.setattr("activities.workspaces.carry.copies.SILENCE_S", 0.5)
+    say = 'echo \'{"ok": true, "snapshot": "x", "size": 5}\''
+    for program, words in (("", "snapshot of the copy was not made"), (f"{say}; printf x", "did not come")):
+        (python := work.root / "python").write_text(f"#!/bin/sh\n{program}\nexec sleep 600\n")
+        python.chmod(0o700)
+        async with asyncio.timeout(20):
+            with pytest.raises(MachineUnreachable, match=words):
+                await WorkspaceCopy(work.machine, str(work.there / "place"), str(python)).send({}, work.root / words)

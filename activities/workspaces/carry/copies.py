@@ -3,12 +3,13 @@
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from activities.ports.machine import Machine, Stream
+from activities.shim.client import MachineUnreachable
 from activities.untrusted_json import parse_object
 from activities.workspaces.carry.snapshots import Known
 from activities.workspaces.printable_text import printable
@@ -18,6 +19,14 @@ MAX_PACK = 16 * 1024**3
 """More bytes are not taken from a copy."""
 MAX_KNOWN = 10_000
 """Of the objects that a machine says it has, this many are looked at."""
+SNAPSHOT_S = 3600.0
+"""Seconds that a machine has to make a snapshot of a copy: each git that it takes for that may take half of them."""
+SILENCE_S = 60.0
+"""The way of a pack is cut where nothing of it comes for this many seconds."""
+ANSWER_S = 60.0
+"""A removal, and a look at what is there, may take this many seconds; what takes longer is done again later."""
+_END_S = 10.0
+"""The same for the end of a program that has said something else than it should."""
 _CHUNK = 1024 * 1024
 
 
@@ -50,8 +59,10 @@ class WorkspaceCopy:
     async def known(self, store: str) -> Known:
         """What the machine has of the workspace with this name for its store."""
         async with self._command("known") as stream:
-            await _feed(stream, {"store": store}, None)
-            answer = await _answer(stream)
+            with _patience("what the machine has of the workspace was not said"):
+                async with asyncio.timeout(ANSWER_S):
+                    await _feed(stream, {"store": store}, None)
+                    answer = await _answer(stream)
         return Known(*(_names(answer.get(name)) for name in ("snapshots", "tips")))
 
     async def receive(self, header: dict[str, Any], pack: Path | None) -> str:
@@ -71,13 +82,15 @@ class WorkspaceCopy:
     async def send(self, header: dict[str, Any], pack: Path) -> str:
         """Write what the copy has beyond `header["have"]` into a file, as a pack; the copy's snapshot."""
         async with self._command("send") as stream:
-            await _feed(stream, header, None)
-            answer = await _answer(stream)
+            with _patience("a snapshot of the copy was not made"):
+                async with asyncio.timeout(SNAPSHOT_S):
+                    await _feed(stream, header, None)
+                    answer = await _answer(stream)
             snapshot, size = answer.get("snapshot"), answer.get("size")
             if not isinstance(snapshot, str) or not isinstance(size, int) or not 0 <= size <= MAX_PACK:
                 raise CopyFailed("the copy's answer makes no sense")
-            with pack.open("xb") as file:
-                while size and (chunk := await stream.stdout.read(min(size, _CHUNK))):
+            with pack.open("xb") as file, _patience("what the copy has did not come"):
+                while size and (chunk := await _chunk(stream, size)):
                     await asyncio.to_thread(file.write, chunk)
                     size -= len(chunk)
             if size:
@@ -87,7 +100,9 @@ class WorkspaceCopy:
     async def remove(self) -> None:
         """Remove the copy, with all that is in it."""
         async with self._command("remove") as stream:
-            await _answer(stream)
+            with _patience("the copy was not removed"):
+                async with asyncio.timeout(ANSWER_S):
+                    await _answer(stream)
 
     @contextlib.asynccontextmanager
     async def _command(self, command: str) -> AsyncIterator[Stream]:
@@ -115,11 +130,29 @@ async def _feed(stream: Stream, header: dict[str, Any], pack: Path | None) -> No
     stream.stdin.close()
 
 
+async def _chunk(stream: Stream, most: int) -> bytes:
+    """What comes next. Raises TimeoutError."""
+    async with asyncio.timeout(SILENCE_S):
+        return await stream.stdout.read(min(most, _CHUNK))
+
+
+@contextlib.contextmanager
+def _patience(what: str) -> Iterator[None]:
+    try:
+        yield
+    except TimeoutError:
+        raise MachineUnreachable(f"{what} in time") from None
+
+
 async def _answer(stream: Stream) -> dict[str, Any]:
     try:
         answer = parse_object(await stream.stdout.readline())
     except ValueError:
-        code = await stream.wait()
+        try:
+            async with asyncio.timeout(_END_S):
+                code = await stream.wait()
+        except TimeoutError:  # it may say so much that it waits for a reader
+            raise CopyFailed("the program that keeps the copy says what it should not, and does not end") from None
         said = printable(stream.said())[-500:]
         raise CopyFailed(said or f"the program that keeps the copy ended with exit code {code}") from None
     if not answer.get("ok"):
