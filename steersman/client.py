@@ -33,7 +33,14 @@ from steersman.contracts.events import AgentEvent
 from steersman.contracts.messages import Decision, DecisionReceipt, Message, MessageReceipt, parse_message
 from steersman.contracts.request import RunRequest, oversized, parse_request
 from steersman.contracts.run import RunResult, RunState
-from steersman.contracts.workspace import Diff, RunDiffInput, UndoInput, Undone
+from steersman.contracts.workspace import (
+    Diff,
+    ListWorkspaceCheckpoints,
+    RunDiffInput,
+    UndoInput,
+    Undone,
+    WorkspaceCheckpointPage,
+)
 from steersman.contracts.workspace_hold import ListWorkspaces, Workspaces
 from steersman.errors import (
     AlreadyRunning,
@@ -243,6 +250,19 @@ class Steersman:
             key=key, workspace=state.workspace or "", before=state.changes.before, after=state.changes.after
         )
         return await self._ask_git(run_id, state, names.UNDO_RUN, argument, Undone)
+
+    async def checkpoints(self, host: str, workspace: str, *, limit: int = 100) -> WorkspaceCheckpointPage:
+        """What is kept of a workspace's files in its repository, of runs and loops alike: the newest first.
+
+        `.checkpoints` has at most `limit` of `.total`, and as many as an answer can have (some 2,500).
+
+        Raises:
+            HostUnreachable, ServerUnreachable.
+            ServerRefused: there is no such directory, it is in no git repository, or git cannot say.
+        """
+        argument = ListWorkspaceCheckpoints(workspace=workspace, limit=limit)
+        activity = names.LIST_WORKSPACE_CHECKPOINTS
+        return await call_host(self._client, host, activity, argument, WorkspaceCheckpointPage, takes_s=GIT_S)
 
     async def retry_workspace(self, run_id: str) -> CarriedBack:
         """Merge what a closed run changed in its copy into the workspace, after that had failed.

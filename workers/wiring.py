@@ -14,6 +14,7 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 from activities.admission.policy import Policy
 from activities.agents.catalog import AGENTS
 from activities.carry_activities import CarryActivities
+from activities.checkpoint_activities import CheckpointActivities
 from activities.context import ActivityContext
 from activities.hold_activities import HoldActivities
 from activities.host_activities import HostActivities
@@ -75,6 +76,7 @@ class Activities:
     run: RunActivities
     loop: LoopActivities
     carry: CarryActivities
+    checkpoint: CheckpointActivities
 
 
 def activities_of(settings: Settings, parts: Parts) -> Activities:
@@ -95,7 +97,8 @@ def activities_of(settings: Settings, parts: Parts) -> Activities:
     run = RunActivities(context, parts.registry, host.lock_session, parts.polls)
     allowed = [agent for name, agent in agents.items() if name in policy.agents]
     hold, loop = HoldActivities(context, parts.registry), LoopActivities(client, agents, loops, policy)
-    return Activities(allowed, host, hold, run, loop, CarryActivities(context))
+    kept = CheckpointActivities(context, loops, checkpoints)
+    return Activities(allowed, host, hold, run, loop, CarryActivities(context), kept)
 
 
 def workers_of(settings: Settings, parts: Parts, activities: Activities) -> list[Worker]:
@@ -132,6 +135,7 @@ def workers_of(settings: Settings, parts: Parts, activities: Activities) -> list
             hold.hold_workspace,
             hold.release_workspace,
             hold.list_workspaces,
+            activities.checkpoint.list_workspace_checkpoints,
             loop.admit_loop,
             loop.survey_workspace,
             loop.restore_checkpoint,
