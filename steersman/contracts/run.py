@@ -103,6 +103,10 @@ class Changes(TolerantModel):
     """The commit of the files before, in no branch."""
     after: str | None = None
     """The commit of the files after; None where they could not be kept."""
+    late_s: float = 0.0
+    """Seconds from the close of the workflow to the commit after, where the run could not have it made in time: what
+    anybody did meanwhile counts as the run's.
+    """
     files: int = 0
     """Files that differ; a renamed one counts twice."""
     insertions: int = 0

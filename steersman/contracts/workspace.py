@@ -13,6 +13,16 @@ class Diff(TolerantModel):
     stat: str = ""
     patch: str = ""
     truncated: bool = False
+    now: bool = False
+    """Of diff_run: it is held against the files as they are, not as they were at the run's end."""
+
+
+class LoopStep(TolerantModel):
+    """The checkpoints of a loop before and after one of its runs; `newer` None: there is none after it."""
+
+    loop: str
+    older: int
+    newer: int | None = None
 
 
 class RunDiffInput(TolerantModel):
@@ -24,6 +34,8 @@ class RunDiffInput(TolerantModel):
     after: str | None = None
     """None: the workspace's files now."""
     max_bytes: int = 500_000
+    step: LoopStep | None = None
+    """Of a loop's run, whose commits are those of the loop's checkpoints."""
 
 
 class UndoInput(TolerantModel):
@@ -33,6 +45,8 @@ class UndoInput(TolerantModel):
     workspace: str
     before: str
     after: str
+    step: LoopStep | None = None
+    """As in RunDiffInput."""
 
 
 class Undone(TolerantModel):
