@@ -1,13 +1,16 @@
 """Which commits hold a run's files before and after it: its own, or those of its loop's checkpoints."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from temporalio.client import Client
 
-from steersman.contracts.loop_state import Checkpoint
 from steersman.contracts.run import RunState
 from steersman.contracts.workspace import LoopStep
 from steersman.errors import NothingKept, RunNotFound, translated
+
+if TYPE_CHECKING:
+    from steersman.contracts.loop_state import Checkpoint
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,7 @@ async def kept_of_run(client: Client, run: str, state: RunState) -> KeptOfRun | 
     return _step(loop, run, next((each for each in checkpoints if each.number == own.number - 1), None), own)
 
 
-def _step(loop: str, run: str, before: Checkpoint | None, after: Checkpoint | None) -> KeptOfRun:
+def _step(loop: str, run: str, before: "Checkpoint | None", after: "Checkpoint | None") -> KeptOfRun:
     if before is None:
         raise NothingKept(f"run {run}: loop {loop} has no checkpoint of just before it: it was deleted, or never made")
     for each in (before, *([after] if after else [])):
