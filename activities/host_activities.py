@@ -14,6 +14,7 @@ from activities.admission.schemas import admit_schema
 from activities.context import ActivityContext
 from activities.host_sweep import Retention, closed_runs_of, end_all_closed, end_closed, prune, stop_strays
 from activities.ports.runtime import HURRIED, StopTimes
+from activities.run_preparation import admitted_place, directory_of_run
 from activities.running import run_log
 from activities.running.completion import complete
 from activities.store import disk
@@ -72,21 +73,27 @@ class HostActivities:
         if request.workspace.host not in (None, self._host):
             return Claim(host=self._host)  # another host is asked next
         with as_application_error():
-            workspace, _ = await asyncio.to_thread(self._policy.check, request, self._agents[request.agent])
+            worktree = await asyncio.to_thread(admitted_place, self._context, request)
+            works_in = Path(worktree.directory) if worktree else None
+            agent = self._agents[request.agent]
+            workspace, _ = await asyncio.to_thread(self._policy.check, request, agent, works_in)
             if request.workspace.on_gate == "reject":
-                await asyncio.to_thread(self._context.carry.check_gates, workspace)
+                await asyncio.to_thread(self._context.carry.check_gates, works_in or workspace)
             await admit_schema(request)
             try:
                 store = await asyncio.to_thread(self._store.check)
             except StoreGone as error:
                 raise AgentFailed(str(error)) from error
-            held_by = await self._holds.take(request, workspace)  # last: a claim that is refused leaves nothing
+            held_by = await self._holds.take(
+                request, works_in or workspace
+            )  # last: a claim that is refused leaves nothing
         return Claim(
             host=self._host,
             caps=self._policy.caps,
             store=store,
             capabilities=CAPABILITIES[request.agent],
             workspace_held_by=held_by,
+            worktree=worktree,
         )
 
     @activity.defn(name=names.STOP_AGENT)
@@ -161,7 +168,7 @@ class HostActivities:
         if end.baseline is None:
             return None
         try:
-            workspace = await asyncio.to_thread(self._policy.workspace, end.request.workspace.path)
+            workspace = await asyncio.to_thread(directory_of_run, self._context, end.request, end.event.worktree)
         except RunError as error:
             return Changes(before=end.baseline, error=error.message)
         return await self._context.changes.finish(directory, workspace, end.baseline)
@@ -203,7 +210,7 @@ class HostActivities:
         Raises RunError, OSError, RPCError.
         """
         directory = await asyncio.to_thread(self._store.readable, asked.key)
-        workspace = await asyncio.to_thread(self._policy.within, asked.workspace, "workspace.path")
+        workspace = await asyncio.to_thread(self._context.kept_directory, asked.workspace, "workspace.path")
         if asked.step:
             is_kept = await self._is_step(asked, asked.step, workspace)
         else:
@@ -277,7 +284,8 @@ class HostActivities:
 
 def _is_of_run(directory: RunDirectory, asked: RunDiffInput | UndoInput, workspace: Path) -> bool:
     after = _finalized(directory).changes
-    is_known = directory.baseline == {"commit": asked.before, "workspace": str(workspace)}
+    known = directory.baseline
+    is_known = (known.get("commit"), known.get("workspace")) == (asked.before, str(workspace))
     return is_known and (asked.after is None or (after is not None and asked.after == after.after))
 
 

@@ -59,8 +59,10 @@ async def _keep_end(context: ActivityContext, directory: RunDirectory, state: Ru
     if before is None or not COMMIT.fullmatch(before):
         return None
     where = (state.workspace if state else None) or recorded.get("workspace", "")
+    if state and state.worktree:
+        where = state.worktree.directory
     try:
-        workspace = await asyncio.to_thread(context.policy.workspace, where)
+        workspace = await asyncio.to_thread(context.kept_directory, where, "workspace.path")
     except RunError as error:
         return Changes(before=before, error=error.message)
     return await context.changes.finish(directory, workspace, before)

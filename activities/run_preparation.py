@@ -23,8 +23,9 @@ from activities.temporal.execution import QUERY_ERRORS, is_current, state_of
 from activities.temporal.notifier import WorkflowNotifier
 from activities.workspace_holds import WorkspaceHolds
 from steersman.contracts.activities import RunAgentInput, RunKey
-from steersman.contracts.errors import ActivityErrorType, AgentFailed, WorkspaceError
+from steersman.contracts.errors import ActivityErrorType, AgentFailed, InvalidRequest, WorkspaceError
 from steersman.contracts.request import LocalRuntime, RunRequest
+from steersman.contracts.run import Worktree
 
 RELEASE_TRIES = 60
 """The shims of a closed run are looked for this many times, 50 ms apart, before the run is refused."""
@@ -67,9 +68,13 @@ async def prepare(
     # Checked here too: the run may have waited long in the queue, or another operator's worker claimed it.
     request = policy.caps.held(run.request)
     agent = context.agents[request.agent]
-    workspace, _ = await asyncio.to_thread(policy.check, request, agent)
+    worktree = await asyncio.to_thread(admitted_place, context, request)
+    if worktree != run.worktree:
+        raise WorkspaceError("workspace.worktree: the repository lies elsewhere than when the run was claimed")
+    place = Path(worktree.directory) if worktree else None
+    workspace, _ = await asyncio.to_thread(policy.check, request, agent, place)
     await admit_schema(request)
-    await WorkspaceHolds(context).keep(run.key, request, workspace)
+    await WorkspaceHolds(context).keep(run.key, request, place or workspace)
     directory = await directory_of(context, run.key, request.runtime)
     copy = _copy(run)
     if request.session and not request.fork_session and context.runtime.attempts(run.key) == 0:
@@ -77,7 +82,9 @@ async def prepare(
     wanted = run.keeps_baseline and request.permissions.mode != "read_only" and copy is None
     if copy is None and context.runtime.attempts(run.key) == 0:
         await check_gates(context, request)
-    baseline = RunBaseline(context.changes, directory, workspace, wanted=wanted)
+    if worktree:
+        place = await context.worktrees.make(worktree, workspace)
+    baseline = RunBaseline(context.changes, directory, place or workspace, workspace, wanted=wanted)
     notifier.baseline = baseline
     leads = RunContext(
         key=run.key,
@@ -86,11 +93,31 @@ async def prepare(
         agent=agent,
         runtime=context.runtime,
         directory=directory,
-        admission=PolicyAdmissionControl(policy, agent, request, directory, lock_session, copy),
+        admission=PolicyAdmissionControl(policy, agent, request, directory, lock_session, copy or place),
         baseline=baseline,
         epoch=notifier.epoch,
     )
     return RunController(leads, notifier)
+
+
+def admitted_place(context: ActivityContext, request: RunRequest) -> Worktree | None:
+    """Where a run that asks for a worktree works, whether or not that is there yet. Raises InvalidRequest,
+    WorkspaceError.
+    """
+    if request.workspace.worktree is None:
+        return None
+    if context.policy.max_permission == "read_only":  # a branch and a worktree are written into the repository
+        raise InvalidRequest("workspace.worktree: this worker allows nobody to change a workspace")
+    return context.worktrees.place(request, context.policy.workspace(request.workspace.path))
+
+
+def directory_of_run(context: ActivityContext, request: RunRequest, worktree: Worktree | None) -> Path:
+    """The directory that a run has worked in. Raises InvalidRequest, WorkspaceError."""
+    if worktree is None:
+        return context.policy.workspace(request.workspace.path)
+    if (directory := context.worktrees.within(worktree.directory)) is None:
+        raise InvalidRequest("workspace.worktree: that is none of this host's")
+    return directory
 
 
 def _copy(run: RunAgentInput) -> Path | None:
@@ -108,6 +135,7 @@ async def check_gates(context: ActivityContext, request: RunRequest) -> None:
     the request is to wait for that.
     """
     workspace = await asyncio.to_thread(context.policy.workspace, request.workspace.path)
+    workspace = await asyncio.to_thread(context.worktrees.directory, request, workspace)
     try:
         await asyncio.to_thread(context.carry.check_gates, workspace)
     except WorkspaceGated as gated:

@@ -162,7 +162,7 @@ class WorkspaceHolds:
     def _may_tell(self, path: str) -> bool:
         """Whether the path lies where this worker's requests may work: of others nothing is told."""
         try:
-            self._context.policy.within(path, "workspace.path")
+            self._context.kept_directory(path, "workspace.path")
         except InvalidRequest:
             return False
         return True

@@ -229,7 +229,7 @@ class Steersman:
             names.DIFF_RUN,
             RunDiffInput(
                 key=RunKey(run=run_id, execution=state.execution or ""),
-                workspace=state.workspace or "",
+                workspace=state.worktree.directory if state.worktree else state.workspace or "",
                 before=kept.before,
                 after=kept.after,
                 step=kept.step,
@@ -261,7 +261,7 @@ class Steersman:
             names.UNDO_RUN,
             UndoInput(
                 key=RunKey(run=run_id, execution=state.execution or ""),
-                workspace=state.workspace or "",
+                workspace=state.worktree.directory if state.worktree else state.workspace or "",
                 before=kept.before,
                 after=kept.after,
                 step=kept.step,

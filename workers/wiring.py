@@ -25,6 +25,7 @@ from activities.ports.agent import Agent
 from activities.run_activities import RunActivities
 from activities.run_carry import RunCarry
 from activities.run_changes import RunChanges
+from activities.run_worktrees import RunWorktrees
 from activities.runtimes.machine import ChildMachine
 from activities.runtimes.shim_runtime import ShimRuntime, local_place
 from activities.shim import client as shim
@@ -86,13 +87,15 @@ def activities_of(settings: Settings, parts: Parts) -> Activities:
     loops = LoopStore(settings.state, parts.owner, parts.identity)
     runtime = ShimRuntime(store, settings.host, {"local": partial(local_place, spare=parts.spare)})
     agents = _agents(policy)
-    checkpoints = WorkspaceCheckpoints(policy.environ, policy.workspace_roots, policy.git_roots)
-    changes = RunChanges(checkpoints, settings.state)
     shadows = Shadows(policy.environ, policy.workspace_roots, policy.git_roots)
+    worktrees = RunWorktrees(shadows, settings.state)
+    roots = (*policy.workspace_roots, worktrees.root)
+    checkpoints = WorkspaceCheckpoints(policy.environ, roots, policy.git_roots)
+    changes = RunChanges(checkpoints, settings.state)
     carrier = WorkspaceCarrier(shadows, settings.state / "workspaces")
     here = ChildMachine(settings.state, {"PATH": policy.environ.get("PATH", os.defpath)})
     carry = RunCarry(carrier, here, sys.executable, changes, settings.state)
-    context = ActivityContext(client, settings.host, agents, runtime, store, policy, changes, carry)
+    context = ActivityContext(client, settings.host, agents, runtime, store, policy, changes, carry, worktrees)
     host = HostActivities(context, Retention(settings.keep_days, loops))
     run = RunActivities(context, parts.registry, host.lock_session, parts.polls)
     allowed = [agent for name, agent in agents.items() if name in policy.agents]

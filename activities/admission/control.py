@@ -28,7 +28,7 @@ class PolicyAdmissionControl:
     directory: RunDirectory
     lock: LockSession
     copy: Path | None = None
-    """The copy of the workspace that the agent works in."""
+    """The copy or worktree of the workspace that the agent works in."""
 
     def admit(self) -> Admission:
         """What the request gets, if it may run here. Raises RunError."""

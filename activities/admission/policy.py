@@ -50,11 +50,11 @@ class Policy:
     def admit(self, request: RunRequest, agent: Agent, copy: Path | None = None) -> Admission:
         """What the request gets, if it may run here. Scans the workspace, so it is not for an event loop.
 
-        `copy`: the copy of the workspace that the agent works in. It is trusted as the workspace is.
+        `copy`: the copy or worktree of the workspace that the agent works in. It is trusted as the workspace is.
 
         Raises what `check` does.
         """
-        directory, further = self.check(request, agent)
+        directory, further = self.check(request, agent, copy)
         works_in = copy or directory
         untrusted = None
         if not self._trusts(agent, (directory, *further)):
@@ -62,8 +62,8 @@ class Policy:
             untrusted = trust.untrusted(works_in, agent.files, AllowedRoots.of(roots, self.git_roots))
         return Admission(self.environment(request), works_in, further, untrusted, restricted=self.lends)
 
-    def check(self, request: RunRequest, agent: Agent) -> tuple[Path, tuple[Path, ...]]:
-        """The workspace and the other directories, resolved, if the request may run here.
+    def check(self, request: RunRequest, agent: Agent, copy: Path | None = None) -> tuple[Path, tuple[Path, ...]]:
+        """The workspace and the other directories, resolved, if the request may run here. `copy`: as in `admit`.
 
         Raises InvalidRequest naming what is wrong or not allowed, WorkspaceError for an unusable directory,
         AgentNotInstalled.
@@ -86,7 +86,7 @@ class Policy:
         for name, value in request.env.items():
             self._check_env(request.agent, name, value)
         agent.check(request)  # last: it says what is on this host
-        if self.lends and request.session is not None and not agent.keeps(request.session, directory):
+        if self.lends and request.session is not None and not agent.keeps(request.session, copy or directory):
             raise InvalidRequest(f"session: no conversation {request.session} was held in this workspace")
         if any(each.of_workspace for each in programs) and not self._trusts(agent, (directory, *further)):
             named = next(each.field for each in programs if each.of_workspace)

@@ -137,7 +137,10 @@ class ClosedRuns:
             return event.model_copy(update={"finalize": back.finalize, "changes": back.changes})
         if not self._runtime.attempts(directory.key):
             return event
-        changes = await self._keep_end(directory, await self._state_of(directory.key))
+        state = await self._state_of(directory.key)
+        if state and state.worktree:
+            event = event.model_copy(update={"worktree": state.worktree})
+        changes = await self._keep_end(directory, state)
         if changes is None:
             return event
         late = max((datetime.now(UTC) - closed).total_seconds(), 0.0)

@@ -33,6 +33,7 @@ PERMISSION_ORDER: tuple[PermissionMode, ...] = ("read_only", "ask", "accept_edit
 
 _SECRET_NAME = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)$", re.IGNORECASE)
 _ENV_NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
+_NO_REF = re.compile(r"[\x00-\x20\x7f~^:?*\[\\\ud800-\udfff]|\.\.|@\{")
 _RULE = re.compile(r"[A-Za-z_][A-Za-z0-9_*.:-]*(\([^\x00-\x1f\x7f]*\))?")
 
 
@@ -60,6 +61,24 @@ MAX_LABELS = 32_000
 """Bytes of labels as JSON: every list and every state of a run has them."""
 
 
+def _branch(name: str) -> str:
+    """A branch's name, by git's own rules (git check-ref-format)."""
+    parts = name.split("/")
+    wrong = (
+        _NO_REF.search(name)
+        or name.startswith("-")
+        or name.endswith(".")
+        or name in ("@", "HEAD")
+        or any(not part or part.startswith(".") or part.endswith(".lock") for part in parts)
+    )
+    if wrong:
+        raise ValueError("is no name of a branch")
+    return name
+
+
+Branch = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_branch)]
+
+
 class Workspace(StrictModel):
     """Where the agent works: a directory that exists on a worker's host.
 
@@ -74,6 +93,16 @@ class Workspace(StrictModel):
     """copy: the agent works in a copy of its own, and what it changed there is merged into the workspace at the end."""
     on_gate: Literal["reject", "wait"] = "reject"
     """What becomes of the run where another one's changes could not be merged into the workspace."""
+    worktree: Branch | None = None
+    """The agent works in a git worktree of the workspace's repository that has this branch checked out. Both are made
+    where they are not there, and stay.
+    """
+
+    @model_validator(mode="after")
+    def _check_place(self) -> "Workspace":
+        if self.worktree is not None and self.isolation == "copy":
+            raise ValueError('a run works in a worktree, or in a copy (isolation "copy")')
+        return self
 
 
 RUNTIMES = ("local",)

@@ -135,6 +135,17 @@ class Finalize(TolerantModel):
     """Why it failed, in a sentence."""
 
 
+class Worktree(TolerantModel):
+    """The git worktree in which a run works. It stays after the run, with all that the agent has left there."""
+
+    branch: str
+    """The branch that it has checked out."""
+    top: str
+    """Its directory."""
+    directory: str
+    """The workspace's directory in it, in which the agent works."""
+
+
 class CarriedWorkspace(TolerantModel):
     """A workspace as it was when it was copied for a run, and the copy."""
 
@@ -230,6 +241,8 @@ class RunResult(RunProgress):
     """None where the workspace is in no git repository, the run could only read, or nobody could look."""
     finalize: Finalize | None = None
     """None where the run worked in the workspace itself."""
+    worktree: Worktree | None = None
+    """Where the run worked; None where it was its workspace, or a copy."""
 
 
 class RunState(RunProgress):
@@ -268,3 +281,5 @@ class RunState(RunProgress):
     """None where the run works in the workspace itself, or has no copy of it yet."""
     finalize: Finalize | None = None
     """As in RunResult; None until then."""
+    worktree: Worktree | None = None
+    """As in RunResult; it may not be there yet."""

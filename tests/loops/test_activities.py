@@ -31,6 +31,7 @@ from activities.loops.loop_store import LoopStore
 from activities.ports.agent import Agent
 from activities.run_carry import RunCarry
 from activities.run_changes import RunChanges
+from activities.run_worktrees import RunWorktrees
 from activities.runtimes.machine import ChildMachine
 from activities.runtimes.shim_runtime import ShimRuntime
 from activities.store.ownership import Ownership
@@ -486,6 +487,7 @@ class TestPruning:
             Policy({}),
             changes,
             RunCarry(carrier, ChildMachine(state, {}), sys.executable, changes, state),
+            RunWorktrees(Shadows({}, []), state),
         )
         hosting = HostActivities(context, Retention(30, host.loops))
         return await ActivityEnvironment().run(hosting.prune_host, PruneInput(keep_days=days, dry_run=dry_run))

@@ -39,6 +39,9 @@ Lease = Annotated[
     str | None, typer.Option(help="Without a worker the agent is stopped after; 15m.", rich_help_panel=LIMITS_PANEL)
 ]
 Isolated = Annotated[bool, typer.Option("--isolated", help="In a copy of the workspace, merged at the end.")]
+Worktree = Annotated[
+    str | None, typer.Option(metavar="BRANCH", help="In a git worktree of that branch; both stay, nothing is merged.")
+]
 After = Annotated[int, typer.Option(min=0, help="Begin after the event of this number.")]
 
 
@@ -70,6 +73,7 @@ def run(
     lease: Lease = None,
     host: options.Host = None,
     isolated: Isolated = False,
+    worktree: Worktree = None,
     request_file: RequestFile = None,
     as_json: options.AsJsonLines = False,
 ) -> None:
@@ -82,6 +86,7 @@ def run(
             host=host,
             on_overlap=on_overlap,
             isolation="copy" if isolated else None,
+            worktree=worktree,
         ),
         session=session,
         fork_session=fork,
