@@ -10,7 +10,7 @@ import pytest
 
 from steersman.client import Steersman
 from steersman.contracts.errors import InvalidRequest, WorkspaceError
-from steersman.contracts.events import is_terminal
+from steersman.contracts.events import ProgressEvent, is_terminal
 from steersman.errors import RunCancelled, RunTerminated
 from tests.acceptance.programs import OBEDIENT, python
 from tests.acceptance.site import Site, phase
@@ -156,6 +156,18 @@ async def test_it_is_trusted_as_the_workspace_is(site: Site, model: ScriptedMode
     assert any(result.worktree.directory in text for text in script.requests[1].texts)
     assert not [each for each in await steersman.events(run_of(result, site)) if "not trusted" in str(each)]
     assert result.changes is not None
+
+
+async def test_an_untrusted_one_says_which_directory_to_trust(
+    shared: Site, steersman: Steersman, model: ScriptedModel, repository: Path
+) -> None:
+    (repository / ".mcp.json").write_text("{}")
+    git(repository, "add", ".mcp.json")
+    git(repository, "commit", "-qm", "servers")
+    run = await steersman.start(on_branch(shared.claude(model.script("asks", say("done")), workspace=repository)))
+    await steersman.result(run)
+    (told,) = [each.text for each in await steersman.events(run) if isinstance(each, ProgressEvent)]
+    assert told.endswith(f"To trust it: steer trust {repository}")
 
 
 def run_of(_: Any, site: Site) -> str:
