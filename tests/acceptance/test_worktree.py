@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -213,6 +214,46 @@ async def test_a_worker_that_goes_away_changes_nothing(site: Site, end: str) -> 
     result = await asyncio.wait_for(steersman.result(run), 40)
     assert result.changes
     assert result.changes.files == 3
+
+
+@pytest.fixture
+def slow_git(tmp_path: Path) -> dict[str, str]:
+    """The environment of a worker whose git takes for ever over a worktree's files."""
+    (tmp_path / "git").write_text(
+        f'#!/bin/sh\nif [ "$1" = read-tree ]; then while :; do :; done; fi\nPATH="{os.environ["PATH"]}" exec git "$@"\n'
+    )
+    (tmp_path / "git").chmod(0o755)
+    return {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+
+
+@pytest.mark.parametrize("end", ["kill", "terminate"])
+async def test_a_worker_that_goes_away_over_its_making_is_followed_by_another(
+    site: Site, slow_git: dict[str, str], end: str
+) -> None:
+    worker = site.worker(**slow_git)
+    steersman = await site.steersman()
+    await worker.ready()
+    repository = made(site.workspace())
+    run = await steersman.start(on_branch(site.process(*python(NOTES), workspace=repository)))
+    await until(lambda: any((repository / ".git" / "worktrees").glob("*/HEAD")))
+    following = site.worker()
+    await following.ready()
+    worker.kill() if end == "kill" else await worker.terminate()
+    result = await asyncio.wait_for(steersman.result(run), 40)
+    assert result.changes
+    assert result.changes.files == 2
+
+
+async def test_a_stop_does_not_wait_for_its_making(site: Site, slow_git: dict[str, str]) -> None:
+    worker = site.worker(**slow_git)
+    steersman = await site.steersman()
+    await worker.ready()
+    repository = made(site.workspace())
+    run = await steersman.start(on_branch(site.process("true", workspace=repository)))
+    await until(lambda: any((repository / ".git" / "worktrees").glob("*/HEAD")))
+    assert (await asyncio.wait_for(steersman.stop(run), 15)).outcome in ("stopped", "already_finished")
+    await until(lambda: git(repository, "worktree", "list").count("\n") == 1)
+    git(repository, "checkout", "-q", "fix")
 
 
 async def test_a_worker_that_lets_nobody_write_makes_none(site: Site, model: ScriptedModel) -> None:
