@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from temporalio.client import Client
 
@@ -10,6 +11,7 @@ from activities.ports.agent import Agent
 from activities.ports.runtime import Runtime
 from activities.run_carry import RunCarry
 from activities.run_changes import RunChanges
+from activities.run_worktrees import RunWorktrees
 from activities.store.runs import RunStore
 
 
@@ -25,3 +27,11 @@ class ActivityContext:
     policy: Policy
     changes: RunChanges
     carry: RunCarry
+    worktrees: RunWorktrees
+
+    def kept_directory(self, path: str, field_name: str) -> Path:
+        """A directory in which a run has worked, with all links followed, whether or not it is there.
+
+        Raises InvalidRequest for what is neither a worktree nor where requests may work.
+        """
+        return self.worktrees.within(path) or self.policy.within(path, field_name)

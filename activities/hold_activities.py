@@ -53,6 +53,7 @@ class HoldActivities:
             with as_application_error():
                 request = asked.request
                 workspace = await asyncio.to_thread(self._context.policy.workspace, request.workspace.path)
+                workspace = await asyncio.to_thread(self._context.worktrees.directory, request, workspace)
                 hold = await self._holds.asked_by_caller(request, workspace)
                 if hold is None:
                     return WorkspaceHeld(path=str(workspace))

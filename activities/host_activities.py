@@ -12,8 +12,9 @@ from temporalio.exceptions import ApplicationError
 from activities.activity_helpers import as_application_error, git_errors, heartbeating
 from activities.admission.schemas import admit_schema
 from activities.context import ActivityContext
-from activities.host_sweep import Retention, end_all_closed, end_closed, prune, stop_strays
+from activities.host_sweep import Retention, closed_runs_of, end_all_closed, end_closed, prune, stop_strays
 from activities.ports.runtime import HURRIED, StopTimes
+from activities.run_preparation import admitted_place, directory_of_run
 from activities.running import run_log
 from activities.running.completion import complete
 from activities.store import disk
@@ -23,8 +24,8 @@ from activities.store.eventlog import end_log
 from activities.store.identity import StoreGone
 from activities.store.run_directory import RunDirectory, RunGone
 from activities.store.session_locks import SessionLocked, SessionLocks
-from activities.temporal.closed_runs import ClosedRuns
 from activities.temporal.execution import epoch
+from activities.temporal.loop_points import fork_point
 from activities.workspace_holds import WorkspaceHolds
 from steersman.contracts import names
 from steersman.contracts.activities import (
@@ -44,7 +45,7 @@ from steersman.contracts.errors import ActivityErrorType, AgentFailed, InvalidRe
 from steersman.contracts.events import TerminalEvent
 from steersman.contracts.request import RunRequest
 from steersman.contracts.run import Changes, StopReport
-from steersman.contracts.workspace import Diff, RunDiffInput, UndoInput, Undone
+from steersman.contracts.workspace import Diff, LoopStep, RunDiffInput, UndoInput, Undone
 
 log = logging.getLogger("steersman.hosting")
 
@@ -62,7 +63,7 @@ class HostActivities:
         self._host, self._agents, self._runtime = context.host, context.agents, context.runtime
         self._store, self._policy = context.store, context.policy
         self._locks = SessionLocks(context.store, context.runtime)
-        self._closed_runs = ClosedRuns(context.client, context.runtime, context.store, context.carry.finish)
+        self._closed_runs = closed_runs_of(context)
         self._holds = WorkspaceHolds(context)
         self._pages = EventPages()
 
@@ -72,24 +73,30 @@ class HostActivities:
         if request.workspace.host not in (None, self._host):
             return Claim(host=self._host)  # another host is asked next
         with as_application_error():
-            workspace, _ = await asyncio.to_thread(self._policy.check, request, self._agents[request.agent])
+            worktree = await asyncio.to_thread(admitted_place, self._context, request)
+            works_in = Path(worktree.directory) if worktree else None
+            agent = self._agents[request.agent]
+            workspace, _ = await asyncio.to_thread(self._policy.check, request, agent, works_in)
             if request.session is not None and request.is_carried:
                 environment = await asyncio.to_thread(self._policy.environment, request)
                 await asyncio.to_thread(self._context.carry.sessions.check, request, workspace, environment)
             if request.workspace.on_gate == "reject":
-                await asyncio.to_thread(self._context.carry.check_gates, workspace)
+                await asyncio.to_thread(self._context.carry.check_gates, works_in or workspace)
             await admit_schema(request)
             try:
                 store = await asyncio.to_thread(self._store.check)
             except StoreGone as error:
                 raise AgentFailed(str(error)) from error
-            held_by = await self._holds.take(request, workspace)  # last: a claim that is refused leaves nothing
+            held_by = await self._holds.take(
+                request, works_in or workspace
+            )  # last: a claim that is refused leaves nothing
         return Claim(
             host=self._host,
             caps=self._policy.caps,
             store=store,
             capabilities=CAPABILITIES[request.agent],
             workspace_held_by=held_by,
+            worktree=worktree,
         )
 
     @activity.defn(name=names.STOP_AGENT)
@@ -165,7 +172,7 @@ class HostActivities:
         if end.baseline is None:
             return None
         try:
-            workspace = await asyncio.to_thread(self._policy.workspace, end.request.workspace.path)
+            workspace = await asyncio.to_thread(directory_of_run, self._context, end.request, end.event.worktree)
         except RunError as error:
             return Changes(before=end.baseline, error=error.message)
         return await self._context.changes.finish(directory, workspace, end.baseline)
@@ -183,8 +190,9 @@ class HostActivities:
         """The difference between the two commits of a run's files, or between the first and the files as they are."""
         async with heartbeating():
             with as_application_error(), git_errors():
-                workspace = await asyncio.to_thread(self._workspace_of, asked)
-                return await self._context.changes.diff(workspace, asked.before, asked.after, asked.max_bytes)
+                workspace = await self._workspace_of(asked)
+                found = await self._context.changes.diff(workspace, asked.before, asked.after, asked.max_bytes)
+                return found.model_copy(update={"now": asked.after is None})
 
     @activity.defn(name=names.UNDO_RUN)
     async def undo_run(self, asked: UndoInput) -> Undone:
@@ -193,24 +201,37 @@ class HostActivities:
             with as_application_error(), git_errors():
                 if self._policy.max_permission == "read_only":
                     raise InvalidRequest("this worker allows nobody to change a workspace")
-                workspace = await asyncio.to_thread(self._workspace_of, asked)
+                workspace = await self._workspace_of(asked)
                 if (holder := await self._holds.in_the_way_of_undo(workspace)) is not None:
                     raise WorkspaceError(f"{self._holds.shown(holder).name} is at work in the workspace: stop it first")
                 directory = self._store.directory(asked.key)
                 return await self._context.changes.undo(directory, workspace, asked.before, asked.after)
 
-    def _workspace_of(self, asked: RunDiffInput | UndoInput) -> Path:
-        """The workspace of a run whose commits these are, by what this host has written down of it: who may not write
-        there must not have files of any other commit put there, or see them. Raises RunError, OSError.
+    async def _workspace_of(self, asked: RunDiffInput | UndoInput) -> Path:
+        """The workspace of a run whose commits these are, by what is written down of it here, or by what its loop's
+        workflow says: who may not write there must not have files of any other commit put there, or see them.
+
+        Raises RunError, OSError, RPCError.
         """
-        directory = self._store.readable(asked.key)
-        workspace = self._policy.within(asked.workspace, "workspace.path")
-        after = _finalized(directory).changes
-        if directory.baseline != {"commit": asked.before, "workspace": str(workspace)} or (
-            asked.after is not None and (after is None or asked.after != after.after)
-        ):
+        directory = await asyncio.to_thread(self._store.readable, asked.key)
+        workspace = await asyncio.to_thread(self._context.kept_directory, asked.workspace, "workspace.path")
+        if asked.step:
+            is_kept = await self._is_step(asked, asked.step, workspace)
+        else:
+            is_kept = await asyncio.to_thread(_is_of_run, directory, asked, workspace)
+        if not is_kept:
             raise InvalidRequest("what this run changed is not kept on this host any more")
         return workspace
+
+    async def _is_step(self, asked: RunDiffInput | UndoInput, step: LoopStep, workspace: Path) -> bool:
+        client = self._context.client
+        older = await fork_point(client, step.loop, step.older, "step.loop")
+        if older.checkpoint.commit != asked.before or self._policy.within(older.workspace, "step.loop") != workspace:
+            return False
+        if step.newer is None:
+            return asked.after is None
+        newer = (await fork_point(client, step.loop, step.newer, "step.loop")).checkpoint
+        return (newer.commit, newer.run, newer.number) == (asked.after, asked.key.run, step.older + 1)
 
     @activity.defn(name=names.END_RUN)
     async def end_run(self, asked: EndRun) -> RunEnd:
@@ -263,6 +284,13 @@ class HostActivities:
                 raise
             await end_closed(self._context, self._closed_runs, error.holder)  # it may have closed unseen
             await self._locks.take(agent, session, directory)
+
+
+def _is_of_run(directory: RunDirectory, asked: RunDiffInput | UndoInput, workspace: Path) -> bool:
+    after = _finalized(directory).changes
+    known = directory.baseline
+    is_known = (known.get("commit"), known.get("workspace")) == (asked.before, str(workspace))
+    return is_known and (asked.after is None or (after is not None and asked.after == after.after))
 
 
 def _finalized(directory: RunDirectory) -> Finalized:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
@@ -26,8 +27,10 @@ from activities.store.run_directory import RunDirectory
 from activities.store.runs import RunStore
 from activities.temporal.closed_runs import ClosedRuns
 from activities.temporal.execution import epoch_of
+from activities.workspaces.git.repository import COMMIT
 from steersman.contracts.activities import PruneInput, Swept
 from steersman.contracts.errors import RunError
+from steersman.contracts.run import Changes, RunState
 
 log = logging.getLogger("steersman.hosting")
 
@@ -42,6 +45,29 @@ class Retention:
 
     days: float
     loops: LoopStore
+
+
+def closed_runs_of(context: ActivityContext) -> ClosedRuns:
+    """The runs of this host that closed unseen."""
+    return ClosedRuns(context.client, context.runtime, context.store, context.carry.finish, partial(_keep_end, context))
+
+
+async def _keep_end(context: ActivityContext, directory: RunDirectory, state: RunState | None) -> Changes | None:
+    """See closed_runs.KeepEnd. What the workflow knows counts; baseline.json, in which an agent can write, where nobody
+    can be asked.
+    """
+    recorded = directory.baseline
+    before = state.baseline if state else recorded.get("commit")
+    if before is None or not COMMIT.fullmatch(before):
+        return None
+    where = (state.workspace if state else None) or recorded.get("workspace", "")
+    if state and state.worktree:
+        where = state.worktree.directory
+    try:
+        workspace = await asyncio.to_thread(context.kept_directory, where, "workspace.path")
+    except RunError as error:
+        return Changes(before=before, error=error.message)
+    return await context.changes.finish(directory, workspace, before)
 
 
 async def end_closed(context: ActivityContext, closed_runs: ClosedRuns, directory: RunDirectory) -> bool:

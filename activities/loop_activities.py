@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from temporalio import activity
-from temporalio.client import Client, WorkflowQueryFailedError
+from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from activities.activity_helpers import as_application_error, git_errors, heartbeating
@@ -23,6 +23,7 @@ from activities.loops.items.sources import argv, check_items, read_items
 from activities.loops.loop_store import LoopStore
 from activities.ports.admission import Program
 from activities.ports.agent import Agent
+from activities.temporal.loop_points import fork_point
 from activities.workspaces.checkpoints import WorkspaceCheckpoints, nearest_existing
 from activities.workspaces.git.checkpoint_commits import NoCheckpoint, ref
 from activities.workspaces.git.runner import GitFailed
@@ -140,22 +141,9 @@ class LoopActivities:
     @activity.defn(name=names.READ_FORK_POINT)
     async def read_fork_point(self, asked: ForkInput) -> ForkPoint:
         """Another loop's checkpoint, queried from its workflow."""
-        handle = self._client.get_workflow_handle(asked.loop)
         async with heartbeating():
             with as_application_error():
-                try:
-                    point: ForkPoint | None = await handle.query(names.FORK_POINT, asked.number, result_type=ForkPoint)
-                except RPCError as error:
-                    if error.status != RPCStatusCode.NOT_FOUND:
-                        raise
-                    raise InvalidRequest(f"from_checkpoint: no loop {asked.loop}") from error
-                except WorkflowQueryFailedError as error:
-                    if (await handle.describe()).workflow_type == names.LOOP_WORKFLOW:
-                        raise
-                    raise InvalidRequest(f"from_checkpoint: {asked.loop} is no loop") from error
-                if point is None:
-                    raise InvalidRequest(f"from_checkpoint: loop {asked.loop} has no checkpoint {asked.number}")
-                return point
+                return await fork_point(self._client, asked.loop, asked.number, "from_checkpoint")
 
     @activity.defn(name=names.LOOK_AT_RUN)
     async def look_at_run(self, asked: LookInput) -> RunState:

@@ -15,6 +15,7 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from activities.activity_helpers import heartbeating, uncancelled
 from activities.admission.control import LockSession
 from activities.context import ActivityContext
+from activities.host_sweep import closed_runs_of
 from activities.ports.runtime import HURRIED, Fenced, Incompatible, Unreachable
 from activities.run_failures import end_or_retry, fail_seized, refuse
 from activities.run_preparation import prepare, progress_before
@@ -23,7 +24,6 @@ from activities.running.heartbeat import HeartbeatDetails
 from activities.store.identity import StoreGone
 from activities.store.run_directory import RunGone
 from activities.takeover.registry import Registry
-from activities.temporal.closed_runs import ClosedRuns
 from activities.temporal.execution import is_current, standing, until_closed
 from activities.temporal.notifier import WorkflowNotifier
 from steersman.contracts import names
@@ -44,7 +44,7 @@ class RunActivities:
 
     def __init__(self, context: ActivityContext, registry: Registry, lock_session: LockSession, polls: Client) -> None:
         self._context, self._registry, self._lock_session, self._polls = context, registry, lock_session, polls
-        self._closed_runs = ClosedRuns(context.client, context.runtime, context.store, context.carry.finish)
+        self._closed_runs = closed_runs_of(context)
         self._controllers: dict[RunKey, RunController] = {}
         self._let_go: OrderedDict[RunKey, str] = OrderedDict()
         """Why this worker let a run go, the oldest first."""

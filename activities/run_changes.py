@@ -113,9 +113,12 @@ class RunChanges:
         """Remove the run's checkpoints from its workspace's repository, where both are still there; what undos found
         stays. Raises nothing.
         """
-        if not (recorded := directory.baseline.get("workspace")):
+        recorded = directory.baseline
+        if not (place := recorded.get("workspace")):
             return
-        workspace, refs = Path(recorded), refs_of(directory)
+        if not await asyncio.to_thread(os.path.lexists, place):  # a worktree that its user has removed
+            place = recorded.get("asked", place)
+        workspace, refs = Path(place), refs_of(directory)
         with suppress(NoRepository, GitFailed, OSError, ValueError):
             async with asyncio.timeout(END_S):
                 for what in (BEFORE, AFTER):
@@ -140,10 +143,15 @@ class RunChanges:
 
 
 class RunBaseline:
-    """What one run found in its workspace; see ports.baseline. `workspace`: the real path of its directory."""
+    """What one run found in its workspace; see ports.baseline. `workspace`: the real path of the directory that it
+    works in. `asked`: that of the one that was asked for, which is another one where it works in a worktree.
+    """
 
-    def __init__(self, changes: RunChanges, directory: RunDirectory, workspace: Path, *, wanted: bool) -> None:
-        self._changes, self._directory, self._workspace, self._wanted = changes, directory, workspace, wanted
+    def __init__(
+        self, changes: RunChanges, directory: RunDirectory, workspace: Path, asked: Path, *, wanted: bool
+    ) -> None:
+        self._changes, self._directory, self._wanted = changes, directory, wanted
+        self._workspace, self._asked = workspace, asked
 
     @property
     def commit(self) -> str | None:
@@ -155,7 +163,7 @@ class RunBaseline:
         try:
             async with asyncio.timeout(BASELINE_S):
                 commit = await self._changes.keep(self._directory, self._workspace, BEFORE)
-            await asyncio.to_thread(self._directory.note_baseline, commit, self._workspace)
+            await asyncio.to_thread(self._directory.note_baseline, commit, self._workspace, self._asked)
         except NoRepository:
             return None
         except TimeoutError:

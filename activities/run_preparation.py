@@ -24,8 +24,9 @@ from activities.temporal.execution import QUERY_ERRORS, is_current, state_of
 from activities.temporal.notifier import WorkflowNotifier
 from activities.workspace_holds import WorkspaceHolds
 from steersman.contracts.activities import RunAgentInput, RunKey
-from steersman.contracts.errors import ActivityErrorType, AgentFailed, WorkspaceError
+from steersman.contracts.errors import ActivityErrorType, AgentFailed, InvalidRequest, WorkspaceError
 from steersman.contracts.request import RunRequest
+from steersman.contracts.run import Worktree
 from steersman.contracts.runtime import Runtime
 
 RELEASE_TRIES = 60
@@ -69,9 +70,13 @@ async def prepare(
     # Checked here too: the run may have waited long in the queue, or another operator's worker claimed it.
     request = policy.caps.held(run.request)
     agent = context.agents[request.agent]
-    workspace, _ = await asyncio.to_thread(policy.check, request, agent)
+    worktree = await asyncio.to_thread(admitted_place, context, request)
+    if worktree != run.worktree:
+        raise WorkspaceError("workspace.worktree: the repository lies elsewhere than when the run was claimed")
+    place = Path(worktree.directory) if worktree else None
+    workspace, _ = await asyncio.to_thread(policy.check, request, agent, place)
     await admit_schema(request)
-    await WorkspaceHolds(context).keep(run.key, request, workspace)
+    await WorkspaceHolds(context).keep(run.key, request, place or workspace)
     directory = await directory_of(context, run.key, request.runtime)
     copy = _copy(run)
     if request.session and not request.fork_session and context.runtime.attempts(run.key) == 0:
@@ -81,7 +86,9 @@ async def prepare(
         await check_gates(context, request)
     if copy is not None and context.runtime.attempts(run.key) == 0:
         await _carry_sessions(context, directory, request, workspace, copy)
-    baseline = RunBaseline(context.changes, directory, workspace, wanted=wanted)
+    if worktree:
+        place = await context.worktrees.make(worktree, workspace)
+    baseline = RunBaseline(context.changes, directory, place or workspace, workspace, wanted=wanted)
     notifier.baseline = baseline
     leads = RunContext(
         key=run.key,
@@ -90,7 +97,7 @@ async def prepare(
         agent=agent,
         runtime=context.runtime,
         directory=directory,
-        admission=PolicyAdmissionControl(policy, agent, request, directory, lock_session, copy),
+        admission=PolicyAdmissionControl(policy, agent, request, directory, lock_session, copy or place),
         baseline=baseline,
         epoch=notifier.epoch,
     )
@@ -114,6 +121,26 @@ async def _carry_sessions(
         raise Unreachable(str(error)) from error
 
 
+def admitted_place(context: ActivityContext, request: RunRequest) -> Worktree | None:
+    """Where a run that asks for a worktree works, whether or not that is there yet. Raises InvalidRequest,
+    WorkspaceError.
+    """
+    if request.workspace.worktree is None:
+        return None
+    if context.policy.max_permission == "read_only":  # a branch and a worktree are written into the repository
+        raise InvalidRequest("workspace.worktree: this worker allows nobody to change a workspace")
+    return context.worktrees.place(request, context.policy.workspace(request.workspace.path))
+
+
+def directory_of_run(context: ActivityContext, request: RunRequest, worktree: Worktree | None) -> Path:
+    """The directory that a run has worked in. Raises InvalidRequest, WorkspaceError."""
+    if worktree is None:
+        return context.policy.workspace(request.workspace.path)
+    if (directory := context.worktrees.within(worktree.directory)) is None:
+        raise InvalidRequest("workspace.worktree: that is none of this host's")
+    return directory
+
+
 def _copy(run: RunAgentInput) -> Path | None:
     """The copy of the workspace that the run works in. Raises WorkspaceError where it is gone."""
     if run.carried is None:
@@ -129,6 +156,7 @@ async def check_gates(context: ActivityContext, request: RunRequest) -> None:
     the request is to wait for that.
     """
     workspace = await asyncio.to_thread(context.policy.workspace, request.workspace.path)
+    workspace = await asyncio.to_thread(context.worktrees.directory, request, workspace)
     try:
         await asyncio.to_thread(context.carry.check_gates, workspace)
     except WorkspaceGated as gated:

@@ -127,7 +127,7 @@ class WorkspaceHolders:
         if changes is None or changes.after is None or changes.before != baseline.get("commit"):
             why = changes.error if changes else None
             raise WorkspaceError(f"{_before(key)}; what it changed is not known{f': {why}' if why else ''}, and stays")
-        workspace = self._context.policy.within(baseline.get("workspace", ""), "workspace.path")
+        workspace = self._context.kept_directory(baseline.get("workspace", ""), "workspace.path")
         undone = await self._undone(key, workspace, changes.before, changes.after)
         if undone.conflicts:
             raise WorkspaceError(_conflicts(key, undone))

@@ -14,13 +14,12 @@ from pathlib import Path
 from typing import Final
 
 from activities.context import ActivityContext
-from activities.host_sweep import end_closed
+from activities.host_sweep import closed_runs_of, end_closed
 from activities.store import disk
 from activities.store.event_reader import is_ended
 from activities.store.hold_files import Hold, heads
 from activities.store.runs import RunStore
 from activities.temporal.callers import caller, standing_of
-from activities.temporal.closed_runs import ClosedRuns
 from activities.temporal.execution import QUERY_ERRORS, QUERY_TIMEOUT
 from steersman.contracts import names
 from steersman.contracts.activities import RunKey
@@ -47,7 +46,7 @@ class WorkspaceHolds:
 
     def __init__(self, context: ActivityContext) -> None:
         self._context = context
-        self._closed_runs = ClosedRuns(context.client, context.runtime, context.store, context.carry.finish)
+        self._closed_runs = closed_runs_of(context)
         self._files = context.store.holds
 
     async def take(self, request: RunRequest, workspace: Path) -> tuple[WorkspaceHolder, ...]:
@@ -163,7 +162,7 @@ class WorkspaceHolds:
     def _may_tell(self, path: str) -> bool:
         """Whether the path lies where this worker's requests may work: of others nothing is told."""
         try:
-            self._context.policy.within(path, "workspace.path")
+            self._context.kept_directory(path, "workspace.path")
         except InvalidRequest:
             return False
         return True

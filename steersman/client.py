@@ -23,6 +23,7 @@ from temporalio.converter import PayloadCodec
 from steersman._client import visibility
 from steersman._client.event_log import EventLogReader, LogLocation
 from steersman._client.host_calls import GIT_S, A, call_host
+from steersman._client.kept_files import KeptOfRun, kept_of_run
 from steersman._client.run_calls import RunCalls
 from steersman._client.start_metadata import run_metadata
 from steersman.connection import connect
@@ -33,7 +34,14 @@ from steersman.contracts.events import AgentEvent
 from steersman.contracts.messages import Decision, DecisionReceipt, Message, MessageReceipt, parse_message
 from steersman.contracts.request import RunRequest, oversized, parse_request
 from steersman.contracts.run import RunResult, RunState
-from steersman.contracts.workspace import Diff, RunDiffInput, UndoInput, Undone
+from steersman.contracts.workspace import (
+    Diff,
+    ListWorkspaceCheckpoints,
+    RunDiffInput,
+    UndoInput,
+    Undone,
+    WorkspaceCheckpointPage,
+)
 from steersman.contracts.workspace_hold import ListWorkspaces, Workspaces
 from steersman.errors import (
     AlreadyRunning,
@@ -203,23 +211,31 @@ class Steersman:
     async def diff(self, run_id: str) -> Diff:
         """What the run changed in its workspace's files; of an open run, so far.
 
-        Of a run that did not come to its end (terminated, its host lost), what has changed since it began, by whomever.
+        Of a run whose files at its end are not kept, or not yet, what has changed since it began, by whomever: `.now`.
+        Of a loop's run, what lies between the loop's checkpoints before and after it.
         `.patch` has at most 500,000 bytes; `.truncated` says whether it was cut. Ignored files are left out.
 
         Raises:
-            NothingKept: the workspace is in no git repository, the run could only read, is a loop's or has not begun.
+            NothingKept: the workspace is in no git repository, the run could only read or has not begun, or it is a
+                loop's that has no checkpoint of its own (a verification) or whose checkpoints were deleted.
             RunNotFound, NoWorker, HostUnreachable, ServerUnreachable.
             ServerRefused: git cannot say.
         """
-        state = await self._with_baseline(run_id)
-        after = state.changes.after if state.changes else None
-        argument = RunDiffInput(
-            key=RunKey(run=run_id, execution=state.execution or ""),
-            workspace=state.workspace or "",
-            before=state.baseline or "",
-            after=after,
+        state = await self.state(run_id)
+        kept = await self._kept_of(run_id, state)
+        return await self._ask_git(
+            run_id,
+            state,
+            names.DIFF_RUN,
+            RunDiffInput(
+                key=RunKey(run=run_id, execution=state.execution or ""),
+                workspace=state.worktree.directory if state.worktree else state.workspace or "",
+                before=kept.before,
+                after=kept.after,
+                step=kept.step,
+            ),
+            Diff,
         )
-        return await self._ask_git(run_id, state, names.DIFF_RUN, argument, Diff)
 
     async def undo(self, run_id: str) -> Undone:
         """Take back what a closed run changed in its workspace's files; commits that it made stay in their branches.
@@ -229,20 +245,42 @@ class Steersman:
 
         Raises:
             AlreadyRunning: the run is open: stop it first.
-            NothingKept: as `diff`; also where the run did not come to its end, so nobody knows what it changed.
+            NothingKept: as `diff`; also where the files at its end were not kept, so nobody knows what it changed.
             RunNotFound, NoWorker, HostUnreachable, ServerUnreachable, ServerRefused: as `diff`.
         """
-        state = await self._with_baseline(run_id)
+        state = await self.state(run_id)
+        kept = await self._kept_of(run_id, state)
         if state.closed_as is None:
             raise AlreadyRunning(f"run {run_id} is still at work: stop it first")
-        if state.changes is None or state.changes.after is None:
+        if kept.after is None:
             why = state.changes.error if state.changes else None
             raise NothingKept(f"run {run_id}: the files at its end were not kept{f': {why}' if why else ''}")
-        key = RunKey(run=run_id, execution=state.execution or "")
-        argument = UndoInput(
-            key=key, workspace=state.workspace or "", before=state.changes.before, after=state.changes.after
+        return await self._ask_git(
+            run_id,
+            state,
+            names.UNDO_RUN,
+            UndoInput(
+                key=RunKey(run=run_id, execution=state.execution or ""),
+                workspace=state.worktree.directory if state.worktree else state.workspace or "",
+                before=kept.before,
+                after=kept.after,
+                step=kept.step,
+            ),
+            Undone,
         )
-        return await self._ask_git(run_id, state, names.UNDO_RUN, argument, Undone)
+
+    async def checkpoints(self, host: str, workspace: str, *, limit: int = 100) -> WorkspaceCheckpointPage:
+        """What is kept of a workspace's files in its repository, of runs and loops alike: the newest first.
+
+        `.checkpoints` has at most `limit` of `.total`, and as many as an answer can have (some 2,500).
+
+        Raises:
+            HostUnreachable, ServerUnreachable.
+            ServerRefused: there is no such directory, it is in no git repository, or git cannot say.
+        """
+        argument = ListWorkspaceCheckpoints(workspace=workspace, limit=limit)
+        activity = names.LIST_WORKSPACE_CHECKPOINTS
+        return await call_host(self._client, host, activity, argument, WorkspaceCheckpointPage, takes_s=GIT_S)
 
     async def retry_workspace(self, run_id: str) -> CarriedBack:
         """Merge what a closed run changed in its copy into the workspace, after that had failed.
@@ -275,12 +313,13 @@ class Steersman:
             self._client, state.host, activity, argument, CarriedBack, takes_s=CARRY_S, heartbeats=True
         )
 
-    async def _with_baseline(self, run_id: str) -> RunState:
-        state = await self.state(run_id)
-        if state.baseline is None or state.host is None:
-            why = "its workspace is in no git repository, it could only read, it is a loop's, or it has not begun"
+    async def _kept_of(self, run_id: str, state: RunState) -> KeptOfRun:
+        """What is kept of the run's files, by itself or by its loop. Raises NothingKept."""
+        kept = await kept_of_run(self._client, run_id, state)
+        if kept is None or state.host is None:
+            why = "its workspace is in no git repository, it could only read, or it has not begun"
             raise NothingKept(f"run {run_id}: nothing was kept of its workspace: {why}")
-        return state
+        return kept
 
     async def _ask_git(
         self, run_id: str, state: RunState, activity: str, argument: RunDiffInput | UndoInput, result: type[A]

@@ -14,6 +14,7 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 from activities.admission.policy import Policy
 from activities.agents.catalog import AGENTS
 from activities.carry_activities import CarryActivities
+from activities.checkpoint_activities import CheckpointActivities
 from activities.context import ActivityContext
 from activities.hold_activities import HoldActivities
 from activities.host_activities import HostActivities
@@ -26,6 +27,7 @@ from activities.run_activities import RunActivities
 from activities.run_carry import RunCarry
 from activities.run_changes import RunChanges
 from activities.run_sessions import RunSessions
+from activities.run_worktrees import RunWorktrees
 from activities.runtimes.machine import ChildMachine
 from activities.runtimes.place import MachinePlace
 from activities.runtimes.shim_runtime import PlaceOf, ShimRuntime, local_place
@@ -83,6 +85,7 @@ class Activities:
     run: RunActivities
     loop: LoopActivities
     carry: CarryActivities
+    checkpoint: CheckpointActivities
 
 
 def activities_of(settings: Settings, parts: Parts) -> Activities:
@@ -97,20 +100,23 @@ def activities_of(settings: Settings, parts: Parts) -> Activities:
     }
     runtime = ShimRuntime(store, settings.host, places)
     agents = _agents(policy)
-    checkpoints = WorkspaceCheckpoints(policy.environ, policy.workspace_roots, policy.git_roots)
-    changes = RunChanges(checkpoints, settings.state)
     shadows = Shadows(policy.environ, policy.workspace_roots, policy.git_roots)
+    worktrees = RunWorktrees(shadows, settings.state)
+    roots = (*policy.workspace_roots, worktrees.root)
+    checkpoints = WorkspaceCheckpoints(policy.environ, roots, policy.git_roots)
+    changes = RunChanges(checkpoints, settings.state)
     carrier = WorkspaceCarrier(shadows, settings.state / "workspaces")
     here = ChildMachine(settings.state, {"PATH": policy.environ.get("PATH", os.defpath)})
     copy_of = partial(_copy_of, here, machines)
     sessions = RunSessions(agents, copy_of, store, runtime)
     carry = RunCarry(carrier, copy_of, changes, sessions, settings.state)
-    context = ActivityContext(client, settings.host, agents, runtime, store, policy, changes, carry)
+    context = ActivityContext(client, settings.host, agents, runtime, store, policy, changes, carry, worktrees)
     host = HostActivities(context, Retention(settings.keep_days, loops))
     run = RunActivities(context, parts.registry, host.lock_session, parts.polls)
     allowed = [agent for name, agent in agents.items() if name in policy.agents]
     hold, loop = HoldActivities(context, parts.registry), LoopActivities(client, agents, loops, policy)
-    return Activities(allowed, host, hold, run, loop, CarryActivities(context))
+    kept = CheckpointActivities(context, loops, checkpoints)
+    return Activities(allowed, host, hold, run, loop, CarryActivities(context), kept)
 
 
 def workers_of(settings: Settings, parts: Parts, activities: Activities) -> list[Worker]:
@@ -147,6 +153,7 @@ def workers_of(settings: Settings, parts: Parts, activities: Activities) -> list
             hold.hold_workspace,
             hold.release_workspace,
             hold.list_workspaces,
+            activities.checkpoint.list_workspace_checkpoints,
             loop.admit_loop,
             loop.survey_workspace,
             loop.restore_checkpoint,

@@ -29,7 +29,7 @@ class PolicyAdmissionControl:
     directory: RunDirectory
     lock: LockSession
     copy: PurePath | None = None
-    """The copy of the workspace that the agent works in."""
+    """The copy or worktree of the workspace that the agent works in."""
 
     def admit(self, place: PlaceInfo | None, attempt: int) -> Admission:
         """What the request gets, if it may run here. Raises RunError."""

@@ -68,12 +68,13 @@ class Policy:
     ) -> Admission:
         """What the request gets, if it may run here. Scans the workspace, so it is not for an event loop.
 
-        `copy`: the copy of the workspace that the agent works in. It is trusted as the workspace is. `place`: the
-        machine that it is on; None for this one. `is_first`: no process of the run has worked in it yet.
+        `copy`: the copy or worktree of the workspace that the agent works in. It is trusted as the workspace is.
+        `place`: the machine that it is on; None for this one. `is_first`: no process of the run has worked in it yet.
 
         Raises what `check` does.
         """
-        directory, further = self.check(request, agent)
+        worktree = Path(copy) if copy and request.workspace.worktree is not None else None
+        directory, further = self.check(request, agent, worktree)
         untrusted = None
         if not self._trusts(agent, (directory, *further)):
             # What is elsewhere cannot be scanned: before the first process it is what the workspace is.
@@ -85,8 +86,8 @@ class Policy:
         environment = self.environment(request, place)
         return Admission(environment, copy or directory, further, untrusted, restricted=self.lends, place=place)
 
-    def check(self, request: RunRequest, agent: Agent) -> tuple[Path, tuple[Path, ...]]:
-        """The workspace and the other directories, resolved, if the request may run here.
+    def check(self, request: RunRequest, agent: Agent, worktree: Path | None = None) -> tuple[Path, tuple[Path, ...]]:
+        """The workspace and the other directories, resolved, if the request may run here. `worktree`: where it works.
 
         Raises InvalidRequest naming what is wrong or not allowed, WorkspaceError for an unusable directory,
         AgentNotInstalled.
@@ -108,7 +109,8 @@ class Policy:
         for name, value in request.env.items():
             self._check_env(request.agent, name, value)
         agent.check(request)  # last: it says what is on this host
-        if self.lends and request.session is not None and not self._has_held(agent, request.session, directory):
+        works_in = worktree or directory
+        if self.lends and request.session is not None and not self._has_held(agent, request.session, works_in):
             raise InvalidRequest(f"session: no conversation {request.session} was held in this workspace")
         if any(each.of_workspace for each in programs) and not self._trusts(agent, (directory, *further)):
             named = next(each.field for each in programs if each.of_workspace)

@@ -63,9 +63,13 @@ class LoopStore:
         temporary.replace(path / "loop.json")
         return path
 
+    def is_foreign(self, loop: str) -> bool:
+        """Whether the directory is of another Temporal namespace's loop: people choose the ids."""
+        return self._owner.recorded(self._loops / quoted(loop) / "loop.json") is False
+
     def check(self, loop: str) -> None:
-        """Raises InvalidRequest if the directory is of another Temporal namespace's loop: people choose the ids."""
-        if self._owner.recorded(self._loops / quoted(loop) / "loop.json") is False:
+        """Raises InvalidRequest if the loop is another Temporal namespace's."""
+        if self.is_foreign(loop):
             raise InvalidRequest(f"loop {loop[:200]}: this host keeps a loop of that id for another Temporal namespace")
 
     def mine(self) -> Iterator[LoopDirectory]:

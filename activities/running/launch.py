@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import dataclass
 
 from activities.admission import trust
-from activities.ports.admission import AdmissionControl
+from activities.ports.admission import Admission, AdmissionControl
 from activities.ports.agent import Agent, Resumption
 from activities.ports.baseline import Baseline
 from activities.ports.runtime import Launch, Runtime
@@ -49,4 +49,10 @@ async def prepare_launch(run: RunContext, number: int, resumption: Resumption | 
         stop_times=run.agent.stop_times(run.request),
         lease_s=run.request.lease_s,
     )
-    return complete, trust.sentence(run.request.workspace.path, untrusted) if untrusted else None
+    return complete, trust.sentence(_to_trust(run.request, admission), untrusted) if untrusted else None
+
+
+def _to_trust(request: RunRequest, admission: Admission) -> str:
+    """The directory by whose trust the run goes: a copy or a worktree is trusted as the workspace is."""
+    itself = request.workspace.worktree is None and not request.is_carried
+    return str(admission.directory) if itself else request.workspace.path

@@ -102,16 +102,18 @@ class RunDirectory:
 
     @property
     def baseline(self) -> dict[str, str]:
-        """The `commit` of the workspace's files before the first process, and the `workspace`; empty without one.
+        """The `commit` of the workspace's files before the first process, the `workspace`, and where that is a worktree
+        the directory that was `asked` for; empty without one.
 
         An agent of this machine can write there.
         """
         facts = self._read("baseline.json")
         return {name: value for name, value in facts.items() if isinstance(value, str)}
 
-    def note_baseline(self, commit: str, workspace: Path) -> None:
+    def note_baseline(self, commit: str, workspace: Path, asked: Path | None = None) -> None:
         """Record that, once: what a worker has recorded that was here before stays. Raises OSError."""
-        facts = json.dumps({"commit": commit, "workspace": str(workspace)})
+        beside = {"asked": str(asked)} if asked not in (None, workspace) else {}
+        facts = json.dumps({"commit": commit, "workspace": str(workspace), **beside})
         temporary = self.path / f"baseline.json.{secrets.token_hex(8)}"
         disk.write_new(temporary, facts)
         try:

@@ -82,6 +82,12 @@ class RunStore:
             raise InvalidRequest("key: whose run that is cannot be told: its run.json is missing or unreadable")
         return directory
 
+    def is_foreign(self, run: str) -> bool:
+        """Whether this host keeps runs of that id, and other Temporal namespaces' alone."""
+        above = self._runs / _safe(run)
+        owned = {self.owner.recorded(above / each / "run.json") for each in disk.names(above)}
+        return False in owned and True not in owned
+
     def create(self, key: RunKey, runtime: JsonObject | None = None) -> RunDirectory:
         """The run's directory, made if it is not there. Raises InvalidRequest as `directory` does.
 

@@ -26,15 +26,17 @@ from temporalio.service import RPCError, RPCStatusCode
 from activities.ports.runtime import Runtime
 from activities.running import run_log
 from activities.store import disk
+from activities.store.event_reader import is_ended
 from activities.store.eventlog import end_log
 from activities.store.run_directory import RunDirectory
 from activities.store.runs import RunStore
+from activities.temporal.execution import QUERY_ERRORS, state_of
 from steersman.contracts import names
 from steersman.contracts.activities import CarriedBack, FinalizeInput, RunKey
 from steersman.contracts.errors import AgentFailed, ErrorType
 from steersman.contracts.events import CancelledEvent, FailedEvent, TerminalEvent
 from steersman.contracts.request import RunRequest, parse_request
-from steersman.contracts.run import MAX_REASON, StopReport
+from steersman.contracts.run import MAX_REASON, Changes, RunState, StopReport
 
 log = logging.getLogger("steersman.closings")
 
@@ -47,6 +49,10 @@ TIMED_OUT: Final = "Temporal's own timeout for the workflow was reached"
 
 CarryBack = Callable[[RunDirectory], Awaitable[CarriedBack | None]]
 """Carries back the copy of the workspace in which a run has worked; None where it had none."""
+KeepEnd = Callable[[RunDirectory, RunState | None], Awaitable[Changes | None]]
+"""Keeps the files of the workspace in which a run has worked, and says what the run has changed; None where nothing was
+kept before its first process. The state is that of the run's workflow; None where it cannot be had.
+"""
 
 
 @dataclass(frozen=True)
@@ -78,8 +84,11 @@ class WorkflowClose:
 class ClosedRuns:
     """Asks the server how runs closed, and ends the logs of those that could not do it themselves."""
 
-    def __init__(self, client: Client, runtime: Runtime, store: RunStore, carry_back: CarryBack) -> None:
-        self._client, self._runtime, self._store, self._carry_back = client, runtime, store, carry_back
+    def __init__(
+        self, client: Client, runtime: Runtime, store: RunStore, carry_back: CarryBack, keep_end: KeepEnd
+    ) -> None:
+        self._client, self._runtime, self._store = client, runtime, store
+        self._carry_back, self._keep_end = carry_back, keep_end
 
     async def close_of(self, key: RunKey) -> WorkflowClose | None:
         """How the run's workflow closed; None while it is open, or where the server does not answer.
@@ -107,14 +116,44 @@ class ClosedRuns:
         """End the log of a run whose agent was stopped with this report, and let its shims go. Twice is fine."""
         attempt = self._runtime.attempts(directory.key)
         known = report.model_copy(update={"phase": "running" if attempt else "preparing"})
+        gone_on = False
         try:
             event = close.terminal_event(known, max(attempt, 1))
-            if event.finalize is None and (back := await self._carry_back(directory)):
-                event = event.model_copy(update={"finalize": back.finalize, "changes": back.changes})
-            if await asyncio.to_thread(end_log, directory.events, event):
+            if not await asyncio.to_thread(is_ended, directory.events):
+                event = await self._with_changes(directory, event, close.time)
+                # Looking at the files took its time: a reset may have come, and its execution has the run then.
+                gone_on = event.changes is not None and await self.close_of(directory.key) is None
+            if not gone_on and await asyncio.to_thread(end_log, directory.events, event):
                 run_log.run_closed(directory, event)
         finally:
-            await self.release(directory)
+            if not gone_on:
+                await self.release(directory)
+
+    async def _with_changes(self, directory: RunDirectory, event: TerminalEvent, closed: datetime) -> TerminalEvent:
+        """What has become of the workspace, which stays the run's until its log is ended."""
+        if event.finalize is not None or event.changes is not None:
+            return event
+        if back := await self._carry_back(directory):
+            return event.model_copy(update={"finalize": back.finalize, "changes": back.changes})
+        if not self._runtime.attempts(directory.key):
+            return event
+        state = await self._state_of(directory.key)
+        if state and state.worktree:
+            event = event.model_copy(update={"worktree": state.worktree})
+        changes = await self._keep_end(directory, state)
+        if changes is None:
+            return event
+        late = max((datetime.now(UTC) - closed).total_seconds(), 0.0)
+        return event.model_copy(update={"changes": changes.model_copy(update={"late_s": round(late, 1)})})
+
+    async def _state_of(self, key: RunKey) -> RunState | None:
+        """The state in which the run's workflow has closed; None where nobody can tell."""
+        try:
+            found = await self._execution(key)
+            state = await state_of(self._client.get_workflow_handle(key.run, run_id=found.run_id))
+        except QUERY_ERRORS:
+            return None
+        return state if state.execution == key.execution else None
 
     async def release(self, directory: RunDirectory) -> None:
         """Let go of what only kept the run's processes readable, and give back its workspace."""

@@ -8,11 +8,12 @@ import hashlib
 import json
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from activities.workspaces.fingerprint import TooManyFiles, fingerprint
 from activities.workspaces.git import checkpoint_commits as commits
+from activities.workspaces.git.kept_commits import Counts, KeptCommit, Pair, count_all, kept_commits
 from activities.workspaces.git.runner import GitFailed
 from activities.workspaces.git.shadow import Shadow
 from activities.workspaces.git.shadows import NoRepository, Shadows
@@ -77,6 +78,19 @@ class WorkspaceCheckpoints:
         """
         async with self._shadows.open(directory, workspace) as shadow:
             return await commits.count(shadow, older, newer, _within(shadow, workspace))
+
+    async def kept(self, directory: Path, workspace: Path) -> tuple[Path, list[KeptCommit]]:
+        """The work tree that the workspace lies in, and every ref of ours in its repository.
+
+        Raises NoRepository, GitFailed.
+        """
+        async with self._shadows.open(directory, workspace) as shadow:
+            return shadow.repository.top, await kept_commits(shadow)
+
+    async def count_all(self, directory: Path, workspace: Path, pairs: Iterable[Pair]) -> dict[Pair, Counts]:
+        """What differs between two trees, for each pair of which both are there. Raises NoRepository, GitFailed."""
+        async with self._shadows.open(directory, workspace) as shadow:
+            return await count_all(shadow, pairs)
 
     async def undo(
         self, directory: Path, workspace: Path, older: str, newer: str, rescue: str, message: str

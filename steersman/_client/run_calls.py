@@ -21,7 +21,7 @@ from steersman._client.event_log import EventLogReader, LogLocation
 from steersman._client.workflow_calls import WorkflowCalls, WorkflowKind
 from steersman._client.workflow_outcome import WorkflowOutcome, terminal_event
 from steersman.contracts import names
-from steersman.contracts.activities import RunKey
+from steersman.contracts.activities import RunEnd, RunKey
 from steersman.contracts.events import TerminalEvent
 from steersman.contracts.messages import PAUSED, Message, MessageReceipt
 from steersman.contracts.run import ClosedAs, RunResult, RunState, StopReport
@@ -76,22 +76,23 @@ class RunCalls(WorkflowCalls[RunState, RunResult]):
         """
         state = await self.state(run_id)
         if state.phase == "closed" and state.closed_as:
-            return state
+            is_told = state.baseline is None or state.changes is not None
+            return state if is_told else _with_changes(state, await self._host_end(run_id, state))
         with translated(of=self._of(run_id), address=self._address):
             found = await self._handle(run_id).describe()
         closed_as = CLOSED_UNASKED.get(found.status)
         if closed_as is None:
             return state
         outcome = await self.outcome(run_id, found.run_id)
-        report = await self._host_stop_report(run_id, state, outcome)
+        end = await self._host_end(run_id, state)
         changes = {
             "phase": "closed",
             "closed_as": closed_as,
-            "stop_report": report,
+            "stop_report": _stop_report(state, outcome, end),
             "error": str(outcome),
             "approvals": (),
         }
-        return state.model_copy(update=changes)
+        return _with_changes(state.model_copy(update=changes), end)
 
     async def unlogged_end(self, run_id: str, execution: str | None) -> TerminalEvent:
         """The only event of a closed run of which no host has a log.
@@ -178,26 +179,48 @@ class RunCalls(WorkflowCalls[RunState, RunResult]):
     async def host_stop_report(self, run_id: str, outcome: WorkflowOutcome) -> StopReport | None:
         """How the host stopped the agent of a terminated run; None where the run's state cannot be had now."""
         try:
-            return await self._host_stop_report(run_id, await self.state(run_id), outcome)
+            state = await self.state(run_id)
+            return _stop_report(state, outcome, await self._host_end(run_id, state))
         except SteersmanError:
             return None
 
-    async def _host_stop_report(self, run_id: str, state: RunState, outcome: WorkflowOutcome) -> StopReport:
-        unknown = StopReport(outcome="unverified", phase=state.phase, reason=_reason(outcome))
+    async def _host_end(self, run_id: str, state: RunState) -> RunEnd | None:
+        """How a closed run's log ends; None where its host does not say so now."""
         if state.host is None or state.execution is None:
-            return never_started_report(outcome)
+            return None
         location = LogLocation(RunKey(run=run_id, execution=state.execution), state.host)
         with suppress(SteersmanError, TimeoutError):
-            end = await asyncio.wait_for(EventLogReader(self._client, location).end(), HOST_REPORT_TIMEOUT_S)
-            if not end.known and state.phase == "queued":
-                return never_started_report(outcome)
-            return (end.event and end.event.stop_report) or unknown
-        return unknown
+            return await asyncio.wait_for(EventLogReader(self._client, location).end(), HOST_REPORT_TIMEOUT_S)
+        return None
 
 
 def never_started_report(outcome: WorkflowOutcome) -> StopReport:
     """The stop report of a run that no worker had taken: it has no process."""
     return StopReport(outcome="stopped", phase="queued", how="exited", reason=_reason(outcome))
+
+
+def _stop_report(state: RunState, outcome: WorkflowOutcome, end: RunEnd | None) -> StopReport:
+    """What the host has found of the agent of a run that the server closed."""
+    if state.host is None or state.execution is None:
+        return never_started_report(outcome)
+    if end and not end.known and state.phase == "queued":
+        return never_started_report(outcome)
+    unknown = StopReport(outcome="unverified", phase=state.phase, reason=_reason(outcome))
+    return (end and end.event and end.event.stop_report) or unknown
+
+
+def _with_changes(state: RunState, end: RunEnd | None) -> RunState:
+    """With what the host says that the run has changed, where it fits what the workflow knows: an agent can write where
+    the host reads.
+    """
+    event = end and end.event
+    if not event or state.changes is not None:
+        return state
+    changes = event.changes
+    if changes is not None and state.carried is None and changes.before != state.baseline:
+        return state
+    told = {"changes": changes, "finalize": state.finalize or event.finalize}
+    return state.model_copy(update={**told, "baseline": changes.before if changes else state.baseline})
 
 
 def _reason(outcome: WorkflowOutcome) -> str | None:

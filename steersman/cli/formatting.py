@@ -11,7 +11,7 @@ from steersman.contracts.text import flat, visible
 
 if TYPE_CHECKING:
     from steersman.contracts.events import CancelledEvent
-    from steersman.contracts.run import Approval, Changes, Finalize, StopReport
+    from steersman.contracts.run import Approval, Changes, Finalize, StopReport, Worktree
     from steersman.reports import StopResult
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "shortened",
     "stop_phrase",
     "stop_result_phrase",
+    "worktree_phrase",
 ]
 
 clean = visible
@@ -87,6 +88,11 @@ def changes_phrase(changes: "Changes") -> str:
     if not changes.files:
         return "no file changed"
     return f"{counted(changes.files, 'file')}, +{changes.insertions} -{changes.deletions}"
+
+
+def worktree_phrase(worktree: "Worktree") -> str:
+    """Where a run has left what it made."""
+    return f"branch {flat(worktree.branch)} in {flat(worktree.top)}"
 
 
 def finalize_phrase(finalize: "Finalize", run: str) -> str:

@@ -35,6 +35,7 @@ class SteerGroup(LazyGroup):
         "stop": LazyCommand(f"{COMMANDS}.control", "stop", RUNS),
         "diff": LazyCommand(f"{COMMANDS}.changes", "diff", RUNS),
         "undo": LazyCommand(f"{COMMANDS}.changes", "undo", RUNS),
+        "checkpoints": LazyCommand(f"{COMMANDS}.checkpoints", "checkpoints", RUNS),
         "workspace": LazyCommand(f"{COMMANDS}.workspace", "app", RUNS),
         "replay": LazyCommand(f"{COMMANDS}.replay", "replay", RUNS),
         "steer": LazyCommand(f"{COMMANDS}.control", "steer", TALK),

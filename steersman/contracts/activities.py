@@ -26,6 +26,7 @@ from steersman.contracts.run import (
     Phase,
     RunProgress,
     StopReport,
+    Worktree,
 )
 from steersman.contracts.workspace_holder import WorkspaceHolder
 
@@ -50,6 +51,8 @@ class Claim(TolerantModel):
     """Those in whose way the run is: it has to take its workspace by hold_workspace before it goes on. None: it has it,
     or needs none.
     """
+    worktree: Worktree | None = None
+    """Where the run is to work, for one that asks for a worktree."""
 
 
 class RunAgentInput(TolerantModel):
@@ -63,6 +66,8 @@ class RunAgentInput(TolerantModel):
     """What the run changes in its workspace is to be known. Not of a loop's: its checkpoints say that."""
     carried: CarriedWorkspace | None = None
     """Where the agent works in a copy of the workspace."""
+    worktree: Worktree | None = None
+    """Where it works in a worktree."""
 
 
 class CarryOutInput(TolerantModel):

@@ -12,7 +12,7 @@ from pydantic import Field, TypeAdapter
 
 from steersman.contracts.errors import ErrorType
 from steersman.contracts.model import JsonObject, JsonValue, TolerantModel
-from steersman.contracts.run import Changes, Finalize, StopReport, Usage
+from steersman.contracts.run import Changes, Finalize, StopReport, Usage, Worktree
 
 MAX_TEXT: Final = 256 * 1024
 
@@ -144,6 +144,8 @@ class EndEvent(EventBase):
     changes: Changes | None = None
     """As in RunResult."""
     finalize: Finalize | None = None
+    """As in RunResult."""
+    worktree: Worktree | None = None
     """As in RunResult."""
 
 

@@ -210,6 +210,8 @@ class LoopRequest(StrictModel):
             )
         if run.is_carried:
             raise ValueError("workspace.isolation, runtime: a loop works in its workspace itself")
+        if run.workspace.worktree is not None:
+            raise ValueError("workspace.worktree: a loop works in its workspace itself: name a worktree's directory")
         return run
 
     @model_validator(mode="after")

@@ -34,6 +34,7 @@ PERMISSION_ORDER: tuple[PermissionMode, ...] = ("read_only", "ask", "accept_edit
 
 _SECRET_NAME = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)$", re.IGNORECASE)
 _ENV_NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
+_NO_REF = re.compile(r"[\x00-\x20\x7f~^:?*\[\\\ud800-\udfff]|\.\.|@\{")
 _RULE = re.compile(r"[A-Za-z_][A-Za-z0-9_*.:-]*(\([^\x00-\x1f\x7f]*\))?")
 
 
@@ -57,6 +58,24 @@ def _included(path: str) -> str:
 IncludedPath = Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(no_nul), AfterValidator(_included)]
 
 
+def _branch(name: str) -> str:
+    """A branch's name, by git's own rules (git check-ref-format)."""
+    parts = name.split("/")
+    wrong = (
+        _NO_REF.search(name)
+        or name.startswith("-")
+        or name.endswith(".")
+        or name in ("@", "HEAD")
+        or any(not part or part.startswith(".") or part.endswith(".lock") for part in parts)
+    )
+    if wrong:
+        raise ValueError("is no name of a branch")
+    return name
+
+
+Branch = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_branch)]
+
+
 class Workspace(StrictModel):
     """Where the agent works: a directory that exists on a worker's host.
 
@@ -73,6 +92,10 @@ class Workspace(StrictModel):
     """What becomes of the run where another one's changes could not be merged into the workspace."""
     include: Annotated[tuple[IncludedPath, ...], Field(max_length=100)] = ()
     """Ignored files and directories, relative to `path`, that a copy has and brings back as it does untracked ones."""
+    worktree: Branch | None = None
+    """The agent works in a git worktree of the workspace's repository that has this branch checked out. Both are made
+    where they are not there, and stay.
+    """
 
 
 def _rule(text: str) -> str:
@@ -246,6 +269,8 @@ class RunRequest(StrictModel):
 
     @model_validator(mode="after")
     def _check_copy(self) -> "RunRequest":
+        if self.workspace.worktree is not None and self.is_carried:
+            raise ValueError('workspace.worktree: a run works in a worktree, or in a copy (isolation "copy", runtime)')
         if self.workspace.include and not self.is_carried:
             raise ValueError(
                 'workspace.include needs isolation "copy" or another machine: else the agent has every file'

@@ -103,6 +103,10 @@ class Changes(TolerantModel):
     """The commit of the files before, in no branch."""
     after: str | None = None
     """The commit of the files after; None where they could not be kept."""
+    late_s: float = 0.0
+    """Seconds from the close of the workflow to the commit after, where the run could not have it made in time: what
+    anybody did meanwhile counts as the run's.
+    """
     files: int = 0
     """Files that differ; a renamed one counts twice."""
     insertions: int = 0
@@ -135,6 +139,17 @@ class Finalize(TolerantModel):
     """
     session_error: str | None = None
     """Why the agent's sessions did not come back, in a sentence. They stay where the agent has worked."""
+
+
+class Worktree(TolerantModel):
+    """The git worktree in which a run works. It stays after the run, with all that the agent has left there."""
+
+    branch: str
+    """The branch that it has checked out."""
+    top: str
+    """Its directory."""
+    directory: str
+    """The workspace's directory in it, in which the agent works."""
 
 
 class CarriedWorkspace(TolerantModel):
@@ -232,6 +247,8 @@ class RunResult(RunProgress):
     """None where the workspace is in no git repository, the run could only read, or nobody could look."""
     finalize: Finalize | None = None
     """None where the run worked in the workspace itself."""
+    worktree: Worktree | None = None
+    """Where the run worked; None where it was its workspace, or a copy."""
 
 
 class RunState(RunProgress):
@@ -270,3 +287,5 @@ class RunState(RunProgress):
     """None where the run works in the workspace itself, or has no copy of it yet."""
     finalize: Finalize | None = None
     """As in RunResult; None until then."""
+    worktree: Worktree | None = None
+    """As in RunResult; it may not be there yet."""

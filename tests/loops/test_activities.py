@@ -31,6 +31,7 @@ from activities.ports.agent import Agent
 from activities.run_carry import RunCarry
 from activities.run_changes import RunChanges
 from activities.run_sessions import RunSessions
+from activities.run_worktrees import RunWorktrees
 from activities.runtimes.shim_runtime import ShimRuntime
 from activities.store.ownership import Ownership
 from activities.store.run_directory import RunDirectory
@@ -484,7 +485,8 @@ class TestPruning:
         carrier = WorkspaceCarrier(Shadows({}, []), state / "workspaces")
         runtime = ShimRuntime(store, "host")
         carry = RunCarry(carrier, nowhere, changes, RunSessions({}, nowhere, store, runtime), state)
-        context = ActivityContext(host.client, "host", {}, runtime, store, Policy({}), changes, carry)
+        worktrees = RunWorktrees(Shadows({}, []), state)
+        context = ActivityContext(host.client, "host", {}, runtime, store, Policy({}), changes, carry, worktrees)
         hosting = HostActivities(context, Retention(30, host.loops))
         return await ActivityEnvironment().run(hosting.prune_host, PruneInput(keep_days=days, dry_run=dry_run))
 

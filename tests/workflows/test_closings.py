@@ -13,7 +13,7 @@ from activities.store.runs import RunStore
 from activities.temporal.closed_runs import FORGOTTEN, ClosedRuns
 from steersman.contracts.activities import RunKey
 from steersman.contracts.events import CancelledEvent, FailedEvent, TerminalEvent
-from steersman.contracts.run import StopReport
+from steersman.contracts.run import RunState, StopReport
 from tests.workflows.fake_host import QUIET, FakeHost, Run, cancelled, done, phase, succeeded
 
 pytestmark = [pytest.mark.integration, QUIET]
@@ -25,12 +25,19 @@ async def _no_copy(_: RunDirectory) -> None:
     """No run here has a copy of its workspace."""
 
 
+async def _nothing_kept(_: RunDirectory, __: RunState | None) -> None:
+    """Nothing is kept of any workspace here."""
+
+
 class Host:
     """What a host does for a run that closed behind its back: the log is begun, and has no end."""
 
     def __init__(self, client: Client, state: Path) -> None:
         store = RunStore(state, Ownership("cluster", "default"))
-        self._store, self.closings = store, ClosedRuns(client, ShimRuntime(store, "host"), store, _no_copy)
+        self._store, self.closings = (
+            store,
+            ClosedRuns(client, ShimRuntime(store, "host"), store, _no_copy, _nothing_kept),
+        )
 
     async def ends(self, key: RunKey) -> TerminalEvent | None:
         directory: RunDirectory = self._store.create(key)

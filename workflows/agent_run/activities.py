@@ -87,15 +87,20 @@ async def carry_back(
     return back
 
 
-def run_agent(
-    host: str, request: RunRequest, store: str, carried: CarriedWorkspace | None
-) -> workflow.ActivityHandle[RunOutcome]:
+def run_agent(state: RunState, request: RunRequest) -> workflow.ActivityHandle[RunOutcome]:
     """Start the one long activity. It is retried for ever: a run outlives its worker."""
     keeps_baseline = workflow.info().parent is None
     return workflow.start_activity(
         names.RUN_AGENT,
-        RunAgentInput(key=run_key(), request=request, store=store, keeps_baseline=keeps_baseline, carried=carried),
-        task_queue=names.runs_queue(host),
+        RunAgentInput(
+            key=run_key(),
+            request=request,
+            store=state.store,
+            keeps_baseline=keeps_baseline,
+            carried=state.carried,
+            worktree=state.worktree,
+        ),
+        task_queue=names.runs_queue(state.host or ""),
         result_type=RunOutcome,
         start_to_close_timeout=UNLIMITED,
         heartbeat_timeout=RUN_HEARTBEAT_TIMEOUT,

@@ -98,13 +98,13 @@ class AgentRun(RunHandlers):
             return Ending("cancelled")
         can = claim.capabilities or CAPABILITIES[request.agent]
         request = self.request = claim.caps.held(request, can)
-        self.visibility.update(host=claim.host, store=claim.store, capabilities=can)
+        self.visibility.update(host=claim.host, store=claim.store, capabilities=can, worktree=claim.worktree)
         if ending := await self._settle_workspace(request, claim):
             return ending
         left_s = request.limits.duration_s
         if left_s is not None and self._waited_s:
             left_s = max(left_s - self._waited_s, LEAST_S)
-        agent = activities.run_agent(claim.host, request, claim.store, self.visibility.state.carried)
+        agent = activities.run_agent(self.visibility.state, request)
         ignore_exception(agent)  # a stop waits for it no longer than REPORT_TIMEOUT
         ended_while_queued = asyncio.create_task(workflow.wait_condition(self._ended_while_queued))
         try:
@@ -319,6 +319,7 @@ class AgentRun(RunHandlers):
     async def _finalize(self, request: RunRequest, ending: Ending, back: CarriedBack | None) -> None:
         state = self.visibility.state
         event = ending.terminal_event(workflow.now(), state.stop_report, self._error_code(ending))
+        event = event.model_copy(update={"worktree": state.worktree})
         try:
             finalized = await activities.finalize_run(state, request, event, back, unseen=not self._end_reported)
         except ActivityError as error:
@@ -347,6 +348,7 @@ class AgentRun(RunHandlers):
             stop_report=state.stop_report,
             changes=state.changes,
             finalize=state.finalize,
+            worktree=state.worktree,
             facts=outcome.facts,
         )
 

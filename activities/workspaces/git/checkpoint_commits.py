@@ -322,6 +322,11 @@ def _unlock_ref(shadow: Shadow, name: str) -> None:
     path.with_name(f"{path.name}.lock").unlink(missing_ok=True)
 
 
+def check_ref_path(shadow: Shadow, name: str) -> None:
+    """Raises GitFailed if a directory on the path of a ref is a link, or no directory."""
+    _ref_path(shadow, name)
+
+
 def _ref_path(shadow: Shadow, name: str) -> Path:
     """The file of a loose ref. Raises GitFailed if a directory on its path is a link, or no directory."""
     common = Path(os.path.realpath(shadow.repository.common))

@@ -6,14 +6,18 @@ import typer
 
 from steersman.cli.connection import run_with_client
 from steersman.cli.exits import Exit
-from steersman.cli.formatting import changes_phrase, counted, flat
+from steersman.cli.formatting import changes_phrase, counted, duration, flat
 from steersman.cli.options import AsJson, Run, Yes
 from steersman.cli.output import console, emit, print_diff, remark
 from steersman.cli.targets import resolve_run
 
 if TYPE_CHECKING:
     from steersman.client import Steersman
+    from steersman.contracts.run import RunState
     from steersman.contracts.workspace import Undone
+
+LATE_S = 10.0
+"""A person is told where the files at a run's end were kept more seconds after its close."""
 
 
 def diff(
@@ -31,8 +35,9 @@ def diff(
             emit(found)
             return
         state = await steersman.state(run_id)
-        if state.closed_as and (state.changes is None or state.changes.after is None):
+        if state.closed_as and found.now:
             remark("the files at its end were not kept: this is what has changed since it began, by whomever", "yellow")
+        _remark_late(state)
         print_diff(found, stat=stat)
 
     run_with_client(ctx, work)
@@ -46,7 +51,9 @@ def undo(ctx: typer.Context, run: Run, yes: Yes = False, as_json: AsJson = False
 
         run_id = await resolve_run(steersman, run)
         if not yes:
-            changes = (await steersman.state(run_id)).changes
+            state = await steersman.state(run_id)
+            changes = state.changes
+            _remark_late(state)
             what = f": {changes_phrase(changes)}" if changes and changes.after else ""
             if not await confirm(f"undo the changes of run {run_id}{what}.", "undo", yes=yes):
                 return Exit.DETACHED
@@ -58,6 +65,15 @@ def undo(ctx: typer.Context, run: Run, yes: Yes = False, as_json: AsJson = False
         return Exit.FAILED if undone.conflicts else Exit.OK
 
     run_with_client(ctx, work)
+
+
+def _remark_late(state: "RunState") -> None:
+    late_s = state.changes.late_s if state.changes else 0.0
+    if late_s >= LATE_S:
+        remark(
+            f"its files were kept {duration(late_s)} after it was closed: what anybody did until then counts as its",
+            "yellow",
+        )
 
 
 def _print_undone(undone: "Undone") -> None:

@@ -44,6 +44,9 @@ Ssh = Annotated[
     typer.Option(metavar="[USER@]ADDRESS[:PORT]", help="On this machine, in a copy that is merged at the end."),
 ]
 Include = Annotated[list[str] | None, typer.Option(help="An ignored file or directory that the copy has, too.")]
+Worktree = Annotated[
+    str | None, typer.Option(metavar="BRANCH", help="In a git worktree of that branch; both stay, nothing is merged.")
+]
 After = Annotated[int, typer.Option(min=0, help="Begin after the event of this number.")]
 
 
@@ -77,6 +80,7 @@ def run(
     isolated: Isolated = False,
     ssh: Ssh = None,
     include: Include = None,
+    worktree: Worktree = None,
     request_file: RequestFile = None,
     as_json: options.AsJsonLines = False,
 ) -> None:
@@ -90,6 +94,7 @@ def run(
             on_overlap=on_overlap,
             isolation="copy" if isolated else None,
             include=include,
+            worktree=worktree,
         ),
         runtime=request.ssh_runtime(ssh),
         session=session,

@@ -16,6 +16,7 @@ from steersman.cli.formatting import (
     sessions_phrase,
     shortened,
     stop_phrase,
+    worktree_phrase,
 )
 from steersman.cli.options import AsJson, Limit, Run
 from steersman.cli.output import console, emit, remark, table
@@ -156,6 +157,7 @@ def _print_state(run: str, state: "RunState", wait: str | None) -> None:
         ("phase", f"closed, {state.closed_as}" if state.closed_as else state.phase),
         ("agent", state.agent),
         ("workspace", state.workspace),
+        ("worktree", worktree_phrase(state.worktree) if state.worktree else None),
         ("waits for", wait),
         ("labels", ", ".join(f"{name}={value}" for name, value in state.labels.items())),
         ("session", state.session_id),

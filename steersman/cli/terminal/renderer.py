@@ -17,6 +17,7 @@ from steersman.cli.formatting import (
     flat,
     shortened,
     stop_phrase,
+    worktree_phrase,
 )
 from steersman.contracts.events import (
     CancelledEvent,
@@ -35,7 +36,7 @@ from steersman.contracts.events import (
     ToolUseEvent,
     UsageEvent,
 )
-from steersman.contracts.run import Changes, RunResult
+from steersman.contracts.run import Changes, RunResult, Worktree
 from steersman.contracts.text import main_argument
 
 RESULT_LINES = 4
@@ -191,8 +192,15 @@ class Renderer:
 
     # The end.
 
-    def footer(self, status: str, result: RunResult | None, ended_at: datetime, changes: Changes | None) -> None:
-        """Print one line: how the run ended, what it cost, what it changed."""
+    def footer(
+        self,
+        status: str,
+        result: RunResult | None,
+        ended_at: datetime,
+        changes: Changes | None,
+        worktree: Worktree | None = None,
+    ) -> None:
+        """Print one line: how the run ended, what it cost, what it changed, and where that is."""
         cost = result.cost_usd if result else self._usage.cost_usd if self._usage else 0.0
         turns = result.turns if result else self._usage.turns if self._usage else 0
         began = result.started_at if result else self.first_time
@@ -204,6 +212,7 @@ class Renderer:
             duration((ended_at - began).total_seconds()) if began else None,
             f"{attempts} attempts" if attempts > 1 else None,
             changes_phrase(changes) if changes else None,
+            worktree_phrase(worktree) if worktree else None,
         ]
         self.end_line()
         style = {"succeeded": "bold green", "cancelled": "bold yellow", "terminated": "bold yellow"}.get(

@@ -121,7 +121,8 @@ class Follower:
                 result = getattr(error, "result", None)
         terminated = isinstance(event, CancelledEvent) and event.terminated
         status = "terminated" if terminated else {"done": "succeeded"}.get(event.type, event.type)
-        self._view.footer(status, result, result.ended_at if result else event.time, event.changes)
+        ended_at = result.ended_at if result else event.time
+        self._view.footer(status, result, ended_at, event.changes, event.worktree)
         if event.finalize and event.finalize.status in ("conflicted", "failed"):
             remark(finalize_phrase(event.finalize, self._run), "yellow")
         if event.finalize and (told := sessions_phrase(event.finalize)):
