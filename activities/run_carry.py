@@ -57,8 +57,8 @@ class RunCarry:
         """
         try:
             copy = await self._copy_of(directory)
-            if not directory.attempts():  # what became of a copy that nobody has worked in says nothing of this one
-                (directory.path / "carried-back.json").unlink(missing_ok=True)
+            # What became of an earlier copy says nothing of this one: a run that is reset begins with it once more.
+            (directory.path / "carried-back.json").unlink(missing_ok=True)
             if not copy.is_here:
                 await asyncio.to_thread(_mark_elsewhere, directory.path / "copy")
             names = _names(directory)

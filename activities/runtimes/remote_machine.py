@@ -49,7 +49,8 @@ class RemoteMachine:
         home, clock = answer.get("home"), answer.get("time_ms")
         if not isinstance(home, str) or not home.startswith("/") or "\0" in home or not isinstance(clock, int):
             raise MachineUnreachable(f"{self.name} does not say where its user's home is: {home!r:.100}")
-        self._directory = PurePath(self._named) if self._named else PurePath(home, _DIRECTORY)
+        if self._looked == -math.inf:  # it stays where it was: what is at work there is looked for by its path
+            self._directory = PurePath(self._named) if self._named else PurePath(home, _DIRECTORY)
         behind = round(time.time() * 1000) - clock
         self._clock_ms = behind if abs(behind) > _AGREES_MS else 0
         self._looked = time.monotonic()

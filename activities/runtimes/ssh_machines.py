@@ -31,15 +31,15 @@ class SshMachines:
     def __init__(self, check: Check, environ: Mapping[str, str], config: Path | None = None) -> None:
         self._check, self._config = check, config
         self._env = {name: environ[name] for name in _CLIENT if name in environ}
-        self._connections: list[SshMachine] = []
         self._machines: dict[SshRuntime, RemoteMachine] = {}
-        self._bulk: dict[SshRuntime, SshMachine] = {}
+        self._connections: dict[SshAddress, SshMachine] = {}
+        self._bulk: dict[SshAddress, SshMachine] = {}
 
     def of(self, placement: JsonObject) -> RemoteMachine:
         """The machine that a run's placement names, which may be forged. Raises MachineUnusable."""
         runtime = self._allowed(placement)
         if runtime not in self._machines:
-            access = ExecAccess(self._connect(runtime), runtime.python)
+            access = ExecAccess(self._connected(runtime, self._connections), runtime.python)
             self._machines[runtime] = RemoteMachine(runtime.name, access, runtime.directory)
         return self._machines[runtime]
 
@@ -47,10 +47,7 @@ class SshMachines:
         """The same, by connections of their own: what is large must not be in the way of a stop. Raises
         MachineUnusable.
         """
-        runtime = self._allowed(placement)
-        if runtime not in self._bulk:
-            self._bulk[runtime] = self._connect(runtime)
-        return self._bulk[runtime]
+        return self._connected(self._allowed(placement), self._bulk)
 
     def python(self, placement: JsonObject) -> str:
         """The interpreter there. Raises MachineUnusable."""
@@ -58,7 +55,7 @@ class SshMachines:
 
     async def aclose(self) -> None:
         """Let go of all; what was started there works on."""
-        await asyncio.gather(*(each.aclose() for each in self._connections))
+        await asyncio.gather(*(each.aclose() for each in (*self._connections.values(), *self._bulk.values())))
 
     def _allowed(self, placement: JsonObject) -> SshRuntime:
         try:
@@ -68,8 +65,10 @@ class SshMachines:
             raise MachineUnusable(f"the run's machine: {error.message}") from error
         return runtime
 
-    def _connect(self, runtime: SshRuntime) -> SshMachine:
+    def _connected(self, runtime: SshRuntime, known: dict[SshAddress, SshMachine]) -> SshMachine:
+        """One for each address, whatever else a request says of the machine."""
         identity = self._check(runtime)
         address = SshAddress(runtime.address, runtime.user, runtime.port, identity, config=self._config)
-        self._connections.append(SshMachine(address, self._env))
-        return self._connections[-1]
+        if address not in known:
+            known[address] = SshMachine(address, self._env)
+        return known[address]

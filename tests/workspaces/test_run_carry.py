@@ -102,3 +102,17 @@ async def test_a_run_that_is_carried_out_again_after_that_is_carried_back(lost: 
     back = await lost.carry.back(lost.directory, carried, lost.work.top, keep=False)
     assert back.finalize.status == "succeeded"
     assert (lost.work.top / "a").read_text() == "two\n"
+
+
+async def test_a_run_that_is_reset_after_its_merge_loses_nothing_of_what_follows(lost: Lost) -> None:
+    carried = await lost.carry.out(lost.directory, lost.work.top)
+    (lost.directory.attempt(1)).mkdir(parents=True)
+    (lost.directory.attempt(1) / "journal").touch()
+    (Path(carried.directory) / "a").write_text("two\n")
+    assert (await lost.carry.back(lost.directory, carried, lost.work.top, keep=False)).finalize.status == "succeeded"
+    again = await lost.carry.out(lost.directory, lost.work.top)
+    (Path(again.directory) / "b").write_text("of the second time\n")
+    back = await lost.carry.back(lost.directory, again, lost.work.top, keep=False)
+    assert back.finalize.status == "succeeded"
+    assert (lost.work.top / "b").read_text() == "of the second time\n"
+    assert (lost.work.top / "a").read_text() == "two\n"
