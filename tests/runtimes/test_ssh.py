@@ -305,8 +305,12 @@ async def test_a_master_that_was_killed_is_replaced(connect: Connect, sshd: Sshd
     os.kill(master, signal.SIGKILL)
     with pytest.raises(MachineUnreachable):
         await asyncio.wait_for(stream.wait(), 5)
-    assert (await said(machine, "true"))[0] == 0
-    await until(lambda: len(masters(sshd)) == 1 and masters(sshd) != [master])
+
+    async def is_replaced() -> bool:  # what is run before its end was noticed connects on its own
+        assert (await said(machine, "true"))[0] == 0
+        return len(masters(sshd)) == 1 and masters(sshd) != [master]
+
+    await until(is_replaced)
 
 
 async def test_a_master_that_is_frozen_is_noticed_and_replaced(connect: Connect, sshd: Sshd) -> None:
