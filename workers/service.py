@@ -8,12 +8,14 @@ import secrets
 import signal
 import socket
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from temporalio.worker import Worker
 
 from activities.runtimes.ssh_machines import SshMachines
 from activities.shim import client as shim
+from activities.store.hold_files import HoldFiles
 from activities.store.identity import StoreGone, StoreIdentity
 from activities.takeover.registry import Registry
 from activities.takeover.takeover import Takeover
@@ -63,7 +65,9 @@ async def _poll(settings: Settings, parts: Parts) -> list[str]:
     activities = activities_of(settings, parts)
     workers = workers_of(settings, parts, activities)
     polling = [asyncio.create_task(worker.run()) for worker in workers]
-    takeover = asyncio.create_task(Takeover(parts.client, parts.registry).run())
+    holds = HoldFiles(settings.state)
+    waiting = partial(holds.waiting, parts.owner)
+    takeover = asyncio.create_task(Takeover(parts.client, parts.registry, waiting).run())
     over = [asyncio.create_task(stop.wait()), *polling, takeover]
     beside: list[asyncio.Task[None]] = []
     failures: list[str] = []

@@ -18,7 +18,8 @@ from workflows.waiting import shielded
 WORKSPACE_HOLDS = "workspace-holds"
 """The patch of workflows that wait for their workspace where their claim says that another one has it."""
 HEARTBEAT_TIMEOUT = timedelta(minutes=5)
-"""As of `run_agent`: a wait may be long, each heartbeat is billed, and other workers notice a death sooner."""
+"""As of `run_agent`: a wait may be long, each heartbeat is billed, and other workers notice a death sooner. Who steers
+does not wait, and is in no place where they look."""
 UNDO_TIMEOUT = timedelta(minutes=2)
 """How long a cancelled rollback may take to put back the file that it is at, and those that are left."""
 RELEASE_TIMEOUT = timedelta(seconds=10)
@@ -29,19 +30,20 @@ def take(host: str, request: RunRequest) -> workflow.ActivityHandle[WorkspaceHel
 
     Fails with a RunError's type where it cannot be had.
     """
-    undoes = request.workspace.on_overlap == "rollback"
+    on_overlap = request.workspace.on_overlap
+    undoes, waits = on_overlap == "rollback", on_overlap in ("queue", "interrupt")
     cancellation = workflow.ActivityCancellationType
     return workflow.start_activity(
         names.HOLD_WORKSPACE,
-        HoldWorkspace(request=request if request.workspace.on_overlap == "steer" else request.outline()),
+        HoldWorkspace(request=request if on_overlap == "steer" else request.outline()),
         task_queue=names.host_queue(host),
         result_type=WorkspaceHeld,
         start_to_close_timeout=timedelta(days=3650),
         # An undo is not broken off: whoever cancels it waits for its end, and is to hear of it soon.
-        heartbeat_timeout=SHORT_HEARTBEAT_TIMEOUT if undoes else HEARTBEAT_TIMEOUT,
+        heartbeat_timeout=HEARTBEAT_TIMEOUT if waits else SHORT_HEARTBEAT_TIMEOUT,
         cancellation_type=cancellation.WAIT_CANCELLATION_COMPLETED if undoes else cancellation.TRY_CANCEL,
         retry_policy=RETRY_FOREVER,
-        summary=f"wait for the workspace: {request.workspace.on_overlap}",
+        summary=f"wait for the workspace: {on_overlap}",
     )
 
 

@@ -150,6 +150,10 @@ class HoldFiles:
         }
         return in_order(hold for hold in known.values() if hold is not None)
 
+    def waiting(self, owner: Ownership) -> list[str]:
+        """The runs and loops of this owner that wait for a workspace."""
+        return [hold.key.run for hold in self.all() if hold.owner == owner and not hold.held]
+
     def of(self, owner: Ownership, key: RunKey) -> Hold | None:
         """The run's or loop's hold."""
         return self._read(_name_of(owner, key))

@@ -9,7 +9,7 @@ one run apart.
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Coroutine, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -33,7 +33,7 @@ PULSE_S = 0.5
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.1, 2.0
 """Seconds until the server is asked again about a run that nobody leads yet."""
 SCAN_S = 2.0
-"""Queued runs are looked through this often, in seconds, and for this long after a death: the worker may have been
+"""Those that wait are looked through this often, in seconds, and for this long after a death: the worker may have been
 handed one that it had not entered yet."""
 ENTRY_S = 10.0
 """A worker that was handed a run enters it within this many seconds."""
@@ -53,10 +53,12 @@ class Fallen:
 
 
 class Takeover:
-    """`run` watches over the other workers of this host."""
+    """`run` watches over the other workers of this host. `waiting`: the runs and loops that wait for a workspace of it;
+    called in a thread.
+    """
 
-    def __init__(self, client: Client, registry: Registry) -> None:
-        self._client, self._registry = client, registry
+    def __init__(self, client: Client, registry: Registry, waiting: Callable[[], Iterable[str]] = tuple) -> None:
+        self._client, self._registry, self._waiting = client, registry, waiting
         self._identities: set[str] = set()
         """The identities of fallen workers at the server, also of those whose directories are gone."""
         self._fallen: dict[tuple[str, bool], Fallen] = {}
@@ -142,7 +144,7 @@ class Takeover:
         now = time.monotonic()
         if now >= self._next_scan and any(now <= each.until + SCAN_S for each in fallen):
             self._next_scan = now + SCAN_S
-            given.append(await self._give_back_queued())
+            given.append(await self._give_back_waiting())
         for each in fallen:
             if now > each.until and not await asyncio.to_thread(each.peer.runs):
                 each.over = True
@@ -165,13 +167,14 @@ class Takeover:
                 await asyncio.to_thread(each.peer.forget, key)
         return given
 
-    async def _give_back_queued(self) -> bool:
+    async def _give_back_waiting(self) -> bool:
         """Of a task that came when a worker died, or had stopped polling, there is no other trace. Raises RPCError."""
 
         async def give_back(run: str) -> bool:
             return await self._pending.give_back(run, await self._pending.of(run), self._identities)
 
-        return any(await _all(give_back(run) for run in await self._pending.queued_runs()))
+        runs = {*await self._pending.queued_runs(), *await asyncio.to_thread(self._waiting)}
+        return any(await _all(map(give_back, runs)))
 
     async def _close_sticky_queue(self, peer: Peer) -> None:
         """Best effort: it only spares the runs that the worker had in memory a pause."""
