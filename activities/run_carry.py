@@ -286,7 +286,8 @@ class WorkspaceGated(WorkspaceError):
     def __init__(self, run: str, error: str | None) -> None:
         super().__init__(
             f"workspace: what run {run} changed in its copy could not be carried back ({error}): "
-            f"`steer workspace retry {run}`, or `discard {run}`, comes first"
+            f"`steer workspace retry {run}`, or `discard {run}`, comes first",
+            workspace_gate=run,
         )
 
 

@@ -55,7 +55,7 @@ class WorkspaceHolds:
         A run that may only read, and a standalone activity, takes nothing. Raises InvalidRequest where the request does
         not wait; AgentFailed where the disk has no room for a run; OSError, RPCError.
         """
-        hold = await self.asked_by_caller(request, workspace) if holds_throughout(request) else None
+        hold = await self._asked(request, workspace)
         try:
             return () if hold is None else tuple(map(self.shown, heads(await self.enter(hold))))
         except OSError as error:
@@ -63,6 +63,17 @@ class WorkspaceHolds:
             if hold is None or hold.kind == "loop" or not disk.is_unwritable(error):
                 raise
             raise AgentFailed(f"state directory: {error}; free some space, or make it writable") from error
+
+    async def _asked(self, request: RunRequest, workspace: Path) -> Hold | None:
+        """What a run or loop holds from its claim on; None for nothing. A loop's runs may work in copies: it looks at
+        the workspace between them, and goes back there. Raises RPCError.
+        """
+        if holds_throughout(request):
+            return await self.asked_by_caller(request, workspace)
+        if request.permissions.mode == "read_only" or not request.is_carried:
+            return None
+        hold = await self.asked_by_caller(request, workspace)
+        return hold if hold and hold.kind == "loop" else None
 
     async def asked_by_caller(self, request: RunRequest, workspace: Path) -> Hold | None:
         """The hold that the calling workflow asks for; None for a standalone activity. Raises RPCError."""

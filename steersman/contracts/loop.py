@@ -208,8 +208,6 @@ class LoopRequest(StrictModel):
             raise ValueError(
                 'workspace.on_overlap: "steer" is not for a loop, which has no prompt that another could take'
             )
-        if run.is_carried:
-            raise ValueError("workspace.isolation, runtime: a loop works in its workspace itself")
         if run.workspace.worktree is not None:
             raise ValueError("workspace.worktree: a loop works in its workspace itself: name a worktree's directory")
         return run

@@ -172,6 +172,7 @@ def verification_request(request: LoopRequest, carried: CarriedState) -> RunRequ
             "agent": "process",
             "command": verify.argv(),
             "workspace": template.workspace,
+            "runtime": template.runtime,
             "env": program_env(template),
             "lease_s": template.lease_s,
             "limits": Limits(duration_s=verify.timeout_s),

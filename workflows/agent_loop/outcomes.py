@@ -65,10 +65,28 @@ def of_iteration(run: str, child_result: ChildResult) -> IterationOutcome:
         fields = {"error": cause.message[:MAX_ERROR], "error_type": cause.type}
         if limited is not None:
             return _from_result(run, result, "rate_limited", **fields, resets_at=_time(limited.get("resets_at")))
-        return _from_result(run, result, "failed", **fields)
+        # A gate is no failure of the agent's: a person decides, and the loop goes on from there.
+        return _from_result(run, result, "interrupted" if is_gated(child_result) else "failed", **fields)
     if isinstance(cause, CancelledError):
         return IterationOutcome("stopped_by_hand", run, error="its run was stopped")
     return IterationOutcome("stopped_by_hand", run, error=f"its run was ended: {cause}"[:MAX_ERROR])
+
+
+def is_gated(child_result: ChildResult) -> bool:
+    """Whether changes wait in a copy of the workspace until a person has decided: the child's own, or another run's."""
+    cause = None if isinstance(child_result, RunResult) else _cause(child_result)
+    result = _details(cause) if isinstance(cause, ApplicationError) else None
+    if result is None:
+        return False
+    return "workspace_gate" in result.facts or (result.finalize is not None and result.finalize.status == "failed")
+
+
+def message_of(child_result: ChildResult) -> str:
+    """What a child's failure says; nothing where it has none."""
+    if isinstance(child_result, RunResult):
+        return ""
+    cause = _cause(child_result)
+    return cause.message if isinstance(cause, ApplicationError) else str(cause)
 
 
 def was_stopped(child_result: ChildResult) -> bool:

@@ -73,6 +73,12 @@ NoProgress = Annotated[
 Failures = Annotated[
     int | None, typer.Option(help="Failed iterations in a row; default 3, 0: any.", rich_help_panel=LIMITS_PANEL)
 ]
+Isolated = Annotated[bool, typer.Option("--isolated", help="Each run in a copy of the workspace, merged at its end.")]
+Ssh = Annotated[
+    str | None,
+    typer.Option(metavar="[USER@]ADDRESS[:PORT]", help="Runs on this machine, in copies that are merged at their end."),
+]
+Include = Annotated[list[str] | None, typer.Option(help="An ignored file or directory that the copies have, too.")]
 
 
 def start(
@@ -110,6 +116,9 @@ def start(
     duration: Duration = None,
     iteration_duration: IterationDuration = None,
     idle: options.Idle = None,
+    isolated: Isolated = False,
+    ssh: Ssh = None,
+    include: Include = None,
     no_progress: NoProgress = None,
     failures: Failures = None,
     as_json: options.AsJsonLines = False,
@@ -122,7 +131,14 @@ def start(
     said = request.given(
         run=request.given(
             agent=agent or base.default("process" if command else "claude"),
-            workspace=request.given(**base.chosen_workspace(workspace), host=host, on_overlap=on_overlap),
+            workspace=request.given(
+                **base.chosen_workspace(workspace),
+                host=host,
+                on_overlap=on_overlap,
+                isolation="copy" if isolated else None,
+                include=include,
+            ),
+            runtime=request.ssh_runtime(ssh),
             permissions=request.given(mode=permissions, allow=allow, deny=deny),
             command=command,
             **request.agent_fields(model, system_prompt, env, option, label),
