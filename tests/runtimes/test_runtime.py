@@ -418,7 +418,7 @@ async def test_a_worker_lost_after_any_command_of_a_start_is_followed_by_one_tha
     finished = False
     for commands in range(20):
         (directory := tmp_path / str(commands)).mkdir()
-        place = Place(directory, kind)
+        place = Place(directory, kind, fresh=True)
         place.machine.commands_left = commands
         with contextlib.suppress(Unreachable, TimeoutError):
             async with asyncio.timeout(5):
