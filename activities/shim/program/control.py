@@ -4,7 +4,8 @@
                                    lives, 4 where one does not answer within SECONDS or what listens is none
     alive DIRECTORY                {"alive", "used", "ended", "stopped", "stray"}; the last: nothing of a shim is
                                    there, and one works for it all the same
-    entomb DIRECTORY               {"entombed"}: false where a shim lives, which has to be stopped instead
+    entomb DIRECTORY               {"entombed", "used"}: false where a shim lives, which has to be stopped instead;
+                                   whether one began its work there
     clear DIRECTORY                kill what a dead shim left: {"processes", "left", "suspects", "proven"}
     kill DIRECTORY                 the same of a shim that lives and does not answer, the shim with it
     thaw DIRECTORY                 SIGCONT to the shim: {"waits_for_disk"}
@@ -167,7 +168,8 @@ def _alive(directory: str) -> dict[str, Any]:
 
 def _entomb(directory: str) -> dict[str, Any]:
     barred = os.path.lexists(directory) and not os.path.isdir(directory)  # no shim can make its directory there
-    return {"entombed": barred or entomb(directory)}
+    entombed = barred or entomb(directory)
+    return {"entombed": entombed, "used": os.path.lexists(os.path.join(directory, "journal"))}
 
 
 def _info(names: str) -> dict[str, Any]:
