@@ -1,10 +1,12 @@
 """A worker that is killed while a workspace is carried, at any git of it: the next try comes to the same end."""
 
 import json
-import os
+import select
+import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,14 +22,14 @@ echo $n > {counter}
 [ $n != {at} ] || kill -9 {whom}
 exec {git} "$@"
 """
-WORK = """
-import asyncio, json, os, sys
+WORKERS = """
+import asyncio, json, os, sys, traceback
 from pathlib import Path
 from activities.workspaces.carry.carrier import Carried
 from tests.workspaces.carrying import Carrying
 
-async def main(root, path, what, carried):
-    os.environ["PATH"] = path
+async def main(directory, root, what, carried):
+    os.environ["PATH"] = f"{directory}:{os.environ['PATH']}"
     work = Carrying(Path(root))
     if what == "out":
         await work.out()
@@ -37,10 +39,21 @@ async def main(root, path, what, carried):
         back = await work.back()
         carried = [back.changed, [os.fsdecode(each) for each in back.conflicts], back.kept]
     await work.close()
-    print(json.dumps(carried))
+    Path(directory, "carried").write_text(json.dumps(carried))
 
-asyncio.run(main(*json.loads(sys.argv[1])))
+for line in sys.stdin:
+    if (pid := os.fork()) == 0:
+        directory, *asked = json.loads(line)
+        Path(directory, "pid").write_text(str(os.getpid()))
+        try:
+            asyncio.run(main(directory, *asked))
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
 """
+"""Forks a worker for each line of its stdin: what a worker loads takes longer than what it does here."""
 THERE = (
     "git add -A; git commit -qm theirs; git mv a z; git rm -q run; mkdir new; echo n > new/n; git add new; "
     "echo t > both; git tag v2; git branch topic; git switch -qc side; echo 3 >> z; rmdir empty; ln -s z l2"
@@ -52,26 +65,45 @@ class Killed(Exception):
     """The worker was killed."""
 
 
-def work(root: Path, what: str, carried: object, at: int) -> object:
-    """What carrying came to, in a process of its own, which is killed at its `at`th git."""
-    directory = root.parent / f"bin-{what}-{at}"
-    directory.mkdir(exist_ok=True)
-    counter = directory / "counter"
-    counter.write_text("0")
-    git = subprocess.run(["sh", "-c", "command -v git"], capture_output=True, text=True, check=True).stdout.strip()
-    whom = f"$(cat {directory / 'pid'})"  # not its parent: that may be the program of the place
-    (directory / "git").write_text(KILLER.format(counter=counter, at=at, whom=whom, git=git))
-    (directory / "git").chmod(0o755)
-    asked = json.dumps([str(root), f"{directory}:{os.environ['PATH']}", what, carried])
-    with subprocess.Popen(
-        [sys.executable, "-c", WORK, asked], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as process:
-        (directory / "pid").write_text(str(process.pid))
-        out, errors = process.communicate(timeout=60)
-    if process.returncode == -signal.SIGKILL:
-        raise Killed
-    assert process.returncode == 0, errors.decode()
-    return json.loads(out)
+class Workers:
+    """Carries in a process of its own each time."""
+
+    def __init__(self, errors: Path) -> None:
+        self._errors = errors
+        with errors.open("w") as file:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", WORKERS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file, text=True
+            )
+
+    def work(self, root: Path, what: str, carried: object, at: int) -> object:
+        """What carrying came to in a process that is killed at its `at`th git. Raises Killed."""
+        directory = root.parent / f"bin-{what}-{at}"
+        directory.mkdir(exist_ok=True)
+        counter = directory / "counter"
+        counter.write_text("0")
+        whom = f"$(cat {directory / 'pid'})"  # not its parent: that may be the program of the place
+        (directory / "git").write_text(KILLER.format(counter=counter, at=at, whom=whom, git=shutil.which("git")))
+        (directory / "git").chmod(0o755)
+        assert self._process.stdin
+        assert self._process.stdout
+        self._process.stdin.write(json.dumps([str(directory), str(root), what, carried]) + "\n")
+        self._process.stdin.flush()
+        assert select.select([self._process.stdout], [], [], 60)[0], "it takes too long"
+        code = int(self._process.stdout.readline())
+        if code == -signal.SIGKILL:
+            raise Killed
+        assert code == 0, self._errors.read_text()
+        return json.loads((directory / "carried").read_text())
+
+    def close(self) -> None:
+        self._process.communicate(timeout=60)
+
+
+@pytest.fixture
+def workers(tmp_path: Path) -> Iterator[Workers]:
+    made = Workers(tmp_path / "errors")
+    yield made
+    made.close()
 
 
 def prepared(root: Path) -> Carrying:
@@ -86,32 +118,32 @@ def seen(made: Carrying) -> tuple[object, ...]:
     return files(made.top), *(made.here(f"git {command}") for command in commands)
 
 
-def there_and_back(root: Path, out_at: int, back_at: int) -> tuple[Carrying, object, int]:
+def there_and_back(workers: Workers, root: Path, out_at: int, back_at: int) -> tuple[Carrying, object, int]:
     """Both ways, killed once on each; how many of the two it was killed on."""
     made, kills = prepared(root), 0
     try:
-        carried = work(root, "out", None, out_at)
+        carried = workers.work(root, "out", None, out_at)
     except Killed:
         kills += 1
-        carried = work(root, "out", None, 0)
+        carried = workers.work(root, "out", None, 0)
     assert isinstance(carried, dict)
     subprocess.run(["bash", "-ec", THERE], cwd=carried["directory"], env=made.environ, check=True, capture_output=True)
     made.here(HERE)
     try:
-        back = work(root, "back", carried, back_at)
+        back = workers.work(root, "back", carried, back_at)
     except Killed:
         kills += 1
-        back = work(root, "back", carried, 0)
+        back = workers.work(root, "back", carried, 0)
     return made, back, kills
 
 
-def test_at_every_fourth_git(tmp_path: Path) -> None:
-    undisturbed, wanted, kills = there_and_back(tmp_path / "calm" / "root", 0, 0)
+def test_at_every_fourth_git(workers: Workers, tmp_path: Path) -> None:
+    undisturbed, wanted, kills = there_and_back(workers, tmp_path / "calm" / "root", 0, 0)
     assert (wanted, kills) == ([True, ["both"], "refs/steersman/conflicts/run"], 0)
     expected, at, kills = seen(undisturbed), 1, 1
     total = 0
     while kills:
-        made, back, kills = there_and_back(tmp_path / str(at) / "root", at, at)
+        made, back, kills = there_and_back(workers, tmp_path / str(at) / "root", at, at)
         assert (back, seen(made)) == (wanted, expected), f"killed at the {at}th git"
         assert not (made.top / ".git" / "index.lock").exists()
         total, at = total + kills, at + 4
