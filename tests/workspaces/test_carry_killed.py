@@ -1,17 +1,19 @@
 """A worker that is killed while a workspace is carried, at any git of it: the next try comes to the same end."""
 
 import json
-import select
+import os
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from activities.workspaces.carry.carrier import Carried
 from tests.workspaces.carrying import Carrying, files
+from tests.workspaces.forks import Forks
 from tests.workspaces.test_carry import STATE
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
@@ -22,38 +24,6 @@ echo $n > {counter}
 [ $n != {at} ] || kill -9 {whom}
 exec {git} "$@"
 """
-WORKERS = """
-import asyncio, json, os, sys, traceback
-from pathlib import Path
-from activities.workspaces.carry.carrier import Carried
-from tests.workspaces.carrying import Carrying
-
-async def main(directory, root, what, carried):
-    os.environ["PATH"] = f"{directory}:{os.environ['PATH']}"
-    work = Carrying(Path(root))
-    if what == "out":
-        await work.out()
-        carried = {**work.carried.__dict__, "top": str(work.carried.top)}
-    else:
-        work.carried = Carried(**{**carried, "top": Path(carried["top"])})
-        back = await work.back()
-        carried = [back.changed, [os.fsdecode(each) for each in back.conflicts], back.kept]
-    await work.close()
-    Path(directory, "carried").write_text(json.dumps(carried))
-
-for line in sys.stdin:
-    if (pid := os.fork()) == 0:
-        directory, *asked = json.loads(line)
-        Path(directory, "pid").write_text(str(os.getpid()))
-        try:
-            asyncio.run(main(directory, *asked))
-        except BaseException:
-            traceback.print_exc()
-            os._exit(1)
-        os._exit(0)
-    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
-"""
-"""Forks a worker for each line of its stdin: what a worker loads takes longer than what it does here."""
 THERE = (
     "git add -A; git commit -qm theirs; git mv a z; git rm -q run; mkdir new; echo n > new/n; git add new; "
     "echo t > both; git tag v2; git branch topic; git switch -qc side; echo 3 >> z; rmdir empty; ln -s z l2"
@@ -65,43 +35,40 @@ class Killed(Exception):
     """The worker was killed."""
 
 
-class Workers:
-    """Carries in a process of its own each time."""
+async def carry(directory: str, root: str, what: str, carried: Any) -> None:
+    """A worker's part, in a process of its own."""
+    Path(directory, "pid").write_text(str(os.getpid()))
+    os.environ["PATH"] = f"{directory}:{os.environ['PATH']}"
+    work = Carrying(Path(root))
+    if what == "out":
+        await work.out()
+        assert work.carried
+        carried = {**work.carried.__dict__, "top": str(work.carried.top)}
+    else:
+        work.carried = Carried(**{**carried, "top": Path(carried["top"])})
+        back = await work.back()
+        carried = [back.changed, [os.fsdecode(each) for each in back.conflicts], back.kept]
+    await work.close()
+    Path(directory, "carried").write_text(json.dumps(carried))
 
-    def __init__(self, errors: Path) -> None:
-        self._errors = errors
-        with errors.open("w") as file:
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", WORKERS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file, text=True
-            )
 
-    def work(self, root: Path, what: str, carried: object, at: int) -> object:
-        """What carrying came to in a process that is killed at its `at`th git. Raises Killed."""
-        directory = root.parent / f"bin-{what}-{at}"
-        directory.mkdir(exist_ok=True)
-        counter = directory / "counter"
-        counter.write_text("0")
-        whom = f"$(cat {directory / 'pid'})"  # not its parent: that may be the program of the place
-        (directory / "git").write_text(KILLER.format(counter=counter, at=at, whom=whom, git=shutil.which("git")))
-        (directory / "git").chmod(0o755)
-        assert self._process.stdin
-        assert self._process.stdout
-        self._process.stdin.write(json.dumps([str(directory), str(root), what, carried]) + "\n")
-        self._process.stdin.flush()
-        assert select.select([self._process.stdout], [], [], 60)[0], "it takes too long"
-        code = int(self._process.stdout.readline())
-        if code == -signal.SIGKILL:
-            raise Killed
-        assert code == 0, self._errors.read_text()
-        return json.loads((directory / "carried").read_text())
-
-    def close(self) -> None:
-        self._process.communicate(timeout=60)
+def work(workers: Forks, root: Path, what: str, carried: object, at: int) -> object:
+    """What carrying came to, in a process of its own, which is killed at its `at`th git."""
+    directory = root.parent / f"bin-{what}-{at}"
+    directory.mkdir(exist_ok=True)
+    counter = directory / "counter"
+    counter.write_text("0")
+    whom = f"$(cat {directory / 'pid'})"  # not its parent: that may be the program of the place
+    (directory / "git").write_text(KILLER.format(counter=counter, at=at, whom=whom, git=shutil.which("git")))
+    (directory / "git").chmod(0o755)
+    if workers.call("carry", str(directory), str(root), what, carried) == -signal.SIGKILL:
+        raise Killed
+    return json.loads((directory / "carried").read_text())
 
 
 @pytest.fixture
-def workers(tmp_path: Path) -> Iterator[Workers]:
-    made = Workers(tmp_path / "errors")
+def workers(tmp_path: Path) -> Iterator[Forks]:
+    made = Forks(__name__, tmp_path / "errors")
     yield made
     made.close()
 
@@ -118,26 +85,26 @@ def seen(made: Carrying) -> tuple[object, ...]:
     return files(made.top), *(made.here(f"git {command}") for command in commands)
 
 
-def there_and_back(workers: Workers, root: Path, out_at: int, back_at: int) -> tuple[Carrying, object, int]:
+def there_and_back(workers: Forks, root: Path, out_at: int, back_at: int) -> tuple[Carrying, object, int]:
     """Both ways, killed once on each; how many of the two it was killed on."""
     made, kills = prepared(root), 0
     try:
-        carried = workers.work(root, "out", None, out_at)
+        carried = work(workers, root, "out", None, out_at)
     except Killed:
         kills += 1
-        carried = workers.work(root, "out", None, 0)
+        carried = work(workers, root, "out", None, 0)
     assert isinstance(carried, dict)
     subprocess.run(["bash", "-ec", THERE], cwd=carried["directory"], env=made.environ, check=True, capture_output=True)
     made.here(HERE)
     try:
-        back = workers.work(root, "back", carried, back_at)
+        back = work(workers, root, "back", carried, back_at)
     except Killed:
         kills += 1
-        back = workers.work(root, "back", carried, 0)
+        back = work(workers, root, "back", carried, 0)
     return made, back, kills
 
 
-def test_at_every_fourth_git(workers: Workers, tmp_path: Path) -> None:
+def test_at_every_fourth_git(workers: Forks, tmp_path: Path) -> None:
     undisturbed, wanted, kills = there_and_back(workers, tmp_path / "calm" / "root", 0, 0)
     assert (wanted, kills) == ([True, ["both"], "refs/steersman/conflicts/run"], 0)
     expected, at, kills = seen(undisturbed), 1, 1
