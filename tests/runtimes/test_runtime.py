@@ -219,7 +219,8 @@ async def test_a_released_shim_leaves_and_its_journal_stays(place: Place) -> Non
     assert [record.data for record in await records(again) if record.stream == "out"] == [b"hello"]
 
 
-async def test_a_living_agent_is_not_released(place: Place) -> None:
+async def test_a_living_agent_is_not_released(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("activities.runtimes.shim_runtime.UNREACHABLE_S", 1)
     channel = await place.open(place.launch(ECHO))
     await place.runtime.release(place.key)
     await channel.write("a", "one\n")
