@@ -9,12 +9,10 @@ the same user and may write here: a forged file can have one loop's copy taken f
 """
 
 import asyncio
-import hashlib
-import json
 import re
+import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 
 from pydantic import BaseModel
@@ -71,7 +69,10 @@ class KeptCopies:
         return self._of(run.path) is not None
 
     async def take(self, run: RunDirectory, loop: RunKey) -> None:
-        """Have the run work in a copy of this loop: the first that no other run has. Twice is once. Raises OSError."""
+        """Have the run work in a copy of this loop that no other run has, or in a new one. Twice is once.
+
+        Raises OSError.
+        """
         if not await asyncio.to_thread(self.is_kept, run):
             await exclusively(self._place, lambda: self._take(run, loop))
 
@@ -96,21 +97,21 @@ class KeptCopies:
         self._file(id).unlink(missing_ok=True)
 
     def _take(self, run: RunDirectory, loop: RunKey) -> None:
-        for number in count():
-            id = self._id(loop, run.placement, number)
-            found = noted(self._file(id), _Record)
-            if found and (found.retired or self._has(found, id)):
-                continue
-            record = _Record(
-                cluster=self._owner.cluster,
-                namespace=self._owner.namespace,
-                loop=loop,
-                placement=run.placement,
-                holder=str(run.path),
-            )
-            note(self._file(id), record)
-            disk.write_new(run.path / "copy", _KEPT.format(id))
-            return
+        record = _Record(
+            cluster=self._owner.cluster,
+            namespace=self._owner.namespace,
+            loop=loop,
+            placement=run.placement,
+            holder=str(run.path),
+        )
+        free = (
+            id
+            for id, found in self._records()
+            if (found.loop, found.placement, found.retired) == (loop, run.placement, False) and not self._has(found, id)
+        )
+        id = next(free, None) or secrets.token_hex(16)
+        note(self._file(id), record)
+        disk.write_new(run.path / "copy", _KEPT.format(id))
 
     def _retire(self, id: str) -> CopyLocation | None:
         found = noted(self._file(id), _Record)
@@ -142,8 +143,3 @@ class KeptCopies:
 
     def _file(self, id: str) -> Path:
         return self._place / f"{id}.json"
-
-    def _id(self, loop: RunKey, placement: JsonObject, number: int) -> str:
-        facts = [self._owner.cluster, self._owner.namespace, loop.run, loop.execution, placement, number]
-        text = json.dumps(facts, sort_keys=True)
-        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
