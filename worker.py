@@ -8,6 +8,10 @@
 Nothing imports this module; its parts are in workers/. SIGTERM and SIGINT end the worker; its agents work on.
 """
 
+import gc
+
+gc.disable()  # a start makes hardly any garbage: to look for it would take a tenth of the time
+
 import asyncio
 import json
 import os
@@ -24,6 +28,9 @@ from workers.machine_check import check_machine
 from workers.replay import replay
 from workers.service import serve
 from workers.settings import BadSettings, Settings, machine_of, settings_of
+
+gc.freeze()  # nor do later looks go through what was loaded
+gc.enable()
 
 
 def main(argv: Sequence[str]) -> int:

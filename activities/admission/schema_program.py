@@ -1,4 +1,4 @@
-"""A program of its own: is a JSON Schema one, does a value fit it. Killed by whoever started it if that takes too long.
+"""A program of its own: is a JSON Schema one, does a value fit it. `schema_program.py SECONDS`: of processor time.
 
 Reads {"schema": ...} or {"schema": ..., "value": ...} on stdin, prints null where all is well, else what is wrong as a
 JSON string. Fetches nothing: a reference leads to the schema itself or to a published meta-schema, or nowhere.
@@ -12,13 +12,12 @@ from contextlib import suppress
 from typing import Any
 
 MEMORY = 512 * 1024 * 1024
-CPU_S = 5
 MAX_WORDS = 500
 
 
-def main() -> None:
+def main(seconds: int) -> None:
     """Answer the one question on stdin."""
-    _confine()
+    _confine(seconds)
     asked = json.load(sys.stdin)
     try:
         wrong = _wrong(asked)
@@ -31,8 +30,8 @@ def main() -> None:
     print(json.dumps(None if wrong is None else wrong[:MAX_WORDS]))  # noqa: T201 - the answer
 
 
-def _confine() -> None:
-    limits = ((resource.RLIMIT_AS, MEMORY), (resource.RLIMIT_CPU, CPU_S), (resource.RLIMIT_CORE, 0))
+def _confine(seconds: int) -> None:
+    limits = ((resource.RLIMIT_AS, MEMORY), (resource.RLIMIT_CPU, seconds), (resource.RLIMIT_CORE, 0))
     for what, limit in (*limits, (resource.RLIMIT_FSIZE, 0)):
         with suppress(OSError, ValueError):  # macOS has no RLIMIT_AS to set
             resource.setrlimit(what, (limit, limit))
@@ -60,4 +59,4 @@ def _wrong(asked: dict[str, Any]) -> str | None:
 
 
 if __name__ == "__main__":
-    main()
+    main(int(sys.argv[1]))

@@ -16,8 +16,8 @@ from steersman.contracts.errors import AgentFailed, InvalidRequest, RunError
 from steersman.contracts.model import JsonObject, JsonValue
 from steersman.contracts.request import RunRequest
 
-DEADLINE_S = 5.0
-"""A check may use this many seconds of processor time; see schema_program."""
+DEADLINE_S = 5
+"""A check may use this many seconds of processor time."""
 WALL_S = 60.0
 """A check may take this many seconds on a busy machine."""
 MAX_CHECKS = 4
@@ -45,7 +45,7 @@ async def admit_schema(request: RunRequest) -> None:
     try:
         wrong = await _ask({"schema": request.output_schema}, _admitting)
     except _TooLong:
-        raise InvalidRequest(f"output_schema: could not be checked within {DEADLINE_S:g} s") from None
+        raise InvalidRequest(f"output_schema: could not be checked within {DEADLINE_S} s") from None
     if wrong is not None:
         raise InvalidRequest(f"output_schema: not a JSON Schema: {wrong}")
 
@@ -59,7 +59,7 @@ async def mismatch(schema: JsonObject | None, answer: JsonValue) -> RunError | N
     try:
         wrong = await _ask({"schema": schema, "value": answer}, _judging)
     except _TooLong:
-        return AgentFailed(f"output_schema: the answer could not be checked within {DEADLINE_S:g} s")
+        return AgentFailed(f"output_schema: the answer could not be checked within {DEADLINE_S} s")
     return None if wrong is None else AgentFailed(f"output_schema: the answer does not fit: {wrong}")
 
 
@@ -69,7 +69,7 @@ async def _ask(question: dict[str, Any], gates: Gates) -> str | None:
     async with gate:
         # Isolated and without environment: nothing that anybody put there is loaded, and no proxy is asked. A session
         # of its own: Ctrl-C at a worker's terminal is no word on an answer.
-        command = (sys.executable, "-I", "-B", str(PROGRAM))
+        command = (sys.executable, "-I", "-B", str(PROGRAM), str(DEADLINE_S))
         env = {name: os.environ[name] for name in LIBRARIES if name in os.environ}
         process = await asyncio.create_subprocess_exec(
             *command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, env=env, start_new_session=True

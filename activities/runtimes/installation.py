@@ -18,7 +18,7 @@ import sys
 if sys.version_info < (3, 9):
     sys.stderr.write("Python %d.%d" % sys.version_info[:2])
     sys.exit({TOO_OLD})
-import json, os, tempfile
+import os
 place = os.path.join(os.path.expanduser("~"), ".cache", "steersman", sys.argv.pop(1))
 """
 
@@ -39,12 +39,14 @@ than 3.9, and stderr says which it is.
 """
 
 LOOK: Final = f"""{_BEGIN}
+import json
 path = os.path.join(place, "program", sys.argv[1])
 print(json.dumps({{"ok": True, "path": path, "there": os.path.exists(path)}}))
 """
 """Runs there, on any Python: where a file of the program of this name is, and whether it is there."""
 
 INSTALL: Final = f"""{_BEGIN}
+import json, tempfile
 os.umask(0o077)
 try:
     os.makedirs(os.path.join(place, "program"), exist_ok=True)

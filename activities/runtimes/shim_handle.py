@@ -62,10 +62,18 @@ class ShimHandle:
 
     async def entomb(self) -> bool:
         """Whether no shim can start there from now on; False where one lives, or where that cannot be had."""
+        return (await self._entombed()).get("entombed") is True
+
+    async def seal(self) -> bool:
+        """The same, and none has begun its work there."""
+        answer = await self._entombed()
+        return answer.get("entombed") is True and answer.get("used") is False
+
+    async def _entombed(self) -> dict[str, Any]:
         try:
-            return (await self.access.ask("entomb", self.directory)).get("entombed") is True
+            return await self.access.ask("entomb", self.directory)
         except shim.StartFailed:
-            return False
+            return {}
 
     async def thaw(self) -> bool:
         """Wake the shim: its agent may have frozen it. Whether it waits for its disk."""

@@ -153,8 +153,7 @@ class ShimRuntime:
         try:
             async with asyncio.timeout(_RELEASE_S):
                 place = self._place(directory)
-                await _release(place, numbers)
-                if not await _is_left(place, numbers):
+                if not await _is_left(place, await _release(place, numbers)):
                     await _removed(place)
                     directory.note_removed()
         except (shim.MachineUnreachable, Unreachable, TimeoutError):
@@ -234,8 +233,7 @@ async def _seal(place: Place, number: int) -> bool:
     """Keep this attempt from being started; False where one may be at work. While the one before it is being stopped:
     each look at another machine takes its time.
     """
-    handle = await place.handle(number)
-    return await handle.entomb() and not (await handle.state()).used
+    return await (await place.handle(number)).seal()
 
 
 async def _may_follow(place: Place, number: int) -> bool:
@@ -283,8 +281,9 @@ async def _connect(handle: ShimHandle, epoch: int) -> shim.Connection:
         return await handle.connect(epoch)
 
 
-async def _release(place: Place, numbers: Iterable[int]) -> None:
-    """Raises MachineUnreachable."""
+async def _release(place: Place, numbers: Iterable[int]) -> list[int]:
+    """The attempts whose shim did not answer that it goes. Raises MachineUnreachable."""
+    kept = []
     for number in numbers:
         try:
             async with await (await place.handle(number)).connect(None, PATIENT) as connection:
@@ -292,7 +291,8 @@ async def _release(place: Place, numbers: Iterable[int]) -> None:
         except shim.MachineUnreachable:
             raise
         except shim.ShimError:
-            pass  # it is gone, or has an agent that works
+            kept.append(number)  # it is gone, or has an agent that works
+    return kept
 
 
 async def _is_left(place: Place, numbers: Iterable[int]) -> bool:

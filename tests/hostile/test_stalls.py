@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from activities.admission import schemas
 from activities.admission.schemas import admit_schema, mismatch
 from activities.agents.claude.transcript import ClaudeTranscript
 from activities.agents.process import Silence
@@ -290,8 +291,10 @@ SCHEMAS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", ANSWERS)
-async def test_an_answer_that_takes_for_ever_is_given_up(name: str) -> None:
+async def test_an_answer_that_takes_for_ever_is_given_up(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     schema, answer = ANSWERS[name]
+    if name != "backtracking":  # that one uses up all that it has
+        monkeypatch.setattr(schemas, "DEADLINE_S", 2)
     before = time.monotonic()
     async with watched():
         wrong = await mismatch(schema, answer)
@@ -309,7 +312,8 @@ async def test_a_schema_that_takes_for_ever_is_given_up(name: str) -> None:
     assert time.monotonic() - before < 15
 
 
-async def test_checks_run_beside_each_other_and_cancelled_ones_leave_nothing() -> None:
+async def test_checks_run_beside_each_other_and_cancelled_ones_leave_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schemas, "DEADLINE_S", 2)
     async with watched():
         checks = [asyncio.create_task(mismatch(*ANSWERS["backtracking"])) for _ in range(8)]
         await asyncio.sleep(0.3)

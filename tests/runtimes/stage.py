@@ -1,9 +1,14 @@
 """One run at a place, with everything that a test does to it; used by all who test a runtime."""
 
 import asyncio
+import atexit
+import functools
 import os
+import shutil
 import signal
+import subprocess
 import sys
+import tempfile
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import aclosing
@@ -14,6 +19,7 @@ import pytest
 from activities.ports.machine import Machine
 from activities.ports.runtime import Channel, Launch, Record, StopTimes
 from activities.runtimes.exec_access import ExecAccess
+from activities.runtimes.installation import COMMAND, INSTALL, archive
 from activities.runtimes.machine import ChildMachine
 from activities.runtimes.place import MachinePlace
 from activities.runtimes.remote_machine import RemoteMachine
@@ -46,19 +52,23 @@ if os.fork() == 0:
 os.wait()
 time.sleep(600)
 """
+THEIR_PYTHON = oldest_python() or sys.executable
 ECHO = "import sys\nfor line in sys.stdin: print('heard', line.strip(), flush=True)"
 
 
 class Place:
-    """One run, at the place that `kind` says."""
+    """One run, at the place that `kind` says. `fresh`: a machine that has not been used before."""
 
-    def __init__(self, directory: Path, kind: str = "local") -> None:
+    def __init__(self, directory: Path, kind: str = "local", *, fresh: bool = False) -> None:
         self.mark, self.kind = uuid.uuid4().hex, kind
         self.key = RunKey(run=f"run-{self.mark[:8]}", execution="e")
         self.store = RunStore(directory / "state", Ownership("cluster", "default"))
         self.directory = self.store.create(self.key, {"kind": kind})
         self.home = directory / "home"
-        self.home.mkdir()
+        if kind == "local" or fresh:
+            self.home.mkdir()
+        else:
+            shutil.copytree(used_home(), self.home)
         self.sshd = self._sshd(directory) if kind == "ssh" else None
         self.machine = Elsewhere(self._machine())
         self.runtime = self.worker()
@@ -68,7 +78,7 @@ class Place:
 
     def worker(self) -> ShimRuntime:
         """The runtime as another worker of the host has it."""
-        machine = RemoteMachine(self.kind, ExecAccess(self.machine, oldest_python() or sys.executable))
+        machine = RemoteMachine(self.kind, ExecAccess(self.machine, THEIR_PYTHON))
         places: dict[str, PlaceOf] = {"local": local_place}
         if self.kind != "local":
             places[self.kind] = lambda run: MachinePlace(run, machine)
@@ -130,6 +140,18 @@ class Place:
         await self.machine.aclose()
         if self.sshd:
             self.sshd.close()
+
+
+@functools.cache
+def used_home() -> Path:
+    """A home in which the shim's program has been used before: bringing and compiling it takes longer than a run."""
+    home = Path(tempfile.mkdtemp(prefix="steersman-home-"))
+    atexit.register(shutil.rmtree, home)
+    name, data = archive()
+    for command in ((INSTALL, name), (COMMAND, name, "home"), (COMMAND, name, "info", "[]")):
+        program = [THEIR_PYTHON, "-I", "-S", "-c", *command]
+        subprocess.run(program, input=data, env={**os.environ, "HOME": str(home)}, check=True, capture_output=True)
+    return home
 
 
 @pytest.fixture

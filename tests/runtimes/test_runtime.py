@@ -219,7 +219,8 @@ async def test_a_released_shim_leaves_and_its_journal_stays(place: Place) -> Non
     assert [record.data for record in await records(again) if record.stream == "out"] == [b"hello"]
 
 
-async def test_a_living_agent_is_not_released(place: Place) -> None:
+async def test_a_living_agent_is_not_released(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("activities.runtimes.shim_runtime.UNREACHABLE_S", 1)
     channel = await place.open(place.launch(ECHO))
     await place.runtime.release(place.key)
     await channel.write("a", "one\n")
@@ -418,7 +419,7 @@ async def test_a_worker_lost_after_any_command_of_a_start_is_followed_by_one_tha
     finished = False
     for commands in range(20):
         (directory := tmp_path / str(commands)).mkdir()
-        place = Place(directory, kind)
+        place = Place(directory, kind, fresh=True)
         place.machine.commands_left = commands
         with contextlib.suppress(Unreachable, TimeoutError):
             async with asyncio.timeout(5):

@@ -88,6 +88,25 @@ async def elsewhere(tmp_path: Path) -> Any:
         await machine.ask("kill", machine.directory)
 
 
+async def test_a_look_loads_no_more_than_it_needs(elsewhere: Elsewhere) -> None:
+    """Each look at another machine pays for it again."""
+    code = COMMAND.replace("sys.exit(code)", "sys.stderr.write(' '.join(sys.modules)); sys.exit(code)")
+    arguments = [
+        elsewhere.python,
+        "-I",
+        "-S",
+        "-c",
+        code,
+        str(elsewhere.root / "steersman"),
+        "alive",
+        str(elsewhere.root),
+    ]
+    process = await asyncio.create_subprocess_exec(*arguments, stdout=PIPE, stderr=PIPE)
+    _, loaded = await process.communicate()
+    assert process.returncode == 0
+    assert not {"hashlib", "pathlib", "shutil", "subprocess", "tempfile", "threading"} & set(loaded.decode().split())
+
+
 async def test_a_run_from_start_to_end(elsewhere: Elsewhere) -> None:
     started = await elsewhere.start(*python(CAT))
     agent = started["status"]["pid"]

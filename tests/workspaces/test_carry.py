@@ -506,7 +506,7 @@ async def test_links_may_not_lead_through_others_and_up(work: Carrying, target: 
 
 
 async def test_what_a_person_writes_while_a_file_is_looked_at_stays(work: Carrying) -> None:
-    await work.out("head -c 300000000 /dev/zero > big; echo a > a; git add a; git commit -qm first")
+    await work.out("head -c 100000000 /dev/zero > big; echo a > a; git add a; git commit -qm first")
     work.in_copy("echo more >> big")
     carrying = asyncio.create_task(work.back())
     for _ in range(400):

@@ -1,6 +1,7 @@
 """Objects that a machine has from earlier copies of a workspace are not sent again; without them all is sent."""
 
 import asyncio
+import dataclasses
 import fcntl
 import hashlib
 import json
@@ -215,6 +216,11 @@ async def test_a_store_that_is_not_what_it_was_is_made_anew(work: Carrying, dama
 
 
 async def test_a_store_that_is_locked_is_done_without(work: Carrying) -> None:
+    impatient = work.root / "copy_program.py"
+    text = Path(copy_program.__file__).read_text()
+    assert "\nLOCK_S = 5.0\n" in text
+    impatient.write_text(text.replace("\nLOCK_S = 5.0\n", "\nLOCK_S = 1.0\n"))
+    work.place = dataclasses.replace(work.place, program=str(impatient))
     first = work.another("first")
     await first.out(STATE)
     with (store(work) / "lock").open() as file:

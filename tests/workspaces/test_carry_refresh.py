@@ -139,7 +139,7 @@ LEFT = {
     "names": "touch $'\\xff\\n' -- -x '*' ' ' '\"' $'a\\tb'; mkdir $'d\\n'; touch $'d\\n/x' 'git~1' '.GIT'",
     "deep": """python3 -c "
 import os
-for n in range(3000): os.mkdir('dddd'); os.chdir('dddd')
+for n in range(3000): os.mkdir('d' * 40); os.chdir('d' * 40)
 open('f', 'w').close()" """,
 }
 

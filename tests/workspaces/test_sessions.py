@@ -5,9 +5,8 @@ import json
 import os
 import shlex
 import signal
-import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from activities.workspaces.carry import session_program
 from steersman.contracts.errors import InvalidRequest, WorkspaceError
 from tests.shim.conftest import oldest_python
 from tests.support.files import below
+from tests.workspaces.forks import Forks
 from tests.workspaces.session_carrying import FIRST, MORE, SESSION, SessionCarrying
 
 pytestmark = pytest.mark.integration
@@ -345,48 +345,46 @@ async def test_the_way_back_is_cut(out: SessionCarrying, bytes_: int) -> None:
     assert (out.ours().read_bytes(), inner(out.ours(), "two").read_bytes()) == (FIRST + MORE, b"2")
 
 
-KILLED = """
-import asyncio, os, signal, sys
-from pathlib import Path
-from tests.workspaces.session_carrying import SessionCarrying
+STEPS = ("open", "os.mkdir", "os.remove", "os.rename", "subprocess.Popen", "os.truncate")
 
-seen = 0
 
-def kill(event, arguments):
-    global seen
-    if event in ("open", "os.mkdir", "os.remove", "os.rename", "subprocess.Popen", "os.truncate") and armed:
-        seen += 1
-        if seen == int(sys.argv[3]):
-            os.kill(os.getpid(), signal.SIGKILL)
+async def carry(root: str, what: str, at: int) -> None:
+    """A worker's part, in a process of its own: killed at its `at`th step."""
+    work, armed, seen = SessionCarrying(Path(root)), True, 0
 
-async def main():
-    global armed
-    work = SessionCarrying(Path(sys.argv[1]))
-    armed = True
-    if sys.argv[2] == "out":
+    def kill(event: str, arguments: object) -> None:
+        nonlocal seen
+        if event in STEPS and armed:
+            seen += 1
+            if seen == at:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(kill)
+    if what == "out":
         await work.out()
     else:
         await work.back()
     armed = False
     await work.close()
 
-armed = False
-sys.addaudithook(kill)
-asyncio.run(main())
-"""
+
+@pytest.fixture
+def workers(tmp_path: Path) -> Iterator[Forks]:
+    made = Forks(__name__, tmp_path / "errors")
+    yield made
+    made.close()
 
 
-def killed(work: SessionCarrying, what: str, at: int) -> bool:
+def killed(workers: Forks, work: SessionCarrying, what: str, at: int) -> bool:
     """Whether a worker that does this was killed at its `at`th step: a file or directory made, opened or removed."""
-    root = str(work.store.state.parent)
-    done = subprocess.run([sys.executable, "-c", KILLED, root, what, str(at)], check=False, capture_output=True)
-    assert done.returncode in (0, -signal.SIGKILL), done.stderr.decode()
-    return done.returncode != 0
+    code = workers.call("carry", str(work.store.state.parent), what, at)
+    assert code in (0, -signal.SIGKILL)
+    return code != 0
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("diverged", [True, False])
-async def test_a_worker_is_killed_at_each_step(tmp_path: Path, *, diverged: bool) -> None:
+async def test_a_worker_is_killed_at_each_step(workers: Forks, tmp_path: Path, *, diverged: bool) -> None:
     at = 0
     while True:
         at += 3
@@ -394,14 +392,14 @@ async def test_a_worker_is_killed_at_each_step(tmp_path: Path, *, diverged: bool
         root.mkdir()
         work = SessionCarrying(root)
         work.hold(work.ours(), one=b"1")
-        first = killed(work, "out", at)
+        first = killed(workers, work, "out", at)
         await work.out()
         assert (work.theirs().read_bytes(), inner(work.theirs(), "one").read_bytes()) == (FIRST, b"1")
         work.started()
         work.hold(work.theirs(), FIRST + MORE, one=b"12", two=b"2")
         mine = FIRST + b"mine" if diverged else FIRST
         work.ours().write_bytes(mine)
-        second = killed(work, "back", at)
+        second = killed(workers, work, "back", at)
         told = await work.back()
         assert told.sessions == ({SESSION: work.kept} if diverged else {})
         there = work.ours(work.kept) if diverged else work.ours()

@@ -6,14 +6,16 @@ What must not live here: stopping anything.
 from __future__ import annotations
 
 import os
-import socket
-from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
-from typing import Any
 
 from .lock import is_alive
 from .shim import NAME, ProcTable, peer_credentials, read_small
 from .state import state_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Iterable, Iterator, Mapping
+    from typing import Any
 
 _OLDER_SHIM = b"import shim; sys.exit(shim.main"
 """In the command line of a shim of a release that did not name its processes."""
@@ -21,7 +23,7 @@ _OLDER_SHIM = b"import shim; sys.exit(shim.main"
 
 def has_proc() -> bool:
     """Whether this machine shows its processes in /proc."""
-    return Path("/proc/self/stat").exists()
+    return os.path.exists("/proc/self/stat")
 
 
 def is_impostor(sock: socket.socket, directory: str | os.PathLike[str]) -> bool:

@@ -4,7 +4,8 @@
                                    lives, 4 where one does not answer within SECONDS or what listens is none
     alive DIRECTORY                {"alive", "used", "ended", "stopped", "stray"}; the last: nothing of a shim is
                                    there, and one works for it all the same
-    entomb DIRECTORY               {"entombed"}: false where a shim lives, which has to be stopped instead
+    entomb DIRECTORY               {"entombed", "used"}: false where a shim lives, which has to be stopped instead;
+                                   whether one began its work there
     clear DIRECTORY                kill what a dead shim left: {"processes", "left", "suspects", "proven"}
     kill DIRECTORY                 the same of a shim that lives and does not answer, the shim with it
     thaw DIRECTORY                 SIGCONT to the shim: {"waits_for_disk"}
@@ -25,24 +26,22 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import socket
 import stat
 import sys
-import threading
 import time
-from pathlib import Path
 
 from .census import is_impostor
-from .leftovers import Clearance, ShimAlive, has_ended, has_stray, kill_marked, kill_unresponsive, thaw, waits_for_disk
+from .leftovers import ShimAlive, has_ended, has_stray, kill_marked, kill_unresponsive, thaw, waits_for_disk
 from .lock import entomb, is_alive
 from .sockets import connect_socket
-from .strays import find_strays, kill_strays
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
+
+    from .leftovers import Clearance
 
 GONE = 3
 UNRESPONSIVE = 4
@@ -82,6 +81,8 @@ def dial(directory: str, patience_s: float) -> int:
 
     Whether the shim answers is judged here, where it is: from elsewhere a slow way looks like a shim that does not.
     """
+    import threading
+
     found = _connected(directory, patience_s)
     if isinstance(found, int):
         return found
@@ -128,7 +129,7 @@ def journal(directory: str, after: int, offset: int) -> int:
     from the first. Which byte that is comes first.
     """
     try:
-        fd = os.open(Path(directory, "journal"), os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+        fd = os.open(os.path.join(directory, "journal"), os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
         _say({"ok": False, "error": "gone", "message": f"no journal is in {directory}"})
         return 1
@@ -155,22 +156,25 @@ def journal(directory: str, after: int, offset: int) -> int:
 
 
 def _alive(directory: str) -> dict[str, Any]:
-    alive, used = is_alive(directory), os.path.lexists(Path(directory, "journal"))
+    alive, used = is_alive(directory), os.path.lexists(os.path.join(directory, "journal"))
     return {
         "alive": alive,
         "used": used,
         "ended": used and has_ended(directory),
-        "stopped": os.path.lexists(Path(directory, "stopped")),
+        "stopped": os.path.lexists(os.path.join(directory, "stopped")),
         "stray": not alive and not used and has_stray(directory),
     }
 
 
 def _entomb(directory: str) -> dict[str, Any]:
-    barred = os.path.lexists(directory) and not Path(directory).is_dir()  # no shim can make its directory there
-    return {"entombed": barred or entomb(directory)}
+    barred = os.path.lexists(directory) and not os.path.isdir(directory)  # no shim can make its directory there
+    entombed = barred or entomb(directory)
+    return {"entombed": entombed, "used": os.path.lexists(os.path.join(directory, "journal"))}
 
 
 def _info(names: str) -> dict[str, Any]:
+    import shutil
+
     from . import login  # it takes as long to load as all else here
 
     environ = login.environment()
@@ -180,18 +184,37 @@ def _info(names: str) -> dict[str, Any]:
         "root": os.geteuid() == 0,
         "python": "%d.%d.%d" % sys.version_info[:3],  # noqa: UP031 - short
         "time_ms": time.time_ns() // 1_000_000,
-        "free": shutil.disk_usage(Path.home()).free,
+        "free": shutil.disk_usage(_home()).free,
     }
 
 
 def _remove(root: str) -> dict[str, Any]:
-    for each in sorted(Path(root).iterdir()) if os.path.lexists(root) else ():
+    import shutil
+
+    for name in sorted(os.listdir(root)) if os.path.lexists(root) else ():
+        each = os.path.join(root, name)
         if is_alive(each):
             raise ShimAlive(f"a shim lives in {each}")
     shutil.rmtree(root, ignore_errors=True)
     if os.path.lexists(root):
         shutil.rmtree(root)  # to hear why
     return {}
+
+
+def _strays(root: str, depth: str) -> dict[str, Any]:
+    from .strays import find_strays
+
+    return {"tags": sorted(find_strays(root, int(depth)))}
+
+
+def _kill_strays(root: str, depth: str, tag: str) -> dict[str, Any]:
+    from .strays import kill_strays
+
+    return _report(kill_strays(root, int(depth), tag))
+
+
+def _home() -> str:
+    return os.path.expanduser("~")
 
 
 def _thaw(directory: str) -> dict[str, Any]:
@@ -211,14 +234,14 @@ def _report(cleared: Clearance) -> dict[str, Any]:
 _COMMANDS: dict[str, tuple[int, Callable[..., dict[str, Any]]]] = {
     "alive": (1, _alive),
     "entomb": (1, _entomb),
-    "home": (0, lambda: {"home": str(Path.home()), "time_ms": time.time_ns() // 1_000_000}),
+    "home": (0, lambda: {"home": _home(), "time_ms": time.time_ns() // 1_000_000}),
     "info": (1, _info),
     "remove": (1, _remove),
     "clear": (1, lambda directory: _report(kill_marked(directory))),
     "kill": (1, lambda directory: _report(kill_unresponsive(directory))),
     "thaw": (1, _thaw),
-    "strays": (2, lambda root, depth: {"tags": sorted(find_strays(Path(root), int(depth)))}),
-    "kill-strays": (3, lambda root, depth, tag: _report(kill_strays(Path(root), int(depth), tag))),
+    "strays": (2, _strays),
+    "kill-strays": (3, _kill_strays),
 }
 """How many words each takes, and what it does."""
 

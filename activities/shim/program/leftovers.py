@@ -10,13 +10,16 @@ from __future__ import annotations
 import os
 import signal
 import time
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from .census import has_proc, is_vouched, shim_of, unexplained
 from .lock import lock
 from .shim import ProcTable, PsTable, boot_id, kill_all, send
 from .state import read_state, state_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 _NOBODY = -1
 _LOOKS = 10
@@ -81,7 +84,6 @@ def kill_marked(directory: str | os.PathLike[str], timeout_s: float = 5.0) -> Cl
     Raises:
         ShimAlive: a shim lives in this directory: stop its agent through it.
     """
-    directory = Path(directory)
     try:
         with lock(directory) as held:
             if not held:
@@ -93,12 +95,12 @@ def kill_marked(directory: str | os.PathLike[str], timeout_s: float = 5.0) -> Cl
         return Clearance(0)
 
 
-def _clear(directory: Path, timeout_s: float) -> Clearance:
+def _clear(directory: str | os.PathLike[str], timeout_s: float) -> Clearance:
     try:
         state = read_state(directory)
     except FileNotFoundError:
         # The shim died before it could have started anything, or somebody has removed its state.
-        return Clearance(0, proven=not os.path.lexists(directory / "journal"))
+        return Clearance(0, proven=not os.path.lexists(os.path.join(directory, "journal")))
     except (OSError, ValueError):
         return Clearance(0)
     killed, left = _kill(str(state["mark"]), timeout_s)
@@ -135,7 +137,7 @@ def kill_unresponsive(directory: str | os.PathLike[str], timeout_s: float = 5.0)
     While the shim is there, however frozen, orphans of its agent are its children: none left is proof, where the state
     says that it is the shim. Where none is found, what carries the mark is killed, and nothing is proven.
     """
-    directory, pid = Path(directory), shim_of(directory)
+    pid = shim_of(directory)
     if pid is None:
         return _clear(directory, timeout_s)._replace(proven=False)
     # Of a directory that was moved only the shim itself knows where it is.
@@ -156,13 +158,14 @@ def kill_unresponsive(directory: str | os.PathLike[str], timeout_s: float = 5.0)
     return cleared._replace(processes=len(killed) + cleared.processes, proven=False)
 
 
-def _was_rebooted(directory: Path, state: dict[str, Any]) -> bool:
+def _was_rebooted(directory: str | os.PathLike[str], state: dict[str, Any]) -> bool:
     """The boot id says so, and the time of the last change, which nobody can set back, agrees."""
     if state.get("boot_id") in (None, "", boot_id()) or not has_proc():
         return False
-    up_s = float(Path("/proc/uptime").read_text().split()[0])
+    with open("/proc/uptime", encoding="ascii") as file:
+        up_s = float(file.read().split()[0])
     try:
-        changed = os.lstat(directory / "state.json").st_ctime
+        changed = os.lstat(os.path.join(directory, "state.json")).st_ctime
     except OSError:
         return False
     return changed < time.time() - up_s

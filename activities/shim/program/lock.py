@@ -11,9 +11,11 @@ import fcntl
 import os
 import stat
 import time
-from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _PLAIN = os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
 _PAUSE_S = 0.002
@@ -26,7 +28,7 @@ def lock(directory: str | os.PathLike[str]) -> Iterator[bool]:
 
     Raises OSError where the lock cannot be opened.
     """
-    path = Path(directory, "lock")
+    path = os.path.join(directory, "lock")
     try:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | _PLAIN, 0o600)
     except OSError as error:
@@ -56,7 +58,7 @@ def take(fd: int, patience_s: float) -> bool:
 def is_alive(directory: str | os.PathLike[str]) -> bool:
     """Whether a shim lives in this directory, or is starting there. Where its lock is none, one may live there."""
     try:
-        fd = os.open(Path(directory, "lock"), os.O_RDONLY | _PLAIN)  # a shared lock asks for no more
+        fd = os.open(os.path.join(directory, "lock"), os.O_RDONLY | _PLAIN)  # a shared lock asks for no more
     except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError:
@@ -81,9 +83,11 @@ def entomb(directory: str | os.PathLike[str]) -> bool:
     Raises:
         OSError: the directory or its lock cannot be used.
     """
-    Path(directory).mkdir(mode=0o700, parents=True, exist_ok=True)
+    os.makedirs(directory, mode=0o700, exist_ok=True)
     with lock(directory) as held:
         if held:
             with contextlib.suppress(FileExistsError):  # whatever it is, a shim takes it for the tombstone
-                os.close(os.open(Path(directory, "stopped"), os.O_WRONLY | os.O_CREAT | os.O_EXCL | _PLAIN, 0o600))
+                os.close(
+                    os.open(os.path.join(directory, "stopped"), os.O_WRONLY | os.O_CREAT | os.O_EXCL | _PLAIN, 0o600)
+                )
         return held

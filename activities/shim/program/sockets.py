@@ -6,9 +6,11 @@ What must not live here: what is said on it.
 from __future__ import annotations
 
 import os
-import socket
 import sys
-from pathlib import Path
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import socket
 
 
 def connect_socket(sock: socket.socket, directory: str | os.PathLike[str]) -> None:
@@ -23,6 +25,6 @@ def connect_socket(sock: socket.socket, directory: str | os.PathLike[str]) -> No
         import tempfile
 
         with tempfile.TemporaryDirectory(prefix="steersman-", dir="/tmp") as short:
-            link = Path(short, "d")
-            link.symlink_to(Path(directory).absolute())
+            link = os.path.join(short, "d")
+            os.symlink(os.path.abspath(directory), link)
             sock.connect(f"{link}/shim.sock")

@@ -9,8 +9,10 @@ import json
 import os
 import re
 import stat
-from pathlib import Path
-from typing import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 _LIMIT = 64 * 1024
 _MARK = re.compile("[0-9a-f]{32}")
@@ -18,7 +20,7 @@ _MARK = re.compile("[0-9a-f]{32}")
 
 def read_state(directory: str | os.PathLike[str]) -> dict[str, Any]:
     """Raises OSError or ValueError for whatever no shim has written."""
-    fd = os.open(Path(directory, "state.json"), os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    fd = os.open(os.path.join(directory, "state.json"), os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         found = os.fstat(fd)
         if not stat.S_ISREG(found.st_mode) or found.st_size > _LIMIT:

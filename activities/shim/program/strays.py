@@ -10,28 +10,30 @@ import hashlib
 import os
 import signal
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 from .census import has_proc, shims
 from .leftovers import Clearance
 from .shim import MARK, ProcTable, PsTable, kill_all, read_small, send
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _ROOM, _TAG = 8, 20
 """Digits of a tag that all of one root share, and all of its digits."""
 _NOBODY = -1
 
 
-def tag_of(root: Path, name: str) -> str:
+def tag_of(root: str | os.PathLike[str], name: str) -> str:
     """The tag for the agents whose directories lie in `name`, a path within `root`: 20 hexadecimal digits."""
     return (_room(root) + hashlib.sha256(os.fsencode(name)).hexdigest())[:_TAG]
 
 
-def _room(root: Path) -> str:
+def _room(root: str | os.PathLike[str]) -> str:
     return hashlib.sha256(os.fsencode(os.path.abspath(root))).hexdigest()[:_ROOM]
 
 
-def find_strays(root: Path, depth: int) -> set[str]:
+def find_strays(root: str | os.PathLike[str], depth: int) -> set[str]:
     """The tags under which agents and shims work now that were started below `root` and see the file systems that this
     process sees.
 
@@ -61,7 +63,7 @@ def _view(pid: int | str) -> str:
         return ""
 
 
-def _named(root: Path, depth: int) -> Iterator[tuple[str, int]]:
+def _named(root: str | os.PathLike[str], depth: int) -> Iterator[tuple[str, int]]:
     """Tag and process id of the shims whose command lines name a directory below."""
     above = os.fsencode(os.path.realpath(root)) + b"/"
     for pid, directory in shims() if has_proc() else ():
@@ -70,7 +72,7 @@ def _named(root: Path, depth: int) -> Iterator[tuple[str, int]]:
             yield tag_of(root, os.fsdecode(name)), pid
 
 
-def kill_strays(root: Path, depth: int, tag: str, timeout_s: float = 5.0) -> Clearance:
+def kill_strays(root: str | os.PathLike[str], depth: int, tag: str, timeout_s: float = 5.0) -> Clearance:
     """Kill what works under this tag, and look until nothing of it is there. Never proven: the files that would tell
     what else there was are gone.
     """

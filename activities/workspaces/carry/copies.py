@@ -28,6 +28,10 @@ ANSWER_S = 60.0
 _END_S = 10.0
 """The same for the end of a program that has said something else than it should."""
 _CHUNK = 1024 * 1024
+_RUN = (
+    "import os, sys; sys.path.append(os.path.dirname(sys.argv[1])); from copy_program import main; main(*sys.argv[2:])"
+)
+"""Imported rather than run, the program comes compiled from its cache."""
 
 
 class CopyFailed(Exception):
@@ -107,7 +111,7 @@ class WorkspaceCopy:
     @contextlib.asynccontextmanager
     async def _command(self, command: str) -> AsyncIterator[Stream]:
         stores = (self.stores,) if self.stores else ()
-        stream = await self.machine.exec(self.python, "-I", "-S", self.program, command, self.root, *stores)
+        stream = await self.machine.exec(self.python, "-I", "-S", "-c", _RUN, self.program, command, self.root, *stores)
         try:
             yield stream
         finally:

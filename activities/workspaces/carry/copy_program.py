@@ -34,9 +34,11 @@ import sys
 import tempfile
 import time
 import urllib.parse
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
-from typing import IO, Any, BinaryIO
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from typing import IO, Any, BinaryIO
 
 FORMAT = 1
 TIMEOUT_S = 1800
@@ -164,16 +166,20 @@ class Git:
         return done.stdout or b""
 
 
-@dataclass
 class StoreState:
     """`files`: packs and their indexes, with their sizes in bytes. `snapshots`: newest first; `tips`: branches and tags
     of the newest one. Everything that these lead to is in the packs. `settled`: bytes when there was one pack last.
     """
 
-    files: dict[str, int] = field(default_factory=dict)
-    snapshots: list[str] = field(default_factory=list)
-    tips: list[str] = field(default_factory=list)
-    settled: int = 0
+    def __init__(
+        self,
+        files: dict[str, int] | None = None,
+        snapshots: Iterable[str] = (),
+        tips: Iterable[str] = (),
+        settled: int = 0,
+    ) -> None:
+        self.files = files or {}
+        self.snapshots, self.tips, self.settled = list(snapshots), list(tips), settled
 
     @property
     def size(self) -> int:
@@ -296,7 +302,7 @@ class ObjectStore:
         """What was written down; nothing where the packs are not as it says."""
         try:
             told = json.loads(_bounded(self._file))
-            state = StoreState(dict(told["files"]), list(told["snapshots"]), list(told["tips"]), int(told["settled"]))
+            state = StoreState(dict(told["files"]), told["snapshots"], told["tips"], int(told["settled"]))
             objects: list[object] = [*state.snapshots, *state.tips]
             known = all(isinstance(each, str) and _OBJECT.fullmatch(each.encode()) for each in objects)
             if known and state.snapshots and state.files == _packs(self.packs, state.files):

@@ -24,11 +24,20 @@ import json
 import os
 import re
 import stat
-import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from typing import IO, Any, BinaryIO, Protocol
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import IO, Any, BinaryIO, Protocol
+
+    class Source(Protocol):
+        """Bytes, read once."""
+
+        def read(self, size: int, /) -> bytes:
+            """At most so many; none at the end."""
+
 
 MAX_FILES = 10_000
 """Sessions that go together may have this many files."""
@@ -51,13 +60,6 @@ class Failed(Exception):
 
 class Differs(Failed):
     """A file that is there is neither the beginning of what came, nor does it begin with it."""
-
-
-class Source(Protocol):
-    """Bytes, read once."""
-
-    def read(self, size: int, /) -> bytes:
-        """At most so many; none at the end."""
 
 
 class Session:
@@ -143,6 +145,8 @@ class Session:
         *place, name = self._conversation
         with contextlib.suppress(FileNotFoundError):
             if self._folder is not None:
+                import subprocess  # noqa: PLC0415 - it is a sixth of what this program takes to start
+
                 with self._directory(self._folder[:-1]) as directory:
                     os.fchdir(directory)
                     # A tree may be deeper than Python can go.
