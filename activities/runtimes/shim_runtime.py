@@ -11,7 +11,7 @@ from pathlib import PurePath
 from activities.ports.place import PlaceInfo
 from activities.ports.runtime import AlreadyStopped, Channel, Fenced, Incompatible, Launch, StopTimes, Unreachable
 from activities.runtimes.leftovers import with_leftovers, without_directory
-from activities.runtimes.mirror import Mirror
+from activities.runtimes.mirror import Mirror, has_end
 from activities.runtimes.place import LocalPlace, Place
 from activities.runtimes.shim_channel import ShimChannel
 from activities.runtimes.shim_handle import ShimHandle
@@ -115,8 +115,6 @@ class ShimRuntime:
             return here
         if here.processes:  # of an agent of this machine that has written that it lives elsewhere
             return unsealed(here)
-        if directory.is_removed:
-            return StopReport(outcome="already_finished", phase="running", how="exited")
         return await self._stop_elsewhere(directory, times, reason) or unsealed(None)
 
     async def _stop_elsewhere(self, directory: RunDirectory, times: StopTimes, reason: str) -> StopReport | None:
@@ -128,9 +126,11 @@ class ShimRuntime:
                 while True:
                     deadline.reschedule(max(until, now() + _TRY_S))
                     try:
-                        place = self._place(directory)
+                        place = self._place_elsewhere(directory)
                         await place.handle(1)  # it has to be asked for the directory: from then on it answers
                         deadline.reschedule(now() + times.kill_after_s + _STOP_S)
+                        if await _is_removed(directory, place):
+                            return await asyncio.to_thread(_report_of_removed, directory)
                         return await _stop(directory, place, times, reason)
                     except (shim.MachineUnreachable, shim.StartFailed, Unreachable) as error:
                         why = str(error)
@@ -148,11 +148,13 @@ class ShimRuntime:
         directory = self._store.directory(key)
         numbers = [int(each.name) for each in directory.all_attempts()]
         await _release(LocalPlace(directory, LOCAL), numbers)
-        if directory.is_local or directory.is_removed:
+        if directory.is_local:
             return
         try:
             async with asyncio.timeout(_RELEASE_S):
-                place = self._place(directory)
+                place = self._place_elsewhere(directory)
+                if await _is_removed(directory, place):
+                    return
                 await _release(place, numbers)
                 if not await _is_left(place, numbers):
                     await _removed(place)
@@ -173,6 +175,10 @@ class ShimRuntime:
     def _place(self, directory: RunDirectory) -> Place:
         if directory.is_removed:
             return LocalPlace(directory, LOCAL)  # its journals are all that is left
+        return self._place_elsewhere(directory)
+
+    def _place_elsewhere(self, directory: RunDirectory) -> Place:
+        """The same, whether or not it was removed."""
         kind = directory.placement.get("kind")
         if kind is None:
             raise NoPlace(f"where the run's processes live was lost with {directory.path}/run.json")
@@ -236,6 +242,30 @@ async def _seal(place: Place, number: int) -> bool:
     """
     handle = await place.handle(number)
     return await handle.entomb() and not (await handle.state()).used
+
+
+async def _is_removed(directory: RunDirectory, place: Place) -> bool:
+    """Whether what the run had there has been removed. The machine is asked: what is written down here an agent of this
+    machine can have written, and what is not so is taken back. Raises MachineUnreachable, OSError.
+    """
+    if not directory.is_removed:
+        return False
+    for number in range(1, directory.attempts() + 2):
+        state = await (await place.handle(number)).state()
+        if state.alive or state.used or state.stray:
+            directory.note_left()
+            return False
+    return True
+
+
+def _report_of_removed(directory: RunDirectory) -> StopReport:
+    """The report of a stop that finds nothing on the run's machine: the copy of the last journal tells whether its shim
+    saw the agent's end.
+    """
+    newest = directory.attempts()
+    if newest and not has_end(directory.attempt(newest) / "journal"):
+        return unsealed(None)
+    return StopReport(outcome="already_finished", phase="running", how="exited")
 
 
 async def _may_follow(place: Place, number: int) -> bool:

@@ -93,12 +93,19 @@ class RunDirectory:
 
     @property
     def is_removed(self) -> bool:
-        """Whether what the run had on another machine has been removed."""
+        """Whether what the run had on another machine has been removed, by what is written down here.
+
+        An agent of this machine can have written it.
+        """
         return not self.is_local and os.path.lexists(self.path / "removed")
 
     def note_removed(self) -> None:
         """Record that. Raises OSError."""
         (self.path / "removed").touch(mode=0o600)
+
+    def note_left(self) -> None:
+        """Record that something is left there all the same. Raises OSError."""
+        (self.path / "removed").unlink(missing_ok=True)
 
     @property
     def baseline(self) -> dict[str, str]:
