@@ -53,7 +53,7 @@ class Elsewhere:
         self.claude_there = self.home / ".local" / "bin" / "claude"
         self.claude_there.symlink_to(ClaudeAgent({}).program())
         self.sshd = Sshd(site.root / "sshd", self.home)
-        self.flags = ("--allow-ssh", "place", "--ssh-config", str(self.sshd.config))
+        self.flags = ("--allow-ssh", "place", "--ssh-config", str(self.sshd.config), "--allow-env", "PATH")
 
     @property
     def kept(self) -> list[Path]:
@@ -297,6 +297,19 @@ async def test_a_program_that_is_not_there(there: Elsewhere, steersman: Steersma
     finally:
         there.claude_there.with_name("claude-away").rename(there.claude_there)
     assert there.kept == []
+
+
+@pytest.mark.parametrize("place", [THERE, {"kind": "local"}])
+async def test_a_program_is_looked_for_on_the_path_that_the_request_names(
+    there: Elsewhere, steersman: Steersman, place: dict[str, Any]
+) -> None:
+    tools = there.site.workspace()
+    (tools / "own-tool").write_text("#!/bin/sh\necho found\n")
+    (tools / "own-tool").chmod(0o700)
+    path = {"PATH": f"{tools}:/usr/bin:/bin"}
+    assert (await steersman.run(there.site.process("own-tool", runtime=place, env=path))).text == "found"
+    with pytest.raises(AgentNotInstalled, match="no-such: No such file"):
+        await steersman.run(there.site.process("no-such", runtime=place, env=path))
 
 
 async def test_a_machine_with_another_key_is_refused_at_once(elsewhere: Elsewhere) -> None:
