@@ -12,7 +12,7 @@ A gate needs no release: it counts as long as the copy is there. Twice is once, 
 import asyncio
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -32,22 +32,31 @@ from activities.workspaces.git.checkpoint_commits import REFS, quoted
 from activities.workspaces.git.runner import GitFailed
 from activities.workspaces.printable_text import printable
 from steersman.contracts.activities import CarriedBack
-from steersman.contracts.errors import InvalidRequest, WorkspaceError
+from steersman.contracts.errors import InvalidRequest, RunError, WorkspaceError
 from steersman.contracts.run import CarriedWorkspace, Finalize
 
 MAX_CONFLICTS = 1000
 """At most this many paths are named."""
 _GIVEN_UP = CarriedBack(finalize=Finalize(status="none"))
 
+Within = Callable[[str, str], Path]
+"""The real path of one of this name, if requests may work there. Raises InvalidRequest."""
+
 
 class RunCarry:
-    """`copy_of`: the copy of a run, wherever it is. `state`: the state directory."""
+    """`copy_of`: the copy of a run, wherever it is. `state`: the state directory. `within`: what the operator allows."""
 
     def __init__(
-        self, carrier: WorkspaceCarrier, copy_of: CopyOf, changes: RunChanges, sessions: RunSessions, state: Path
+        self,
+        carrier: WorkspaceCarrier,
+        copy_of: CopyOf,
+        changes: RunChanges,
+        sessions: RunSessions,
+        state: Path,
+        within: Within,
     ) -> None:
         self.sessions = sessions
-        self._carrier, self._copy_of = carrier, copy_of
+        self._carrier, self._copy_of, self._within = carrier, copy_of, within
         self._changes, self._gates = changes, state / "gates"
 
     async def out(self, directory: RunDirectory, workspace: Path, include: tuple[str, ...] = ()) -> CarriedWorkspace:
@@ -92,9 +101,11 @@ class RunCarry:
         known = await asyncio.to_thread(_noted, directory.path / "carried-back.json", CarriedBack)
         if known and known.finalize.status != "failed":
             return known
-        base = Carried(
-            Path(carried.top), carried.repository, carried.snapshot, carried.files, directory=carried.directory
-        )
+        try:
+            top = await asyncio.to_thread(self._top, carried)
+        except RunError as error:
+            return await self.fail(directory, error.message)
+        base = Carried(top, carried.repository, carried.snapshot, carried.files, directory=carried.directory)
         try:
             copy, title = await self._copy_of(directory), f"run {directory.key.run}"
             returned = await self._carrier.carry_back(
@@ -204,8 +215,8 @@ class RunCarry:
         """Remove what was kept of the run in its workspace's repository, but for conflicts. Raises nothing."""
         carried = await asyncio.to_thread(_noted, directory.path / "carried.json", CarriedWorkspace)
         if carried:
-            with suppress(GitFailed, OSError, ValueError):
-                await self._carrier.forget(Path(carried.top), _names(directory))
+            with suppress(GitFailed, OSError, ValueError, RunError):
+                await self._carrier.forget(await asyncio.to_thread(self._top, carried), _names(directory))
 
     def has_copy(self, directory: RunDirectory) -> bool:
         """Whether there is something of a copy."""
@@ -236,6 +247,13 @@ class RunCarry:
                 directory = Path(disk.read_text(self._gates / name).strip())
                 if os.path.lexists(directory / "copy"):
                     yield directory
+
+    def _top(self, carried: CarriedWorkspace) -> Path:
+        """Where the run's changes belong, which an agent of this machine can have written. Raises InvalidRequest."""
+        top = self._within(carried.top, "the run's workspace")
+        if str(top) != carried.top:
+            raise InvalidRequest(f"the run's workspace: {carried.top} leads to {top} by now")
+        return top
 
     async def _waiting(self, directory: RunDirectory) -> CarriedWorkspace:
         carried = await asyncio.to_thread(_noted, directory.path / "carried.json", CarriedWorkspace)

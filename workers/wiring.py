@@ -109,7 +109,7 @@ def activities_of(settings: Settings, parts: Parts) -> Activities:
     here = ChildMachine(settings.state, {"PATH": policy.environ.get("PATH", os.defpath)})
     copy_of = partial(_copy_of, here, machines)
     sessions = RunSessions(agents, copy_of, store, runtime)
-    carry = RunCarry(carrier, copy_of, changes, sessions, settings.state)
+    carry = RunCarry(carrier, copy_of, changes, sessions, settings.state, policy.within)
     context = ActivityContext(client, settings.host, agents, runtime, store, policy, changes, carry, worktrees)
     host = HostActivities(context, Retention(settings.keep_days, loops))
     run = RunActivities(context, parts.registry, host.lock_session, parts.polls)

@@ -484,7 +484,7 @@ class TestPruning:
         changes = RunChanges(WorkspaceCheckpoints({}, []), state)
         carrier = WorkspaceCarrier(Shadows({}, []), state / "workspaces")
         runtime = ShimRuntime(store, "host")
-        carry = RunCarry(carrier, nowhere, changes, RunSessions({}, nowhere, store, runtime), state)
+        carry = RunCarry(carrier, nowhere, changes, RunSessions({}, nowhere, store, runtime), state, Policy({}).within)
         worktrees = RunWorktrees(Shadows({}, []), state)
         context = ActivityContext(host.client, "host", {}, runtime, store, Policy({}), changes, carry, worktrees)
         hosting = HostActivities(context, Retention(30, host.loops))

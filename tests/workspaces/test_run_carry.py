@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from activities.admission.policy import Policy
 from activities.run_carry import RunCarry
 from activities.run_changes import RunChanges
 from activities.run_sessions import RunSessions
@@ -33,7 +34,8 @@ class Lost:
         self.directory = store.create(RunKey(run="run", execution="e"), {"kind": "ssh", "address": "place"})
         changes = RunChanges(WorkspaceCheckpoints({}, []), root / "store")
         sessions = RunSessions({}, self._copy_of, store, ShimRuntime(store, "host"))
-        self.carry = RunCarry(self.work.carrier, self._copy_of, changes, sessions, root / "store")
+        policy = Policy({}, workspace_roots=(self.work.top,))
+        self.carry = RunCarry(self.work.carrier, self._copy_of, changes, sessions, root / "store", policy.within)
 
     async def _copy_of(self, run: RunDirectory) -> WorkspaceCopy:
         root = str(self.work.there / "copies" / run.id)
@@ -102,6 +104,32 @@ async def test_a_run_that_is_carried_out_again_after_that_is_carried_back(lost: 
     back = await lost.carry.back(lost.directory, carried, lost.work.top, keep=False)
     assert back.finalize.status == "succeeded"
     assert (lost.work.top / "a").read_text() == "two\n"
+
+
+@pytest.mark.parametrize("how", ["sweep", "retry"])
+async def test_nothing_is_merged_where_requests_may_not_work(lost: Lost, how: str, tmp_path: Path) -> None:
+    """An agent of this machine can write what is written down of a run."""
+    carried = await lost.carry.out(lost.directory, lost.work.top)
+    (Path(carried.directory) / "new").write_text("two\n")
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    link = lost.work.top.parent / "link"
+    link.symlink_to(lost.work.top)
+    for top in (outside, link, lost.work.top / ".." / "outside"):
+        forged = carried.model_copy(update={"top": str(top), "repository": False})
+        (lost.directory.path / "carried.json").write_text(forged.model_dump_json())
+        if how == "sweep":
+            (lost.directory.path / "carried-back.json").unlink(missing_ok=True)
+            back = await lost.carry.finish(lost.directory)
+        else:
+            back = await lost.carry.retry(lost.directory)
+        assert back
+        assert back.finalize.status == "failed"
+        assert "the run's workspace: " in (back.finalize.error or "")
+    assert list(outside.iterdir()) == []
+    (lost.directory.path / "carried.json").write_text(carried.model_dump_json())
+    assert (await lost.carry.retry(lost.directory)).finalize.status == "succeeded"
+    assert (lost.work.top / "new").read_text() == "two\n"
 
 
 async def test_a_run_that_is_reset_after_its_merge_loses_nothing_of_what_follows(lost: Lost) -> None:
