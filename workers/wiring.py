@@ -192,6 +192,7 @@ async def _copy_of(here: Machine, machines: SshMachines, run: RunDirectory) -> W
         str(directory / "copies" / run.id),
         machines.python(placement),
         await machine.access.bring(copies.PROGRAM),
+        name=machine.name,
         is_here=False,
         stores=str(directory / "objects"),
     )

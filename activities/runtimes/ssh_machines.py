@@ -39,7 +39,7 @@ class SshMachines:
         """The machine that a run's placement names, which may be forged. Raises MachineUnusable."""
         runtime = self._allowed(placement)
         if runtime not in self._machines:
-            access = ExecAccess(self._connected(runtime, self._connections), runtime.python)
+            access = ExecAccess(self._connected(runtime, self._connections), runtime.python, runtime.name)
             self._machines[runtime] = RemoteMachine(runtime.name, access, runtime.directory)
         return self._machines[runtime]
 

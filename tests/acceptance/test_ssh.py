@@ -220,7 +220,7 @@ async def test_what_cannot_be_carried_back_waits_there(
     there: Elsewhere, steersman: Steersman, repository: Path, decision: str
 ) -> None:
     run = await steersman.start(there.process(NESTED, workspace=repository))
-    with pytest.raises(WorkspaceError, match="could not be carried back: a repository of its own lies in the copy"):
+    with pytest.raises(WorkspaceError, match="could not be carried back: place: a repository of its own lies in the copy"):
         await steersman.result(run)
     other = await steersman.start(there.site.process("true", workspace=repository))
     with pytest.raises(WorkspaceError, match=f"what run {run} changed .* `steer workspace retry {run}`"):
