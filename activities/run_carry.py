@@ -154,10 +154,10 @@ class RunCarry:
             await self.retry(directory)
             mark.unlink(missing_ok=True)
 
-    async def finish(self, directory: RunDirectory) -> CarriedBack | None:
+    async def finish(self, directory: RunDirectory, *, reached: bool = True) -> CarriedBack | None:
         """As `back`, for a run that has closed unseen, by what is written down of it. None where it had no copy.
 
-        Raises MachineUnreachable, OSError.
+        `reached`: False: its machine did not answer a moment ago, and is not waited for, see `settle`. Raises MachineUnreachable, OSError.
         """
         carried = await asyncio.to_thread(_noted, directory.path / "carried.json", CarriedWorkspace)
         if carried is None:
@@ -165,6 +165,8 @@ class RunCarry:
         back = await asyncio.to_thread(_noted, directory.path / "carried-back.json", CarriedBack)
         if back is not None:
             return await self.sessions.told(directory, back)
+        if not reached:
+            return await self.fail(directory, "the machine on which it is cannot be reached", unreachable=True)
         return await self.back(directory, carried, Path(carried.top), keep=True)
 
     async def retry(self, directory: RunDirectory) -> CarriedBack:

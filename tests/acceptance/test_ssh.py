@@ -408,6 +408,28 @@ async def test_a_machine_that_is_lost_is_told_and_swept_once_it_is_back(elsewher
     await until(lambda: elsewhere.kept == [])
 
 
+async def test_the_end_of_a_terminated_run_is_told_while_its_machine_is_lost(elsewhere: Elsewhere, mark: str) -> None:
+    await elsewhere.site.worker(*elsewhere.flags).ready()
+    steersman = await elsewhere.site.steersman()
+    repository = made(elsewhere.site.workspace())
+    run = await steersman.start(elsewhere.process(EDIT + OBEDIENT, workspace=repository, mark=mark))
+    copy = await copy_of(steersman, run)
+    await until((copy / "link").is_symlink)
+    elsewhere.sshd.stop()
+    await steersman.temporal.get_workflow_handle(run).terminate("enough")
+    async with following(steersman, run) as attached:
+        last = (await attached.end(90))[-1]
+    assert last.type == "cancelled"
+    assert last.stop_report.outcome == "unverified"
+    assert last.finalize
+    assert last.finalize.status == "failed"
+    elsewhere.sshd.start()
+    await elsewhere.site.worker(*elsewhere.flags).ready()  # which sweeps
+    await gone(mark, 60)
+    await until(lambda: (repository / "edited").read_text() == "one\nTWO\nthree\n", 30)
+    await until(lambda: elsewhere.kept == [])
+
+
 async def test_the_doctor_looks_at_another_machine(there: Elsewhere, tmp_path: Path) -> None:
     steer = Steer(there.site.namespace.address, tmp_path, there.site.namespace.name)
     env = {"STEERSMAN_SSH_CONFIG": str(there.sshd.config), "STEERSMAN_ALLOW_SSH": "place"}
