@@ -96,7 +96,7 @@ def activities_of(settings: Settings, parts: Parts) -> Activities:
     machines = parts.machines
     places: dict[str, PlaceOf] = {
         "local": partial(local_place, spare=parts.spare),
-        "ssh": lambda run: MachinePlace(run, machines.of(run.placement)),
+        "ssh": lambda run: MachinePlace(run, machines.of(run)),
     }
     runtime = ShimRuntime(store, settings.host, places)
     agents = _agents(policy)
@@ -185,12 +185,12 @@ async def _copy_of(here: Machine, machines: SshMachines, run: RunDirectory) -> W
         return WorkspaceCopy(here, str(run.path / "copy"), sys.executable)
     if placement.get("kind") != "ssh":
         raise shim.MachineUnusable("where the run's copy is was lost with its run.json")
-    machine = machines.of(placement)
+    machine = machines.of(run)
     directory = await machine.directory()
     return WorkspaceCopy(
-        machines.bulk(placement),
+        machines.bulk(run),
         str(directory / "copies" / run.id),
-        machines.python(placement),
+        machines.python(run),
         await machine.access.bring(copies.PROGRAM),
         name=machine.name,
         is_here=False,

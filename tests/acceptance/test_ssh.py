@@ -220,7 +220,9 @@ async def test_what_cannot_be_carried_back_waits_there(
     there: Elsewhere, steersman: Steersman, repository: Path, decision: str
 ) -> None:
     run = await steersman.start(there.process(NESTED, workspace=repository))
-    with pytest.raises(WorkspaceError, match="could not be carried back: place: a repository of its own lies in the copy"):
+    with pytest.raises(
+        WorkspaceError, match="could not be carried back: place: a repository of its own lies in the copy"
+    ):
         await steersman.result(run)
     other = await steersman.start(there.site.process("true", workspace=repository))
     with pytest.raises(WorkspaceError, match=f"what run {run} changed .* `steer workspace retry {run}`"):
@@ -420,6 +422,7 @@ async def test_the_end_of_a_terminated_run_is_told_while_its_machine_is_lost(els
     async with following(steersman, run) as attached:
         last = (await attached.end(90))[-1]
     assert last.type == "cancelled"
+    assert last.stop_report
     assert last.stop_report.outcome == "unverified"
     assert last.finalize
     assert last.finalize.status == "failed"
@@ -428,6 +431,27 @@ async def test_the_end_of_a_terminated_run_is_told_while_its_machine_is_lost(els
     await gone(mark, 60)
     await until(lambda: (repository / "edited").read_text() == "one\nTWO\nthree\n", 30)
     await until(lambda: elsewhere.kept == [])
+
+
+async def test_a_machine_that_is_not_allowed_any_more_gives_back_what_is_there(elsewhere: Elsewhere, mark: str) -> None:
+    first = elsewhere.site.worker(*elsewhere.flags)
+    await first.ready()
+    steersman = await elsewhere.site.steersman()
+    repository = made(elsewhere.site.workspace())
+    run = await steersman.start(elsewhere.process(EDIT + OBEDIENT, workspace=repository, mark=mark))
+    copy = await copy_of(steersman, run)
+    await until((copy / "link").is_symlink)
+    first.kill()
+    await elsewhere.site.worker("--ssh-config", str(elsewhere.sshd.config)).ready()
+    with pytest.raises(
+        InvalidRequest, match=r"place is not allowed on this worker .*; its agent was stopped \(stopped\)"
+    ):
+        await steersman.result(run)
+    await gone(mark)
+    assert (repository / "edited").read_text() == "one\nTWO\nthree\n"
+    assert elsewhere.kept == []
+    with pytest.raises(InvalidRequest, match="place is not allowed"):
+        await steersman.run(elsewhere.process("pass"))
 
 
 async def test_the_doctor_looks_at_another_machine(there: Elsewhere, tmp_path: Path) -> None:

@@ -74,9 +74,7 @@ class Host:
         sessions = RunSessions({}, self._copy_of, self.store, runtime)
         carry = RunCarry(carrier, self._copy_of, changes, sessions, root / "state", Policy({}).within)
         worktrees = RunWorktrees(Shadows({}, []), root / "state")
-        self.context = ActivityContext(
-            client, "host", {}, runtime, self.store, Policy({}), changes, carry, worktrees
-        )
+        self.context = ActivityContext(client, "host", {}, runtime, self.store, Policy({}), changes, carry, worktrees)
 
     async def _copy_of(self, run: RunDirectory) -> WorkspaceCopy:
         raise AssertionError("no run has a copy")
