@@ -44,7 +44,7 @@ Within = Callable[[str, str], Path]
 
 
 class RunCarry:
-    """`copy_of`: the copy of a run, wherever it is. `state`: the state directory. `within`: what the operator allows."""
+    """`copy_of`: the copy of a run, wherever it is. `state`: the state directory. `within`: where requests may work."""
 
     def __init__(
         self,
@@ -157,7 +157,8 @@ class RunCarry:
     async def finish(self, directory: RunDirectory, *, reached: bool = True) -> CarriedBack | None:
         """As `back`, for a run that has closed unseen, by what is written down of it. None where it had no copy.
 
-        `reached`: False: its machine did not answer a moment ago, and is not waited for, see `settle`. Raises MachineUnreachable, OSError.
+        `reached`: False: its machine did not answer a moment ago, and is not waited for, see `settle`. Raises
+        MachineUnreachable, OSError.
         """
         carried = await asyncio.to_thread(_noted, directory.path / "carried.json", CarriedWorkspace)
         if carried is None:

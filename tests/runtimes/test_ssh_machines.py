@@ -15,8 +15,6 @@ from activities.store.runs import RunStore
 from steersman.contracts.activities import RunKey
 from steersman.contracts.runtime import SshRuntime
 
-pytestmark = pytest.mark.unit
-
 
 def machines(*patterns: str) -> SshMachines:
     policy = Policy({}, allow_ssh=tuple(map(SshPattern.of, patterns)))
