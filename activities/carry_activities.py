@@ -93,13 +93,20 @@ class CarryActivities:
 
     @activity.defn(name=names.DISCARD_WORKSPACE)
     async def discard_workspace(self, asked: WorkspaceInput) -> CarriedBack:
-        """Give up what could not be carried back. Fails where nothing waits for that."""
+        """Give up what could not be carried back, and what is left on a machine that cannot be reached. Fails where
+        nothing waits for that.
+        """
+        carry = self._context.carry
         async with heartbeating():
             with as_application_error():
                 directory = await self._decided(asked)
+                if not directory.is_local and self._context.runtime.has_living(asked.key):
+                    await asyncio.to_thread(directory.note_given_up)
+                    if not await asyncio.to_thread(carry.is_gate, directory):
+                        return CarriedBack(finalize=Finalize(status="none"))
                 if directory.is_local and await self._is_living(directory):
                     raise InvalidRequest(f"processes of run {asked.key.run} are still at work")
-                return await self._context.carry.discard(directory)
+                return await carry.discard(directory)
 
     async def _decided(self, asked: WorkspaceInput) -> RunDirectory:
         """The directory of a run that has closed. Raises InvalidRequest, ApplicationError."""

@@ -37,6 +37,8 @@ log = logging.getLogger("steersman.hosting")
 CLOSED = "the run had closed"
 AT_ONCE = 16
 """A sweep sees to this many runs at once: some may wait for machines that do not answer."""
+LOST_S = 30 * 86400.0
+"""So much longer the state of a run is kept that may have something left on a machine which cannot be reached."""
 SECOND_LOOK_S = 5.0
 """A sweep leaves shims this many seconds to stop agents whose directories are gone, before it does so itself."""
 
@@ -166,7 +168,10 @@ async def _prune_runs(context: ActivityContext, horizon: float, *, dry_run: bool
     pruned, freed = [], 0
     for directory in await asyncio.to_thread(own_runs, context.store):
         ended = await asyncio.to_thread(ended_at, directory.events)
-        if ended is None or ended > horizon or context.runtime.has_living(directory.key):
+        if ended is None or ended > horizon:
+            continue
+        lost = context.runtime.has_living(directory.key)
+        if lost and (directory.is_local or not (directory.is_given_up or ended < horizon - LOST_S)):
             continue
         if await asyncio.to_thread(context.carry.is_gate, directory):
             continue
@@ -174,12 +179,31 @@ async def _prune_runs(context: ActivityContext, horizon: float, *, dry_run: bool
             if dry_run:
                 freed += await asyncio.to_thread(disk.size, directory.path)
             else:
+                if lost and not await _is_lost(context, directory):
+                    continue  # the next sweep finds nothing left there, or cannot kill it
                 await context.changes.forget(directory)
                 await context.carry.forget(directory)
-                await context.carry.remove(directory)
+                if lost:
+                    _tell_left(directory)
+                else:
+                    await context.carry.remove(directory)
                 freed += await asyncio.to_thread(context.store.remove, directory)
             pruned.append(directory.key.run)
     return pruned, freed
+
+
+async def _is_lost(context: ActivityContext, directory: RunDirectory) -> bool:
+    """Whether the machine of a run cannot be reached: it is tried once more."""
+    await context.runtime.stop(directory.key, CLEANUP, CLOSED, patient=False)
+    return context.runtime.is_silent(directory.key)
+
+
+def _tell_left(directory: RunDirectory) -> None:
+    facts = {"run": directory.key.run, "machine": directory.placement}
+    facts["there"] = [f"places/{directory.tag}", f"copies/{directory.id}"]
+    log.warning(
+        "a run's machine is lost, and what is left there is not removed", extra={"action": "lost", "facts": facts}
+    )
 
 
 async def _prune_loops(client: Client, store: LoopStore, horizon: float, *, dry_run: bool) -> tuple[list[str], int]:

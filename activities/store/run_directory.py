@@ -130,6 +130,15 @@ class RunDirectory:
         (self.path / "removed").unlink(missing_ok=True)
 
     @property
+    def is_given_up(self) -> bool:
+        """Whether somebody has given up what the run has on a machine that cannot be reached."""
+        return os.path.lexists(self.path / "given-up")
+
+    def note_given_up(self) -> None:
+        """Record that. Raises OSError."""
+        (self.path / "given-up").touch(mode=0o600)
+
+    @property
     def baseline(self) -> dict[str, str]:
         """The `commit` of the workspace's files before the first process, the `workspace`, and where that is a worktree
         the directory that was `asked` for; empty without one.

@@ -7,6 +7,7 @@ runs/<run id, quoted>/<execution>/run.json     whose run it is, which beginning 
                                                elsewhere the copy of its journal (see runtimes.mirror)
                                  /admitted     the placement (a hash) whose machine the operator allowed
                                  /removed      nothing of the run is left elsewhere
+                                 /given-up     somebody has given up what is left elsewhere
                                  /snapshots/N.json  that process's transcript, so that its journal is not read again
 """
 

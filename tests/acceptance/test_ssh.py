@@ -450,6 +450,24 @@ async def test_a_machine_that_is_not_allowed_any_more_gives_back_what_is_there(e
         await steersman.run(elsewhere.process("pass"))
 
 
+async def test_what_is_on_a_machine_that_never_comes_back_can_be_given_up(elsewhere: Elsewhere, mark: str) -> None:
+    worker = elsewhere.site.worker(*elsewhere.flags)
+    host = await worker.ready()
+    steersman = await elsewhere.site.steersman()
+    run = await steersman.start(elsewhere.process(OBEDIENT, mark=mark))
+    await until(lambda: marked(mark))
+    elsewhere.sshd.stop()
+    assert (await asyncio.wait_for(steersman.stop(run), 120)).outcome == "unverified"
+    with pytest.raises(RunCancelled):
+        await steersman.result(run)
+    assert (await steersman.prune(host, 0)).pruned == ()  # it waits for a decision
+    for _ in range(2):  # what could not be merged; and what else is there
+        assert (await steersman.discard_workspace(run)).finalize.status == "none"
+    assert (await steersman.prune(host, 0)).pruned == (run,)
+    assert not (elsewhere.site.state / "runs" / run).exists()
+    assert run in str(worker.said("lost"))
+
+
 async def test_the_doctor_looks_at_another_machine(there: Elsewhere, tmp_path: Path) -> None:
     steer = Steer(there.site.namespace.address, tmp_path, there.site.namespace.name)
     env = {"STEERSMAN_SSH_CONFIG": str(there.sshd.config), "STEERSMAN_ALLOW_SSH": "place"}

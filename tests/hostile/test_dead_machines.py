@@ -4,7 +4,7 @@ import asyncio
 import os
 import sys
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -12,7 +12,8 @@ from temporalio.client import Client
 
 from activities.admission.policy import Policy
 from activities.context import ActivityContext
-from activities.host_sweep import closed_runs_of, end_all_closed
+from activities.host_sweep import Retention, closed_runs_of, end_all_closed, prune
+from activities.loops.loop_store import LoopStore
 from activities.ports.machine import Stream
 from activities.run_carry import RunCarry
 from activities.run_changes import RunChanges
@@ -25,6 +26,7 @@ from activities.runtimes.remote_machine import RemoteMachine
 from activities.runtimes.shim_runtime import ShimRuntime, local_place
 from activities.store.event_reader import is_ended
 from activities.store.eventlog import end_log
+from activities.store.notes import note
 from activities.store.ownership import Ownership
 from activities.store.run_directory import RunDirectory
 from activities.store.runs import RunStore
@@ -32,9 +34,10 @@ from activities.workspaces.carry.carrier import WorkspaceCarrier
 from activities.workspaces.carry.copies import WorkspaceCopy
 from activities.workspaces.checkpoints import WorkspaceCheckpoints
 from activities.workspaces.git.shadows import Shadows
-from steersman.contracts.activities import RunKey
+from steersman.contracts.activities import PruneInput, RunKey
 from steersman.contracts.errors import ErrorType
 from steersman.contracts.events import FailedEvent
+from steersman.contracts.run import CarriedWorkspace
 from tests.support.temporal import new_namespace
 
 pytestmark = [pytest.mark.integration, pytest.mark.linux]
@@ -79,11 +82,13 @@ class Host:
     async def _copy_of(self, run: RunDirectory) -> WorkspaceCopy:
         raise AssertionError("no run has a copy")
 
-    def run(self, name: str, placement: dict[str, str], *, ended: bool) -> RunDirectory:
+    def run(self, name: str, placement: dict[str, str], *, ended: bool, ago: timedelta = timedelta()) -> RunDirectory:
         directory = self.store.create(RunKey(run=name, execution="e"), dict(placement))
         if ended:
             event = FailedEvent(time=datetime.now(UTC), attempt=1, error=ErrorType.AGENT_FAILED, message="x")
             end_log(directory.events, event)
+            then = time.time() - ago.total_seconds()
+            os.utime(directory.events, (then, then))
         return directory
 
     async def sweep(self) -> float:
@@ -109,3 +114,23 @@ async def test_a_sweep_waits_once_for_a_machine_that_does_not_answer(host: Host)
     host.machines["dead"] = host.machines["alive"]
     await host.sweep()
     assert not any(host.context.runtime.has_living(each.key) for each in dead)
+
+
+async def test_what_is_left_on_a_machine_that_is_lost_is_pruned_in_the_end(host: Host) -> None:
+    fresh = host.run("fresh", DEAD, ended=True, ago=timedelta(days=40))
+    old = host.run("old", DEAD, ended=True, ago=timedelta(days=70))
+    given_up = host.run("given-up", DEAD, ended=True, ago=timedelta(days=40))
+    given_up.note_given_up()
+    decided = host.run("decided", DEAD, ended=True, ago=timedelta(days=400))
+    carried = CarriedWorkspace(top="/w", repository=False, snapshot="a" * 40, files="b" * 40, directory="/c")
+    note(decided.path / "carried.json", carried)
+    (decided.path / "copy").touch()
+    alive = host.run("alive", ALIVE, ended=True, ago=timedelta(days=70))
+    asked = PruneInput(keep_days=30)
+    retention = Retention(30, LoopStore(host.store.state, host.store.owner))
+    planned = await prune(host.context, retention, asked.model_copy(update={"dry_run": True}))
+    assert set(planned.pruned) == {"old", "given-up", "alive"}
+    assert set((await prune(host.context, retention, asked)).pruned) == {"old", "given-up"}
+    assert [each.path.exists() for each in (fresh, old, given_up, decided, alive)] == [True, False, False, True, True]
+    await host.sweep()
+    assert set((await prune(host.context, retention, asked)).pruned) == {"alive"}
