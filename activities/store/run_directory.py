@@ -82,28 +82,6 @@ class RunDirectory:
         return {} if self.has_mirrors else {"kind": "local"}
 
     @property
-    def was_admitted(self) -> bool:
-        """Whether the operator allowed the placement when the run came to its machine.
-
-        An agent of this machine can have written it, whom its user's ssh would take there as well.
-        """
-        try:
-            return disk.read_text(self.path / "admitted") == self._placement_hash
-        except (OSError, ValueError):
-            return False
-
-    def note_admitted(self) -> None:
-        """Record that, where there is a directory. Raises OSError."""
-        if os.path.lexists(self.path) and not self.was_admitted:
-            temporary = self.path / f"admitted.{secrets.token_hex(8)}"
-            disk.write_new(temporary, self._placement_hash)
-            temporary.replace(self.path / "admitted")
-
-    @property
-    def _placement_hash(self) -> str:
-        return hashlib.sha256(json.dumps(self.placement, sort_keys=True).encode()).hexdigest()
-
-    @property
     def is_local(self) -> bool:
         """Whether the run's processes live on this machine."""
         return self.placement.get("kind") == "local"

@@ -26,6 +26,7 @@ from activities.runtimes.remote_machine import RemoteMachine
 from activities.runtimes.shim_runtime import ShimRuntime, local_place
 from activities.store.event_reader import is_ended
 from activities.store.eventlog import end_log
+from activities.store.kept_copies import CopyLocation, KeptCopies
 from activities.store.notes import note
 from activities.store.ownership import Ownership
 from activities.store.run_directory import RunDirectory
@@ -74,12 +75,13 @@ class Host:
         )
         changes = RunChanges(WorkspaceCheckpoints({}, []), root / "state")
         carrier = WorkspaceCarrier(Shadows({}, []), root / "state" / "workspaces")
-        sessions = RunSessions({}, self._copy_of, self.store, runtime)
-        carry = RunCarry(carrier, self._copy_of, changes, sessions, root / "state", Policy({}).within)
+        kept = KeptCopies(self.store.state, self.store.owner)
+        sessions = RunSessions({}, kept, self._copy_at, self.store, runtime)
+        carry = RunCarry(carrier, kept, self._copy_at, changes, sessions, root / "state", Policy({}).within)
         worktrees = RunWorktrees(Shadows({}, []), root / "state")
         self.context = ActivityContext(client, "host", {}, runtime, self.store, Policy({}), changes, carry, worktrees)
 
-    async def _copy_of(self, run: RunDirectory) -> WorkspaceCopy:
+    async def _copy_at(self, where: CopyLocation) -> WorkspaceCopy:
         raise AssertionError("no run has a copy")
 
     def run(self, name: str, placement: dict[str, str], *, ended: bool, ago: timedelta = timedelta()) -> RunDirectory:
