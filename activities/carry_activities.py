@@ -42,6 +42,7 @@ class CarryActivities:
             try:
                 await asyncio.to_thread(context.store.check, out.store)
                 with as_application_error():
+                    context.policy.check_runtime(out.request.runtime)
                     path = await asyncio.to_thread(context.policy.workspace, workspace.path)
                     directory = await directory_of(context, out.key, out.request.runtime)
                     await check_gates(context, out.request)
@@ -95,13 +96,20 @@ class CarryActivities:
 
     @activity.defn(name=names.DISCARD_WORKSPACE)
     async def discard_workspace(self, asked: WorkspaceInput) -> CarriedBack:
-        """Give up what could not be carried back. Fails where nothing waits for that."""
+        """Give up what could not be carried back, and what is left on a machine that cannot be reached. Fails where
+        nothing waits for that.
+        """
+        carry = self._context.carry
         async with heartbeating():
             with as_application_error():
                 directory = await self._decided(asked)
+                if not directory.is_local and self._context.runtime.has_living(asked.key):
+                    await asyncio.to_thread(directory.note_given_up)
+                    if not await asyncio.to_thread(carry.is_gate, directory):
+                        return CarriedBack(finalize=Finalize(status="none"))
                 if directory.is_local and await self._is_living(directory):
                     raise InvalidRequest(f"processes of run {asked.key.run} are still at work")
-                return await self._context.carry.discard(directory)
+                return await carry.discard(directory)
 
     async def _loop(self) -> RunKey | None:
         """The loop whose run this is, by the server's word. Raises RPCError."""

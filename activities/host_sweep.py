@@ -28,13 +28,17 @@ from activities.store.runs import RunStore
 from activities.temporal.closed_runs import ClosedRuns
 from activities.temporal.execution import epoch_of
 from activities.workspaces.git.repository import COMMIT
-from steersman.contracts.activities import PruneInput, Swept
+from steersman.contracts.activities import CarriedBack, PruneInput, Swept
 from steersman.contracts.errors import RunError
 from steersman.contracts.run import Changes, RunState
 
 log = logging.getLogger("steersman.hosting")
 
 CLOSED = "the run had closed"
+AT_ONCE = 16
+"""A sweep sees to this many runs at once: some may wait for machines that do not answer."""
+LOST_S = 30 * 86400.0
+"""So much longer the state of a run is kept that may have something left on a machine which cannot be reached."""
 SECOND_LOOK_S = 5.0
 """A sweep leaves shims this many seconds to stop agents whose directories are gone, before it does so itself."""
 
@@ -49,7 +53,15 @@ class Retention:
 
 def closed_runs_of(context: ActivityContext) -> ClosedRuns:
     """The runs of this host that closed unseen."""
-    return ClosedRuns(context.client, context.runtime, context.store, context.carry.finish, partial(_keep_end, context))
+    carry_back, keep_end = partial(_carry_back, context), partial(_keep_end, context)
+    return ClosedRuns(context.client, context.runtime, context.store, carry_back, keep_end)
+
+
+async def _carry_back(context: ActivityContext, directory: RunDirectory) -> CarriedBack | None:
+    """See closed_runs.CarryBack. What is on a machine that did not answer the stop waits there: nobody would ever hear
+    of the run's end where the machine is lost.
+    """
+    return await context.carry.finish(directory, reached=not context.runtime.is_silent(directory.key))
 
 
 async def _keep_end(context: ActivityContext, directory: RunDirectory, state: RunState | None) -> Changes | None:
@@ -70,8 +82,13 @@ async def _keep_end(context: ActivityContext, directory: RunDirectory, state: Ru
     return await context.changes.finish(directory, workspace, before)
 
 
-async def end_closed(context: ActivityContext, closed_runs: ClosedRuns, directory: RunDirectory) -> bool:
-    """End one run whose workflow has closed unseen; whether something of it was stopped."""
+async def end_closed(
+    context: ActivityContext, closed_runs: ClosedRuns, directory: RunDirectory, *, patient: bool = True
+) -> bool:
+    """End one run whose workflow has closed unseen; whether something of it was stopped.
+
+    `patient`: as of `Runtime.stop`.
+    """
     # A log that has ended says nothing of processes: a run may have been ended with some still alive.
     ended = await asyncio.to_thread(is_ended, directory.events)
     living = context.runtime.has_living(directory.key)
@@ -81,7 +98,7 @@ async def end_closed(context: ActivityContext, closed_runs: ClosedRuns, director
     if close is None:
         return False
     # Also of what lives no more: the report of the stop that ended it is the proof.
-    stop = context.runtime.stop(directory.key, CLEANUP, CLOSED)
+    stop = context.runtime.stop(directory.key, CLEANUP, CLOSED, patient=patient)
     report = await (run_log.logged_stop(directory, CLOSED, stop) if living else stop)
     request = None if ended else await closed_runs.request_of(directory.key)
     if request and request.agent in context.agents:
@@ -104,14 +121,20 @@ async def _settle(context: ActivityContext, directory: RunDirectory) -> None:
 
 async def end_all_closed(context: ActivityContext, closed_runs: ClosedRuns) -> tuple[str, ...]:
     """End all runs of this owner that closed unseen; the ids of those of which something was stopped."""
-    stopped = []
-    for directory in await asyncio.to_thread(own_runs, context.store):
-        with _logged("sweep_failed", directory):
-            if await end_closed(context, closed_runs, directory):
-                stopped.append(directory.key.run)
-            if await asyncio.to_thread(is_ended, directory.events):
-                await _settle(context, directory)
-    return tuple(stopped)
+    slots = asyncio.Semaphore(AT_ONCE)
+
+    async def end(directory: RunDirectory) -> bool:
+        stopped = False
+        async with slots:
+            with _logged("sweep_failed", directory):
+                stopped = await end_closed(context, closed_runs, directory, patient=False)
+                if await asyncio.to_thread(is_ended, directory.events):
+                    await _settle(context, directory)
+        return stopped
+
+    directories = await asyncio.to_thread(own_runs, context.store)
+    stopped = await asyncio.gather(*map(end, directories))
+    return tuple(each.key.run for each, was_stopped in zip(directories, stopped, strict=True) if was_stopped)
 
 
 async def stop_strays(store: RunStore) -> None:
@@ -145,7 +168,10 @@ async def _prune_runs(context: ActivityContext, horizon: float, *, dry_run: bool
     pruned, freed = [], 0
     for directory in await asyncio.to_thread(own_runs, context.store):
         ended = await asyncio.to_thread(ended_at, directory.events)
-        if ended is None or ended > horizon or context.runtime.has_living(directory.key):
+        if ended is None or ended > horizon:
+            continue
+        lost = context.runtime.has_living(directory.key)
+        if lost and (directory.is_local or not (directory.is_given_up or ended < horizon - LOST_S)):
             continue
         if await asyncio.to_thread(context.carry.is_gate, directory):
             continue
@@ -153,12 +179,31 @@ async def _prune_runs(context: ActivityContext, horizon: float, *, dry_run: bool
             if dry_run:
                 freed += await asyncio.to_thread(disk.size, directory.path)
             else:
+                if lost and not await _is_lost(context, directory):
+                    continue  # the next sweep finds nothing left there, or cannot kill it
                 await context.changes.forget(directory)
                 await context.carry.forget(directory)
-                await context.carry.remove(directory)
+                if lost:
+                    _tell_left(directory)
+                else:
+                    await context.carry.remove(directory)
                 freed += await asyncio.to_thread(context.store.remove, directory)
             pruned.append(directory.key.run)
     return pruned, freed
+
+
+async def _is_lost(context: ActivityContext, directory: RunDirectory) -> bool:
+    """Whether the machine of a run cannot be reached: it is tried once more."""
+    await context.runtime.stop(directory.key, CLEANUP, CLOSED, patient=False)
+    return context.runtime.is_silent(directory.key)
+
+
+def _tell_left(directory: RunDirectory) -> None:
+    facts = {"run": directory.key.run, "machine": directory.placement}
+    facts["there"] = [f"places/{directory.tag}", f"copies/{directory.id}"]
+    log.warning(
+        "a run's machine is lost, and what is left there is not removed", extra={"action": "lost", "facts": facts}
+    )
 
 
 async def _prune_loops(client: Client, store: LoopStore, horizon: float, *, dry_run: bool) -> tuple[list[str], int]:

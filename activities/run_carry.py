@@ -35,7 +35,7 @@ from activities.workspaces.git.checkpoint_commits import REFS, quoted
 from activities.workspaces.git.runner import GitFailed
 from activities.workspaces.printable_text import printable
 from steersman.contracts.activities import CarriedBack, RunKey
-from steersman.contracts.errors import InvalidRequest, WorkspaceError
+from steersman.contracts.errors import InvalidRequest, RunError, WorkspaceError
 from steersman.contracts.run import CarriedWorkspace, Finalize
 
 log = logging.getLogger("steersman.hosting")
@@ -44,9 +44,12 @@ MAX_CONFLICTS = 1000
 """At most this many paths are named."""
 _GIVEN_UP = CarriedBack(finalize=Finalize(status="none"))
 
+Within = Callable[[str, str], Path]
+"""The real path of one of this name, if requests may work there. Raises InvalidRequest."""
+
 
 class RunCarry:
-    """`copies`: where the copies of runs are. `state`: the state directory."""
+    """`copies`: where the copies of runs are. `state`: the state directory. `within`: where requests may work."""
 
     def __init__(
         self,
@@ -56,9 +59,11 @@ class RunCarry:
         changes: RunChanges,
         sessions: RunSessions,
         state: Path,
+        within: Within,
     ) -> None:
         self.sessions = sessions
         self._carrier, self._copies, self._copy_at = carrier, copies, copy_at
+        self._within = within
         self._changes, self._gates = changes, state / "gates"
 
     async def out(
@@ -116,9 +121,11 @@ class RunCarry:
             if not keep:
                 await self._let_go(directory)
             return known
-        base = Carried(
-            Path(carried.top), carried.repository, carried.snapshot, carried.files, directory=carried.directory
-        )
+        try:
+            top = await asyncio.to_thread(self._top, carried)
+        except RunError as error:
+            return await self.fail(directory, error.message)
+        base = Carried(top, carried.repository, carried.snapshot, carried.files, directory=carried.directory)
         try:
             copy, title = await self._copy_of(directory), f"run {directory.key.run}"
             returned = await self._carrier.carry_back(
@@ -166,10 +173,11 @@ class RunCarry:
             await self.retry(directory)
             mark.unlink(missing_ok=True)
 
-    async def finish(self, directory: RunDirectory) -> CarriedBack | None:
+    async def finish(self, directory: RunDirectory, *, reached: bool = True) -> CarriedBack | None:
         """As `back`, for a run that has closed unseen, by what is written down of it. None where it had no copy.
 
-        Raises MachineUnreachable, OSError.
+        `reached`: False: its machine did not answer a moment ago, and is not waited for, see `settle`. Raises
+        MachineUnreachable, OSError.
         """
         carried = await asyncio.to_thread(_noted, directory.path / "carried.json", CarriedWorkspace)
         if carried is None:
@@ -177,6 +185,8 @@ class RunCarry:
         back = await asyncio.to_thread(_noted, directory.path / "carried-back.json", CarriedBack)
         if back is not None:
             return await self.sessions.told(directory, back)
+        if not reached:
+            return await self.fail(directory, "the machine on which it is cannot be reached", unreachable=True)
         return await self.back(directory, carried, Path(carried.top), keep=True)
 
     async def retry(self, directory: RunDirectory) -> CarriedBack:
@@ -228,9 +238,10 @@ class RunCarry:
 
         Raises OSError.
         """
-        for id, loop in (await asyncio.to_thread(self._copies.loops)).items():
+
+        async def remove(id: str, loop: RunKey) -> None:
             if not await is_closed(loop) or (where := await self._copies.retire(id)) is None:
-                continue
+                return
             try:
                 await (await self._copy_at(where)).remove()
             except (CopyFailed, MachineUnreachable) as error:
@@ -239,12 +250,16 @@ class RunCarry:
             else:
                 await asyncio.to_thread(self._copies.forget, id)
 
+        # At once: a machine that does not answer is waited for.
+        kept = await asyncio.to_thread(self._copies.loops)
+        await asyncio.gather(*(remove(id, loop) for id, loop in kept.items()))
+
     async def forget(self, directory: RunDirectory) -> None:
         """Remove what was kept of the run in its workspace's repository, but for conflicts. Raises nothing."""
         carried = await asyncio.to_thread(_noted, directory.path / "carried.json", CarriedWorkspace)
         if carried:
-            with suppress(GitFailed, OSError, ValueError):
-                await self._carrier.forget(Path(carried.top), _names(directory))
+            with suppress(GitFailed, OSError, ValueError, RunError):
+                await self._carrier.forget(await asyncio.to_thread(self._top, carried), _names(directory))
 
     def has_copy(self, directory: RunDirectory) -> bool:
         """Whether there is something of a copy."""
@@ -275,6 +290,13 @@ class RunCarry:
                 directory = Path(disk.read_text(self._gates / name).strip())
                 if os.path.lexists(directory / "copy"):
                     yield directory
+
+    def _top(self, carried: CarriedWorkspace) -> Path:
+        """Where the run's changes belong, which an agent of this machine can have written. Raises InvalidRequest."""
+        top = self._within(carried.top, "the run's workspace")
+        if str(top) != carried.top:
+            raise InvalidRequest(f"the run's workspace: {carried.top} leads to {top} by now")
+        return top
 
     async def _waiting(self, directory: RunDirectory) -> CarriedWorkspace:
         carried = await asyncio.to_thread(_noted, directory.path / "carried.json", CarriedWorkspace)

@@ -6,7 +6,7 @@ import shlex
 import statistics
 import time
 from collections.abc import Mapping
-from pathlib import Path, PurePath
+from pathlib import PurePath
 
 from activities.doctor import Check
 from activities.ports.machine import Machine
@@ -31,12 +31,11 @@ cat logind.conf logind.conf.d/*.conf 2>/dev/null | grep -qix 'KillUserProcesses=
 
 async def check_machine(runtime: SshRuntime, settings: Settings) -> list[Check]:
     """One machine, as this process reaches it. Ends at what makes all else impossible."""
-    machines = SshMachines(lambda _: _identity(runtime), settings.policy.environ, settings.ssh_config)
+    machines = SshMachines(lambda _: None, settings.policy.environ, settings.ssh_config)
     checks = [_allowed(runtime, settings)]
-    placement = runtime.model_dump(mode="json")
     try:
         async with asyncio.timeout(ANSWER_S):
-            await _look(checks, machines.of(placement), machines.bulk(placement), settings)
+            await _look(checks, machines.machine(runtime), machines.connection(runtime), settings)
     except (shim.ShimError, TimeoutError) as error:
         text = str(error) or f"no answer within {ANSWER_S:.0f} s"
         checks.append(Check(check=f"machine {runtime.name}", ok=False, detail=text, hint=_hint(error)))
@@ -93,10 +92,6 @@ def _allowed(runtime: SshRuntime, settings: Settings) -> Check:
         text = f"a worker with the settings of this terminal refuses it, one with {flags} does not: {error.message}"
         return Check(check="policy", detail=text)
     return Check(check="policy", detail=f"{runtime.name} is allowed to requests in this environment")
-
-
-def _identity(runtime: SshRuntime) -> Path | None:
-    return Path(runtime.identity_file) if runtime.identity_file else None
 
 
 def _hint(error: Exception) -> str:

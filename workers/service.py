@@ -47,7 +47,8 @@ async def serve(settings: Settings) -> int:
         registry = await asyncio.to_thread(Registry.open, settings.state, owner, client.identity, queue)
         stack.callback(registry.close)
         spare = await stack.enter_async_context(shim.Spare())
-        machines = SshMachines(settings.policy.check_runtime, settings.policy.environ, settings.ssh_config)
+        policy, admitted = settings.policy, settings.state / "machines"
+        machines = SshMachines(policy.check_runtime, policy.environ, settings.ssh_config, admitted)
         stack.push_async_callback(machines.aclose)
         failures = await _poll(settings, Parts(client, polls, owner, identity, registry, spare, machines))
     if failures:

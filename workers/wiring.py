@@ -109,7 +109,7 @@ def activities_of(settings: Settings, parts: Parts) -> Activities:
     here = ChildMachine(settings.state, {"PATH": policy.environ.get("PATH", os.defpath)})
     kept, copy_at = KeptCopies(settings.state, parts.owner), partial(_copy_at, here, machines)
     sessions = RunSessions(agents, kept, copy_at, store, runtime)
-    carry = RunCarry(carrier, kept, copy_at, changes, sessions, settings.state)
+    carry = RunCarry(carrier, kept, copy_at, changes, sessions, settings.state, policy.within)
     context = ActivityContext(client, settings.host, agents, runtime, store, policy, changes, carry, worktrees)
     host = HostActivities(context, Retention(settings.keep_days, loops))
     run = RunActivities(context, parts.registry, host.lock_session, parts.polls)
@@ -192,6 +192,7 @@ async def _copy_at(here: Machine, machines: SshMachines, where: CopyLocation) ->
         str(directory / "copies" / where.id),
         machines.python(placement),
         await machine.access.bring(copies.PROGRAM),
+        name=machine.name,
         is_here=False,
         stores=str(directory / "objects"),
     )

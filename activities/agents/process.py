@@ -38,8 +38,8 @@ class ProcessAgent:
         if request.runtime.kind != "local":
             return
         program = (request.command or ("",))[0]
-        path = Path(request.workspace.path, program) if "/" in program else None
-        if (path and not path.exists()) or (path is None and shutil.which(program) is None):
+        found = Path(request.workspace.path, program).exists() if "/" in program else True
+        if not found or any(shutil.which(each) is None for each in self.executables(request)):
             raise AgentNotInstalled(f"command: {program} is not on this host")
 
     def launch(
@@ -61,9 +61,9 @@ class ProcessAgent:
         return ()
 
     def executables(self, request: RunRequest) -> tuple[str, ...]:
-        """The command's program, where its name is no path."""
+        """The command's program, where its name is no path. On a PATH of the request its shim looks for it."""
         program = (request.command or ("",))[0]
-        return () if "/" in program else (program,)
+        return () if "/" in program or "PATH" in request.env else (program,)
 
     def keeps(self, session: str, directory: Path) -> bool:
         """It keeps none."""

@@ -177,7 +177,9 @@ class Runtime(Protocol):
         """
         ...
 
-    async def stop(self, key: RunKey, times: StopTimes, reason: str, *, known: int = 0) -> StopReport:
+    async def stop(
+        self, key: RunKey, times: StopTimes, reason: str, *, known: int = 0, patient: bool = True
+    ) -> StopReport:
         """Stop all processes of the run that are here, and keep others from starting. Any worker of the host may call.
 
         Args:
@@ -186,7 +188,12 @@ class Runtime(Protocol):
             reason: what the shim is told.
             known: how many processes the run is known to have had. Where the directory tells of fewer, the runtime
                 stops the processes that it can find, and the report says `unverified`.
+            patient: False: a machine that did not answer a moment ago is tried, and not waited for.
         """
+        ...
+
+    def is_silent(self, key: RunKey) -> bool:
+        """Whether the run's machine did not answer a stop a moment ago."""
         ...
 
     async def release(self, key: RunKey) -> None:

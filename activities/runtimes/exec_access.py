@@ -41,10 +41,12 @@ _NO_PYTHON: Final = (2, 126, 127)
 
 
 class ExecAccess:
-    """ShimAccess to another machine. `python`: the interpreter there, 3.9 or newer."""
+    """ShimAccess to another machine. `python`: the interpreter there, 3.9 or newer. `name`: the machine, as people know
+    it.
+    """
 
-    def __init__(self, machine: Machine, python: str = "python3") -> None:
-        self._machine, self._python = machine, python
+    def __init__(self, machine: Machine, python: str = "python3", name: str = "there") -> None:
+        self._machine, self._python, self._name = machine, python, name
         self._controller = secrets.token_hex(16)
         self._installing = asyncio.Lock()
 
@@ -180,7 +182,7 @@ class ExecAccess:
         try:
             await self._head(stream, _START_S)
         except shim.StartFailed as error:
-            text = f"our program cannot be put into ~/.cache/steersman there: {error}"
+            text = f"{self._name}: our program cannot be put into ~/.cache/steersman: {error}"
             raise shim.MachineUnusable(text) from error
         finally:
             stream.kill()

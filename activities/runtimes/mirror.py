@@ -82,6 +82,19 @@ class Mirror:
                 self._size = size
 
 
+def has_end(path: Path) -> bool:
+    """Whether the journal's last record says how the agent ended. Blocks."""
+    parser, last = RecordParser(), ""
+    try:
+        with path.open("rb") as file:
+            while chunk := file.read(_CHUNK):
+                for record in parser.feed(chunk):
+                    last = record.stream
+    except (OSError, JournalCorrupt):
+        return False
+    return last == "exit"
+
+
 def _bytes(record: Record) -> bytes:
     head = f"{record.seq} {record.time_ms} {record.stream} {len(record.data)} {record.id or '-'}\n"
     return head.encode() + record.data + b"\n"

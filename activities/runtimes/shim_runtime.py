@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -11,7 +12,7 @@ from pathlib import PurePath
 from activities.ports.place import PlaceInfo
 from activities.ports.runtime import AlreadyStopped, Channel, Fenced, Incompatible, Launch, StopTimes, Unreachable
 from activities.runtimes.leftovers import with_leftovers, without_directory
-from activities.runtimes.mirror import Mirror
+from activities.runtimes.mirror import Mirror, has_end
 from activities.runtimes.place import LocalPlace, Place
 from activities.runtimes.shim_channel import ShimChannel
 from activities.runtimes.shim_handle import ShimHandle
@@ -37,6 +38,10 @@ _STOP_S = 50.0
 _RELEASE_S = 30.0
 """What letting go of a run elsewhere may take; a sweep does what is left. Less than a finalize_run may take."""
 _PAUSE_S = 0.5
+_SILENT_S = 60.0
+"""So long after a stop that could not reach a machine it counts as one that does not answer."""
+_AGAIN_S = 2.0
+"""What it then has for its first word, where nobody waits for it."""
 
 PlaceOf = Callable[[RunDirectory], Place]
 """Makes the place of a run from its directory's `placement`, which is to be read as hostile. Raises MachineUnusable."""
@@ -52,6 +57,8 @@ class ShimRuntime:
     def __init__(self, store: RunStore, host: str, places: Mapping[str, PlaceOf] | None = None) -> None:
         self._store, self._host = store, host
         self._places = places if places is not None else {"local": local_place}
+        self._silent: dict[str, float] = {}
+        """Placement -> when a stop could not reach it last, by the monotonic clock."""
 
     def attempts(self, key: RunKey) -> int:
         """How many processes this run has had here."""
@@ -98,7 +105,9 @@ class ShimRuntime:
                 raise
         return ShimChannel(handle, lambda: place.clear(attempt), self._host, epoch, connection, mirror)
 
-    async def stop(self, key: RunKey, times: StopTimes, reason: str, *, known: int = 0) -> StopReport:
+    async def stop(
+        self, key: RunKey, times: StopTimes, reason: str, *, known: int = 0, patient: bool = True
+    ) -> StopReport:
         """Stop the run's newest process, clear away what lost ones left, and see to it that no other starts."""
         directory = self._store.directory(key)
         try:
@@ -115,23 +124,37 @@ class ShimRuntime:
             return here
         if here.processes:  # of an agent of this machine that has written that it lives elsewhere
             return unsealed(here)
-        if directory.is_removed:
-            return StopReport(outcome="already_finished", phase="running", how="exited")
-        return await self._stop_elsewhere(directory, times, reason) or unsealed(None)
+        waits = patient or not self.is_silent(key)
+        return await self._stop_elsewhere(directory, times, reason, waits=waits) or unsealed(None)
 
-    async def _stop_elsewhere(self, directory: RunDirectory, times: StopTimes, reason: str) -> StopReport | None:
-        """None where nobody knows what lives there."""
+    def is_silent(self, key: RunKey) -> bool:
+        """Whether a stop could not reach the run's machine a moment ago, whichever run's it was."""
+        since = self._silent.get(_machine_of(self._store.directory(key)))
+        return since is not None and time.monotonic() - since < _SILENT_S
+
+    async def _stop_elsewhere(
+        self, directory: RunDirectory, times: StopTimes, reason: str, *, waits: bool
+    ) -> StopReport | None:
+        """None where nobody knows what lives there. `waits`: for a machine that does not answer at once."""
         now = asyncio.get_running_loop().time
-        until, why = now() + UNREACHABLE_S, "no answer in time"
+        until, why = now() + (UNREACHABLE_S if waits else 0), "no answer in time"
+        machine = _machine_of(directory)
         try:
             async with asyncio.timeout(None) as deadline:
                 while True:
-                    deadline.reschedule(max(until, now() + _TRY_S))
+                    deadline.reschedule(max(until, now() + (_TRY_S if waits else _AGAIN_S)))
                     try:
-                        place = self._place(directory)
-                        await place.handle(1)  # it has to be asked for the directory: from then on it answers
+                        place = self._place_elsewhere(directory)
+                        first = await place.handle(1)
+                        if not waits:
+                            await first.state()  # where its directories are may be known without a word of it
                         deadline.reschedule(now() + times.kill_after_s + _STOP_S)
-                        return await _stop(directory, place, times, reason)
+                        if await _is_removed(directory, place):
+                            report = await asyncio.to_thread(_report_of_removed, directory)
+                        else:
+                            report = await _stop(directory, place, times, reason)
+                        self._silent.pop(machine, None)
+                        return report
                     except (shim.MachineUnreachable, shim.StartFailed, Unreachable) as error:
                         why = str(error)
                         if isinstance(error, NoPlace | shim.MachineUnusable) or now() > until:
@@ -139,6 +162,7 @@ class ShimRuntime:
                     await asyncio.sleep(_PAUSE_S)
         except TimeoutError:
             pass
+        self._silent[machine] = time.monotonic()
         facts = {"run": directory.key.run, "error": why}
         log.warning("a run's machine cannot be reached", extra={"action": "unreachable", "facts": facts})
         return None
@@ -148,11 +172,13 @@ class ShimRuntime:
         directory = self._store.directory(key)
         numbers = [int(each.name) for each in directory.all_attempts()]
         await _release(LocalPlace(directory, LOCAL), numbers)
-        if directory.is_local or directory.is_removed:
+        if directory.is_local or self.is_silent(key):
             return
         try:
             async with asyncio.timeout(_RELEASE_S):
-                place = self._place(directory)
+                place = self._place_elsewhere(directory)
+                if await _is_removed(directory, place):
+                    return
                 if not await _is_left(place, await _release(place, numbers)):
                     await _removed(place)
                     directory.note_removed()
@@ -172,6 +198,10 @@ class ShimRuntime:
     def _place(self, directory: RunDirectory) -> Place:
         if directory.is_removed:
             return LocalPlace(directory, LOCAL)  # its journals are all that is left
+        return self._place_elsewhere(directory)
+
+    def _place_elsewhere(self, directory: RunDirectory) -> Place:
+        """The same, whether or not it was removed."""
         kind = directory.placement.get("kind")
         if kind is None:
             raise NoPlace(f"where the run's processes live was lost with {directory.path}/run.json")
@@ -192,6 +222,10 @@ class ShimRuntime:
             if not cleared.proven:
                 facts = {"run": directory.key.run, "suspects": cleared.suspects}
                 log.warning("a lost shim's agent may have left something", extra={"action": "unproven", "facts": facts})
+
+
+def _machine_of(directory: RunDirectory) -> str:
+    return json.dumps(directory.placement, sort_keys=True)
 
 
 def local_place(directory: RunDirectory, spare: shim.Spare | None = None) -> Place:
@@ -234,6 +268,30 @@ async def _seal(place: Place, number: int) -> bool:
     each look at another machine takes its time.
     """
     return await (await place.handle(number)).seal()
+
+
+async def _is_removed(directory: RunDirectory, place: Place) -> bool:
+    """Whether what the run had there has been removed. The machine is asked: what is written down here an agent of this
+    machine can have written, and what is not so is taken back. Raises MachineUnreachable, OSError.
+    """
+    if not directory.is_removed:
+        return False
+    for number in range(1, directory.attempts() + 2):
+        state = await (await place.handle(number)).state()
+        if state.alive or state.used or state.stray:
+            directory.note_left()
+            return False
+    return True
+
+
+def _report_of_removed(directory: RunDirectory) -> StopReport:
+    """The report of a stop that finds nothing on the run's machine: the copy of the last journal tells whether its shim
+    saw the agent's end.
+    """
+    newest = directory.attempts()
+    if newest and not has_end(directory.attempt(newest) / "journal"):
+        return unsealed(None)
+    return StopReport(outcome="already_finished", phase="running", how="exited")
 
 
 async def _may_follow(place: Place, number: int) -> bool:

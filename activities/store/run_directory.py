@@ -93,12 +93,28 @@ class RunDirectory:
 
     @property
     def is_removed(self) -> bool:
-        """Whether what the run had on another machine has been removed."""
+        """Whether what the run had on another machine has been removed, by what is written down here.
+
+        An agent of this machine can have written it.
+        """
         return not self.is_local and os.path.lexists(self.path / "removed")
 
     def note_removed(self) -> None:
         """Record that. Raises OSError."""
         (self.path / "removed").touch(mode=0o600)
+
+    def note_left(self) -> None:
+        """Record that something is left there all the same. Raises OSError."""
+        (self.path / "removed").unlink(missing_ok=True)
+
+    @property
+    def is_given_up(self) -> bool:
+        """Whether somebody has given up what the run has on a machine that cannot be reached."""
+        return os.path.lexists(self.path / "given-up")
+
+    def note_given_up(self) -> None:
+        """Record that. Raises OSError."""
+        (self.path / "given-up").touch(mode=0o600)
 
     @property
     def baseline(self) -> dict[str, str]:

@@ -6,6 +6,7 @@ runs/<run id, quoted>/<execution>/run.json     whose run it is, which beginning 
                                  /attempts/N/  the shim's directory of the agent's Nth process; of one that lives
                                                elsewhere the copy of its journal (see runtimes.mirror)
                                  /removed      nothing of the run is left elsewhere
+                                 /given-up     somebody has given up what is left elsewhere
                                  /snapshots/N.json  that process's transcript, so that its journal is not read again
 """
 

@@ -53,7 +53,7 @@ class Elsewhere:
         self.claude_there = self.home / ".local" / "bin" / "claude"
         self.claude_there.symlink_to(ClaudeAgent({}).program())
         self.sshd = Sshd(site.root / "sshd", self.home)
-        self.flags = ("--allow-ssh", "place", "--ssh-config", str(self.sshd.config))
+        self.flags = ("--allow-ssh", "place", "--ssh-config", str(self.sshd.config), "--allow-env", "PATH")
 
     @property
     def kept(self) -> list[Path]:
@@ -220,7 +220,7 @@ async def test_what_cannot_be_carried_back_waits_there(
     there: Elsewhere, steersman: Steersman, repository: Path, decision: str
 ) -> None:
     run = await steersman.start(there.process(NESTED, workspace=repository))
-    with pytest.raises(WorkspaceError, match="could not be carried back: a repository of its own lies in the copy"):
+    with pytest.raises(WorkspaceError, match="carried back: place: a repository of its own lies in the copy"):
         await steersman.result(run)
     other = await steersman.start(there.site.process("true", workspace=repository))
     with pytest.raises(WorkspaceError, match=f"what run {run} changed .* `steer workspace retry {run}`"):
@@ -297,6 +297,19 @@ async def test_a_program_that_is_not_there(there: Elsewhere, steersman: Steersma
     finally:
         there.claude_there.with_name("claude-away").rename(there.claude_there)
     assert there.kept == []
+
+
+@pytest.mark.parametrize("place", [THERE, {"kind": "local"}])
+async def test_a_program_is_looked_for_on_the_path_that_the_request_names(
+    there: Elsewhere, steersman: Steersman, place: dict[str, Any]
+) -> None:
+    tools = there.site.workspace()
+    (tools / "own-tool").write_text("#!/bin/sh\necho found\n")
+    (tools / "own-tool").chmod(0o700)
+    path = {"PATH": f"{tools}:/usr/bin:/bin"}
+    assert (await steersman.run(there.site.process("own-tool", runtime=place, env=path))).text == "found"
+    with pytest.raises(AgentNotInstalled, match="no-such: No such file"):
+        await steersman.run(there.site.process("no-such", runtime=place, env=path))
 
 
 async def test_a_machine_with_another_key_is_refused_at_once(elsewhere: Elsewhere) -> None:
@@ -393,6 +406,66 @@ async def test_a_machine_that_is_lost_is_told_and_swept_once_it_is_back(elsewher
     await gone(mark, 60)
     await until(lambda: (repository / "edited").read_text() == "one\nTWO\nthree\n", 30)
     await until(lambda: elsewhere.kept == [])
+
+
+async def test_the_end_of_a_terminated_run_is_told_while_its_machine_is_lost(elsewhere: Elsewhere, mark: str) -> None:
+    await elsewhere.site.worker(*elsewhere.flags).ready()
+    steersman = await elsewhere.site.steersman()
+    repository = made(elsewhere.site.workspace())
+    run = await steersman.start(elsewhere.process(EDIT + OBEDIENT, workspace=repository, mark=mark))
+    copy = await copy_of(steersman, run)
+    await until((copy / "link").is_symlink)
+    elsewhere.sshd.stop()
+    await steersman.temporal.get_workflow_handle(run).terminate("enough")
+    async with following(steersman, run) as attached:
+        last = (await attached.end(90))[-1]
+    assert last.type == "cancelled"
+    assert last.stop_report
+    assert last.stop_report.outcome == "unverified"
+    assert last.finalize
+    assert last.finalize.status == "failed"
+    elsewhere.sshd.start()
+    await elsewhere.site.worker(*elsewhere.flags).ready()  # which sweeps
+    await gone(mark, 60)
+    await until(lambda: (repository / "edited").read_text() == "one\nTWO\nthree\n", 30)
+    await until(lambda: elsewhere.kept == [])
+
+
+async def test_a_machine_that_is_not_allowed_any_more_gives_back_what_is_there(elsewhere: Elsewhere, mark: str) -> None:
+    first = elsewhere.site.worker(*elsewhere.flags)
+    await first.ready()
+    steersman = await elsewhere.site.steersman()
+    repository = made(elsewhere.site.workspace())
+    run = await steersman.start(elsewhere.process(EDIT + OBEDIENT, workspace=repository, mark=mark))
+    copy = await copy_of(steersman, run)
+    await until((copy / "link").is_symlink)
+    first.kill()
+    await elsewhere.site.worker("--ssh-config", str(elsewhere.sshd.config)).ready()
+    with pytest.raises(InvalidRequest, match=r"place is not allowed .*; its agent was stopped \(stopped\)"):
+        await steersman.result(run)
+    await gone(mark)
+    assert (repository / "edited").read_text() == "one\nTWO\nthree\n"
+    assert elsewhere.kept == []
+    with pytest.raises(InvalidRequest, match="place is not allowed"):
+        await steersman.run(elsewhere.process("pass"))
+
+
+async def test_what_is_on_a_machine_that_never_comes_back_can_be_given_up(elsewhere: Elsewhere, mark: str) -> None:
+    worker = elsewhere.site.worker(*elsewhere.flags)
+    host = await worker.ready()
+    steersman = await elsewhere.site.steersman()
+    run = await steersman.start(elsewhere.process(OBEDIENT, mark=mark))
+    await until(lambda: marked(mark))
+    elsewhere.sshd.stop()
+    assert (await asyncio.wait_for(steersman.stop(run), 120)).outcome == "unverified"
+    with pytest.raises(RunCancelled):
+        await steersman.result(run)
+    assert (await steersman.prune(host, 0)).pruned == ()  # it waits for a decision
+    for _ in range(2):  # what could not be merged; and what else is there
+        assert (await steersman.discard_workspace(run)).finalize.status == "none"
+    assert (await steersman.prune(host, 0)).pruned == (run,)
+    assert not (elsewhere.site.state / "runs" / run).exists()
+    assert run in str(worker.said("lost"))
 
 
 async def test_the_doctor_looks_at_another_machine(there: Elsewhere, tmp_path: Path) -> None:

@@ -485,7 +485,9 @@ class TestPruning:
         carrier = WorkspaceCarrier(Shadows({}, []), state / "workspaces")
         runtime = ShimRuntime(store, "host")
         kept = KeptCopies(state, OWNER)
-        carry = RunCarry(carrier, kept, nowhere, changes, RunSessions({}, kept, nowhere, store, runtime), state)
+        carry = RunCarry(
+            carrier, kept, nowhere, changes, RunSessions({}, kept, nowhere, store, runtime), state, Policy({}).within
+        )
         worktrees = RunWorktrees(Shadows({}, []), state)
         context = ActivityContext(host.client, "host", {}, runtime, store, Policy({}), changes, carry, worktrees)
         hosting = HostActivities(context, Retention(30, host.loops))

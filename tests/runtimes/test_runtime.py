@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -642,6 +643,36 @@ async def test_a_stop_does_not_vouch_for_a_machine_that_knows_nothing_of_the_run
     assert lives(int((place.work / "grandchild").read_text()))
     assert (await place.runtime.stop(place.key, QUICK, "cancelled")).outcome == "stopped"
     await place.aclose()
+
+
+async def test_a_stop_believes_no_file_that_says_that_all_was_removed(
+    there: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An agent of this machine can write it."""
+    monkeypatch.setattr("activities.runtimes.shim_runtime.UNREACHABLE_S", 0.5)
+    channel = await there.open(there.launch(DEAF))
+    await line(channel, b"ready")
+    grandchild = int((there.work / "grandchild").read_text())
+    (there.directory.path / "removed").touch()
+    there.machine.reachable = False
+    assert (await there.runtime.stop(there.key, QUICK, "cancelled")).outcome == "unverified"
+    there.machine.reachable = True
+    await there.runtime.release(there.key)
+    assert lives(grandchild)
+    assert there.runtime.has_living(there.key)
+    (there.directory.path / "removed").touch()
+    report = await there.runtime.stop(there.key, QUICK, "cancelled")
+    assert (report.outcome, report.how) == ("stopped", "killed")
+    assert not lives(grandchild)
+
+
+async def test_a_stop_does_not_vouch_for_what_vanished_there_before_its_end_was_seen(there: Place) -> None:
+    channel = await there.open(there.launch(DEAF))
+    await line(channel, b"ready")
+    await there.kill_shim()
+    shutil.rmtree((await there.shim_directory()).parent)
+    (there.directory.path / "removed").touch()
+    assert (await there.runtime.stop(there.key, QUICK, "cancelled")).outcome == "unverified"
 
 
 async def test_nothing_starts_here_for_a_run_elsewhere_whose_place_was_removed(there: Place) -> None:

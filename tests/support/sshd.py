@@ -55,6 +55,8 @@ class Sshd:
         self.known_hosts = directory / "known_hosts"
         self.trust(directory / "host_key.pub")
         self._prefix = ("ip", "netns", "exec", namespace) if namespace else ()
+        self.within: tuple[str, ...] = ()
+        """A command that becomes the one behind it: what it sets up counts for the server and its sessions."""
         forced = (f'ForceCommand exec {login_shell} -c "$SSH_ORIGINAL_COMMAND"',) if login_shell else ()
         (directory / "sshd_config").write_text("\n".join((*self._settings(), *forced, *settings, "")))
         self.config.write_text("\n".join((*self._client_settings(), "")))
@@ -76,7 +78,7 @@ class Sshd:
             Path("/run/sshd").mkdir(exist_ok=True)
         program = shutil.which("sshd", path=_PATH) or "sshd"
         with (self.directory / "log").open("ab") as log:
-            command = [*self._prefix, program, "-D", "-e", "-f", str(self.directory / "sshd_config")]
+            command = [*self._prefix, *self.within, program, "-D", "-e", "-f", str(self.directory / "sshd_config")]
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         self.pid = self._process.pid  # `ip netns exec` becomes the program that it runs
         deadline = time.monotonic() + _FIRST_WORD_S

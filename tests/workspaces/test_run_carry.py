@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from activities.admission.policy import Policy
 from activities.run_carry import RunCarry
 from activities.run_changes import RunChanges
 from activities.run_sessions import RunSessions
@@ -38,7 +39,8 @@ class Lost:
         changes = RunChanges(WorkspaceCheckpoints({}, []), root / "store")
         kept = KeptCopies(root / "store", Ownership("c", "n"))
         sessions = RunSessions({}, kept, self._copy_at, store, ShimRuntime(store, "host"))
-        self.carry = RunCarry(self.work.carrier, kept, self._copy_at, changes, sessions, root / "store")
+        policy = Policy({}, workspace_roots=(self.work.top,))
+        self.carry = RunCarry(self.work.carrier, kept, self._copy_at, changes, sessions, root / "store", policy.within)
 
     def run(self, id: str) -> RunDirectory:
         """The directory of another run there."""
@@ -111,6 +113,32 @@ async def test_a_run_that_is_carried_out_again_after_that_is_carried_back(lost: 
     back = await lost.carry.back(lost.directory, carried, lost.work.top, keep=False)
     assert back.finalize.status == "succeeded"
     assert (lost.work.top / "a").read_text() == "two\n"
+
+
+@pytest.mark.parametrize("how", ["sweep", "retry"])
+async def test_nothing_is_merged_where_requests_may_not_work(lost: Lost, how: str, tmp_path: Path) -> None:
+    """An agent of this machine can write what is written down of a run."""
+    carried = await lost.carry.out(lost.directory, lost.work.top)
+    (Path(carried.directory) / "new").write_text("two\n")
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    link = lost.work.top.parent / "link"
+    link.symlink_to(lost.work.top)
+    for top in (outside, link, lost.work.top / ".." / "outside"):
+        forged = carried.model_copy(update={"top": str(top), "repository": False})
+        (lost.directory.path / "carried.json").write_text(forged.model_dump_json())
+        if how == "sweep":
+            (lost.directory.path / "carried-back.json").unlink(missing_ok=True)
+            back = await lost.carry.finish(lost.directory)
+        else:
+            back = await lost.carry.retry(lost.directory)
+        assert back
+        assert back.finalize.status == "failed"
+        assert "the run's workspace: " in (back.finalize.error or "")
+    assert list(outside.iterdir()) == []
+    (lost.directory.path / "carried.json").write_text(carried.model_dump_json())
+    assert (await lost.carry.retry(lost.directory)).finalize.status == "succeeded"
+    assert (lost.work.top / "new").read_text() == "two\n"
 
 
 async def test_a_run_that_is_reset_after_its_merge_loses_nothing_of_what_follows(lost: Lost) -> None:

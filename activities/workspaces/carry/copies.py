@@ -3,8 +3,10 @@
 import asyncio
 import contextlib
 import json
+import shutil
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
+from io import BufferedWriter
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +59,8 @@ class WorkspaceCopy:
     python: str
     program: str = str(PROGRAM)
     stores: str | None = None
+    name: str = ""
+    """The machine, as people know it; empty for this one."""
     is_here: bool = True
     """On this machine: what is in the workspace's repository need not be brought there."""
 
@@ -66,7 +70,7 @@ class WorkspaceCopy:
             with _patience("what the machine has of the workspace was not said"):
                 async with asyncio.timeout(ANSWER_S):
                     await _feed(stream, {"store": store}, None)
-                    answer = await _answer(stream)
+                    answer = await self._answer(stream)
         return Known(*(_names(answer.get(name)) for name in ("snapshots", "tips")))
 
     async def receive(self, header: dict[str, Any], pack: Path | None) -> str:
@@ -74,7 +78,7 @@ class WorkspaceCopy:
         async with self._command("receive") as stream:
             feeding = asyncio.create_task(_feed(stream, header, pack))
             try:
-                answer = await _answer(stream)
+                answer = await self._answer(stream)
             finally:
                 feeding.cancel()
                 await asyncio.gather(feeding, return_exceptions=True)
@@ -89,13 +93,14 @@ class WorkspaceCopy:
             with _patience("a snapshot of the copy was not made"):
                 async with asyncio.timeout(SNAPSHOT_S):
                     await _feed(stream, header, None)
-                    answer = await _answer(stream)
+                    answer = await self._answer(stream)
             snapshot, size = answer.get("snapshot"), answer.get("size")
             if not isinstance(snapshot, str) or not isinstance(size, int) or not 0 <= size <= MAX_PACK:
                 raise CopyFailed("the copy's answer makes no sense")
+            await asyncio.to_thread(_check_room, pack.parent, size)
             with pack.open("xb") as file, _patience("what the copy has did not come"):
                 while size and (chunk := await _chunk(stream, size)):
-                    await asyncio.to_thread(file.write, chunk)
+                    await asyncio.to_thread(_write, file, chunk)
                     size -= len(chunk)
             if size:
                 raise CopyFailed("what the copy has was cut off on its way")
@@ -106,7 +111,15 @@ class WorkspaceCopy:
         async with self._command("remove") as stream:
             with _patience("the copy was not removed"):
                 async with asyncio.timeout(ANSWER_S):
-                    await _answer(stream)
+                    await self._answer(stream)
+
+    async def _answer(self, stream: Stream) -> dict[str, Any]:
+        try:
+            return await _answer(stream)
+        except CopyFailed as error:
+            if not self.name:
+                raise
+            raise type(error)(f"{self.name}: {error}") from error
 
     @contextlib.asynccontextmanager
     async def _command(self, command: str) -> AsyncIterator[Stream]:
@@ -116,6 +129,23 @@ class WorkspaceCopy:
             yield stream
         finally:
             stream.kill()
+
+
+def _check_room(directory: Path, size: int) -> None:
+    """Raises CopyFailed where so many bytes have no room here."""
+    if size > (free := shutil.disk_usage(directory).free):
+        mib = 1024**2
+        text = f"what the copy has takes {size / mib:.1f} MiB, and {free / mib:.1f} MiB are free here"
+        raise CopyFailed(f"{text}, in {directory}")
+
+
+def _write(file: BufferedWriter, chunk: bytes) -> None:
+    """Raises CopyFailed."""
+    try:
+        file.write(chunk)
+        file.flush()
+    except OSError as error:
+        raise CopyFailed(f"what the copy has cannot be kept here, in {file.name}: {error.strerror}") from error
 
 
 def _names(told: object) -> list[str]:

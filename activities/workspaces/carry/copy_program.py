@@ -28,6 +28,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import stat
 import subprocess
 import sys
@@ -101,7 +102,7 @@ class Lacking(Failed):
 
 
 class CutOff(Failed):
-    """The other side has gone."""
+    """What is sent does not come, or has no room: it would not if all were sent either."""
 
 
 class Git:
@@ -161,7 +162,9 @@ class Git:
             raise Failed(f"git {_command(arguments)} took too long and was stopped") from None
         # git only warns about a directory that it cannot read, and leaves its files out.
         if done.returncode not in ok or b"could not open directory" in done.stderr:
-            said = done.stderr.decode("utf-8", "replace").strip().splitlines() or [f"exit code {done.returncode}"]
+            # A disk that is full kills a git that writes into memory mapped to a file.
+            code = "SIGBUS, as where a disk is full" if done.returncode == -signal.SIGBUS else done.returncode
+            said = done.stderr.decode("utf-8", "replace").strip().splitlines() or [f"exit code {code}"]
             raise Failed(f"git {_command(arguments)}: {said[0][:500]}")
         return done.stdout or b""
 
@@ -421,7 +424,11 @@ class Copy:
         git = self.git()
         with self._counting_on_store(header):
             git.run("read-tree", header["files"])
-            git.run("checkout-index", "--all", "--index", "--force", "--quiet")
+            try:
+                git.run("checkout-index", "--all", "--index", "--force", "--quiet")
+            except Failed as error:  # git does not say why it cannot write
+                free = shutil.disk_usage(self.root).free / 1024**2
+                raise Failed(f"{error}; in {self.root}, where {free:.1f} MiB are free") from None
             if header["have"]:
                 self._check_files(self._entries(git, header["files"]))
         self._finish(header)
@@ -519,6 +526,10 @@ class Copy:
                 store.add(os.path.join(self.store, "objects", "pack"), snapshot, tips)
 
     def _unpack(self, stream: IO[bytes], size: int) -> None:
+        free = shutil.disk_usage(self.root).free
+        if size > free:
+            needed = f"{size / 1024**2:.1f} MiB would be brought to {self.root}"
+            raise CutOff(f"{needed}, and {free / 1024**2:.1f} MiB are free there")
         with tempfile.TemporaryFile(dir=self.root) as pack:
             while size and (chunk := stream.read(min(CHUNK, size))):
                 pack.write(chunk)
@@ -1179,6 +1190,10 @@ def _say(out: BinaryIO, answer: dict[str, Any]) -> None:
     out.flush()
 
 
+def _is_full(said: str) -> bool:
+    return any(os.strerror(number) in said for number in (errno.ENOSPC, errno.EDQUOT)) or "SIGBUS" in said
+
+
 def main(command: str, root: str, stores: str = "") -> None:
     """Do what is asked; the answer is a line of JSON on stdout. `stores`: the directory of the object stores."""
     os.umask(0o022)
@@ -1203,7 +1218,8 @@ def main(command: str, root: str, stores: str = "") -> None:
         else:
             copy.send(header, out)
     except Failed as error:
-        _say(out, {"ok": False, "error": str(error), "lacking": isinstance(error, Lacking)})
+        text = f"{copy.root}: {error}" if _is_full(str(error)) and copy.root not in str(error) else str(error)
+        _say(out, {"ok": False, "error": text, "lacking": isinstance(error, Lacking)})
     except OSError as error:
         _say(out, {"ok": False, "error": f"{_shown(os.fsencode(error.filename or copy.root))}: {error.strerror}"})
     finally:
