@@ -163,6 +163,8 @@ class ShimRuntime:
         except TimeoutError:
             pass
         self._silent[machine] = time.monotonic()
+        with contextlib.suppress(OSError):
+            directory.note_left()  # whatever is written down: a sweep looks again
         facts = {"run": directory.key.run, "error": why}
         log.warning("a run's machine cannot be reached", extra={"action": "unreachable", "facts": facts})
         return None
