@@ -16,8 +16,9 @@ from activities.shim.client import MachineUnreachable
 from activities.store.event_reader import is_ended
 from activities.store.identity import StoreGone
 from activities.store.run_directory import RunDirectory
+from activities.temporal.callers import caller
 from steersman.contracts import names
-from steersman.contracts.activities import CarriedBack, CarryBackInput, CarryOutInput, WorkspaceInput
+from steersman.contracts.activities import CarriedBack, CarryBackInput, CarryOutInput, RunKey, WorkspaceInput
 from steersman.contracts.errors import ActivityErrorType, InvalidRequest, RunError, WorkspaceError
 from steersman.contracts.run import CarriedWorkspace, Finalize
 
@@ -45,7 +46,8 @@ class CarryActivities:
                     directory = await directory_of(context, out.key, out.request.runtime)
                     await check_gates(context, out.request)
                     try:
-                        return await context.carry.out(directory, path, workspace.include)
+                        loop = await self._loop() if workspace.reuse else None
+                        return await context.carry.out(directory, path, workspace.include, loop)
                     except MachineUnreachable as error:
                         if activity.info().attempt >= TRIES_TO_REACH:
                             raise WorkspaceError(f"workspace: it cannot be copied: {error}") from error
@@ -100,6 +102,11 @@ class CarryActivities:
                 if directory.is_local and await self._is_living(directory):
                     raise InvalidRequest(f"processes of run {asked.key.run} are still at work")
                 return await self._context.carry.discard(directory)
+
+    async def _loop(self) -> RunKey | None:
+        """The loop whose run this is, by the server's word. Raises RPCError."""
+        asking = await caller(self._context.client)
+        return asking.parent if asking and asking.parent_type == names.LOOP_WORKFLOW else None
 
     async def _decided(self, asked: WorkspaceInput) -> RunDirectory:
         """The directory of a run that has closed. Raises InvalidRequest, ApplicationError."""

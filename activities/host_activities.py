@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from temporalio import activity
@@ -24,6 +25,7 @@ from activities.store.eventlog import end_log
 from activities.store.identity import StoreGone
 from activities.store.run_directory import RunDirectory, RunGone
 from activities.store.session_locks import SessionLocked, SessionLocks
+from activities.temporal.callers import is_closed
 from activities.temporal.execution import epoch
 from activities.temporal.loop_points import fork_point
 from activities.workspace_holds import WorkspaceHolds
@@ -264,6 +266,7 @@ class HostActivities:
     async def sweep_host(self) -> Swept:
         """Stop agents of runs that closed behind their back, close their logs, prune what is old."""
         stopped = await end_all_closed(self._context, self._closed_runs)
+        await self._context.carry.remove_kept(partial(is_closed, self._context.client))
         await asyncio.to_thread(self._locks.sweep)
         await self._holds.all()
         await stop_strays(self._store)

@@ -1,6 +1,7 @@
 """Copies of workspaces for runs: made before the first process, merged into the workspace after the last one.
 
-    runs/<run>/<execution>/copy/            the copy: see workspaces.carry.copy_program; a file where it is elsewhere
+    runs/<run>/<execution>/copy/            the copy: see workspaces.carry.copy_program; a file where it is elsewhere,
+                                            or a loop's: see store.kept_copies
                           /carried.json     what was copied
                           /carried-back.json  what became of it
                           /conflicts/       the copy's version of what could not be merged, for a workspace without git
@@ -11,29 +12,33 @@ A gate needs no release: it counts as long as the copy is there. Twice is once, 
 
 import asyncio
 import hashlib
+import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 from pydantic import BaseModel
 
 from activities.run_changes import RunChanges, refs_of
-from activities.run_sessions import CopyOf, RunSessions
+from activities.run_sessions import CopyAt, RunSessions
 from activities.shim.client import MachineUnreachable, MachineUnusable
 from activities.store import disk
+from activities.store.kept_copies import KeptCopies
 from activities.store.notes import note as _note
 from activities.store.notes import noted as _noted
 from activities.store.run_directory import RunDirectory
 from activities.workspaces.carry.carrier import Carried, RefNames, Returned, WorkspaceCarrier
-from activities.workspaces.carry.copies import CopyFailed
+from activities.workspaces.carry.copies import CopyFailed, WorkspaceCopy
 from activities.workspaces.carry.snapshots import NoSnapshot
 from activities.workspaces.git.checkpoint_commits import REFS, quoted
 from activities.workspaces.git.runner import GitFailed
 from activities.workspaces.printable_text import printable
-from steersman.contracts.activities import CarriedBack
+from steersman.contracts.activities import CarriedBack, RunKey
 from steersman.contracts.errors import InvalidRequest, WorkspaceError
 from steersman.contracts.run import CarriedWorkspace, Finalize
+
+log = logging.getLogger("steersman.hosting")
 
 MAX_CONFLICTS = 1000
 """At most this many paths are named."""
@@ -41,28 +46,45 @@ _GIVEN_UP = CarriedBack(finalize=Finalize(status="none"))
 
 
 class RunCarry:
-    """`copy_of`: the copy of a run, wherever it is. `state`: the state directory."""
+    """`copies`: where the copies of runs are. `state`: the state directory."""
 
     def __init__(
-        self, carrier: WorkspaceCarrier, copy_of: CopyOf, changes: RunChanges, sessions: RunSessions, state: Path
+        self,
+        carrier: WorkspaceCarrier,
+        copies: KeptCopies,
+        copy_at: CopyAt,
+        changes: RunChanges,
+        sessions: RunSessions,
+        state: Path,
     ) -> None:
         self.sessions = sessions
-        self._carrier, self._copy_of = carrier, copy_of
+        self._carrier, self._copies, self._copy_at = carrier, copies, copy_at
         self._changes, self._gates = changes, state / "gates"
 
-    async def out(self, directory: RunDirectory, workspace: Path, include: tuple[str, ...] = ()) -> CarriedWorkspace:
-        """Copy the workspace (resolved). `include`: what of it is ignored and copied, too.
+    async def out(
+        self, directory: RunDirectory, workspace: Path, include: tuple[str, ...] = (), loop: RunKey | None = None
+    ) -> CarriedWorkspace:
+        """Copy the workspace (resolved). `include`: what of it is ignored and copied, too. `loop`: in whose copy the
+        run works, which is brought up to date.
 
         Raises WorkspaceError, MachineUnreachable.
         """
         try:
+            if loop:
+                await self._copies.take(directory, loop)
             copy = await self._copy_of(directory)
             # What became of an earlier copy says nothing of this one: a run that is reset begins with it once more.
             (directory.path / "carried-back.json").unlink(missing_ok=True)
-            if not copy.is_here:
+            if not copy.is_here and not loop:
                 await asyncio.to_thread(_mark_elsewhere, directory.path / "copy")
-            names = _names(directory)
-            carried = await self._carrier.carry_out(workspace, copy, names, borrow=copy.is_here, include=include)
+            carried = await self._carrier.carry_out(
+                workspace,
+                copy,
+                _names(directory),
+                borrow=copy.is_here,
+                refresh=loop is not None,
+                include=include,
+            )
         except (GitFailed, CopyFailed, NoSnapshot, MachineUnusable, OSError) as error:
             raise WorkspaceError(f"workspace: it cannot be copied: {printable(str(error))}") from error
         known = CarriedWorkspace(
@@ -78,8 +100,8 @@ class RunCarry:
     async def back(
         self, directory: RunDirectory, carried: CarriedWorkspace, workspace: Path, *, keep: bool
     ) -> CarriedBack:
-        """Merge the copy into the workspace, and remove it. Where that fails the copy stays, and is a gate. The agent's
-        sessions come back first.
+        """Merge the copy into the workspace, and remove it where it is the run's own. Where that fails the copy stays,
+        and is a gate. The agent's sessions come back first.
 
         `keep`: the copy stays anyway, as processes may be at work in it. Raises MachineUnreachable, OSError.
         """
@@ -91,6 +113,8 @@ class RunCarry:
     ) -> CarriedBack:
         known = await asyncio.to_thread(_noted, directory.path / "carried-back.json", CarriedBack)
         if known and known.finalize.status != "failed":
+            if not keep:
+                await self._let_go(directory)
             return known
         base = Carried(
             Path(carried.top), carried.repository, carried.snapshot, carried.files, directory=carried.directory
@@ -110,8 +134,7 @@ class RunCarry:
         await asyncio.to_thread(_note, directory.path / "carried-back.json", back)
         await asyncio.to_thread(self._open_gate, directory)
         if not keep:
-            with suppress(CopyFailed, MachineUnreachable):  # it goes with the run's directory
-                await self._remove(directory)
+            await self._let_go(directory)
         return back
 
     async def fail(self, directory: RunDirectory, error: str, *, unreachable: bool = False) -> CarriedBack:
@@ -200,6 +223,22 @@ class RunCarry:
             raise WorkspaceError(str(error)) from error
         await asyncio.to_thread(self._open_gate, directory)
 
+    async def remove_kept(self, is_closed: Callable[[RunKey], Awaitable[bool]]) -> None:
+        """Remove the copies of loops that have closed; one whose machine cannot be reached, another time.
+
+        Raises OSError.
+        """
+        for id, loop in (await asyncio.to_thread(self._copies.loops)).items():
+            if not await is_closed(loop) or (where := await self._copies.retire(id)) is None:
+                continue
+            try:
+                await (await self._copy_at(where)).remove()
+            except (CopyFailed, MachineUnreachable) as error:
+                facts = {"loop": loop.run, "error": printable(str(error))}
+                log.warning("a loop's copy could not be removed", extra={"action": "copy_left", "facts": facts})
+            else:
+                await asyncio.to_thread(self._copies.forget, id)
+
     async def forget(self, directory: RunDirectory) -> None:
         """Remove what was kept of the run in its workspace's repository, but for conflicts. Raises nothing."""
         carried = await asyncio.to_thread(_noted, directory.path / "carried.json", CarriedWorkspace)
@@ -273,9 +312,21 @@ class RunCarry:
     def _gate(self, directory: RunDirectory) -> Path:
         return self._gates / hashlib.sha256(os.fsencode(directory.path)).hexdigest()[:32]
 
+    async def _let_go(self, directory: RunDirectory) -> None:
+        """What was merged: a copy that is kept is for the loop's next run. Raises OSError."""
+        if await asyncio.to_thread(self._copies.is_kept, directory):
+            await self._copies.leave(directory)
+        elif await asyncio.to_thread(self.has_copy, directory):
+            with suppress(CopyFailed, MachineUnreachable):  # it goes with the run's directory
+                await self._remove(directory)
+
+    async def _copy_of(self, directory: RunDirectory) -> WorkspaceCopy:
+        return await self._copy_at(await asyncio.to_thread(self._copies.location, directory))
+
     async def _remove(self, directory: RunDirectory) -> None:
         copy = await self._copy_of(directory)
         await copy.remove()
+        await self._copies.leave(directory)
         if not copy.is_here:
             await asyncio.to_thread((directory.path / "copy").unlink, missing_ok=True)
 

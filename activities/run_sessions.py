@@ -20,6 +20,7 @@ from activities.ports.runtime import Runtime
 from activities.ports.sessions import AgentSessions, SessionFiles
 from activities.shim.client import MachineUnusable
 from activities.store.held_sessions import note_held
+from activities.store.kept_copies import CopyLocation, KeptCopies
 from activities.store.notes import note, noted
 from activities.store.run_directory import RunDirectory
 from activities.store.runs import RunStore
@@ -57,15 +58,17 @@ class _Back(BaseModel):
     removed: bool = False
 
 
-CopyOf = Callable[[RunDirectory], Awaitable[WorkspaceCopy]]
-"""Makes a run's copy from its directory's `placement`, which is to be read as hostile. Raises MachineUnreachable."""
+CopyAt = Callable[[CopyLocation], Awaitable[WorkspaceCopy]]
+"""Makes what speaks of the copy there. Raises MachineUnreachable."""
 
 
 class RunSessions:
-    """`copy_of`: the copy of a run, wherever it is."""
+    """`copies`: where the copies of runs are."""
 
-    def __init__(self, agents: Mapping[str, Agent], copy_of: CopyOf, store: RunStore, runtime: Runtime) -> None:
-        self._agents, self._copy_of = agents, copy_of
+    def __init__(
+        self, agents: Mapping[str, Agent], copies: KeptCopies, copy_at: CopyAt, store: RunStore, runtime: Runtime
+    ) -> None:
+        self._agents, self._copies, self._copy_at = agents, copies, copy_at
         self._store, self._runtime = store, runtime
         self._locks = SessionLocks(store, runtime)
 
@@ -216,7 +219,7 @@ class RunSessions:
         return begun if held.session is None else [held.session, *begun]
 
     async def _place(self, directory: RunDirectory, held: _Held) -> SessionPlace:
-        copy = await self._copy_of(directory)
+        copy = await self._copy_at(await asyncio.to_thread(self._copies.location, directory))
         return SessionPlace(copy.machine, held.there, copy.python)
 
 

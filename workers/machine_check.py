@@ -90,7 +90,8 @@ def _allowed(runtime: SshRuntime, settings: Settings) -> Check:
         settings.policy.check_runtime(runtime)
     except InvalidRequest as error:
         flags = f"--allow-ssh {shlex.quote(runtime.name)}"
-        return Check(check="policy", detail=f"{error.message}: start the worker with {flags}, for one")
+        text = f"a worker with the settings of this terminal refuses it, one with {flags} does not: {error.message}"
+        return Check(check="policy", detail=text)
     return Check(check="policy", detail=f"{runtime.name} is allowed to requests in this environment")
 
 

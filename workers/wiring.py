@@ -34,8 +34,8 @@ from activities.runtimes.shim_runtime import PlaceOf, ShimRuntime, local_place
 from activities.runtimes.ssh_machines import SshMachines
 from activities.shim import client as shim
 from activities.store.identity import StoreIdentity
+from activities.store.kept_copies import CopyLocation, KeptCopies
 from activities.store.ownership import Ownership
-from activities.store.run_directory import RunDirectory
 from activities.store.runs import RunStore
 from activities.takeover.registry import Registry
 from activities.workspaces.carry import copies
@@ -107,16 +107,16 @@ def activities_of(settings: Settings, parts: Parts) -> Activities:
     changes = RunChanges(checkpoints, settings.state)
     carrier = WorkspaceCarrier(shadows, settings.state / "workspaces")
     here = ChildMachine(settings.state, {"PATH": policy.environ.get("PATH", os.defpath)})
-    copy_of = partial(_copy_of, here, machines)
-    sessions = RunSessions(agents, copy_of, store, runtime)
-    carry = RunCarry(carrier, copy_of, changes, sessions, settings.state)
+    kept, copy_at = KeptCopies(settings.state, parts.owner), partial(_copy_at, here, machines)
+    sessions = RunSessions(agents, kept, copy_at, store, runtime)
+    carry = RunCarry(carrier, kept, copy_at, changes, sessions, settings.state)
     context = ActivityContext(client, settings.host, agents, runtime, store, policy, changes, carry, worktrees)
     host = HostActivities(context, Retention(settings.keep_days, loops))
     run = RunActivities(context, parts.registry, host.lock_session, parts.polls)
     allowed = [agent for name, agent in agents.items() if name in policy.agents]
     hold, loop = HoldActivities(context, parts.registry), LoopActivities(client, agents, loops, policy)
-    kept = CheckpointActivities(context, loops, checkpoints)
-    return Activities(allowed, host, hold, run, loop, CarryActivities(context), kept)
+    checkpoint = CheckpointActivities(context, loops, checkpoints)
+    return Activities(allowed, host, hold, run, loop, CarryActivities(context), checkpoint)
 
 
 def workers_of(settings: Settings, parts: Parts, activities: Activities) -> list[Worker]:
@@ -178,18 +178,18 @@ def workers_of(settings: Settings, parts: Parts, activities: Activities) -> list
     return [deciding, of_host, of_runs, own]
 
 
-async def _copy_of(here: Machine, machines: SshMachines, run: RunDirectory) -> WorkspaceCopy:
+async def _copy_at(here: Machine, machines: SshMachines, where: CopyLocation) -> WorkspaceCopy:
     """The copy of a run's workspace, where its processes are. Raises MachineUnreachable."""
-    placement = run.placement
+    placement = where.placement
     if placement.get("kind") == "local":
-        return WorkspaceCopy(here, str(run.path / "copy"), sys.executable)
+        return WorkspaceCopy(here, str(where.path), sys.executable)
     if placement.get("kind") != "ssh":
         raise shim.MachineUnusable("where the run's copy is was lost with its run.json")
     machine = machines.of(placement)
     directory = await machine.directory()
     return WorkspaceCopy(
         machines.bulk(placement),
-        str(directory / "copies" / run.id),
+        str(directory / "copies" / where.id),
         machines.python(placement),
         await machine.access.bring(copies.PROGRAM),
         is_here=False,

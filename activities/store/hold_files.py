@@ -9,7 +9,6 @@ as the same user and may write here: a forged file can keep a workspace from oth
 """
 
 import asyncio
-import errno
 import hashlib
 import json
 import os
@@ -18,9 +17,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar, cast, get_args
+from typing import Any, NamedTuple, TypeVar, get_args
 
 from activities.store import disk
+from activities.store.directory_lock import exclusively
 from activities.store.ownership import Ownership
 from steersman.contracts.activities import RunKey
 from steersman.contracts.errors import InvalidRequest
@@ -28,9 +28,6 @@ from steersman.contracts.workspace_holder import HolderKind, OnOverlap, is_withi
 
 T = TypeVar("T")
 
-PATIENCE_S = 5.0
-"""The lock of the directory is tried for this many seconds: each who has it needs a few milliseconds."""
-PAUSE_S = 0.005
 MAX_WAITING = 500
 """At most this many runs wait on a host: each has a slot of the host's queue, which stops need, too."""
 
@@ -245,19 +242,7 @@ class HoldFiles:
         temporary.replace(path)
 
     async def _exclusively(self, work: Callable[[], T]) -> T:
-        """What `work` returns, done alone among the workers of this host."""
-        until = time.monotonic() + PATIENCE_S
-        while True:
-            try:
-                return cast("T", await asyncio.to_thread(self._locked, work))
-            except BlockingIOError as error:
-                if time.monotonic() >= until:
-                    raise BlockingIOError(errno.EAGAIN, "something keeps it locked", str(self._place)) from error
-            await asyncio.sleep(PAUSE_S)
-
-    def _locked(self, work: Callable[[], T]) -> T:
-        with disk.locked(self._place):
-            return work()
+        return await exclusively(self._place, work)
 
 
 def file_name(hold: Hold) -> str:

@@ -31,6 +31,7 @@ class Caller:
     key: RunKey
     type: str
     parent: RunKey | None
+    parent_type: str = ""
 
 
 async def caller(client: Client) -> Caller | None:
@@ -39,16 +40,17 @@ async def caller(client: Client) -> Caller | None:
     if not info.workflow_id:
         return None
     found = await _describe(client, info.workflow_id, info.workflow_run_id or "")
-    parent = None
+    parent, parent_type = None, ""
     if found.HasField("parent_execution"):
         above = found.parent_execution
         try:
             # Asked here: a workflow of another namespace may have the id of one of ours.
-            parent = _key(await _describe(client, above.workflow_id, above.run_id))
+            parents = await _describe(client, above.workflow_id, above.run_id)
+            parent, parent_type = _key(parents), parents.type.name
         except RPCError as error:
             if error.status != RPCStatusCode.NOT_FOUND:
                 raise
-    return Caller(_key(found), found.type.name, parent)
+    return Caller(_key(found), found.type.name, parent, parent_type)
 
 
 async def standing_of(client: Client, key: RunKey) -> Literal["open", "closed", "unknown"]:
@@ -58,6 +60,11 @@ async def standing_of(client: Client, key: RunKey) -> Literal["open", "closed", 
     except RPCError as error:
         return "closed" if error.status == RPCStatusCode.NOT_FOUND else "unknown"
     return "closed" if found.status in CLOSED or _key(found) != key else "open"
+
+
+async def is_closed(client: Client, key: RunKey) -> bool:
+    """Whether the server knows that this workflow has closed, or knows none of it."""
+    return await standing_of(client, key) == "closed"
 
 
 async def _describe(client: Client, workflow: str, run: str = "") -> WorkflowExecutionInfo:

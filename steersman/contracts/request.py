@@ -92,6 +92,10 @@ class Workspace(StrictModel):
     """What becomes of the run where another one's changes could not be merged into the workspace."""
     include: Annotated[tuple[IncludedPath, ...], Field(max_length=100)] = ()
     """Ignored files and directories, relative to `path`, that a copy has and brings back as it does untracked ones."""
+    reuse: bool = True
+    """The runs of a loop, verifications among them, work in one copy after another: what is ignored there stays. False:
+    each has one of its own. Of no meaning to a run that is not a loop's.
+    """
     worktree: Branch | None = None
     """The agent works in a git worktree of the workspace's repository that has this branch checked out. Both are made
     where they are not there, and stay.

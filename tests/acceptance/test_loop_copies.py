@@ -1,6 +1,7 @@
 """A loop whose runs work in copies of its workspace, here and elsewhere: what they do comes back after each."""
 
 import asyncio
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,8 @@ import pytest
 
 from steersman.client import Steersman
 from steersman.contracts.errors import InvalidRequest
+from steersman.contracts.names import SWEEP_WORKFLOW, TASK_QUEUE
+from steersman.hosts import host_name
 from tests.acceptance.loops import PLAN, claude_loop, ended, process_loop, project, reaches, tick
 from tests.acceptance.site import Site
 from tests.acceptance.test_ssh import THERE, Elsewhere
@@ -41,6 +44,13 @@ def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+async def sweep(there: Elsewhere, steersman: Steersman) -> None:
+    """As it comes every ten minutes."""
+    id = f"sweep-{secrets.token_hex(4)}"
+    host = host_name(there.site.state)
+    await steersman.temporal.execute_workflow(SWEEP_WORKFLOW, host, id=id, task_queue=TASK_QUEUE)
+
+
 def carried(kind: str, request: dict[str, Any]) -> dict[str, Any]:
     """The same loop, its runs in copies."""
     run = request["run"]
@@ -55,16 +65,16 @@ async def test_it_is_verified_gone_back_with_and_forked(
     workspace = project(there.site)
     script = model.script(
         f"loop-{kind}",
-        tool("Bash", command=f"pwd; {tick('one')}; touch ignored.log"),
+        tool("Bash", command=f"pwd; {tick('one')}; mkdir ignored; touch ignored/built"),
         say("the password is swordfish"),
         tool("Bash", command="rm -f src/app.py; echo x > wrong"),
         say("ruined"),
-        tool("Bash", command=tick("two")),
+        tool("Bash", command=f"test -e ignored/built && {tick('two')}"),
         say("two is done"),
         tool("Bash", command=tick("two")),
         say("done by the fork"),
     )
-    done = {"items": {"kind": "checkboxes"}, "verify": {"command": "test ! -e wrong"}}
+    done = {"items": {"kind": "checkboxes"}, "verify": {"command": "test ! -e wrong && test -e ignored/built"}}
     request = carried(kind, claude_loop(there.site, script, workspace, mode="checkpoint", done=done))
     loop = await steersman.loops.start(request)
     first = await reaches(steersman, loop, "waiting_for_decision")
@@ -89,13 +99,40 @@ async def test_it_is_verified_gone_back_with_and_forked(
     result = await ended(steersman, loop)
     assert (result.status, result.stop_reason) == ("completed", "done")
     assert (workspace / "PLAN.md").read_text() == PLAN.replace("[ ]", "[x]")
+    assert not (workspace / "ignored").exists()
 
-    fork = await steersman.loops.fork(loop, 1, {"mode": "autonomous"})
+    changes = {
+        "mode": "autonomous",
+        "done": {"items": {"kind": "checkboxes"}, "verify": {"command": "test ! -e wrong"}},
+    }
+    fork = await steersman.loops.fork(loop, 1, changes)
     assert (await ended(steersman, fork)).status == "completed"
     assert script.requests[-1].saw("swordfish")
     assert (workspace / "PLAN.md").read_text() == PLAN.replace("[ ]", "[x]")
-    if kind == "ssh":
-        assert there.kept == []
+    await sweep(there, steersman)
+    assert there.kept == []
+    assert list(there.site.state.glob("copies/*")) == []
+
+
+@pytest.mark.parametrize("reuse", [True, False])
+async def test_what_is_ignored_stays_from_run_to_run_or_not(
+    there: Elsewhere, steersman: Steersman, kind: str, *, reuse: bool
+) -> None:
+    workspace = project(there.site)
+    seen = Path(f"{workspace}.seen")
+    program = f"ls ignored >> {seen} 2>&1; pwd >> {seen}.cwd; mkdir -p ignored; touch ignored/built; "
+    program += f"if grep -q '\\[x\\] one' PLAN.md; then {tick('two')}; else {tick('one')}; fi"
+    request = carried(kind, process_loop(there.site, program, workspace, done={"items": {"kind": "checkboxes"}}))
+    request["run"]["workspace"] |= {"reuse": reuse}
+    loop = await steersman.loops.start(request)
+    assert (await ended(steersman, loop)).status == "completed"
+    first, second = seen.read_text().splitlines()
+    assert "No such file" in first
+    assert ("No such file" in second) != reuse
+    directories = Path(f"{seen}.cwd").read_text().splitlines()
+    assert (len(set(directories)) == 1) == reuse
+    await sweep(there, steersman)
+    assert not any(Path(each).exists() for each in directories)
 
 
 async def test_what_cannot_be_carried_back_pauses_it(there: Elsewhere, steersman: Steersman, kind: str) -> None:

@@ -147,7 +147,9 @@ async def _scene(root: Path) -> Scene:
         assert work.carried
         base = git(work.top, "rev-list", "-1", work.carried.snapshot).decode().strip()
         trees = [git(work.top, "rev-parse", f"{base}{each}").decode().strip() for each in ("^{tree}", "^1^{tree}")]
-        await place.send({"have": [base, *trees], "repository": True, "empty": [], "include": []}, root / "pack")
+        await place.send(
+            {"run": NAMES.run, "have": [base, *trees], "repository": True, "empty": [], "include": []}, root / "pack"
+        )
         (root / "pack").unlink()
     finally:
         await work.close()

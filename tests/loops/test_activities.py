@@ -33,8 +33,8 @@ from activities.run_changes import RunChanges
 from activities.run_sessions import RunSessions
 from activities.run_worktrees import RunWorktrees
 from activities.runtimes.shim_runtime import ShimRuntime
+from activities.store.kept_copies import CopyLocation, KeptCopies
 from activities.store.ownership import Ownership
-from activities.store.run_directory import RunDirectory
 from activities.store.runs import RunStore
 from activities.workspaces.carry.carrier import WorkspaceCarrier
 from activities.workspaces.carry.copies import WorkspaceCopy
@@ -478,13 +478,14 @@ class TestPruning:
         state = host.directory / "state"
         store = RunStore(state, OWNER)
 
-        async def nowhere(run: RunDirectory) -> WorkspaceCopy:
+        async def nowhere(where: CopyLocation) -> WorkspaceCopy:
             raise AssertionError("no run has a copy")
 
         changes = RunChanges(WorkspaceCheckpoints({}, []), state)
         carrier = WorkspaceCarrier(Shadows({}, []), state / "workspaces")
         runtime = ShimRuntime(store, "host")
-        carry = RunCarry(carrier, nowhere, changes, RunSessions({}, nowhere, store, runtime), state)
+        kept = KeptCopies(state, OWNER)
+        carry = RunCarry(carrier, kept, nowhere, changes, RunSessions({}, kept, nowhere, store, runtime), state)
         worktrees = RunWorktrees(Shadows({}, []), state)
         context = ActivityContext(host.client, "host", {}, runtime, store, Policy({}), changes, carry, worktrees)
         hosting = HostActivities(context, Retention(30, host.loops))

@@ -12,8 +12,8 @@ from activities.agents.claude.agent import ClaudeAgent
 from activities.run_sessions import RunSessions
 from activities.runtimes.machine import ChildMachine
 from activities.runtimes.shim_runtime import ShimRuntime
+from activities.store.kept_copies import CopyLocation, KeptCopies
 from activities.store.ownership import Ownership
-from activities.store.run_directory import RunDirectory
 from activities.store.runs import RunStore
 from activities.store.session_locks import SessionLocks
 from activities.workspaces.carry.copies import WorkspaceCopy
@@ -41,12 +41,13 @@ class SessionCarrying:
         self.machine = ChildMachine(root / "there", {"PATH": os.environ["PATH"]})
         self.run = self.store.create(RunKey(run="run", execution="e"))
         self.python = python
-        self.sessions = RunSessions({"claude": self.agent}, self._copy_of, self.store, self.runtime)
+        kept = KeptCopies(root / "state", Ownership("cluster", "default"))
+        self.sessions = RunSessions({"claude": self.agent}, kept, self._copy_at, self.store, self.runtime)
         fields: dict[str, Any] = {} if session is None else {"session": session}
         workspace = {"path": str(self.workspace), "isolation": "copy"}
         self.request = parse_request({"agent": "claude", "prompt": "x", "workspace": workspace, **fields})
 
-    async def _copy_of(self, run: RunDirectory) -> WorkspaceCopy:
+    async def _copy_at(self, where: CopyLocation) -> WorkspaceCopy:
         return WorkspaceCopy(self.machine, str(self.copy), self.python)
 
     def ours(self, session: str = SESSION) -> Path:

@@ -159,7 +159,7 @@ async def test_whatever_an_agent_has_left(work: Carrying, left: str) -> None:
     assert not trap.exists()
     assert files(outside) == {"f": (b"outside\n", False)}
     assert sorted(each.name for each in run.copy.parent.parent.iterdir() if each.name != "objects") == [
-        "copy", "index", "name", "ready", "store",
+        "copy", "index", "name", "ready", "run", "store",
     ]  # fmt: skip
     assert (await run.back("echo theirs > a")).conflicts == []
 
@@ -217,3 +217,21 @@ async def test_another_workspace_is_not_brought_into_it(work: Carrying) -> None:
         await run.out(LATER)
     work.in_copy("git status; echo theirs > a")
     assert (await work.back()).conflicts == [b"a"]
+
+
+async def test_it_is_as_the_workspace_also_where_that_is_as_before(work: Carrying) -> None:
+    """Most often in the same second, in which git gives what is the same the same id."""
+    await work.out(STATE)
+    work.in_copy("echo odd > a; echo odd > odd")
+    check(await refreshed(work), {})
+
+
+async def test_who_had_it_before_does_not_carry_back_what_the_next_one_does(work: Carrying) -> None:
+    """As a worker may try that was frozen when another one carried back in its place."""
+    await work.out(STATE)
+    run = await refreshed(work)
+    run.in_copy("echo half > a")
+    with pytest.raises(CopyFailed, match="another run's by now"):
+        await work.back()
+    assert (await run.back("echo whole > a")).conflicts == []
+    assert work.here("cat a") == "whole\n"

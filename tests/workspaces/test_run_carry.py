@@ -1,4 +1,6 @@
-"""Copies of runs on machines that are lost: nobody waits for one that is gone, and nothing stays for ever."""
+"""Copies of runs on machines that are lost, and those that a loop's runs share: nobody waits for one that is gone, and
+nothing stays for ever.
+"""
 
 import sys
 from collections.abc import AsyncIterator
@@ -11,6 +13,7 @@ from activities.run_changes import RunChanges
 from activities.run_sessions import RunSessions
 from activities.runtimes.shim_runtime import ShimRuntime
 from activities.shim.client import MachineUnreachable
+from activities.store.kept_copies import CopyLocation, KeptCopies
 from activities.store.ownership import Ownership
 from activities.store.run_directory import RunDirectory
 from activities.store.runs import RunStore
@@ -18,6 +21,7 @@ from activities.workspaces.carry.copies import WorkspaceCopy
 from activities.workspaces.checkpoints import WorkspaceCheckpoints
 from steersman.contracts.activities import RunKey
 from steersman.contracts.errors import WorkspaceError
+from steersman.contracts.run import CarriedWorkspace
 from tests.runtimes.machines import Elsewhere
 from tests.workspaces.carrying import Carrying
 
@@ -29,14 +33,19 @@ class Lost:
         self.work = Carrying(root, borrow=False)
         self.work.here("echo one > a")
         self.machine = Elsewhere(self.work.machine)
-        store = RunStore(root / "store", Ownership("c", "n"))
-        self.directory = store.create(RunKey(run="run", execution="e"), {"kind": "ssh", "address": "place"})
+        self.store = store = RunStore(root / "store", Ownership("c", "n"))
+        self.directory = self.run("run")
         changes = RunChanges(WorkspaceCheckpoints({}, []), root / "store")
-        sessions = RunSessions({}, self._copy_of, store, ShimRuntime(store, "host"))
-        self.carry = RunCarry(self.work.carrier, self._copy_of, changes, sessions, root / "store")
+        kept = KeptCopies(root / "store", Ownership("c", "n"))
+        sessions = RunSessions({}, kept, self._copy_at, store, ShimRuntime(store, "host"))
+        self.carry = RunCarry(self.work.carrier, kept, self._copy_at, changes, sessions, root / "store")
 
-    async def _copy_of(self, run: RunDirectory) -> WorkspaceCopy:
-        root = str(self.work.there / "copies" / run.id)
+    def run(self, id: str) -> RunDirectory:
+        """The directory of another run there."""
+        return self.store.create(RunKey(run=id, execution="e"), {"kind": "ssh", "address": "place"})
+
+    async def _copy_at(self, where: CopyLocation) -> WorkspaceCopy:
+        root = str(self.work.there / "copies" / where.id)
         return WorkspaceCopy(self.machine, root, sys.executable, is_here=False)
 
     @property
@@ -116,3 +125,105 @@ async def test_a_run_that_is_reset_after_its_merge_loses_nothing_of_what_follows
     assert back.finalize.status == "succeeded"
     assert (lost.work.top / "b").read_text() == "of the second time\n"
     assert (lost.work.top / "a").read_text() == "two\n"
+
+
+# The runs of a loop.
+
+LOOP = RunKey(run="loop", execution="l")
+
+
+async def ends(lost: Lost, run: RunDirectory, carried: CarriedWorkspace, *, keep: bool = False) -> str:
+    return (await lost.carry.back(run, carried, lost.work.top, keep=keep)).finalize.status
+
+
+async def closed(loop: RunKey) -> bool:
+    return loop == LOOP
+
+
+async def open_still(loop: RunKey) -> bool:
+    return loop != LOOP
+
+
+async def test_runs_of_a_loop_find_what_is_ignored_and_what_has_changed(lost: Lost) -> None:
+    lost.work.here("git init -q; echo built > .gitignore; git add -A")
+    first = await lost.carry.out(lost.directory, lost.work.top, loop=LOOP)
+    there = Path(first.directory)
+    (there / "a").write_text("two\n")
+    (there / "built").write_text("by the first\n")
+    assert await ends(lost, lost.directory, first) == "succeeded"
+    lost.work.here("echo of a person > b")
+
+    run = lost.run("second")
+    second = await lost.carry.out(run, lost.work.top, loop=LOOP)
+    assert second.directory == first.directory
+    found = {name: (there / name).read_text() for name in ("a", "b", "built")}
+    assert found == {"a": "two\n", "b": "of a person\n", "built": "by the first\n"}
+    (there / "b").write_text("of the second\n")
+    assert await ends(lost, run, second) == "succeeded"
+    assert (lost.work.top / "b").read_text() == "of the second\n"
+    assert not (lost.work.top / "built").exists()
+    assert len(lost.copies) == 1
+
+
+async def test_another_loop_has_a_copy_of_its_own(lost: Lost) -> None:
+    first = await lost.carry.out(lost.directory, lost.work.top, loop=LOOP)
+    assert await ends(lost, lost.directory, first) == "none"
+    other = await lost.carry.out(lost.run("other"), lost.work.top, loop=RunKey(run="loop", execution="another"))
+    assert other.directory != first.directory
+
+
+async def test_a_copy_in_which_something_may_be_at_work_is_not_shared(lost: Lost) -> None:
+    first = await lost.carry.out(lost.directory, lost.work.top, loop=LOOP)
+    (Path(first.directory) / "a").write_text("two\n")
+    assert await ends(lost, lost.directory, first, keep=True) == "succeeded"
+    second = await lost.carry.out(run := lost.run("second"), lost.work.top, loop=LOOP)
+    assert second.directory != first.directory
+    assert (Path(second.directory) / "a").read_text() == "two\n"
+    await lost.carry.remove_kept(closed)
+    assert len(lost.copies) == 2
+
+    await lost.carry.settle(lost.directory)
+    assert await ends(lost, run, second) == "none"
+    third = await lost.carry.out(lost.run("third"), lost.work.top, loop=LOOP)
+    assert third.directory in (first.directory, second.directory)
+
+
+async def test_what_could_not_be_merged_stays_until_somebody_has_decided(lost: Lost) -> None:
+    first = await lost.carry.out(lost.directory, lost.work.top, loop=LOOP)
+    (Path(first.directory) / "a").write_text("two\n")
+    await lost.carry.fail(lost.directory, "no way back")
+    await lost.carry.remove_kept(closed)
+    with pytest.raises(WorkspaceError, match="no way back"):
+        lost.carry.check_gates(lost.work.top)
+    assert (await lost.carry.retry(lost.directory)).finalize.status == "succeeded"
+    assert (lost.work.top / "a").read_text() == "two\n"
+    await lost.carry.remove_kept(closed)
+    assert lost.copies == []
+
+
+@pytest.mark.parametrize("how", ["unusable", "unreachable"])
+async def test_it_goes_when_the_loop_has_closed_and_is_taken_by_nobody_then(lost: Lost, how: str) -> None:
+    first = await lost.carry.out(lost.directory, lost.work.top, loop=LOOP)
+    await lost.carry.remove_kept(closed)
+    assert lost.copies  # its run has it
+    assert await ends(lost, lost.directory, first) == "none"
+    await lost.carry.remove_kept(open_still)
+    assert lost.copies
+    lose(lost.machine, how)
+    await lost.carry.remove_kept(closed)
+    find(lost.machine)
+    assert lost.copies
+    again = await lost.carry.out(run := lost.run("after a reset"), lost.work.top, loop=LOOP)
+    assert again.directory != first.directory
+    await lost.carry.remove_kept(closed)
+    assert [each.name for each in lost.copies] == [Path(again.directory).parents[1].name]
+    assert await ends(lost, run, again) == "none"
+    await lost.carry.remove_kept(closed)
+    assert lost.copies == []
+
+
+@pytest.mark.parametrize("said", ["kept as ../../x\n", "kept as \n", "kept as " + "a" * 33 + "\n", "kept as\0\n"])
+def test_what_names_no_kept_copy_is_a_run_with_its_own(lost: Lost, said: str) -> None:
+    (lost.directory.path / "copy").write_text(said)
+    kept = KeptCopies(lost.store.state, Ownership("c", "n"))
+    assert kept.location(lost.directory).path == lost.directory.path / "copy"

@@ -72,6 +72,11 @@ class RefNames:
         assert self.prefix.startswith(commits.REFS)
 
     @property
+    def run(self) -> str:
+        """What tells the run from all others."""
+        return hashlib.sha256(self.prefix.encode()).hexdigest()[:32]
+
+    @property
     def base(self) -> str:
         return f"{self.prefix}carried"
 
@@ -113,6 +118,7 @@ class WorkspaceCarrier:
             included = tuple(sorted({as_text(os.fsencode(below / each)) for each in include}))
             snapshot = await self._base(shadow, names, included, repository=repository)
             header = await _header(shadow, snapshot, workspace, repository=repository)
+            header["run"] = names.run
             header["borrow"] = [str(shadow.repository.objects)] if borrow else []
             top = shadow.repository.top
         carried = Carried(top, repository, snapshot.id, snapshot.files, directory="")
@@ -170,6 +176,7 @@ class WorkspaceCarrier:
                 base = await snapshots.read(shadow, carried.snapshot)
             # Others may go on meanwhile: the way may be long.
             header = {
+                "run": names.run,
                 "have": base.had,
                 "repository": carried.repository,
                 "empty": base.state.empty,

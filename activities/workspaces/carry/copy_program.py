@@ -4,6 +4,7 @@ Runs there, on Python 3.9 and git alone, from one file: `known`, `receive`, `sen
 is in carry/snapshots.py. Nothing in the copy is run: neither hooks nor filters, nor what its configuration names.
 
     ROOT/ready          the snapshot that the copy was made of; until then there is no copy
+        /run            the run that it was made for, by a name of its own
         /name           the name of the copy's directory
         /copy/<name>/   the copy: with a .git of its own where the workspace is a git repository; no remote
         /store/         a bare repository of ours: objects that were brought here
@@ -338,6 +339,10 @@ class Copy:
     def ready(self) -> str:
         return _read(os.path.join(self.root, "ready"))
 
+    def is_for(self, header: dict[str, Any]) -> bool:
+        """Whether it was made for this run: another may have taken it since. One of an earlier version says none."""
+        return _read(os.path.join(self.root, "run")) in ("", header["run"])
+
     @property
     def top(self) -> str:
         return os.path.join(self.root, "copy", _read(os.path.join(self.root, "name"), strip=False))
@@ -385,7 +390,7 @@ class Copy:
 
         Raises Lacking where objects of `header["have"]`, without which the pack was made, are not here.
         """
-        if self.ready == header["snapshot"]:
+        if self.ready == header["snapshot"] and self.is_for(header):
             return
         if header["refresh"] and (self.ready or os.path.lexists(self.refreshing)):
             self._refresh(header, stream)
@@ -393,6 +398,7 @@ class Copy:
             raise Failed(f"another snapshot was brought to {self.root}")
         else:
             self._make(header, stream)
+        _write(os.path.join(self.root, "run"), header["run"])
         _write(os.path.join(self.root, "ready"), header["snapshot"])
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.refreshing)
@@ -742,6 +748,8 @@ class Copy:
             )
             if not self.ready:  # somebody removes the copy: what has gone already is no deletion of the agent's
                 raise Failed(f"the copy in {self.root} is being removed")
+            if not self.is_for(header):
+                raise Failed(f"the copy in {self.root} is another run's by now")
             wanted = [snapshot, *sorted(set(refs.values())), *(f"^{each}" for each in header["have"])]
             pack = os.path.join(scratch, "pack")
             self._pack(wanted, pack)

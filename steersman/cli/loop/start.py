@@ -79,6 +79,10 @@ Ssh = Annotated[
     typer.Option(metavar="[USER@]ADDRESS[:PORT]", help="Runs on this machine, in copies that are merged at their end."),
 ]
 Include = Annotated[list[str] | None, typer.Option(help="An ignored file or directory that the copies have, too.")]
+Reuse = Annotated[
+    bool | None,
+    typer.Option("--reuse/--no-reuse", help="One copy for all runs (the default), or a new one for each."),
+]
 
 
 def start(
@@ -119,6 +123,7 @@ def start(
     isolated: Isolated = False,
     ssh: Ssh = None,
     include: Include = None,
+    reuse: Reuse = None,
     no_progress: NoProgress = None,
     failures: Failures = None,
     as_json: options.AsJsonLines = False,
@@ -137,6 +142,7 @@ def start(
                 on_overlap=on_overlap,
                 isolation="copy" if isolated else None,
                 include=include,
+                reuse=reuse,
             ),
             runtime=request.ssh_runtime(ssh),
             permissions=request.given(mode=permissions, allow=allow, deny=deny),
