@@ -30,12 +30,14 @@ def shared(tmp_path_factory: pytest.TempPathFactory, dev_server: str) -> Iterato
 
 
 @pytest.fixture
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """A machine and a server of the test's own, without a worker as yet.
 
     Not a namespace of the one server: each keeps pollers there, and 200 of them cost half a core and 4 GB.
     """
-    made = Site(tmp_path_factory.mktemp("site"))
+    # Half of what a worker's start costs is what Claude Code takes, which no run of a test without a model is of.
+    flags = () if "model" in request.fixturenames else ("--agent", "process")
+    made = Site(tmp_path_factory.mktemp("site"), flags=flags)
     try:
         yield made
     finally:

@@ -63,9 +63,18 @@ class Following:
 class Site:
     """See the module. `root` is in the environment of every process of it, so nothing of it can hide."""
 
-    def __init__(self, root: Path, namespace: Namespace | None = None, settings: tuple[str, ...] = ()) -> None:
-        """`namespace`: where its runs are; without one it has a server of its own, with these settings."""
+    def __init__(
+        self,
+        root: Path,
+        namespace: Namespace | None = None,
+        settings: tuple[str, ...] = (),
+        flags: tuple[str, ...] = (),
+    ) -> None:
+        """`namespace`: where its runs are; without one it has a server of its own, with these settings. `flags`: of all
+        its workers that a test does not ask for with flags of their own alone.
+        """
         self.root = root
+        self._flags = flags
         self.state = root / "state"
         for name in ("home", "tmp", "claude"):
             (root / name).mkdir()
@@ -84,7 +93,7 @@ class Site:
     def worker(self, *flags: str, **env: str) -> WorkerProcess:
         """A further worker with what the tests' requests need allowed; it may not be polling yet."""
         allowed = [part for name in REQUESTS_MAY_SET for part in ("--allow-env", name)]
-        return self.bare_worker(*allowed, *flags, **env)
+        return self.bare_worker(*self._flags, *allowed, *flags, **env)
 
     def bare_worker(self, *flags: str, **env: str) -> WorkerProcess:
         """A further worker, with these flags and no other."""

@@ -140,7 +140,7 @@ async def test_whatever_is_wrong_is_refused_at_once_and_named(shared: Site) -> N
 async def test_programs_of_the_loop_need_the_operators_leave(
     site: Site, flags: tuple[str, ...], request_: dict[str, Any], field: str
 ) -> None:
-    await site.worker(*flags).ready()
+    await site.bare_worker(*flags).ready()
 
     failure = await failure_of(site, placed(request_, project(site, FILES)))
 

@@ -25,8 +25,11 @@ pytestmark = pytest.mark.acceptance
 async def begin(steersman: Steersman, workspace: str, **fields: Any) -> str:
     """A run of the fake host's, at work."""
     run = await steersman.start({"agent": "claude", "prompt": "go", "workspace": {"path": workspace}} | fields)
-    while (await steersman.state(run)).phase != "running":
-        await asyncio.sleep(0.01)
+
+    async def running() -> bool:
+        return (await steersman.state(run)).phase == "running"
+
+    await until(running)
     return run
 
 

@@ -23,6 +23,7 @@ from steersman.errors import (
     ServerUnreachable,
 )
 from tests.client.fake_host import KILLED, FakeHost, init, said, succeeded
+from tests.support.processes import until
 
 pytestmark = pytest.mark.integration
 
@@ -36,8 +37,10 @@ async def types(steersman: Steersman, run: str, after: int = 0) -> list[tuple[in
 
 
 async def until_running(steersman: Steersman, run: str) -> None:
-    while (await steersman.state(run)).phase != "running":
-        await asyncio.sleep(0.01)
+    async def running() -> bool:
+        return (await steersman.state(run)).phase == "running"
+
+    await until(running)
 
 
 async def test_a_run_from_start_to_result(steersman: Steersman, fake_host: FakeHost, workspace: str) -> None:

@@ -14,6 +14,11 @@ from typing import Any, TypeVar, overload
 
 T = TypeVar("T")
 
+MIN_PAUSE_S = 0.02
+MAX_PAUSE_S = 0.2
+PAUSE_SHARE = 0.1
+"""Of the time that was waited already: what `until` pauses, within these bounds."""
+
 
 def lives(pid: int) -> bool:
     """Whether a process is there and no zombie."""
@@ -64,15 +69,21 @@ async def until(condition: Callable[[], Awaitable[T | None]], timeout_s: float =
 @overload
 async def until(condition: Callable[[], T | None], timeout_s: float = 20.0) -> T: ...
 async def until(condition: Callable[[], Any], timeout_s: float = 20.0) -> Any:
-    """Wait until a condition, asynchronous or not, holds; what it then said. Raises AssertionError."""
-    deadline = time.monotonic() + timeout_s
+    """Wait until a condition, asynchronous or not, holds; what it then said. Raises AssertionError.
+
+    It is looked at the more rarely the longer it has not held: a query costs server, worker and test 10 ms of processor
+    together, and what a test waits for needs it, too.
+    """
+    begun = time.monotonic()
+    deadline = begun + timeout_s
     while True:
         said = condition()
         value = await said if inspect.isawaitable(said) else said
         if value:
             return value
-        assert time.monotonic() < deadline, f"not true after {timeout_s:g} s; it last said {value!r}"
-        await asyncio.sleep(0.02)
+        now = time.monotonic()
+        assert now < deadline, f"not true after {timeout_s:g} s; it last said {value!r}"
+        await asyncio.sleep(min(max(MIN_PAUSE_S, (now - begun) * PAUSE_SHARE), MAX_PAUSE_S, deadline - now))
 
 
 def _pids() -> list[int]:

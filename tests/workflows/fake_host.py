@@ -35,6 +35,7 @@ from steersman.contracts.activities import (
 from steersman.contracts.run import Approval, Handle, RunResult, RunState, StopReport
 from steersman.contracts.workspace_hold import HoldWorkspace, WorkspaceHeld
 from steersman.converter import DATA_CONVERTER
+from tests.support import processes
 from workflows.agent_loop import AgentLoop
 from workflows.agent_run import AgentRun
 
@@ -56,13 +57,7 @@ def done(text: str = "done", **fields: Any) -> RunOutcome:
 async def until(condition: Callable[[], Awaitable[object] | object], wait_s: float = WAIT_S) -> Any:
     """Wait until a condition, plain or async, holds; its value."""
     async with asyncio.timeout(wait_s):
-        while True:
-            value = condition()
-            if isinstance(value, Awaitable):
-                value = await value
-            if value:
-                return value
-            await asyncio.sleep(0.01)
+        return await processes.until(condition, wait_s)
 
 
 class FakeHost:

@@ -11,7 +11,7 @@ from temporalio.exceptions import ApplicationError, CancelledError
 from steersman.contracts import names
 from steersman.contracts.loop_messages import CheckpointPage, LoopReceipt
 from steersman.contracts.loop_state import Checkpoint, LoopResult, LoopState
-from tests.workflows.fake_host import never_failed
+from tests.workflows.fake_host import never_failed, until
 from tests.workflows.fake_loop_host import Loop
 
 WAIT_S = 20.0
@@ -24,12 +24,13 @@ async def state(loop: Loop) -> LoopState:
 
 async def reaches(loop: Loop, wanted: str | Callable[[LoopState], object]) -> LoopState:
     """Wait for a status, or for what a condition says."""
-    async with asyncio.timeout(WAIT_S):
-        while True:
-            now = await state(loop)
-            if now.status == wanted if isinstance(wanted, str) else wanted(now):
-                return now
-            await asyncio.sleep(0.02)
+
+    async def there() -> LoopState | None:
+        now = await state(loop)
+        return now if (now.status == wanted if isinstance(wanted, str) else wanted(now)) else None
+
+    found: LoopState = await until(there, WAIT_S)
+    return found
 
 
 def decision(iteration: int) -> Callable[[LoopState], object]:
