@@ -12,8 +12,8 @@ PYTHON =
 UPGRADE =
 # Passed on to pytest: `make test ARGS='-k shim -x'`.
 ARGS =
-# As many as a small machine has cores: with more, what takes its time waits for a processor too often.
-JOBS = 2
+# One more than a small machine has cores: a third of what tests take is waiting.
+JOBS = 3
 PYTEST = $(PY) -m pytest -q -p no:cacheprovider
 
 help:

@@ -85,7 +85,7 @@ async def test_a_worker_that_may_not_go_on_with_a_run_leaves_nothing_of_it(site:
         await attached.until(lambda e: e.type == "message")
     worker.kill()
 
-    await site.worker("--agent", "claude").ready()
+    await site.bare_worker("--agent", "claude").ready()
     with pytest.raises(RunError, match=r"is not allowed on this worker.*was stopped") as refused:
         await asyncio.wait_for(steersman.result(run), 40)
     assert refused.value.type == ErrorType.INVALID_REQUEST

@@ -37,6 +37,7 @@ def test_a_full_request_survives_a_round_trip() -> None:
             "isolation": "copy",
             "on_gate": "wait",
             "include": [],
+            "reuse": False,
         },
         "runtime": {"kind": "local"},
         "model": "m",
