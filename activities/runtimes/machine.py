@@ -64,6 +64,8 @@ class ProcessStream:
         while data := await stderr.read(SAID):
             self._tail = (self._tail + data)[-SAID:]
         await self._process.wait()
+        if self._discarding:  # asyncio lets go of a process only once its pipes have ended, too
+            await asyncio.wait({self._discarding}, timeout=1)
 
 
 class ChildMachine:

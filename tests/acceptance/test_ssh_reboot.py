@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import uuid
+from contextlib import suppress
 
 import pytest
 
@@ -27,7 +28,8 @@ async def restart(place: Elsewhere, *, away_s: float = 0) -> None:
     place.sshd.stop()
     for number in (signal.SIGSTOP, signal.SIGKILL):
         for pid in marked(str(place.home)):
-            os.kill(pid, number)
+            with suppress(ProcessLookupError):  # what a connection had begun ends with that
+                os.kill(pid, number)
     await until(lambda: not marked(str(place.home)))
     if may_mount():
         boot = place.site.root / "boot"
