@@ -234,21 +234,17 @@ class RunCarry:
         await asyncio.to_thread(self._open_gate, directory)
 
     async def remove_kept(self, is_closed: Callable[[RunKey], Awaitable[bool]]) -> None:
-        """Remove the copies of loops that have closed; one whose machine cannot be reached, another time.
-
-        Raises OSError.
-        """
+        """Remove the copies of loops that have closed; one that cannot be now, another time."""
 
         async def remove(id: str, loop: RunKey) -> None:
-            if not await is_closed(loop) or (where := await self._copies.retire(id)) is None:
-                return
             try:
+                if not await is_closed(loop) or (where := await self._copies.retire(id)) is None:
+                    return
                 await (await self._copy_at(where)).remove()
-            except (CopyFailed, MachineUnreachable) as error:
+                await asyncio.to_thread(self._copies.forget, id)
+            except (CopyFailed, MachineUnreachable, OSError) as error:  # a sweep has more to do, on a full disk, too
                 facts = {"loop": loop.run, "error": printable(str(error))}
                 log.warning("a loop's copy could not be removed", extra={"action": "copy_left", "facts": facts})
-            else:
-                await asyncio.to_thread(self._copies.forget, id)
 
         # At once: a machine that does not answer is waited for.
         kept = await asyncio.to_thread(self._copies.loops)

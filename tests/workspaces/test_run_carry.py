@@ -2,6 +2,7 @@
 nothing stays for ever.
 """
 
+import os
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -246,6 +247,20 @@ async def test_it_goes_when_the_loop_has_closed_and_is_taken_by_nobody_then(lost
     await lost.carry.remove_kept(closed)
     assert [each.name for each in lost.copies] == [Path(again.directory).parents[1].name]
     assert await ends(lost, run, again) == "none"
+    await lost.carry.remove_kept(closed)
+    assert lost.copies == []
+
+
+async def test_one_that_cannot_be_marked_for_removal_keeps_a_sweep_from_nothing(lost: Lost) -> None:
+    """As on a full disk, which the rest of the sweep may free."""
+    first = await lost.carry.out(lost.directory, lost.work.top, loop=LOOP)
+    assert await ends(lost, lost.directory, first) == "none"
+    (record,) = (lost.store.state / "copies").glob("*.json")
+    in_the_way = record.with_name(f"{record.name}.{os.getpid()}")
+    in_the_way.mkdir()
+    await lost.carry.remove_kept(closed)
+    assert lost.copies
+    in_the_way.rmdir()
     await lost.carry.remove_kept(closed)
     assert lost.copies == []
 
