@@ -23,6 +23,7 @@ from activities.shim.client import MachineUnreachable
 from activities.store import disk
 from activities.store.event_reader import ended_at, is_ended
 from activities.store.held_sessions import prune_held
+from activities.store.kept_copies import CopyLocation
 from activities.store.run_directory import RunDirectory
 from activities.store.runs import RunStore
 from activities.temporal.closed_runs import ClosedRuns
@@ -184,7 +185,7 @@ async def _prune_runs(context: ActivityContext, horizon: float, *, dry_run: bool
                 await context.changes.forget(directory)
                 await context.carry.forget(directory)
                 if lost:
-                    _tell_left(directory)
+                    _tell_left(directory, await asyncio.to_thread(context.carry.where, directory))
                 else:
                     await context.carry.remove(directory)
                 freed += await asyncio.to_thread(context.store.remove, directory)
@@ -198,9 +199,9 @@ async def _is_lost(context: ActivityContext, directory: RunDirectory) -> bool:
     return context.runtime.is_silent(directory.key)
 
 
-def _tell_left(directory: RunDirectory) -> None:
+def _tell_left(directory: RunDirectory, copy: CopyLocation) -> None:
     facts = {"run": directory.key.run, "machine": directory.placement}
-    facts["there"] = [f"places/{directory.tag}", f"copies/{directory.id}"]
+    facts["there"] = [f"places/{directory.tag}", f"copies/{copy.id}"]
     log.warning(
         "a run's machine is lost, and what is left there is not removed", extra={"action": "lost", "facts": facts}
     )

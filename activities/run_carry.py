@@ -24,7 +24,7 @@ from activities.run_changes import RunChanges, refs_of
 from activities.run_sessions import CopyAt, RunSessions
 from activities.shim.client import MachineUnreachable, MachineUnusable
 from activities.store import disk
-from activities.store.kept_copies import KeptCopies
+from activities.store.kept_copies import CopyLocation, KeptCopies
 from activities.store.notes import note as _note
 from activities.store.notes import noted as _noted
 from activities.store.run_directory import RunDirectory
@@ -81,7 +81,7 @@ class RunCarry:
             # What became of an earlier copy says nothing of this one: a run that is reset begins with it once more.
             (directory.path / "carried-back.json").unlink(missing_ok=True)
             if not copy.is_here and not loop:
-                await asyncio.to_thread(_mark_elsewhere, directory.path / "copy")
+                await self._copies.note_elsewhere(directory)
             carried = await self._carrier.carry_out(
                 workspace,
                 copy,
@@ -257,6 +257,10 @@ class RunCarry:
             with suppress(GitFailed, OSError, ValueError, RunError):
                 await self._carrier.forget(await asyncio.to_thread(self._top, carried), _names(directory))
 
+    def where(self, directory: RunDirectory) -> CopyLocation:
+        """Where the run's copy is, or was."""
+        return self._copies.location(directory)
+
     def has_copy(self, directory: RunDirectory) -> bool:
         """Whether there is something of a copy."""
         return os.path.lexists(directory.path / "copy")
@@ -345,8 +349,6 @@ class RunCarry:
         copy = await self._copy_of(directory)
         await copy.remove()
         await self._copies.leave(directory)
-        if not copy.is_here:
-            await asyncio.to_thread((directory.path / "copy").unlink, missing_ok=True)
 
 
 class WorkspaceGated(WorkspaceError):
@@ -367,7 +369,3 @@ class _Run(BaseModel):
 def _names(directory: RunDirectory) -> RefNames:
     run = quoted(directory.key.run)
     return RefNames(refs_of(directory), f"{REFS}/conflicts/{run}")
-
-
-def _mark_elsewhere(path: Path) -> None:
-    disk.write_new(path, "on another machine\n")

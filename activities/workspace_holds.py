@@ -68,12 +68,10 @@ class WorkspaceHolds:
         """What a run or loop holds from its claim on; None for nothing. A loop's runs may work in copies: it looks at
         the workspace between them, and goes back there. Raises RPCError.
         """
-        if holds_throughout(request):
-            return await self.asked_by_caller(request, workspace)
-        if request.permissions.mode == "read_only" or not request.is_carried:
+        if request.permissions.mode == "read_only":
             return None
         hold = await self.asked_by_caller(request, workspace)
-        return hold if hold and hold.kind == "loop" else None
+        return hold if hold and (hold.kind == "loop" or not request.is_carried) else None
 
     async def asked_by_caller(self, request: RunRequest, workspace: Path) -> Hold | None:
         """The hold that the calling workflow asks for; None for a standalone activity. Raises RPCError."""

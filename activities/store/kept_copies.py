@@ -26,7 +26,7 @@ from steersman.contracts.activities import RunKey
 from steersman.contracts.model import JsonObject
 
 _ID = re.compile(r"[0-9a-f]{32}")
-_KEPT = "kept as {}\n"
+_KEPT = re.compile(r"kept as ([0-9a-f]{32})\n")
 
 
 @dataclass(frozen=True)
@@ -77,9 +77,12 @@ class KeptCopies:
             await exclusively(self._place, lambda: self._take(run, loop))
 
     async def leave(self, run: RunDirectory) -> None:
-        """The run has its copy no more. Raises OSError."""
-        if await asyncio.to_thread(self.is_kept, run):
-            await asyncio.to_thread((run.path / "copy").unlink, missing_ok=True)
+        """The run's copy is gone; one that is its own and here was removed before. Raises OSError."""
+        await asyncio.to_thread((run.path / "copy").unlink, missing_ok=True)
+
+    async def note_elsewhere(self, run: RunDirectory) -> None:
+        """The run has a copy of its own on another machine. Raises OSError."""
+        await asyncio.to_thread(disk.write_new, run.path / "copy", "on another machine\n")
 
     def loops(self) -> dict[str, RunKey]:
         """Id -> loop of every copy that is kept."""
@@ -111,7 +114,7 @@ class KeptCopies:
         )
         id = next(free, None) or secrets.token_hex(16)
         note(self._file(id), record)
-        disk.write_new(run.path / "copy", _KEPT.format(id))
+        disk.write_new(run.path / "copy", f"kept as {id}\n")
 
     def _retire(self, id: str) -> CopyLocation | None:
         found = noted(self._file(id), _Record)
@@ -126,12 +129,10 @@ class KeptCopies:
     def _of(self, run: Path) -> str | None:
         """The kept copy that the run in this directory has."""
         try:
-            said = disk.read_text(run / "copy")
+            found = _KEPT.fullmatch(disk.read_text(run / "copy"))
         except (OSError, UnicodeDecodeError):
             return None
-        prefix, suffix = _KEPT.split("{}")
-        id = said.removeprefix(prefix).removesuffix(suffix)
-        return id if _ID.fullmatch(id) and said == _KEPT.format(id) else None
+        return found[1] if found else None
 
     def _records(self) -> Iterator[tuple[str, _Record]]:
         for name in disk.names(self._place):

@@ -57,7 +57,7 @@ class Takeover:
     called in a thread.
     """
 
-    def __init__(self, client: Client, registry: Registry, waiting: Callable[[], Iterable[str]] = tuple) -> None:
+    def __init__(self, client: Client, registry: Registry, waiting: Callable[[], Iterable[str]]) -> None:
         self._client, self._registry, self._waiting = client, registry, waiting
         self._identities: set[str] = set()
         """The identities of fallen workers at the server, also of those whose directories are gone."""

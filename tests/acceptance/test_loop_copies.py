@@ -1,8 +1,6 @@
 """A loop whose runs work in copies of its workspace, here and elsewhere: what they do comes back after each."""
 
-import asyncio
 import secrets
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,30 +11,12 @@ from steersman.contracts.errors import InvalidRequest
 from steersman.contracts.names import SWEEP_WORKFLOW, TASK_QUEUE
 from steersman.hosts import host_name
 from tests.acceptance.loops import PLAN, claude_loop, ended, process_loop, project, reaches, tick
-from tests.acceptance.site import Site
-from tests.acceptance.test_ssh import THERE, Elsewhere
+from tests.acceptance.test_ssh import THERE, Elsewhere, steersman, there
 from tests.scripted_model import ScriptedModel, say, tool
-from tests.support.sshd import missing
-from tests.support.temporal import new_namespace
 
 NESTED = "git init -q lib; touch lib/file"
 
-
-@pytest.fixture(scope="module")
-def there(tmp_path_factory: pytest.TempPathFactory, dev_server: str) -> Iterator[Elsewhere]:
-    if reason := missing():
-        pytest.skip(reason)
-    elsewhere = Elsewhere(Site(tmp_path_factory.mktemp("ssh"), asyncio.run(new_namespace(dev_server))))
-    try:
-        asyncio.run(elsewhere.site.worker(*elsewhere.flags).ready())
-        yield elsewhere
-    finally:
-        elsewhere.end()
-
-
-@pytest.fixture
-async def steersman(there: Elsewhere) -> Steersman:
-    return await there.site.steersman()
+__all__ = ["steersman", "there"]
 
 
 @pytest.fixture(params=["copy", "ssh"])

@@ -146,12 +146,9 @@ async def _verify(loop: LoopContext) -> bool:
     run_id = f"{loop_key().loop}-{carried.runs}-verify"
     request = child_runs.verification_request(loop.request, carried)
     result = await child_runs.run_verification(loop, run_id, request)
-    if outcomes.is_gated(result):
-        reason = f"{_unverified_reason(carried.iteration, run_id, result)}: {outcomes.message_of(result)}"
-        state.wait_for(WaitReason(kind="paused", reason=reason[: outcomes.MAX_ERROR]))
-        return False
-    if outcomes.was_stopped(result):
-        if not loop.pending.wants_immediate_stop:
+    gated = outcomes.is_gated(result)
+    if gated or outcomes.was_stopped(result):
+        if gated or not loop.pending.wants_immediate_stop:
             reason = _unverified_reason(carried.iteration, run_id, result)
             state.wait_for(WaitReason(kind="paused", reason=reason))
         return False
@@ -164,6 +161,6 @@ async def _verify(loop: LoopContext) -> bool:
 
 def _unverified_reason(iteration: int, run: str, result: outcomes.ChildResult) -> str:
     if outcomes.is_gated(result):
-        return f"the verification of iteration {iteration} waits"
+        return f"the verification of iteration {iteration} waits: {outcomes.message_of(result)}"[: outcomes.MAX_ERROR]
     why = f": {outcomes.id_taken(run)}" if isinstance(result, WorkflowAlreadyStartedError) else " was stopped"
     return f"the verification of iteration {iteration}{why}"
