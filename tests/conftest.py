@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.temporal import SHARED, DevServer, dev_server, namespace, temporal
+from tests.support.temporal import MANY_NAMESPACES, SHARED, DevServer, dev_server, namespace, temporal
 
 __all__ = ["dev_server", "namespace", "temporal"]
 
@@ -31,7 +31,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
         directory = tempfile.TemporaryDirectory(prefix="steersman-tests-", ignore_cleanup_errors=True)
         config.add_cleanup(directory.cleanup)
-        server = DevServer(Path(directory.name)).start()
+        server = DevServer(Path(directory.name), MANY_NAMESPACES).start()
         config.add_cleanup(server.close)
         config.stash[_address] = server.address
 

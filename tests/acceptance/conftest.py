@@ -9,7 +9,7 @@ import pytest
 from steersman.client import Steersman
 from tests.acceptance.site import Site
 from tests.scripted_model import ScriptedModel
-from tests.support.temporal import new_namespace
+from tests.support.temporal import Namespace, new_namespace
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -30,14 +30,25 @@ def shared(tmp_path_factory: pytest.TempPathFactory, dev_server: str) -> Iterato
 
 
 @pytest.fixture
-def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """A machine and a server of the test's own, without a worker as yet.
+def site(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, dev_server: str
+) -> Iterator[Site]:
+    """A machine and a namespace of the test's own, without a worker as yet."""
+    yield from _made(request, tmp_path_factory, asyncio.run(new_namespace(dev_server)))
 
-    Not a namespace of the one server: each keeps pollers there, and 200 of them cost half a core and 4 GB.
-    """
+
+@pytest.fixture
+def site_with_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """The same with a server of its own, which the test may stop."""
+    yield from _made(request, tmp_path_factory, None)
+
+
+def _made(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, namespace: Namespace | None
+) -> Iterator[Site]:
     # Half of what a worker's start costs is what Claude Code takes, which no run of a test without a model is of.
     flags = () if "model" in request.fixturenames else ("--agent", "process")
-    made = Site(tmp_path_factory.mktemp("site"), flags=flags)
+    made = Site(tmp_path_factory.mktemp("site"), namespace, flags=flags)
     try:
         yield made
     finally:

@@ -85,7 +85,7 @@ class Site:
     @property
     def server(self) -> DevServer:
         """Its own."""
-        assert self._server, "this site is on the server that all share: ask for `site`"
+        assert self._server, "this site is on the server that all share: ask for `site_with_server`"
         return self._server
 
     # Workers.

@@ -240,7 +240,8 @@ RUNS = (streaming, in_a_tool, asking, steered, steered_meanwhile, parked, talkin
     "kind",
     [calamities.WorkerKilled, calamities.WorkerDeployed, calamities.WorkerFrozen, calamities.ServerKilled],
 )
-async def test_runs_survive(site: Site, model: ScriptedModel, kind: type[Calamity]) -> None:
+async def test_runs_survive(site_with_server: Site, model: ScriptedModel, kind: type[Calamity]) -> None:
+    site = site_with_server
     worker = site.worker()
     steersman = await site.steersman()
     await worker.ready()

@@ -8,7 +8,7 @@ from tests.support.slow_server import slow_server
 
 
 async def test_a_server_that_is_slow_at_the_start_ends_no_worker(site: Site) -> None:
-    async with slow_server(site.server.port, "DescribeNamespace") as slow:
+    async with slow_server(site.namespace.port, "DescribeNamespace") as slow:
         worker = site.worker(TEMPORAL_ADDRESS=slow.address)
         await until(lambda: slow.held)
         # Longer than a poll for ended workers ever took: what is slow has not ended.
@@ -23,7 +23,7 @@ async def test_a_server_that_is_slow_at_the_start_ends_no_worker(site: Site) -> 
 
 
 async def test_a_worker_that_waits_for_its_server_ends_when_it_is_told(site: Site) -> None:
-    async with slow_server(site.server.port, "DescribeNamespace") as slow:
+    async with slow_server(site.namespace.port, "DescribeNamespace") as slow:
         worker = site.worker(TEMPORAL_ADDRESS=slow.address)
         await until(lambda: slow.held)
         async with asyncio.timeout(15):

@@ -167,7 +167,10 @@ async def test_the_next_one_begins_whichever_way_the_holder_ends(site: Site, rea
     assert (await asyncio.wait_for(steersman.result(waits), 15)).status == "succeeded"
 
 
-async def test_waiting_survives_kills_and_deploys_of_workers_and_a_restart_of_the_server(site: Site) -> None:
+async def test_waiting_survives_kills_and_deploys_of_workers_and_a_restart_of_the_server(
+    site_with_server: Site,
+) -> None:
+    site = site_with_server
     killed = site.worker()
     await killed.ready()
     steersman = await site.steersman()

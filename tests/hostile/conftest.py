@@ -4,7 +4,7 @@ import os
 
 from hypothesis import HealthCheck, settings
 
-from tests.acceptance.conftest import mark, model, shared, site, steersman
+from tests.acceptance.conftest import mark, model, shared, site, site_with_server, steersman
 from tests.agents.conftest import claude, no_shim_is_left
 from tests.shim.conftest import every_shim, shims
 
@@ -17,6 +17,7 @@ __all__ = [
     "shared",
     "shims",
     "site",
+    "site_with_server",
     "steersman",
 ]
 

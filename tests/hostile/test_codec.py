@@ -185,8 +185,10 @@ async def life(site: Site, model: ScriptedModel, canary: Canaries, codec: Encryp
     database.close()
 
 
-async def test_a_canary_is_nowhere_in_the_servers_database(site: Site, model: ScriptedModel, keys: Path) -> None:
-    canary = Canaries()
+async def test_a_canary_is_nowhere_in_the_servers_database(
+    site_with_server: Site, model: ScriptedModel, keys: Path
+) -> None:
+    site, canary = site_with_server, Canaries()
     await site.worker(**{VARIABLE: CODEC, KEYS_VARIABLE: str(keys)}).ready()
 
     await life(site, model, canary, EncryptionCodec(keys))
@@ -194,8 +196,10 @@ async def test_a_canary_is_nowhere_in_the_servers_database(site: Site, model: Sc
     assert canary.heard(site.server) == set()
 
 
-async def test_without_a_codec_every_canary_is_in_the_servers_database(site: Site, model: ScriptedModel) -> None:
-    canary = Canaries()
+async def test_without_a_codec_every_canary_is_in_the_servers_database(
+    site_with_server: Site, model: ScriptedModel
+) -> None:
+    site, canary = site_with_server, Canaries()
     await site.worker().ready()
 
     await life(site, model, canary, None)

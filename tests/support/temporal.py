@@ -37,6 +37,9 @@ from steersman.converter import DATA_CONVERTER
 SHORT_HISTORIES = ("limit.historyCount.suggestContinueAsNew=60",)
 """A server setting with which a loop goes on in a new execution every few iterations."""
 
+MANY_NAMESPACES = ("worker.perNamespaceWorkerCount=0",)
+"""A server setting without which each namespace keeps pollers, for schedules and batches: 200 cost half a core."""
+
 UP_S = 30.0
 SHARED = "temporal_address"
 """What pytest-xdist hands to its workers under this name."""
@@ -168,6 +171,11 @@ class Namespace:
     name: str
 
     @property
+    def port(self) -> int:
+        """Of the server, on loopback."""
+        return int(self.address.rpartition(":")[2])
+
+    @property
     def env(self) -> dict[str, str]:
         """What makes the Temporal CLI, `steer` and a worker find it."""
         return {"TEMPORAL_ADDRESS": self.address, "TEMPORAL_NAMESPACE": self.name}
@@ -244,7 +252,7 @@ def dev_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
     if shared:
         yield shared
         return
-    server = DevServer(tmp_path_factory.mktemp("temporal"))
+    server = DevServer(tmp_path_factory.mktemp("temporal"), MANY_NAMESPACES)
     try:
         yield server.start().address
     finally:
