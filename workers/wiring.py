@@ -45,6 +45,7 @@ from activities.workspaces.checkpoints import WorkspaceCheckpoints
 from activities.workspaces.git.shadows import Shadows
 from steersman.contracts import names
 from steersman.contracts.agents import AGENT_VARIABLES
+from workers.build import build_id
 from workers.settings import Settings
 from workflows.agent_loop import AgentLoop
 from workflows.agent_run import AgentRun
@@ -123,6 +124,7 @@ def workers_of(settings: Settings, parts: Parts, activities: Activities) -> list
     """One worker for each of the four task queues; see ARCHITECTURE.md."""
     client, host, run, loop = parts.client, activities.host, activities.run, activities.loop
     hold, carry = activities.hold, activities.carry
+    build = build_id()
     deciding = Worker(
         client,
         task_queue=names.TASK_QUEUE,
@@ -131,6 +133,7 @@ def workers_of(settings: Settings, parts: Parts, activities: Activities) -> list
         workflow_runner=AS_STARTED,
         # How long the runs of a worker that was killed wait for it before another answers for them.
         sticky_queue_schedule_to_start_timeout=timedelta(seconds=1),
+        build_id=build,
     )
     of_host = Worker(
         client,
@@ -164,6 +167,7 @@ def workers_of(settings: Settings, parts: Parts, activities: Activities) -> list
             loop.look_at_run,
         ],
         max_concurrent_activities=1000,
+        build_id=build,
     )
     of_runs = Worker(
         client,
@@ -171,9 +175,14 @@ def workers_of(settings: Settings, parts: Parts, activities: Activities) -> list
         activities=[run.run_agent],
         max_concurrent_activities=settings.max_runs,
         max_heartbeat_throttle_interval=timedelta(seconds=1),
+        build_id=build,
     )
     own = Worker(
-        client, task_queue=parts.registry.queue, activities=[run.deliver_messages], max_concurrent_activities=1000
+        client,
+        task_queue=parts.registry.queue,
+        activities=[run.deliver_messages],
+        max_concurrent_activities=1000,
+        build_id=build,
     )
     return [deciding, of_host, of_runs, own]
 

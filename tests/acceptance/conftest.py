@@ -30,9 +30,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory, dev_server: str) -> Iterato
 
 
 @pytest.fixture
-def site(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, dev_server: str
-) -> Iterator[Site]:
+def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, dev_server: str) -> Iterator[Site]:
     """A machine and a namespace of the test's own, without a worker as yet."""
     yield from _made(request, tmp_path_factory, asyncio.run(new_namespace(dev_server)))
 

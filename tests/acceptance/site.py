@@ -101,6 +101,7 @@ class Site:
             self.root / f"worker-{len(self.workers)}.log",
             ("--state-dir", str(self.state), *flags),
             {**self.namespace.env, **self._agents_env(), **env},
+            forked=self._server is None,
         )
         self.workers.append(worker)
         return worker

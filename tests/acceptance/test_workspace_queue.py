@@ -182,7 +182,10 @@ async def test_waiting_survives_kills_and_deploys_of_workers_and_a_restart_of_th
     deployed = site.worker()
     await deployed.ready()
     await deployed.terminate()
-    await site.worker().ready()
+    last = site.worker()
+    await last.ready()
+    # What the server has handed out, and no worker has got, comes again after a heartbeat's timeout: see the README.
+    await until(lambda: len(list(site.state.glob(f"workers/{last.pid}-*/runs/*[0-9a-f]"))) == len([first, *waits]))
     await asyncio.to_thread(site.server.kill)
     await asyncio.to_thread(site.server.start)
     waits.append(await answered(lambda: queued(steersman, note(site, workspace, "3"))))

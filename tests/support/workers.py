@@ -12,23 +12,32 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tests.support.forked_worker import ForkedWorker
 from tests.support.processes import until
 
 PROGRAM = Path(__file__).parents[2] / "worker.py"
 KEPT = ("PATH", "LANG", "SSL_CERT_FILE")
 """Of the tests' environment; all else a worker is given by its test."""
+FOR_INTERPRETER = ("PYTHON", "LD_", "LC_", "LANG", "TZ", "MALLOC_")
+"""What variables begin with that count before a program begins."""
 
 
 class WorkerProcess:
     """One worker. Made running; `ready` waits until it polls."""
 
-    def __init__(self, log: Path, flags: tuple[str, ...], env: Mapping[str, str]) -> None:
+    def __init__(self, log: Path, flags: tuple[str, ...], env: Mapping[str, str], *, forked: bool = False) -> None:
+        """`forked`: see ForkedWorker; one whose environment an interpreter itself would read is executed anyway."""
         self.log = log
-        environment = {name: os.environ[name] for name in KEPT if name in os.environ}
+        log.touch()
+        environment = {**{name: os.environ[name] for name in KEPT if name in os.environ}, **env}
+        self._process: subprocess.Popen[bytes] | ForkedWorker
+        if forked and not any(name.startswith(FOR_INTERPRETER) for name in env):
+            self._process = ForkedWorker(flags, environment, log)
+            return
         with log.open("ab") as stderr:
             self._process = subprocess.Popen(
                 [sys.executable, str(PROGRAM), *flags],
-                env={**environment, **env},
+                env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=stderr,
@@ -78,4 +87,6 @@ class WorkerProcess:
         """SIGTERM, as a deploy does; the exit code."""
         self._process.terminate()
         await until(lambda: self._process.poll() is not None, 30)
-        return self._process.returncode
+        code = self._process.returncode
+        assert code is not None
+        return code
