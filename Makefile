@@ -12,8 +12,8 @@ PYTHON =
 UPGRADE =
 # Passed on to pytest: `make test ARGS='-k shim -x'`.
 ARGS =
-# One more than a small machine has cores: a third of what tests take is waiting.
-JOBS = 3
+# Two more than a small machine has cores: a third of what tests take is waiting.
+JOBS = 4
 PYTEST = $(PY) -m pytest -q -p no:cacheprovider
 
 help:
@@ -59,9 +59,10 @@ setup:
 demo: setup
 	@$(PY) -m bench.demo
 
+# Bytecode is kept whatever the environment says: thousands of short programs would be compiled anew each.
 # All of them in JOBS processes, then alone what keeps a machine busy; some of them (ARGS) one after another.
 test: setup
-	@set -- $(ARGS); if [ $$# -gt 0 ]; then exec $(PY) -m pytest "$$@"; fi; \
+	@unset PYTHONDONTWRITEBYTECODE; set -- $(ARGS); if [ $$# -gt 0 ]; then exec $(PY) -m pytest "$$@"; fi; \
 	failed=; \
 	$(PYTEST) -n $(JOBS) --dist worksteal --ignore tests/chaos || failed=1; \
 	$(PYTEST) tests/chaos || failed=1; \
