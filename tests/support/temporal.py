@@ -37,8 +37,15 @@ from steersman.converter import DATA_CONVERTER
 SHORT_HISTORIES = ("limit.historyCount.suggestContinueAsNew=60",)
 """A server setting with which a loop goes on in a new execution every few iterations."""
 
-MANY_NAMESPACES = ("worker.perNamespaceWorkerCount=0",)
-"""A server setting without which each namespace keeps pollers, for schedules and batches: 200 cost half a core."""
+MANY_NAMESPACES = (
+    # Each namespace keeps pollers otherwise, for schedules and batches: 200 cost half a core.
+    "worker.perNamespaceWorkerCount=0",
+    # Each queue of each worker has thousands of series otherwise, which the server goes through every second.
+    "metrics.breakdownByTaskQueue=false",
+    "metrics.breakdownByPartition=false",
+    "metrics.breakdownByBuildID=false",
+)
+"""Settings of a server that sees hundreds of namespaces and workers come and go."""
 
 UP_S = 30.0
 SHARED = "temporal_address"
