@@ -107,7 +107,7 @@ COMPILE = uv pip compile --quiet --universal --python-version 3.11 --generate-ha
 
 lock: setup
 	$(BIN)/$(COMPILE) --all-extras --group test -o $(LOCK)
-	$(BIN)/$(COMPILE) --extra worker --extra web --extra codec --group build -c $(LOCK) -o deploy/worker.lock
+	$(BIN)/$(COMPILE) --extra worker --extra kubernetes --extra web --extra codec --group build -c $(LOCK) -o deploy/worker.lock
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

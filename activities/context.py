@@ -1,6 +1,6 @@
 """What the activities of one worker share."""
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +13,10 @@ from activities.run_carry import RunCarry
 from activities.run_changes import RunChanges
 from activities.run_worktrees import RunWorktrees
 from activities.store.runs import RunStore
+
+
+async def _no_places() -> int:
+    return 0
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,8 @@ class ActivityContext:
     changes: RunChanges
     carry: RunCarry
     worktrees: RunWorktrees
+    sweep_places: Callable[[], Awaitable[int]] = _no_places
+    """Removes places that belong to no run any more; how many there were."""
 
     def kept_directory(self, path: str, field_name: str) -> Path:
         """A directory in which a run has worked, with all links followed, whether or not it is there.

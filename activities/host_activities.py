@@ -267,6 +267,7 @@ class HostActivities:
         """Stop agents of runs that closed behind their back, close their logs, prune what is old."""
         stopped = await end_all_closed(self._context, self._closed_runs)
         await self._context.carry.remove_kept(partial(is_closed, self._context.client))
+        await self._context.sweep_places()
         await asyncio.to_thread(self._locks.sweep)
         await self._holds.all()
         await stop_strays(self._store)

@@ -82,6 +82,7 @@ class RunCarry:
             (directory.path / "carried-back.json").unlink(missing_ok=True)
             if not copy.is_here and not loop:
                 await self._copies.note_elsewhere(directory)
+            await copy.prepare(directory.key.run)
             carried = await self._carrier.carry_out(
                 workspace,
                 copy,
@@ -101,6 +102,18 @@ class RunCarry:
         )
         await asyncio.to_thread(_note, directory.path / "carried.json", known)
         return known
+
+    async def again(self, directory: RunDirectory, workspace: Path, include: tuple[str, ...]) -> None:
+        """The machine of the copy was lost: make both anew, of what was carried out before. Twice is once.
+
+        Raises WorkspaceError, PlaceError, MachineUnreachable.
+        """
+        try:
+            copy = await self._copy_of(directory)
+            await copy.prepare(directory.key.run)
+            await self._carrier.carry_out(workspace, copy, _names(directory), borrow=False, include=include)
+        except (GitFailed, CopyFailed, NoSnapshot, MachineUnusable, OSError) as error:
+            raise WorkspaceError(f"workspace: it cannot be copied: {printable(str(error))}") from error
 
     async def back(
         self, directory: RunDirectory, carried: CarriedWorkspace, workspace: Path, *, keep: bool

@@ -84,7 +84,10 @@ async def prepare(
     wanted = run.keeps_baseline and request.permissions.mode != "read_only" and copy is None
     if copy is None and context.runtime.attempts(run.key) == 0:
         await check_gates(context, request)
-    if copy is not None and context.runtime.attempts(run.key) == 0:
+    lost = await context.runtime.loss(run.key) if copy is not None else None
+    if lost is not None:
+        await _make_place_again(context, directory, request, workspace)
+    if copy is not None and (lost is not None or context.runtime.attempts(run.key) == 0):
         await _carry_sessions(context, directory, request, workspace, copy)
     if worktree:
         place = await context.worktrees.make(worktree, workspace)
@@ -100,8 +103,19 @@ async def prepare(
         admission=PolicyAdmissionControl(policy, agent, request, directory, lock_session, copy or place),
         baseline=baseline,
         epoch=notifier.epoch,
+        lost=lost,
     )
     return RunController(leads, notifier)
+
+
+async def _make_place_again(
+    context: ActivityContext, directory: RunDirectory, request: RunRequest, workspace: Path
+) -> None:
+    """What the run's processes have changed there is lost with it. Raises RunError, Unreachable."""
+    try:
+        await context.carry.again(directory, workspace, request.workspace.include)
+    except MachineUnreachable as error:
+        raise Unreachable(str(error)) from error
 
 
 async def _carry_sessions(

@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from activities.admission.pod_patterns import FIELDS
 from steersman.contracts.agents import CAPABILITIES
 from steersman.contracts.request import PERMISSION_ORDER
 from steersman.contracts.runtime import RUNTIMES
@@ -80,6 +81,22 @@ def _add_permissions(add: Add, env: Mapping[str, str]) -> None:
         metavar="[USER@]ADDRESS[:PORT]",
         help="a machine that requests may have their agents on, * for any characters; a part that is not named here "
         "may not be named by a request (STEERSMAN_ALLOW_SSH, ','-separated)",
+    )
+    add(
+        "--allow-kubernetes",
+        action="append",
+        default=None,
+        metavar="[CONTEXT/]NAMESPACE",
+        help="where requests may have their agents in pods, * for any characters; a context that is not named here may "
+        "not be named by a request (STEERSMAN_ALLOW_KUBERNETES, ','-separated)",
+    )
+    add(
+        "--allow-pod",
+        action="append",
+        default=None,
+        metavar="FIELD=PATTERN",
+        help=f"what requests may say of a pod: {', '.join(FIELDS)}; * for any characters (STEERSMAN_ALLOW_POD, "
+        "','-separated)",
     )
     add(
         "--ssh-config",

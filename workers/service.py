@@ -13,6 +13,7 @@ from typing import Any
 
 from temporalio.worker import Worker
 
+from activities.runtimes.kubernetes.pods import KubernetesPods
 from activities.runtimes.ssh_machines import SshMachines
 from activities.shim import client as shim
 from activities.store.hold_files import HoldFiles
@@ -50,7 +51,9 @@ async def serve(settings: Settings) -> int:
         policy, admitted = settings.policy, settings.state / "machines"
         machines = SshMachines(policy.check_runtime, policy.environ, settings.ssh_config, admitted)
         stack.push_async_callback(machines.aclose)
-        failures = await _poll(settings, Parts(client, polls, owner, identity, registry, spare, machines))
+        pods = KubernetesPods(policy.check_runtime, policy.environ, settings.state, owner, identity.first)
+        stack.push_async_callback(pods.aclose)
+        failures = await _poll(settings, Parts(client, polls, owner, identity, registry, spare, machines, pods))
     if failures:
         logs.write("worker_failed", "; ".join(failures), level=logging.ERROR)
         return 1

@@ -3,13 +3,15 @@
 import argparse
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from temporalio.converter import PayloadCodec
 
+from activities.admission.pod_patterns import ClusterPattern, PodPattern
 from activities.admission.policy import Policy, lent_commands
 from activities.admission.ssh_patterns import SshPattern
 from activities.store.held_sessions import held_in
@@ -20,6 +22,8 @@ from steersman.contracts.runtime import RUNTIMES, SshRuntime
 from steersman.hosts import host_name
 from steersman.trust import TrustUnreadable, trusted_directories
 from workers import logs
+
+P = TypeVar("P")
 
 
 class BadSettings(Exception):
@@ -81,7 +85,17 @@ def _policy(
         allow_env=frozenset(arguments.allow_env or _listed(env.get("STEERSMAN_ALLOW_ENV"), ",")),
         allow_file=tuple(arguments.allow_file or _paths(env.get("STEERSMAN_ALLOW_FILE"))),
         workspace_roots=_absolute(roots) or (Path("/"),),
-        allow_ssh=_ssh_patterns(arguments.allow_ssh or _listed(env.get("STEERSMAN_ALLOW_SSH"), ",")),
+        allow_ssh=_patterns(
+            SshPattern.of, "--allow-ssh", arguments.allow_ssh or _listed(env.get("STEERSMAN_ALLOW_SSH"), ",")
+        ),
+        allow_kubernetes=_patterns(
+            ClusterPattern.of,
+            "--allow-kubernetes",
+            arguments.allow_kubernetes or _listed(env.get("STEERSMAN_ALLOW_KUBERNETES"), ","),
+        ),
+        allow_pod=_patterns(
+            PodPattern.of, "--allow-pod", arguments.allow_pod or _listed(env.get("STEERSMAN_ALLOW_POD"), ",")
+        ),
         allow_rules=frozenset(arguments.allow_rule or _listed(env.get("STEERSMAN_ALLOW_RULE"), "\n")),
         allow_commands=_commands(arguments.allow_command or _listed(env.get("STEERSMAN_ALLOW_COMMAND"), "\n")),
         allow_approvals=arguments.allow_approvals,
@@ -119,11 +133,11 @@ def _commands(texts: list[str]) -> frozenset[tuple[str, ...]]:
         raise BadSettings(f"--allow-command: {error}") from error
 
 
-def _ssh_patterns(texts: list[str]) -> tuple[SshPattern, ...]:
+def _patterns(of: Callable[[str], P], flag: str, texts: list[str]) -> tuple[P, ...]:
     try:
-        return tuple(map(SshPattern.of, texts))
+        return tuple(map(of, texts))
     except ValueError as error:
-        raise BadSettings(f"--allow-ssh: {error}") from error
+        raise BadSettings(f"{flag}: {error}") from error
 
 
 def _recorded_as_trusted(state: Path) -> tuple[Path, ...]:

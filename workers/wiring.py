@@ -28,6 +28,7 @@ from activities.run_carry import RunCarry
 from activities.run_changes import RunChanges
 from activities.run_sessions import RunSessions
 from activities.run_worktrees import RunWorktrees
+from activities.runtimes.kubernetes.pods import KubernetesPods
 from activities.runtimes.machine import ChildMachine
 from activities.runtimes.place import MachinePlace
 from activities.runtimes.shim_runtime import PlaceOf, ShimRuntime, local_place
@@ -46,6 +47,7 @@ from activities.workspaces.git.shadows import Shadows
 from steersman.contracts import names
 from steersman.contracts.agents import AGENT_VARIABLES
 from workers.build import build_id
+from workers.pod_copy import PodCopy
 from workers.settings import Settings
 from workflows.agent_loop import AgentLoop
 from workflows.agent_run import AgentRun
@@ -74,6 +76,7 @@ class Parts:
     registry: Registry
     spare: shim.Spare
     machines: SshMachines
+    pods: KubernetesPods
 
 
 @dataclass(frozen=True)
@@ -94,10 +97,12 @@ def activities_of(settings: Settings, parts: Parts) -> Activities:
     client, policy = parts.client, settings.policy
     store = RunStore(settings.state, parts.owner, parts.identity)
     loops = LoopStore(settings.state, parts.owner, parts.identity)
-    machines = parts.machines
+    machines, pods = parts.machines, parts.pods
+    kept = KeptCopies(settings.state, parts.owner)
     places: dict[str, PlaceOf] = {
         "local": partial(local_place, spare=parts.spare),
         "ssh": lambda run: MachinePlace(run, machines.of(run.placement)),
+        "kubernetes": lambda run: pods.place(run, kept.location(run).id),
     }
     runtime = ShimRuntime(store, settings.host, places)
     agents = _agents(policy)
@@ -108,10 +113,12 @@ def activities_of(settings: Settings, parts: Parts) -> Activities:
     changes = RunChanges(checkpoints, settings.state)
     carrier = WorkspaceCarrier(shadows, settings.state / "workspaces")
     here = ChildMachine(settings.state, {"PATH": policy.environ.get("PATH", os.defpath)})
-    kept, copy_at = KeptCopies(settings.state, parts.owner), partial(_copy_at, here, machines)
+    copy_at = partial(_copy_at, here, machines, pods)
     sessions = RunSessions(agents, kept, copy_at, store, runtime)
     carry = RunCarry(carrier, kept, copy_at, changes, sessions, settings.state, policy.within)
-    context = ActivityContext(client, settings.host, agents, runtime, store, policy, changes, carry, worktrees)
+    context = ActivityContext(
+        client, settings.host, agents, runtime, store, policy, changes, carry, worktrees, pods.sweep
+    )
     host = HostActivities(context, Retention(settings.keep_days, loops))
     run = RunActivities(context, parts.registry, host.lock_session, parts.polls)
     allowed = [agent for name, agent in agents.items() if name in policy.agents]
@@ -187,11 +194,13 @@ def workers_of(settings: Settings, parts: Parts, activities: Activities) -> list
     return [deciding, of_host, of_runs, own]
 
 
-async def _copy_at(here: Machine, machines: SshMachines, where: CopyLocation) -> WorkspaceCopy:
+async def _copy_at(here: Machine, machines: SshMachines, pods: KubernetesPods, where: CopyLocation) -> WorkspaceCopy:
     """The copy of a run's workspace, where its processes are. Raises MachineUnreachable."""
     placement = where.placement
     if placement.get("kind") == "local":
         return WorkspaceCopy(here, str(where.path), sys.executable)
+    if placement.get("kind") == "kubernetes":
+        return await _copy_in_pod(pods, where)
     if placement.get("kind") != "ssh":
         raise shim.MachineUnusable("where the run's copy is was lost with its run.json")
     machine = machines.of(placement)
@@ -204,6 +213,20 @@ async def _copy_at(here: Machine, machines: SshMachines, where: CopyLocation) ->
         name=machine.name,
         is_here=False,
         stores=str(directory / "objects"),
+    )
+
+
+async def _copy_in_pod(pods: KubernetesPods, where: CopyLocation) -> WorkspaceCopy:
+    """The copy, with a pod of its own, which is made where `prepare` is awaited. Raises MachineUnreachable."""
+    found = pods.of(where.placement, where.id)
+    return PodCopy(
+        found.bulk,
+        str(found.directory / "copies" / where.id),
+        found.pod.python,
+        name=found.pod.name,
+        is_here=False,
+        stores=str(found.directory / "objects"),
+        pod=found,
     )
 
 

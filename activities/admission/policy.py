@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
 
 from activities.admission import trust
+from activities.admission.pod_patterns import ClusterPattern, PodPattern, refused
 from activities.admission.ssh_patterns import SshPattern, is_allowed
 from activities.admission.variables import BASE_ENV, is_guarded
 from activities.ports.admission import Admission, Program
@@ -17,6 +18,7 @@ from activities.workspaces.carry.session_program import Failed, Session
 from activities.workspaces.git.allowed_roots import AllowedRoots
 from steersman.contracts.agents import AGENT_VARIABLES, CAPABILITIES, VARIABLES_OF_MACHINES
 from steersman.contracts.errors import InvalidRequest, WorkspaceError
+from steersman.contracts.kubernetes import KubernetesRuntime
 from steersman.contracts.loop import Verify
 from steersman.contracts.request import (
     PERMISSION_ORDER,
@@ -54,6 +56,8 @@ class Policy:
     agents: frozenset[str] = frozenset(CAPABILITIES)
     runtimes: frozenset[str] = frozenset(RUNTIMES)
     allow_ssh: tuple[SshPattern, ...] = ()
+    allow_kubernetes: tuple[ClusterPattern, ...] = ()
+    allow_pod: tuple[PodPattern, ...] = ()
     max_permission: PermissionMode = "full"
     caps: Caps = field(default_factory=Caps)
 
@@ -138,11 +142,22 @@ class Policy:
             raise InvalidRequest(f'runtime.kind: "{runtime.kind}" is not allowed on this worker (see --runtime)')
         if runtime.kind == "local":
             return None
+        if runtime.kind == "kubernetes":
+            self._check_pod(runtime)
+            return None
         if not is_allowed(self.allow_ssh, runtime):
             raise InvalidRequest(f"runtime.address: {runtime.name} is not allowed on this worker (see --allow-ssh)")
         if runtime.identity_file is None:
             return None
         return self._allowed_file("runtime.identity_file", runtime.identity_file)
+
+    def _check_pod(self, runtime: KubernetesRuntime) -> None:
+        if not any(pattern.fits(runtime) for pattern in self.allow_kubernetes):
+            raise InvalidRequest(
+                f"runtime.namespace: {runtime.name} is not allowed on this worker (see --allow-kubernetes)"
+            )
+        if found := refused(self.allow_pod, runtime):
+            raise InvalidRequest(f"runtime.{found[0]}: {found[1]} is not allowed on this worker (see --allow-pod)")
 
     def _trusts(self, agent: Agent, directories: Sequence[Path]) -> bool:
         trusted = self.trusted()

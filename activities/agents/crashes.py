@@ -15,6 +15,8 @@ def crash(exit_fact: ExitFact) -> AgentCrashed:
         how = f"the agent's process was killed by signal {exit_fact.signal}"
     else:
         how = f"the agent's process ended with exit code {exit_fact.code} before its work was done"
+    if exit_fact.cause:
+        how += f" ({exit_fact.cause})"
     return AgentCrashed((how + last_line(exit_fact))[:4000], **exit_facts(exit_fact))
 
 
@@ -25,4 +27,5 @@ def last_line(exit_fact: ExitFact) -> str:
 
 def exit_facts(exit_fact: ExitFact) -> JsonObject:
     """The facts of an AgentCrashed."""
-    return {"exit_code": exit_fact.code, "signal": exit_fact.signal, "stderr": list(exit_fact.stderr)}
+    known = {"cause": exit_fact.cause} if exit_fact.cause else {}
+    return {"exit_code": exit_fact.code, "signal": exit_fact.signal, "stderr": list(exit_fact.stderr), **known}

@@ -58,6 +58,8 @@ class ExitFact:
     """When the process was over, in ms since 1970; 0 where nobody saw it."""
     stop: StopReport | None = None
     """The report of the stop that ended the process, or that cleared away what it had left behind."""
+    cause: str = ""
+    """What its place says of why it ended."""
 
 
 @dataclass(frozen=True)

@@ -146,6 +146,10 @@ class Channel(Protocol):
         """Stop this process, not the run. The report's phase is "running"."""
         ...
 
+    async def cause(self) -> str:
+        """What its place says of why the process ended, where its shim did not see it or was told to go; else empty."""
+        ...
+
     async def close(self) -> None:
         """Let go; the process works on."""
         ...
@@ -162,6 +166,12 @@ class Runtime(Protocol):
         """The machine of the run's processes, and which of these programs it has; None for this machine.
 
         Raises RunError, Unreachable.
+        """
+        ...
+
+    async def loss(self, key: RunKey) -> str | None:
+        """Why the place of the run's processes is gone and has to be made anew, empty where it never was; None where it
+        is there, or nobody can tell. Raises RunError.
         """
         ...
 

@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Coroutine
 from contextlib import aclosing, suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -171,7 +172,8 @@ class AttemptRunner:
                     self._snapshots.put(self._snapshot(), self.transcript.snapshot())
         if exit_record is None:
             await self._save_last()
-        return exit_fact_of(exit_record, tuple(self._stderr))
+        fact = exit_fact_of(exit_record, tuple(self._stderr))
+        return replace(fact, cause=await self.channel.cause()) if fact.reason in ("lost", "terminated") else fact
 
     async def _take(self, record: Record) -> None:
         if record.seq <= self._fed:

@@ -51,6 +51,14 @@ class Place(Protocol):
         """What the machine has, and which of these programs; None for this one."""
         ...
 
+    async def loss(self) -> str | None:
+        """Why the place is gone, empty where it never was; None where it is there, as far as anybody knows."""
+        ...
+
+    async def cause(self) -> str:
+        """What is known here of why a process ended that no shim saw end; empty for nothing. Raises nothing."""
+        ...
+
 
 class LocalPlace:
     """This machine, in the run's own directory."""
@@ -78,6 +86,12 @@ class LocalPlace:
     async def info(self, programs: Sequence[str]) -> PlaceInfo | None:
         return None
 
+    async def loss(self) -> str | None:
+        return None
+
+    async def cause(self) -> str:
+        return ""
+
 
 class MachinePlace:
     """A machine that runs programs, with a directory for the run."""
@@ -104,6 +118,12 @@ class MachinePlace:
 
     async def info(self, programs: Sequence[str]) -> PlaceInfo | None:
         return await self._machine.info(programs)
+
+    async def loss(self) -> str | None:
+        return None
+
+    async def cause(self) -> str:
+        return ""
 
     async def _directory(self) -> PurePath:
         return await self._machine.directory() / _PLACES / self._name

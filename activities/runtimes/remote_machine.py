@@ -29,8 +29,13 @@ class RemoteMachine:
 
     def __init__(self, name: str, access: ExecAccess, directory: str | None = None) -> None:
         self.name, self.access = name, access
-        self._named, self._directory = directory, PurePath()
+        self._named, self._directory = directory, PurePath(directory or "")
         self._clock_ms, self._looked = 0, -math.inf
+
+    @property
+    def known_directory(self) -> PurePath:
+        """The same, where it was named."""
+        return self._directory
 
     async def directory(self) -> PurePath:
         """Where everything of ours is kept there."""

@@ -28,7 +28,8 @@ LOOK_S = 20.0
 class ShimChannel:
     """See ports.runtime.Channel. Reconnects as often as it takes while the shim lives, or while nobody can tell.
 
-    `clear`: kills what a lost shim left. `mirror`: the leader's copy of a journal that is elsewhere.
+    `clear`: kills what a lost shim left. `mirror`: the leader's copy of a journal that is elsewhere. `cause`: the
+    place's.
     """
 
     def __init__(
@@ -39,7 +40,9 @@ class ShimChannel:
         epoch: int,
         connection: shim.Connection | None,
         mirror: Mirror | None = None,
+        cause: Callable[[], Awaitable[str]] | None = None,
     ) -> None:
+        self._cause = cause
         self._shim, self._clear, self._epoch, self._connection = handle, clear, epoch, connection
         self._mirror = mirror
         self._lock = asyncio.Lock()
@@ -154,6 +157,10 @@ class ShimChannel:
     async def stop(self, times: StopTimes, reason: str) -> StopReport:
         """Stop this process. Raises ChannelClosed, Fenced."""
         return await self._with(lambda connection: stop_through(connection, times, reason))
+
+    async def cause(self) -> str:
+        """See Channel."""
+        return await self._cause() if self._cause else ""
 
     async def close(self) -> None:
         """Let go; the process works on."""

@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from pathlib import PurePath
 
 from activities.ports.place import PlaceInfo
@@ -69,6 +70,11 @@ class ShimRuntime:
         with _reaching(to_launch=True):
             return await self._place(self._store.directory(key)).info(programs)
 
+    async def loss(self, key: RunKey) -> str | None:
+        """See ports.runtime. Raises RunError."""
+        with _reaching(to_launch=True):
+            return await self._place(self._store.directory(key)).loss()
+
     async def files(self, key: RunKey, attempt: int) -> PurePath:
         """Where this attempt's process will find `Launch.files`. Raises RunError, Unreachable."""
         with _reaching(to_launch=True):
@@ -103,7 +109,8 @@ class ShimRuntime:
                 if connection:
                     await connection.aclose()
                 raise
-        return ShimChannel(handle, lambda: place.clear(attempt), self._host, epoch, connection, mirror)
+        clear = partial(place.clear, attempt)
+        return ShimChannel(handle, clear, self._host, epoch, connection, mirror, place.cause)
 
     async def stop(
         self, key: RunKey, times: StopTimes, reason: str, *, known: int = 0, patient: bool = True

@@ -30,6 +30,14 @@ OnOverlap = Annotated[
 ]
 Label = Annotated[list[str] | None, typer.Option(help="NAME=VALUE.")]
 Host = Annotated[str | None, typer.Option(help="Which machine: its name in `steer doctor`.")]
+Kubernetes = Annotated[
+    str | None,
+    typer.Option(metavar="[CONTEXT/]NAMESPACE", help="In a pod, in a copy of the workspace; the operator allows it."),
+]
+Image = Annotated[str | None, typer.Option(help="The pod's image, with Python, git and the agent.")]
+PodFields = Annotated[
+    list[str] | None, typer.Option("--pod", metavar="FIELD=JSON", help="Of the pod: `runtime` in docs/wire.md.")
+]
 Model = Annotated[str | None, typer.Option(rich_help_panel=AGENT_PANEL)]
 Permissions = Annotated[
     PermissionMode | None,

@@ -101,6 +101,30 @@ def ssh_runtime(word: str | None) -> dict[str, Any] | None:
     return given(kind="ssh", address=found["address"].strip("[]"), user=found["user"], port=port)
 
 
+def runtime(
+    ssh: str | None, kubernetes: str | None, image: str | None, pod: Iterable[str] | None
+) -> dict[str, Any] | None:
+    """Where the agent is to live: one of them, or None for the worker's machine."""
+    if ssh is not None and kubernetes is not None:
+        raise typer.BadParameter("--ssh and --kubernetes: one of them")
+    return kubernetes_runtime(kubernetes, image, pod) or ssh_runtime(ssh)
+
+
+def kubernetes_runtime(
+    word: str | None, image: str | None, given_fields: Iterable[str] | None
+) -> dict[str, Any] | None:
+    """[CONTEXT/]NAMESPACE, an image, and FIELD=JSON for what else a pod may have."""
+    if word is None:
+        if image is not None or given_fields:
+            raise typer.BadParameter("--image and --pod go with --kubernetes")
+        return None
+    context, slash, namespace = word.rpartition("/")
+    if slash and not context:
+        raise typer.BadParameter("--kubernetes: expected [CONTEXT/]NAMESPACE")
+    fields = {name: _json_or_text(value) for name, value in pairs(given_fields or (), "--pod").items()}
+    return {**fields, **given(kind="kubernetes", context=context or None, namespace=namespace or None, image=image)}
+
+
 def agent_fields(
     model: str | None,
     system_prompt: str | None,

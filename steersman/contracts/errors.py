@@ -34,6 +34,7 @@ class ErrorType(StrEnum):
     WORKSPACE_ERROR = "WorkspaceError"
     AGENT_NOT_INSTALLED = "AgentNotInstalled"
     AUTHENTICATION_FAILED = "AuthenticationFailed"
+    PLACE_ERROR = "PlaceError"
     LOOP_FAILED = "LoopFailed"
 
 
@@ -130,6 +131,14 @@ class AuthenticationFailed(RunError):
     type = ErrorType.AUTHENTICATION_FAILED
 
 
+class PlaceError(RunError):
+    """The place where the agent should live cannot be had: an image, a quota, a node. Facts: reason and message (the
+    cluster's own), job, namespace.
+    """
+
+    type = ErrorType.PLACE_ERROR
+
+
 class LoopFailed(RunError):
     """A loop gave up: too many iterations failed in a row, or the verification command is missing."""
 
@@ -147,6 +156,7 @@ ERRORS: dict[ErrorType, type[RunError]] = {
         WorkspaceError,
         AgentNotInstalled,
         AuthenticationFailed,
+        PlaceError,
         LoopFailed,
     )
 }
@@ -171,7 +181,7 @@ def _problem(error: Mapping[str, Any]) -> tuple[tuple[int | str, ...], str]:
 
 
 _FORMS = {(field, form) for field in ("plan", "command") for form in ("text", "file", "list")}
-_FORMS |= {("runtime", kind) for kind in ("local", "ssh")}
+_FORMS |= {("runtime", kind) for kind in ("local", "ssh", "kubernetes")}
 """Field and tag of the unions whose members have a tag."""
 
 

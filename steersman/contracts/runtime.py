@@ -5,9 +5,10 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Discriminator, Field
 
+from steersman.contracts.kubernetes import KubernetesRuntime
 from steersman.contracts.model import AbsolutePath, StrictModel
 
-RUNTIMES = ("local", "ssh")
+RUNTIMES = ("local", "ssh", "kubernetes")
 """The kinds there are: `runtime.kind`."""
 
 # What these let through means nothing to a shell: a user's ProxyCommand may have them as %h and %r (CVE-2023-51385).
@@ -64,4 +65,4 @@ class SshRuntime(StrictModel):
         return f"{user}{address}" if self.port is None else f"{user}{address}:{self.port}"
 
 
-Runtime = Annotated[LocalRuntime | SshRuntime, Discriminator("kind")]
+Runtime = Annotated[LocalRuntime | SshRuntime | KubernetesRuntime, Discriminator("kind")]

@@ -126,6 +126,9 @@ class Journal:
     async def stop(self, times: StopTimes, reason: str) -> StopReport:
         raise ChannelClosed
 
+    async def cause(self) -> str:
+        return ""
+
     async def close(self) -> None: ...
 
 

@@ -31,11 +31,12 @@ from activities.store.ownership import Ownership
 from activities.store.runs import RunStore
 from steersman.contracts.activities import RunKey
 from tests.runtimes.machines import Elsewhere
+from tests.runtimes.multiplexed import MultiplexedMachine
 from tests.shim.conftest import oldest_python
 from tests.support.processes import kill_marked, lives, until
 from tests.support.sshd import Sshd, missing
 
-KINDS = ("local", "elsewhere", "ssh")
+KINDS = ("local", "elsewhere", "multiplexed", "ssh")
 """Every place there is; what holds at one holds at all."""
 QUICK = StopTimes(0.05, 0.3)
 DEAF = """
@@ -85,6 +86,8 @@ class Place:
         return ShimRuntime(self.store, "host", places)
 
     def _machine(self) -> Machine:
+        if self.kind == "multiplexed":
+            return MultiplexedMachine(self.home, {"PATH": os.environ["PATH"]}, THEIR_PYTHON)
         if self.sshd is None:
             return ChildMachine(self.home, {"PATH": os.environ["PATH"]})
         return SshMachine(self._address(self.sshd))

@@ -64,6 +64,9 @@ class WorkspaceCopy:
     is_here: bool = True
     """On this machine: what is in the workspace's repository need not be brought there."""
 
+    async def prepare(self, run: str) -> None:
+        """Have a machine for it, where it takes one of its own. `run`: whose it is, for people. Raises RunError."""
+
     async def known(self, store: str) -> Known:
         """What the machine has of the workspace with this name for its store."""
         async with self._command("known") as stream:
@@ -121,10 +124,15 @@ class WorkspaceCopy:
                 raise
             raise type(error)(f"{self.name}: {error}") from error
 
+    async def _program(self) -> str:
+        """Where the machine has PROGRAM."""
+        return self.program
+
     @contextlib.asynccontextmanager
     async def _command(self, command: str) -> AsyncIterator[Stream]:
         stores = (self.stores,) if self.stores else ()
-        stream = await self.machine.exec(self.python, "-I", "-S", "-c", _RUN, self.program, command, self.root, *stores)
+        program = await self._program()
+        stream = await self.machine.exec(self.python, "-I", "-S", "-c", _RUN, program, command, self.root, *stores)
         try:
             yield stream
         finally:

@@ -1,0 +1,91 @@
+"""Which clusters and namespaces an operator lets requests name, and what of a pod: patterns, `*` for any characters.
+
+[CONTEXT/]NAMESPACE          --allow-kubernetes; a part that it does not name may not be named by a request
+FIELD=PATTERN                --allow-pod; FIELD is one of FIELDS, a field that no pattern names may not be set
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from steersman.contracts.kubernetes import KubernetesRuntime
+
+FIELDS = (
+    *("image", "service_account", "secret", "claim", "pool", "queue"),
+    *("priority_class", "runtime_class", "node_selector", "toleration"),
+)
+"""What of a pod an operator has to allow: `secret` is of env_from_secrets and image_pull_secrets, `claim` of
+workspace_volume, `node_selector` is KEY=VALUE, `toleration` its key.
+"""
+
+
+@dataclass(frozen=True)
+class ClusterPattern:
+    """A cluster, by its context in the worker's kubeconfig, and a namespace in it."""
+
+    context: str | None
+    namespace: str
+
+    @classmethod
+    def of(cls, text: str) -> "ClusterPattern":
+        """Of an operator's `[CONTEXT/]NAMESPACE`. Raises ValueError."""
+        context, slash, namespace = text.rpartition("/")
+        if not namespace or (slash and not context):
+            raise ValueError(f"{text!r} is not [CONTEXT/]NAMESPACE, where * stands for any characters")
+        return cls(context if slash else None, namespace)
+
+    def fits(self, runtime: KubernetesRuntime) -> bool:
+        """Whether it allows what a request names."""
+        if runtime.context is None:
+            in_context = self.context in (None, "*")
+        else:
+            in_context = self.context is not None and _fits(self.context, runtime.context)
+        return in_context and (
+            self.namespace == "*" if runtime.namespace is None else _fits(self.namespace, runtime.namespace)
+        )
+
+
+@dataclass(frozen=True)
+class PodPattern:
+    """A value that a field of a pod may have."""
+
+    field: str
+    value: str
+
+    @classmethod
+    def of(cls, text: str) -> "PodPattern":
+        """Of an operator's `FIELD=PATTERN`. Raises ValueError."""
+        field, equals, value = text.partition("=")
+        if not equals or not value or field not in FIELDS:
+            raise ValueError(f"{text!r} is not FIELD=PATTERN, where FIELD is one of {', '.join(FIELDS)}")
+        return cls(field, value)
+
+
+def refused(patterns: Iterable[PodPattern], runtime: KubernetesRuntime) -> tuple[str, str] | None:
+    """The first field of the request that no pattern allows, and its value; None where all are allowed."""
+    known = tuple(patterns)
+    for field, name, value in _asked(runtime):
+        if not any(each.field == name and _fits(each.value, value) for each in known):
+            return field, value
+    return None
+
+
+def _asked(runtime: KubernetesRuntime) -> Iterator[tuple[str, str, str]]:
+    """Field of the request, the operator's name for it, and the value."""
+    yield "image", "image", runtime.image
+    for name in ("service_account", "pool", "queue", "priority_class", "runtime_class"):
+        if value := getattr(runtime, name):
+            yield name, name, value
+    for field in ("env_from_secrets", "image_pull_secrets"):
+        for value in getattr(runtime, field):
+            yield field, "secret", value
+    if runtime.workspace_volume != "emptyDir":
+        yield "workspace_volume", "claim", runtime.workspace_volume
+    for key, value in runtime.node_selector.items():
+        yield "node_selector", "node_selector", f"{key}={value}"
+    for toleration in runtime.tolerations:
+        yield "tolerations", "toleration", toleration.key or "*"
+
+
+def _fits(pattern: str, value: str) -> bool:
+    return bool(re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), value))

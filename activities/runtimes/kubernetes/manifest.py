@@ -1,0 +1,135 @@
+"""The Job of a copy of a workspace: its pod waits, hardened, and nothing of the run is in it but its name.
+
+What the agent is told, secrets among it, comes later, by exec. Who makes Jobs must not live here.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from steersman.contracts.kubernetes import AGENT_CONTAINER, MOUNTS, PREFIX, KubernetesRuntime
+
+HOME, TMP = MOUNTS
+COPY: Final = f"{PREFIX}copy"
+"""The label with the copy's id."""
+OWNER: Final = f"{PREFIX}owner"
+"""The label of all that belongs to one state directory of one Temporal namespace."""
+RUN: Final = f"{PREFIX}run"
+"""The annotation with the run or loop, as people know it."""
+SPEC: Final = f"{PREFIX}spec"
+"""The annotation with a hash of what the Job was made of."""
+POOL: Final = f"{PREFIX}pool"
+USER: Final = 1000
+RESTARTS: Final = 20
+"""A container that ends is started again in its pod, with all files, until then: see `pod_init`."""
+KEEP_S: Final = 7 * 86400
+"""Seconds after which a pod ends that nobody has asked for anything: its leader is lost, and so is its sweep."""
+_INIT = Path(__file__).parents[1] / "remote_program" / "pod_init.py"
+
+
+def job_name(copy: str) -> str:
+    """One Job for a copy."""
+    return f"steersman-{copy}"
+
+
+def job(runtime: KubernetesRuntime, copy: str, owner: str, run: str) -> dict[str, Any]:
+    """The Job, as it is created. `copy`: the copy's id; `owner`: see OWNER; `run`: see RUN."""
+    labels = {
+        "app.kubernetes.io/name": "steersman-agent",
+        "app.kubernetes.io/managed-by": "steersman",
+        COPY: copy,
+        OWNER: owner,
+    }
+    spec: dict[str, Any] = {
+        "backoffLimit": RESTARTS,
+        "completions": 1,
+        "parallelism": 1,
+        "ttlSecondsAfterFinished": 3600,
+        "template": _template(runtime, labels, {RUN: run[:1000]}),
+    }
+    queue = {"kueue.x-k8s.io/queue-name": runtime.queue} if runtime.queue else {}
+    digest = hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": job_name(copy),
+            "labels": {**labels, **queue},
+            "annotations": {RUN: run[:1000], SPEC: digest},
+        },
+        # Kueue lets a suspended Job begin; without it, or where a cluster drops the field, the Job begins at once.
+        "spec": {**spec, "suspend": True} if runtime.queue else spec,
+    }
+
+
+def _template(runtime: KubernetesRuntime, labels: Mapping[str, str], annotations: Mapping[str, str]) -> dict[str, Any]:
+    given: Any = runtime.pod_template
+    metadata, further = given.get("metadata") or {}, dict(given.get("spec") or {})
+    containers = further.pop("containers", None) or [{}]
+    pod_security = further.pop("securityContext", None) or {}
+    claim = runtime.workspace_volume
+    spec: dict[str, Any] = {
+        **further,
+        "restartPolicy": "OnFailure",
+        "terminationGracePeriodSeconds": runtime.grace_s,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": USER,
+            "runAsGroup": USER,
+            "fsGroup": USER,
+            "fsGroupChangePolicy": "OnRootMismatch",
+            "seccompProfile": {"type": "RuntimeDefault"},
+            **pod_security,
+        },
+        "containers": [_container(runtime, containers)],
+        "volumes": [
+            {"name": "home", "emptyDir": {}}
+            if claim == "emptyDir"
+            else {"name": "home", "persistentVolumeClaim": {"claimName": claim}},
+            {"name": "tmp", "emptyDir": {}},
+        ],
+    }
+    optional = {
+        "serviceAccountName": runtime.service_account,
+        "nodeSelector": runtime.node_selector,
+        "tolerations": [each.model_dump(exclude_none=True, exclude_defaults=True) for each in runtime.tolerations],
+        "runtimeClassName": runtime.runtime_class,
+        "priorityClassName": runtime.priority_class,
+        "imagePullSecrets": [{"name": name} for name in runtime.image_pull_secrets],
+    }
+    return {
+        "metadata": {
+            "labels": {**(metadata.get("labels") or {}), **labels},
+            "annotations": {**(metadata.get("annotations") or {}), **annotations},
+        },
+        "spec": {**spec, **{name: value for name, value in optional.items() if value}},
+    }
+
+
+def _container(runtime: KubernetesRuntime, given: list[dict[str, Any]]) -> dict[str, Any]:
+    merged: dict[str, Any] = {}
+    for each in given:
+        merged.update(each)
+    resources = {**(merged.get("resources") or {}), **runtime.resources.model_dump(exclude_defaults=True)}
+    env = [each for each in merged.get("env") or [] if each.get("name") not in ("HOME", "TMPDIR")]
+    return {
+        "name": AGENT_CONTAINER,
+        "image": runtime.image,
+        "command": [runtime.python, "-I", "-S", "-c", _INIT.read_text(encoding="utf-8")],
+        "args": [str(runtime.grace_s), str(KEEP_S)],
+        "workingDir": HOME,
+        "env": [*env, {"name": "HOME", "value": HOME}, {"name": "TMPDIR", "value": TMP}],
+        "envFrom": [{"secretRef": {"name": name}} for name in runtime.env_from_secrets],
+        "resources": resources,
+        "securityContext": {
+            "readOnlyRootFilesystem": True,
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            **(merged.get("securityContext") or {}),
+        },
+        "volumeMounts": [{"name": "home", "mountPath": HOME}, {"name": "tmp", "mountPath": TMP}],
+    }

@@ -1,0 +1,390 @@
+"""The pod of one copy of a workspace, as a machine: its Job is made or adopted, its programs run by exec, and all of it
+is deleted in the end.
+
+What is in the pod, and when it is wanted no more, must not live here.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, Final
+from urllib.parse import quote
+
+from activities.ports.machine import Stream
+from activities.runtimes.exec_connection import BOOT, ExecConnection
+from activities.runtimes.kubernetes import manifest
+from activities.runtimes.kubernetes.api import ApiRefused, KubernetesApi
+from activities.runtimes.kubernetes.pod_record import PodRecord, PodRecords
+from activities.runtimes.kubernetes.pod_state import PodState, gone_since_s, restart_of, state_of_job, state_of_pod
+from activities.shim.client import MachineUnreachable, MachineUnusable
+from steersman.contracts.errors import PlaceError
+from steersman.contracts.kubernetes import AGENT_CONTAINER, KubernetesRuntime
+
+log = logging.getLogger("steersman.kubernetes")
+
+BEGIN_S: Final = 20.0
+HOPELESS_S: Final = 8.0
+"""So long a reason that a person has to mend may stand before the pod counts as failed: some pass by themselves."""
+CREATED_S: Final = 60.0
+"""The cluster has this long to make a pod for a Job that nobody holds."""
+_PAUSE_S, _LAST_PAUSE_S = 0.2, 1.0
+_LOST_AFTER_S: Final = 960.0
+"""Seconds from the end of a deleted pod's grace, on a node that does not answer, to when its shims have ended their
+agents by themselves, as their lease has run out.
+"""
+_RETRY_S: Final = 30.0
+
+Tell = Callable[[PodState], None]
+"""Hears where the pod is on its way."""
+
+
+class PodMissing(MachineUnreachable):
+    """There is no pod yet: nothing can be at work in it."""
+
+
+class PodGone(MachineUnreachable):
+    """The pod is gone, with all that was in it."""
+
+    def __init__(self, message: str, record: PodRecord) -> None:
+        super().__init__(message)
+        self.record = record
+
+
+class CopyPod:
+    """A Machine. `copy`: the copy's id, `owner`: whose it is (see manifest.OWNER), `run`: for people."""
+
+    def __init__(
+        self,
+        api: KubernetesApi,
+        runtime: KubernetesRuntime,
+        copy: str,
+        owner: str,
+        records: PodRecords,
+    ) -> None:
+        self._api, self._runtime, self.copy, self._owner, self._records = api, runtime, copy, owner, records
+        self._connection: ExecConnection | None = None
+        self._connecting = asyncio.Lock()
+        self._closed = False
+
+    @property
+    def name(self) -> str:
+        """The pod, as people know it."""
+        return f"{self._runtime.name}: Job {manifest.job_name(self.copy)}"
+
+    @property
+    def python(self) -> str:
+        """The interpreter there."""
+        return self._runtime.python
+
+    # Made.
+
+    async def prepare(self, run: str, tell: Tell = lambda _: None) -> None:
+        """Have a pod that runs: the one that is there, or a new one. Twice is once.
+
+        Raises PlaceError with the cluster's own words where it does not come to run, MachineUnreachable.
+        """
+        runtime = self._runtime.model_dump(mode="json")
+
+        def begun(record: PodRecord | None) -> PodRecord:
+            if record is None or record.removed or record.lost:
+                return PodRecord(runtime=runtime, run=run)
+            return record.model_copy(update={"sealed": False})
+
+        record = await self._records.change(self.copy, begun)
+        if record.pod_uid and await self._is_running(record):
+            return
+        await self._await_running(run, tell)
+
+    async def _is_running(self, record: PodRecord) -> bool:
+        pod = await self._pod(record)
+        return pod is not None and state_of_pod(pod).stage == "running"
+
+    async def _await_running(self, run: str, tell: Tell) -> None:
+        began, pause, told, since = time.monotonic(), _PAUSE_S, None, time.monotonic()
+        while True:
+            try:
+                job = await self._job(run)
+                pod = await self._pod_of(job)
+                state = state_of_pod(pod) if pod else state_of_job(job, await self._events(job))
+            except ApiRefused as error:
+                if not error.is_transient or time.monotonic() - began > _RETRY_S:
+                    raise self._failed(error.reason or f"HTTP {error.status}", str(error)) from error
+                await asyncio.sleep(_LAST_PAUSE_S)
+                continue
+            now = time.monotonic()
+            if told is None or (state.stage, state.reason) != (told.stage, told.reason):
+                told, since = state, now
+                tell(state)
+            if pod and state.stage == "running":
+                metadata = pod["metadata"]
+                await self._records.update(self.copy, pod=metadata["name"], pod_uid=metadata["uid"])
+                return
+            if state.stage == "suspended":
+                began = now  # a queue may hold it as long as it likes
+            elif state.stage == "ended" or (state.needs_a_person and now - since > HOPELESS_S):
+                raise self._failed(state.reason, state.message)
+            elif now - began > (CREATED_S if pod is None else self._runtime.start_s):
+                why = state.sentence if state.reason else f"it has not come further than {state.stage}"
+                raise self._failed(state.reason or "Timeout", f"{why}, after {now - began:.0f} s")
+            await asyncio.sleep(pause)
+            pause = min(pause * 1.3, _LAST_PAUSE_S)
+
+    async def _job(self, run: str) -> dict[str, Any]:
+        """The Job, created where there is none. Raises ApiRefused, MachineUnreachable, PlaceError."""
+        await self._api.connect()
+        wanted = manifest.job(self._runtime, self.copy, self._owner, run)
+        record = await asyncio.to_thread(self._records.read, self.copy)
+        while True:
+            try:
+                job = await self._api.get(self._path)
+            except ApiRefused as error:
+                if error.status != 404:
+                    raise
+                try:
+                    job = await self._api.create(self._jobs, wanted)
+                except ApiRefused as refused:
+                    if refused.status != 409:
+                        raise
+                    continue  # another worker of this host was quicker
+            metadata = job["metadata"]
+            if metadata.get("deletionTimestamp"):
+                await asyncio.sleep(_PAUSE_S)  # of a beginning before this one
+                continue
+            known = record.job_uid if record else None
+            theirs, ours = metadata.get("annotations") or {}, wanted["metadata"]["annotations"]
+            labels = metadata.get("labels") or {}
+            is_same = known == metadata["uid"] or theirs.get(manifest.SPEC) == ours[manifest.SPEC]
+            if labels.get(manifest.OWNER) != self._owner or not is_same:
+                raise self._failed("AlreadyExists", "a Job of this name is there, and it is not this run's")
+            await self._records.update(self.copy, job_uid=metadata["uid"])
+            return job
+
+    async def _pod_of(self, job: dict[str, Any]) -> dict[str, Any] | None:
+        """The newest pod of the Job that somebody may use."""
+        found = await self._pods()
+        uid = job["metadata"]["uid"]
+        own = [each for each in found if uid in [owner["uid"] for owner in each["metadata"].get("ownerReferences", [])]]
+        usable = [each for each in own if state_of_pod(each).stage not in ("ending", "ended")]
+        return next(iter(usable or own), None)
+
+    async def _pods(self) -> list[dict[str, Any]]:
+        answer = await self._api.get(self._api_pods, labelSelector=f"{manifest.COPY}={self.copy}")
+        found: list[dict[str, Any]] = answer.get("items") or []
+        return sorted(found, key=lambda each: str(each["metadata"].get("creationTimestamp")), reverse=True)
+
+    async def _events(self, job: dict[str, Any]) -> list[dict[str, Any]]:
+        """Of the Job, newest first; none where nobody may see them."""
+        selector = f"involvedObject.uid={job['metadata']['uid']}"
+        try:
+            answer = await self._api.get(f"/api/v1/namespaces/{self._namespace}/events", fieldSelector=selector)
+        except ApiRefused:
+            return []
+        found: list[dict[str, Any]] = answer.get("items") or []
+        return sorted(found, key=lambda each: str(each.get("lastTimestamp")), reverse=True)
+
+    def _failed(self, reason: str, message: str) -> PlaceError:
+        job = manifest.job_name(self.copy)
+        text = ": ".join(filter(None, (reason, message)))
+        facts = {"reason": reason, "message": message, "job": job, "namespace": self._namespace}
+        return PlaceError(f"runtime: the pod does not come to run: {text}", **facts)
+
+    # Used.
+
+    async def exec(self, *argv: str, stdin: bytes | None = None) -> Stream:
+        """See Machine. Raises PodMissing, PodGone."""
+        return (await self._connected()).run(argv, stdin)
+
+    async def aclose(self) -> None:
+        """Let go: what was started there works on."""
+        self._closed = True
+        if self._connection:
+            await self._connection.aclose()
+
+    async def _connected(self) -> ExecConnection:
+        async with self._connecting:
+            if self._closed:
+                raise MachineUnreachable(f"{self.name}: this worker has let go of it")
+            if self._connection and self._connection.lost is None:
+                return self._connection
+            record = await self.look()
+            if record.pod is None:
+                raise PodMissing(f"{self.name}: there is no pod yet")
+            before, self._connection = self._connection, None
+            if before:
+                await before.aclose()
+            try:
+                command = (self._runtime.python, "-I", "-S", "-c", BOOT)
+                socket = await self._api.exec(self._namespace, record.pod, AGENT_CONTAINER, command)
+                connection = ExecConnection(socket, self.name)
+                await connection.open(BEGIN_S)
+            except ApiRefused as error:
+                await self._note_end(record)
+                raise MachineUnreachable(f"{self.name}: {error}") from error
+            except MachineUnusable:
+                raise
+            except MachineUnreachable:
+                await self._note_end(record)
+                raise
+            self._connection = connection
+            return connection
+
+    async def look(self) -> PodRecord:
+        """What is known of it. Raises PodMissing where it was never made, PodGone."""
+        record = await asyncio.to_thread(self._records.read, self.copy)
+        if record is None:
+            raise PodMissing(f"{self.name}: it was never made")
+        if record.removed or record.lost:
+            raise PodGone(f"{self.name}: {record.lost or 'it was removed'}", record)
+        return record
+
+    async def known(self) -> PodRecord | None:
+        """What is written down of it."""
+        return await asyncio.to_thread(self._records.read, self.copy)
+
+    async def cause(self) -> str:
+        """Why what lived in it ended, in the cluster's words; empty where it has none, or nobody can tell now."""
+        try:
+            pod = await self._pod(await self.look())
+        except PodGone as gone:
+            return f"its pod is gone: {gone.record.lost or 'it was removed'}"
+        except (MachineUnreachable, OSError):
+            return ""
+        if pod is None:
+            return await self.cause()
+        state = state_of_pod(pod)
+        if state.stage == "ending":
+            return (
+                f"its pod is deleted: {state.sentence}" if state.reason else "its pod is deleted, and not by Steersman"
+            )
+        ended = restart_of(pod)
+        return f"its container ended: {ended}" if ended else ""
+
+    async def seal(self) -> bool:
+        """Nothing is started in it any more, as long as it does not run; False where it does."""
+
+        def sealed(record: PodRecord | None) -> PodRecord:
+            if record is None:
+                return PodRecord(runtime=self._runtime.model_dump(mode="json"), run="", sealed=True)
+            waits = record.pod is None or record.removed or record.lost is not None
+            return record.model_copy(update={"sealed": True}) if waits else record
+
+        return (await self._records.change(self.copy, sealed)).sealed
+
+    async def _pod(self, record: PodRecord) -> dict[str, Any] | None:
+        """The very pod, as the cluster has it; None where that has gone, which is written down. Raises
+        MachineUnreachable.
+        """
+        try:
+            found = await self._api.get(f"{self._api_pods}/{quote(record.pod or '')}")
+        except ApiRefused as error:
+            if error.status != 404:
+                raise MachineUnreachable(f"{self.name}: {error}") from error
+            found = None
+        if found is None or found["metadata"]["uid"] != record.pod_uid:
+            await self._lose("it was deleted, and not by Steersman", proven=record.deleting)
+            return None
+        state = state_of_pod(found)
+        if state.stage == "ended":
+            await self._lose(state.sentence, proven=not state.is_lost_node)
+            return None
+        if state.stage == "ending":
+            await self._records.update(self.copy, deleting=not state.is_lost_node)
+            if gone_since_s(found, datetime.now(UTC)) > _LOST_AFTER_S:
+                await self._lose(f"its node does not answer, and it is to go: {state.sentence}", proven=False)
+                return None
+        return found
+
+    async def _note_end(self, record: PodRecord) -> None:
+        """It does not answer: has it ended? Raises PodGone then, MachineUnreachable where nobody can tell."""
+        if record.pod_uid:
+            await self._pod(record)
+            await self.look()
+
+    async def _lose(self, why: str, *, proven: bool) -> None:
+        facts = {"copy": self.copy, "why": why}
+        log.warning("a pod is gone", extra={"action": "pod_gone", "facts": facts})
+        await self._records.update(self.copy, lost=why, proven=proven)
+
+    # Removed.
+
+    async def remove(self) -> bool:
+        """Delete the Job, and see that nothing is left. True where the cluster says so, twice; else it is tried again.
+
+        What is in the pod ends by SIGTERM, and is killed after the pod's grace. Raises MachineUnreachable.
+        """
+        record = await asyncio.to_thread(self._records.read, self.copy)
+        if record is None or record.removed:
+            return True
+        if self._connection:
+            await self._connection.aclose()
+        try:
+            return await self._delete(record)
+        except ApiRefused as error:
+            raise MachineUnreachable(f"{self.name}: {error}") from error
+
+    async def _delete(self, record: PodRecord) -> bool:
+        await self._api.connect()
+        until, gone, hurried = time.monotonic() + self._runtime.grace_s + 5, 0, False
+        asked = False
+        while gone < 2:
+            job, pods = await self._found(record), await self._pods()
+            if job is None and not pods:
+                gone += 1
+            else:
+                gone = 0
+            if job is not None and not asked:
+                asked = True
+                await self._ignoring_gone(self._path, job["metadata"]["uid"], propagationPolicy="Foreground")
+            elif job is None and pods and not asked:  # orphans of a Job that somebody else has deleted
+                asked = True
+                for pod in pods:
+                    await self._ignoring_gone(self._pod_path(pod), pod["metadata"]["uid"])
+            if time.monotonic() > until:
+                if hurried or not pods:
+                    return False
+                hurried, until = True, time.monotonic() + 15
+                for pod in pods:
+                    await self._ignoring_gone(self._pod_path(pod), pod["metadata"]["uid"], gracePeriodSeconds=1)
+            await asyncio.sleep(_PAUSE_S)
+        await self._records.update(self.copy, removed=True)
+        return True
+
+    async def _found(self, record: PodRecord) -> dict[str, Any] | None:
+        """The Job, if it is this one's."""
+        try:
+            job = await self._api.get(self._path)
+        except ApiRefused as error:
+            if error.status == 404:
+                return None
+            raise
+        labels = job["metadata"].get("labels") or {}
+        is_ours = job["metadata"]["uid"] == record.job_uid or labels.get(manifest.OWNER) == self._owner
+        return job if is_ours else None
+
+    async def _ignoring_gone(self, path: str, uid: str, **options: Any) -> None:
+        try:
+            await self._api.delete(path, uid, **options)
+        except ApiRefused as error:
+            if error.status not in (404, 409):
+                raise
+
+    @property
+    def _namespace(self) -> str:
+        return self._runtime.namespace or self._api.namespace
+
+    @property
+    def _jobs(self) -> str:
+        return f"/apis/batch/v1/namespaces/{quote(self._namespace)}/jobs"
+
+    @property
+    def _path(self) -> str:
+        return f"{self._jobs}/{manifest.job_name(self.copy)}"
+
+    @property
+    def _api_pods(self) -> str:
+        return f"/api/v1/namespaces/{quote(self._namespace)}/pods"
+
+    def _pod_path(self, pod: dict[str, Any]) -> str:
+        return f"{self._api_pods}/{quote(pod['metadata']['name'])}"

@@ -1,0 +1,93 @@
+"""The shims of one run in a pod; where that is gone, or was never there, what its end says of them.
+
+A pod that is gone is no machine that cannot be reached: nothing lives in it any more. How pods are asked must not live
+here.
+"""
+
+import time
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from pathlib import Path, PurePath
+from typing import Any, TypeVar
+
+from activities.runtimes.exec_access import ExecAccess
+from activities.runtimes.kubernetes.manifest import HOME
+from activities.runtimes.kubernetes.pod import CopyPod, PodGone, PodMissing
+from activities.runtimes.mirror import has_end
+from activities.shim import client as shim
+from activities.shim.client.access import Dialed, Directory, Stored
+from activities.shim.client.dialing import DIAL_TIMEOUT
+from activities.store.run_directory import RunDirectory
+
+T = TypeVar("T")
+
+
+class PodAccess:
+    """See ShimAccess. `inner`: of the pod that is there; `directory`: the run's, which has the copies of journals."""
+
+    def __init__(self, inner: ExecAccess, pod: CopyPod, directory: RunDirectory) -> None:
+        self._inner, self._pod, self._directory = inner, pod, directory
+
+    async def start(self, directory: Directory, spec: shim.Spec) -> shim.Status:
+        """See ShimAccess."""
+        if (await self._pod.look()).sealed:
+            raise shim.Tombstoned("the run was stopped before its pod ran")
+        return await self._inner.start(directory, spec)
+
+    async def dial(self, directory: Directory, epoch: int | None, timeout: timedelta = DIAL_TIMEOUT) -> Dialed:
+        """See ShimAccess."""
+        return await _gone(lambda: self._inner.dial(directory, epoch, timeout))
+
+    async def stored(self, directory: Directory, after: int, offset: int) -> Stored:
+        """See ShimAccess."""
+        return await _gone(lambda: self._inner.stored(directory, after, offset))
+
+    async def ask(self, command: str, *words: Directory) -> dict[str, Any]:
+        """See ShimAccess."""
+        try:
+            return await self._inner.ask(command, *words)
+        except PodGone as gone:
+            return await self._answer(command, words, gone)
+        except PodMissing:
+            if command == "entomb" and not await self._pod.seal():
+                raise shim.MachineUnreachable("the pod has begun to run in this moment") from None
+            return await self._answer(command, words, None)
+
+    async def _answer(self, command: str, words: tuple[Directory, ...], gone: PodGone | None) -> dict[str, Any]:
+        record = gone.record if gone else None
+        if command == "home":
+            return {"home": HOME, "time_ms": time.time_ns() // 1_000_000}
+        if command == "info" and gone:
+            raise gone
+        if command == "entomb":
+            await self._pod.seal()
+        journal = self._journal(words[0]) if words else None
+        used = bool(journal and journal.exists() and record and not record.removed)
+        cleared = {
+            "processes": 0,
+            "left": [],
+            "suspects": [],
+            "proven": record is None or record.proven or record.removed,
+        }
+        return {
+            "alive": False,
+            "used": used,
+            "ended": bool(used and journal and has_end(journal)),
+            "stopped": True,
+            "stray": False,
+            "entombed": True,
+            "waits_for_disk": False,
+            **cleared,
+        }
+
+    def _journal(self, directory: Directory) -> Path | None:
+        """The copy of the journal of this attempt's directory in the pod."""
+        name = PurePath(directory).name
+        return self._directory.attempt(int(name)) / "journal" if name.isdigit() else None
+
+
+async def _gone(ask: Callable[[], Awaitable[T]]) -> T:
+    try:
+        return await ask()
+    except (PodGone, PodMissing) as error:
+        raise shim.ShimGone(str(error)) from error

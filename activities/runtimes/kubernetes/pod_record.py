@@ -1,0 +1,90 @@
+"""What is written down of the pod of a copy, in the state directory: which it is, and what has become of it.
+
+    pods/<copy>.json
+
+Written before anything is asked of the cluster: whoever goes on knows what may be there. An agent of this machine can
+have written it.
+"""
+
+import asyncio
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+from pydantic import BaseModel
+
+from activities.store import disk
+from activities.store.directory_lock import exclusively
+from activities.store.notes import note, noted
+from steersman.contracts.model import JsonObject
+
+_ID: Final = re.compile(r"[0-9a-f]{32}")
+
+
+class PodRecord(BaseModel):
+    """`runtime`: the request's. `job_uid`, `pod`, `pod_uid`: None before the cluster has told."""
+
+    runtime: JsonObject
+    run: str
+    job_uid: str | None = None
+    pod: str | None = None
+    pod_uid: str | None = None
+    deleting: bool = False
+    """Somebody was seen to delete the pod, in a way in which its processes end before it does."""
+    lost: str | None = None
+    """Why the pod is gone, with all that was in it."""
+    proven: bool = False
+    """Of a pod that is gone: the cluster has seen its processes end."""
+    sealed: bool = False
+    """Nothing may be started in it any more."""
+    removed: bool = False
+    """We have removed it, and the cluster says that it is gone."""
+
+
+class PodRecords:
+    """`state`: the state directory."""
+
+    def __init__(self, state: Path) -> None:
+        self._place = state / "pods"
+
+    def read(self, copy: str) -> PodRecord | None:
+        """Blocks."""
+        return noted(self._place / f"{copy}.json", PodRecord)
+
+    async def change(self, copy: str, change: Callable[[PodRecord | None], PodRecord]) -> PodRecord:
+        """Change it, alone among the workers of this host. Raises OSError."""
+
+        def changed() -> PodRecord:
+            before = self.read(copy)
+            after = change(before)
+            if after != before:
+                note(self._place / f"{copy}.json", after)
+            return after
+
+        return await exclusively(self._place, changed)
+
+    async def update(self, copy: str, **fields: object) -> PodRecord | None:
+        """Change some fields of one that is there. Raises OSError."""
+
+        def changed() -> PodRecord | None:
+            before = self.read(copy)
+            if before is None:
+                return None
+            after = before.model_copy(update=fields)
+            if after != before:
+                note(self._place / f"{copy}.json", after)
+            return after
+
+        return await exclusively(self._place, changed)
+
+    async def forget(self, copy: str) -> None:
+        """Raises OSError."""
+        await asyncio.to_thread((self._place / f"{copy}.json").unlink, missing_ok=True)
+
+    def all(self) -> Iterator[tuple[str, PodRecord]]:
+        """Copy and record of every pod that there was. Blocks."""
+        for name in disk.names(self._place):
+            copy = name.removesuffix(".json")
+            if name.endswith(".json") and _ID.fullmatch(copy) and (record := self.read(copy)):
+                yield copy, record
