@@ -22,7 +22,7 @@ from pydantic import BaseModel
 
 from activities.run_changes import RunChanges, refs_of
 from activities.run_sessions import CopyAt, RunSessions
-from activities.shim.client import MachineUnreachable, MachineUnusable
+from activities.shim.client import MachineGone, MachineUnreachable, MachineUnusable
 from activities.store import disk
 from activities.store.kept_copies import CopyLocation, KeptCopies
 from activities.store.notes import note as _note
@@ -144,6 +144,8 @@ class RunCarry:
             returned = await self._carrier.carry_back(
                 base, copy, _names(directory), title, directory.path / "conflicts"
             )
+        except MachineGone as error:
+            return await self._lose(directory, printable(str(error)))
         except (GitFailed, CopyFailed, NoSnapshot, MachineUnusable, OSError) as error:
             # Another worker may have done it meanwhile: one that was frozen, and wakes.
             known = await asyncio.to_thread(_noted, directory.path / "carried-back.json", CarriedBack)
@@ -155,6 +157,13 @@ class RunCarry:
         await asyncio.to_thread(self._open_gate, directory)
         if not keep:
             await self._let_go(directory)
+        return back
+
+    async def _lose(self, directory: RunDirectory, error: str) -> CarriedBack:
+        """Record that the copy is gone with its machine: nothing waits in it, so it is no gate. Raises OSError."""
+        back = CarriedBack(finalize=Finalize(status="failed", error=f"the copy is lost: {error}"))
+        await asyncio.to_thread(_note, directory.path / "carried-back.json", back)
+        await self._let_go(directory)
         return back
 
     async def fail(self, directory: RunDirectory, error: str, *, unreachable: bool = False) -> CarriedBack:

@@ -18,7 +18,7 @@ from pydantic import BaseModel
 from activities.ports.agent import Agent
 from activities.ports.runtime import Runtime
 from activities.ports.sessions import AgentSessions, SessionFiles
-from activities.shim.client import MachineUnusable
+from activities.shim.client import MachineGone, MachineUnusable
 from activities.store.held_sessions import note_held
 from activities.store.kept_copies import CopyLocation, KeptCopies
 from activities.store.notes import note, noted
@@ -145,14 +145,14 @@ class RunSessions:
         before = known.kept if known else {}  # of a worker that was killed after it had removed them
         try:
             back = _Back(kept={**before, **await self._carry_back(directory, held, agent.sessions, found)})
-        except (SessionsFailed, Failed, MachineUnusable, OSError) as error:
+        except (SessionsFailed, Failed, MachineUnusable, MachineGone, OSError) as error:
             back = _Back(kept=before, error=printable(str(error))[:1000])
             facts = {"run": directory.key.run, "error": back.error}
             log.warning("sessions could not be brought back", extra={"action": "sessions_not_carried", "facts": facts})
         await asyncio.to_thread(note, directory.path / "sessions-back.json", back)
         if keep or back.error:
             return
-        with suppress(SessionsFailed, MachineUnusable):
+        with suppress(SessionsFailed, MachineUnusable, MachineGone):
             place = await self._place(directory, held)
             await place.remove(list(found.values()))
             await asyncio.to_thread(

@@ -2,13 +2,11 @@
 
 import contextlib
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 from activities.runtimes.kubernetes.pod import PodGone, PodMissing
 from activities.runtimes.kubernetes.pods import PodMachine
 from activities.workspaces.carry import copies
-from activities.workspaces.carry.copies import CopyFailed, WorkspaceCopy
+from activities.workspaces.carry.copies import WorkspaceCopy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,18 +19,11 @@ class PodCopy(WorkspaceCopy):
         """See WorkspaceCopy."""
         await self.pod.prepare(run)
 
-    async def send(self, header: dict[str, Any], pack: Path) -> str:
-        """See WorkspaceCopy."""
-        try:
-            return await super().send(header, pack)
-        except PodGone as error:
-            raise CopyFailed(f"the copy is lost: {error}") from error
-
     async def remove(self) -> None:
         """The pod goes with it, unless a run is in there."""
-        with contextlib.suppress(PodGone, PodMissing):
-            await super().remove()
-        await self.pod.release()
+        if not await self.pod.pod.leave(copy=True):
+            with contextlib.suppress(PodGone, PodMissing):
+                await super().remove()
 
     async def _program(self) -> str:
         return await self.pod.machine.access.bring(copies.PROGRAM)

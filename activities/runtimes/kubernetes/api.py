@@ -255,6 +255,8 @@ class ExecSocket(Carrier):
         text = f"{self._name}: {self._said() or message}"
         if any(word in message for word in ("executable file not found", "no such file or directory", "exit code 127")):
             return MachineUnusable(f"{text}: the image has to have Python 3.9 or newer (runtime.python)")
+        if "ModuleNotFoundError" in text:
+            return MachineUnusable(f"{text}: the image has to have all of Python's standard library (runtime.python)")
         return MachineUnreachable(text)
 
 

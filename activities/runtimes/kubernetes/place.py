@@ -3,22 +3,17 @@
 What is started there, and when, must not live here.
 """
 
-import asyncio
 import contextlib
 from collections.abc import Sequence
 from pathlib import PurePath
-from typing import Final
 
 from activities.ports.place import PlaceInfo
 from activities.runtimes.kubernetes.pod import CopyPod, PodGone, PodMissing
 from activities.runtimes.kubernetes.pod_access import PodAccess
 from activities.runtimes.remote_machine import RemoteMachine
 from activities.runtimes.shim_handle import ShimHandle
-from activities.shim.client import Clearance, MachineUnreachable
+from activities.shim.client import Clearance
 from activities.store.run_directory import RunDirectory
-
-_EMPTY: Final = "import os,sys;sys.exit(any(os.path.isdir(p) and os.listdir(p) for p in sys.argv[1:]))"
-_ANSWER_S: Final = 15.0
 
 
 class PodPlace:
@@ -35,6 +30,7 @@ class PodPlace:
         record = await self._pod.look()
         if record.pod is None:
             raise PodMissing(f"{self._pod.name}: there is no pod yet")
+        await self._pod.enter(self._directory.id)
 
     async def handle(self, attempt: int) -> ShimHandle:
         return ShimHandle(self._access, await self._place() / str(attempt))
@@ -44,8 +40,8 @@ class PodPlace:
 
     async def remove(self) -> None:
         """Of the pod, too, where nothing else is in it."""
-        await self._access.ask("remove", await self._place())
-        await release_pod(self._pod, self._machine)
+        if not await self._pod.leave(run=self._directory.id):
+            await self._access.ask("remove", await self._place())
 
     async def clock_ms(self) -> int:
         with contextlib.suppress(PodGone, PodMissing):
@@ -70,20 +66,3 @@ class PodPlace:
         except (PodGone, PodMissing):
             directory = self._machine.known_directory
         return directory / "places" / self._directory.tag
-
-
-async def release_pod(pod: CopyPod, machine: RemoteMachine) -> None:
-    """Delete the pod, unless a run or a copy is in it. Raises MachineUnreachable where that is not done."""
-    try:
-        directory = await machine.directory()
-        used = (str(directory / name) for name in ("places", "copies"))
-        stream = await pod.exec(pod.python, "-I", "-S", "-c", _EMPTY, *used, stdin=b"")
-        async with asyncio.timeout(_ANSWER_S):
-            if await stream.wait() != 0:
-                return
-    except (PodGone, PodMissing):
-        pass  # and nothing is in it
-    except TimeoutError:
-        raise MachineUnreachable(f"{pod.name}: it does not say what is in it") from None
-    if not await pod.remove():
-        raise MachineUnreachable(f"{pod.name}: it was told to go, and is not gone yet")

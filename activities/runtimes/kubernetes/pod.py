@@ -18,7 +18,7 @@ from activities.runtimes.kubernetes import manifest
 from activities.runtimes.kubernetes.api import ApiRefused, KubernetesApi
 from activities.runtimes.kubernetes.pod_record import PodRecord, PodRecords
 from activities.runtimes.kubernetes.pod_state import PodState, gone_since_s, restart_of, state_of_job, state_of_pod
-from activities.shim.client import MachineUnreachable, MachineUnusable
+from activities.shim.client import MachineGone, MachineUnreachable, MachineUnusable, Tombstoned
 from steersman.contracts.errors import PlaceError
 from steersman.contracts.kubernetes import AGENT_CONTAINER, KubernetesRuntime
 
@@ -44,7 +44,7 @@ class PodMissing(MachineUnreachable):
     """There is no pod yet: nothing can be at work in it."""
 
 
-class PodGone(MachineUnreachable):
+class PodGone(MachineGone):
     """The pod is gone, with all that was in it."""
 
     def __init__(self, message: str, record: PodRecord) -> None:
@@ -89,13 +89,16 @@ class CopyPod:
 
         def begun(record: PodRecord | None) -> PodRecord:
             if record is None or record.removed or record.lost:
-                return PodRecord(runtime=runtime, run=run)
-            return record.model_copy(update={"sealed": False})
+                return PodRecord(runtime=runtime, run=run, barred=record.barred if record else ())
+            return record.model_copy(update={"has_copy": True})
 
         record = await self._records.change(self.copy, begun)
-        if record.pod_uid and await self._is_running(record):
-            return
-        await self._await_running(run, tell)
+        if not record.pod_uid or not await self._is_running(record):
+            await self._await_running(run, tell)
+        try:
+            await self._connected()
+        except MachineUnusable as error:
+            raise self._failed("Unusable", str(error)) from error
 
     async def _is_running(self, record: PodRecord) -> bool:
         pod = await self._pod(record)
@@ -261,17 +264,6 @@ class CopyPod:
         ended = restart_of(pod)
         return f"its container ended: {ended}" if ended else ""
 
-    async def seal(self) -> bool:
-        """Nothing is started in it any more, as long as it does not run; False where it does."""
-
-        def sealed(record: PodRecord | None) -> PodRecord:
-            if record is None:
-                return PodRecord(runtime=self._runtime.model_dump(mode="json"), run="", sealed=True)
-            waits = record.pod is None or record.removed or record.lost is not None
-            return record.model_copy(update={"sealed": True}) if waits else record
-
-        return (await self._records.change(self.copy, sealed)).sealed
-
     async def _pod(self, record: PodRecord) -> dict[str, Any] | None:
         """The very pod, as the cluster has it; None where that has gone, which is written down. Raises
         MachineUnreachable.
@@ -308,6 +300,46 @@ class CopyPod:
         await self._records.update(self.copy, lost=why, proven=proven)
 
     # Removed.
+
+    async def enter(self, run: str) -> None:
+        """Record that this run (RunDirectory.id) has processes in it. Raises Tombstoned where it was barred."""
+
+        def entered(record: PodRecord | None) -> PodRecord:
+            if record is None or run in record.barred:
+                raise Tombstoned("the run was stopped before it had a process in its pod")
+            return record if run in record.runs else record.model_copy(update={"runs": (*record.runs, run)})
+
+        await self._records.change(self.copy, entered)
+
+    async def bar(self, run: str) -> bool:
+        """Record that this run will have no process in it; False where it has, or had."""
+
+        def barred(record: PodRecord | None) -> PodRecord:
+            record = record or PodRecord(runtime=self._runtime.model_dump(mode="json"), run="", has_copy=False)
+            is_there = run in record.runs and not (record.lost or record.removed)
+            if is_there or run in record.barred:
+                return record
+            return record.model_copy(update={"barred": (*record.barred, run)})
+
+        return run in (await self._records.change(self.copy, barred)).barred
+
+    async def leave(self, run: str | None = None, *, copy: bool = False) -> bool:
+        """Record that the run (RunDirectory.id) is over, or the copy not wanted; remove the pod where that was the last.
+
+        True where it was. Raises MachineUnreachable where the pod is not gone yet.
+        """
+
+        def left(record: PodRecord | None) -> PodRecord:
+            record = record or PodRecord(runtime=self._runtime.model_dump(mode="json"), run="", removed=True)
+            runs = tuple(each for each in record.runs if each != run)
+            return record.model_copy(update={"runs": runs, "has_copy": record.has_copy and not copy})
+
+        record = await self._records.change(self.copy, left)
+        if record.runs or record.has_copy:
+            return False
+        if not await self.remove():
+            raise MachineUnreachable(f"{self.name}: it was told to go, and is not gone yet")
+        return True
 
     async def remove(self) -> bool:
         """Delete the Job, and see that nothing is left. True where the cluster says so, twice; else it is tried again.

@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from pathlib import Path, PurePath
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from activities.runtimes.exec_access import ExecAccess
 from activities.runtimes.kubernetes.manifest import HOME
@@ -21,6 +21,8 @@ from activities.store.run_directory import RunDirectory
 
 T = TypeVar("T")
 
+_OF_A_RUN: Final = frozenset({"alive", "entomb", "clear", "kill", "thaw", "remove"})
+
 
 class PodAccess:
     """See ShimAccess. `inner`: of the pod that is there; `directory`: the run's, which has the copies of journals."""
@@ -30,8 +32,7 @@ class PodAccess:
 
     async def start(self, directory: Directory, spec: shim.Spec) -> shim.Status:
         """See ShimAccess."""
-        if (await self._pod.look()).sealed:
-            raise shim.Tombstoned("the run was stopped before its pod ran")
+        await self._pod.enter(self._directory.id)
         return await self._inner.start(directory, spec)
 
     async def dial(self, directory: Directory, epoch: int | None, timeout: timedelta = DIAL_TIMEOUT) -> Dialed:
@@ -44,23 +45,30 @@ class PodAccess:
 
     async def ask(self, command: str, *words: Directory) -> dict[str, Any]:
         """See ShimAccess."""
+        if command in _OF_A_RUN and not await self._is_there(bar=command == "entomb"):
+            return await self._answer(command, words, None)
         try:
             return await self._inner.ask(command, *words)
         except PodGone as gone:
+            if command == "entomb":
+                await self._pod.bar(self._directory.id)
             return await self._answer(command, words, gone)
         except PodMissing:
-            if command == "entomb" and not await self._pod.seal():
-                raise shim.MachineUnreachable("the pod has begun to run in this moment") from None
             return await self._answer(command, words, None)
+
+    async def _is_there(self, *, bar: bool) -> bool:
+        """Whether the run has, or had, a process in the pod. `bar`: if not, it never will."""
+        if bar:
+            return not await self._pod.bar(self._directory.id)
+        record = await self._pod.known()
+        return record is not None and self._directory.id in record.runs
 
     async def _answer(self, command: str, words: tuple[Directory, ...], gone: PodGone | None) -> dict[str, Any]:
         record = gone.record if gone else None
         if command == "home":
             return {"home": HOME, "time_ms": time.time_ns() // 1_000_000}
-        if command == "info" and gone:
-            raise gone
-        if command == "entomb":
-            await self._pod.seal()
+        if command == "info":
+            raise gone or PodMissing("there is no pod yet")
         journal = self._journal(words[0]) if words else None
         used = bool(journal and journal.exists() and record and not record.removed)
         cleared = {

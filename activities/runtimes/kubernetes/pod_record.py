@@ -30,14 +30,18 @@ class PodRecord(BaseModel):
     job_uid: str | None = None
     pod: str | None = None
     pod_uid: str | None = None
+    has_copy: bool = True
+    """The copy is in it, or will be."""
+    runs: tuple[str, ...] = ()
+    """Runs (RunDirectory.id) whose processes live in it, or have: their journals are there."""
+    barred: tuple[str, ...] = ()
+    """Runs that were stopped before any process of theirs was started in it."""
     deleting: bool = False
     """Somebody was seen to delete the pod, in a way in which its processes end before it does."""
     lost: str | None = None
     """Why the pod is gone, with all that was in it."""
     proven: bool = False
     """Of a pod that is gone: the cluster has seen its processes end."""
-    sealed: bool = False
-    """Nothing may be started in it any more."""
     removed: bool = False
     """We have removed it, and the cluster says that it is gone."""
 

@@ -15,7 +15,7 @@ from pathlib import Path, PurePath
 from activities.runtimes.exec_access import ExecAccess
 from activities.runtimes.kubernetes.api import ApiRefused, KubernetesApi
 from activities.runtimes.kubernetes.manifest import COPY, HOME, OWNER
-from activities.runtimes.kubernetes.place import PodPlace, release_pod
+from activities.runtimes.kubernetes.place import PodPlace
 from activities.runtimes.kubernetes.pod import CopyPod, Tell
 from activities.runtimes.kubernetes.pod_record import PodRecords
 from activities.runtimes.remote_machine import RemoteMachine
@@ -49,10 +49,6 @@ class PodMachine:
     async def prepare(self, run: str, tell: Tell = lambda _: None) -> None:
         """See CopyPod.prepare."""
         await self.pod.prepare(run, tell)
-
-    async def release(self) -> None:
-        """See place.release_pod."""
-        await release_pod(self.pod, self.machine)
 
     async def aclose(self) -> None:
         await asyncio.gather(self.pod.aclose(), self.bulk.aclose())

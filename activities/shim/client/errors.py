@@ -15,7 +15,8 @@
     │ ├ Fenced             a newer controller has taken over
     │ ├ StdinClosed, AgentExited, AgentRunning, NotController, JournalFull, InvalidCommand
     ├ MachineUnreachable   the machine cannot be asked now
-    │ └ MachineUnusable    nor later, until a person has mended what the message names
+    │ ├ MachineUnusable    nor later, until a person has mended what the message names
+    │ └ MachineGone        nor ever: it is gone, with all that was on it
     └ JournalCorrupt       the file is not what a shim writes
 
 What must not live here: what to do about an error.
@@ -125,6 +126,10 @@ class MachineUnreachable(ShimError):
 
 class MachineUnusable(MachineUnreachable):
     """The machine cannot be asked until a person has mended what the message names: a host key, a key, Python there."""
+
+
+class MachineGone(MachineUnreachable):
+    """The machine is gone for good, with all that was on it: one that had been made for a run."""
 
 
 class JournalCorrupt(ShimError):
