@@ -132,7 +132,7 @@ class AuthenticationFailed(RunError):
 
 
 class PlaceError(RunError):
-    """The place where the agent should live cannot be had: an image, a quota, a node. Facts: reason and message (the
+    """The place where the agent should live cannot be had: an image, a quota, a node. Facts: reason and detail (the
     cluster's own), job, namespace.
     """
 

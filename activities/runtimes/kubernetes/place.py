@@ -33,7 +33,7 @@ class PodPlace:
         await self._pod.enter(self._directory.id)
 
     async def handle(self, attempt: int) -> ShimHandle:
-        return ShimHandle(self._access, await self._place() / str(attempt))
+        return ShimHandle(self._access, self._place / str(attempt))
 
     async def clear(self, attempt: int) -> Clearance:
         return await (await self.handle(attempt)).clear()
@@ -41,7 +41,7 @@ class PodPlace:
     async def remove(self) -> None:
         """Of the pod, too, where nothing else is in it."""
         if not await self._pod.leave(run=self._directory.id):
-            await self._access.ask("remove", await self._place())
+            await self._access.ask("remove", self._place)
 
     async def clock_ms(self) -> int:
         with contextlib.suppress(PodGone, PodMissing):
@@ -60,9 +60,6 @@ class PodPlace:
     async def cause(self) -> str:
         return await self._pod.cause()
 
-    async def _place(self) -> PurePath:
-        try:
-            directory = await self._machine.directory()
-        except (PodGone, PodMissing):
-            directory = self._machine.known_directory
-        return directory / "places" / self._directory.tag
+    @property
+    def _place(self) -> PurePath:
+        return self._machine.known_directory / "places" / self._directory.tag

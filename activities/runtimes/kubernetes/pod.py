@@ -17,7 +17,14 @@ from activities.runtimes.exec_connection import BOOT, ExecConnection
 from activities.runtimes.kubernetes import manifest
 from activities.runtimes.kubernetes.api import ApiRefused, KubernetesApi
 from activities.runtimes.kubernetes.pod_record import PodRecord, PodRecords
-from activities.runtimes.kubernetes.pod_state import PodState, gone_since_s, restart_of, state_of_job, state_of_pod
+from activities.runtimes.kubernetes.pod_state import (
+    PodState,
+    gone_since_s,
+    has_ended,
+    restart_of,
+    state_of_job,
+    state_of_pod,
+)
 from activities.shim.client import MachineGone, MachineUnreachable, MachineUnusable, Tombstoned
 from steersman.contracts.errors import PlaceError
 from steersman.contracts.kubernetes import AGENT_CONTAINER, KubernetesRuntime
@@ -35,6 +42,10 @@ _LOST_AFTER_S: Final = 960.0
 agents by themselves, as their lease has run out.
 """
 _RETRY_S: Final = 30.0
+_MARGIN_S: Final = 3.0
+"""Seconds beyond its grace after which a pod is told to end at once."""
+_KILL_S: Final = 15.0
+"""Seconds beyond its grace after which a pod that is still there is left to the next try."""
 
 Tell = Callable[[PodState], None]
 """Hears where the pod is on its way."""
@@ -105,7 +116,9 @@ class CopyPod:
         return pod is not None and state_of_pod(pod).stage == "running"
 
     async def _await_running(self, run: str, tell: Tell) -> None:
-        began, pause, told, since = time.monotonic(), _PAUSE_S, None, time.monotonic()
+        began, pause = time.monotonic(), _PAUSE_S
+        told: PodState | None = None
+        hopeless: float | None = None
         while True:
             try:
                 job = await self._job(run)
@@ -118,15 +131,16 @@ class CopyPod:
                 continue
             now = time.monotonic()
             if told is None or (state.stage, state.reason) != (told.stage, told.reason):
-                told, since = state, now
+                told = state
                 tell(state)
+            hopeless = (hopeless or now) if state.needs_a_person else None
             if pod and state.stage == "running":
                 metadata = pod["metadata"]
                 await self._records.update(self.copy, pod=metadata["name"], pod_uid=metadata["uid"])
                 return
             if state.stage == "suspended":
                 began = now  # a queue may hold it as long as it likes
-            elif state.stage == "ended" or (state.needs_a_person and now - since > HOPELESS_S):
+            elif state.stage == "ended" or (hopeless and now - hopeless > HOPELESS_S):
                 raise self._failed(state.reason, state.message)
             elif now - began > (CREATED_S if pod is None else self._runtime.start_s):
                 why = state.sentence if state.reason else f"it has not come further than {state.stage}"
@@ -190,7 +204,7 @@ class CopyPod:
     def _failed(self, reason: str, message: str) -> PlaceError:
         job = manifest.job_name(self.copy)
         text = ": ".join(filter(None, (reason, message)))
-        facts = {"reason": reason, "message": message, "job": job, "namespace": self._namespace}
+        facts = {"reason": reason, "detail": message, "job": job, "namespace": self._namespace}
         return PlaceError(f"runtime: the pod does not come to run: {text}", **facts)
 
     # Used.
@@ -307,7 +321,9 @@ class CopyPod:
         def entered(record: PodRecord | None) -> PodRecord:
             if record is None or run in record.barred:
                 raise Tombstoned("the run was stopped before it had a process in its pod")
-            return record if run in record.runs else record.model_copy(update={"runs": (*record.runs, run)})
+            return (
+                record if run in record.runs else record.model_copy(update={"runs": (*record.runs, run), "used": True})
+            )
 
         await self._records.change(self.copy, entered)
 
@@ -324,7 +340,7 @@ class CopyPod:
         return run in (await self._records.change(self.copy, barred)).barred
 
     async def leave(self, run: str | None = None, *, copy: bool = False) -> bool:
-        """Record that the run (RunDirectory.id) is over, or the copy not wanted; remove the pod where that was the last.
+        """Record that the run (RunDirectory.id) is over, or the copy not wanted; remove the pod after the last of them.
 
         True where it was. Raises MachineUnreachable where the pod is not gone yet.
         """
@@ -358,30 +374,35 @@ class CopyPod:
 
     async def _delete(self, record: PodRecord) -> bool:
         await self._api.connect()
-        until, gone, hurried = time.monotonic() + self._runtime.grace_s + 5, 0, False
-        asked = False
+        began, gone, asked = time.monotonic(), 0, False
         while gone < 2:
             job, pods = await self._found(record), await self._pods()
-            if job is None and not pods:
-                gone += 1
-            else:
-                gone = 0
-            if job is not None and not asked:
+            gone = 0 if job or pods else gone + 1
+            if job and not asked:
                 asked = True
                 await self._ignoring_gone(self._path, job["metadata"]["uid"], propagationPolicy="Foreground")
-            elif job is None and pods and not asked:  # orphans of a Job that somebody else has deleted
-                asked = True
-                for pod in pods:
-                    await self._ignoring_gone(self._pod_path(pod), pod["metadata"]["uid"])
-            if time.monotonic() > until:
-                if hurried or not pods:
-                    return False
-                hurried, until = True, time.monotonic() + 15
-                for pod in pods:
-                    await self._ignoring_gone(self._pod_path(pod), pod["metadata"]["uid"], gracePeriodSeconds=1)
+            waited_s = time.monotonic() - began
+            for pod in pods:
+                if (grace_s := self._grace_of(pod, record, waited_s)) is not None:
+                    await self._ignoring_gone(self._pod_path(pod), pod["metadata"]["uid"], gracePeriodSeconds=grace_s)
+            if waited_s > self._runtime.grace_s + _KILL_S:
+                return False
             await asyncio.sleep(_PAUSE_S)
         await self._records.update(self.copy, removed=True)
         return True
+
+    def _grace_of(self, pod: dict[str, Any], record: PodRecord, waited_s: float) -> int | None:
+        """With which grace the pod itself is to be deleted now; None where its Job's deletion sees to it.
+
+        Without any it is taken out of the cluster's books at once, whatever still is: only where its node says that all
+        in it has ended (a kubelet takes ten seconds more to tidy up), or where nothing of a run has ever been in it.
+        """
+        is_deleted = pod["metadata"].get("deletionTimestamp") is not None
+        if has_ended(pod) or (is_deleted and not record.used):
+            return 0
+        if not is_deleted:  # its Job is gone, or has not told it yet
+            return self._runtime.grace_s if record.used else 0
+        return 1 if waited_s > self._runtime.grace_s + _MARGIN_S else None
 
     async def _found(self, record: PodRecord) -> dict[str, Any] | None:
         """The Job, if it is this one's."""

@@ -34,6 +34,8 @@ class PodRecord(BaseModel):
     """The copy is in it, or will be."""
     runs: tuple[str, ...] = ()
     """Runs (RunDirectory.id) whose processes live in it, or have: their journals are there."""
+    used: bool = False
+    """Processes of some run have been in it."""
     barred: tuple[str, ...] = ()
     """Runs that were stopped before any process of theirs was started in it."""
     deleting: bool = False

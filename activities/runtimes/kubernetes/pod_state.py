@@ -94,6 +94,15 @@ def state_of_pod(pod: Mapping[str, Any]) -> PodState:
     return PodState("starting" if scheduled else "scheduling")
 
 
+def has_ended(pod: Mapping[str, Any]) -> bool:
+    """Whether its node has told that every container of it has ended, and none is started again."""
+    found = (pod.get("status") or {}).get("containerStatuses") or []
+    is_final = (pod.get("metadata") or {}).get("deletionTimestamp") or (pod.get("status") or {}).get(
+        "phase"
+    ) == "Failed"
+    return bool(is_final and found and all("terminated" in (each.get("state") or {}) for each in found))
+
+
 def restart_of(pod: Mapping[str, Any]) -> str:
     """How the container ended before it was started again in this pod, in words; empty where it never has."""
     last = (_container(pod.get("status") or {}).get("lastState") or {}).get("terminated")
