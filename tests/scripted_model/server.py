@@ -25,8 +25,8 @@ SIDE_ANSWER = Answer((Say('{"title": "Scripted"}'),))
 class ScriptedModel:
     """The scripted model. `async with` starts it; leaving raises ScriptError if a script ran out."""
 
-    def __init__(self, port: int = 0) -> None:
-        self._port = port
+    def __init__(self, port: int = 0, address: str = "127.0.0.1") -> None:
+        self._port, self._address = port, address
         self._scripts: dict[str, Script] = {}
         self._strays: list[str] = []
         self._connections: set[asyncio.Task[None]] = set()
@@ -34,7 +34,7 @@ class ScriptedModel:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._port}"
+        return f"http://{self._address}:{self._port}"
 
     def script(self, name: str, *steps: Steps, repeat: bool = False, keep: int | None = None) -> Script:
         """Serve `steps` under `name`, one a request; with `repeat` over and over.
@@ -49,7 +49,7 @@ class ScriptedModel:
         return script
 
     async def start(self) -> None:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self._port, limit=2**26)
+        self._server = await asyncio.start_server(self._serve, self._address, self._port, limit=2**26)
         self._port = self._server.sockets[0].getsockname()[1]
 
     async def close(self) -> None:
