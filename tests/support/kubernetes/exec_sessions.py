@@ -42,9 +42,7 @@ class ExecSessions:
             each.cut()
 
     async def aclose(self) -> None:
-        self.cut()
-        for each in self._processes:
-            each.cancel()
+        """Return when every command has ended, as it does with its container."""
         await asyncio.gather(*self._processes, return_exceptions=True)
 
     async def serve(self, request: web.BaseRequest, pod: Object) -> web.StreamResponse:

@@ -43,7 +43,7 @@ class Nodes:
     async def aclose(self) -> None:
         """End every process."""
         for each in self._workers.values():
-            each.abandon()
+            each.stop(0)
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
     @property

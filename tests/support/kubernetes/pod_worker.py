@@ -110,12 +110,6 @@ class PodWorker:
         self._killed_for_memory.add(name)
         self.running[name].kill()
 
-    def abandon(self) -> None:
-        """End every process now, and say nothing."""
-        self._stopping.set()
-        for each in self.running.values():
-            each.kill()
-
     async def _initialise(self) -> bool:
         for each in self.first:
             policy = "Never" if self.policy == "Never" else "OnFailure"

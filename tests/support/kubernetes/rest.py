@@ -13,7 +13,7 @@ from tests.support.kubernetes import statuses
 from tests.support.kubernetes.access import Access, User
 from tests.support.kubernetes.deletion import DeleteOptions, Deletion
 from tests.support.kubernetes.exec_sessions import ExecSessions, container_name
-from tests.support.kubernetes.kinds import ACCESS_REVIEWS, BY_PLURAL, PODS
+from tests.support.kubernetes.kinds import ACCESS_REVIEWS, PODS
 from tests.support.kubernetes.logs import LogOptions
 from tests.support.kubernetes.nodes import Nodes
 from tests.support.kubernetes.registry import Registry
@@ -144,33 +144,6 @@ class Rest:
             await response.write(data)
         await response.write_eof()
         return response
-
-
-def discovery(path: str) -> web.Response | None:
-    """What says which APIs there are."""
-    groups = sorted({(each.group, each.version) for each in BY_PLURAL.values() if each.group})
-    if path == "/api":
-        return _json({"kind": "APIVersions", "versions": ["v1"]})
-    if path == "/apis":
-        listing = [
-            {
-                "name": group,
-                "versions": [{"groupVersion": f"{group}/{version}", "version": version}],
-                "preferredVersion": {"groupVersion": f"{group}/{version}", "version": version},
-            }
-            for group, version in groups
-        ]
-        return _json({"kind": "APIGroupList", "apiVersion": "v1", "groups": listing})
-    for group, version in [("", "v1"), *groups]:
-        if path == (f"/apis/{group}/{version}" if group else "/api/v1"):
-            resources = [
-                {"name": each.plural, "singularName": "", "namespaced": each.namespaced, "kind": each.name, "verbs": []}
-                for each in BY_PLURAL.values()
-                if each.group == group
-            ]
-            version_name = f"{group}/{version}" if group else version
-            return _json({"kind": "APIResourceList", "groupVersion": version_name, "resources": resources})
-    return None
 
 
 def error_response(error: statuses.ApiError) -> web.Response:

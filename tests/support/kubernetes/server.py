@@ -14,6 +14,7 @@ from tests.support.kubernetes import kubeconfig
 from tests.support.kubernetes.access import Access
 from tests.support.kubernetes.deletion import Deletion
 from tests.support.kubernetes.deployments import DeploymentController
+from tests.support.kubernetes.discovery import discovery, version
 from tests.support.kubernetes.events import Events
 from tests.support.kubernetes.exec_sessions import ExecSessions
 from tests.support.kubernetes.faults import Faults, HungUpError
@@ -23,7 +24,7 @@ from tests.support.kubernetes.listener import Listener
 from tests.support.kubernetes.nodes import Nodes
 from tests.support.kubernetes.registry import Registry
 from tests.support.kubernetes.requests import Recorded, target
-from tests.support.kubernetes.rest import NOTHING, Rest, discovery, error_response
+from tests.support.kubernetes.rest import NOTHING, Rest, error_response
 from tests.support.kubernetes.scheduler import Scheduler
 from tests.support.kubernetes.settings import Settings
 from tests.support.kubernetes.statuses import ApiError
@@ -85,7 +86,7 @@ class ApiServer:
         context = None
         if self._tls:
             self._authority, context = kubeconfig.certificate(self.directory)
-        self._runner = web.ServerRunner(web.Server(self._serve, access_log=None))
+        self._runner = web.ServerRunner(web.Server(self._serve, access_log=None), shutdown_timeout=0.1)
         await self._runner.setup()
         assert self._runner.server
         self.listener = Listener(self._runner.server, context)
@@ -97,13 +98,14 @@ class ApiServer:
     async def aclose(self) -> None:
         """End everything. Raises what a controller or a node did not foresee."""
         self.listener.close()
-        await self.sessions.aclose()
+        self.sessions.cut()
         self.watches.end()
         failures = [error for each in self._controllers if each.done() and (error := each.exception())]
         for each in self._controllers:
             each.cancel()
         await asyncio.gather(*self._controllers, return_exceptions=True)
         await self.nodes.aclose()
+        await self.sessions.aclose()
         await self._runner.cleanup()
         failures += self.nodes.failures
         if failures:
@@ -139,10 +141,8 @@ class ApiServer:
         await self.faults.meet(recorded)
         if request.path in {"/readyz", "/livez", "/healthz"}:
             return web.Response(text="ok")
-        if request.path == "/version":
-            release = self.settings.release.name
-            major, minor, _ = release.removeprefix("v").split(".")
-            return web.json_response({"major": major, "minor": minor, "gitVersion": release, "platform": "linux/amd64"})
+        if request.path.rstrip("/") == "/version":
+            return version(self.settings.release)
         user = self.access.user(request.headers.get("Authorization", ""))
         recorded.user = user.name
         if asked is None:
