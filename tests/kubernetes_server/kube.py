@@ -1,21 +1,24 @@
 """The official client, and the shortest ways to what tests want of it."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from kubernetes import client, config
+from kubernetes import client, config, watch
 from kubernetes.client import ApiException
 from kubernetes.stream import stream
-from kubernetes.stream.ws_client import WSClient
 
 from tests.support.processes import until
 
 NAMESPACE = "default"
+
+# What the client's authors have not annotated.
+_load_config: Any = config.load_kube_config
+_watch: Any = watch.Watch
 FOR_EVER = ("sh", "-c", "trap 'exit 3' TERM; while :; do sleep 0.05; done")
 
 
@@ -41,14 +44,17 @@ class Kube:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.api = self.new_api()
-        self.core, self.batch = client.CoreV1Api(self.api), client.BatchV1Api(self.api)
-        self.apps, self.rights = client.AppsV1Api(self.api), client.AuthorizationV1Api(self.api)
+        # Any, since they take plain JSON, which their annotations do not know, and most of what they say may be None.
+        self.core: Any = client.CoreV1Api(self.api)
+        self.batch: Any = client.BatchV1Api(self.api)
+        self.apps: Any = client.AppsV1Api(self.api)
+        self.rights: Any = client.AuthorizationV1Api(self.api)
 
-    def new_api(self) -> client.ApiClient:
+    def new_api(self) -> Any:
         """One that does not try again by itself, as it does by default where nothing or a 429 comes."""
         settings = client.Configuration()
         settings.retries = 0
-        config.load_kube_config(str(self.path), client_configuration=settings)
+        _load_config(str(self.path), client_configuration=settings)
         return client.ApiClient(settings)
 
     def close(self) -> None:
@@ -107,11 +113,11 @@ class Kube:
         events = self.core.list_namespaced_event(NAMESPACE, field_selector=f"involvedObject.name={name}")
         return {each.reason for each in events.items}
 
-    def open(self, pod: str, *command: str, **options: Any) -> WSClient:
+    def open(self, pod: str, *command: str, **options: Any) -> Any:
         """An exec connection."""
         wanted = {"stdin": False, "stdout": True, "stderr": True, "tty": False, **options}
         api = self.new_api()
-        opened: WSClient = stream(
+        opened = stream(
             client.CoreV1Api(api).connect_get_namespaced_pod_exec,
             pod,
             NAMESPACE,
@@ -132,7 +138,12 @@ class Kube:
         return drain(opened)
 
 
-def drain(opened: WSClient) -> Executed:
+def watched(read: Callable[..., Any], **options: Any) -> Iterator[Any]:
+    """What the client's own watch says of a list in the namespace."""
+    yield from _watch().stream(read, NAMESPACE, **options)
+
+
+def drain(opened: Any) -> Executed:
     """What comes until the connection ends."""
     opened.run_forever(timeout=20)
     status = opened.read_channel(3)

@@ -1,6 +1,7 @@
 """Commands in containers: streams, ends, half-closed stdin, and connections that break."""
 
 from collections.abc import Sequence
+from typing import Any
 from urllib.parse import urlencode
 
 import aiohttp
@@ -17,6 +18,13 @@ V4, V5 = "v4.channel.k8s.io", "v5.channel.k8s.io"
 def address(cluster: BackgroundServer, *command: str, stdin: bool = False) -> str:
     query = [*(("command", each) for each in command), ("stdout", "true"), ("stderr", "true"), ("stdin", str(stdin))]
     return f"{cluster.server.url}/api/v1/namespaces/{NAMESPACE}/pods/p/exec?{urlencode(query)}"
+
+
+def talk(opened: Any) -> None:
+    """A byte after another, until the connection breaks."""
+    while opened.is_open():
+        opened.write_stdin(b"x")
+        opened.update(timeout=0.05)
 
 
 async def frames(cluster: BackgroundServer, protocols: Sequence[str], *command: str) -> tuple[str | None, list[bytes]]:
@@ -146,9 +154,7 @@ async def test_a_connection_is_cut_after_so_many_bytes(kube: Kube, cluster: Back
     for command in (("head", "-c", "8000000", "/dev/zero"), ("cat",)):
         opened = kube.open("p", *command, stdin=True)
         with pytest.raises(Exception, match=r"lost|closed|reset|Broken pipe"):
-            while opened.is_open():
-                opened.write_stdin(b"x")
-                opened.update(timeout=0.05)
+            talk(opened)
         opened.sock.shutdown()
     assert kube.exec("p", "true").code == 0
 

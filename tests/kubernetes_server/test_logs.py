@@ -28,13 +28,14 @@ async def test_a_log_has_both_streams_and_a_last_line_without_an_end(kube: Kube)
 
 async def test_a_log_since_a_time_begins_with_its_second(kube: Kube) -> None:
     kube.pod(command=("sh", "-c", "echo one; sleep 1.1; echo two; exec sleep 60"))
+    await kube.phase("p", "Running")
     await until(lambda: "two" in log(kube))
     last = log(kube, timestamps=True).splitlines()[-1].split(" ")[0]
 
     def since(time: str) -> str:
         path = f"/api/v1/namespaces/{NAMESPACE}/pods/p/log"
         asked = kube.api.param_serialize("GET", path, query_params=[("sinceTime", time)], auth_settings=["BearerToken"])
-        return kube.api.call_api(*asked).read().decode()
+        return str(kube.api.call_api(*asked).read().decode())
 
     assert since(last) == "two\n"
     assert since("2001-01-01T00:00:00Z") == "one\ntwo\n"
@@ -61,6 +62,12 @@ async def test_the_log_before_a_restart_is_kept(kube: Kube) -> None:
     await kube.waiting("p", "CrashLoopBackOff")
     assert log(kube, previous=True).startswith("run-")
     assert log(kube) == "run-x\n"
+
+
+async def test_a_pod_without_a_node_has_an_empty_log(kube: Kube, cluster: BackgroundServer) -> None:
+    cluster.server.settings.schedules_pods = False
+    kube.pod()
+    assert not log(kube)
 
 
 async def test_what_has_not_started_has_no_log(kube: Kube, cluster: BackgroundServer) -> None:

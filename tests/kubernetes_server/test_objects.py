@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kubernetes import client, config
+from kubernetes import client
 
 from tests.kubernetes_server.kube import NAMESPACE, Kube, pod_spec, refused, said
 from tests.support.kubernetes import BackgroundServer, background_server
@@ -171,6 +171,6 @@ def test_it_speaks_tls_too(tmp_path: Path) -> None:
     directory = tmp_path / "cluster"
     directory.mkdir()
     with background_server(directory, tls=True) as running:
-        path = running.server.kubeconfig(tmp_path / "config")
-        with config.new_client_from_config(str(path)) as api:
-            assert client.CoreV1Api(api).list_namespaced_pod(NAMESPACE).items == []
+        kube = Kube(running.server.kubeconfig(tmp_path / "config"))
+        assert kube.pods() == []
+        kube.close()

@@ -79,7 +79,7 @@ async def test_containers_of_a_pod_share_volumes_and_run_after_the_init_containe
     first = {"name": "first", "image": "i", "command": ["sh", "-c", "echo 1 > /workspace/deep/order"], **mounts}
     second = {"name": "second", "image": "i", "command": ["sh", "-c", "echo 2 >> /workspace/deep/order"], **mounts}
     other = {"name": "other", "image": "i", "command": list(FOR_EVER), **mounts}
-    spec = {"volumes": [{"name": "shared", "emptyDir": {}}], "initContainers": [first, second]}
+    spec: dict[str, Any] = {"volumes": [{"name": "shared", "emptyDir": {}}], "initContainers": [first, second]}
     one = {"name": "main", "image": "i", "command": list(FOR_EVER), "workingDir": "/workspace/deep", **mounts}
     kube.pod(**spec, containers=[one, other])
     pod = await kube.phase("p", "Running")

@@ -129,6 +129,8 @@ class Rest:
     async def _log(self, request: web.BaseRequest, pod: Object) -> web.StreamResponse:
         options = LogOptions.of(request.query)
         name = container_name(pod, request.query.get("container", ""))
+        if not pod["spec"].get("nodeName"):
+            return web.Response(text="")  # there is no node to ask, and that is no error
         logs = self._nodes.worker(pod).logs.get(name, [])
         if options.previous:
             logs = logs[:-1]
