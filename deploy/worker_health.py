@@ -32,8 +32,8 @@ async def last_poll(hostname: str) -> datetime | None:
             task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
         )
     )
-    polls = [poller.last_access_time.ToDatetime(tzinfo=UTC) for poller in answer.pollers if hostname in poller.identity]
-    return max(polls, default=None)
+    own = [poller for poller in answer.pollers if poller.identity.endswith(f"@{hostname}")]
+    return max((poller.last_access_time.ToDatetime(tzinfo=UTC) for poller in own), default=None)
 
 
 def main() -> int:

@@ -7,6 +7,7 @@ import asyncio
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import uuid
@@ -17,6 +18,9 @@ from typing import Any
 import pytest
 import yaml
 from temporalio import workflow
+from temporalio.api.enums.v1 import TaskQueueType
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.client import Client
 from temporalio.testing import WorkflowEnvironment
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
@@ -95,7 +99,7 @@ def test_images_are_pinned_by_digest_where_the_operator_asks(tmp_path: Path) -> 
     env = {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
     pinned = subprocess.run(script, env=env, capture_output=True, text=True, check=True).stdout.splitlines()
     names = set(re.findall(r"\$\{([A-Z_]+_IMAGE):-", COMPOSE.read_text()))
-    assert {line.partition("=")[0] for line in pinned} == names
+    assert {line.partition("=")[0] for line in pinned} == names | {"NODE_IMAGE"}
     assert len(names) == 5
     assert "POSTGRES_IMAGE=postgres:16@sha256:11" in pinned
     docker.write_text("#!/bin/sh\necho nothing\n")
@@ -243,6 +247,23 @@ async def test_health_check_sees_whether_a_worker_polls(temporal: Client) -> Non
         async with asyncio.timeout(30):
             while (await worker_health(temporal))[0] != 0:
                 pass
+
+
+@pytest.mark.integration
+async def test_health_check_counts_no_worker_whose_name_begins_alike(temporal: Client) -> None:
+    identity = f"1-a@{socket.gethostname()}0"
+    other = await Client.connect(temporal.service_client.config.target_host, identity=identity)
+    asked = DescribeTaskQueueRequest(
+        namespace=other.namespace,
+        task_queue=TaskQueue(name=names.TASK_QUEUE),
+        task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
+    )
+    runner = UnsandboxedWorkflowRunner()
+    async with Worker(other, task_queue=names.TASK_QUEUE, workflows=[Nothing], workflow_runner=runner):
+        async with asyncio.timeout(30):
+            while not (await other.workflow_service.describe_task_queue(asked)).pollers:
+                await asyncio.sleep(0.1)
+        assert (await worker_health(temporal))[0] == 1
 
 
 @pytest.mark.integration
