@@ -1,4 +1,4 @@
-"""Runs in pods of a real cluster: followed, steered, stopped with proof, and gone on with whatever becomes of the pod."""
+"""Runs in pods of a real cluster: followed, steered, stopped with proof, going on whatever becomes of the pod."""
 
 import asyncio
 import os
@@ -258,7 +258,7 @@ async def test_claude_begins_again_in_a_new_pod_and_says_what_is_lost(
 
 async def test_an_image_that_is_not_there_is_named_at_once(pods: Pods, steersman: Steersman) -> None:
     runtime = pods.cluster.runtime(image="nowhere.invalid/agent:1")
-    with pytest.raises(PlaceError, match="Image.*nowhere.invalid/agent:1") as failed:
+    with pytest.raises(PlaceError, match=r"Image.*nowhere.invalid/agent:1") as failed:
         await asyncio.wait_for(steersman.run(pods.process("", runtime=runtime)), SLOW_S)
     assert failed.value.facts["reason"] in ("ErrImagePull", "ImagePullBackOff")
     assert pods.cluster.left == []
@@ -281,7 +281,7 @@ async def test_a_pod_over_the_quota_fails_in_the_clusters_words(own: Pods) -> No
     await own.worker()
     steersman = await own.site.steersman()
     own.cluster.kubectl("-n", own.cluster.namespace, "create", "quota", "none", "--hard=pods=0")
-    with pytest.raises(PlaceError, match="FailedCreate: .*exceeded quota: none"):
+    with pytest.raises(PlaceError, match=r"FailedCreate: .*exceeded quota: none"):
         await asyncio.wait_for(steersman.run(own.process("")), SLOW_S)
     assert own.cluster.left == []
 
