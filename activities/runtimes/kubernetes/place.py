@@ -40,7 +40,9 @@ class PodPlace:
 
     async def remove(self) -> None:
         """Of the pod, too, where nothing else is in it."""
-        if not await self._pod.leave(run=self._directory.id):
+        if self._pod.has_claim:
+            await self._access.ask("remove", self._place)
+        if not await self._pod.leave(run=self._directory.id) and not self._pod.has_claim:
             await self._access.ask("remove", self._place)
 
     async def clock_ms(self) -> int:
@@ -55,7 +57,10 @@ class PodPlace:
         record = await self._pod.known()
         if record is None or record.removed:
             return ""
-        return record.lost if record.lost or record.pod else ""
+        if record.lost is None:
+            return None if record.pod else ""
+        kept = "goes on with what is in its claim" if self._pod.has_claim else "what was changed there is lost"
+        return f"the run's pod is gone ({record.lost}): {kept}"
 
     async def cause(self) -> str:
         return await self._pod.cause()

@@ -28,6 +28,12 @@ class PodRecord(BaseModel):
     runtime: JsonObject
     run: str
     job_uid: str | None = None
+    old_job: str | None = None
+    """The uid of a Job whose pod was lost: it has to go before there is another."""
+    refused: bool = False
+    """The cluster has refused to make the Job."""
+    restarts: int = 0
+    """How often the container had been started again when it was looked at last."""
     pod: str | None = None
     pod_uid: str | None = None
     has_copy: bool = True
