@@ -115,9 +115,9 @@ class CopyPod:
             return record.model_copy(update={"has_copy": True})
 
         record = await self._records.change(self.copy, begun)
-        if not record.pod_uid or not await self._is_running(record):
-            await self._await_running(run, tell)
         try:
+            if not record.pod_uid or not await self._is_running(record):
+                await self._await_running(run, tell)
             await self._connected()
         except MachineUnusable as error:
             raise self._failed("Unusable", str(error)) from error
