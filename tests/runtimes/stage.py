@@ -33,9 +33,8 @@ from activities.store.runs import RunStore
 from steersman.contracts.activities import RunKey
 from tests.runtimes.machines import Elsewhere
 from tests.runtimes.multiplexed import MultiplexedMachine
-from tests.runtimes.pods import RELEASES, RunPod, give
+from tests.runtimes.pods import REAL, RELEASES, give, run_pod
 from tests.shim.conftest import oldest_python
-from tests.support.kubernetes import missing as no_pods
 from tests.support.processes import kill_marked, lives, until
 from tests.support.sshd import Sshd, missing
 
@@ -67,8 +66,9 @@ class Place:
         self.mark, self.kind = uuid.uuid4().hex, kind
         self.key = RunKey(run=f"run-{self.mark[:8]}", execution="e")
         self.store = RunStore(directory / "state", Ownership("cluster", "default"))
-        self.pod = self._pod(directory) if kind in RELEASES else None
+        self.pod = run_pod(kind, directory, THEIR_PYTHON) if kind in (*RELEASES, REAL) else None
         self.placement = self.pod.placement if self.pod else {"kind": kind}
+        self.python = self.pod.pod.python if self.pod else THEIR_PYTHON
         self.directory = self.store.create(self.key, self.placement)
         self.home = directory / "home"
         self._used_home = None if kind == "local" or fresh else used_home()
@@ -93,7 +93,7 @@ class Place:
 
     def worker(self) -> ShimRuntime:
         """The runtime as another worker of the host has it."""
-        access = ExecAccess(self.machine, THEIR_PYTHON)
+        access = ExecAccess(self.machine, self.python)
         machine = RemoteMachine(self.kind, access)
         places: dict[str, PlaceOf] = {"local": local_place}
         if self.pod:
@@ -104,17 +104,12 @@ class Place:
 
     def _machine(self) -> Machine:
         if self.pod:
-            return self.pod.machine
+            return self.pod.pod
         if self.kind == "multiplexed":
             return MultiplexedMachine(self.home, {"PATH": os.environ["PATH"]}, THEIR_PYTHON)
         if self.sshd is None:
             return ChildMachine(self.home, {"PATH": os.environ["PATH"]})
         return SshMachine(self._address(self.sshd))
-
-    def _pod(self, directory: Path) -> RunPod:
-        if reason := no_pods():
-            pytest.skip(reason)
-        return RunPod(self.kind, directory, directory / "state", THEIR_PYTHON)
 
     def _sshd(self, directory: Path) -> Sshd:
         if reason := missing():
@@ -167,7 +162,7 @@ class Place:
     async def shim_pid(self, attempt: int = 1) -> int:
         """The shim's own process, as this computer numbers it."""
         directory = (await self.runtime.files(self.key, attempt)).parent
-        access = ExecAccess(self.machine, THEIR_PYTHON) if self.pod else LOCAL
+        access = ExecAccess(self.machine, self.python) if self.pod else LOCAL
         async with await shim.connect(directory, epoch=None, access=access) as connection:
             pid = self.pid(connection.hello.shim_pid)
         assert pid
