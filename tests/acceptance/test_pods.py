@@ -190,7 +190,7 @@ async def test_a_killed_claude_goes_on_with_its_session_there(
 async def test_a_container_that_is_killed_begins_again_with_its_files_and_the_session(
     pods: Pods, steersman: Steersman, repository: Path, model: ScriptedModel
 ) -> None:
-    steps = (tool("Bash", command="echo a first step > step"), hold("thinking"), say("finished"))
+    steps = (tool("Bash", command="echo a first step | tee step"), hold("thinking"), say("finished"))
     script = model.script("oom", *steps)
     request = pods.claude(script, "build it", workspace=repository, permissions={"mode": "full"})
     run = await steersman.start(request)
@@ -334,7 +334,7 @@ async def test_nothing_of_the_request_is_in_the_cluster(
         "a prompt-canary",
         workspace=repository,
         system_prompt="a system-canary",
-        env={"SECRET": "an env-canary"},
+        env={"GREETING": "an env-canary"},
     )
     run = await steersman.start(request)
     await script.wait_held()

@@ -115,9 +115,9 @@ class CopyPod:
             return record.model_copy(update={"has_copy": True})
 
         record = await self._records.change(self.copy, begun)
-        if not record.pod_uid or not await self._is_running(record):
-            await self._await_running(run, tell)
         try:
+            if not record.pod_uid or not await self._is_running(record):
+                await self._await_running(run, tell)
             await self._connected()
         except MachineUnusable as error:
             raise self._failed("Unusable", str(error)) from error
@@ -341,15 +341,17 @@ class CopyPod:
 
     # Removed.
 
-    async def enter(self, run: str) -> None:
+    async def enter(self, run: str, attempt: str | None = None) -> None:
         """Record that this run (RunDirectory.id) has processes in it. Raises Tombstoned where it was barred."""
+        begun = f"{run}/{attempt}"
 
         def entered(record: PodRecord | None) -> PodRecord:
             if record is None or run in record.barred:
                 raise Tombstoned("the run was stopped before it had a process in its pod")
-            return (
-                record if run in record.runs else record.model_copy(update={"runs": (*record.runs, run), "used": True})
-            )
+            runs = record.runs if run in record.runs else (*record.runs, run)
+            is_new = attempt is not None and begun not in record.attempts
+            attempts = (*record.attempts, begun) if is_new else record.attempts
+            return record.model_copy(update={"runs": runs, "attempts": attempts, "used": True})
 
         await self._records.change(self.copy, entered)
 

@@ -40,6 +40,8 @@ class PodRecord(BaseModel):
     """The copy is in it, or will be."""
     runs: tuple[str, ...] = ()
     """Runs (RunDirectory.id) whose processes live in it, or have: their journals are there."""
+    attempts: tuple[str, ...] = ()
+    """RUN/ATTEMPT of the processes that were started in it, or were to be."""
     used: bool = False
     """Processes of some run have been in it."""
     barred: tuple[str, ...] = ()
