@@ -34,7 +34,6 @@ class PodPlace:
         if record.pod is None:
             raise PodMissing(f"{self._pod.name}: there is no pod yet")
         await asyncio.to_thread(note_pod, self._directory, self._pod.copy)
-        await self._pod.enter(self._directory.id)
 
     async def handle(self, attempt: int) -> ShimHandle:
         return ShimHandle(self._access, self._place / str(attempt))
@@ -43,11 +42,9 @@ class PodPlace:
         return await (await self.handle(attempt)).clear()
 
     async def remove(self) -> None:
-        """Of the pod, too, where nothing else is in it."""
-        if self._pod.has_claim:
-            await self._access.ask("remove", self._place)
-        if not await self._pod.leave(run=self._directory.id) and not self._pod.has_claim:
-            await self._access.ask("remove", self._place)
+        """Of the pod, too, where nothing else is in it. The run is in it until its shims are known to have gone."""
+        await self._access.ask("remove", self._place)
+        await self._pod.leave(run=self._directory.id)
 
     async def clock_ms(self) -> int:
         with contextlib.suppress(PodGone, PodMissing):

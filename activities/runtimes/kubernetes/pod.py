@@ -209,7 +209,8 @@ class CopyPod:
         return next(iter(usable or own), None)
 
     async def _pods(self) -> list[dict[str, Any]]:
-        answer = await self._api.get(self._api_pods, labelSelector=f"{manifest.COPY}={self.copy}")
+        selector = f"{manifest.COPY}={self.copy},{manifest.OWNER}={self._owner}"
+        answer = await self._api.get(self._api_pods, labelSelector=selector)
         found: list[dict[str, Any]] = answer.get("items") or []
         return sorted(found, key=lambda each: str(each["metadata"].get("creationTimestamp")), reverse=True)
 
