@@ -43,7 +43,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_xdist_setupnodes(specs: list[execnet.XSpec]) -> None:
     """Each of its processes inherits its own tests' orphans: those of others look like what a killed shim has left."""
     python = shlex.join(reaper.command([sys.executable]))
-    specs[:] = [execnet.XSpec(f"{spec}//python={python}") for spec in specs]
+    specs[:] = [execnet.XSpec(f"{spec}//id={spec.id}//python={python}") for spec in specs]
 
 
 @pytest.hookimpl(optionalhook=True)
