@@ -9,6 +9,7 @@ from temporalio import activity
 
 from activities.activity_helpers import as_application_error, heartbeating
 from activities.context import ActivityContext
+from activities.place_progress import PlaceProgress
 from activities.ports.runtime import CLEANUP
 from activities.run_failures import TRIES_TO_REACH, retry_later
 from activities.run_preparation import RELEASE_TRIES, check_gates, directory_of
@@ -17,6 +18,7 @@ from activities.store.event_reader import is_ended
 from activities.store.identity import StoreGone
 from activities.store.run_directory import RunDirectory
 from activities.temporal.callers import caller
+from activities.temporal.execution import epoch
 from steersman.contracts import names
 from steersman.contracts.activities import CarriedBack, CarryBackInput, CarryOutInput, RunKey, WorkspaceInput
 from steersman.contracts.errors import ActivityErrorType, InvalidRequest, RunError, WorkspaceError
@@ -48,7 +50,11 @@ class CarryActivities:
                     await check_gates(context, out.request)
                     try:
                         loop = await self._loop() if workspace.reuse else None
-                        return await context.carry.out(directory, path, workspace.include, loop)
+                        progress = PlaceProgress(directory, epoch())
+                        try:
+                            return await context.carry.out(directory, path, workspace.include, loop, progress.tell)
+                        finally:
+                            await progress.aclose()
                     except MachineUnreachable as error:
                         if activity.info().attempt >= TRIES_TO_REACH:
                             raise WorkspaceError(f"workspace: it cannot be copied: {error}") from error

@@ -67,10 +67,15 @@ class RunCarry:
         self._changes, self._gates = changes, state / "gates"
 
     async def out(
-        self, directory: RunDirectory, workspace: Path, include: tuple[str, ...] = (), loop: RunKey | None = None
+        self,
+        directory: RunDirectory,
+        workspace: Path,
+        include: tuple[str, ...] = (),
+        loop: RunKey | None = None,
+        tell: Callable[[str], None] = lambda _: None,
     ) -> CarriedWorkspace:
         """Copy the workspace (resolved). `include`: what of it is ignored and copied, too. `loop`: in whose copy the
-        run works, which is brought up to date.
+        run works, which is brought up to date. `tell` hears what is waited for.
 
         Raises WorkspaceError, MachineUnreachable.
         """
@@ -82,7 +87,7 @@ class RunCarry:
             (directory.path / "carried-back.json").unlink(missing_ok=True)
             if not copy.is_here and not loop:
                 await self._copies.note_elsewhere(directory)
-            await copy.prepare(directory.key.run)
+            await copy.prepare(directory.key.run, tell)
             carried = await self._carrier.carry_out(
                 workspace,
                 copy,
@@ -140,10 +145,7 @@ class RunCarry:
             return await self.fail(directory, error.message)
         base = Carried(top, carried.repository, carried.snapshot, carried.files, directory=carried.directory)
         try:
-            copy, title = await self._copy_of(directory), f"run {directory.key.run}"
-            returned = await self._carrier.carry_back(
-                base, copy, _names(directory), title, directory.path / "conflicts"
-            )
+            returned = await self._returned(base, directory)
         except MachineGone as error:
             return await self._lose(directory, printable(str(error)))
         except (GitFailed, CopyFailed, NoSnapshot, MachineUnusable, OSError) as error:
@@ -158,6 +160,16 @@ class RunCarry:
         if not keep:
             await self._let_go(directory)
         return back
+
+    async def _returned(self, base: Carried, directory: RunDirectory) -> Returned:
+        copy, title = await self._copy_of(directory), f"run {directory.key.run}"
+        try:
+            return await self._carrier.carry_back(base, copy, _names(directory), title, directory.path / "conflicts")
+        except MachineGone:
+            if not copy.outlives_machine:
+                raise
+        await copy.prepare(directory.key.run)
+        return await self._carrier.carry_back(base, copy, _names(directory), title, directory.path / "conflicts")
 
     async def _lose(self, directory: RunDirectory, error: str) -> CarriedBack:
         """Record that the copy is gone with its machine: nothing waits in it, so it is no gate. Raises OSError."""

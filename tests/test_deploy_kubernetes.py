@@ -208,7 +208,7 @@ def test_the_worker_is_hardened(worker: dict[str, Any]) -> None:
             "pod_template": {
                 "spec": {
                     "securityContext": {"runAsUser": 2000, "runAsGroup": 2000, "fsGroup": 2000},
-                    "containers": [{"env": [{"name": "A", "value": "b"}], "securityContext": {"runAsUser": 2000}}],
+                    "containers": [{"name": "agent", "securityContext": {"runAsUser": 2000}}],
                 }
             }
         },

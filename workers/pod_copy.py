@@ -1,6 +1,7 @@
 """The copy of a workspace in a pod of its own: the pod is made for it, and removed with it."""
 
 import contextlib
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from activities.runtimes.kubernetes.pod import PodGone, PodMissing
@@ -15,13 +16,22 @@ class PodCopy(WorkspaceCopy):
 
     pod: PodMachine
 
-    async def prepare(self, run: str) -> None:
+    @property
+    def outlives_machine(self) -> bool:
         """See WorkspaceCopy."""
-        await self.pod.prepare(run)
+        return self.pod.pod.has_claim
+
+    async def prepare(self, run: str, tell: Callable[[str], None] = lambda _: None) -> None:
+        """See WorkspaceCopy."""
+        await self.pod.prepare(run, tell)
 
     async def remove(self) -> None:
         """The pod goes with it, unless a run is in there."""
-        if not await self.pod.pod.leave(copy=True):
+        has_claim = self.pod.pod.has_claim
+        if has_claim:
+            with contextlib.suppress(PodGone, PodMissing):
+                await super().remove()
+        if not await self.pod.pod.leave(copy=True) and not has_claim:
             with contextlib.suppress(PodGone, PodMissing):
                 await super().remove()
 

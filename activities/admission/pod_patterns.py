@@ -8,14 +8,15 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from steersman.contracts.kubernetes import KubernetesRuntime
+from steersman.contracts.kubernetes import KubernetesRuntime, template_fields
 
 FIELDS = (
-    *("image", "service_account", "secret", "claim", "pool", "queue"),
-    *("priority_class", "runtime_class", "node_selector", "toleration"),
+    *("image", "service_account", "secret", "claim", "queue"),
+    *("priority_class", "runtime_class", "node_selector", "toleration", "template"),
 )
 """What of a pod an operator has to allow: `secret` is of env_from_secrets and image_pull_secrets, `claim` of
-workspace_volume, `node_selector` is KEY=VALUE, `toleration` its key.
+workspace_volume, `node_selector` is KEY=VALUE, `toleration` its key, `template` a field of pod_template (spec.affinity,
+metadata.labels.KEY).
 """
 
 
@@ -80,7 +81,7 @@ def _refused(patterns: tuple[PodPattern, ...], runtime: KubernetesRuntime) -> It
 def _asked(runtime: KubernetesRuntime) -> Iterator[tuple[str, str, str]]:
     """Field of the request, the operator's name for it, and the value."""
     yield "image", "image", runtime.image
-    for name in ("service_account", "pool", "queue", "priority_class", "runtime_class"):
+    for name in ("service_account", "queue", "priority_class", "runtime_class"):
         if value := getattr(runtime, name):
             yield name, name, value
     for field in ("env_from_secrets", "image_pull_secrets"):
@@ -92,6 +93,8 @@ def _asked(runtime: KubernetesRuntime) -> Iterator[tuple[str, str, str]]:
         yield "node_selector", "node_selector", f"{key}={value}"
     for toleration in runtime.tolerations:
         yield "tolerations", "toleration", toleration.key or "*"
+    for field in template_fields(runtime.pod_template):
+        yield "pod_template", "template", field
 
 
 def _fits(pattern: str, value: str) -> bool:

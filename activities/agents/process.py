@@ -144,7 +144,8 @@ class ProcessTranscript:
         how = f"signal {exit_fact.signal}" if exit_fact.signal else f"exit code {exit_fact.code}"
         if exit_fact.lost:
             how = "its end was not seen (the machine or its shim died)"
-        message = f"{self._program} ended with {how}{last_line(exit_fact)}"
+        cause = f" ({exit_fact.cause})" if exit_fact.cause else ""
+        message = f"{self._program} ended with {how}{cause}{last_line(exit_fact)}"
         return Verdict(AgentCrashed(message[:2000], **exit_facts(exit_fact)))
 
 

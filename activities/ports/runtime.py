@@ -170,8 +170,8 @@ class Runtime(Protocol):
         ...
 
     async def loss(self, key: RunKey) -> str | None:
-        """Why the place of the run's processes is gone and has to be made anew, empty where it never was; None where it
-        is there, or nobody can tell. Raises RunError.
+        """What a person is told of a place of the run's processes that is gone and has to be made anew, empty where it
+        never was; None where it is there, or nobody can tell. Raises RunError.
         """
         ...
 

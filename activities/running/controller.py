@@ -263,8 +263,7 @@ class RunController:
 
     def _announce(self, log: EventLog, number: int, channel: Channel, resumption: Resumption | None) -> None:
         if resumption and self._run.lost and number > self._earlier:
-            text = f"{self._run.lost}: what was changed there since the workspace was copied is lost"
-            self._log_progress(log, number, text)
+            self._log_progress(log, number, self._run.lost)
         if resumption:
             session = resumption.session_id
             how = f"session {session} resumed" if session else "started over"

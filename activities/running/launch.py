@@ -27,7 +27,7 @@ class RunContext:
     baseline: Baseline
     epoch: int
     lost: str | None = None
-    """Why the place was made anew before this worker led the run; None where it was not."""
+    """What is to be told of a place that was made anew before this worker led the run; None where it was not."""
 
 
 async def prepare_launch(run: RunContext, number: int, resumption: Resumption | None) -> tuple[Launch, str | None]:

@@ -52,7 +52,9 @@ class Place(Protocol):
         ...
 
     async def loss(self) -> str | None:
-        """Why the place is gone, empty where it never was; None where it is there, as far as anybody knows."""
+        """What a person is told of a place that is gone, empty where it never was; None where it is there, as far as
+        anybody knows.
+        """
         ...
 
     async def cause(self) -> str:

@@ -191,8 +191,9 @@ class ShimRuntime:
                 if not await _is_left(place, await _release(place, numbers)):
                     await _removed(place)
                     directory.note_removed()
-        except (shim.MachineUnreachable, Unreachable, TimeoutError):
-            pass  # a sweep tries again
+        except (shim.MachineUnreachable, Unreachable, TimeoutError) as error:  # a sweep tries again
+            facts = {"run": key.run, "error": str(error) or type(error).__name__}
+            log.info("what a run has elsewhere is not removed yet", extra={"action": "place_left", "facts": facts})
         except shim.StartFailed as error:  # so it does here, but a person may have to mend what the machine says
             facts = {"run": key.run, "error": str(error)}
             log.warning("what a run has elsewhere cannot be removed", extra={"action": "place_left", "facts": facts})

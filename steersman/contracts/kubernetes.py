@@ -14,6 +14,8 @@ from steersman.contracts.model import JsonObject, StrictModel, Text
 
 AGENT_CONTAINER = "agent"
 """The name of the container in which the agent lives."""
+MAX_LEASE_S = 900
+"""By then a shim that no leader reaches has ended its agent: so a pod on a lost node may be replaced."""
 MOUNTS = ("/home/agent", "/tmp")  # noqa: S108 - in the pod
 """What of a pod's file system may be written; the first one is the home, and has the copy of the workspace."""
 PREFIX = "steersman.dev/"
@@ -83,19 +85,22 @@ class KubernetesRuntime(StrictModel):
     """A queue of Kueue, which decides when the Job may begin."""
     priority_class: ObjectName | None = None
     pod_template: JsonObject = Field(default_factory=dict)
-    """Further fields of the pod, as in a Job's `template`; what would soften it is refused."""
+    """Further fields of the pod, as in a Job's `template`: those of `_TEMPLATE`; what would soften it is refused."""
     grace_s: Annotated[int, Field(ge=5, le=3600)] = 30
     """Seconds from SIGTERM to SIGKILL where the pod is deleted."""
     start_s: Annotated[int, Field(ge=5, le=86400)] = 900
     """Seconds that the cluster has to start the pod, once the queue has let it begin."""
-    pool: LabelValue | None = None
-    """Take a pod that waits in this pool, if there is one."""
     python: Annotated[Text, _matching(_PROGRAM, "the name or the path of a Python there")] = "python3"
 
     @model_validator(mode="after")
     def _hardened(self) -> "KubernetesRuntime":
         check_template(self.pod_template)
         return self
+
+    @property
+    def has_claim(self) -> bool:
+        """What is in the workspace's volume outlives the pod."""
+        return self.workspace_volume != "emptyDir"
 
     @property
     def name(self) -> str:
@@ -106,17 +111,29 @@ class KubernetesRuntime(StrictModel):
 def check_template(template: Mapping[str, Any]) -> None:
     """Raises ValueError, which names the field, where a template sets what it may not."""
     _check(template, _TEMPLATE, "pod_template")
-    metadata = template.get("metadata") or {}
-    for field in ("labels", "annotations"):
-        for key in metadata.get(field) or {}:
-            if key.startswith(PREFIX) or "kubernetes.io/" in key:
-                raise ValueError(f"pod_template.metadata.{field}: {key} is not a request's to set")
-    for container in (template.get("spec") or {}).get("containers") or []:
-        if container.get("name", AGENT_CONTAINER) != AGENT_CONTAINER:
-            raise ValueError(f"pod_template.spec.containers: only {AGENT_CONTAINER} may be changed")
+    for container in template.get("spec", {}).get("containers", []):
+        if container.get("name") != AGENT_CONTAINER:
+            raise ValueError(f"pod_template.spec.containers: only {AGENT_CONTAINER} may be changed, by its name")
+
+
+def template_fields(template: Mapping[str, Any]) -> tuple[str, ...]:
+    """The fields that a template sets, as an operator names them: spec.affinity, metadata.labels.KEY."""
+    metadata, spec = template.get("metadata", {}), template.get("spec", {})
+    named = [f"metadata.{field}.{key}" for field in metadata for key in metadata[field]]
+    return (*named, *(f"spec.{field}" for field in spec))
 
 
 _ANY = object()
+
+
+def _texts(value: Any, where: str) -> None:
+    if not isinstance(value, dict):
+        raise ValueError(f"{where}: must be an object")  # noqa: TRY004 - pydantic's validators raise ValueError
+    for key, text in value.items():
+        if not isinstance(text, str):
+            raise ValueError(f"{where}.{key}: must be a string")  # noqa: TRY004 - the same
+        if key.startswith(PREFIX) or key.partition("/")[0].endswith("kubernetes.io"):
+            raise ValueError(f"{where}: {key} is not a request's to set")
 
 
 def _not_root(value: Any, where: str) -> None:
@@ -136,7 +153,7 @@ def _false(value: Any, where: str) -> None:
 
 _SECURITY: dict[str, Any] = {"runAsUser": _not_root, "runAsGroup": _not_root, "runAsNonRoot": _true}
 _TEMPLATE: dict[str, Any] = {
-    "metadata": {"labels": _ANY, "annotations": _ANY},
+    "metadata": {"labels": _texts, "annotations": _texts},
     "spec": {
         "affinity": _ANY,
         "topologySpreadConstraints": _ANY,
@@ -150,8 +167,6 @@ _TEMPLATE: dict[str, Any] = {
         "containers": [
             {
                 "name": _ANY,
-                "env": [{"name": _ANY, "value": _ANY}],
-                "resources": _ANY,
                 "securityContext": {
                     **_SECURITY,
                     "allowPrivilegeEscalation": _false,
@@ -171,7 +186,7 @@ def _check(value: Any, form: Any, where: str) -> None:
         form(value, where)
     elif isinstance(form, list):
         if not isinstance(value, list):
-            raise ValueError(f"{where}: must be a list")  # noqa: TRY004 - pydantic's validators raise ValueError
+            raise ValueError(f"{where}: must be a list")  # noqa: TRY004 - the same
         for each in value:
             _check(each, form[0], where)
     elif not isinstance(value, dict):

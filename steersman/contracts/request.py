@@ -20,6 +20,7 @@ from pydantic import (
 
 from steersman.contracts.agents import CAPABILITIES, UNMETERED, Capabilities
 from steersman.contracts.errors import InvalidRequest, sentence
+from steersman.contracts.kubernetes import MAX_LEASE_S
 from steersman.contracts.model import AbsolutePath, JsonObject, Seconds, StrictModel, Text, TolerantModel, no_nul
 from steersman.contracts.runtime import LocalRuntime, Runtime
 from steersman.contracts.workspace_holder import OnOverlap
@@ -275,6 +276,8 @@ class RunRequest(StrictModel):
     def _check_copy(self) -> "RunRequest":
         if self.workspace.worktree is not None and self.is_carried:
             raise ValueError('workspace.worktree: a run works in a worktree, or in a copy (isolation "copy", runtime)')
+        if self.runtime.kind == "kubernetes" and self.lease_s > MAX_LEASE_S:
+            raise ValueError(f"lease_s: at most {MAX_LEASE_S} in a pod, as one on a lost node is replaced after that")
         if self.workspace.include and not self.is_carried:
             raise ValueError(
                 'workspace.include needs isolation "copy" or another machine: else the agent has every file'

@@ -27,16 +27,18 @@ from activities.runtimes.shim_runtime import PlaceOf, ShimRuntime, local_place
 from activities.runtimes.ssh import SshMachine
 from activities.runtimes.ssh_address import SshAddress
 from activities.shim import client as shim
+from activities.shim.client.access import LOCAL
 from activities.store.ownership import Ownership
 from activities.store.runs import RunStore
 from steersman.contracts.activities import RunKey
 from tests.runtimes.machines import Elsewhere
 from tests.runtimes.multiplexed import MultiplexedMachine
+from tests.runtimes.pods import REAL, RELEASES, give, run_pod
 from tests.shim.conftest import oldest_python
 from tests.support.processes import kill_marked, lives, until
 from tests.support.sshd import Sshd, missing
 
-KINDS = ("local", "elsewhere", "multiplexed", "ssh")
+KINDS = ("local", "elsewhere", "multiplexed", "ssh", "pod")
 """Every place there is; what holds at one holds at all."""
 QUICK = StopTimes(0.05, 0.3)
 DEAF = """
@@ -64,12 +66,16 @@ class Place:
         self.mark, self.kind = uuid.uuid4().hex, kind
         self.key = RunKey(run=f"run-{self.mark[:8]}", execution="e")
         self.store = RunStore(directory / "state", Ownership("cluster", "default"))
-        self.directory = self.store.create(self.key, {"kind": kind})
+        self.pod = run_pod(kind, directory, THEIR_PYTHON) if kind in (*RELEASES, REAL) else None
+        self.placement = self.pod.placement if self.pod else {"kind": kind}
+        self.python = self.pod.pod.python if self.pod else THEIR_PYTHON
+        self.directory = self.store.create(self.key, self.placement)
         self.home = directory / "home"
-        if kind == "local" or fresh:
-            self.home.mkdir()
+        self._used_home = None if kind == "local" or fresh else used_home()
+        if self._used_home:
+            shutil.copytree(self._used_home, self.home)
         else:
-            shutil.copytree(used_home(), self.home)
+            self.home.mkdir()
         self.sshd = self._sshd(directory) if kind == "ssh" else None
         self.machine = Elsewhere(self._machine())
         self.runtime = self.worker()
@@ -77,15 +83,28 @@ class Place:
         self.work.mkdir()
         self.channels: list[Channel] = []
 
+    async def ready(self) -> "Place":
+        """Have made what has to be there before a run."""
+        if self.pod:
+            give(self.work)
+            await self.pod.prepare(self._used_home)
+            self.home = self.pod.home
+        return self
+
     def worker(self) -> ShimRuntime:
         """The runtime as another worker of the host has it."""
-        machine = RemoteMachine(self.kind, ExecAccess(self.machine, THEIR_PYTHON))
+        access = ExecAccess(self.machine, self.python)
+        machine = RemoteMachine(self.kind, access)
         places: dict[str, PlaceOf] = {"local": local_place}
-        if self.kind != "local":
+        if self.pod:
+            places["kubernetes"] = self.pod.place_of(access)
+        elif self.kind != "local":
             places[self.kind] = lambda run: MachinePlace(run, machine)
         return ShimRuntime(self.store, "host", places)
 
     def _machine(self) -> Machine:
+        if self.pod:
+            return self.pod.pod
         if self.kind == "multiplexed":
             return MultiplexedMachine(self.home, {"PATH": os.environ["PATH"]}, THEIR_PYTHON)
         if self.sshd is None:
@@ -102,7 +121,17 @@ class Place:
 
     async def shim_directory(self, attempt: int = 1) -> Path:
         """The shim's own directory. On this computer, wherever the machine thinks that it is."""
-        return Path((await self.runtime.files(self.key, attempt)).parent)
+        place = (await self.runtime.files(self.key, attempt)).parent
+        return self.pod.seen(place) if self.pod else Path(place)
+
+    def pid(self, number: int) -> int | None:
+        """How this computer numbers a process there; None where it is gone."""
+        return self.pod.pid(number) if self.pod else number
+
+    def lives(self, number: int) -> bool:
+        """Whether a process, by its number there, is there and no zombie."""
+        pid = self.pid(number)
+        return pid is not None and lives(pid)
 
     def launch(self, code: str, **fields: object) -> Launch:
         """A program in Python."""
@@ -115,6 +144,15 @@ class Place:
         }
         return Launch(**given)  # type: ignore[arg-type]
 
+    async def program(self, *argv: str, stdin: bytes) -> bytes:
+        """What a program says that is run there."""
+        if not self.pod:
+            return subprocess.run(argv, input=stdin, capture_output=True, check=True).stdout
+        stream = await self.machine.exec(*argv, stdin=stdin)
+        said = await stream.stdout.read()
+        assert await stream.wait() == 0, stream.said()
+        return said
+
     async def open(self, launch: Launch | None, *, attempt: int = 1, epoch: int = 1) -> Channel:
         """As a session does."""
         channel = await self.runtime.open(self.key, attempt, epoch, launch)
@@ -122,9 +160,13 @@ class Place:
         return channel
 
     async def shim_pid(self, attempt: int = 1) -> int:
-        """The shim's own process."""
-        async with await shim.connect(await self.shim_directory(attempt), epoch=None) as connection:
-            return connection.hello.shim_pid
+        """The shim's own process, as this computer numbers it."""
+        directory = (await self.runtime.files(self.key, attempt)).parent
+        access = ExecAccess(self.machine, self.python) if self.pod else LOCAL
+        async with await shim.connect(directory, epoch=None, access=access) as connection:
+            pid = self.pid(connection.hello.shim_pid)
+        assert pid
+        return pid
 
     async def kill_shim(self) -> None:
         """SIGKILL to the shim, which cannot clear anything away then."""
@@ -141,6 +183,8 @@ class Place:
         await self.runtime.release(self.key)
         kill_marked(self.mark)
         await self.machine.aclose()
+        if self.pod:
+            await self.pod.aclose()
         if self.sshd:
             self.sshd.close()
 

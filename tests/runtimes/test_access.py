@@ -1,6 +1,7 @@
-"""The shims of a place: on this machine, on one that can only run programs, and on one that is reached by ssh."""
+"""The shims of a place: on this machine, on one that can only run programs, on one reached by ssh, and in a pod."""
 
 import asyncio
+import dataclasses
 import os
 import shutil
 import signal
@@ -14,13 +15,19 @@ import pytest
 from activities.ports.machine import Machine
 from activities.runtimes.exec_access import ExecAccess
 from activities.runtimes.installation import archive
+from activities.runtimes.kubernetes.manifest import HOME
+from activities.runtimes.kubernetes.pod_access import PodAccess
 from activities.runtimes.machine import ChildMachine
 from activities.runtimes.ssh import SshMachine
 from activities.runtimes.ssh_address import SshAddress
 from activities.shim import client as shim
-from activities.shim.client.access import LocalAccess
+from activities.shim.client.access import LocalAccess, ShimAccess
 from activities.shim.program.strays import tag_of
+from activities.store.ownership import Ownership
+from activities.store.runs import RunStore
+from steersman.contracts.activities import RunKey
 from tests.runtimes.machines import Elsewhere
+from tests.runtimes.pods import run_pod
 from tests.shim.agents import SLEEP, python
 from tests.shim.conftest import oldest_python, pythons
 from tests.support.disks import may_mount, small_disk
@@ -48,13 +55,20 @@ class Here:
 
 
 class There:
-    """Shims on a machine with a home of its own that runs programs, under the oldest Python."""
+    """Shims on a machine with a home of its own that runs programs, under the oldest Python.
+
+    `root` is for the shims, as they see it; `home` as this computer sees it.
+    """
 
     def __init__(self, root: Path) -> None:
-        self.root = root / "there"
+        self.root = self.home = root / "there"
         self.root.mkdir()
+        self.python = oldest_python() or sys.executable
         self.machine = Elsewhere(self._machine())
-        self.access = ExecAccess(self.machine, oldest_python() or sys.executable)
+        self.access: ShimAccess = ExecAccess(self.machine, self.python)
+
+    async def ready(self) -> None:
+        """Have made what has to be there first."""
 
     async def start(self, directory: Path, spec: shim.Spec) -> shim.Status:
         return await self.access.start(directory, spec)
@@ -80,6 +94,34 @@ class BySsh(There):
         return SshMachine(SshAddress("place", config=self.sshd.config))
 
 
+class InPod(There):
+    """The same, in a pod of the tests' own cluster."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.root = Path(HOME)
+        directory = RunStore(root / "state", Ownership("cluster", "default")).create(RunKey(run="run", execution="e"))
+        self.access = PodAccess(ExecAccess(self.machine, self.python), self.pod.pod, directory)
+
+    async def ready(self) -> None:
+        await self.pod.prepare()
+        self.home = self.pod.home
+
+    async def start(self, directory: Path, spec: shim.Spec) -> shim.Status:
+        """Its numbers are this computer's."""
+        started = await super().start(directory, spec)
+        pid, shim_pid = (self.pod.pid(number) or 0 for number in (started.pid or 0, started.shim_pid))
+        return dataclasses.replace(started, pid=pid, shim_pid=shim_pid)
+
+    async def aclose(self) -> None:
+        await super().aclose()
+        await self.pod.aclose()
+
+    def _machine(self) -> Machine:
+        self.pod = run_pod("pod", self.root.parent, self.python)
+        return self.pod.pod
+
+
 class Attempt:
     """One attempt's directory at a place."""
 
@@ -103,9 +145,11 @@ class Attempt:
             return [record async for record in self.records(after, offset)]
 
 
-@pytest.fixture(params=[Here, There, BySsh])
+@pytest.fixture(params=[Here, There, BySsh, InPod])
 async def attempt(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Attempt]:
     place = request.param(tmp_path)
+    if isinstance(place, There):
+        await place.ready()
     made = Attempt(place)
     yield made
     if isinstance(place, There):
@@ -247,13 +291,13 @@ async def test_the_program_is_brought_there_once(attempt: Attempt, there: There)
     name, data = archive()
     assert archive() == (name, data)
     await attempt.start(*SLEEP)
-    place = there.root / ".cache" / "steersman" / name / "program"
+    place = there.home / ".cache" / "steersman" / name / "program"
     assert (place / "shim.py").stat().st_mode & 0o077 == 0
     before = len(there.machine.commands)
-    again = ExecAccess(there.machine, oldest_python() or sys.executable)
+    again = ExecAccess(there.machine, there.python)
     assert (await again.ask("alive", attempt.directory))["alive"]
     assert len(there.machine.commands) == before + 1
-    assert [path.name for path in (there.root / ".cache" / "steersman").iterdir()] == [name]
+    assert [path.name for path in (there.home / ".cache" / "steersman").iterdir()] == [name]
 
 
 @pytest.mark.parametrize("lost", [".", "program", "program/control.py", "program/main.py", "program/census.py"])
@@ -261,7 +305,7 @@ async def test_the_program_is_brought_there_again_where_it_was_deleted(
     attempt: Attempt, there: There, lost: str
 ) -> None:
     await attempt.start(*python(ECHO))
-    path = there.root / ".cache" / "steersman" / archive()[0] / lost
+    path = there.home / ".cache" / "steersman" / archive()[0] / lost
     if path.is_dir():
         shutil.rmtree(path)
     else:
@@ -272,10 +316,10 @@ async def test_the_program_is_brought_there_again_where_it_was_deleted(
 
 
 async def test_workers_that_bring_the_program_at_once_do_not_disturb_each_other(attempt: Attempt, there: There) -> None:
-    workers = [ExecAccess(there.machine, oldest_python() or sys.executable) for _ in range(8)]
+    workers = [ExecAccess(there.machine, there.python) for _ in range(8)]
     answers = await asyncio.gather(*(worker.ask("alive", attempt.directory) for worker in workers for _ in range(2)))
     assert not any(answer["alive"] for answer in answers)
-    places = list((there.root / ".cache" / "steersman").iterdir())
+    places = list((there.home / ".cache" / "steersman").iterdir())
     assert [place.name for place in places] == [archive()[0]]
     assert [path.name for path in places[0].iterdir()] == ["program"]
 

@@ -38,6 +38,16 @@ def parent(pid: int) -> int | None:
     return int(stat[1]) if stat else None
 
 
+def inhabitant(member: int, number: int) -> int | None:
+    """The process that has this number in the PID namespace in which `member` lives, as this machine numbers it."""
+    space = _namespace(member)
+    for pid in _pids() if space else ():
+        numbers = _read(pid, "status").partition("NSpid:")[2].partition("\n")[0].split()
+        if numbers[-1:] == [str(number)] and _namespace(pid) == space:
+            return pid
+    return None
+
+
 def command_lines() -> dict[int, str]:
     """Pid -> arguments of every process but this one, as any user of the machine can read them."""
     return {pid: text for pid in _pids() if (text := _read(pid, "cmdline"))}
@@ -88,6 +98,13 @@ async def until(condition: Callable[[], Any], timeout_s: float = 20.0) -> Any:
 
 def _pids() -> list[int]:
     return [int(each.name) for each in Path("/proc").iterdir() if each.name.isdigit() and int(each.name) != os.getpid()]
+
+
+def _namespace(pid: int) -> str:
+    try:
+        return str(Path(f"/proc/{pid}/ns/pid").readlink())
+    except OSError:
+        return ""
 
 
 def _stat(pid: int) -> list[str]:

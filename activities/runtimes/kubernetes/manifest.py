@@ -20,7 +20,8 @@ RUN: Final = f"{PREFIX}run"
 """The annotation with the run or loop, as people know it."""
 SPEC: Final = f"{PREFIX}spec"
 """The annotation with a hash of what the Job was made of."""
-POOL: Final = f"{PREFIX}pool"
+_KEPT: Final = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false", "karpenter.sh/do-not-disrupt": "true"}
+"""Annotations by which a cluster that makes itself smaller leaves the pod alone."""
 USER: Final = 1000
 RESTARTS: Final = 20
 """A container that ends is started again in its pod, with all files, until then: see `pod_init`."""
@@ -104,7 +105,7 @@ def _template(runtime: KubernetesRuntime, labels: Mapping[str, str], annotations
     return {
         "metadata": {
             "labels": {**(metadata.get("labels") or {}), **labels},
-            "annotations": {**(metadata.get("annotations") or {}), **annotations},
+            "annotations": {**_KEPT, **(metadata.get("annotations") or {}), **annotations},
         },
         "spec": {**spec, **{name: value for name, value in optional.items() if value}},
     }
@@ -114,17 +115,15 @@ def _container(runtime: KubernetesRuntime, given: list[dict[str, Any]]) -> dict[
     merged: dict[str, Any] = {}
     for each in given:
         merged.update(each)
-    resources = {**(merged.get("resources") or {}), **runtime.resources.model_dump(exclude_defaults=True)}
-    env = [each for each in merged.get("env") or [] if each.get("name") not in ("HOME", "TMPDIR")]
     return {
         "name": AGENT_CONTAINER,
         "image": runtime.image,
         "command": [runtime.python, "-I", "-S", "-c", _INIT.read_text(encoding="utf-8")],
         "args": [str(runtime.grace_s), str(KEEP_S)],
         "workingDir": HOME,
-        "env": [*env, {"name": "HOME", "value": HOME}, {"name": "TMPDIR", "value": TMP}],
+        "env": [{"name": "HOME", "value": HOME}, {"name": "TMPDIR", "value": TMP}],
         "envFrom": [{"secretRef": {"name": name}} for name in runtime.env_from_secrets],
-        "resources": resources,
+        "resources": runtime.resources.model_dump(exclude_defaults=True),
         "securityContext": {
             "readOnlyRootFilesystem": True,
             "allowPrivilegeEscalation": False,

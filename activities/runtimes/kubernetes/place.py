@@ -3,7 +3,9 @@
 What is started there, and when, must not live here.
 """
 
+import asyncio
 import contextlib
+import re
 from collections.abc import Sequence
 from pathlib import PurePath
 
@@ -13,6 +15,7 @@ from activities.runtimes.kubernetes.pod_access import PodAccess
 from activities.runtimes.remote_machine import RemoteMachine
 from activities.runtimes.shim_handle import ShimHandle
 from activities.shim.client import Clearance
+from activities.store import disk
 from activities.store.run_directory import RunDirectory
 
 
@@ -30,7 +33,7 @@ class PodPlace:
         record = await self._pod.look()
         if record.pod is None:
             raise PodMissing(f"{self._pod.name}: there is no pod yet")
-        await self._pod.enter(self._directory.id)
+        await asyncio.to_thread(note_pod, self._directory, self._pod.copy)
 
     async def handle(self, attempt: int) -> ShimHandle:
         return ShimHandle(self._access, self._place / str(attempt))
@@ -39,9 +42,9 @@ class PodPlace:
         return await (await self.handle(attempt)).clear()
 
     async def remove(self) -> None:
-        """Of the pod, too, where nothing else is in it."""
-        if not await self._pod.leave(run=self._directory.id):
-            await self._access.ask("remove", self._place)
+        """Of the pod, too, where nothing else is in it. The run is in it until its shims are known to have gone."""
+        await self._access.ask("remove", self._place)
+        await self._pod.leave(run=self._directory.id)
 
     async def clock_ms(self) -> int:
         with contextlib.suppress(PodGone, PodMissing):
@@ -55,7 +58,10 @@ class PodPlace:
         record = await self._pod.known()
         if record is None or record.removed:
             return ""
-        return record.lost if record.lost or record.pod else ""
+        if record.lost is None:
+            return None if record.pod else ""
+        kept = "goes on with what is in its claim" if self._pod.has_claim else "what was changed there is lost"
+        return f"the run's pod is gone ({record.lost}): {kept}"
 
     async def cause(self) -> str:
         return await self._pod.cause()
@@ -63,3 +69,18 @@ class PodPlace:
     @property
     def _place(self) -> PurePath:
         return self._machine.known_directory / "places" / self._directory.tag
+
+
+def note_pod(run: RunDirectory, copy: str) -> None:
+    """Record that the run's processes live in the pod of this copy. Raises OSError."""
+    if pod_of(run) != copy:
+        disk.write_new(run.path / "pod", f"{copy}\n")
+
+
+def pod_of(run: RunDirectory) -> str | None:
+    """What is recorded, which an agent of this machine can have written."""
+    try:
+        said = disk.read_text(run.path / "pod").strip()
+    except (OSError, UnicodeDecodeError):
+        return None
+    return said if re.fullmatch(r"[0-9a-f]{32}", said) else None

@@ -22,12 +22,13 @@ from activities.runtimes.kubernetes.pod_state import (
     gone_since_s,
     has_ended,
     restart_of,
+    restarts_of,
     state_of_job,
     state_of_pod,
 )
 from activities.shim.client import MachineGone, MachineUnreachable, MachineUnusable, Tombstoned
 from steersman.contracts.errors import PlaceError
-from steersman.contracts.kubernetes import AGENT_CONTAINER, KubernetesRuntime
+from steersman.contracts.kubernetes import AGENT_CONTAINER, MAX_LEASE_S, KubernetesRuntime
 
 log = logging.getLogger("steersman.kubernetes")
 
@@ -37,7 +38,7 @@ HOPELESS_S: Final = 8.0
 CREATED_S: Final = 60.0
 """The cluster has this long to make a pod for a Job that nobody holds."""
 _PAUSE_S, _LAST_PAUSE_S = 0.2, 1.0
-_LOST_AFTER_S: Final = 960.0
+_LOST_AFTER_S: Final = MAX_LEASE_S + 60.0
 """Seconds from the end of a deleted pod's grace, on a node that does not answer, to when its shims have ended their
 agents by themselves, as their lease has run out.
 """
@@ -47,8 +48,10 @@ _MARGIN_S: Final = 3.0
 _KILL_S: Final = 15.0
 """Seconds beyond its grace after which a pod that is still there is left to the next try."""
 
-Tell = Callable[[PodState], None]
-"""Hears where the pod is on its way."""
+Tell = Callable[[str], None]
+"""Hears, for people, what the pod waits for."""
+_SILENT_S: Final = 3.0
+"""What lasts no longer is not told."""
 
 
 class PodMissing(MachineUnreachable):
@@ -89,6 +92,11 @@ class CopyPod:
         """The interpreter there."""
         return self._runtime.python
 
+    @property
+    def has_claim(self) -> bool:
+        """What is in it outlives it."""
+        return self._runtime.has_claim
+
     # Made.
 
     async def prepare(self, run: str, tell: Tell = lambda _: None) -> None:
@@ -99,14 +107,17 @@ class CopyPod:
         runtime = self._runtime.model_dump(mode="json")
 
         def begun(record: PodRecord | None) -> PodRecord:
-            if record is None or record.removed or record.lost:
-                return PodRecord(runtime=runtime, run=run, barred=record.barred if record else ())
+            if record is None:
+                return PodRecord(runtime=runtime, run=run)
+            if record.removed or record.lost:
+                used = () if record.removed else record.used
+                return PodRecord(runtime=runtime, run=run, old_job=record.job_uid, barred=record.barred, used=used)
             return record.model_copy(update={"has_copy": True})
 
         record = await self._records.change(self.copy, begun)
-        if not record.pod_uid or not await self._is_running(record):
-            await self._await_running(run, tell)
         try:
+            if not record.pod_uid or not await self._is_running(record):
+                await self._await_running(run, tell)
             await self._connected()
         except MachineUnusable as error:
             raise self._failed("Unusable", str(error)) from error
@@ -117,7 +128,8 @@ class CopyPod:
 
     async def _await_running(self, run: str, tell: Tell) -> None:
         began, pause = time.monotonic(), _PAUSE_S
-        told: PodState | None = None
+        told, since = PodState("creating"), began
+        silent = True
         hopeless: float | None = None
         while True:
             try:
@@ -130,21 +142,24 @@ class CopyPod:
                 await asyncio.sleep(_LAST_PAUSE_S)
                 continue
             now = time.monotonic()
-            if told is None or (state.stage, state.reason) != (told.stage, told.reason):
-                told = state
-                tell(state)
+            if (state.stage, state.reason) != (told.stage, told.reason):
+                told, since, silent = state, now, True
+            if silent and now - since > _SILENT_S:
+                silent = False
+                tell(f"waiting for a pod: {state.sentence}")
             hopeless = (hopeless or now) if state.needs_a_person else None
             if pod and state.stage == "running":
                 metadata = pod["metadata"]
-                await self._records.update(self.copy, pod=metadata["name"], pod_uid=metadata["uid"])
+                fields = {"pod": metadata["name"], "pod_uid": metadata["uid"], "restarts": restarts_of(pod)}
+                await self._records.update(self.copy, **fields)
                 return
             if state.stage == "suspended":
                 began = now  # a queue may hold it as long as it likes
             elif state.stage == "ended" or (hopeless and now - hopeless > HOPELESS_S):
                 raise self._failed(state.reason, state.message)
             elif now - began > (CREATED_S if pod is None else self._runtime.start_s):
-                why = state.sentence if state.reason else f"it has not come further than {state.stage}"
-                raise self._failed(state.reason or "Timeout", f"{why}, after {now - began:.0f} s")
+                why = state.message if state.reason else f"it has not come further than {state.stage}"
+                raise self._failed(state.reason or "Timeout", f"{why} (for {now - began:.0f} s)")
             await asyncio.sleep(pause)
             pause = min(pause * 1.3, _LAST_PAUSE_S)
 
@@ -162,12 +177,19 @@ class CopyPod:
                 try:
                     job = await self._api.create(self._jobs, wanted)
                 except ApiRefused as refused:
-                    if refused.status != 409:
-                        raise
-                    continue  # another worker of this host was quicker
+                    if refused.status == 409:
+                        continue  # another worker of this host was quicker
+                    if not refused.is_transient:
+                        await self._records.update(self.copy, refused=True)
+                    raise
             metadata = job["metadata"]
             if metadata.get("deletionTimestamp"):
                 await asyncio.sleep(_PAUSE_S)  # of a beginning before this one
+                continue
+            if record and metadata["uid"] == record.old_job:
+                # Its pods go with it, as soon as they can: one on a lost node must not keep the run from going on.
+                await self._ignoring_gone(self._path, metadata["uid"], propagationPolicy="Background")
+                await asyncio.sleep(_PAUSE_S)
                 continue
             known = record.job_uid if record else None
             theirs, ours = metadata.get("annotations") or {}, wanted["metadata"]["annotations"]
@@ -187,7 +209,8 @@ class CopyPod:
         return next(iter(usable or own), None)
 
     async def _pods(self) -> list[dict[str, Any]]:
-        answer = await self._api.get(self._api_pods, labelSelector=f"{manifest.COPY}={self.copy}")
+        selector = f"{manifest.COPY}={self.copy},{manifest.OWNER}={self._owner}"
+        answer = await self._api.get(self._api_pods, labelSelector=selector)
         found: list[dict[str, Any]] = answer.get("items") or []
         return sorted(found, key=lambda each: str(each["metadata"].get("creationTimestamp")), reverse=True)
 
@@ -275,8 +298,11 @@ class CopyPod:
             return (
                 f"its pod is deleted: {state.sentence}" if state.reason else "its pod is deleted, and not by Steersman"
             )
-        ended = restart_of(pod)
-        return f"its container ended: {ended}" if ended else ""
+        record = await self.known()
+        if record is None or restarts_of(pod) <= record.restarts:
+            return ""
+        await self._records.update(self.copy, restarts=restarts_of(pod))
+        return f"its container ended: {restart_of(pod)}"
 
     async def _pod(self, record: PodRecord) -> dict[str, Any] | None:
         """The very pod, as the cluster has it; None where that has gone, which is written down. Raises
@@ -315,15 +341,19 @@ class CopyPod:
 
     # Removed.
 
-    async def enter(self, run: str) -> None:
+    async def enter(self, run: str, attempt: str | None = None) -> None:
         """Record that this run (RunDirectory.id) has processes in it. Raises Tombstoned where it was barred."""
+        begun = f"{run}/{attempt}"
 
         def entered(record: PodRecord | None) -> PodRecord:
             if record is None or run in record.barred:
                 raise Tombstoned("the run was stopped before it had a process in its pod")
-            return (
-                record if run in record.runs else record.model_copy(update={"runs": (*record.runs, run), "used": True})
-            )
+            runs = record.runs if run in record.runs else (*record.runs, run)
+            is_new = attempt is not None and begun not in record.attempts
+            attempts = (*record.attempts, begun) if is_new else record.attempts
+            pod = record.pod_uid
+            used = record.used if pod is None or pod in record.used else (*record.used, pod)
+            return record.model_copy(update={"runs": runs, "attempts": attempts, "used": used})
 
         await self._records.change(self.copy, entered)
 
@@ -367,6 +397,9 @@ class CopyPod:
             return True
         if self._connection:
             await self._connection.aclose()
+        if record.refused and record.job_uid is None:
+            await self._records.update(self.copy, removed=True)
+            return True
         try:
             return await self._delete(record)
         except ApiRefused as error:
@@ -398,10 +431,11 @@ class CopyPod:
         in it has ended (a kubelet takes ten seconds more to tidy up), or where nothing of a run has ever been in it.
         """
         is_deleted = pod["metadata"].get("deletionTimestamp") is not None
-        if has_ended(pod) or (is_deleted and not record.used):
+        is_used = pod["metadata"]["uid"] in record.used
+        if has_ended(pod) or not is_used:
             return 0
         if not is_deleted:  # its Job is gone, or has not told it yet
-            return self._runtime.grace_s if record.used else 0
+            return self._runtime.grace_s
         return 1 if waited_s > self._runtime.grace_s + _MARGIN_S else None
 
     async def _found(self, record: PodRecord) -> dict[str, Any] | None:

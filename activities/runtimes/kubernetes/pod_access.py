@@ -5,7 +5,7 @@ here.
 """
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from datetime import timedelta
 from pathlib import Path, PurePath
 from typing import Any, Final, TypeVar
@@ -32,7 +32,7 @@ class PodAccess:
 
     async def start(self, directory: Directory, spec: shim.Spec) -> shim.Status:
         """See ShimAccess."""
-        await self._pod.enter(self._directory.id)
+        await self._pod.enter(self._directory.id, PurePath(directory).name)
         return await self._inner.start(directory, spec)
 
     async def dial(self, directory: Directory, epoch: int | None, timeout: timedelta = DIAL_TIMEOUT) -> Dialed:
@@ -40,8 +40,21 @@ class PodAccess:
         return await _gone(lambda: self._inner.dial(directory, epoch, timeout))
 
     async def stored(self, directory: Directory, after: int, offset: int) -> Stored:
-        """See ShimAccess."""
-        return await _gone(lambda: self._inner.stored(directory, after, offset))
+        """See ShimAccess. Of a process in a pod that is gone there is no more than its copy here."""
+        try:
+            return await _gone(lambda: self._inner.stored(directory, after, offset))
+        except shim.ShimGone:
+            if not await self._was_elsewhere(directory):
+                raise
+        return Stored(0, _nothing())
+
+    async def _was_elsewhere(self, directory: Directory) -> bool:
+        """Whether this attempt's process was in a pod that is gone by now."""
+        journal, record = self._journal(directory), await self._pod.known()
+        if journal is None or not journal.exists() or record is None:
+            return False
+        is_of_this = f"{self._directory.id}/{PurePath(directory).name}" in record.attempts
+        return not is_of_this or record.lost is not None or record.removed
 
     async def ask(self, command: str, *words: Directory) -> dict[str, Any]:
         """See ShimAccess."""
@@ -92,6 +105,12 @@ class PodAccess:
         """The copy of the journal of this attempt's directory in the pod."""
         name = PurePath(directory).name
         return self._directory.attempt(int(name)) / "journal" if name.isdigit() else None
+
+
+async def _nothing() -> AsyncGenerator[bytes]:
+    nothing: tuple[bytes, ...] = ()
+    for chunk in nothing:
+        yield chunk
 
 
 async def _gone(ask: Callable[[], Awaitable[T]]) -> T:

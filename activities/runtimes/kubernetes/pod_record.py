@@ -28,14 +28,22 @@ class PodRecord(BaseModel):
     runtime: JsonObject
     run: str
     job_uid: str | None = None
+    old_job: str | None = None
+    """The uid of a Job whose pod was lost: it has to go before there is another."""
+    refused: bool = False
+    """The cluster has refused to make the Job."""
+    restarts: int = 0
+    """How often the container had been started again when it was looked at last."""
     pod: str | None = None
     pod_uid: str | None = None
     has_copy: bool = True
     """The copy is in it, or will be."""
     runs: tuple[str, ...] = ()
     """Runs (RunDirectory.id) whose processes live in it, or have: their journals are there."""
-    used: bool = False
-    """Processes of some run have been in it."""
+    attempts: tuple[str, ...] = ()
+    """RUN/ATTEMPT of the processes that were started in it, or were to be."""
+    used: tuple[str, ...] = ()
+    """The uids of the pods of this copy that processes of some run have been in."""
     barred: tuple[str, ...] = ()
     """Runs that were stopped before any process of theirs was started in it."""
     deleting: bool = False

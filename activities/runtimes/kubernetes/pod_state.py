@@ -109,6 +109,12 @@ def restart_of(pod: Mapping[str, Any]) -> str:
     return _of_terminated(last) if last else ""
 
 
+def restarts_of(pod: Mapping[str, Any]) -> int:
+    """How often the container has been started again in this pod."""
+    found = _container(pod.get("status") or {}).get("restartCount")
+    return found if isinstance(found, int) else 0
+
+
 def gone_since_s(pod: Mapping[str, Any], now: datetime) -> float:
     """Seconds since the grace of a deleted pod has run out; negative before, and where nobody has deleted it."""
     metadata = pod.get("metadata") or {}

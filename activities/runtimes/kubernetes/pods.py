@@ -15,7 +15,7 @@ from pathlib import Path, PurePath
 from activities.runtimes.exec_access import ExecAccess
 from activities.runtimes.kubernetes.api import ApiRefused, KubernetesApi
 from activities.runtimes.kubernetes.manifest import COPY, HOME, OWNER
-from activities.runtimes.kubernetes.place import PodPlace
+from activities.runtimes.kubernetes.place import PodPlace, pod_of
 from activities.runtimes.kubernetes.pod import CopyPod, Tell
 from activities.runtimes.kubernetes.pod_record import PodRecords
 from activities.runtimes.remote_machine import RemoteMachine
@@ -92,8 +92,10 @@ class KubernetesPods:
         return self._pods[key]
 
     def place(self, run: RunDirectory, copy: str) -> PodPlace:
-        """The place of a run in the pod of its copy. Raises MachineUnusable."""
-        found = self.of(run.placement, copy)
+        """The place of a run in the pod of its copy, or of the one that it had, as a loop's copy leaves the run before
+        its journals do. Raises MachineUnusable.
+        """
+        found = self.of(run.placement, pod_of(run) or copy)
         return PodPlace(run, found.machine, found.pod)
 
     def api(self, context: str | None) -> KubernetesApi:

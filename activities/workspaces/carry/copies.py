@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import json
 import shutil
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from io import BufferedWriter
 from pathlib import Path
@@ -64,8 +64,15 @@ class WorkspaceCopy:
     is_here: bool = True
     """On this machine: what is in the workspace's repository need not be brought there."""
 
-    async def prepare(self, run: str) -> None:
-        """Have a machine for it, where it takes one of its own. `run`: whose it is, for people. Raises RunError."""
+    @property
+    def outlives_machine(self) -> bool:
+        """Whether another machine may have it once its own is gone."""
+        return False
+
+    async def prepare(self, run: str, tell: Callable[[str], None] = lambda _: None) -> None:
+        """Have a machine for it, where it takes one of its own. `run`: whose it is, for people; `tell` hears what is
+        waited for. Raises RunError, MachineUnreachable.
+        """
 
     async def known(self, store: str) -> Known:
         """What the machine has of the workspace with this name for its store."""

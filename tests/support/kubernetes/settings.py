@@ -50,6 +50,10 @@ class Settings:
     """Name of a node -> its labels. Those that are there at the start count."""
     hidden: tuple[str, ...] = ()
     """Paths of the machine that containers find empty; its other files are what is in every image."""
+    shared: tuple[str, ...] = ()
+    """Directories of the machine that every container has at the same path, and may write: what is of the root is a
+    layer of its own else.
+    """
     home: str = "/root"
     """HOME of every image."""
 
