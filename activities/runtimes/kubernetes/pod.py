@@ -19,6 +19,7 @@ from activities.runtimes.kubernetes.api import ApiRefused, KubernetesApi
 from activities.runtimes.kubernetes.pod_record import PodRecord, PodRecords
 from activities.runtimes.kubernetes.pod_state import (
     PodState,
+    Stage,
     gone_since_s,
     has_ended,
     restart_of,
@@ -114,17 +115,23 @@ class CopyPod:
                 return PodRecord(runtime=runtime, run=run, old_job=record.job_uid, barred=record.barred, used=used)
             return record.model_copy(update={"has_copy": True})
 
-        record = await self._records.change(self.copy, begun)
+        stage = await self._stage(await self._records.change(self.copy, begun))
+        while stage in ("ending", "ended"):  # with all in it; what comes then is another one
+            await asyncio.sleep(_PAUSE_S)
+            stage = await self._stage(await self._records.change(self.copy, begun))
+        if stage != "running":
+            await self._await_running(run, tell)
         try:
-            if not record.pod_uid or not await self._is_running(record):
-                await self._await_running(run, tell)
             await self._connected()
         except MachineUnusable as error:
             raise self._failed("Unusable", str(error)) from error
 
-    async def _is_running(self, record: PodRecord) -> bool:
+    async def _stage(self, record: PodRecord) -> Stage | None:
+        """Of the pod that is written down; None where none is. One that has gone is written down so."""
+        if not record.pod_uid:
+            return None
         pod = await self._pod(record)
-        return pod is not None and state_of_pod(pod).stage == "running"
+        return state_of_pod(pod).stage if pod else "ended"
 
     async def _await_running(self, run: str, tell: Tell) -> None:
         began, pause = time.monotonic(), _PAUSE_S
@@ -133,9 +140,7 @@ class CopyPod:
         hopeless: float | None = None
         while True:
             try:
-                job = await self._job(run)
-                pod = await self._pod_of(job)
-                state = state_of_pod(pod) if pod else state_of_job(job, await self._events(job))
+                pod, state, patience_s = await self._on_its_way(run)
             except ApiRefused as error:
                 if not error.is_transient or time.monotonic() - began > _RETRY_S:
                     raise self._failed(error.reason or f"HTTP {error.status}", str(error)) from error
@@ -157,48 +162,64 @@ class CopyPod:
                 began = now  # a queue may hold it as long as it likes
             elif state.stage == "ended" or (hopeless and now - hopeless > HOPELESS_S):
                 raise self._failed(state.reason, state.message)
-            elif now - began > (CREATED_S if pod is None else self._runtime.start_s):
+            elif now - began > patience_s:
                 why = state.message if state.reason else f"it has not come further than {state.stage}"
                 raise self._failed(state.reason or "Timeout", f"{why} (for {now - began:.0f} s)")
             await asyncio.sleep(pause)
             pause = min(pause * 1.3, _LAST_PAUSE_S)
 
-    async def _job(self, run: str) -> dict[str, Any]:
-        """The Job, created where there is none. Raises ApiRefused, MachineUnreachable, PlaceError."""
+    async def _on_its_way(self, run: str) -> tuple[dict[str, Any] | None, PodState, float]:
+        """The pod, once it is there, its state, and for how long it may have come no further."""
+        job = await self._job(run)
+        if job is None:
+            return None, PodState("creating", "Terminating", "the Job of before is not gone yet"), self._runtime.start_s
+        pod = await self._pod_of(job)
+        if pod:
+            return pod, state_of_pod(pod), self._runtime.start_s
+        return None, state_of_job(job, await self._events(job)), CREATED_S
+
+    async def _job(self, run: str) -> dict[str, Any] | None:
+        """The Job, created where there is none; None while one of before is there.
+
+        Raises ApiRefused, MachineUnreachable, PlaceError, and PodGone where it was removed meanwhile.
+        """
         await self._api.connect()
         wanted = manifest.job(self._runtime, self.copy, self._owner, run)
         record = await asyncio.to_thread(self._records.read, self.copy)
+        if record and (record.removed or not (record.has_copy or record.runs)):
+            raise PodGone(f"{self.name}: it was removed", record)
+        job = await self._got_or_created(wanted)
+        metadata = job["metadata"]
+        if metadata.get("deletionTimestamp"):
+            return None  # of a beginning before this one
+        if record and metadata["uid"] == record.old_job:
+            # Its pods go with it, as soon as they can: one on a lost node must not keep the run from going on.
+            await self._ignoring_gone(self._path, metadata["uid"], propagationPolicy="Background")
+            return None
+        known = record.job_uid if record else None
+        theirs, ours = metadata.get("annotations") or {}, wanted["metadata"]["annotations"]
+        labels = metadata.get("labels") or {}
+        is_same = known == metadata["uid"] or theirs.get(manifest.SPEC) == ours[manifest.SPEC]
+        if labels.get(manifest.OWNER) != self._owner or not is_same:
+            raise self._failed("AlreadyExists", "a Job of this name is there, and it is not this run's")
+        await self._records.update(self.copy, job_uid=metadata["uid"])
+        return job
+
+    async def _got_or_created(self, wanted: dict[str, Any]) -> dict[str, Any]:
         while True:
             try:
-                job = await self._api.get(self._path)
+                return await self._api.get(self._path)
             except ApiRefused as error:
                 if error.status != 404:
                     raise
-                try:
-                    job = await self._api.create(self._jobs, wanted)
-                except ApiRefused as refused:
-                    if refused.status == 409:
-                        continue  # another worker of this host was quicker
-                    if not refused.is_transient:
-                        await self._records.update(self.copy, refused=True)
-                    raise
-            metadata = job["metadata"]
-            if metadata.get("deletionTimestamp"):
-                await asyncio.sleep(_PAUSE_S)  # of a beginning before this one
-                continue
-            if record and metadata["uid"] == record.old_job:
-                # Its pods go with it, as soon as they can: one on a lost node must not keep the run from going on.
-                await self._ignoring_gone(self._path, metadata["uid"], propagationPolicy="Background")
-                await asyncio.sleep(_PAUSE_S)
-                continue
-            known = record.job_uid if record else None
-            theirs, ours = metadata.get("annotations") or {}, wanted["metadata"]["annotations"]
-            labels = metadata.get("labels") or {}
-            is_same = known == metadata["uid"] or theirs.get(manifest.SPEC) == ours[manifest.SPEC]
-            if labels.get(manifest.OWNER) != self._owner or not is_same:
-                raise self._failed("AlreadyExists", "a Job of this name is there, and it is not this run's")
-            await self._records.update(self.copy, job_uid=metadata["uid"])
-            return job
+            try:
+                return await self._api.create(self._jobs, wanted)
+            except ApiRefused as refused:
+                if refused.status == 409:
+                    continue  # another worker of this host was quicker
+                if not refused.is_transient:
+                    await self._records.update(self.copy, refused=True)
+                raise
 
     async def _pod_of(self, job: dict[str, Any]) -> dict[str, Any] | None:
         """The newest pod of the Job that somebody may use."""
@@ -405,12 +426,13 @@ class CopyPod:
 
     async def _delete(self, record: PodRecord) -> bool:
         await self._api.connect()
-        began, gone, asked = time.monotonic(), 0, False
+        began, gone = time.monotonic(), 0
+        asked: set[str] = set()
         while gone < 2:
             job, pods = await self._found(record), await self._pods()
             gone = 0 if job or pods else gone + 1
-            if job and not asked:
-                asked = True
+            if job and job["metadata"]["uid"] not in asked:  # another may be made by who has not heard of this yet
+                asked.add(job["metadata"]["uid"])
                 await self._ignoring_gone(self._path, job["metadata"]["uid"], propagationPolicy="Foreground")
             waited_s = time.monotonic() - began
             for pod in pods:
