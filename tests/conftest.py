@@ -5,14 +5,17 @@ It ends with its own exit code: Temporal's native threads can crash an interpret
 
 import atexit
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
+import execnet
 import pytest
 
+from tests.support import reaper
 from tests.support.temporal import MANY_NAMESPACES, SHARED, DevServer, dev_server, namespace, temporal
 
 __all__ = ["dev_server", "namespace", "temporal"]
@@ -34,6 +37,13 @@ def pytest_configure(config: pytest.Config) -> None:
         server = DevServer(Path(directory.name), MANY_NAMESPACES).start()
         config.add_cleanup(server.close)
         config.stash[_address] = server.address
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(specs: list[execnet.XSpec]) -> None:
+    """Each of its processes inherits its own tests' orphans: those of others look like what a killed shim has left."""
+    python = shlex.join(reaper.command([sys.executable]))
+    specs[:] = [execnet.XSpec(f"{spec}//id={spec.id}//python={python}") for spec in specs]
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -18,14 +18,21 @@ from temporalio.client import (
 from temporalio.service import RPCError, RPCStatusCode
 
 from steersman.contracts import names
+from steersman.contracts.errors import ASK_AGAIN
 from steersman.contracts.run import RunState
 
 POLL_TIMEOUT = timedelta(seconds=90)
 """The server answers such a poll after 20 s with nothing; a poll without any answer is given up after this long."""
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.2, 10.0
-QUERY_TIMEOUT = timedelta(seconds=5)
+FIRST_TIMEOUT, QUERY_TIMEOUT = timedelta(seconds=2), timedelta(seconds=5)
+"""A query is sent twice: one that the server had handed to a worker which then left is lost, and most are asked while
+one worker follows on another.
+"""
+STALE_REPEATS = 5
+"""A query is repeated this often while workers answer ASK_AGAIN."""
 QUERY_ERRORS = (RPCError, WorkflowQueryFailedError, WorkflowQueryRejectedError, ValueError)
 """What a query of a run's state may raise."""
+_TIMED_OUT = (RPCStatusCode.CANCELLED, RPCStatusCode.DEADLINE_EXCEEDED)
 
 Standing = Literal["open", "closed", "replaced", "unknown"]
 """`replaced`: a reset has made another execution, which goes on with the agent. `unknown`: the server does not say."""
@@ -74,8 +81,20 @@ async def standing(client: Client) -> Standing:
 
 async def state_of(workflow: WorkflowHandle[Any, Any]) -> RunState:
     """The run's state, as its workflow has it; costs no history. Raises one of QUERY_ERRORS."""
-    state: RunState = await workflow.query(names.STATE_QUERY, result_type=RunState, rpc_timeout=QUERY_TIMEOUT)
-    return state
+    timeouts, repeats = [FIRST_TIMEOUT, QUERY_TIMEOUT], STALE_REPEATS
+    while True:
+        try:
+            state: RunState = await workflow.query(names.STATE_QUERY, result_type=RunState, rpc_timeout=timeouts[0])
+        except WorkflowQueryFailedError as error:
+            if error.message != ASK_AGAIN or not repeats:
+                raise
+            repeats -= 1
+        except RPCError as error:
+            if error.status not in _TIMED_OUT or len(timeouts) == 1:
+                raise
+            timeouts.pop(0)
+        else:
+            return state
 
 
 async def until_closed(client: Client) -> None:

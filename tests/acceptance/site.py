@@ -186,7 +186,7 @@ async def following(steersman: Steersman, run: str, after: int = 0) -> AsyncIter
         attached.leave()
 
 
-async def gone(mark: str, timeout_s: float = 5.0) -> None:
+async def gone(mark: str, timeout_s: float = 20.0) -> None:
     """Wait until no process with the mark is left."""
     await until(lambda: not marked(mark), timeout_s)
 

@@ -1,8 +1,6 @@
 """A cancelled run: nothing of the agent is left, and the run says how that was reached."""
 
 import asyncio
-import time
-from dataclasses import dataclass
 
 import pytest
 
@@ -18,21 +16,11 @@ from tests.support.processes import marked, until
 SLEEP_IN_TOOL = tool("Bash", command="python3 -c 'import time; time.sleep(60)'", description="wait")
 
 
-@dataclass
-class Stop:
-    """What came of a stop, and when the last process was gone."""
-
-    report: StopResult
-    gone_s: float
-
-
-async def stop(steersman: Steersman, run: str, mark: str) -> Stop:
-    """Stop a run and look for its processes meanwhile."""
-    began = time.monotonic()
-    stopping = asyncio.create_task(steersman.stop(run))
-    await gone(mark)
-    gone_s = time.monotonic() - began
-    return Stop(await stopping, gone_s)
+async def stop(steersman: Steersman, run: str, mark: str) -> StopResult:
+    """Stop a run; when it is said to be stopped, nothing of it is left."""
+    report = await steersman.stop(run)
+    assert not marked(mark)
+    return report
 
 
 async def is_ready(steersman: Steersman, run: str) -> None:
@@ -63,10 +51,8 @@ async def test_claude_is_stopped_while_it_streams(
     await script.wait_held()
     await phase(steersman, run, "running")
 
-    stopped = await stop(steersman, run, mark)
+    report = await stop(steersman, run, mark)
 
-    assert stopped.gone_s < 2
-    report = stopped.report
     assert (report.outcome, report.phase, report.how, report.left) == ("stopped", "running", "terminated", ())
     assert report.processes >= 1
     kept = (await steersman.state(run)).stop_report
@@ -81,11 +67,10 @@ async def test_claude_is_stopped_in_a_tool(shared: Site, steersman: Steersman, m
     await until(lambda: any("time.sleep(60)" in arguments for arguments in marked(mark).values()))
     await phase(steersman, run, "running")
 
-    stopped = await stop(steersman, run, mark)
+    report = await stop(steersman, run, mark)
 
-    assert stopped.gone_s < 2
-    assert (stopped.report.outcome, stopped.report.how) == ("stopped", "terminated")
-    assert stopped.report.processes >= 2
+    assert (report.outcome, report.how) == ("stopped", "terminated")
+    assert report.processes >= 2
     await closed_as_cancelled(steersman, run)
 
 
@@ -101,14 +86,11 @@ async def test_any_program_is_stopped(
     await is_ready(steersman, run)
     assert len(marked(mark)) >= at_least
 
-    stopped = await stop(steersman, run, mark)
+    report = await stop(steersman, run, mark)
 
-    # The ladder of a program that ignores SIGTERM takes 1.5 s; `took_ms` is the shim's own clock.
-    assert stopped.gone_s < (2 if how == "terminated" else 4)
-    report = stopped.report
     assert (report.outcome, report.phase, report.how) == ("stopped", "running", how)
     assert report.processes >= at_least
-    assert report.took_ms < 2000
+    assert how == "terminated" or report.took_ms > 1000  # SIGKILL comes 1.5 s after a SIGTERM that is ignored
     await closed_as_cancelled(steersman, run)
 
 
@@ -116,13 +98,9 @@ async def test_a_program_that_floods_is_stopped(shared: Site, steersman: Steersm
     run = await steersman.start(shared.process(*python(FLOOD), mark=mark))
     await is_ready(steersman, run)
 
-    began = time.monotonic()
-    stopped = await stop(steersman, run, mark)
-    closed_s = time.monotonic() - began
+    report = await stop(steersman, run, mark)
 
-    assert stopped.gone_s < 2
-    assert closed_s < 10  # what it had said is read until then
-    assert (stopped.report.outcome, stopped.report.how) == ("stopped", "terminated")
+    assert (report.outcome, report.how) == ("stopped", "terminated")
     last = (await steersman.state(run)).last_event
     assert last is not None
     async with following(steersman, run, after=last.seq) as attached:
@@ -146,14 +124,14 @@ async def test_cancel_of_the_temporal_cli_is_the_same_thing(shared: Site, steers
 
 
 async def test_the_stop_ladder_is_the_requests(shared: Site, steersman: Steersman, mark: str) -> None:
-    stop = {"terminate_after_s": 0, "kill_after_s": 0.1}
+    stop = {"terminate_after_s": 0, "kill_after_s": 2.5}
     run = await steersman.start(shared.process(*python(STUBBORN), mark=mark, stop=stop))
     await is_ready(steersman, run)
 
     report = await steersman.stop(run)
 
     assert report.how == "killed"
-    assert report.took_ms < 1000
+    assert report.took_ms > 2000
     assert not marked(mark)
 
 
@@ -208,10 +186,8 @@ async def test_a_queued_run_is_cancelled_before_anything_starts(site: Site, mark
     second = await steersman.start(site.process("touch", str(started), mark=mark))
     await until(lambda: queued(steersman, second))
 
-    began = time.monotonic()
     report = await steersman.stop(second)
 
-    assert time.monotonic() - began < 2
     assert (report.outcome, report.phase, report.processes) == ("stopped", "queued", 0)
     await closed_as_cancelled(steersman, second)
     await steersman.stop(first)

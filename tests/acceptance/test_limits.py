@@ -2,7 +2,6 @@
 
 import os
 import signal
-import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -22,7 +21,7 @@ async def fails(steersman: Steersman, run: str, mark: str, kind: type[RunError],
     """The failure by which the run closes, when it is of that kind, names the field and nothing is left."""
     with pytest.raises(kind, match=field) as failure:
         await steersman.result(run)
-    await gone(mark, 2)
+    await gone(mark)
     events = await steersman.events(run)
     assert in_order(events)
     assert events[-1].type == "failed"
@@ -95,12 +94,10 @@ async def test_a_limit_of_the_provider_is_told_as_a_fact(
 
 
 async def test_duration_of_a_program_that_will_not_go(shared: Site, steersman: Steersman, mark: str) -> None:
-    began = time.monotonic()
     run = await steersman.start(shared.process(*python(STUBBORN), mark=mark, limits={"duration_s": 1.5}))
 
     await fails(steersman, run, mark, RunTimedOut, "limits.duration_s")
 
-    assert time.monotonic() - began < 6
     report = (await steersman.state(run)).stop_report
     assert report is not None
     assert (report.outcome, report.how) == ("stopped", "killed")

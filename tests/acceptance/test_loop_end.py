@@ -40,7 +40,7 @@ async def test_exit_ends_the_turn_and_keeps_everything(
     loop = await start(shared, model, steersman, mark, AT_WORK)
 
     receipt = await steersman.loops.exit(loop, reason="enough for today")
-    result = await ended(steersman, loop, 10)
+    result = await ended(steersman, loop, 30)
 
     assert receipt.note == "it exits"
     assert not marked(mark)
@@ -109,7 +109,7 @@ async def test_a_loop_that_waits_is_cancelled_at_once(
     await reaches(steersman, loop, "waiting_for_decision")
 
     with pytest.raises(RunCancelled):
-        await asyncio.gather(steersman.loops.stop(loop), ended(steersman, loop, 10))
+        await asyncio.gather(steersman.loops.stop(loop), ended(steersman, loop, 30))
 
     kept = await steersman.loops.checkpoints(loop)
     assert [each.kind for each in kept] == ["baseline", "iteration", "end"]
@@ -127,11 +127,11 @@ async def test_a_terminated_loop_takes_its_run_along(
     await shared.temporal("workflow", "terminate", "--workflow-id", loop, "--reason", "enough")
 
     with pytest.raises(RunTerminated, match="enough"):
-        await ended(steersman, loop, 10)
-    await gone(mark, 6)
+        await ended(steersman, loop, 30)
+    await gone(mark)
     run = f"{loop}-1-verify" if status == "verifying" else f"{loop}-1"
     with pytest.raises(RunCancelled):
-        await asyncio.wait_for(steersman.result(run), 10)
+        await asyncio.wait_for(steersman.result(run), 30)
     assert (await report(steersman, run)).outcome == "stopped"
 
 

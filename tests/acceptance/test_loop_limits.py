@@ -124,7 +124,7 @@ async def test_a_rate_limit_is_waited_for_and_no_failure(
 
     waiting = await reaches(steersman, loop, "waiting_rate_limit")
     assert waiting.wakes_at is not None
-    assert timedelta(seconds=30) < waiting.wakes_at - datetime.now(UTC) < timedelta(seconds=80)
+    assert timedelta(seconds=10) < waiting.wakes_at - datetime.now(UTC) < timedelta(seconds=80)
     assert not marked(mark)
     assert (waiting.failures, waiting.last_error) == (0, None)
     await steersman.loops.skip_wait(loop)

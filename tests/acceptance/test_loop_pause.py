@@ -141,7 +141,7 @@ async def test_a_pause_now_while_verifying_runs_the_verification_again(
 
     await steersman.loops.pause(loop, now=True)
     paused = await reaches(steersman, loop, "paused")
-    await gone(mark, 1)
+    await gone(mark)
     assert (paused.failures, paused.verification) == (0, None)
     (workspace / "go").touch()
     await steersman.loops.resume(loop)

@@ -74,7 +74,7 @@ async def test_a_run_that_somebody_ends_pauses_the_loop(
         await shared.temporal("workflow", "terminate", "--workflow-id", run, "--reason", "enough")
     paused = await reaches(steersman, loop, "paused")
 
-    await gone(mark, 6)
+    await gone(mark)
     assert (paused.waits_for or "").startswith("iteration 1: its run was ")
     assert (paused.failures, paused.last_error, paused.run) == (0, None, None)
     assert paused.session_id is not None

@@ -48,7 +48,7 @@ async def test_a_run_that_waits_for_room_is_paused_and_cancelled_at_once(site: S
     await steersman.loops.stop(cancelled)
     with pytest.raises(RunCancelled):
         await ended(steersman, cancelled)
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 40  # else they wait for room, which there is none of
     assert not marked(mark)
 
     await steersman.stop(other)

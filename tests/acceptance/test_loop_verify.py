@@ -39,7 +39,7 @@ async def test_a_verification_that_hangs_is_stopped_and_told(shared: Site, steer
 
     assert "did not end in time" in prompt
     assert "so far" in prompt
-    await gone(mark, 3)
+    await gone(mark)
 
 
 async def test_nothing_is_left_of_programs_that_leave_daemons(shared: Site, steersman: Steersman, mark: str) -> None:
@@ -52,7 +52,7 @@ async def test_nothing_is_left_of_programs_that_leave_daemons(shared: Site, stee
     result = await ended(steersman, await steersman.loops.start(request))
 
     assert (result.status, result.iterations) == ("completed", 1)
-    await gone(mark, 3)
+    await gone(mark)
 
 
 async def test_it_is_verified_only_once_all_is_closed_where_that_is_wanted(shared: Site, steersman: Steersman) -> None:

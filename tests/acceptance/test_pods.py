@@ -256,6 +256,33 @@ async def test_claude_begins_again_in_a_new_pod_and_says_what_is_lost(
     assert pods.cluster.left == []
 
 
+async def test_what_is_on_a_claim_outlives_the_pod_and_goes_with_the_run(
+    pods: Pods, steersman: Steersman, repository: Path, model: ScriptedModel
+) -> None:
+    disk = pods.site.root / "disk"
+    disk.mkdir()
+    disk.chmod(0o777)
+    for parent in disk.parents:
+        parent.chmod(parent.stat().st_mode | 0o011)
+    pods.cluster.claim("work", disk)
+    steps = (tool("Bash", command="echo a first step | tee step"), hold("thinking"), say("finished"))
+    script = model.script("claim", *steps)
+    runtime = pods.cluster.runtime(workspace_volume="work")
+    request = pods.claude(script, "build it", workspace=repository, permissions={"mode": "full"}, runtime=runtime)
+    run = await steersman.start(request)
+    async with following(steersman, run) as attached:
+        await script.wait_held()
+        await attached.until(lambda e: e.type == "message" and e.text == "thinking")
+        pods.cluster.kubectl("-n", pods.cluster.namespace, "delete", "pod", pods.pod, "--wait=false")
+        result = await asyncio.wait_for(steersman.result(run), 150)
+    assert (result.status, result.text, result.attempts) == ("succeeded", "finished", 2)
+    assert script.requests[-1].saw("a first step")
+    assert (repository / "step").read_text() == "a first step\n"
+    assert pods.cluster.left == []
+    kept = disk / ".local/state/steersman"
+    assert [*kept.glob("copies/*"), *kept.glob("places/*")] == []
+
+
 async def test_an_image_that_is_not_there_is_named_at_once(pods: Pods, steersman: Steersman) -> None:
     runtime = pods.cluster.runtime(image="nowhere.invalid/agent:1")
     with pytest.raises(PlaceError, match=r"Image.*nowhere.invalid/agent:1") as failed:

@@ -17,7 +17,7 @@ from tests.acceptance.site import Site, leader, phase
 from tests.support.processes import lives, marked, stopped, until
 from tests.support.workers import WorkerProcess
 
-SOON_S = 15.0
+SOON_S = 30.0
 """A workflow task that a killed worker was at comes again after 10 s; a heartbeat timeout takes 5 minutes. `make bench`
 measures what it mostly takes.
 """

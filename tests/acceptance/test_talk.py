@@ -38,7 +38,6 @@ async def test_an_interrupt_with_a_text_ends_the_turn_and_goes_on_with_it(
 
     assert receipt.state in {"delivered", "acknowledged"}
     assert receipt.how == "interrupted" or receipt.how is None or "turn" in receipt.how
-    assert receipt.latency_ms < 2000
     # The interrupted turn's own late result is not the run's.
     assert (result.text, result.attempts, result.messages_delivered) == ("the right way", 1, 1)
     assert await script.wait_outcome(script.requests[0]) == "hung up"

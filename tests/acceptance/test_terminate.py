@@ -69,7 +69,7 @@ async def test_the_worker_notices(shared: Site, steersman: Steersman, model: Scr
 
         await asyncio.gather(terminate(shared, claude), terminate(shared, program))
 
-        await gone(mark, 6)
+        await gone(mark)
         ends = {program: told(await attached.end()), claude: told(await other.end())}
     proof = ends[program].stop_report
     assert proof is not None
@@ -102,7 +102,7 @@ async def test_without_a_worker_the_next_one_or_the_lease_sees_to_it(
 
     await site.worker().ready()
     # A process on its way out has lost its environment, and so its mark, before it is gone.
-    await until(lambda: not any(map(lives, left)), 6)
+    await until(lambda: not any(map(lives, left)))
     assert not marked(swept)
 
     # The run whose lease ran out was not terminated: the next worker goes on with its session.
@@ -122,7 +122,7 @@ async def test_a_worker_that_dies_over_it_leaves_the_rest_to_the_next(site: Site
     async with following(steersman, run) as attached:
         await attached.until(lambda e: e.type == "message")  # before that it is not stubborn yet
     await terminate(site, run)
-    await gone(mark, 6)
+    await gone(mark)
     worker.kill()
 
     await site.worker().ready()
@@ -244,7 +244,7 @@ async def test_termination_of_one_run_leaves_the_others_alone(shared: Site, stee
     for each in (other, run):
         await phase(steersman, each, "running")
     await terminate(shared, run)
-    await gone(f"{mark}-gone", 6)
+    await gone(f"{mark}-gone")
 
     assert marked(f"{mark}-other")
     assert (await steersman.stop(other)).outcome == "stopped"

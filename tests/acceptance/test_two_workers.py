@@ -200,7 +200,7 @@ async def test_a_worker_killed_in_the_middle_of_a_stop(site: Site, mark: str) ->
         await site.worker().ready()
 
         # The shim climbs its ladder with nobody there, and says later what it did.
-        await gone(mark, 5)
+        await gone(mark)
         events = await attached.end(30)
 
     assert in_order(events)
@@ -232,11 +232,11 @@ async def test_a_run_that_is_handed_over_again_and_again_costs_no_history(site: 
     assert (await steersman.stop(run)).outcome == "stopped"
 
 
-async def told(steersman: Steersman, run: str) -> int:
+async def told(steersman: Steersman, run: str) -> list[tuple[str, str]]:
     """Signals of a session's, but for how far the agent is: those become seldom with the run's age."""
     history = await steersman.temporal.get_workflow_handle(run).fetch_history()
-    signals = (event.workflow_execution_signaled_event_attributes.signal_name for event in history.events)
-    return sum(bool(name) and name != names.PROGRESSED for name in signals)
+    signals = (event.workflow_execution_signaled_event_attributes for event in history.events)
+    return [(each.signal_name, str(each.input)) for each in signals if each.signal_name not in ("", names.PROGRESSED)]
 
 
 async def test_what_is_said_after_a_takeover_that_was_not_told_reaches_the_agent(

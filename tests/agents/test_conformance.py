@@ -125,7 +125,6 @@ async def test_a_stop_leaves_nothing(kit: Kit) -> None:
         outcome = await ended(task)
     assert (report.outcome, report.how, report.left) == ("stopped", "killed", ())
     assert report.processes >= 2
-    assert report.took_ms < 2500
     assert (outcome.status, outcome.error, outcome.attempts) == ("stopped", None, 1)
 
 

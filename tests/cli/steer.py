@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.cli.forked_steer import at_terminal, forked
 from tests.cli.terminal import Terminal
+from tests.support.forkserver import counts_earlier
 
 ROOT = Path(__file__).resolve().parents[2]
 STEER = [sys.executable, "-m", "steersman.cli"]
@@ -48,6 +50,7 @@ class Steer:
             "LINES": "40",
         }
         self.env.pop("NO_COLOR", None)
+        self._first = dict(self.env)
         self.terminals: list[Terminal] = []
         self.started: list[asyncio.subprocess.Process] = []
 
@@ -66,17 +69,25 @@ class Steer:
 
     async def __call__(self, *words: str, stdin: str = "", **env: str) -> Said:
         """The command on pipes, to its end."""
-        process = await self.start(*words, **env)
-        return await ended(process, stdin)
+        if self._counts_earlier(env):
+            return await ended(await self.start(*words, **env), stdin)
+        code, out, err = await forked(words, self.env | env, stdin.encode())
+        return Said(code, out.decode(), err.decode())
 
     words = STEER
     """How the command is called."""
 
     async def at_terminal(self, *words: str, cwd: str | None = None, **env: str) -> Terminal:
         """The command at a terminal of its own."""
-        terminal = await Terminal.open([*STEER, *words], self.env | env, cwd)
+        if self._counts_earlier(env):
+            terminal = await Terminal.open([*STEER, *words], self.env | env, cwd)
+        else:
+            terminal = Terminal.of(lambda slave: at_terminal(words, self.env | env, cwd, slave))
         self.terminals.append(terminal)
         return terminal
+
+    def _counts_earlier(self, env: dict[str, str]) -> bool:
+        return counts_earlier(dict((self.env | env).items() - self._first.items()))
 
     async def close(self) -> None:
         for terminal in self.terminals:

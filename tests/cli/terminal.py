@@ -9,10 +9,11 @@ import struct
 import subprocess
 import sys
 import termios
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Self
 
 from tests.cli.screen import Screen
+from tests.support.forkserver import Forked
 
 # The program gets the terminal as its controlling one, so that Ctrl-C is a signal and not a character. A hang-up means
 # what it means at a terminal, and so does Ctrl-C, also where the tests themselves run under nohup, or behind a `&`.
@@ -27,7 +28,7 @@ ESCAPES = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|[78DM])")
 class Terminal:
     """100 columns, 40 lines."""
 
-    def __init__(self, master: int, process: subprocess.Popen[bytes]) -> None:
+    def __init__(self, master: int, process: subprocess.Popen[bytes] | Forked) -> None:
         self._master = master
         self._process = process
         self.raw = ""
@@ -38,17 +39,26 @@ class Terminal:
     @classmethod
     async def open(cls, command: Sequence[str], env: Mapping[str, str], cwd: str | None = None) -> Self:
         """Start the program."""
+
+        def start(slave: int) -> "subprocess.Popen[bytes]":
+            return subprocess.Popen(
+                [sys.executable, "-c", TAKE_TERMINAL, *command],
+                stdin=slave,
+                stdout=slave,
+                stderr=slave,
+                env=dict(env),
+                cwd=cwd,
+                start_new_session=True,
+            )
+
+        return cls.of(start)
+
+    @classmethod
+    def of(cls, start: "Callable[[int], subprocess.Popen[bytes] | Forked]") -> Self:
+        """What is started with its end of a new terminal."""
         master, slave = os.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
-        process = subprocess.Popen(
-            [sys.executable, "-c", TAKE_TERMINAL, *command],
-            stdin=slave,
-            stdout=slave,
-            stderr=slave,
-            env=dict(env),
-            cwd=cwd,
-            start_new_session=True,
-        )
+        process = start(slave)
         os.close(slave)
         return cls(master, process)
 

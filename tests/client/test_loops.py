@@ -287,7 +287,7 @@ async def test_a_change_is_told_at_once_where_somebody_is_in_a_hurry(
     began = asyncio.get_running_loop().time()
     watcher.wake.set()
     await watcher.until("running 1")
-    assert asyncio.get_running_loop().time() - began < 10
+    assert asyncio.get_running_loop().time() - began < 40
     await loop_host.end_loop(loop)
     await asyncio.wait_for(watcher.task, 20)
 

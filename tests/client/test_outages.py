@@ -123,7 +123,7 @@ async def test_what_is_said_while_no_worker_is_there_waits_for_one(steersman: St
     run = await steersman.start(ask(workspace))
     began = time.monotonic()
     receipt = await steersman.steer(run, "are you there?", id="early")
-    assert time.monotonic() - began < 8
+    assert time.monotonic() - began < 30  # a worker might come in an hour
     assert (receipt.id, receipt.state) == ("early", "queued")
     assert "no worker answers" in (receipt.how or "")
     async with FakeHost(steersman.temporal).at_work() as fake_host:

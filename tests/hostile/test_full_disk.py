@@ -24,7 +24,7 @@ pytestmark = [
     pytest.mark.skipif(not may_mount(), reason="mounts file systems"),
 ]
 
-CLOSES_S = 8.0
+CLOSES_S = 25.0
 """Less than the 10 s that a workflow waits for an activity which says nothing."""
 AFTER_A_DEATH_S = 15.0
 """The run's activity may still be with the worker that was killed: the workflow waits 10 s for it."""

@@ -80,7 +80,7 @@ class TestDisguises:
         child = await lost(place, code)
         await until(lambda: is_there(child))
         try:
-            report = await stop(place, 5)
+            report = await stop(place)
             assert (report.outcome, child in report.left) == ("unverified", True), report
         finally:
             os.kill(child, signal.SIGKILL)
@@ -89,7 +89,7 @@ class TestDisguises:
         child = await lost(place, LEADERLESS, "mark")
         await until(lambda: not lives(child))
         assert is_there(child)
-        report = await stop(place, 10)
+        report = await stop(place)
         assert (report.how, report.processes) == ("killed", 1)
         assert not is_there(child)
 
@@ -126,7 +126,7 @@ while True:
         await until((place.directory.attempt(1) / "up").exists)
         child = int((place.work / "child").read_text())
         try:
-            report = await stop(place, 15)
+            report = await stop(place)
             assert (report.outcome, child in report.left) == ("unverified", True), report
         finally:
             os.kill(child, signal.SIGKILL)
@@ -138,7 +138,7 @@ class TestSuspects:
         child = await lost(place, NAMED + STAYS)
         ours = subprocess.run(["sh", "-c", "sleep 600 >&- 2>&- & echo $!"], capture_output=True, text=True, check=True)
         try:
-            report = await stop(place, 5)
+            report = await stop(place)
             assert child in report.left
             assert int(ours.stdout) not in report.left
         finally:
@@ -152,7 +152,7 @@ class TestSuspects:
         del state["reapers"]
         path.write_text(json.dumps(state))
         try:
-            assert child in (await stop(place, 5)).left
+            assert child in (await stop(place)).left
         finally:
             os.kill(child, signal.SIGKILL)
 
@@ -170,7 +170,7 @@ class TestDirectories:
         await line(channel, b"ready")
         await channel.close()
         spoil(place.directory.attempt(2))
-        report = await stop(place, 10)
+        report = await stop(place)
         assert (report.outcome, report.how, report.left) == (outcome, "killed", ())
         assert report.processes >= 2
         assert channel.handle is not None
@@ -180,7 +180,7 @@ class TestDirectories:
     async def test_nor_where_the_first_one_cannot(self, place: Place) -> None:
         place.directory.attempt(1).parent.mkdir()
         place.directory.attempt(1).symlink_to("/proc")
-        assert (await stop(place, 10)).outcome == "unverified"
+        assert (await stop(place)).outcome == "unverified"
         place.directory.attempt(1).unlink()
 
     @pytest.mark.parametrize("instead", [None, Path.touch, Path.mkdir], ids=["nothing", "file", "directory"])
@@ -195,7 +195,7 @@ class TestDirectories:
         attempt.rename(place.work / "away")
         if instead:
             instead(attempt)
-        report = await stop(place, 10)
+        report = await stop(place)
         assert report.how == "killed"
         assert report.processes >= 2
         assert channel.handle is not None
@@ -243,7 +243,7 @@ async def test_a_shim_that_waits_for_its_disk_still_stops_its_agent_itself(place
         await shim.connect(attempt, epoch=None, timeout=timedelta(seconds=0.1))  # the loop goes round
     shim_pid = json.loads((attempt / "state.json").read_text())["shim_pid"]
     await until(lambda: Path(f"/proc/{shim_pid}/stat").read_text().rpartition(")")[2].split()[0] == "D")
-    report = await stop(place, 30)
+    report = await stop(place)
     assert (report.outcome, report.how) == ("stopped", "terminated")
     assert (place.work / "graceful").exists()
 
@@ -275,7 +275,7 @@ print(report.outcome, flush=True)
     finally:
         await inner.close()
         await second.runtime.release(second.key)
-    assert (await stop(place, 10)).outcome == "stopped"
+    assert (await stop(place)).outcome == "stopped"
 
 
 HIDDEN = """

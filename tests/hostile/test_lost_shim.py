@@ -49,8 +49,8 @@ def child_of(place: Place) -> int:
     return int((place.work / "child").read_text())
 
 
-async def stop(place: Place, within_s: float) -> StopReport:
-    """Without holding up the event loop for long."""
+async def stop(place: Place) -> StopReport:
+    """It neither hangs nor holds up the event loop for long."""
     longest, last, running = 0.0, time.monotonic(), True
 
     async def watch() -> None:
@@ -60,7 +60,7 @@ async def stop(place: Place, within_s: float) -> StopReport:
             longest, last = max(longest, time.monotonic() - last), time.monotonic()
 
     watching = asyncio.create_task(watch())
-    report = await asyncio.wait_for(place.runtime.stop(place.key, QUICK, "cancelled"), within_s)
+    report = await asyncio.wait_for(place.runtime.stop(place.key, QUICK, "cancelled"), 30)
     running = False
     await watching
     assert longest < 3.0  # this process may not get a CPU for that long, as in test_stalls
@@ -70,19 +70,19 @@ async def stop(place: Place, within_s: float) -> StopReport:
 @pytest.mark.usefixtures("killer")
 class TestLeftChild:
     async def test_a_stop_never_says_that_all_is_stopped(self, place: Place) -> None:
-        report = await stop(place, 5)
+        report = await stop(place)
         child = child_of(place)
         assert report.outcome == "unverified"
         assert child in report.left
         assert lives(child), "it may be anybody's: it is named, not killed"
         os.kill(child, signal.SIGKILL)
         await until(lambda: not lives(child))
-        assert child not in (await stop(place, 5)).left
+        assert child not in (await stop(place)).left
 
     async def test_nor_does_one_of_a_later_attempt(self, place: Place) -> None:
         second = await place.open(place.launch(DEAF), attempt=2)
         await line(second, b"ready")
-        report = await stop(place, 10)
+        report = await stop(place)
         assert (report.outcome, report.how) == ("unverified", "killed")
         assert child_of(place) in report.left
         assert second.handle is not None
@@ -144,7 +144,7 @@ class TestGarbage:
         await channel.close()
         await until(lambda: not (agent and lives(agent.pid)))  # the kernel's doing, a moment later
         spoil(place.directory.attempt(1) / "state.json")
-        assert (await stop(place, 5)).outcome == "unverified"
+        assert (await stop(place)).outcome == "unverified"
 
     @pytest.mark.parametrize(("name", "spoil"), [("lock", _fifo), ("lock", _directory), ("shim.sock", _directory)])
     async def test_a_stop_reaches_a_shim_whose_files_were_replaced(
@@ -155,7 +155,7 @@ class TestGarbage:
         await channel.close()
         path = place.directory.attempt(1) / name
         spoil(path)
-        report = await stop(place, 12)
+        report = await stop(place)
         assert (report.outcome, report.how) == ("stopped", "killed")
         assert channel.handle is not None
         assert not lives(channel.handle.pid)
@@ -175,7 +175,7 @@ class TestGarbage:
         path = place.directory.attempt(1) / name
         path.touch()
         spoil(path)
-        assert (await stop(place, 12)).outcome in {"already_finished", "unverified"}
+        assert (await stop(place)).outcome in {"already_finished", "unverified"}
         path.rmdir() if path.is_dir() else path.unlink()
 
     async def test_a_pipe_for_a_journal_is_an_error_to_its_reader(self, place: Place) -> None:
@@ -211,7 +211,7 @@ class TestGarbage:
             writer.transport.abort()
 
         async with await asyncio.start_unix_server(answer, "shim.sock"):
-            report = await stop(place, 15)
+            report = await stop(place)
         assert report.outcome == "stopped"
         assert not lives(channel.handle.pid)
         assert not lives(int((place.work / "grandchild").read_text()))
@@ -244,7 +244,7 @@ while True:
         await until((attempt / "up").exists)
         assert channel.handle is not None
         await channel.close()
-        report = await stop(place, 15)
+        report = await stop(place)
         assert (report.outcome, report.how) == ("stopped", "killed")
         assert not lives(channel.handle.pid)
 
@@ -272,7 +272,7 @@ class TestFrozenShim:
         assert channel.handle is not None
         parent = parent_of(channel.handle.pid)
         await until(lambda: state_of(parent) == "T")
-        report = await stop(place, 30)
+        report = await stop(place)
         assert (report.outcome, report.how, report.left) == ("stopped", "killed", ())
         assert not lives(channel.handle.pid)
         assert not lives(int((place.work / "child").read_text()))

@@ -24,7 +24,7 @@ from tests.support.files import below
 
 pytestmark = [pytest.mark.integration, pytest.mark.property, pytest.mark.timeout(0)]
 
-SOON_S = 12.0
+SOON_S = 40.0
 
 
 def described(path: Path) -> tuple[object, ...]:

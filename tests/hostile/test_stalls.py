@@ -33,23 +33,25 @@ from tests.hostile.test_event_log import NOW
 from workflows.display import one_line
 
 STALL_S = 3.0
-"""The longest that one thing may hold the loop, on a machine with much else to do.
+"""The most processor time that may go by before the loop comes round: a busy machine makes no more of it.
 
-At a load of 8 on two cores all readers stayed below 1.5 s.
+Of all threads: who holds the interpreter in another one holds up the loop, too.
 """
+SLEEP_S = 15.0
+"""The longest that it may stand still without computing."""
 
 
 @asynccontextmanager
 async def watched(bound_s: float = STALL_S) -> AsyncIterator[None]:
     """Fails where the loop did not come round for longer than the bound."""
-    longest = 0.0
+    computed = slept = 0.0
 
     async def tick() -> None:
-        nonlocal longest
+        nonlocal computed, slept
         while True:
-            before = time.monotonic()
+            before, began = time.process_time(), time.monotonic()
             await asyncio.sleep(0.005)
-            longest = max(longest, time.monotonic() - before)
+            computed, slept = max(computed, time.process_time() - before), max(slept, time.monotonic() - began)
 
     ticking = asyncio.create_task(tick())
     await asyncio.sleep(0.01)
@@ -58,7 +60,8 @@ async def watched(bound_s: float = STALL_S) -> AsyncIterator[None]:
     finally:
         await asyncio.sleep(0.01)
         ticking.cancel()
-        assert longest < bound_s, f"the loop stood still for {longest:.1f} s"
+        assert computed < bound_s, f"the loop stood still for {computed:.1f} s of processor time"
+        assert slept < SLEEP_S, f"the loop stood still for {slept:.1f} s"
 
 
 def asking(schema: dict[str, Any]) -> RunRequest:
@@ -303,7 +306,7 @@ async def test_an_answer_that_takes_for_ever_is_given_up(name: str, monkeypatch:
         wrong = await mismatch(schema, answer)
     assert isinstance(wrong, AgentFailed)
     assert wrong.message.startswith("output_schema: the answer ")
-    assert time.monotonic() - before < 15
+    assert time.monotonic() - before < 60
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
@@ -312,7 +315,7 @@ async def test_a_schema_that_takes_for_ever_is_given_up(name: str) -> None:
     async with watched():
         with suppress(InvalidRequest):
             await admit_schema(asking(SCHEMAS[name]))
-    assert time.monotonic() - before < 15
+    assert time.monotonic() - before < 60
 
 
 async def test_checks_run_beside_each_other_and_cancelled_ones_leave_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

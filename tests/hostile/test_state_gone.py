@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import signal
-import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
@@ -23,7 +22,7 @@ from tests.support.processes import command_lines, marked, until
 
 pytestmark = [pytest.mark.integration, pytest.mark.linux]
 
-NOTICE_S = 8.0
+NOTICE_S = 25.0
 """Two looks of a shim, 0.75 s apart, and SIGKILL 1.5 s later; the rest is for a busy machine."""
 
 FAMILY = """
@@ -157,9 +156,7 @@ async def test_the_agent_is_stopped_by_its_shim_alone(place: Place, vanish: Vani
 @EVERY
 async def test_a_stop_says_unverified_and_leaves_nothing(place: Place, vanish: Vanish) -> None:
     vanish(place)
-    began = time.monotonic()
-    report = await place.steersman.stop(place.run)
-    assert time.monotonic() - began < 12
+    report = await asyncio.wait_for(place.steersman.stop(place.run), 40)
     assert report.outcome == "unverified"
     assert not marked(place.mark)
     assert isinstance(await closed(place), RunCancelled | AgentFailed)

@@ -573,7 +573,7 @@ async def test_what_a_person_has_to_mend_fails_a_start_and_spares_what_is_at_wor
     there.machine.cut_all()
     with pytest.raises(Unreachable, match="lost the key"):
         await there.worker().open(there.key, 1, 2, None)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         assert (await there.worker().stop(there.key, QUICK, "cancelled")).outcome == "unverified"
     there.machine.unusable = False
     await channel.write("close", None)
@@ -605,7 +605,7 @@ async def test_letting_go_of_a_machine_that_answers_nothing_has_a_deadline(
     await records(channel)
     there.machine.cut_silently = True
     there.machine.cuts = [0] * 10
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await there.runtime.release(there.key)
     assert there.runtime.has_living(there.key)
     there.machine.cuts = []
@@ -623,7 +623,7 @@ async def test_a_stop_of_a_machine_that_answers_nothing_has_a_deadline(
     channel = await there.open(there.launch(ECHO))
     there.machine.cut_silently = True
     there.machine.cuts = [0] * 10
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         assert (await there.runtime.stop(there.key, QUICK, "cancelled")).outcome == "unverified"
     there.machine.cuts = []
     monkeypatch.undo()

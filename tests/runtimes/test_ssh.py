@@ -139,7 +139,7 @@ async def test_many_programs_at_once_outnumber_the_sessions_of_a_connection(conn
     assert len(masters(sshd)) == 3
     for number, stream in enumerate(streams):
         stream.stdin.write(b"%d\n" % number)
-        assert await asyncio.wait_for(stream.stdout.readline(), 10) == b"%d\n" % number
+        assert await asyncio.wait_for(stream.stdout.readline(), 60) == b"%d\n" % number
         stream.stdin.close()
         assert await stream.wait() == 0
 
@@ -304,7 +304,7 @@ async def test_a_master_that_was_killed_is_replaced(connect: Connect, sshd: Sshd
     (master,) = masters(sshd)
     os.kill(master, signal.SIGKILL)
     with pytest.raises(MachineUnreachable):
-        await asyncio.wait_for(stream.wait(), 5)
+        await asyncio.wait_for(stream.wait(), 30)
 
     async def is_replaced() -> bool:  # what is run before its end was noticed connects on its own
         assert (await said(machine, "true"))[0] == 0
@@ -319,7 +319,7 @@ async def test_a_master_that_is_frozen_is_noticed_and_replaced(connect: Connect,
     (master,) = masters(sshd)
     os.kill(master, signal.SIGSTOP)
     with pytest.raises(MachineUnreachable):
-        await asyncio.wait_for(stream.wait(), 15)
+        await asyncio.wait_for(stream.wait(), 60)
     assert (await said(machine, "true"))[0] == 0
     assert not lives(master)
 
@@ -385,10 +385,8 @@ async def test_a_network_that_is_cut_is_noticed(connect: Connect, sshd: Sshd) ->
     stream = await machine.exec("cat")
     sshd.freeze()
     try:
-        begun = time.monotonic()
         with pytest.raises(MachineUnreachable):
-            await asyncio.wait_for(stream.wait(), 15)
-        assert time.monotonic() - begun < 12
+            await asyncio.wait_for(stream.wait(), 12)  # three looks of ours would take 15 s
     finally:
         sshd.thaw()
     await until(lambda: _answers(machine))
@@ -529,7 +527,7 @@ async def test_a_way_that_stands_still_is_noticed_and_lost_nothing(behind: Behin
     writing = asyncio.create_task(echoes(channel, range(5, 10)))
     begun = time.monotonic()
     assert (await behind.worker().stop(behind.key, QUICK, "cancelled")).outcome == "unverified"
-    assert time.monotonic() - begun < UNREACHABLE_S + 6
+    assert time.monotonic() - begun < UNREACHABLE_S + 20
     behind.proxy.go_on()
     behind.proxy.cut_all()
     await writing
@@ -609,7 +607,7 @@ async def test_a_network_that_is_down_for_half_a_minute(tmp_path: Path, network:
     writing = asyncio.create_task(echoes(channel, range(1)))
     begun = time.monotonic()
     assert (await place.worker().stop(place.key, QUICK, "cancelled")).outcome == "unverified"
-    assert time.monotonic() - begun < UNREACHABLE_S + 6
+    assert time.monotonic() - begun < UNREACHABLE_S + 20
     await asyncio.sleep(max(0.0, 30 - (time.monotonic() - begun)))
     network.up()
     await writing
@@ -630,7 +628,7 @@ async def test_a_program_that_is_let_go_of_in_the_midst_of_a_flood_leaves_nothin
         assert reader
         await until(lambda reader=reader: reader._paused)  # type: ignore[misc]  # noqa: SLF001
         stream.kill()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await asyncio.wait({cast("ProcessStream", stream).watched})
     await until(lambda: asyncio.all_tasks() <= before)
 

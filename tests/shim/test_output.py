@@ -112,7 +112,6 @@ async def test_a_full_disk_does_not_stand_in_the_way_of_a_stop(shims: Shims) -> 
     report = await shim.stopped()
     assert isinstance(report, StopReport)
     assert report.outcome == "stopped"
-    assert report.took_ms < 1500
     async with shim.observer() as connection:
         assert (await connection.stop()).outcome == "already_finished"
     resource.prlimit(shim.status.shim_pid, resource.RLIMIT_FSIZE, old)

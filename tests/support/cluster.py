@@ -23,6 +23,7 @@ class Cluster:
     def __init__(self, namespace: str) -> None:
         self.kubeconfig = Path(os.environ["KUBECONFIG"])
         self.namespace = namespace
+        self._volumes: list[str] = []
         self.kubectl("create", "namespace", namespace)
 
     def runtime(self, **fields: Any) -> dict[str, Any]:
@@ -55,6 +56,32 @@ class Cluster:
         """Jobs and pods of ours that are there."""
         return [f"{kind}/{each['metadata']['name']}" for kind in ("jobs", "pods") for each in self.objects(kind)]
 
+    def claim(self, name: str, directory: Path) -> None:
+        """A claim of this name for a directory of the node, which is this machine."""
+        volume = f"{self.namespace}-{name}"
+        size = {"storage": "1Gi"}
+        common = {"accessModes": ["ReadWriteOnce"], "storageClassName": volume}
+        self._apply(
+            {
+                "apiVersion": "v1",
+                "kind": "PersistentVolume",
+                "metadata": {"name": volume},
+                "spec": {**common, "capacity": size, "hostPath": {"path": str(directory)}},
+            }
+        )
+        self._apply(
+            {
+                "apiVersion": "v1",
+                "kind": "PersistentVolumeClaim",
+                "metadata": {"name": name, "namespace": self.namespace},
+                "spec": {**common, "resources": {"requests": size}},
+            }
+        )
+        self._volumes.append(volume)
+
+    def _apply(self, manifest: dict[str, Any]) -> None:
+        self.kubectl("apply", "-f", "-", stdin=json.dumps(manifest))
+
     def exec(self, pod: str, *argv: str) -> str:
         """What a program in the pod says."""
         return self.kubectl("-n", self.namespace, "exec", pod, "--", *argv)
@@ -62,3 +89,5 @@ class Cluster:
     def close(self) -> None:
         """Delete all of it; nobody waits."""
         self.kubectl("delete", "namespace", self.namespace, "--wait=false")
+        for volume in self._volumes:
+            self.kubectl("delete", "pv", volume, "--wait=false")

@@ -12,27 +12,26 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.support.forked_worker import ForkedWorker
+from tests.support.forked_worker import forked_worker
+from tests.support.forkserver import Forked, counts_earlier
 from tests.support.processes import until
 
 PROGRAM = Path(__file__).parents[2] / "worker.py"
 KEPT = ("PATH", "LANG", "SSL_CERT_FILE")
 """Of the tests' environment; all else a worker is given by its test."""
-FOR_INTERPRETER = ("PYTHON", "LD_", "LC_", "LANG", "TZ", "MALLOC_")
-"""What variables begin with that count before a program begins."""
 
 
 class WorkerProcess:
     """One worker. Made running; `ready` waits until it polls."""
 
     def __init__(self, log: Path, flags: tuple[str, ...], env: Mapping[str, str], *, forked: bool = False) -> None:
-        """`forked`: see ForkedWorker; one whose environment an interpreter itself would read is executed anyway."""
+        """`forked`: see tests.support.forkserver; one whose variables an interpreter itself reads is executed."""
         self.log = log
         log.touch()
         environment = {**{name: os.environ[name] for name in KEPT if name in os.environ}, **env}
-        self._process: subprocess.Popen[bytes] | ForkedWorker
-        if forked and not any(name.startswith(FOR_INTERPRETER) for name in env):
-            self._process = ForkedWorker(flags, environment, log)
+        self._process: subprocess.Popen[bytes] | Forked
+        if forked and not counts_earlier(env):
+            self._process = forked_worker(flags, environment, log)
             return
         with log.open("ab") as stderr:
             self._process = subprocess.Popen(

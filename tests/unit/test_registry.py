@@ -70,10 +70,10 @@ async def test_a_killed_worker_is_dead_at_once_and_says_what_it_led(mine: Regist
 async def test_one_that_is_stopped_is_noticed_and_alive_again_when_it_goes_on(mine: Registry, tmp_path: Path) -> None:
     with other(tmp_path) as process:
         process.send_signal(signal.SIGSTOP)
-        await until(lambda: only(mine).state == "stopped", 5)
+        await until(lambda: only(mine).state == "stopped")
         assert mine.holder(KEY) is None
         process.send_signal(signal.SIGCONT)
-        await until(lambda: only(mine).state == "alive", 5)
+        await until(lambda: only(mine).state == "alive")
 
 
 def test_a_run_that_ended_here_leaves_nothing_and_one_that_waits_for_another_worker_stays(

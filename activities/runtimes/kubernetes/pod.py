@@ -111,7 +111,7 @@ class CopyPod:
             if record is None:
                 return PodRecord(runtime=runtime, run=run)
             if record.removed or record.lost:
-                used = record.used and not record.removed
+                used = () if record.removed else record.used
                 return PodRecord(runtime=runtime, run=run, old_job=record.job_uid, barred=record.barred, used=used)
             return record.model_copy(update={"has_copy": True})
 
@@ -372,7 +372,9 @@ class CopyPod:
             runs = record.runs if run in record.runs else (*record.runs, run)
             is_new = attempt is not None and begun not in record.attempts
             attempts = (*record.attempts, begun) if is_new else record.attempts
-            return record.model_copy(update={"runs": runs, "attempts": attempts, "used": True})
+            pod = record.pod_uid
+            used = record.used if pod is None or pod in record.used else (*record.used, pod)
+            return record.model_copy(update={"runs": runs, "attempts": attempts, "used": used})
 
         await self._records.change(self.copy, entered)
 
@@ -451,10 +453,11 @@ class CopyPod:
         in it has ended (a kubelet takes ten seconds more to tidy up), or where nothing of a run has ever been in it.
         """
         is_deleted = pod["metadata"].get("deletionTimestamp") is not None
-        if has_ended(pod) or (is_deleted and not record.used):
+        is_used = pod["metadata"]["uid"] in record.used
+        if has_ended(pod) or not is_used:
             return 0
         if not is_deleted:  # its Job is gone, or has not told it yet
-            return self._runtime.grace_s if record.used else 0
+            return self._runtime.grace_s
         return 1 if waited_s > self._runtime.grace_s + _MARGIN_S else None
 
     async def _found(self, record: PodRecord) -> dict[str, Any] | None:

@@ -42,8 +42,8 @@ class PodRecord(BaseModel):
     """Runs (RunDirectory.id) whose processes live in it, or have: their journals are there."""
     attempts: tuple[str, ...] = ()
     """RUN/ATTEMPT of the processes that were started in it, or were to be."""
-    used: bool = False
-    """Processes of some run have been in it."""
+    used: tuple[str, ...] = ()
+    """The uids of the pods of this copy that processes of some run have been in."""
     barred: tuple[str, ...] = ()
     """Runs that were stopped before any process of theirs was started in it."""
     deleting: bool = False
