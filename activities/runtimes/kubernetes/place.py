@@ -54,6 +54,10 @@ class PodPlace:
     async def info(self, programs: Sequence[str]) -> PlaceInfo | None:
         return await self._machine.info(programs)
 
+    async def name(self) -> str | None:
+        record = await self._pod.known()
+        return f"{self._pod.name}, pod {record.pod}" if record and record.pod else self._pod.name
+
     async def loss(self) -> str | None:
         record = await self._pod.known()
         if record is None or record.removed:
