@@ -277,8 +277,9 @@ async def test_hundreds_of_programs_leave_nothing_behind(machine: MultiplexedMac
     await until(lambda: not children(server))
     assert (open_files(server), open_files(os.getpid())) == before[:2]
     assert memory(server) - before[2] < 4_000
-    assert machine.connection
-    await until(lambda: machine.connection and not machine.connection._streams)  # noqa: SLF001
+    connection = machine.connection
+    assert connection
+    await until(lambda: not connection._streams)  # noqa: SLF001
 
 
 async def test_a_program_may_be_killed_in_any_state(machine: MultiplexedMachine) -> None:
@@ -333,8 +334,7 @@ async def test_all_end_with_their_connection_in_whatever_state(
     assert machine.connection
     await machine.connection.aclose()
     await until(lambda: not lives(server))
-    for pid in pids:
-        await until(lambda pid=pid: not lives(pid))
+    await until(lambda: not any(map(lives, pids)))
     for each in streams:
         with pytest.raises(MachineUnreachable, match="let go"):
             await each.wait()

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -442,6 +443,28 @@ async def test_a_lost_node_proves_nothing_until_it_is_back(site: PodSite, monkey
     report = await run.runtime.stop(run.key, QUICK, "cancelled")
     assert (report.outcome, report.how) == ("stopped", "killed")
     await until(lambda: all("steersman-shim" in each for each in marked(site.mark).values()))
+
+
+async def test_a_pod_that_is_collected_for_its_lost_node_proves_nothing(site: PodSite) -> None:
+    await site.made()
+    run = site.run()
+    channel = await run.open(DEAF)
+    await line(channel, b"ready")
+    await channel.close()
+    site.cluster.call(lambda: site.server.nodes.lose("node-1"))
+    why = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC", "message": "node is gone"}
+
+    def collected(after: dict[str, Any]) -> None:
+        kept = {key: value for key, value in after["status"].items() if key not in ("reason", "message")}
+        after["status"] = {**kept, "phase": "Failed", "conditions": [why]}
+
+    (pod,) = site.objects(PODS)
+    site.cluster.call(lambda: site.server.store.update(PODS, pod, collected))
+    site.cluster.call(site.server.sessions.cut)
+    report = await run.runtime.stop(run.key, QUICK, "cancelled")
+    assert report.outcome == "unverified"
+    assert marked(site.mark)
+    assert "DeletionByPodGC: node is gone" in str(await run.runtime.loss(run.key))
 
 
 async def test_a_stop_before_there_is_a_pod_keeps_the_run_out_of_it(site: PodSite) -> None:
