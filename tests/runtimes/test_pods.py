@@ -324,6 +324,19 @@ async def test_all_programs_of_a_connection_that_is_cut_end_so(site: PodSite) ->
     await until(lambda: not marked(site.mark))  # they end with their connection, there too
 
 
+async def test_a_connection_that_comes_after_the_worker_has_let_go_is_closed(site: PodSite) -> None:
+    await site.made()
+    await until(lambda: site.server.sessions.count == 1)
+    pod = site.pod()
+    site.server.faults.delay(0.5, 1, of(resource="pods/exec"))
+    asking = asyncio.create_task(pod.exec(*HELLO))
+    await until(lambda: len(site.requests("get", "pods/exec")) == 2)
+    await pod.aclose()
+    with pytest.raises(MachineUnreachable, match="let go of it"):
+        await asking
+    await until(lambda: site.server.sessions.count == 1)
+
+
 async def test_an_end_that_nobody_tells_is_no_success(site: PodSite) -> None:
     pod = await site.made()
     site.server.faults.dropped_statuses = 1

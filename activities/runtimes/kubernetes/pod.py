@@ -265,8 +265,7 @@ class CopyPod:
 
     async def _connected(self) -> ExecConnection:
         async with self._connecting:
-            if self._closed:
-                raise MachineUnreachable(f"{self.name}: this worker has let go of it")
+            self._check_open()
             if self._connection and self._connection.lost is None:
                 return self._connection
             record = await self.look()
@@ -288,8 +287,17 @@ class CopyPod:
             except MachineUnreachable:
                 await self._note_end(record)
                 raise
+            try:
+                self._check_open()
+            except MachineUnreachable:
+                await connection.aclose()
+                raise
             self._connection = connection
             return connection
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise MachineUnreachable(f"{self.name}: this worker has let go of it")
 
     async def look(self) -> PodRecord:
         """What is known of it. Raises PodMissing where it was never made, PodGone."""
