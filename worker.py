@@ -2,7 +2,7 @@
 
     python worker.py [--state-dir DIR] [--workspace-root DIR]... [--allow-env NAME]... [...]
     python worker.py check            what this machine has: agents, keys, state directory (JSON)
-    python worker.py check --on JSON  what the machine of a request's `runtime` has (JSON)
+    python worker.py check --on JSON  what the machine or the cluster of a request's `runtime` has (JSON)
     python worker.py replay FILE      replay a history with the code at hand (JSON)
 
 Nothing imports this module; its parts are in workers/. SIGTERM and SIGINT end the worker; its agents work on.
@@ -20,11 +20,13 @@ from collections.abc import Sequence
 
 from activities.doctor import check_host
 from steersman.codec import codec_of, name_of
+from steersman.contracts.kubernetes import KubernetesRuntime
 from steersman.contracts.runtime import SshRuntime
 from steersman.errors import BadCodec
 from workers.arguments import argument_parser
 from workers.logs import log_as_json
 from workers.machine_check import check_machine
+from workers.pod_check import check_pod
 from workers.replay import replay
 from workers.service import serve
 from workers.settings import BadSettings, Settings, machine_of, settings_of
@@ -51,8 +53,13 @@ def main(argv: Sequence[str]) -> int:
     return _check(settings, other) if arguments.command == "check" else asyncio.run(serve(settings))
 
 
-def _check(settings: Settings, runtime: SshRuntime | None) -> int:
-    if runtime is not None:
+def _check(settings: Settings, runtime: SshRuntime | KubernetesRuntime | None) -> int:
+    if isinstance(runtime, KubernetesRuntime):
+        try:
+            checks = asyncio.run(check_pod(runtime, settings))
+        except asyncio.CancelledError:
+            return 130  # by a signal
+    elif runtime is not None:
         checks = asyncio.run(check_machine(runtime, settings))
     else:
         codec = name_of(settings.codec)

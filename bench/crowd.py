@@ -27,13 +27,13 @@ async def crowd(bench: Bench) -> list[Figure]:
     os.mkfifo(gate)
     command = f"echo x >> {here}; echo begun; read _ < {gate}; echo ended"
     worker = bench.stack.workers[-1].pid
-    before = _memory(worker)
+    before = memory(worker)
     begun = time.monotonic()
     runs = await asyncio.gather(*(bench.stack.client.start(bench.process("sh", "-c", command)) for _ in range(RUNS)))
     await until("all runs are at work", lambda: here.exists() and here.stat().st_size == 2 * RUNS, PATIENCE_S)
     all_there = time.monotonic() - begun
-    during = _memory(worker)
-    shims = [_memory(pid)["Rss"] for pid in _shims(bench.stack.state, runs)]
+    during = memory(worker)
+    shims = [memory(pid)["Rss"] for pid in _shims(bench.stack.state, runs)]
     # Opening both ways needs no reader; whoever reads gets a line of its own.
     descriptor = os.open(gate, os.O_RDWR)
     os.write(descriptor, b"\n" * RUNS)
@@ -42,7 +42,7 @@ async def crowd(bench: Bench) -> list[Figure]:
     )
     os.close(descriptor)
     took = time.monotonic() - begun
-    lost = [run for run, result in zip(runs, results, strict=True) if not _whole(result)]
+    lost = [run for run, result in zip(runs, results, strict=True) if not whole(result)]
     told = "" if not lost and len(shims) == RUNS else f"{len(lost)} runs lost, {RUNS - len(shims)} shims not found"
     each = {name: (during[name] - before[name]) / RUNS for name in during}
     note = (
@@ -74,7 +74,7 @@ async def cancelled_beside(bench: Bench) -> list[Figure]:
     os.write(descriptor, b"\n" * BESIDE)
     results = await asyncio.gather(*(soon(client.result(run), run, PATIENCE_S) for run in runs), return_exceptions=True)
     os.close(descriptor)
-    lost = [run for run, result in zip(runs, results, strict=True) if not _whole(result)]
+    lost = [run for run, result in zip(runs, results, strict=True) if not whole(result)]
     told = f"{len(lost)} runs lost" if lost else ""
     what = f"cancel -> the agent is gone, beside {BESIDE} runs"
     return [
@@ -96,11 +96,12 @@ async def _cancelled(bench: Bench) -> float:
     return 1000 * (time.monotonic() - begun)
 
 
-def _whole(result: RunResult | BaseException) -> bool:
+def whole(result: RunResult | BaseException) -> bool:
+    """Whether a run said its two words and succeeded."""
     return isinstance(result, RunResult) and result.status == "succeeded" and result.text.split() == ["begun", "ended"]
 
 
-def _memory(pid: int) -> dict[str, float]:
+def memory(pid: int) -> dict[str, float]:
     """Rss and Pss in MiB."""
     rows = (line.split() for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:])
     return {name.rstrip(":"): int(kilobytes) * 1024 / MIB for name, kilobytes, *_ in rows if name in ("Rss:", "Pss:")}

@@ -5,6 +5,7 @@ import contextlib
 import json
 import time
 from collections.abc import AsyncIterator
+from typing import Any
 
 from activities.agents.claude.agent import ClaudeAgent
 from bench import marks
@@ -82,20 +83,25 @@ async def interrupts(bench: Bench) -> list[Figure]:
     here_ms: list[float] = []
     lost: list[str] = []
     async with elsewhere(bench):
-        both = [
-            (bench.script("ssh-interrupt", hold("Once upon a time")), THERE, there_ms),
-            (bench.script("here-interrupt", hold("Once upon a time")), {}, here_ms),
-        ]
-        runs = [await bench.stack.client.start(bench.claude(script) | fields) for script, fields, _ in both]
-        for number in range(INTERRUPTS):
-            for run, (script, _, took) in zip(runs, both, strict=True):
-                took.append(await _interrupted(bench, run, script, number, lost))
-        for run in runs:
-            await bench.stack.client.stop(run)
+        there_script = bench.script("ssh-interrupt", hold("Once upon a time"))
+        await interrupt_both(bench, (there_script, THERE, there_ms), here_ms, INTERRUPTS, lost)
     over = [there - here for there, here in zip(there_ms, here_ms, strict=True)]
     what = "ssh: interrupt -> acknowledged, beyond what it takes here"
     baseline = f"here {spread(here_ms)}, there {spread(there_ms)}"
     return [Figure(what, "ms", tuple(over), Goal(p50=60), baseline, lost="; ".join(lost))]
+
+
+async def interrupt_both(
+    bench: Bench, there: tuple[Script, dict[str, Any], list[float]], here_ms: list[float], count: int, lost: list[str]
+) -> None:
+    """A Claude that is elsewhere and one that is here, in turn. `there`: what it says, its runtime, what it takes."""
+    both = [there, (bench.script("here-interrupt", hold("Once upon a time")), {}, here_ms)]
+    runs = [await bench.stack.client.start(bench.claude(script) | fields) for script, fields, _ in both]
+    for number in range(count):
+        for run, (script, _, took) in zip(runs, both, strict=True):
+            took.append(await _interrupted(bench, run, script, number, lost))
+    for run in runs:
+        await bench.stack.client.stop(run)
 
 
 async def _interrupted(bench: Bench, run: str, script: Script, number: int, lost: list[str]) -> float:

@@ -22,6 +22,7 @@ from activities.takeover.registry import Registry
 from steersman.contracts.errors import InvalidRequest
 from steersman.contracts.kubernetes import MOUNTS, KubernetesRuntime, check_template
 from workers.arguments import argument_parser
+from workers.cluster_check import RIGHTS
 from workers.settings import settings_of
 
 ROOT = Path(__file__).parent.parent
@@ -149,6 +150,8 @@ def test_the_role_allows_what_the_code_asks_for_and_no_more(objects: list[dict[s
         for resource in rule["resources"]
     }
     assert given == needed
+    looked_for = {(right.group, right.resource, right.verb) for right in RIGHTS}  # by `steer doctor`
+    assert looked_for == {(*what, verb) for what, verbs in needed.items() for verb in verbs}
     assert all(rule.keys() == {"apiGroups", "resources", "verbs"} for rule in role["rules"])
 
 

@@ -30,7 +30,9 @@ def argument_parser(env: Mapping[str, str]) -> argparse.ArgumentParser:
     _add_limits(parser.add_argument, env)
     commands = parser.add_subparsers(dest="command")
     check = commands.add_parser("check", help="what this machine has, as JSON")
-    check.add_argument("--on", metavar="JSON", help="what the machine of this `runtime` of a request has instead")
+    check.add_argument(
+        "--on", metavar="JSON", help="what the machine or cluster of this `runtime` of a request has instead"
+    )
     replay = commands.add_parser("replay", help="replay a history file, as JSON")
     replay.add_argument("file", type=Path)
     return parser

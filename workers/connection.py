@@ -19,6 +19,8 @@ from steersman.contracts import names
 from workers import logs
 from workers.settings import Settings
 
+_ANSWER_S = 5.0
+
 
 async def connect(settings: Settings, identity: str) -> tuple[Client, Client]:
     """The client, and one for calls that wait.
@@ -76,3 +78,14 @@ async def owner_of(client: Client) -> Ownership:
     """Which Temporal the runs of this worker belong to."""
     cluster = await client.workflow_service.get_cluster_info(GetClusterInfoRequest())
     return Ownership(cluster=cluster.cluster_id, namespace=client.namespace)
+
+
+async def owner_if_reached(settings: Settings) -> Ownership | None:
+    """The same for this process; None where no server answers soon."""
+    try:
+        config = ClientConfig.load_client_connect_config(profile=settings.profile)
+        config.setdefault("target_host", "127.0.0.1:7233")
+        async with asyncio.timeout(_ANSWER_S):
+            return await owner_of(await Client.connect(**config))
+    except (RuntimeError, RPCError, OSError, ValueError):
+        return None

@@ -17,6 +17,7 @@ from activities.admission.ssh_patterns import SshPattern
 from activities.store.held_sessions import held_in
 from steersman.contracts.agents import CAPABILITIES
 from steersman.contracts.errors import InvalidRequest
+from steersman.contracts.kubernetes import KubernetesRuntime
 from steersman.contracts.request import PERMISSION_ORDER, Caps, PermissionMode, parse_object
 from steersman.contracts.runtime import RUNTIMES, SshRuntime
 from steersman.hosts import host_name
@@ -60,12 +61,15 @@ def settings_of(arguments: argparse.Namespace, env: Mapping[str, str], codec: Pa
     return Settings(state, host, policy, ssh_config, arguments.max_runs, arguments.keep_days, arguments.profile, codec)
 
 
-def machine_of(arguments: argparse.Namespace) -> SshRuntime | None:
-    """The machine that `check --on` names; None for this one. Raises BadSettings."""
+def machine_of(arguments: argparse.Namespace) -> SshRuntime | KubernetesRuntime | None:
+    """Where `check --on` looks; None for this machine. Raises BadSettings."""
     if getattr(arguments, "on", None) is None:
         return None
     try:
-        return parse_object(SshRuntime, json.loads(arguments.on))
+        said = json.loads(arguments.on)
+        if isinstance(said, dict) and said.get("kind") == "kubernetes":
+            return parse_object(KubernetesRuntime, said)
+        return parse_object(SshRuntime, said)
     except (ValueError, InvalidRequest) as error:
         raise BadSettings(f"--on: {error}") from error
 

@@ -64,11 +64,18 @@ class PodPattern:
 
 def refused(patterns: Iterable[PodPattern], runtime: KubernetesRuntime) -> tuple[str, str] | None:
     """The first field of the request that no pattern allows, and its value; None where all are allowed."""
-    known = tuple(patterns)
+    return next(((field, value) for field, _, value in _refused(tuple(patterns), runtime)), None)
+
+
+def lacking(patterns: Iterable[PodPattern], runtime: KubernetesRuntime) -> list[PodPattern]:
+    """What an operator would have to allow beside these."""
+    return [PodPattern(name, value) for _, name, value in _refused(tuple(patterns), runtime)]
+
+
+def _refused(patterns: tuple[PodPattern, ...], runtime: KubernetesRuntime) -> Iterator[tuple[str, str, str]]:
     for field, name, value in _asked(runtime):
-        if not any(each.field == name and _fits(each.value, value) for each in known):
-            return field, value
-    return None
+        if not any(each.field == name and _fits(each.value, value) for each in patterns):
+            yield field, name, value
 
 
 def _asked(runtime: KubernetesRuntime) -> Iterator[tuple[str, str, str]]:

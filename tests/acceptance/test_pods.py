@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from activities.runtimes.kubernetes.manifest import RUN
 from steersman.client import Steersman
 from steersman.contracts.errors import InvalidRequest, PlaceError, RunError
 from steersman.contracts.run import Finalize
@@ -23,8 +24,9 @@ from tests.acceptance.test_changes import EDIT, git, made
 from tests.acceptance.test_isolated import COMMIT
 from tests.acceptance.test_loop_copies import sweep
 from tests.acceptance.test_talk import TOOL_UNTIL_GO, said
+from tests.cli.steer import Steer
 from tests.scripted_model import ScriptedModel, hold, say, tool
-from tests.support.cluster import BRIDGE, Cluster, missing
+from tests.support.cluster import BRIDGE, IMAGE, Cluster, missing
 from tests.support.processes import marked, until
 from tests.support.temporal import new_namespace
 
@@ -407,3 +409,27 @@ async def test_a_loops_runs_work_in_one_pod_one_after_another(pods: Pods, steers
     assert (len(hosts) >= 3, len(set(hosts))) == (True, 1)
     await sweep(pods, steersman)  # type: ignore[arg-type]
     await until(lambda: pods.cluster.left == [], SLOW_S)
+
+
+async def test_the_doctor_looks_at_a_cluster(pods: Pods, tmp_path: Path) -> None:
+    steer = Steer(pods.site.namespace.address, tmp_path, pods.site.namespace.name)
+    env = {"KUBECONFIG": str(pods.cluster.kubeconfig), "STEERSMAN_ALLOW_KUBERNETES": pods.cluster.namespace}
+    words = ("doctor", "--runtime", "kubernetes", pods.cluster.namespace, "--image", IMAGE, "--json")
+    said = await steer(*words, "--pod", "grace_s=10", **env, STEERSMAN_ALLOW_POD="image=*")
+    checks = {each["check"]: each for each in said.json}
+    assert said.code == 0, said.json
+    assert list(checks) == [
+        *("policy", "cluster", "access", "quota", "pod", "python there", "clock there", "disk there", "git there"),
+        *("claude there", "shim there", "pod removed"),
+    ]
+    assert probes(pods) == []
+    lost = await steer(*words[:-2], "docker.io/local/no-such-image:1", "--json", **env)
+    assert lost.code == 1
+    assert "no-such-image" in lost.out
+    assert probes(pods) == []
+
+
+def probes(pods: Pods) -> list[str]:
+    """Jobs that are no run's."""
+    found = pods.cluster.objects("jobs")
+    return [each["metadata"]["name"] for each in found if each["metadata"]["annotations"][RUN] == "steer doctor"]

@@ -57,6 +57,18 @@ async def test_what_it_has_is_held_to_what_an_environment_can_be() -> None:
     assert (await machine(Answers(environ=[], programs=None)).info([])).environ == {}
 
 
+async def test_a_process_that_is_judged_and_then_started_takes_one_look() -> None:
+    answers = Answers()
+    there = machine(answers, "/data")
+    first = await there.info(["claude"])
+    assert await there.info(["claude"]) is first
+    assert await there.clock_ms() == 0
+    assert answers.asked == 1
+    await there.info(["claude"])  # of the next process
+    await there.info(["git"])
+    assert answers.asked == 3
+
+
 async def test_records_are_kept_by_the_clock_here(tmp_path: Path) -> None:
     mirror = Mirror(tmp_path / "journal", 1, clock_ms=3_600_000)
     (kept,) = mirror.append([Record(1, 1_700_000_000_000, "out", b"x", "")])

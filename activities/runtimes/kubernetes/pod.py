@@ -38,7 +38,7 @@ HOPELESS_S: Final = 8.0
 """So long a reason that a person has to mend may stand before the pod counts as failed: some pass by themselves."""
 CREATED_S: Final = 60.0
 """The cluster has this long to make a pod for a Job that nobody holds."""
-_PAUSE_S, _LAST_PAUSE_S = 0.2, 1.0
+_PAUSE_S, _FIRST_PAUSE_S, _LAST_PAUSE_S = 0.2, 0.05, 1.0
 _LOST_AFTER_S: Final = MAX_LEASE_S + 60.0
 """Seconds from the end of a deleted pod's grace, on a node that does not answer, to when its shims have ended their
 agents by themselves, as their lease has run out.
@@ -134,7 +134,7 @@ class CopyPod:
         return state_of_pod(pod).stage if pod else "ended"
 
     async def _await_running(self, run: str, tell: Tell) -> None:
-        began, pause = time.monotonic(), _PAUSE_S
+        began, pause = time.monotonic(), _FIRST_PAUSE_S
         told, since = PodState("creating"), began
         silent = True
         hopeless: float | None = None

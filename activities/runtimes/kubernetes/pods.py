@@ -31,6 +31,8 @@ log = logging.getLogger("steersman.kubernetes")
 
 Check = Callable[[KubernetesRuntime], object]
 """Raises InvalidRequest where requests may not have their agents there."""
+Reach = Callable[[str | None, Mapping[str, str]], KubernetesApi]
+"""The API of a context, by these variables."""
 _DIRECTORY = PurePath(HOME, ".local", "state", "steersman")
 
 
@@ -57,8 +59,16 @@ class PodMachine:
 class KubernetesPods:
     """`state`: the state directory; `owner`, `store`: whose pods these are."""
 
-    def __init__(self, check: Check, environ: Mapping[str, str], state: Path, owner: Ownership, store: str) -> None:
-        self._check, self._environ = check, environ
+    def __init__(
+        self,
+        check: Check,
+        environ: Mapping[str, str],
+        state: Path,
+        owner: Ownership,
+        store: str,
+        reach: Reach = KubernetesApi,
+    ) -> None:
+        self._check, self._environ, self._reach = check, environ, reach
         self.records = PodRecords(state)
         said = f"{owner.cluster}\0{owner.namespace}\0{store}"
         self._owner = hashlib.sha256(said.encode()).hexdigest()[:32]
@@ -90,7 +100,7 @@ class KubernetesPods:
 
     def api(self, context: str | None) -> KubernetesApi:
         if context not in self._apis:
-            self._apis[context] = KubernetesApi(context, self._environ)
+            self._apis[context] = self._reach(context, self._environ)
         return self._apis[context]
 
     async def forget(self, copy: str) -> None:
