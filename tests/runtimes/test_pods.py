@@ -10,7 +10,7 @@ import pytest
 
 from activities.ports.runtime import StopTimes
 from activities.runtimes.kubernetes import manifest
-from activities.runtimes.kubernetes.pod import PodGone
+from activities.runtimes.kubernetes.pod_errors import PodGone
 from activities.shim.client import MachineUnreachable
 from steersman.contracts.errors import PlaceError
 from steersman.contracts.kubernetes import KubernetesRuntime
@@ -107,7 +107,7 @@ async def test_a_worker_lost_after_any_request_is_followed_by_one_that_makes_no_
 async def test_a_job_that_was_made_when_its_maker_died_is_adopted(site: PodSite) -> None:
     worker = site.worker()
     runtime = KubernetesRuntime.model_validate(site.placement)
-    owner = site.pod(worker)._owner  # noqa: SLF001 - as it would have made it
+    owner = site.pod(worker)._objects.owner  # noqa: SLF001 - as it would have made it
     job = manifest.job(runtime, site.copy, owner, "run")
     await worker.api(None).connect()
     made = await worker.api(None).create("/apis/batch/v1/namespaces/default/jobs", job)
@@ -136,7 +136,7 @@ async def test_what_the_server_says_for_a_while_holds_up_nothing_for_good(site: 
 
 
 async def test_a_server_that_says_so_for_long_is_told_of(site: PodSite, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("activities.runtimes.kubernetes.pod._RETRY_S", 0.5)
+    monkeypatch.setattr("activities.runtimes.kubernetes.start._RETRY_S", 0.5)
     site.server.faults.answer(503, times=1000)
     with pytest.raises(PlaceError, match="ServiceUnavailable: the server is currently unable"):
         await site.pod().prepare("run")
@@ -185,7 +185,7 @@ async def test_a_server_that_answers_nothing_is_given_up(site: PodSite, monkeypa
 async def test_an_image_that_is_not_to_be_had_is_named(
     site: PodSite, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("activities.runtimes.kubernetes.pod.HOPELESS_S", 0.5)
+    monkeypatch.setattr("activities.runtimes.kubernetes.start.HOPELESS_S", 0.5)
     site.server.settings.image_errors = {IMAGE: why}
     pod = site.pod()
     with pytest.raises(PlaceError, match=rf"Image.*{IMAGE}"):
@@ -203,13 +203,13 @@ async def test_an_image_that_comes_late_is_waited_for(site: PodSite) -> None:
 
 
 async def test_a_secret_that_is_not_there_is_named(site: PodSite, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("activities.runtimes.kubernetes.pod.HOPELESS_S", 0.5)
+    monkeypatch.setattr("activities.runtimes.kubernetes.start.HOPELESS_S", 0.5)
     with pytest.raises(PlaceError, match='CreateContainerConfigError: secret "nope" not found'):
         await site.made(env_from_secrets=["nope"])
 
 
 async def test_a_quota_that_is_used_up_is_named(site: PodSite, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("activities.runtimes.kubernetes.pod.HOPELESS_S", 0.5)
+    monkeypatch.setattr("activities.runtimes.kubernetes.start.HOPELESS_S", 0.5)
     site.server.settings.pods_refused = "exceeded quota: none, requested: pods=1, used: pods=0, limited: pods=0"
     with pytest.raises(PlaceError, match=r"FailedCreate: .*exceeded quota: none"):
         await site.made()
@@ -225,7 +225,7 @@ async def test_a_pod_that_no_node_takes_is_given_its_time(site: PodSite) -> None
 async def test_a_queue_may_hold_it_for_ever_and_it_is_cancelled_at_once(
     site: PodSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("activities.runtimes.kubernetes.pod.CREATED_S", 0.5)
+    monkeypatch.setattr("activities.runtimes.kubernetes.start.CREATED_S", 0.5)
     pod = site.pod(queue="agents")
     preparing = asyncio.create_task(pod.prepare("run"))
     await asyncio.sleep(1.5)
@@ -355,7 +355,7 @@ async def test_a_killed_server_of_programs_is_told_of_in_the_clusters_words(site
 
 
 async def test_a_python_that_is_not_there_is_named(site: PodSite, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("activities.runtimes.kubernetes.pod.HOPELESS_S", 0.5)
+    monkeypatch.setattr("activities.runtimes.kubernetes.start.HOPELESS_S", 0.5)
     site.placement["python"] = "/no/python3"
     with pytest.raises(PlaceError, match=r"StartError|CrashLoopBackOff"):
         await site.made()
@@ -580,7 +580,7 @@ async def test_a_worker_lost_after_any_request_of_a_removal_is_followed_by_one_t
 
 
 async def test_a_pod_of_a_lost_node_is_not_said_to_be_gone(site: PodSite, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("activities.runtimes.kubernetes.pod._KILL_S", -4.0)
+    monkeypatch.setattr("activities.runtimes.kubernetes.removal._KILL_S", -4.0)
     pod = await site.made()
     await pod.enter("another run")
     await pod.leave("another run")

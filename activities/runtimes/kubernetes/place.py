@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from pathlib import PurePath
 
 from activities.ports.place import PlaceInfo
-from activities.runtimes.kubernetes.pod import CopyPod, PodGone, PodMissing
+from activities.runtimes.kubernetes.pod import CopyPod
 from activities.runtimes.kubernetes.pod_access import PodAccess
+from activities.runtimes.kubernetes.pod_errors import PodGone, PodMissing
 from activities.runtimes.remote_machine import RemoteMachine
 from activities.runtimes.shim_handle import ShimHandle
 from activities.shim.client import Clearance
