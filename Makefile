@@ -12,8 +12,8 @@ PYTHON =
 UPGRADE =
 # Passed on to pytest: `make test ARGS='-k shim -x'`.
 ARGS =
-# Two more than a small machine has cores: a third of what tests take is waiting.
-JOBS = 4
+# One more than a small machine has cores: a tenth is idle then, and what a fourth process spares of it, it takes itself.
+JOBS = 3
 PYTEST = $(PY) -m pytest -q -p no:cacheprovider
 # Orphans of its tests are its own: those of others look like what a killed shim has left.
 REAPER = $(PY) -I -S tests/support/reaper.py

@@ -72,6 +72,8 @@ class StopResult(TolerantModel):
     left: tuple[int, ...] = ()
     """Pids that were still there at the end."""
     reason: str | None = None
+    place: str | None = None
+    """Where it was, if not on the host."""
 
     @classmethod
     def of(cls, run: str, report: StopReport) -> "StopResult":

@@ -6,6 +6,7 @@ It ends with its own exit code: Temporal's native threads can crash an interpret
 import atexit
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
@@ -26,6 +27,8 @@ _address = pytest.StashKey[str]()
 
 def pytest_configure(config: pytest.Config) -> None:
     """Where pytest-xdist hands the tests to several processes, this one has their server and their directory."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as of a shell's background job, for all that it starts
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if not config.option.basetemp and not hasattr(config, "workerinput"):
         # Not pytest's own, where each session removes those of earlier ones and fails at what it cannot remove.
         base = tempfile.mkdtemp(prefix="steersman-tmp-")

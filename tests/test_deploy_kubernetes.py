@@ -31,15 +31,15 @@ CODE = ROOT / "activities/runtimes/kubernetes"
 WORKERS, AGENTS = "steersman", "steersman-agents"
 
 CALLS = {
-    ("pod.py", "_job", "get"): {("batch", "jobs"): {"get"}},
-    ("pod.py", "_job", "create"): {("batch", "jobs"): {"create"}},
-    ("pod.py", "_pods", "get"): {("", "pods"): {"list"}},
-    ("pod.py", "_events", "get"): {("", "events"): {"list"}},
+    ("start.py", "_got_or_created", "get"): {("batch", "jobs"): {"get"}},
+    ("start.py", "_got_or_created", "create"): {("batch", "jobs"): {"create"}},
+    ("objects.py", "pods", "get"): {("", "pods"): {"list"}},
+    ("objects.py", "events", "get"): {("", "events"): {"list"}},
     # By a websocket, so a GET; newer servers ask for `create` all the same.
     ("pod.py", "_connected", "exec"): {("", "pods/exec"): {"get", "create"}},
     ("pod.py", "_pod", "get"): {("", "pods"): {"get"}},
-    ("pod.py", "_found", "get"): {("batch", "jobs"): {"get"}},
-    ("pod.py", "_ignoring_gone", "delete"): {("batch", "jobs"): {"delete"}, ("", "pods"): {"delete"}},
+    ("objects.py", "job", "get"): {("batch", "jobs"): {"get"}},
+    ("objects.py", "delete", "delete"): {("batch", "jobs"): {"delete"}, ("", "pods"): {"delete"}},
     ("pods.py", "_sweep", "get"): {("batch", "jobs"): {"list"}},
     ("pods.py", "_sweep", "delete"): {("batch", "jobs"): {"delete"}},
 }
@@ -86,7 +86,7 @@ def calls_of_the_code() -> Iterator[tuple[str, str, str]]:
                 for node in ast.walk(function):
                     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
                         on = node.func.value
-                        is_api = getattr(on, "attr", None) == "_api" or getattr(on, "id", None) == "api"
+                        is_api = getattr(on, "attr", None) in ("_api", "api") or getattr(on, "id", None) == "api"
                         if is_api and node.func.attr in {"get", "create", "patch", "delete", "exec"}:
                             yield path.name, function.name, node.func.attr
 

@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from activities.runtimes.kubernetes.pod import PodGone, PodMissing
+from activities.runtimes.kubernetes.pod_errors import PodGone, PodMissing
 from activities.runtimes.kubernetes.pods import PodMachine
 from activities.workspaces.carry import copies
 from activities.workspaces.carry.copies import WorkspaceCopy

@@ -9,6 +9,7 @@ import functools
 import itertools
 import json
 import os
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Protocol
@@ -142,7 +143,7 @@ class ExecConnection:
             raise MachineUnreachable(f"{self.name}: the connection has ended")
         except MachineUnreachable as error:
             self._lose(error)
-        except (ValueError, TypeError, RecursionError) as error:
+        except (ValueError, TypeError, LookupError, OverflowError, RecursionError, struct.error) as error:
             self._lose(MachineUnreachable(f"{self.name}: what comes from there is not what our program says: {error}"))
 
     def _take(self, kind: bytes, number: int, body: bytes) -> None:
@@ -216,7 +217,9 @@ class ExecStream:
             self._connection.frame(b"k", self._number)
 
     def feed(self, data: bytes) -> None:
-        """Bytes of the program's stdout."""
+        """Bytes of the program's stdout. Raises ValueError where they are more than may be on their way."""
+        if self.watched.done():
+            return
         if self._killed:
             self._taken(len(data))  # nobody reads it any more
             return
@@ -248,6 +251,8 @@ class _Source(asyncio.ReadTransport):
 
     def count(self, size: int) -> None:
         self._held += size
+        if self._held > WINDOW:
+            raise ValueError("more than a window that nobody has taken")
         self._tell()
 
     def _tell(self) -> None:

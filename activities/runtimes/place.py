@@ -51,6 +51,10 @@ class Place(Protocol):
         """What the machine has, and which of these programs; None for this one."""
         ...
 
+    async def name(self) -> str | None:
+        """What people know it by; None for this machine. Raises nothing."""
+        ...
+
     async def loss(self) -> str | None:
         """What a person is told of a place that is gone, empty where it never was; None where it is there, as far as
         anybody knows.
@@ -88,6 +92,9 @@ class LocalPlace:
     async def info(self, programs: Sequence[str]) -> PlaceInfo | None:
         return None
 
+    async def name(self) -> str | None:
+        return None
+
     async def loss(self) -> str | None:
         return None
 
@@ -120,6 +127,9 @@ class MachinePlace:
 
     async def info(self, programs: Sequence[str]) -> PlaceInfo | None:
         return await self._machine.info(programs)
+
+    async def name(self) -> str | None:
+        return self._machine.name
 
     async def loss(self) -> str | None:
         return None

@@ -161,7 +161,7 @@ class ShimRuntime:
                         else:
                             report = await _stop(directory, place, times, reason)
                         self._silent.pop(machine, None)
-                        return report
+                        return report.model_copy(update={"place": await place.name()})
                     except (shim.MachineUnreachable, shim.StartFailed, Unreachable) as error:
                         why = str(error)
                         if isinstance(error, NoPlace | shim.MachineUnusable) or now() > until:

@@ -92,6 +92,8 @@ class StopReport(TolerantModel):
     """Pids that were still there at the end."""
     reason: str | None = None
     """Why it was stopped: what whoever did it said, or the limit that was reached."""
+    place: str | None = None
+    """Where it was, if not on the host: the machine, or the Job and the pod."""
 
 
 class Changes(TolerantModel):

@@ -163,8 +163,10 @@ async def test_claude_is_stopped_in_a_tool(
     run = await steersman.start(request)
     copy = await copy_of(steersman, run)
     await until(lambda: pods.cluster.exec(pods.pod, "sh", "-c", f"cat {copy}/begun 2>/dev/null || true") == "ready\n")
+    job, pod = f"steersman-{copy.split('/')[-3]}", pods.pod
     report = await steersman.stop(run)
     assert (report.outcome, report.left) == ("stopped", ())
+    assert report.place == f"{pods.cluster.namespace}: Job {job}, pod {pod}"
     await gone(mark)
     with pytest.raises(RunCancelled):
         await steersman.result(run)

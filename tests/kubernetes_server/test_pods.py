@@ -208,3 +208,12 @@ async def test_zombies_stay_where_the_first_process_does_not_wait_for_them(kube:
     await kube.phase("p", "Running")
     kube.exec("p", "sh", "-c", "(sleep 0.1 &) ; exit 0")
     await until(lambda: b"Z" in kube.exec("p", "sh", "-c", "ps -o stat=,ppid= -A | grep ' 1$' || true").stdout)
+
+
+async def test_a_shared_directory_is_the_machines_own(kube: Kube, cluster: BackgroundServer, tmp_path: Path) -> None:
+    (shared := tmp_path / "shared").mkdir()
+    cluster.server.settings.shared = (str(shared),)
+    kube.pod(volumes=[{"name": "v", "emptyDir": {}}], container={"volumeMounts": [{"name": "v", "mountPath": "/tmp"}]})
+    await kube.phase("p", "Running")
+    assert kube.exec("p", "sh", "-c", f"echo there > {shared}/made").code == 0
+    assert (shared / "made").read_text() == "there\n"

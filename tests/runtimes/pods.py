@@ -4,6 +4,7 @@ Their processes are this computer's, in the tests' own cluster in a PID namespac
 directory of it. What happens in a pod must not live here.
 """
 
+import asyncio
 import atexit
 import functools
 import json
@@ -103,9 +104,9 @@ class RunPod(ABC):
     home: Path
     """The home there, as this computer sees it."""
 
-    def __init__(self, environ: Mapping[str, str], placement: JsonObject, state: Path) -> None:
+    def __init__(self, environ: Mapping[str, str], placement: Mapping[str, str], state: Path) -> None:
         self.copy = uuid.uuid4().hex
-        self.placement = {"kind": "kubernetes", "grace_s": 5, **placement}
+        self.placement: JsonObject = {"kind": "kubernetes", "grace_s": 5, **placement}
         self.pods = KubernetesPods(lambda _: None, environ, state, Ownership("cluster", "default"), self.copy)
         self._found = self.pods.of(self.placement, self.copy)
 
@@ -222,6 +223,10 @@ class RealPod(RunPod):
 
     def pid(self, number: int) -> int | None:
         return number
+
+    async def aclose(self) -> None:
+        await super().aclose()
+        await asyncio.sleep(0.1)  # TLS says goodbye
 
 
 def give(directory: Path) -> None:

@@ -31,6 +31,7 @@ from activities.shim.client.access import LOCAL
 from activities.store.ownership import Ownership
 from activities.store.runs import RunStore
 from steersman.contracts.activities import RunKey
+from steersman.contracts.model import JsonObject
 from tests.runtimes.machines import Elsewhere
 from tests.runtimes.multiplexed import MultiplexedMachine
 from tests.runtimes.pods import REAL, RELEASES, give, run_pod
@@ -67,7 +68,7 @@ class Place:
         self.key = RunKey(run=f"run-{self.mark[:8]}", execution="e")
         self.store = RunStore(directory / "state", Ownership("cluster", "default"))
         self.pod = run_pod(kind, directory, THEIR_PYTHON) if kind in (*RELEASES, REAL) else None
-        self.placement = self.pod.placement if self.pod else {"kind": kind}
+        self.placement: JsonObject = self.pod.placement if self.pod else {"kind": kind}
         self.python = self.pod.pod.python if self.pod else THEIR_PYTHON
         self.directory = self.store.create(self.key, self.placement)
         self.home = directory / "home"

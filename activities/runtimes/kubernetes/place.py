@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from pathlib import PurePath
 
 from activities.ports.place import PlaceInfo
-from activities.runtimes.kubernetes.pod import CopyPod, PodGone, PodMissing
+from activities.runtimes.kubernetes.pod import CopyPod
 from activities.runtimes.kubernetes.pod_access import PodAccess
+from activities.runtimes.kubernetes.pod_errors import PodGone, PodMissing
 from activities.runtimes.remote_machine import RemoteMachine
 from activities.runtimes.shim_handle import ShimHandle
 from activities.shim.client import Clearance
@@ -53,6 +54,10 @@ class PodPlace:
 
     async def info(self, programs: Sequence[str]) -> PlaceInfo | None:
         return await self._machine.info(programs)
+
+    async def name(self) -> str | None:
+        record = await self._pod.known()
+        return f"{self._pod.name}, pod {record.pod}" if record and record.pod else self._pod.name
 
     async def loss(self) -> str | None:
         record = await self._pod.known()

@@ -12,7 +12,8 @@ from typing import Any, Final, TypeVar
 
 from activities.runtimes.exec_access import ExecAccess
 from activities.runtimes.kubernetes.manifest import HOME
-from activities.runtimes.kubernetes.pod import CopyPod, PodGone, PodMissing
+from activities.runtimes.kubernetes.pod import CopyPod
+from activities.runtimes.kubernetes.pod_errors import PodGone, PodMissing
 from activities.runtimes.mirror import has_end
 from activities.shim import client as shim
 from activities.shim.client.access import Dialed, Directory, Stored

@@ -3,7 +3,7 @@
 What is done about it must not live here.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -33,7 +33,7 @@ _MENDED_BY_HAND = frozenset(
     }
 )
 """Why a pod does not come to run, by the cluster's word, where waiting seldom helps."""
-_LOST_NODE = frozenset({"NodeLost", "NodeStatusUnknown", "DeletionByTaintManager"})
+_LOST_NODE = frozenset({"NodeLost", "NodeStatusUnknown", "DeletionByTaintManager", "DeletionByPodGC"})
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def state_of_pod(pod: Mapping[str, Any]) -> PodState:
     lost = _is_on_lost_node(status)
     if status.get("phase") in ("Failed", "Succeeded"):
         reason, message = _reason_of_end(status)
-        return PodState("ended", reason, message, is_lost_node=lost)
+        return PodState("ended", reason, message, is_lost_node=_is_unseen(status, lost=lost))
     if metadata.get("deletionTimestamp"):
         disruption = _condition(status, "DisruptionTarget")
         return PodState("ending", *_words(disruption or status), is_lost_node=lost)
@@ -100,7 +100,7 @@ def has_ended(pod: Mapping[str, Any]) -> bool:
     is_final = (pod.get("metadata") or {}).get("deletionTimestamp") or (pod.get("status") or {}).get(
         "phase"
     ) == "Failed"
-    return bool(is_final and found and all("terminated" in (each.get("state") or {}) for each in found))
+    return bool(is_final and _have_ended(found))
 
 
 def restart_of(pod: Mapping[str, Any]) -> str:
@@ -138,13 +138,23 @@ def _reason_of_end(status: Mapping[str, Any]) -> tuple[str, str]:
 
 def _of_terminated(terminated: Mapping[str, Any]) -> str:
     code, reason = terminated.get("exitCode"), _text(terminated.get("reason"))
-    message = _text(terminated.get("message")).strip()
+    message = _text(terminated.get("message"))
     return f"{reason or 'it ended'} (exit code {code})" + (f": {message}" if message else "")
 
 
 def _is_on_lost_node(status: Mapping[str, Any]) -> bool:
-    ready = _condition(status, "Ready") or {}
-    return bool({status.get("reason"), ready.get("reason")} & _LOST_NODE)
+    ready, disruption = _condition(status, "Ready") or {}, _condition(status, "DisruptionTarget") or {}
+    return bool({_text(said.get("reason")) for said in (status, ready, disruption)} & _LOST_NODE)
+
+
+def _is_unseen(status: Mapping[str, Any], *, lost: bool) -> bool:
+    """Whether the cluster says of a pod that it has ended, and its node has not: what was in it may be at work."""
+    found = status.get("containerStatuses") or []
+    return any("running" in (each.get("state") or {}) for each in found) or (lost and not _have_ended(found))
+
+
+def _have_ended(containers: Sequence[Mapping[str, Any]]) -> bool:
+    return bool(containers) and all("terminated" in (each.get("state") or {}) for each in containers)
 
 
 def _container(status: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -167,4 +177,4 @@ def _words(said: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _text(value: object) -> str:
-    return flat(value)[:_LONGEST] if isinstance(value, str) else ""
+    return flat(value.strip())[:_LONGEST] if isinstance(value, str) else ""

@@ -16,8 +16,9 @@ from activities.runtimes.exec_access import ExecAccess
 from activities.runtimes.kubernetes.api import ApiRefused, KubernetesApi
 from activities.runtimes.kubernetes.manifest import COPY, HOME, OWNER
 from activities.runtimes.kubernetes.place import PodPlace, pod_of
-from activities.runtimes.kubernetes.pod import CopyPod, Tell
+from activities.runtimes.kubernetes.pod import CopyPod
 from activities.runtimes.kubernetes.pod_record import PodRecords
+from activities.runtimes.kubernetes.start import Tell
 from activities.runtimes.remote_machine import RemoteMachine
 from activities.shim.client import MachineUnreachable, MachineUnusable
 from activities.store.ownership import Ownership

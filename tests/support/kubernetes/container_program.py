@@ -43,13 +43,17 @@ def main() -> None:
     with os.fdopen(int(sys.argv[1]), "rb") as given:
         spec = json.load(given)
     _unshare(CLONE_NEWPID)
+    told, tell = os.pipe()
     pid = os.fork()
     if pid:
         os.write(status, f"{pid}\n".encode())
+        os.close(tell)
         os.close(status)
         os.closerange(0, 3)
         code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         os._exit(code if code >= 0 else 128 - code)
+    os.close(tell)
+    os.read(told, 1)  # its number comes first, then why there is no command
     try:
         become(spec)
     except OSError as error:
