@@ -78,8 +78,7 @@ async def _real(stack: contextlib.AsyncExitStack, config: Path) -> Pods:
     stack.callback(cluster.close)
     model = await stack.enter_async_context(ScriptedModel(address=BRIDGE))
     api = await _api(stack, config)
-    version = (await api.get("/version"))["gitVersion"]
-    return Pods(f"Kubernetes {version.partition('-')[0]}", config, api, cluster.namespace, IMAGE, model, None)
+    return Pods("a real cluster", config, api, cluster.namespace, IMAGE, model, None)
 
 
 async def _own(stack: contextlib.AsyncExitStack, bench: Bench) -> Pods:

@@ -48,7 +48,8 @@ class Doctor:
 
     def __init__(self, steer: Steer, cluster: BackgroundServer, home: Path) -> None:
         self.steer, self.cluster, self.config = steer, cluster, home / "kubeconfig"
-        self.env = {"KUBECONFIG": str(self.config), "STEERSMAN_AGENTS": "process", **ALLOWED}
+        scratch = {"TMPDIR": str(home)}  # where one that is killed leaves what it has written
+        self.env = {"KUBECONFIG": str(self.config), "STEERSMAN_AGENTS": "process", **ALLOWED, **scratch}
         cluster.server.kubeconfig(self.config)
 
     def may(self, *rules: Rule) -> None:
