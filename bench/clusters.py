@@ -105,6 +105,7 @@ async def _api(stack: contextlib.AsyncExitStack, config: Path) -> KubernetesApi:
 
 def _furnish(home: Path) -> None:
     (home / ".local" / "bin").mkdir(parents=True)
+    (home / ".local").chmod(0o777)  # the pod's user keeps its own beside it
     (home / ".profile").write_text('PATH="$HOME/.local/bin:$PATH"\n')
     program = ClaudeAgent({}).program()
     try:

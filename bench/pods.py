@@ -72,6 +72,7 @@ async def _deleted(there: Pods) -> float:
     jobs = f"/apis/batch/v1/namespaces/{there.namespace}/jobs"
     job = await there.api.create(jobs, manifest.job(runtime, copy, "bench", "bench"))
     await soon(_running(there), "the pod runs")
+    await asyncio.sleep(1)  # process 1 takes no SIGTERM before it has said that it does
     begun = time.monotonic()
     await there.api.delete(f"{jobs}/{job['metadata']['name']}", job["metadata"]["uid"], propagationPolicy="Foreground")
     await soon(_none_left(there), "Job and pod are gone")
