@@ -118,6 +118,17 @@ async def copy_of(steersman: Steersman, run: str) -> str:
     return carried.directory
 
 
+async def written_down(pods: Pods, text: str) -> None:
+    """Wait until Claude's session has it as what a tool has said: Claude writes that a little later."""
+    pod = pods.pod
+
+    def is_there() -> bool:
+        look = "grep -rh tool_result /home/agent --include=*.jsonl 2>/dev/null || true"
+        return text in pods.cluster.exec(pod, "sh", "-c", look)
+
+    await until(is_there)
+
+
 async def test_it_works_there_and_what_it_did_comes_back(pods: Pods, steersman: Steersman, repository: Path) -> None:
     told = "import os; print(os.getcwd(), os.environ['HOME'], os.environ['SAID'], os.getuid())\n"
     request = pods.process(told + EDIT + COMMIT, workspace=repository, env={"SAID": "yes"})
@@ -184,6 +195,7 @@ async def test_a_killed_claude_goes_on_with_its_session_there(
     async with following(steersman, run) as attached:
         await script.wait_held()
         await attached.until(lambda e: e.type == "message" and e.text == "thinking")
+        await written_down(pods, "a first step")
         for pid in [pid for pid, line in marked(mark).items() if "stream-json" in line]:
             os.kill(pid, signal.SIGKILL)
         result = await steersman.result(run)
@@ -201,6 +213,7 @@ async def test_a_container_that_is_killed_begins_again_with_its_files_and_the_se
     async with following(steersman, run) as attached:
         await script.wait_held()
         await attached.until(lambda e: e.type == "message" and e.text == "thinking")
+        await written_down(pods, "a first step")
         init = _inits(pods.pod, pods)
         os.kill(init, signal.SIGKILL)
         result = await asyncio.wait_for(steersman.result(run), 120)
@@ -277,6 +290,7 @@ async def test_what_is_on_a_claim_outlives_the_pod_and_goes_with_the_run(
     async with following(steersman, run) as attached:
         await script.wait_held()
         await attached.until(lambda e: e.type == "message" and e.text == "thinking")
+        await written_down(pods, "a first step")
         pods.cluster.kubectl("-n", pods.cluster.namespace, "delete", "pod", pods.pod, "--wait=false")
         result = await asyncio.wait_for(steersman.result(run), 150)
     assert (result.status, result.text, result.attempts) == ("succeeded", "finished", 2)
