@@ -16,6 +16,7 @@ import logging
 import os
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from pydantic import BaseModel
@@ -163,13 +164,14 @@ class RunCarry:
 
     async def _returned(self, base: Carried, directory: RunDirectory) -> Returned:
         copy, title = await self._copy_of(directory), f"run {directory.key.run}"
+        back = partial(self._carrier.carry_back, base, copy, _names(directory), title, directory.path / "conflicts")
         try:
-            return await self._carrier.carry_back(base, copy, _names(directory), title, directory.path / "conflicts")
+            return await back()
         except MachineGone:
             if not copy.outlives_machine:
                 raise
         await copy.prepare(directory.key.run)
-        return await self._carrier.carry_back(base, copy, _names(directory), title, directory.path / "conflicts")
+        return await back()
 
     async def _lose(self, directory: RunDirectory, error: str) -> CarriedBack:
         """Record that the copy is gone with its machine: nothing waits in it, so it is no gate. Raises OSError."""

@@ -4,10 +4,10 @@
 FIELD=PATTERN                --allow-pod; FIELD is one of FIELDS, a field that no pattern names may not be set
 """
 
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from activities.admission.wildcards import fits
 from steersman.contracts.kubernetes import KubernetesRuntime, template_fields
 
 FIELDS = (
@@ -40,9 +40,9 @@ class ClusterPattern:
         if runtime.context is None:
             in_context = self.context in (None, "*")
         else:
-            in_context = self.context is not None and _fits(self.context, runtime.context)
+            in_context = self.context is not None and fits(self.context, runtime.context)
         return in_context and (
-            self.namespace == "*" if runtime.namespace is None else _fits(self.namespace, runtime.namespace)
+            self.namespace == "*" if runtime.namespace is None else fits(self.namespace, runtime.namespace)
         )
 
 
@@ -74,7 +74,7 @@ def lacking(patterns: Iterable[PodPattern], runtime: KubernetesRuntime) -> list[
 
 def _refused(patterns: tuple[PodPattern, ...], runtime: KubernetesRuntime) -> Iterator[tuple[str, str, str]]:
     for field, name, value in _asked(runtime):
-        if not any(each.field == name and _fits(each.value, value) for each in patterns):
+        if not any(each.field == name and fits(each.value, value) for each in patterns):
             yield field, name, value
 
 
@@ -95,7 +95,3 @@ def _asked(runtime: KubernetesRuntime) -> Iterator[tuple[str, str, str]]:
         yield "tolerations", "toleration", toleration.key or "*"
     for field in template_fields(runtime.pod_template):
         yield "pod_template", "template", field
-
-
-def _fits(pattern: str, value: str) -> bool:
-    return bool(re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), value))

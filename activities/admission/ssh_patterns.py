@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from activities.admission.wildcards import fits
 from steersman.contracts.runtime import SshRuntime
 
 _PATTERN = re.compile(r"(?:(?P<user>[^@]+)@)?(?P<address>\[[^\[\]@]+\]|[^\[\]@:]+)(?::(?P<port>\d+|\*))?")
@@ -43,4 +44,4 @@ def is_allowed(patterns: Iterable[SshPattern], runtime: SshRuntime) -> bool:
 def _fits(pattern: str | None, value: str | None) -> bool:
     if value is None:
         return pattern in (None, "*")
-    return pattern is not None and bool(re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), value))
+    return pattern is not None and fits(pattern, value)

@@ -15,9 +15,13 @@ def crash(exit_fact: ExitFact) -> AgentCrashed:
         how = f"the agent's process was killed by signal {exit_fact.signal}"
     else:
         how = f"the agent's process ended with exit code {exit_fact.code} before its work was done"
-    if exit_fact.cause:
-        how += f" ({exit_fact.cause})"
-    return AgentCrashed((how + last_line(exit_fact))[:4000], **exit_facts(exit_fact))
+    return AgentCrashed((how + last_words(exit_fact))[:4000], **exit_facts(exit_fact))
+
+
+def last_words(exit_fact: ExitFact) -> str:
+    """What its place says of why it ended, and its last line on stderr, to append to a message."""
+    cause = f" ({exit_fact.cause})" if exit_fact.cause else ""
+    return cause + last_line(exit_fact)
 
 
 def last_line(exit_fact: ExitFact) -> str:

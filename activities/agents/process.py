@@ -7,7 +7,7 @@ from pathlib import Path, PurePath
 
 from activities import untrusted_json
 from activities.agents.agent_kind import AgentKind
-from activities.agents.crashes import exit_facts, last_line
+from activities.agents.crashes import exit_facts, last_words
 from activities.ports.admission import Admission, Program, WorkspaceFiles
 from activities.ports.agent import ApprovalRequester, Conversation, ExitFact, Progress, Resumption, Verdict
 from activities.ports.runtime import Channel, Launch, Record, StopTimes
@@ -144,8 +144,7 @@ class ProcessTranscript:
         how = f"signal {exit_fact.signal}" if exit_fact.signal else f"exit code {exit_fact.code}"
         if exit_fact.lost:
             how = "its end was not seen (the machine or its shim died)"
-        cause = f" ({exit_fact.cause})" if exit_fact.cause else ""
-        message = f"{self._program} ended with {how}{cause}{last_line(exit_fact)}"
+        message = f"{self._program} ended with {how}{last_words(exit_fact)}"
         return Verdict(AgentCrashed(message[:2000], **exit_facts(exit_fact)))
 
 

@@ -199,14 +199,13 @@ class ExecStream:
         protocol.connection_made(self.sink)
         self.sink.set_protocol(protocol)
         self.stdin = asyncio.StreamWriter(self.sink, protocol, None, asyncio.get_running_loop())
-        self.watched: asyncio.Future[tuple[int, str]] = asyncio.get_running_loop().create_future()
+        self.watched: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         """Done once the program has ended, or its connection has."""
         self._said, self._killed = "", False
 
     async def wait(self) -> int:
         """See machine.Stream."""
-        code, _ = await asyncio.shield(self.watched)
-        return code
+        return await asyncio.shield(self.watched)
 
     def said(self) -> str:
         return self._said.strip()
@@ -231,7 +230,7 @@ class ExecStream:
             return
         self._said = said
         if error is None:
-            self.watched.set_result((code, said))
+            self.watched.set_result(code)
         else:
             self.watched.set_exception(type(error)(str(error)))
             self.watched.exception()  # it may be that nobody waits

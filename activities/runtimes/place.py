@@ -15,7 +15,7 @@ from activities.shim.client import Clearance
 from activities.shim.client.access import ShimAccess
 from activities.store.run_directory import RunDirectory
 
-_PLACES = "places"
+PLACES = "places"
 """In the machine's directory: one directory a run, named by the run's tag."""
 
 
@@ -138,4 +138,4 @@ class MachinePlace:
         return ""
 
     async def _directory(self) -> PurePath:
-        return await self._machine.directory() / _PLACES / self._name
+        return await self._machine.directory() / PLACES / self._name

@@ -13,7 +13,7 @@ from activities.ports.place import PlaceInfo
 from activities.runtimes.exec_access import ExecAccess
 from activities.shim.client import MachineUnreachable
 
-_DIRECTORY = PurePath(".local", "state", "steersman")
+DIRECTORY = PurePath(".local", "state", "steersman")
 """In the home of the user there."""
 _LOOK_S = 600.0
 """Seconds between two looks at its clock."""
@@ -58,7 +58,7 @@ class RemoteMachine:
         if not isinstance(home, str) or not home.startswith("/") or "\0" in home or not isinstance(clock, int):
             raise MachineUnreachable(f"{self.name} does not say where its user's home is: {home!r:.100}")
         if self._looked == -math.inf:  # it stays where it was: what is at work there is looked for by its path
-            self._directory = PurePath(self._named) if self._named else PurePath(home, _DIRECTORY)
+            self._directory = PurePath(self._named) if self._named else PurePath(home, DIRECTORY)
         self._compare(clock)
 
     def _compare(self, clock: int) -> None:

@@ -13,6 +13,7 @@ from activities.ports.place import PlaceInfo
 from activities.runtimes.kubernetes.pod import CopyPod
 from activities.runtimes.kubernetes.pod_access import PodAccess
 from activities.runtimes.kubernetes.pod_errors import PodGone, PodMissing
+from activities.runtimes.place import PLACES
 from activities.runtimes.remote_machine import RemoteMachine
 from activities.runtimes.shim_handle import ShimHandle
 from activities.shim.client import Clearance
@@ -73,7 +74,7 @@ class PodPlace:
 
     @property
     def _place(self) -> PurePath:
-        return self._machine.known_directory / "places" / self._directory.tag
+        return self._machine.known_directory / PLACES / self._directory.tag
 
 
 def note_pod(run: RunDirectory, copy: str) -> None:

@@ -150,7 +150,7 @@ class CopyPod:
 
     async def look(self) -> PodRecord:
         """What is known of it. Raises PodMissing where it was never made, PodGone."""
-        record = await asyncio.to_thread(self._records.read, self.copy)
+        record = await self.known()
         if record is None:
             raise PodMissing(f"{self.name}: it was never made")
         if record.removed or record.lost:
@@ -270,7 +270,7 @@ class CopyPod:
 
         What is in the pod ends by SIGTERM, and is killed after the pod's grace. Raises MachineUnreachable.
         """
-        record = await asyncio.to_thread(self._records.read, self.copy)
+        record = await self.known()
         if record is None or record.removed:
             return True
         if self._connection:

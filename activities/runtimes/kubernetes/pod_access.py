@@ -4,16 +4,15 @@ A pod that is gone is no machine that cannot be reached: nothing lives in it any
 here.
 """
 
-import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from datetime import timedelta
 from pathlib import Path, PurePath
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from activities.runtimes.exec_access import ExecAccess
-from activities.runtimes.kubernetes.manifest import HOME
 from activities.runtimes.kubernetes.pod import CopyPod
 from activities.runtimes.kubernetes.pod_errors import PodGone, PodMissing
+from activities.runtimes.kubernetes.pod_record import PodRecord
 from activities.runtimes.mirror import has_end
 from activities.shim import client as shim
 from activities.shim.client.access import Dialed, Directory, Stored
@@ -21,8 +20,6 @@ from activities.shim.client.dialing import DIAL_TIMEOUT
 from activities.store.run_directory import RunDirectory
 
 T = TypeVar("T")
-
-_OF_A_RUN: Final = frozenset({"alive", "entomb", "clear", "kill", "thaw", "remove"})
 
 
 class PodAccess:
@@ -59,16 +56,16 @@ class PodAccess:
 
     async def ask(self, command: str, *words: Directory) -> dict[str, Any]:
         """See ShimAccess."""
-        if command in _OF_A_RUN and not await self._is_there(bar=command == "entomb"):
-            return await self._answer(command, words, None)
+        if not await self._is_there(bar=command == "entomb"):
+            return self._answer(words, None)
         try:
             return await self._inner.ask(command, *words)
         except PodGone as gone:
             if command == "entomb":
                 await self._pod.bar(self._directory.id)
-            return await self._answer(command, words, gone)
+            return self._answer(words, gone.record)
         except PodMissing:
-            return await self._answer(command, words, None)
+            return self._answer(words, None)
 
     async def _is_there(self, *, bar: bool) -> bool:
         """Whether the run has, or had, a process in the pod. `bar`: if not, it never will."""
@@ -77,20 +74,10 @@ class PodAccess:
         record = await self._pod.known()
         return record is not None and self._directory.id in record.runs
 
-    async def _answer(self, command: str, words: tuple[Directory, ...], gone: PodGone | None) -> dict[str, Any]:
-        record = gone.record if gone else None
-        if command == "home":
-            return {"home": HOME, "time_ms": time.time_ns() // 1_000_000}
-        if command == "info":
-            raise gone or PodMissing("there is no pod yet")
+    def _answer(self, words: tuple[Directory, ...], record: PodRecord | None) -> dict[str, Any]:
+        """What every command that looks at a shim or clears up after one would say of a pod that is not there."""
         journal = self._journal(words[0]) if words else None
         used = bool(journal and journal.exists() and record and not record.removed)
-        cleared = {
-            "processes": 0,
-            "left": [],
-            "suspects": [],
-            "proven": record is None or record.proven or record.removed,
-        }
         return {
             "alive": False,
             "used": used,
@@ -99,7 +86,10 @@ class PodAccess:
             "stray": False,
             "entombed": True,
             "waits_for_disk": False,
-            **cleared,
+            "processes": 0,
+            "left": [],
+            "suspects": [],
+            "proven": record is None or record.proven or record.removed,
         }
 
     def _journal(self, directory: Directory) -> Path | None:

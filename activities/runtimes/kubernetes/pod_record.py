@@ -71,10 +71,7 @@ class PodRecords:
 
         def changed() -> PodRecord:
             before = self.read(copy)
-            after = change(before)
-            if after != before:
-                note(self._place / f"{copy}.json", after)
-            return after
+            return self._note(copy, before, change(before))
 
         return await exclusively(self._place, changed)
 
@@ -83,14 +80,14 @@ class PodRecords:
 
         def changed() -> PodRecord | None:
             before = self.read(copy)
-            if before is None:
-                return None
-            after = before.model_copy(update=fields)
-            if after != before:
-                note(self._place / f"{copy}.json", after)
-            return after
+            return before and self._note(copy, before, before.model_copy(update=fields))
 
         return await exclusively(self._place, changed)
+
+    def _note(self, copy: str, before: PodRecord | None, after: PodRecord) -> PodRecord:
+        if after != before:
+            note(self._place / f"{copy}.json", after)
+        return after
 
     async def forget(self, copy: str) -> None:
         """Raises OSError."""

@@ -19,7 +19,7 @@ from activities.runtimes.kubernetes.place import PodPlace, pod_of
 from activities.runtimes.kubernetes.pod import CopyPod
 from activities.runtimes.kubernetes.pod_record import PodRecords
 from activities.runtimes.kubernetes.start import Tell
-from activities.runtimes.remote_machine import RemoteMachine
+from activities.runtimes.remote_machine import DIRECTORY, RemoteMachine
 from activities.shim.client import MachineUnreachable, MachineUnusable
 from activities.store.ownership import Ownership
 from activities.store.run_directory import RunDirectory
@@ -34,7 +34,6 @@ Check = Callable[[KubernetesRuntime], object]
 """Raises InvalidRequest where requests may not have their agents there."""
 Reach = Callable[[str | None, Mapping[str, str]], KubernetesApi]
 """The API of a context, by these variables."""
-_DIRECTORY = PurePath(HOME, ".local", "state", "steersman")
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,8 @@ class PodMachine:
 
     @property
     def directory(self) -> PurePath:
-        return _DIRECTORY
+        """Where everything of ours is kept there."""
+        return self.machine.known_directory
 
     async def prepare(self, run: str, tell: Tell = lambda _: None) -> None:
         """See CopyPod.prepare."""
@@ -88,7 +88,9 @@ class KubernetesPods:
         if key not in self._pods:
             api = self.api(runtime.context)
             pod, bulk = (CopyPod(api, runtime, copy, self._owner, self.records) for _ in range(2))
-            machine = RemoteMachine(runtime.name, ExecAccess(pod, runtime.python, pod.name), str(_DIRECTORY))
+            machine = RemoteMachine(
+                runtime.name, ExecAccess(pod, runtime.python, pod.name), str(PurePath(HOME, DIRECTORY))
+            )
             self._pods[key] = PodMachine(pod, bulk, machine)
         return self._pods[key]
 

@@ -38,13 +38,14 @@ class PodStart:
 
     async def run(self, run: str, tell: Tell) -> None:
         """Until the pod runs, which is written down then. Raises PlaceError, MachineUnreachable."""
+        wanted = manifest.job(self._objects.runtime, self._objects.copy, self._objects.owner, run)
         began, pause = time.monotonic(), _FIRST_PAUSE_S
         told, since = PodState("creating"), began
         silent = True
         hopeless: float | None = None
         while True:
             try:
-                pod, state, patience_s = await self._on_its_way(run)
+                pod, state, patience_s = await self._on_its_way(wanted)
             except ApiRefused as error:
                 if not error.is_transient or time.monotonic() - began > _RETRY_S:
                     raise self.failed(error.reason or f"HTTP {error.status}", str(error)) from error
@@ -72,27 +73,23 @@ class PodStart:
             await asyncio.sleep(pause)
             pause = min(pause * 1.3, _LAST_PAUSE_S)
 
-    async def _on_its_way(self, run: str) -> tuple[dict[str, Any] | None, PodState, float]:
+    async def _on_its_way(self, wanted: dict[str, Any]) -> tuple[dict[str, Any] | None, PodState, float]:
         """The pod, once it is there, its state, and for how long it may have come no further."""
-        job = await self._job(run)
+        job = await self._job(wanted)
         if job is None:
-            return (
-                None,
-                PodState("creating", "Terminating", "the Job of before is not gone yet"),
-                self._objects.runtime.start_s,
-            )
+            state = PodState("creating", "Terminating", "the Job of before is not gone yet")
+            return None, state, self._objects.runtime.start_s
         pod = await self._pod_of(job)
         if pod:
             return pod, state_of_pod(pod), self._objects.runtime.start_s
         return None, state_of_job(job, await self._objects.events(job)), CREATED_S
 
-    async def _job(self, run: str) -> dict[str, Any] | None:
+    async def _job(self, wanted: dict[str, Any]) -> dict[str, Any] | None:
         """The Job, created where there is none; None while one of before is there.
 
         Raises ApiRefused, MachineUnreachable, PlaceError, and PodGone where it was removed meanwhile.
         """
         await self._objects.api.connect()
-        wanted = manifest.job(self._objects.runtime, self._objects.copy, self._objects.owner, run)
         record = await asyncio.to_thread(self._records.read, self._objects.copy)
         if record and (record.removed or not (record.has_copy or record.runs)):
             raise PodGone(f"{self._objects.name}: it was removed", record)
@@ -110,7 +107,8 @@ class PodStart:
         is_same = known == metadata["uid"] or theirs.get(manifest.SPEC) == ours[manifest.SPEC]
         if labels.get(manifest.OWNER) != self._objects.owner or not is_same:
             raise self.failed("AlreadyExists", "a Job of this name is there, and it is not this run's")
-        await self._records.update(self._objects.copy, job_uid=metadata["uid"])
+        if known != metadata["uid"]:
+            await self._records.update(self._objects.copy, job_uid=metadata["uid"])
         return job
 
     async def _got_or_created(self, wanted: dict[str, Any]) -> dict[str, Any]:
