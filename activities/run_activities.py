@@ -6,29 +6,32 @@ run_failures.
 
 import asyncio
 from collections import OrderedDict
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 from temporalio import activity
 from temporalio.client import Client
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
+from temporalio.service import RPCError
 
 from activities.activity_helpers import heartbeating, uncancelled
 from activities.admission.control import LockSession
 from activities.context import ActivityContext
 from activities.host_sweep import closed_runs_of
 from activities.ports.runtime import HURRIED, Fenced, Incompatible, Unreachable
-from activities.run_failures import end_or_retry, fail_seized, refuse
+from activities.run_failures import end_or_retry, fail_seized, refuse, retry_later
 from activities.run_preparation import prepare, progress_before
 from activities.running.controller import CANCELLED, RunController
 from activities.running.heartbeat import HeartbeatDetails
+from activities.store.eventlog import end_log
 from activities.store.identity import StoreGone
 from activities.store.run_directory import RunGone
 from activities.takeover.registry import Registry
-from activities.temporal.execution import is_current, standing, until_closed
+from activities.temporal.execution import is_current, is_wanted, standing, until_closed
 from activities.temporal.notifier import WorkflowNotifier
 from steersman.contracts import names
 from steersman.contracts.activities import Delivered, DeliverInput, RunAgentInput, RunKey, RunOutcome
 from steersman.contracts.errors import ActivityErrorType, RunError
+from steersman.contracts.events import CancelledEvent
 from steersman.contracts.messages import PAUSED
 
 HEARTBEAT_S = 60.0
@@ -79,7 +82,10 @@ class RunActivities:
             return await refuse(self._context, run.key, error)
         except (RunGone, StoreGone, Unreachable, OSError) as error:
             return await end_or_retry(self._context, run.key, before, error)
-        return await self._control(run.key, controller, before)
+        outcome = await self._control(run.key, controller, before)
+        if outcome.status == "stopped" and info.workflow_run_id != run.key.execution and not before.anew:
+            await uncancelled(self._begin_anew(run.key, before))
+        return outcome
 
     async def _control(self, key: RunKey, controller: RunController, before: HeartbeatDetails) -> RunOutcome:
         """The run's outcome, or what becomes of the run when it is taken from this worker."""
@@ -115,6 +121,22 @@ class RunActivities:
             if self._controllers.get(key) is controller:
                 del self._controllers[key]
 
+    async def _begin_anew(self, key: RunKey, before: HeartbeatDetails) -> None:
+        """Raises ApplicationError, for another attempt, where an execution that a reset has replaced had the agent
+        stopped but did not come to the log's end: to whoever resets it that run has closed. Once an execution, as an
+        agent can have its own shim stop it.
+        """
+        try:
+            if not await is_wanted(self._context.client):
+                return
+        except RPCError as error:
+            raise retry_later(ActivityErrorType.STATE_UNKNOWN, f"nobody says who stopped the agent: {error}") from error
+        directory = self._context.store.directory(key)
+        end = CancelledEvent(time=datetime.now(UTC), reason="stopped before the run was reset")
+        await asyncio.to_thread(end_log, directory.events, end)
+        activity.heartbeat(before.model_copy(update={"attempt": 0, "anew": True}).model_dump())
+        raise _retried_at_once("the agent was stopped before the run was reset; it begins anew")
+
     async def _stop_or_detach(
         self, key: RunKey, controller: RunController, work: "asyncio.Task[RunOutcome]"
     ) -> RunOutcome:
@@ -132,9 +154,8 @@ class RunActivities:
             self._let_go[key] = PAUSED
             while len(self._let_go) > MAX_LET_GO:
                 self._let_go.popitem(last=False)
-        raise _detached(
-            "the worker shuts down" if details and details.worker_shutdown else "the activity was taken back"
-        )
+        why = "the worker shuts down" if details and details.worker_shutdown else "the activity was taken back"
+        raise _retried_at_once(f"{why}; the agent works on")
 
     async def _end_closed(self, key: RunKey, controller: RunController, work: "asyncio.Task[RunOutcome]") -> None:
         """The run's workflow has closed behind its agent's back: stop the agent, and write the end into the log."""
@@ -157,9 +178,9 @@ async def _first(work: "asyncio.Task[RunOutcome]", closed: "asyncio.Task[None]")
     return work.result()
 
 
-def _detached(why: str) -> ApplicationError:
+def _retried_at_once(why: str) -> ApplicationError:
     return ApplicationError(
-        f"{why}; the agent works on",
+        why,
         type=ActivityErrorType.DETACHED,
         next_retry_delay=timedelta(milliseconds=50),
         category=ApplicationErrorCategory.BENIGN,

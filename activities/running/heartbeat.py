@@ -13,10 +13,11 @@ from steersman.contracts.model import TolerantModel
 
 
 class HeartbeatDetails(TolerantModel):
-    """How many processes the run has had, and in which store."""
+    """How many processes the run has had, in which store, and whether this execution has begun it anew."""
 
     attempt: int = 0
     store: str = ""
+    anew: bool = False
 
     @classmethod
     def of(cls, details: Sequence[Any], run: RunAgentInput) -> "HeartbeatDetails":
@@ -25,7 +26,7 @@ class HeartbeatDetails(TolerantModel):
             told = cls.model_validate(details[0]) if details else cls()
         except ValidationError:
             told = cls()
-        return told if told.store else cls(attempt=told.attempt, store=run.store)
+        return told if told.store else told.model_copy(update={"store": run.store})
 
     def with_attempts(self, attempts: int) -> "HeartbeatDetails":
         """The same with at least this many processes."""

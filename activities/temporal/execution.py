@@ -6,7 +6,8 @@ from typing import Any, Literal
 
 from temporalio import activity
 from temporalio.api.common.v1 import WorkflowExecution
-from temporalio.api.enums.v1 import HistoryEventFilterType
+from temporalio.api.enums.v1 import HistoryEventFilterType, PendingActivityState
+from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryRequest
 from temporalio.client import (
     Client,
@@ -53,18 +54,28 @@ async def is_current(client: Client) -> bool:
 
     Attempts are told apart by when they began: a reset of the activity counts their numbers anew.
     """
-    info = activity.info()
     try:
-        found = await client.get_workflow_handle(info.workflow_id or "").describe()
+        return await _pending(client) is not None
     except RPCError:
         return False
+
+
+async def is_wanted(client: Client) -> bool:
+    """Whether the server counts on this attempt and the workflow has not cancelled it. Raises RPCError."""
+    found = await _pending(client)
+    return found is not None and found.state != PendingActivityState.PENDING_ACTIVITY_STATE_CANCEL_REQUESTED
+
+
+async def _pending(client: Client) -> PendingActivityInfo | None:
+    """This attempt as the server has it; None where it counts on another one. Raises RPCError."""
+    info = activity.info()
+    found = await client.get_workflow_handle(info.workflow_id or "").describe()
     if found.run_id != info.workflow_run_id:
-        return False  # a reset: another execution goes on with the agent
-    pending = found.raw_description.pending_activities
-    return any(
-        each.activity_id == info.activity_id and epoch_of(each.last_started_time.ToDatetime(UTC)) == epoch()
-        for each in pending
-    )
+        return None  # a reset: another execution goes on with the agent
+    for each in found.raw_description.pending_activities:
+        if each.activity_id == info.activity_id and epoch_of(each.last_started_time.ToDatetime(UTC)) == epoch():
+            return each
+    return None
 
 
 async def standing(client: Client) -> Standing:

@@ -1,5 +1,6 @@
 """A run that is reset after it has closed begins anew: with a session of its own, whatever became of it before."""
 
+import json
 import os
 import signal
 from datetime import timedelta
@@ -9,16 +10,21 @@ from temporalio.client import ActivityFailureError
 from temporalio.common import RetryPolicy
 from temporalio.exceptions import ApplicationError
 
+from activities.ports.runtime import CLEANUP
+from activities.runtimes.shim_runtime import ShimRuntime
+from activities.store.ownership import Ownership
+from activities.store.runs import RunStore
 from steersman.client import Steersman
 from steersman.contracts import names
 from steersman.contracts.activities import RunAgentInput, RunKey
-from steersman.contracts.errors import RunError
+from steersman.contracts.errors import AgentFailed, RunError
 from steersman.contracts.request import RunRequest
+from steersman.contracts.run import StopReport
 from steersman.errors import RunCancelled
 from tests.acceptance.site import Site, following, in_order, leader
 from tests.acceptance.test_resume import handle_of, written_down
 from tests.scripted_model import Script, ScriptedModel, hold, say
-from tests.support.processes import until
+from tests.support.processes import marked, until
 
 
 async def reset(site: Site, run: str) -> None:
@@ -125,6 +131,57 @@ async def test_a_run_that_went_on_with_a_session_goes_on_with_it_again(
     # The same words, and the agent takes them for new ones.
     assert (result.text, result.session_id) == ("three", began.session_id)
     assert sum(text.count("second") for text in script.requests[-1].texts) == 2
+
+
+async def test_a_run_whose_agent_was_stopped_before_its_end_was_written_begins_anew(site: Site) -> None:
+    """As where a worker has stopped the agent of a run that closed, and dies or hears of the reset before it could say
+    so.
+    """
+    worker, workspace = site.worker(), site.workspace()
+    steersman = await site.steersman()
+    await worker.ready()
+    command = ("sh", "-c", "echo x >> starts; test $(wc -l < starts) = 2 || exec sleep 600; echo the second")
+    run = await steersman.start(site.process(*command, workspace=workspace))
+    await until((workspace / "starts").exists)
+    worker.kill()
+    await steersman.temporal.get_workflow_handle(run).terminate("enough")
+    report = await stop_as_a_worker(site, run)
+    assert report.outcome == "stopped"
+
+    await reset(site, run)
+    await site.worker().ready()
+    result = await steersman.result(run)
+
+    assert (result.text, result.attempts) == ("the second", 1)
+    assert (workspace / "starts").read_text() == "x\nx\n"
+    assert in_order(await steersman.events(run))
+    await until(lambda: not marked(run))
+
+
+async def test_a_run_whose_agent_stops_itself_is_begun_anew_once(site: Site) -> None:
+    """An agent has the rights to stop its own shim: that is no reason to begin its work again and again."""
+    await site.worker().ready()
+    steersman, workspace = await site.steersman(), site.workspace()
+    run = await steersman.start(site.process("sh", "-c", "echo x >> starts; exec sleep 600", workspace=workspace))
+    await until((workspace / "starts").exists)
+    await reset(site, run)
+
+    await stop_as_a_worker(site, run)
+    await until(lambda: (workspace / "starts").read_text() == "x\nx\n")
+    await stop_as_a_worker(site, run)
+
+    with pytest.raises(AgentFailed, match="stopped, and not by this run"):
+        await steersman.result(run)
+    assert (workspace / "starts").read_text() == "x\nx\n"
+
+
+async def stop_as_a_worker(site: Site, run: str) -> StopReport:
+    """Stop the run's agent, and write nothing down."""
+    (meta,) = [each for each in (site.state / "runs" / run).glob("*/run.json") if "." not in each.parent.name]
+    facts = json.loads(meta.read_text())
+    store = RunStore(site.state, Ownership(facts["cluster"], facts["namespace"]))
+    key = RunKey(run=facts["run"], execution=facts["execution"])
+    return await ShimRuntime(store, "host").stop(key, CLEANUP, "the run was terminated")
 
 
 async def test_an_attempt_that_the_server_does_not_count_on_begins_nothing_anew(

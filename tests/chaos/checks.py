@@ -36,7 +36,7 @@ def end(run: Evidence) -> Iterable[str]:
     # A run that finds a full disk at its start fails at once, and says so.
     explained |= {"FAILED"} if "[Errno 28]" in (run.failure or "") else set()
     if run.status not in {"RUNNING", *explained}:
-        yield f"nothing that befell it explains that end: {run.failure}"
+        yield f"nothing that befell it explains that end: {run.failure}; what befell it: {dict(run.befell)}"
 
 
 def log(run: Evidence) -> Iterable[str]:

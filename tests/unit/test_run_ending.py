@@ -1,6 +1,7 @@
 """What an end means: which status, which error type, which terminal event."""
 
 from datetime import UTC, datetime
+from typing import Literal
 
 import pytest
 from temporalio import exceptions
@@ -54,9 +55,12 @@ def test_a_failure_keeps_its_type_and_sentence(error: ErrorType) -> None:
     assert ending.terminal_event(NOW, None) == FailedEvent(time=NOW, error=error, message="why")
 
 
-def test_an_outcome_that_says_nothing_is_still_a_failure() -> None:
-    ending = Ending.of(RunOutcome(status="stopped"))
-    assert (ending.status, ending.error, ending.message) == ("failed", ErrorType.AGENT_FAILED, "the agent failed")
+@pytest.mark.parametrize(
+    ("status", "message"), [("failed", "the agent failed"), ("stopped", "the agent was stopped, and not by this run")]
+)
+def test_an_outcome_that_says_nothing_is_still_a_failure(status: Literal["failed", "stopped"], message: str) -> None:
+    ending = Ending.of(RunOutcome(status=status))
+    assert (ending.status, ending.error, ending.message) == ("failed", ErrorType.AGENT_FAILED, message)
 
 
 @pytest.mark.parametrize("error", list(ErrorType))

@@ -37,7 +37,8 @@ class Ending:
         if outcome.status == "succeeded":
             return cls("succeeded", outcome)
         error = outcome.error or ErrorType.AGENT_FAILED
-        return cls("failed", outcome, error, outcome.message or "the agent failed")
+        unsaid = "the agent was stopped, and not by this run" if outcome.status == "stopped" else "the agent failed"
+        return cls("failed", outcome, error, outcome.message or unsaid)
 
     @classmethod
     def interrupted(cls, outcome: RunOutcome) -> "Ending":
