@@ -3,6 +3,7 @@
     python worker.py [--state-dir DIR] [--workspace-root DIR]... [--allow-env NAME]... [...]
     python worker.py check            what this machine has: agents, keys, state directory (JSON)
     python worker.py check --on JSON  what the machine or the cluster of a request's `runtime` has (JSON)
+    python worker.py pool JSON        a warm pool of pods for requests with this `runtime`: a Deployment (JSON)
     python worker.py replay FILE      replay a history with the code at hand (JSON)
 
 Nothing imports this module; its parts are in workers/. SIGTERM and SIGINT end the worker; its agents work on.
@@ -29,7 +30,7 @@ from workers.machine_check import check_machine
 from workers.pod_check import check_pod
 from workers.replay import replay
 from workers.service import serve
-from workers.settings import BadSettings, Settings, machine_of, settings_of
+from workers.settings import BadSettings, Settings, machine_of, pool_of, settings_of
 
 gc.freeze()  # nor do later looks go through what was loaded
 gc.enable()
@@ -46,6 +47,9 @@ def main(argv: Sequence[str]) -> int:
             answer = asyncio.run(replay(arguments.file, codec))
             print(json.dumps(answer))
             return 0 if answer["ok"] else 1
+        if arguments.command == "pool":
+            print(json.dumps(pool_of(arguments), indent=2))
+            return 0
         settings = settings_of(arguments, os.environ, codec)
         other = machine_of(arguments)
     except (BadCodec, BadSettings) as error:

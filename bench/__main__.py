@@ -55,6 +55,7 @@ MEASURES: dict[str, Measure] = {
     "pod-cancel": pods.stops,
     "pod-interrupt": pods.interrupts,
     "pod-start": pods.starts,
+    "pod-pool": pods.pools,
     "pod-crowd": pods.crowd,
     "carry": carry.carry,
     "takeover": takeover.takeover,

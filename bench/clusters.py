@@ -64,7 +64,8 @@ async def pods(bench: Bench, *, own: bool = False) -> AsyncIterator[Pods]:
         else:
             found = await _own(stack, bench)
         bench.stack.agent_env({"KUBECONFIG": str(found.config)})
-        allowed = ("--allow-kubernetes", found.namespace, "--allow-pod", "image=*", "--allow-pod", "claim=*")
+        allowed = ["--allow-kubernetes", found.namespace]
+        allowed += [word for field in ("image", "claim", "pool") for word in ("--allow-pod", f"{field}=*")]
         await bench.stack.workers[-1].kill()
         worker = await bench.stack.start_worker(*bench.worker, *allowed)
         try:

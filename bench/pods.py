@@ -23,6 +23,7 @@ from tests.scripted_model import hold
 STOPS, STUBBORN_STOPS, PLAIN_DELETIONS = 20, 10, 5
 INTERRUPTS = 40
 STARTS = 20
+POOL = 2
 CROWD, WARM_UP = 100, 5
 CROWD_PATIENCE_S = 1200.0
 LOOK_S = 0.02
@@ -120,6 +121,41 @@ async def starts(bench: Bench) -> list[Figure]:
     return [Figure(what, "ms", tuple(beyond), Goal(p50=1000), baseline, hops=medians(paths))]
 
 
+async def pools(bench: Bench) -> list[Figure]:
+    """The same, where the pod waits in a pool already."""
+    beyond: list[float] = []
+    whole_ms: list[float] = []
+    jobs: list[float] = []
+    problems: list[str] = []
+    async with pods(bench) as there:
+        pooled = there.runtime(pool="bench")
+        runtime = KubernetesRuntime.model_validate(pooled["runtime"])
+        path = f"/apis/apps/v1/namespaces/{there.namespace}/deployments"
+        await there.api.create(path, manifest.pool(runtime, POOL))
+        for number in range(STARTS):
+            await soon(_seen(there, _all_wait), "the pool is full")
+            began, watch = datetime.now(UTC), asyncio.create_task(_seen(there, _one_is_taken))
+            run = await bench.stack.client.start(bench.process(*OBEDIENT, **pooled))
+            said = await soon(_first_word(bench, run), f"{run} says something")
+            taken = await watch
+            beyond.append(1000 * (said - taken).total_seconds())
+            whole_ms.append(1000 * (said - began).total_seconds())
+            if (await there.there())[0]:
+                problems.append(f"{run} has a Job")
+            await bench.stack.client.stop(run)
+            await soon(_seen(there, lambda _, found: not _one_is_taken([], found)), f"{run} has left the cluster")
+            if number % (STARTS // PLAIN_DELETIONS) == 0:
+                began = datetime.now(UTC)
+                run = await bench.stack.client.start(bench.process(*OBEDIENT, **there.runtime()))
+                said = await soon(_first_word(bench, run), f"{run} says something")
+                jobs.append(1000 * (said - began).total_seconds())
+                await bench.stack.client.stop(run)
+                await soon(_seen(there, lambda found, _: not found), f"{run} has left the cluster")
+    what = f"pod of a pool ({there.name}): taken -> first event of its agent"
+    baseline = f"start -> first event, of a pool: {spread(whole_ms)}; of a Job: {spread(jobs)}"
+    return [Figure(what, "ms", tuple(beyond), Goal(p50=1000), baseline, lost="; ".join(problems))]
+
+
 async def crowd(bench: Bench) -> list[Figure]:
     """100 processes here, then as many in pods of the tests' cluster, which wait until all are there."""
     here, _, problem = await _crowd(bench, {}, CROWD)
@@ -194,6 +230,15 @@ async def _running(there: Pods) -> None:
 
 async def _none_left(there: Pods) -> None:
     await _seen(there, lambda jobs, found: not jobs and not found)
+
+
+def _all_wait(_: list[dict[str, Any]], found: list[dict[str, Any]]) -> bool:
+    waiting = [each for each in found if manifest.POOL in each["metadata"]["labels"]]
+    return len(waiting) == POOL and all(_runs([], [each]) for each in waiting)
+
+
+def _one_is_taken(_: list[dict[str, Any]], found: list[dict[str, Any]]) -> bool:
+    return any(manifest.TAKEN_FROM in each["metadata"]["labels"] for each in found)
 
 
 def _runs(_: list[dict[str, Any]], found: list[dict[str, Any]]) -> bool:

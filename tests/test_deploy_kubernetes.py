@@ -40,8 +40,10 @@ CALLS = {
     ("pod.py", "_pod", "get"): {("", "pods"): {"get"}},
     ("objects.py", "job", "get"): {("batch", "jobs"): {"get"}},
     ("objects.py", "delete", "delete"): {("batch", "jobs"): {"delete"}, ("", "pods"): {"delete"}},
-    ("pods.py", "_sweep", "get"): {("batch", "jobs"): {"list"}},
-    ("pods.py", "_sweep", "delete"): {("batch", "jobs"): {"delete"}},
+    ("pods.py", "_sweep", "get"): {("batch", "jobs"): {"list"}, ("", "pods"): {"list"}},
+    ("pods.py", "_sweep", "delete"): {("batch", "jobs"): {"delete"}, ("", "pods"): {"delete"}},
+    ("pool_claim.py", "_waiting", "get"): {("", "pods"): {"list"}},
+    ("pool_claim.py", "_taken", "patch"): {("", "pods"): {"patch"}},
 }
 """Module, function and method of KubernetesApi of each call of the cluster, and what it takes to be allowed it."""
 

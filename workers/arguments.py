@@ -33,6 +33,9 @@ def argument_parser(env: Mapping[str, str]) -> argparse.ArgumentParser:
     check.add_argument(
         "--on", metavar="JSON", help="what the machine or cluster of this `runtime` of a request has instead"
     )
+    pool = commands.add_parser("pool", help="a warm pool's Deployment, as JSON for kubectl")
+    pool.add_argument("runtime", metavar="JSON", help="`runtime` of the requests that are to have their pods from it")
+    pool.add_argument("--replicas", type=int, default=2, metavar="N", help="so many pods wait; default 2")
     replay = commands.add_parser("replay", help="replay a history file, as JSON")
     replay.add_argument("file", type=Path)
     return parser

@@ -41,6 +41,7 @@ RIGHTS: Final = (
     Right("get", "", "pods", "no run has a pod"),
     Right("list", "", "pods", "no run has a pod"),
     Right("delete", "", "pods", "a pod that outlives its grace stays"),
+    Right("patch", "", "pods", "no pod is taken out of a pool: each is made", is_needed=False),
     Right("get", "", "pods/exec", "nothing can be run in a pod"),
     Right("create", "", "pods/exec", "nothing can be run in a pod: servers since 1.35 ask for it"),
     Right("list", "", "events", "nobody is told why a Job has no pod, as over a quota", is_needed=False),

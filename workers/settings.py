@@ -14,10 +14,12 @@ from temporalio.converter import PayloadCodec
 from activities.admission.pod_patterns import ClusterPattern, PodPattern
 from activities.admission.policy import Policy, lent_commands
 from activities.admission.ssh_patterns import SshPattern
+from activities.runtimes.kubernetes import manifest
 from activities.store.held_sessions import held_in
 from steersman.contracts.agents import CAPABILITIES
 from steersman.contracts.errors import InvalidRequest
 from steersman.contracts.kubernetes import KubernetesRuntime
+from steersman.contracts.model import JsonObject
 from steersman.contracts.request import PERMISSION_ORDER, Caps, PermissionMode, parse_object
 from steersman.contracts.runtime import RUNTIMES, SshRuntime
 from steersman.hosts import host_name
@@ -25,6 +27,8 @@ from steersman.trust import TrustUnreadable, trusted_directories
 from workers import logs
 
 P = TypeVar("P")
+MAX_REPLICAS = 1000
+"""The most pods that a pool is printed for: more is a typing error."""
 
 
 class BadSettings(Exception):
@@ -72,6 +76,19 @@ def machine_of(arguments: argparse.Namespace) -> SshRuntime | KubernetesRuntime 
         return parse_object(SshRuntime, said)
     except (ValueError, InvalidRequest) as error:
         raise BadSettings(f"--on: {error}") from error
+
+
+def pool_of(arguments: argparse.Namespace) -> JsonObject:
+    """The Deployment that `pool` prints. Raises BadSettings."""
+    try:
+        runtime = parse_object(KubernetesRuntime, json.loads(arguments.runtime))
+    except (ValueError, InvalidRequest) as error:
+        raise BadSettings(f"pool: {error}") from error
+    if runtime.pool is None:
+        raise BadSettings("pool: the runtime has to name it: pool")
+    if not 0 <= arguments.replicas <= MAX_REPLICAS:
+        raise BadSettings(f"--replicas: from 0 to {MAX_REPLICAS}")
+    return manifest.pool(runtime, arguments.replicas)
 
 
 def _policy(

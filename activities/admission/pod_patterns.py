@@ -11,7 +11,7 @@ from activities.admission.wildcards import fits
 from steersman.contracts.kubernetes import KubernetesRuntime, template_fields
 
 FIELDS = (
-    *("image", "service_account", "secret", "claim", "queue"),
+    *("image", "service_account", "secret", "claim", "queue", "pool"),
     *("priority_class", "runtime_class", "node_selector", "toleration", "template"),
 )
 """What of a pod an operator has to allow: `secret` is of env_from_secrets and image_pull_secrets, `claim` of
@@ -81,7 +81,7 @@ def _refused(patterns: tuple[PodPattern, ...], runtime: KubernetesRuntime) -> It
 def _asked(runtime: KubernetesRuntime) -> Iterator[tuple[str, str, str]]:
     """Field of the request, the operator's name for it, and the value."""
     yield "image", "image", runtime.image
-    for name in ("service_account", "queue", "priority_class", "runtime_class"):
+    for name in ("service_account", "queue", "pool", "priority_class", "runtime_class"):
         if value := getattr(runtime, name):
             yield name, name, value
     for field in ("env_from_secrets", "image_pull_secrets"):

@@ -39,6 +39,7 @@ def _matching(form: re.Pattern[str], what: str) -> AfterValidator:
 
 ObjectName = Annotated[str, _matching(_NAME, "the name of a Kubernetes object")]
 Quantity = Annotated[str, _matching(_QUANTITY, "a quantity, as 500m, 2 or 4Gi")]
+PoolName = Annotated[str, Field(max_length=40, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
 LabelValue = Annotated[str, Field(max_length=63, pattern=r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$")]
 Key = Annotated[str, Field(max_length=316, pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_./]*[A-Za-z0-9])?$")]
 
@@ -84,6 +85,8 @@ class KubernetesRuntime(StrictModel):
     queue: LabelValue | None = None
     """A queue of Kueue, which decides when the Job may begin."""
     priority_class: ObjectName | None = None
+    pool: PoolName | None = None
+    """A warm pool: a pod that waits there, and is as this request would have it made, is taken where there is one."""
     pod_template: JsonObject = Field(default_factory=dict)
     """Further fields of the pod, as in a Job's `template`: those of `_TEMPLATE`; what would soften it is refused."""
     grace_s: Annotated[int, Field(ge=5, le=3600)] = 30
@@ -95,6 +98,10 @@ class KubernetesRuntime(StrictModel):
     @model_validator(mode="after")
     def _hardened(self) -> "KubernetesRuntime":
         check_template(self.pod_template)
+        if self.pool and self.has_claim:
+            raise ValueError("pool: pods of a pool have no claim: workspace_volume must be emptyDir")
+        if self.pool and self.queue:
+            raise ValueError("pool: its pods wait for no queue: leave out one of both")
         return self
 
     @property

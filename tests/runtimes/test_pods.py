@@ -545,7 +545,7 @@ async def test_what_ignores_sigterm_has_its_grace_and_is_killed_then(site: PodSi
     deaf = f"trap '' TERM; export MARK={site.mark}; (setsid sh -c 'trap \"\" TERM; echo up; sleep 600') & wait"
     stream = await pod.exec("sh", "-c", deaf)
     assert await stream.stdout.readline() == b"up\n"
-    (pid,) = [pid for pid, words in marked(site.mark).items() if words.startswith("sleep")]
+    (pid,) = await until(lambda: [pid for pid, words in marked(site.mark).items() if words.startswith("sleep")])
     assert lives(pid)
     started = asyncio.get_running_loop().time()
     await pod.leave("another run")

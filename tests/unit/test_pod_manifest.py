@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from activities.runtimes.kubernetes.manifest import COPY, OWNER, RUN, SPEC, job, job_name
+from activities.runtimes.kubernetes.manifest import COPY, OWNER, RUN, SPEC, job, job_name, pod_digest, pool
 from steersman.contracts.kubernetes import KubernetesRuntime
 
 COPY_ID, OWNER_ID = "c" * 32, "o" * 32
@@ -59,6 +59,20 @@ def test_it_is_hardened() -> None:
     }
     assert {each["mountPath"] for each in container["volumeMounts"]} == {"/home/agent", "/tmp"}
     assert [sorted(each) for each in spec["volumes"]] == [["emptyDir", "name"]] * 2
+
+
+def test_the_pods_of_a_pool_are_what_the_request_would_have_made() -> None:
+    asked = runtime(pool="warm", grace_s=7, node_selector={"disk": "fast"}, namespace="agents")
+    deployment = pool(asked, 3)
+    assert (deployment["metadata"]["namespace"], deployment["spec"]["replicas"]) == ("agents", 3)
+    template = deployment["spec"]["template"]
+    assert deployment["spec"]["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+    assert not {COPY, OWNER} & template["metadata"]["labels"].keys()
+    wanted = job(asked, COPY_ID, OWNER_ID, "run-1")["spec"]["template"]["spec"]
+    assert template["spec"] == {**wanted, "restartPolicy": "Always"}
+    assert template["metadata"]["annotations"][SPEC] == pod_digest(asked)
+    others = (runtime(pool="warm", grace_s=7), runtime(pool="warm", grace_s=7, env_from_secrets=["keys"]))
+    assert pod_digest(asked) not in {pod_digest(each) for each in others}
 
 
 def test_what_a_request_names_is_where_kubernetes_looks_for_it() -> None:
@@ -188,6 +202,8 @@ def test_a_template_that_would_soften_it_is_refused_by_name(template: dict[str, 
         ("env_from_secrets", ["../x"]),
         ("workspace_volume", "a/b"),
         ("queue", "a b"),
+        ("pool", "A"),
+        ("pool", "a" * 41),
         ("node_selector", {"a b": "c"}),
         ("resources", {"limits": {"memory": "much"}}),
         ("resources", {"limits": {"memory": "-1"}}),
@@ -201,3 +217,9 @@ def test_a_template_that_would_soften_it_is_refused_by_name(template: dict[str, 
 def test_a_field_that_no_cluster_would_take_is_refused(field: str, value: object) -> None:
     with pytest.raises(ValidationError, match=field):
         runtime(**{field: value})
+
+
+@pytest.mark.parametrize("fields", [{"workspace_volume": "work"}, {"queue": "agents"}])
+def test_a_pool_goes_with_nothing_that_its_pods_cannot_have(fields: dict[str, str]) -> None:
+    with pytest.raises(ValidationError, match="pool"):
+        runtime(pool="warm", **fields)

@@ -83,3 +83,8 @@ class CopyObjects:
         except ApiRefused as error:
             if error.status not in (404, 409):
                 raise
+
+
+def is_of_job(pod: dict[str, Any]) -> bool:
+    """Whether a Job has made it; a pool's has been made by something else, which lets it go a moment after."""
+    return any(owner.get("kind") == "Job" for owner in pod["metadata"].get("ownerReferences") or [])

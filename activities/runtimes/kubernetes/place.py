@@ -58,7 +58,11 @@ class PodPlace:
 
     async def name(self) -> str | None:
         record = await self._pod.known()
-        return f"{self._pod.name}, pod {record.pod}" if record and record.pod else self._pod.name
+        if record is None or record.pod is None:
+            return self._pod.name
+        if record.pooled:
+            return f"{self._machine.name}: pod {record.pod} of pool {self._pod.pool}"
+        return f"{self._pod.name}, pod {record.pod}"
 
     async def loss(self) -> str | None:
         record = await self._pod.known()

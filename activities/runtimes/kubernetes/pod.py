@@ -65,6 +65,11 @@ class CopyPod:
         """What is in it outlives it."""
         return self._runtime.has_claim
 
+    @property
+    def pool(self) -> str | None:
+        """From which it may be taken."""
+        return self._runtime.pool
+
     # Made.
 
     async def prepare(self, run: str, tell: Tell = lambda _: None) -> None:

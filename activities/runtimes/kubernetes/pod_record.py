@@ -36,6 +36,8 @@ class PodRecord(BaseModel):
     """How often the container had been started again when it was looked at last."""
     pod: str | None = None
     pod_uid: str | None = None
+    pooled: bool = False
+    """It was taken from a pool, so there is no Job."""
     has_copy: bool = True
     """The copy is in it, or will be."""
     runs: tuple[str, ...] = ()

@@ -14,7 +14,7 @@ from pathlib import Path, PurePath
 
 from activities.runtimes.exec_access import ExecAccess
 from activities.runtimes.kubernetes.api import ApiRefused, KubernetesApi
-from activities.runtimes.kubernetes.manifest import COPY, HOME, OWNER
+from activities.runtimes.kubernetes.manifest import COPY, HOME, OWNER, TAKEN_FROM
 from activities.runtimes.kubernetes.place import PodPlace, pod_of
 from activities.runtimes.kubernetes.pod import CopyPod
 from activities.runtimes.kubernetes.pod_record import PodRecords
@@ -112,8 +112,8 @@ class KubernetesPods:
             await self._pods.pop(key).aclose()
 
     async def sweep(self) -> int:
-        """Delete Jobs of this state directory of which nothing is written down, or only that they were removed: how
-        many there were. One that cannot be deleted now is another time.
+        """Delete Jobs of this state directory, and pods that it took from pools, of which nothing is written down, or
+        only that they were removed: how many there were. One that cannot be deleted now is another time.
         """
         found, seen = 0, set()
         for copy, record in await asyncio.to_thread(lambda: list(self.records.all())):
@@ -133,11 +133,14 @@ class KubernetesPods:
     async def _sweep(self, context: str | None, namespace: str | None) -> int:
         api, found = self.api(context), 0
         await api.connect()
-        path = f"/apis/batch/v1/namespaces/{namespace or api.namespace}/jobs"
-        for job in (await api.get(path, labelSelector=f"{OWNER}={self._owner}")).get("items") or []:
-            metadata = job["metadata"]
+        where, ours = namespace or api.namespace, f"{OWNER}={self._owner}"
+        jobs, pods = f"/apis/batch/v1/namespaces/{where}/jobs", f"/api/v1/namespaces/{where}/pods"
+        listed = [(jobs, each) for each in (await api.get(jobs, labelSelector=ours)).get("items") or []]
+        taken = (await api.get(pods, labelSelector=f"{ours},{TAKEN_FROM}")).get("items") or []
+        for path, each in (*listed, *((pods, pod) for pod in taken)):
+            metadata = each["metadata"]
             record = await asyncio.to_thread(self.records.read, str(metadata["labels"].get(COPY)))
-            if record is not None and not record.removed:
+            if (record is not None and not record.removed) or metadata.get("deletionTimestamp"):
                 continue
             with suppress(ApiRefused):
                 await api.delete(f"{path}/{metadata['name']}", metadata["uid"], propagationPolicy="Foreground")

@@ -1,4 +1,5 @@
-"""A pod on its way: its Job is made or adopted, and the pod waited for until it runs, or hardly ever will.
+"""A pod on its way: one of a pool is taken, or its Job is made or adopted and the pod waited for until it runs, or
+hardly ever will.
 
 What is done with one that runs must not live here.
 """
@@ -12,8 +13,9 @@ from activities.runtimes.kubernetes import manifest
 from activities.runtimes.kubernetes.api import ApiRefused
 from activities.runtimes.kubernetes.objects import CopyObjects
 from activities.runtimes.kubernetes.pod_errors import PodGone
-from activities.runtimes.kubernetes.pod_record import PodRecords
+from activities.runtimes.kubernetes.pod_record import PodRecord, PodRecords
 from activities.runtimes.kubernetes.pod_state import PodState, restarts_of, state_of_job, state_of_pod
+from activities.runtimes.kubernetes.pool_claim import PoolClaim
 from steersman.contracts.errors import PlaceError
 
 HOPELESS_S: Final = 8.0
@@ -37,7 +39,15 @@ class PodStart:
         self._objects, self._records = objects, records
 
     async def run(self, run: str, tell: Tell) -> None:
-        """Until the pod runs, which is written down then. Raises PlaceError, MachineUnreachable."""
+        """Until the pod runs, which is written down then. Raises PlaceError, PodGone, MachineUnreachable."""
+        if self._objects.runtime.pool:
+            if (why_not := await self._take(run)) is None:
+                return
+            tell(why_not)
+        await self._make(run, tell)
+
+    async def _make(self, run: str, tell: Tell) -> None:
+        """By a Job."""
         wanted = manifest.job(self._objects.runtime, self._objects.copy, self._objects.owner, run)
         began, pause = time.monotonic(), _FIRST_PAUSE_S
         told, since = PodState("creating"), began
@@ -59,9 +69,8 @@ class PodStart:
                 tell(f"waiting for a pod: {state.sentence}")
             hopeless = (hopeless or now) if state.needs_a_person else None
             if pod and state.stage == "running":
-                metadata = pod["metadata"]
-                fields = {"pod": metadata["name"], "pod_uid": metadata["uid"], "restarts": restarts_of(pod)}
-                await self._records.update(self._objects.copy, **fields)
+                await self._note(pod)
+                await self._wanted_record()
                 return
             if state.stage == "suspended":
                 began = now  # a queue may hold it as long as it likes
@@ -72,6 +81,48 @@ class PodStart:
                 raise self.failed(state.reason or "Timeout", f"{why} (for {now - began:.0f} s)")
             await asyncio.sleep(pause)
             pause = min(pause * 1.3, _LAST_PAUSE_S)
+
+    async def _take(self, run: str) -> str | None:
+        """Take a pod of the pool, which is written down then; else why there is none. Raises PodGone,
+        MachineUnreachable.
+        """
+        pool = self._objects.runtime.pool
+        await self._objects.api.connect()
+        record = await self._wanted_record()
+        try:
+            if await self._objects.job(record.job_uid if record else None):
+                return f"a Job was made before, as no pod of pool {pool} could be had"
+            taken, why = await PoolClaim(self._objects).take(run)
+        except ApiRefused as error:
+            taken, why = None, str(error)
+        if taken is None:
+            return f"no pod of pool {pool} can be had ({why}): a Job is made"
+        if not await self._note(taken, pooled=True):
+            # Another worker was quicker, or it is wanted no more. Nothing of a run has ever been in it.
+            metadata = taken["metadata"]
+            await self._objects.delete(self._objects.pod_path(taken), metadata["uid"], gracePeriodSeconds=0)
+            await self._wanted_record()
+        return None
+
+    async def _note(self, pod: dict[str, Any], *, pooled: bool = False) -> bool:
+        """Write down that this pod is the copy's, unless another one is, or none is wanted; whether it is."""
+        metadata: dict[str, str] = pod["metadata"]
+        fields = {"pod": metadata["name"], "pod_uid": metadata["uid"], "restarts": restarts_of(pod), "pooled": pooled}
+
+        def noted(record: PodRecord | None) -> PodRecord:
+            assert record
+            other = record.pod_uid not in (None, metadata["uid"]) and (pooled or record.pooled)
+            return record if other or _is_removed(record) else record.model_copy(update=fields)
+
+        after = await self._records.change(self._objects.copy, noted)
+        return after.pod_uid == metadata["uid"]
+
+    async def _wanted_record(self) -> PodRecord | None:
+        """Raises PodGone where it was removed meanwhile."""
+        record = await asyncio.to_thread(self._records.read, self._objects.copy)
+        if record and _is_removed(record):
+            raise PodGone(f"{self._objects.name}: it was removed", record)
+        return record
 
     async def _on_its_way(self, wanted: dict[str, Any]) -> tuple[dict[str, Any] | None, PodState, float]:
         """The pod, once it is there, its state, and for how long it may have come no further."""
@@ -90,9 +141,7 @@ class PodStart:
         Raises ApiRefused, MachineUnreachable, PlaceError, and PodGone where it was removed meanwhile.
         """
         await self._objects.api.connect()
-        record = await asyncio.to_thread(self._records.read, self._objects.copy)
-        if record and (record.removed or not (record.has_copy or record.runs)):
-            raise PodGone(f"{self._objects.name}: it was removed", record)
+        record = await self._wanted_record()
         job = await self._got_or_created(wanted)
         metadata = job["metadata"]
         if metadata.get("deletionTimestamp"):
@@ -141,3 +190,7 @@ class PodStart:
         text = ": ".join(filter(None, (reason, message)))
         facts = {"reason": reason, "detail": message, "job": job, "namespace": self._objects.namespace}
         return PlaceError(f"runtime: the pod does not come to run: {text}", **facts)
+
+
+def _is_removed(record: PodRecord) -> bool:
+    return record.removed or not (record.has_copy or record.runs)
