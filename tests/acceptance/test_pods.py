@@ -1,6 +1,7 @@
 """Runs in pods of a real cluster: followed, steered, stopped with proof, going on whatever becomes of the pod."""
 
 import asyncio
+import json
 import os
 import secrets
 import shlex
@@ -299,6 +300,40 @@ async def test_what_is_on_a_claim_outlives_the_pod_and_goes_with_the_run(
     assert pods.cluster.left == []
     kept = disk / ".local/state/steersman"
     assert [*kept.glob("copies/*"), *kept.glob("places/*")] == []
+
+
+async def test_claude_works_in_a_pod_that_waited_in_a_pool_and_nobody_does_after(
+    own: Pods, model: ScriptedModel, tmp_path: Path
+) -> None:
+    """Three runs, one after another, each stopped in the midst of a tool: each in another pod, and without a Job."""
+    await own.worker()
+    steersman = await own.site.steersman()
+    runtime = own.cluster.runtime(pool="warm")
+    printed = await Steer(own.site.namespace.address, tmp_path)(
+        "worker", "pool", json.dumps(runtime), "--replicas", "2"
+    )
+    own.cluster.apply(json.loads(printed.out))
+
+    def waiting() -> list[str]:
+        found = own.cluster.objects("pods", "steersman.dev/pool=warm")
+        return [each["metadata"]["name"] for each in found if each["status"]["phase"] == "Running"]
+
+    used = set()
+    for number in range(3):
+        await until(lambda: len(waiting()) == 2, SLOW_S)
+        script = model.script(f"pool-{number}", TOOL_UNTIL_GO, hold("thinking"), say("finished"))
+        workspace = made(own.site.workspace())
+        request = own.claude(script, "build it", workspace=workspace, permissions={"mode": "full"}, runtime=runtime)
+        run = await steersman.start(request)
+        (taken,) = await until(lambda: own.cluster.objects("pods", "steersman.dev/taken-from=warm"), SLOW_S)
+        used.add(taken["metadata"]["uid"])
+        await phase(steersman, run, "running", SLOW_S)
+        assert taken["metadata"]["annotations"][RUN] == run
+        report = await steersman.stop(run)
+        assert (report.outcome, report.left) == ("stopped", ())
+        await until(lambda: not own.cluster.objects("pods", "steersman.dev/taken-from=warm"), SLOW_S)
+        assert own.cluster.objects("jobs") == []
+    assert len(used) == 3
 
 
 async def test_an_image_that_is_not_there_is_named_at_once(pods: Pods, steersman: Steersman) -> None:

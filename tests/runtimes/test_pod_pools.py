@@ -10,6 +10,7 @@ import pytest
 
 from activities.runtimes.kubernetes import manifest
 from activities.runtimes.kubernetes.pod import CopyPod
+from steersman.contracts.errors import PlaceError
 from steersman.contracts.kubernetes import KubernetesRuntime
 from tests.runtimes.pod_site import PodSite, said
 from tests.runtimes.stage import DEAF, ECHO, QUICK, line
@@ -239,6 +240,31 @@ async def test_one_that_is_deleted_is_followed_by_another_of_the_pool(site: PodS
     assert site.name != first
     assert site.record.pooled
     assert site.objects(JOBS) == []
+
+
+async def test_its_container_that_begins_again_is_waited_for(site: PodSite) -> None:
+    await pool(site, 2)
+    pod = await site.made()
+    name = site.name
+    assert await said(await pod.exec("sh", "-c", "echo kept > ~/file; echo")) == b"\n"
+    site.cluster.call(lambda: site.server.nodes.kill_for_memory("default", name, "agent"))
+    await until(lambda: not any(runs(each) for each in site.objects(PODS) if each["metadata"]["name"] == name))
+    await site.pod().prepare("run")
+    assert taken(site) == [name]
+    assert site.name == name
+    assert await said(await site.pod().exec("cat", f"{manifest.HOME}/file")) == b"kept\n"
+    assert site.objects(JOBS) == []
+
+
+async def test_pods_of_a_lost_node_are_left_where_they_are(site: PodSite) -> None:
+    await pool(site, 1)
+    site.cluster.call(lambda: site.server.nodes.lose("node-1"))
+    told: list[str] = []
+    with pytest.raises(PlaceError, match="node"):
+        await site.pod(start_s=5).prepare("run", told.append)
+    assert told[0] == "no pod of pool warm can be had (none is free): a Job is made"
+    assert all(manifest.TAKEN_FROM not in each["metadata"]["labels"] for each in site.objects(PODS))
+    site.cluster.call(lambda: site.server.nodes.recover("node-1"))
 
 
 async def test_a_sweep_deletes_those_that_nobody_knows(site: PodSite) -> None:

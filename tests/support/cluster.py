@@ -33,7 +33,7 @@ class Cluster:
     @property
     def flags(self) -> tuple[str, ...]:
         """Of a worker that may use it."""
-        fields = ("image", "claim", "secret", "node_selector", "queue")
+        fields = ("image", "claim", "secret", "node_selector", "queue", "pool")
         allowed = (word for field in fields for word in ("--allow-pod", f"{field}=*"))
         return ("--allow-kubernetes", self.namespace, *allowed)
 
@@ -61,7 +61,7 @@ class Cluster:
         volume = f"{self.namespace}-{name}"
         size = {"storage": "1Gi"}
         common = {"accessModes": ["ReadWriteOnce"], "storageClassName": volume}
-        self._apply(
+        self.apply(
             {
                 "apiVersion": "v1",
                 "kind": "PersistentVolume",
@@ -69,7 +69,7 @@ class Cluster:
                 "spec": {**common, "capacity": size, "hostPath": {"path": str(directory)}},
             }
         )
-        self._apply(
+        self.apply(
             {
                 "apiVersion": "v1",
                 "kind": "PersistentVolumeClaim",
@@ -79,7 +79,8 @@ class Cluster:
         )
         self._volumes.append(volume)
 
-    def _apply(self, manifest: dict[str, Any]) -> None:
+    def apply(self, manifest: dict[str, Any]) -> None:
+        """As kubectl does."""
         self.kubectl("apply", "-f", "-", stdin=json.dumps(manifest))
 
     def exec(self, pod: str, *argv: str) -> str:

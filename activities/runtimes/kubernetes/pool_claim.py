@@ -30,7 +30,7 @@ class PoolClaim:
         Raises ApiRefused, MachineUnreachable.
         """
         for pod in await self._objects.pods():
-            if not is_of_job(pod) and state_of_pod(pod).stage == "running":
+            if not is_of_job(pod) and _runs(pod):
                 return pod, ""
         why = ""
         for _ in range(_LISTINGS):
@@ -47,7 +47,7 @@ class PoolClaim:
         """Those that may be taken, and what is to be said where there is none."""
         selector = f"{manifest.POOL}={self._objects.runtime.pool},!{manifest.COPY}"
         answer = await self._objects.api.get(self._objects.pods_path, labelSelector=selector)
-        running = [each for each in answer.get("items") or [] if state_of_pod(each).stage == "running"]
+        running = [each for each in answer.get("items") or [] if _runs(each)]
         digest = manifest.pod_digest(self._objects.runtime)
         fitting = [each for each in running if (each["metadata"].get("annotations") or {}).get(manifest.SPEC) == digest]
         if running and not fitting:
@@ -64,3 +64,8 @@ class PoolClaim:
             if error.status not in _GONE:
                 raise
             return None
+
+
+def _runs(pod: dict[str, Any]) -> bool:
+    state = state_of_pod(pod)
+    return state.stage == "running" and not state.is_lost_node

@@ -40,14 +40,15 @@ class PodStart:
 
     async def run(self, run: str, tell: Tell) -> None:
         """Until the pod runs, which is written down then. Raises PlaceError, PodGone, MachineUnreachable."""
-        if self._objects.runtime.pool:
-            if (why_not := await self._take(run)) is None:
+        record = await self._wanted_record()
+        if self._objects.runtime.pool and not (record and record.pooled):
+            if (why_not := await self._take(run, record)) is None:
                 return
             tell(why_not)
         await self._make(run, tell)
 
     async def _make(self, run: str, tell: Tell) -> None:
-        """By a Job."""
+        """By a Job, unless a pod was taken before, whose container begins again."""
         wanted = manifest.job(self._objects.runtime, self._objects.copy, self._objects.owner, run)
         began, pause = time.monotonic(), _FIRST_PAUSE_S
         told, since = PodState("creating"), began
@@ -82,13 +83,12 @@ class PodStart:
             await asyncio.sleep(pause)
             pause = min(pause * 1.3, _LAST_PAUSE_S)
 
-    async def _take(self, run: str) -> str | None:
+    async def _take(self, run: str, record: PodRecord | None) -> str | None:
         """Take a pod of the pool, which is written down then; else why there is none. Raises PodGone,
         MachineUnreachable.
         """
         pool = self._objects.runtime.pool
         await self._objects.api.connect()
-        record = await self._wanted_record()
         try:
             if await self._objects.job(record.job_uid if record else None):
                 return f"a Job was made before, as no pod of pool {pool} could be had"
@@ -126,7 +126,12 @@ class PodStart:
 
     async def _on_its_way(self, wanted: dict[str, Any]) -> tuple[dict[str, Any] | None, PodState, float]:
         """The pod, once it is there, its state, and for how long it may have come no further."""
-        job = await self._job(wanted)
+        await self._objects.api.connect()
+        record = await self._wanted_record()
+        if record and record.pooled:
+            taken = await self._taken(record)
+            return taken, state_of_pod(taken), self._objects.runtime.start_s
+        job = await self._job(wanted, record)
         if job is None:
             state = PodState("creating", "Terminating", "the Job of before is not gone yet")
             return None, state, self._objects.runtime.start_s
@@ -135,13 +140,18 @@ class PodStart:
             return pod, state_of_pod(pod), self._objects.runtime.start_s
         return None, state_of_job(job, await self._objects.events(job)), CREATED_S
 
-    async def _job(self, wanted: dict[str, Any]) -> dict[str, Any] | None:
+    async def _taken(self, record: PodRecord) -> dict[str, Any]:
+        """The pod that was taken from a pool. Raises PodGone, ApiRefused, MachineUnreachable."""
+        for pod in await self._objects.pods():
+            if pod["metadata"]["uid"] == record.pod_uid:
+                return pod
+        raise PodGone(f"{self._objects.name}: the pod that was taken for it is gone", record)
+
+    async def _job(self, wanted: dict[str, Any], record: PodRecord | None) -> dict[str, Any] | None:
         """The Job, created where there is none; None while one of before is there.
 
-        Raises ApiRefused, MachineUnreachable, PlaceError, and PodGone where it was removed meanwhile.
+        Raises ApiRefused, MachineUnreachable, PlaceError.
         """
-        await self._objects.api.connect()
-        record = await self._wanted_record()
         job = await self._got_or_created(wanted)
         metadata = job["metadata"]
         if metadata.get("deletionTimestamp"):
