@@ -19,24 +19,33 @@ from activities.store.runs import RunStore
 from steersman.contracts.activities import RunKey
 from steersman.contracts.kubernetes import AGENT_CONTAINER
 from tests.runtimes.stage import QUICK, THEIR_PYTHON
-from tests.support.kubernetes import BackgroundServer
+from tests.support.kubernetes import BackgroundServer, Rule
 from tests.support.kubernetes.kinds import JOBS, PODS, Kind
+from tests.support.kubernetes.worker_role import worker_role
 
 IMAGE = "local/agent:1"
 OWNER = Ownership("cluster", "default")
 
 
 class PodSite:
-    """`cluster`: where it is; `directory`: what this host writes down."""
+    """`cluster`: where it is; `directory`: what this host writes down. Workers may do what `deploy/kubernetes/` allows,
+    and nothing else.
+    """
 
     def __init__(self, cluster: BackgroundServer, directory: Path) -> None:
         self.cluster, self.server = cluster, cluster.server
         self.state = directory / "state"
         self.copy = uuid.uuid4().hex
         self.mark = uuid.uuid4().hex
-        self.config = self.server.kubeconfig(directory / "config")
+        self.rights = worker_role("default")
+        self._token = self.server.access.grant("worker", *self.rights)
+        self.config = self.server.kubeconfig(directory / "config", self._token)
         self.placement: dict[str, Any] = {"kind": "kubernetes", "image": IMAGE, "python": THEIR_PYTHON, "grace_s": 5}
         self._workers: list[KubernetesPods] = []
+
+    def withdraw(self, right: Rule) -> None:
+        """The workers' account may do all of its role but this from now on."""
+        self.server.access.change(self._token, *(each for each in self.rights if each != right))
 
     def worker(self, state: Path | None = None, store: str = "store") -> KubernetesPods:
         """One of the host's; with another state directory and store: of another."""

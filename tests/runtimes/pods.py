@@ -36,6 +36,7 @@ from tests.support.cluster import missing as missing_cluster
 from tests.support.kubernetes import NEW, OLD, BackgroundServer, Settings, missing
 from tests.support.kubernetes.deletion import DeleteOptions
 from tests.support.kubernetes.kinds import JOBS, PODS
+from tests.support.kubernetes.worker_role import worker_role
 from tests.support.processes import inhabitant
 
 RELEASES = {"pod": NEW, "old-pod": OLD}
@@ -57,7 +58,8 @@ def cluster(kind: str = "pod") -> BackgroundServer:
     """One of this kind, for all tests of this process."""
     directory = Path(tempfile.mkdtemp(prefix="steersman-cluster-"))
     running = BackgroundServer(directory, Settings(release=RELEASES[kind], shared=(sys.prefix,)))
-    running.server.kubeconfig(directory / "config")
+    token = running.server.access.grant("worker", *worker_role("default"))
+    running.server.kubeconfig(directory / "config", token)
     atexit.register(_close, running)
     return running
 
