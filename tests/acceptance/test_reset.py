@@ -6,7 +6,7 @@ import signal
 from datetime import timedelta
 
 import pytest
-from temporalio.client import ActivityFailureError
+from temporalio.client import ActivityFailureError, WorkflowExecutionStatus
 from temporalio.common import RetryPolicy
 from temporalio.exceptions import ApplicationError
 
@@ -173,6 +173,25 @@ async def test_a_run_whose_agent_stops_itself_is_begun_anew_once(site: Site) -> 
     with pytest.raises(AgentFailed, match="stopped, and not by this run"):
         await steersman.result(run)
     assert (workspace / "starts").read_text() == "x\nx\n"
+
+
+async def test_a_run_that_is_cancelled_after_its_reset_stays_so(shared: Site, steersman: Steersman, mark: str) -> None:
+    workspace = shared.workspace()
+    request = shared.process("sh", "-c", "echo x >> starts; exec sleep 600", workspace=workspace, mark=mark)
+    run = await steersman.start(request)
+    await until((workspace / "starts").exists)
+    await reset(shared, run)
+    await until(lambda: leader(steersman, run))
+    described = await steersman.temporal.get_workflow_handle(run).describe()
+    assert described.status == WorkflowExecutionStatus.RUNNING
+
+    assert (await steersman.stop(run)).outcome == "stopped"
+
+    with pytest.raises(RunCancelled):
+        await steersman.result(run)
+    assert (workspace / "starts").read_text() == "x\n"
+    assert not marked(mark)
+    assert in_order(await steersman.events(run))
 
 
 async def stop_as_a_worker(site: Site, run: str) -> StopReport:
