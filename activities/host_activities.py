@@ -141,6 +141,7 @@ class HostActivities:
             except OSError as error:
                 if not (disk.is_unwritable(error) or disk.is_no_file(error)):
                     raise
+                await asyncio.to_thread(self._store.discard_unbegun, end.key)
                 text = f"state directory: the run's end cannot be written down: {error}"
                 raise ApplicationError(text, type=ActivityErrorType.STATE_UNWRITABLE, non_retryable=True) from error
 

@@ -17,6 +17,7 @@ import secrets
 import shutil
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from urllib.parse import quote
@@ -114,6 +115,20 @@ class RunStore:
             temporary.unlink(missing_ok=True)
             return self.directory(key)
         return directory
+
+    def discard_unbegun(self, key: RunKey) -> None:
+        """Remove the empty files of a run of which nothing could be written down, as on a full disk: without run.json
+        no sweep would ever know whose they are. Never raises.
+        """
+        path = self._runs / _safe(key.run) / _safe(key.execution)
+        with suppress(OSError):
+            if os.path.lexists(path / "run.json"):
+                return
+            for each in path.iterdir():
+                if each.is_file() and not each.is_symlink() and each.stat().st_size == 0:
+                    each.unlink()
+            path.rmdir()
+            path.parent.rmdir()
 
     def mine(self) -> Iterator[RunDirectory]:
         """Every run of this worker's own Temporal namespace, oldest first."""

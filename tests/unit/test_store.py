@@ -178,3 +178,24 @@ def test_a_run_of_before_there_were_beginnings_keeps_its_key(store: RunStore, sa
     (directory.path / "run.json").write_text(json.dumps(facts | ({} if said is None else {"beginning": said})))
 
     assert directory.agent_key == KEY
+
+
+def test_what_a_full_disk_leaves_of_a_run_that_never_began_goes(store: RunStore) -> None:
+    key = RunKey(run="run", execution="e")
+    path = store.directory(key).path
+    path.mkdir(parents=True)
+    for name in ("events.jsonl", "events.epoch", "run.json.0123"):
+        (path / name).touch()
+    store.discard_unbegun(key)
+    assert not path.parent.exists()
+    store.discard_unbegun(key)
+
+
+@pytest.mark.parametrize("name", ["run.json", "events.jsonl"])
+def test_what_is_written_of_a_run_stays(store: RunStore, name: str) -> None:
+    key = RunKey(run="run", execution="e")
+    path = store.directory(key).path
+    path.mkdir(parents=True)
+    (path / name).write_text("something")
+    store.discard_unbegun(key)
+    assert (path / name).read_text() == "something"

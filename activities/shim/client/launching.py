@@ -23,6 +23,7 @@ _LIBRARIES = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 PROGRAM = Path(program.__path__[0])
 """The directory of what runs where the agent runs."""
 _CARRY_THROUGH_S = 10.0
+_KILLED_S = 1.0
 REFILL_S = 0.5
 """How long after one was taken the next is made: not while the agent itself is starting."""
 
@@ -45,6 +46,9 @@ async def launched(process: asyncio.subprocess.Process, said: bytes) -> dict[str
         output, errors = await process.communicate(said)
     except asyncio.CancelledError:
         process.kill()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_KILLED_S):  # asyncio lets go of it once its pipes have ended, too
+                await process.communicate()
         raise
     try:
         answer: dict[str, Any] = json.loads(output)
