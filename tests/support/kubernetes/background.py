@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tests.support.kubernetes.containers import let_go
 from tests.support.kubernetes.server import ApiServer
 from tests.support.kubernetes.settings import Settings
 
@@ -43,6 +44,7 @@ class BackgroundServer:
         try:
             self.wait(self.server.aclose())
         finally:
+            self.wait(let_go())
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
             self._loop.close()

@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import weakref
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,6 +20,9 @@ from tests.support.kubernetes.logs import ContainerLog
 PROGRAM = Path(__file__).with_name("container_program.py")
 NAMESPACES = ("--pid", "--mount", "--uts", "--ipc")
 TOOLS = ("unshare", "nsenter", "setpriv", "mount")
+
+
+_started: "weakref.WeakSet[asyncio.subprocess.Process]" = weakref.WeakSet()
 
 
 class StartError(Exception):
@@ -99,6 +103,7 @@ class Container:
             )
         finally:
             os.close(given)
+        _started.add(self._process)
         assert self._process.stdout
         assert self._process.stderr
         copies = [
@@ -138,7 +143,7 @@ class Container:
         privileges = (*(("--no-new-privs",) if spec.no_new_privileges else ()),)
         if spec.drop_capabilities:
             privileges += ("--bounding-set=-all,+setuid,+setgid",)
-        return await asyncio.create_subprocess_exec(
+        process = await asyncio.create_subprocess_exec(
             *_with_parent("nsenter", "--target", str(self.pid), *NAMESPACES, f"--wdns={spec.directory}"),
             *(_tool("setpriv"), "--reuid", str(spec.uid), "--regid", str(spec.gid), *groups, *privileges, "--"),
             *argv,
@@ -148,6 +153,8 @@ class Container:
             env=spec.environment,
             start_new_session=True,
         )
+        _started.add(process)
+        return process
 
     async def _word(self, told: int) -> tuple[int, str]:
         """The number of the first process, and why the command does not run, once both are known."""
@@ -180,6 +187,23 @@ class Container:
         self.log.end()
         shutil.rmtree(self._scratch, ignore_errors=True)
         return exit_code(code)
+
+
+async def let_go() -> None:
+    """Wait until asyncio has let go of what this loop has started and has ended: that is after the end of its pipes. A
+    loop that is closed before warns of it at any time after, in the midst of whatever test.
+    """
+    loop = asyncio.get_running_loop()
+    for process in list(_started):
+        transport = process._transport  # type: ignore[attr-defined]  # noqa: SLF001 - nothing else tells
+        if process._loop is loop:  # type: ignore[attr-defined]  # noqa: SLF001 - the same
+            if process.returncode is None:
+                process.kill()
+            for _ in range(200):
+                if transport.is_closing():
+                    break
+                await asyncio.sleep(0.01)
+            transport.close()
 
 
 def exit_code(returncode: int) -> int:
