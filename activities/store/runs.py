@@ -69,7 +69,7 @@ class RunStore:
 
         Temporal makes up an execution's id, but an activity's caller names the key: every activity comes through here.
         """
-        directory = RunDirectory(self._runs / _safe(key.run) / _safe(key.execution), key)
+        directory = RunDirectory(self._path(key), key)
         if self.owner.recorded(directory.path / "run.json") is False:
             raise InvalidRequest("key: this host keeps that run for another Temporal namespace")
         return directory
@@ -120,7 +120,7 @@ class RunStore:
         """Remove the empty files of a run of which nothing could be written down, as on a full disk: without run.json
         no sweep would ever know whose they are. Never raises.
         """
-        path = self._runs / _safe(key.run) / _safe(key.execution)
+        path = self._path(key)
         with suppress(OSError):
             if os.path.lexists(path / "run.json"):
                 return
@@ -129,6 +129,9 @@ class RunStore:
                     each.unlink()
             path.rmdir()
             path.parent.rmdir()
+
+    def _path(self, key: RunKey) -> Path:
+        return self._runs / _safe(key.run) / _safe(key.execution)
 
     def mine(self) -> Iterator[RunDirectory]:
         """Every run of this worker's own Temporal namespace, oldest first."""

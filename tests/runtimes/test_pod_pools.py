@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +13,11 @@ from steersman.contracts.errors import PlaceError
 from steersman.contracts.kubernetes import KubernetesRuntime
 from tests.runtimes.pod_site import PodSite, said
 from tests.runtimes.stage import DEAF, ECHO, QUICK, line
-from tests.support.kubernetes import BackgroundServer, Settings, background_server, missing
+from tests.support.kubernetes import BackgroundServer
 from tests.support.kubernetes.deletion import DeleteOptions
 from tests.support.kubernetes.faults import of
 from tests.support.kubernetes.kinds import DEPLOYMENTS, JOBS, PODS
-from tests.support.processes import kill_marked, marked, until
+from tests.support.processes import marked, until
 
 pytestmark = [pytest.mark.integration, pytest.mark.linux]
 
@@ -27,26 +26,16 @@ POOL = "warm"
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[BackgroundServer]:
-    if reason := missing():
-        pytest.skip(reason)
-    directory = tmp_path / "cluster"
-    directory.mkdir()
-    with background_server(directory, Settings()) as running:
-        yield running
-
-
-@pytest.fixture
-async def site(cluster: BackgroundServer, tmp_path: Path) -> AsyncIterator[PodSite]:
-    site = site_of(cluster, tmp_path)
-    yield site
-    await site.aclose()
-    kill_marked(site.mark)
+def site(site: PodSite) -> PodSite:
+    return with_pool(site)
 
 
 def site_of(cluster: BackgroundServer, directory: Path) -> PodSite:
-    """Whose requests name the pool."""
-    site = PodSite(cluster, directory)
+    return with_pool(PodSite(cluster, directory))
+
+
+def with_pool(site: PodSite) -> PodSite:
+    """Its requests name the pool."""
     site.placement["pool"] = POOL
     return site
 

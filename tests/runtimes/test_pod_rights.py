@@ -3,8 +3,7 @@
 That it is enough is shown by every other test of pods, whose workers have no other.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Iterator
-from pathlib import Path
+from collections.abc import Awaitable
 
 import pytest
 
@@ -15,7 +14,7 @@ from activities.shim.client import MachineUnreachable
 from steersman.contracts.errors import PlaceError
 from steersman.contracts.kubernetes import KubernetesRuntime
 from tests.runtimes.pod_site import PodSite, said
-from tests.support.kubernetes import OLD, BackgroundServer, Rule, Settings, background_server, missing
+from tests.support.kubernetes import OLD, Rule
 from tests.support.kubernetes.kinds import DEPLOYMENTS, PODS
 from tests.support.kubernetes.worker_role import worker_role
 from tests.support.processes import until
@@ -25,23 +24,6 @@ pytestmark = [pytest.mark.integration, pytest.mark.linux]
 RIGHTS = worker_role("default")
 EVERYTHING = {"made", "gone on with", "exec", "removed", "swept", "taken", "told of a quota"}
 QUOTA = "exceeded quota: none, requested: pods=1, used: pods=0, limited: pods=0"
-
-
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[BackgroundServer]:
-    if reason := missing():
-        pytest.skip(reason)
-    directory = tmp_path / "cluster"
-    directory.mkdir()
-    with background_server(directory, Settings()) as running:
-        yield running
-
-
-@pytest.fixture
-async def site(cluster: BackgroundServer, tmp_path: Path) -> AsyncIterator[PodSite]:
-    site = PodSite(cluster, tmp_path)
-    yield site
-    await site.aclose()
 
 
 @pytest.fixture(autouse=True)

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,33 +15,15 @@ from steersman.contracts.errors import PlaceError
 from steersman.contracts.kubernetes import KubernetesRuntime
 from tests.runtimes.pod_site import IMAGE, PodSite, said
 from tests.runtimes.stage import DEAF, ECHO, QUICK, line, records
-from tests.support.kubernetes import BackgroundServer, Settings, background_server, missing
+from tests.support.kubernetes import BackgroundServer
 from tests.support.kubernetes.deletion import DeleteOptions
 from tests.support.kubernetes.faults import ExecCut, of
 from tests.support.kubernetes.kinds import JOBS, PODS
-from tests.support.processes import kill_marked, lives, marked, until
+from tests.support.processes import lives, marked, until
 
 pytestmark = [pytest.mark.integration, pytest.mark.linux]
 
 HELLO = ("sh", "-c", "echo hello")
-
-
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[BackgroundServer]:
-    if reason := missing():
-        pytest.skip(reason)
-    directory = tmp_path / "cluster"
-    directory.mkdir()
-    with background_server(directory, Settings()) as running:
-        yield running
-
-
-@pytest.fixture
-async def site(cluster: BackgroundServer, tmp_path: Path) -> AsyncIterator[PodSite]:
-    site = PodSite(cluster, tmp_path)
-    yield site
-    await site.aclose()
-    kill_marked(site.mark)
 
 
 # Made.

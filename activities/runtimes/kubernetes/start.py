@@ -40,11 +40,12 @@ class PodStart:
 
     async def run(self, run: str, tell: Tell) -> None:
         """Until the pod runs, which is written down then. Raises PlaceError, PodGone, MachineUnreachable."""
-        record = await self._wanted_record()
-        if self._objects.runtime.pool and not (record and record.pooled):
-            if (why_not := await self._take(run, record)) is None:
-                return
-            tell(why_not)
+        if self._objects.runtime.pool:
+            record = await self._wanted_record()
+            if not (record and record.pooled):
+                if (why_not := await self._take(run, record)) is None:
+                    return
+                tell(why_not)
         await self._make(run, tell)
 
     async def _make(self, run: str, tell: Tell) -> None:
