@@ -16,23 +16,23 @@ import logging
 import os
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 
 from pydantic import BaseModel
 
-from activities.run_changes import RunChanges, refs_of
-from activities.run_sessions import CopyAt, RunSessions
+from activities.run_backups import UNREADABLE, RunBackups, base_of, moment, names_of
+from activities.run_changes import RunChanges
 from activities.shim.client import MachineGone, MachineUnreachable, MachineUnusable
 from activities.store import disk
-from activities.store.kept_copies import CopyLocation, KeptCopies
+from activities.store.kept_copies import CopyLocation
 from activities.store.notes import note as _note
 from activities.store.notes import noted as _noted
 from activities.store.run_directory import RunDirectory
-from activities.workspaces.carry.carrier import Carried, RefNames, Returned, WorkspaceCarrier
-from activities.workspaces.carry.copies import CopyFailed, WorkspaceCopy
+from activities.workspaces.carry.carrier import Carried, Returned
+from activities.workspaces.carry.copies import CopyFailed
 from activities.workspaces.carry.snapshots import NoSnapshot
-from activities.workspaces.git.checkpoint_commits import REFS, quoted
 from activities.workspaces.git.runner import GitFailed
 from activities.workspaces.printable_text import printable
 from steersman.contracts.activities import CarriedBack, RunKey
@@ -45,26 +45,13 @@ MAX_CONFLICTS = 1000
 """At most this many paths are named."""
 _GIVEN_UP = CarriedBack(finalize=Finalize(status="none"))
 
-Within = Callable[[str, str], Path]
-"""The real path of one of this name, if requests may work there. Raises InvalidRequest."""
-
 
 class RunCarry:
-    """`copies`: where the copies of runs are. `state`: the state directory. `within`: where requests may work."""
+    """`state`: the state directory."""
 
-    def __init__(
-        self,
-        carrier: WorkspaceCarrier,
-        copies: KeptCopies,
-        copy_at: CopyAt,
-        changes: RunChanges,
-        sessions: RunSessions,
-        state: Path,
-        within: Within,
-    ) -> None:
-        self.sessions = sessions
-        self._carrier, self._copies, self._copy_at = carrier, copies, copy_at
-        self._within = within
+    def __init__(self, backups: RunBackups, changes: RunChanges, state: Path) -> None:
+        self.backups, self.sessions = backups, backups.sessions
+        self._carrier, self._copies = backups.carrier, backups.copies
         self._changes, self._gates = changes, state / "gates"
 
     async def out(
@@ -83,7 +70,7 @@ class RunCarry:
         try:
             if loop:
                 await self._copies.take(directory, loop)
-            copy = await self._copy_of(directory)
+            copy = await self.backups.copy_of(directory)
             # What became of an earlier copy says nothing of this one: a run that is reset begins with it once more.
             (directory.path / "carried-back.json").unlink(missing_ok=True)
             if not copy.is_here and not loop:
@@ -92,7 +79,7 @@ class RunCarry:
             carried = await self._carrier.carry_out(
                 workspace,
                 copy,
-                _names(directory),
+                names_of(directory),
                 borrow=copy.is_here,
                 refresh=loop is not None,
                 include=include,
@@ -109,17 +96,33 @@ class RunCarry:
         await asyncio.to_thread(_note, directory.path / "carried.json", known)
         return known
 
-    async def again(self, directory: RunDirectory, workspace: Path, include: tuple[str, ...]) -> None:
-        """The machine of the copy was lost: make both anew, of what was carried out before. Twice is once.
+    async def again(
+        self, directory: RunDirectory, carried: CarriedWorkspace, workspace: Path, include: tuple[str, ...]
+    ) -> datetime | None:
+        """The machine of the copy was lost: make both anew, of its backup, else of what was carried out before; when
+        the backup was taken. Twice is once.
 
         Raises WorkspaceError, PlaceError, MachineUnreachable.
         """
         try:
-            copy = await self._copy_of(directory)
+            copy = await self.backups.copy_of(directory)
             await copy.prepare(directory.key.run)
-            await self._carrier.carry_out(workspace, copy, _names(directory), borrow=False, include=include)
+            if not copy.outlives_machine and (time := await self._restored(directory, carried, workspace)):
+                return time
+            await self._carrier.carry_out(workspace, copy, names_of(directory), borrow=False, include=include)
         except (GitFailed, CopyFailed, NoSnapshot, MachineUnusable, OSError) as error:
             raise WorkspaceError(f"workspace: it cannot be copied: {printable(str(error))}") from error
+        return None
+
+    async def _restored(self, directory: RunDirectory, carried: CarriedWorkspace, workspace: Path) -> datetime | None:
+        """As RunBackups.restore. One that cannot be used is done without. Raises MachineUnreachable."""
+        try:
+            return await self.backups.restore(directory, carried, workspace)
+        except (*UNREADABLE, RunError) as error:
+            facts = {"run": directory.key.run, "error": printable(str(error))}
+            log.warning("a backup cannot be used", extra={"action": "backup_unusable", "facts": facts})
+            await asyncio.to_thread(self.backups.drop, directory)
+            return None
 
     async def back(
         self, directory: RunDirectory, carried: CarriedWorkspace, workspace: Path, *, keep: bool
@@ -141,14 +144,14 @@ class RunCarry:
                 await self._let_go(directory)
             return known
         try:
-            top = await asyncio.to_thread(self._top, carried)
+            top = await asyncio.to_thread(self.backups.top, carried)
         except RunError as error:
             return await self.fail(directory, error.message)
-        base = Carried(top, carried.repository, carried.snapshot, carried.files, directory=carried.directory)
+        base = base_of(carried, top)
         try:
             returned = await self._returned(base, directory)
         except MachineGone as error:
-            return await self._lose(directory, printable(str(error)))
+            return await self._lose(directory, carried, printable(str(error)))
         except (GitFailed, CopyFailed, NoSnapshot, MachineUnusable, OSError) as error:
             # Another worker may have done it meanwhile: one that was frozen, and wakes.
             known = await asyncio.to_thread(_noted, directory.path / "carried-back.json", CarriedBack)
@@ -163,8 +166,8 @@ class RunCarry:
         return back
 
     async def _returned(self, base: Carried, directory: RunDirectory) -> Returned:
-        copy, title = await self._copy_of(directory), f"run {directory.key.run}"
-        back = partial(self._carrier.carry_back, base, copy, _names(directory), title, directory.path / "conflicts")
+        copy, title = await self.backups.copy_of(directory), f"run {directory.key.run}"
+        back = partial(self._carrier.carry_back, base, copy, names_of(directory), title, directory.path / "conflicts")
         try:
             return await back()
         except MachineGone:
@@ -173,9 +176,22 @@ class RunCarry:
         await copy.prepare(directory.key.run)
         return await back()
 
-    async def _lose(self, directory: RunDirectory, error: str) -> CarriedBack:
-        """Record that the copy is gone with its machine: nothing waits in it, so it is no gate. Raises OSError."""
-        back = CarriedBack(finalize=Finalize(status="failed", error=f"the copy is lost: {error}"))
+    async def _lose(self, directory: RunDirectory, carried: CarriedWorkspace, error: str) -> CarriedBack:
+        """Record that the copy is gone with its machine: nothing waits in it, so it is no gate. What its backup has is
+        kept for the user. Raises OSError.
+        """
+        told, ref = f"the copy is lost: {error}", None
+        try:
+            kept = await self.backups.keep(directory, carried)
+        except (*UNREADABLE, RunError) as failure:
+            kept, told = None, f"{told}; its backup cannot be read: {printable(str(failure))}"
+        if kept:
+            time, ref = kept
+            what = (
+                f"what it had at {moment(time)} is kept" if ref else f"nothing was changed there until {moment(time)}"
+            )
+            told = f"{told}; {what}"
+        back = CarriedBack(finalize=Finalize(status="failed", error=told, ref=ref))
         await asyncio.to_thread(_note, directory.path / "carried-back.json", back)
         await self._let_go(directory)
         return back
@@ -276,7 +292,7 @@ class RunCarry:
             try:
                 if not await is_closed(loop) or (where := await self._copies.retire(id)) is None:
                     return
-                await (await self._copy_at(where)).remove()
+                await (await self.backups.copy_at(where)).remove()
                 await asyncio.to_thread(self._copies.forget, id)
             except (CopyFailed, MachineUnreachable, OSError) as error:  # a sweep has more to do, on a full disk, too
                 facts = {"loop": loop.run, "error": printable(str(error))}
@@ -291,7 +307,7 @@ class RunCarry:
         carried = await asyncio.to_thread(_noted, directory.path / "carried.json", CarriedWorkspace)
         if carried:
             with suppress(GitFailed, OSError, ValueError, RunError):
-                await self._carrier.forget(await asyncio.to_thread(self._top, carried), _names(directory))
+                await self._carrier.forget(await asyncio.to_thread(self.backups.top, carried), names_of(directory))
 
     def where(self, directory: RunDirectory) -> CopyLocation:
         """Where the run's copy is, or was."""
@@ -326,13 +342,6 @@ class RunCarry:
                 directory = Path(disk.read_text(self._gates / name).strip())
                 if os.path.lexists(directory / "copy"):
                     yield directory
-
-    def _top(self, carried: CarriedWorkspace) -> Path:
-        """Where the run's changes belong, which an agent of this machine can have written. Raises InvalidRequest."""
-        top = self._within(carried.top, "the run's workspace")
-        if str(top) != carried.top:
-            raise InvalidRequest(f"the run's workspace: {carried.top} leads to {top} by now")
-        return top
 
     async def _waiting(self, directory: RunDirectory) -> CarriedWorkspace:
         carried = await asyncio.to_thread(_noted, directory.path / "carried.json", CarriedWorkspace)
@@ -372,18 +381,17 @@ class RunCarry:
 
     async def _let_go(self, directory: RunDirectory) -> None:
         """What was merged: a copy that is kept is for the loop's next run. Raises OSError."""
+        await asyncio.to_thread(self.backups.drop, directory)
         if await asyncio.to_thread(self._copies.is_kept, directory):
             await self._copies.leave(directory)
         elif await asyncio.to_thread(self.has_copy, directory):
             with suppress(CopyFailed, MachineUnreachable):  # it goes with the run's directory
                 await self._remove(directory)
 
-    async def _copy_of(self, directory: RunDirectory) -> WorkspaceCopy:
-        return await self._copy_at(await asyncio.to_thread(self._copies.location, directory))
-
     async def _remove(self, directory: RunDirectory) -> None:
-        copy = await self._copy_of(directory)
+        copy = await self.backups.copy_of(directory)
         await copy.remove()
+        await asyncio.to_thread(self.backups.drop, directory)
         await self._copies.leave(directory)
 
 
@@ -400,8 +408,3 @@ class WorkspaceGated(WorkspaceError):
 
 class _Run(BaseModel):
     run: str
-
-
-def _names(directory: RunDirectory) -> RefNames:
-    run = quoted(directory.key.run)
-    return RefNames(refs_of(directory), f"{REFS}/conflicts/{run}")

@@ -1,6 +1,7 @@
 """What run_agent does before a run is led: how far the run has come, its directory, its controller."""
 
 import asyncio
+from datetime import datetime
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -10,7 +11,9 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from activities.admission.control import LockSession, PolicyAdmissionControl
 from activities.admission.schemas import admit_schema
 from activities.context import ActivityContext
+from activities.ports.backup import Backup
 from activities.ports.runtime import CLEANUP, Unreachable
+from activities.run_backups import moment
 from activities.run_carry import WorkspaceGated
 from activities.run_changes import RunBaseline
 from activities.run_failures import retry_later
@@ -18,6 +21,7 @@ from activities.running.controller import RunController
 from activities.running.heartbeat import HeartbeatDetails
 from activities.running.launch import RunContext
 from activities.shim.client import MachineUnreachable
+from activities.store import disk
 from activities.store.event_reader import is_ended
 from activities.store.run_directory import RunDirectory
 from activities.temporal.execution import QUERY_ERRORS, is_current, state_of
@@ -25,12 +29,16 @@ from activities.temporal.notifier import WorkflowNotifier
 from activities.workspace_holds import WorkspaceHolds
 from steersman.contracts.activities import RunAgentInput, RunKey
 from steersman.contracts.errors import ActivityErrorType, AgentFailed, InvalidRequest, WorkspaceError
+from steersman.contracts.kubernetes import KubernetesRuntime
 from steersman.contracts.request import RunRequest
 from steersman.contracts.run import Worktree
 from steersman.contracts.runtime import Runtime
 
 RELEASE_TRIES = 60
 """The shims of a closed run are looked for this many times, 50 ms apart, before the run is refused."""
+
+_LOSS = "loss"
+"""The file of a run's directory that says why its machine was lost, until there is another with all that it takes."""
 
 
 async def progress_before(context: ActivityContext, run: RunAgentInput, told: HeartbeatDetails) -> HeartbeatDetails:
@@ -84,11 +92,10 @@ async def prepare(
     wanted = run.keeps_baseline and request.permissions.mode != "read_only" and copy is None
     if copy is None and context.runtime.attempts(run.key) == 0:
         await check_gates(context, request)
-    lost = await context.runtime.loss(run.key) if copy is not None else None
-    if lost is not None:
-        await _make_place_again(context, directory, request, workspace)
+    lost = await _remake_place(context, directory, run, workspace) if copy is not None else None
     if copy is not None and (lost is not None or context.runtime.attempts(run.key) == 0):
         await _carry_sessions(context, directory, request, workspace, copy)
+        (directory.path / _LOSS).unlink(missing_ok=True)
     if worktree:
         place = await context.worktrees.make(worktree, workspace)
     baseline = RunBaseline(context.changes, directory, place or workspace, workspace, wanted=wanted)
@@ -103,19 +110,49 @@ async def prepare(
         admission=PolicyAdmissionControl(policy, agent, request, directory, lock_session, copy or place),
         baseline=baseline,
         epoch=notifier.epoch,
+        backup=_backup(context, directory, run),
         lost=lost,
     )
     return RunController(leads, notifier)
 
 
-async def _make_place_again(
-    context: ActivityContext, directory: RunDirectory, request: RunRequest, workspace: Path
-) -> None:
-    """What the run's processes have changed there is lost with it. Raises RunError, Unreachable."""
+async def _remake_place(
+    context: ActivityContext, directory: RunDirectory, run: RunAgentInput, workspace: Path
+) -> str | None:
+    """Make the place of the run's processes anew, if it was lost; what a person is told of that. What its processes
+    have changed there since the last backup is lost with it. Raises RunError, Unreachable, OSError.
+    """
+    why = await context.runtime.loss(run.key)
+    loss = directory.path / _LOSS
+    if why is None and not await asyncio.to_thread(loss.exists):
+        return None
+    assert run.carried
     try:
-        await context.carry.again(directory, workspace, request.workspace.include)
+        if why is not None:
+            await asyncio.to_thread(disk.write_new, loss, why)
+        why = await asyncio.to_thread(disk.read_text, loss)
+        time = await context.carry.again(directory, run.carried, workspace, run.request.workspace.include)
     except MachineUnreachable as error:
         raise Unreachable(str(error)) from error
+    if not why:
+        return ""
+    return f"{why}: the run goes on with {_left(run.request, time)}"
+
+
+def _left(request: RunRequest, backup: datetime | None) -> str:
+    if backup:
+        return f"its files and its session as they were at {moment(backup)}; what was done and said since is lost"
+    if isinstance(request.runtime, KubernetesRuntime) and request.runtime.has_claim:
+        return "what is in its claim"
+    return "the workspace as it was carried out; what was done and said since is lost"
+
+
+def _backup(context: ActivityContext, directory: RunDirectory, run: RunAgentInput) -> Backup | None:
+    """What is kept of a run whose machine can be lost for good."""
+    runtime = run.request.runtime
+    if run.carried is None or not isinstance(runtime, KubernetesRuntime) or runtime.has_claim or not runtime.backup_s:
+        return None
+    return context.carry.backups.of(directory, run.carried, runtime.backup_s)
 
 
 async def _carry_sessions(
@@ -130,7 +167,8 @@ async def _carry_sessions(
     here = await asyncio.to_thread(context.policy.environment, request)
     there = await asyncio.to_thread(context.policy.environment, request, place)
     try:
-        await context.carry.sessions.out(directory, request, workspace, str(copy), here, there)
+        backup = await asyncio.to_thread(context.carry.backups.sessions_of, directory)
+        await context.carry.sessions.out(directory, request, workspace, str(copy), here, there, backup)
     except MachineUnreachable as error:
         raise Unreachable(str(error)) from error
 

@@ -95,9 +95,11 @@ class RunSessions:
         copy: str,
         here: Mapping[str, str],
         there: Mapping[str, str],
+        backup: Path | None = None,
     ) -> None:
         """Before the run's first process: bring its session to the copy of the workspace (resolved), and record where
-        the run's sessions will be. `here`, `there`: the agent's environment on the leader, and at the place.
+        the run's sessions will be. `here`, `there`: the agent's environment on the leader, and at the place. `backup`:
+        where there are sessions as the run had them at a place that was lost.
 
         Raises InvalidRequest, WorkspaceError, MachineUnreachable, OSError.
         """
@@ -118,7 +120,8 @@ class RunSessions:
             forked=request.fork_session,
         )
         await asyncio.to_thread(note, directory.path / "sessions.json", held)
-        if request.session is None:
+        restored = await self._restore(directory, held, sessions, backup) if backup else set()
+        if request.session is None or request.session in restored:
             return
         ours, theirs = sessions.files(request.session, workspace), sessions.files(request.session, PurePath(copy))
         assert ours
@@ -128,6 +131,35 @@ class RunSessions:
             await place.receive(_session(home, ours), theirs)
         except (SessionsFailed, MachineUnusable) as error:
             raise WorkspaceError(f"session: it cannot be brought to the copy: {printable(str(error))}") from error
+
+    async def back_up(self, directory: RunDirectory, into: Path) -> None:
+        """Have the run's sessions below this directory, as they are at the place now.
+
+        Raises SessionsFailed, Failed, MachineUnusable, MachineGone, MachineUnreachable, OSError.
+        """
+        held = await asyncio.to_thread(noted, directory.path / "sessions.json", _Held)
+        agent = self._agents.get(held.agent) if held else None
+        if held is None or agent is None or agent.sessions is None:
+            return
+        found = list((await asyncio.to_thread(self._found, directory, held, agent.sessions)).values())
+        place = await self._place(directory, held)
+        async with place.sent(found, directory.path) as sent:
+            for each in sent:
+                await asyncio.to_thread(each.write_whole_lines, _session(str(into), found[each.number]))
+
+    async def _restore(self, directory: RunDirectory, held: _Held, sessions: AgentSessions, backup: Path) -> set[str]:
+        """Bring what was backed up to the place, and return the ids. Raises WorkspaceError, MachineUnreachable."""
+        restored = set()
+        place = await self._place(directory, held)
+        for session, files in (await asyncio.to_thread(self._found, directory, held, sessions)).items():
+            kept = _session(str(backup), files)
+            try:
+                if await asyncio.to_thread(kept.exists):
+                    await place.receive(kept, files)
+                    restored.add(session)
+            except (SessionsFailed, Failed, MachineUnusable, OSError) as error:
+                raise WorkspaceError(f"session: it cannot be brought to the copy: {printable(str(error))}") from error
+        return restored
 
     async def back(self, directory: RunDirectory, *, keep: bool) -> None:
         """After the run's last process: bring its sessions back, and record what became of them.

@@ -4,18 +4,23 @@ The Temporal Web UI in headless Chromium, `steer attach` in a real terminal. Cla
 """
 
 import asyncio
+import contextlib
 import json
 import os
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
+from activities.agents.claude.agent import ClaudeAgent
 from bench import story, terminal
 from bench.browser import Browser, NoBrowserError, browser, program
 from bench.stack import ROOT, Stack, StackError, stack, until
 from steersman.contracts import names
 from tests.scripted_model import ScriptedModel, answer, hold, say, tool
+from tests.support.kubernetes import Settings, background_server, missing
 
 PICTURES = ROOT / "docs" / "pictures"
 MOST_BYTES = 300_000
@@ -24,6 +29,7 @@ LIST = ("Status", "Workflow ID", *names.SEARCH_ATTRIBUTES, "Start", "End")
 DETAILS_SHOWN = """[...document.querySelectorAll("iframe")].some(
     frame => frame.contentDocument?.body?.innerText.includes("Phase"))"""
 COLUMNS, ROWS = 100, 40
+IMAGE = "registry.example/agent:1"
 
 PROMPT = "Make wordcount.py: it prints how many words standard input holds. Then check it."
 STEER = "It should print the number of lines, too."
@@ -34,7 +40,7 @@ PROGRAM = (
 
 
 class Studio:
-    """Three runs, and pictures of them."""
+    """Runs, and pictures of them."""
 
     def __init__(self, made: Stack, model: ScriptedModel, workspace: Path, page: Browser) -> None:
         self.stack, self.model, self.workspace, self.page = made, model, workspace, page
@@ -44,11 +50,13 @@ class Studio:
         running = await self.running()
         interrupted = await self.interrupted()
         cancelled = await self.cancelled()
+        pod = await self.pod()
         await self._list(running, interrupted, cancelled)
         for name, run, status in (
             ("running", running, "RUNNING"),
             ("interrupted", interrupted, "COMPLETED"),
             ("cancelled", cancelled, "CANCELED"),
+            ("pod", pod, "RUNNING"),
         ):
             execution = (await self.stack.client.state(run)).execution
             await self.page.visit(f"{self.stack.ui}/{run}/{execution}/user-metadata", status, "Current Details")
@@ -127,7 +135,22 @@ class Studio:
         await self.stack.client.stop(run, reason="the wrong database")
         return run
 
-    async def _start(self, name: str, url: str, prompt: str, workspace: Path | None = None) -> str:
+    async def pod(self) -> str:
+        """A run that is at work in a pod."""
+        script = self.model.script(
+            "pod",
+            answer(say("I look around first."), tool("Bash", command="ls -la; hostname", description="List the files")),
+            hold("The reader drops what has no newline at its end. I mend that, and "),
+        )
+        workspace = self.workspace.with_name("reader")
+        await asyncio.to_thread(story.lay_out, workspace)
+        runtime = {"kind": "kubernetes", "namespace": "default", "image": IMAGE}
+        prompt = "Fix the reader: it loses the last line of every file."
+        run = await self._start("fix-the-reader", script.url, prompt, workspace, runtime=runtime)
+        await script.wait_held()
+        return run
+
+    async def _start(self, name: str, url: str, prompt: str, workspace: Path | None = None, **fields: Any) -> str:
         return await self.stack.client.start(
             {
                 "agent": "claude",
@@ -136,20 +159,37 @@ class Studio:
                 "permissions": {"mode": "accept_edits", "allow": ["Bash"]},
                 "labels": {"team": "search"},
                 "env": {"ANTHROPIC_BASE_URL": url},
+                **fields,
             },
             run_id=name,
         )
 
 
+@contextlib.asynccontextmanager
+async def _cluster(made: Stack) -> AsyncIterator[Path]:
+    """The tests' own, in whose images Claude Code is; its kubeconfig."""
+    directory = made.home / "cluster"
+    directory.mkdir()
+    settings = Settings(programs={"claude": ClaudeAgent({}).program()})
+    with background_server(directory, settings) as running:
+        yield running.server.kubeconfig(made.home / "kubeconfig")
+        for worker in made.workers:  # before their cluster
+            await worker.kill()
+
+
 async def take() -> None:
     """Every picture. Raises what went wrong."""
     PICTURES.mkdir(parents=True, exist_ok=True)
-    async with ScriptedModel() as model, browser(WIDTH, HEIGHT) as page, stack() as made:
+    if why := missing():
+        raise StackError(f"a picture of a run in a pod: {why}")
+    async with ScriptedModel() as model, browser(WIDTH, HEIGHT) as page, stack() as made, _cluster(made) as kubeconfig:
         workspace, config = made.home / "wordcount", made.home / "claude"
         story.lay_out(workspace)
         env = model.script("environment").env(config)
         made.agent_env({name: value for name, value in env.items() if name != "ANTHROPIC_BASE_URL"})
-        await made.start_worker("--allow-env", "ANTHROPIC_BASE_URL")
+        made.agent_env({"KUBECONFIG": str(kubeconfig)})
+        allowed = ("--allow-kubernetes", "default", "--allow-pod", f"image={IMAGE}")
+        await made.start_worker("--allow-env", "ANTHROPIC_BASE_URL", *allowed)
         await Studio(made, model, workspace, page).take()
 
 

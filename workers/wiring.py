@@ -24,6 +24,7 @@ from activities.loops.loop_store import LoopStore
 from activities.ports.agent import Agent
 from activities.ports.machine import Machine
 from activities.run_activities import RunActivities
+from activities.run_backups import RunBackups
 from activities.run_carry import RunCarry
 from activities.run_changes import RunChanges
 from activities.run_sessions import RunSessions
@@ -115,7 +116,8 @@ def activities_of(settings: Settings, parts: Parts) -> Activities:
     here = ChildMachine(settings.state, {"PATH": policy.environ.get("PATH", os.defpath)})
     copy_at = partial(_copy_at, here, machines, pods)
     sessions = RunSessions(agents, kept, copy_at, store, runtime)
-    carry = RunCarry(carrier, kept, copy_at, changes, sessions, settings.state, policy.within)
+    backups = RunBackups(carrier, kept, copy_at, sessions, policy.within)
+    carry = RunCarry(backups, changes, settings.state)
     context = ActivityContext(
         client, settings.host, agents, runtime, store, policy, changes, carry, worktrees, pods.sweep
     )

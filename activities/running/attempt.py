@@ -77,6 +77,11 @@ class AttemptRunner:
         return self._state.closing
 
     @property
+    def fed(self) -> int:
+        """The number of the last record that was read."""
+        return self._fed
+
+    @property
     def limit(self) -> Limit | None:
         """The limit for which the process is stopped."""
         return self._state.limit

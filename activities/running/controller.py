@@ -15,6 +15,7 @@ from activities.ports.runtime import AlreadyStopped, Channel, Fenced, Launch, St
 from activities.ports.workflow import Notifier
 from activities.running import run_log
 from activities.running.attempt import NEVER, AttemptRunner
+from activities.running.backups import back_up, back_up_last
 from activities.running.launch import RunContext, prepare_launch
 from activities.running.limits import stopped_for
 from activities.running.monitor import RunMonitor
@@ -67,11 +68,13 @@ class RunController:
     async def _lead(self) -> RunOutcome:
         log = await self._open_log()
         self._monitor.preparing()
-        reporting = asyncio.create_task(self._monitor.run())
+        beside = [asyncio.create_task(self._monitor.run())]
+        if self._run.backup:
+            beside.append(asyncio.create_task(back_up(self._run.key, self._run.backup, self._monitor)))
         try:
             return await self._run_attempts(log)
         finally:
-            tasks: list[asyncio.Future[Any]] = [reporting, *self._background_tasks, *self._monitor.locked.values()]
+            tasks: list[asyncio.Future[Any]] = [*beside, *self._background_tasks, *self._monitor.locked.values()]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -180,6 +183,8 @@ class RunController:
             if channel is None:
                 return self._totals.interrupted(error, NO_PROCESS)
             result = await self._run_attempt(number, channel, log, resumption)
+            if self._run.backup and result.exit_fact.reason == "terminated":
+                await back_up_last(self._run.key, self._run.backup)
             verdict = result.verdict
             if verdict.error is not None and result.limit is None:
                 self._run.directory.require(number)  # else its shim, or a sweep, ended it for want of one
@@ -262,7 +267,7 @@ class RunController:
         )
 
     def _announce(self, log: EventLog, number: int, channel: Channel, resumption: Resumption | None) -> None:
-        if resumption and self._run.lost and number > self._earlier:
+        if resumption and self._run.lost and number == self._earlier + 1:
             self._log_progress(log, number, self._run.lost)
         if resumption:
             session = resumption.session_id

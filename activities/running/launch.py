@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from activities.admission import trust
 from activities.ports.admission import Admission, AdmissionControl
 from activities.ports.agent import Agent, Resumption
+from activities.ports.backup import Backup
 from activities.ports.baseline import Baseline
 from activities.ports.runtime import Launch, Runtime
 from activities.store.run_directory import RunDirectory
@@ -26,6 +27,8 @@ class RunContext:
     admission: AdmissionControl
     baseline: Baseline
     epoch: int
+    backup: Backup | None = None
+    """None where what the run does cannot be lost with its machine."""
     lost: str | None = None
     """What is to be told of a place that was made anew before this worker led the run; None where it was not."""
 

@@ -31,6 +31,8 @@ class RunMonitor:
         self.stop_times: StopTimes = run.agent.stop_times(run.request)
         self.attempt: AttemptRunner | None = None
         """The attempt at work."""
+        self.message_heard = asyncio.Event()
+        """Set when the agent has been given a message, or says that it has read one."""
         self.locked: dict[str, asyncio.Future[None]] = {}
         """By session: the task that locks it for this run."""
 
@@ -62,6 +64,7 @@ class RunMonitor:
 
     def settle(self, settlements: list[Settlement]) -> None:
         """The journal says more of these messages than their delivery did."""
+        self.message_heard.set()
         noted = self._totals.settlements.note(settlements)
         self._reporter.put(lambda: self._notifier.settled(noted))
 
@@ -72,6 +75,7 @@ class RunMonitor:
 
     def delivered(self, number: int, kind: str, settlement: Settlement) -> None:
         """The process was given a message."""
+        self.message_heard.set()
         run_log.message_delivered(self._run.key, number, kind, settlement)
 
     def stopping(self, reason: str) -> None:

@@ -1,6 +1,7 @@
 """What a worker logs of a run: one line for each step, on the worker that takes it. Nothing that anybody said.
 
-Actions: agent_started, agent_adopted, message_delivered, stop_asked, agent_gone, run_closed. See docs/operations.md.
+Actions: agent_started, agent_adopted, message_delivered, stop_asked, not_backed_up, agent_gone, run_closed. See
+docs/operations.md.
 """
 
 import logging
@@ -35,6 +36,11 @@ def message_delivered(key: RunKey, attempt: int, kind: str, settlement: Settleme
 def stop_asked(key: RunKey, reason: str, *, hurried: bool = False) -> None:
     """`reason`: one of our own words, never a person's."""
     _write("stop_asked", "the agent is to be stopped", key, reason=reason, hurried=hurried)
+
+
+def not_backed_up(key: RunKey, error: str) -> None:
+    """What the run has done so far could not be kept here, and would be lost with its machine."""
+    _write("not_backed_up", "the run's copy could not be backed up", key, error=error)
 
 
 def agent_gone(

@@ -36,7 +36,7 @@ class ShimChannel:
         self,
         handle: ShimHandle,
         clear: Callable[[], Awaitable[shim.Clearance]],
-        host: str,
+        process: Handle | None,
         epoch: int,
         connection: shim.Connection | None,
         mirror: Mirror | None = None,
@@ -51,9 +51,7 @@ class ShimChannel:
         self.offset = 0
         self.is_cut = False
         self._last = status.seq - (status.state == "exited") if status else NEVER
-        self.handle: Handle | None = None
-        if status:
-            self.handle = Handle(host=host, boot_id=status.boot_id, pid=status.pid, start_time=status.start_time)
+        self.handle = process
         self._stream: shim.RecordStream | None = None
         self._waiting: asyncio.Timeout | None = None
         self._tasks = [asyncio.create_task(self._renew(status.lease_left))] if status else []

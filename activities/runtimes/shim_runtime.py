@@ -24,7 +24,7 @@ from activities.store.run_directory import RunDirectory, RunGone
 from activities.store.runs import RunStore
 from steersman.contracts.activities import RunKey
 from steersman.contracts.errors import AgentFailed, AgentNotInstalled, RunError, WorkspaceError
-from steersman.contracts.run import StopReport
+from steersman.contracts.run import Handle, StopReport
 
 log = logging.getLogger("steersman.runtime")
 
@@ -92,6 +92,7 @@ class ShimRuntime:
                 await self._clear_earlier(directory, place, attempt)
                 await place.ensure(attempt)
                 await _start(handle, launch, directory.tag)
+            name = await place.name()
             try:
                 connection = await _connect(handle, epoch)
             except shim.ShimGone:
@@ -110,7 +111,8 @@ class ShimRuntime:
                     await connection.aclose()
                 raise
         clear = partial(place.clear, attempt)
-        return ShimChannel(handle, clear, self._host, epoch, connection, mirror, place.cause)
+        process = _process(self._host, connection.hello, name) if connection else None
+        return ShimChannel(handle, clear, process, epoch, connection, mirror, place.cause)
 
     async def stop(
         self, key: RunKey, times: StopTimes, reason: str, *, known: int = 0, patient: bool = True
@@ -314,6 +316,11 @@ async def _may_follow(place: Place, number: int) -> bool:
 async def _lost(place: Place, numbers: Iterable[int]) -> list[int]:
     """The attempts whose shim did not live to see its agent's end."""
     return [number for number in numbers if (await (await place.handle(number)).state()).lost]
+
+
+def _process(host: str, status: shim.Status, place: str | None) -> Handle:
+    boot_id, pid, start_time = status.boot_id, status.pid, status.start_time
+    return Handle(host=host, boot_id=boot_id, pid=pid, start_time=start_time, place=place)
 
 
 async def _start(handle: ShimHandle, launch: Launch, tag: str) -> None:

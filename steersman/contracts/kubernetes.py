@@ -93,6 +93,10 @@ class KubernetesRuntime(StrictModel):
     """Seconds from SIGTERM to SIGKILL where the pod is deleted."""
     start_s: Annotated[int, Field(ge=5, le=86400)] = 900
     """Seconds that the cluster has to start the pod, once the queue has let it begin."""
+    backup_s: Annotated[int, Field(ge=0, le=86400)] = 60
+    """Seconds between backups of the copy and the agent's session, which are kept by the worker while the agent works;
+    0: none. A claim needs none.
+    """
     python: Annotated[Text, _matching(_PROGRAM, "the name or the path of a Python there")] = "python3"
 
     @model_validator(mode="after")

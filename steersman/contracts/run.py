@@ -180,6 +180,8 @@ class Handle(TolerantModel):
     """Clock ticks from boot to the process's start (field 22 of /proc/PID/stat); 0 where the system does not tell."""
     worker_queue: str = ""
     """The task queue of the worker that leads the run."""
+    place: str | None = None
+    """Where it is, if not on the host: the machine, or the Job and the pod."""
 
     @property
     def process(self) -> tuple[str, int, int]:

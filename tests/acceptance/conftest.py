@@ -7,8 +7,10 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from steersman.client import Steersman
+from tests.acceptance.own_cluster import OwnCluster, settings
 from tests.acceptance.site import Site
 from tests.scripted_model import ScriptedModel
+from tests.support.kubernetes import background_server, missing
 from tests.support.temporal import Namespace, new_namespace
 
 
@@ -70,3 +72,19 @@ async def model() -> AsyncIterator[ScriptedModel]:
 def mark() -> str:
     """What tells the processes of this test from all others."""
     return f"mark-{secrets.token_hex(8)}"
+
+
+@pytest.fixture(scope="module")
+def pods(tmp_path_factory: pytest.TempPathFactory, dev_server: str) -> Iterator[OwnCluster]:
+    """A machine with one worker at work, whose runs are in pods of a cluster of the module's own: one after another."""
+    if reason := missing():
+        pytest.skip(reason)
+    site = Site(tmp_path_factory.mktemp("pods"), asyncio.run(new_namespace(dev_server)))
+    (site.root / "cluster").mkdir()
+    with background_server(site.root / "cluster", settings()) as cluster:
+        try:
+            found = OwnCluster(site, cluster)
+            asyncio.run(found.worker())
+            yield found
+        finally:
+            site.end()  # before its cluster

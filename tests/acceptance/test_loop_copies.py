@@ -1,6 +1,8 @@
 """A loop whose runs work in copies of its workspace, here and elsewhere: what they do comes back after each."""
 
 import secrets
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ from steersman.contracts.errors import InvalidRequest
 from steersman.contracts.names import SWEEP_WORKFLOW, TASK_QUEUE
 from steersman.hosts import host_name
 from tests.acceptance.loops import PLAN, claude_loop, ended, process_loop, project, reaches, tick
+from tests.acceptance.site import Site
 from tests.acceptance.test_ssh import THERE, Elsewhere, steersman, there
 from tests.scripted_model import ScriptedModel, say, tool
 
@@ -24,10 +27,10 @@ def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-async def sweep(there: Elsewhere, steersman: Steersman) -> None:
+async def sweep(site: Site, steersman: Steersman) -> None:
     """As it comes every ten minutes."""
     id = f"sweep-{secrets.token_hex(4)}"
-    host = host_name(there.site.state)
+    host = host_name(site.state)
     await steersman.temporal.execute_workflow(SWEEP_WORKFLOW, host, id=id, task_queue=TASK_QUEUE)
 
 
@@ -42,9 +45,19 @@ def carried(kind: str, request: dict[str, Any]) -> dict[str, Any]:
 async def test_it_is_verified_gone_back_with_and_forked(
     there: Elsewhere, steersman: Steersman, model: ScriptedModel, kind: str
 ) -> None:
-    workspace = project(there.site)
+    await verified_gone_back_with_and_forked(there.site, steersman, model, partial(carried, kind))
+    await sweep(there.site, steersman)
+    assert there.kept == []
+    assert list(there.site.state.glob("copies/*")) == []
+
+
+async def verified_gone_back_with_and_forked(
+    site: Site, steersman: Steersman, model: ScriptedModel, placed: Callable[[dict[str, Any]], dict[str, Any]]
+) -> None:
+    """A loop of Claude Code. `placed`: the same loop where its runs are to be."""
+    workspace = project(site)
     script = model.script(
-        f"loop-{kind}",
+        f"loop-{secrets.token_hex(4)}",
         tool("Bash", command=f"pwd; {tick('one')}; mkdir ignored; touch ignored/built"),
         say("the password is swordfish"),
         tool("Bash", command="rm -f src/app.py; echo x > wrong"),
@@ -55,13 +68,13 @@ async def test_it_is_verified_gone_back_with_and_forked(
         say("done by the fork"),
     )
     done = {"items": {"kind": "checkboxes"}, "verify": {"command": "test ! -e wrong && test -e ignored/built"}}
-    request = carried(kind, claude_loop(there.site, script, workspace, mode="checkpoint", done=done))
+    request = placed(claude_loop(site, script, workspace, mode="checkpoint", done=done))
     loop = await steersman.loops.start(request)
     first = await reaches(steersman, loop, "waiting_for_decision")
     assert first.verification
     assert first.verification.status == "passed"
     assert "[x] one" in (workspace / "PLAN.md").read_text()
-    other = await steersman.start(there.site.process("true", workspace=workspace))
+    other = await steersman.start(site.process("true", workspace=workspace))
     with pytest.raises(InvalidRequest, match=f"loop {loop} has it"):
         await steersman.result(other)
     await steersman.loops.resume(loop)
@@ -89,9 +102,6 @@ async def test_it_is_verified_gone_back_with_and_forked(
     assert (await ended(steersman, fork)).status == "completed"
     assert script.requests[-1].saw("swordfish")
     assert (workspace / "PLAN.md").read_text() == PLAN.replace("[ ]", "[x]")
-    await sweep(there, steersman)
-    assert there.kept == []
-    assert list(there.site.state.glob("copies/*")) == []
 
 
 @pytest.mark.parametrize("reuse", [True, False])
@@ -111,7 +121,7 @@ async def test_what_is_ignored_stays_from_run_to_run_or_not(
     assert ("No such file" in second) != reuse
     directories = Path(f"{seen}.cwd").read_text().splitlines()
     assert (len(set(directories)) == 1) == reuse
-    await sweep(there, steersman)
+    await sweep(there.site, steersman)
     assert not any(Path(each).exists() for each in directories)
 
 

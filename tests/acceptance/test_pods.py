@@ -401,7 +401,7 @@ async def test_a_terminated_run_is_stopped_and_carried_back(
             await steersman.result(run)
     await gone(mark, SLOW_S)
     await until(lambda: (repository / "edited").read_text() == "one\nTWO\nthree\n", SLOW_S)
-    await sweep(pods, steersman)  # type: ignore[arg-type]
+    await sweep(pods.site, steersman)
     await until(lambda: pods.cluster.left == [], SLOW_S)
 
 
@@ -456,7 +456,7 @@ async def test_a_loops_runs_work_in_one_pod_one_after_another(pods: Pods, steers
     assert (workspace / "PLAN.md").read_text() == PLAN.replace("[ ]", "[x]")
     hosts = (workspace / "hosts").read_text().split()
     assert (len(hosts) >= 3, len(set(hosts))) == (True, 1)
-    await sweep(pods, steersman)  # type: ignore[arg-type]
+    await sweep(pods.site, steersman)
     await until(lambda: pods.cluster.left == [], SLOW_S)
 
 

@@ -15,6 +15,7 @@ from activities.context import ActivityContext
 from activities.host_sweep import Retention, closed_runs_of, end_all_closed, prune
 from activities.loops.loop_store import LoopStore
 from activities.ports.machine import Stream
+from activities.run_backups import RunBackups
 from activities.run_carry import RunCarry
 from activities.run_changes import RunChanges
 from activities.run_sessions import RunSessions
@@ -78,7 +79,8 @@ class Host:
         carrier = WorkspaceCarrier(Shadows({}, []), root / "state" / "workspaces")
         kept = KeptCopies(self.store.state, self.store.owner)
         sessions = RunSessions({}, kept, self._copy_at, self.store, runtime)
-        carry = RunCarry(carrier, kept, self._copy_at, changes, sessions, root / "state", Policy({}).within)
+        backups = RunBackups(carrier, kept, self._copy_at, sessions, Policy({}).within)
+        carry = RunCarry(backups, changes, root / "state")
         worktrees = RunWorktrees(Shadows({}, []), root / "state")
         self.context = ActivityContext(client, "host", {}, runtime, self.store, Policy({}), changes, carry, worktrees)
 

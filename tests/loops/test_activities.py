@@ -28,6 +28,7 @@ from activities.host_sweep import Retention
 from activities.loop_activities import LoopActivities
 from activities.loops.loop_store import LoopStore
 from activities.ports.agent import Agent
+from activities.run_backups import RunBackups
 from activities.run_carry import RunCarry
 from activities.run_changes import RunChanges
 from activities.run_sessions import RunSessions
@@ -485,9 +486,8 @@ class TestPruning:
         carrier = WorkspaceCarrier(Shadows({}, []), state / "workspaces")
         runtime = ShimRuntime(store, "host")
         kept = KeptCopies(state, OWNER)
-        carry = RunCarry(
-            carrier, kept, nowhere, changes, RunSessions({}, kept, nowhere, store, runtime), state, Policy({}).within
-        )
+        sessions = RunSessions({}, kept, nowhere, store, runtime)
+        carry = RunCarry(RunBackups(carrier, kept, nowhere, sessions, Policy({}).within), changes, state)
         worktrees = RunWorktrees(Shadows({}, []), state)
         context = ActivityContext(host.client, "host", {}, runtime, store, Policy({}), changes, carry, worktrees)
         hosting = HostActivities(context, Retention(30, host.loops))

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from pathlib import Path
 from typing import Any
 
@@ -401,6 +402,21 @@ async def test_a_pod_that_somebody_deletes_has_its_agents_stopped_by_their_shims
             "unverified",
         )
     )
+
+
+async def test_a_pod_that_is_deleted_lets_what_was_asked_for_end_once_its_agents_have(site: PodSite) -> None:
+    await site.made(grace_s=30)
+    run = site.run()
+    channel = await run.open(ECHO)
+    await channel.write("a", "one\n")
+    await line(channel, b"heard one")
+    stream = await site.pod().exec("python3", "-c", "import time; time.sleep(4); print('fetched')")
+    init, began = site.init, time.monotonic()
+    site.cluster.call(lambda: site.server.deletion.delete(PODS, "default", site.name, DeleteOptions()))
+    assert await stream.stdout.read(100) == b"fetched\n"
+    await until(lambda: not lives(init))
+    assert time.monotonic() - began < 30 - 3  # it has not waited for all of its grace
+    assert not marked(site.mark)
 
 
 async def test_a_pod_that_is_taken_out_of_the_books_proves_nothing(site: PodSite) -> None:

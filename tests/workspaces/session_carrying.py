@@ -84,10 +84,10 @@ class SessionCarrying:
         conversation.parent.mkdir(parents=True, exist_ok=True)
         conversation.write_bytes(text)
 
-    async def out(self) -> None:
+    async def out(self, backup: Path | None = None) -> None:
         """Before the first process, which there is from then on."""
-        environments = [{"CLAUDE_CONFIG_DIR": str(each)} for each in (self.here, self.there)]
-        await self.sessions.out(self.run, self.request, self.workspace, str(self.copy), *environments)
+        here, there = ({"CLAUDE_CONFIG_DIR": str(each)} for each in (self.here, self.there))
+        await self.sessions.out(self.run, self.request, self.workspace, str(self.copy), here, there, backup)
 
     def started(self) -> None:
         self.run.attempt(1).mkdir(parents=True)

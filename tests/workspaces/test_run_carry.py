@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from activities.admission.policy import Policy
+from activities.run_backups import RunBackups
 from activities.run_carry import RunCarry
 from activities.run_changes import RunChanges
 from activities.run_sessions import RunSessions
@@ -41,7 +42,8 @@ class Lost:
         kept = KeptCopies(root / "store", Ownership("c", "n"))
         sessions = RunSessions({}, kept, self._copy_at, store, ShimRuntime(store, "host"))
         policy = Policy({}, workspace_roots=(self.work.top,))
-        self.carry = RunCarry(self.work.carrier, kept, self._copy_at, changes, sessions, root / "store", policy.within)
+        backups = RunBackups(self.work.carrier, kept, self._copy_at, sessions, policy.within)
+        self.carry = RunCarry(backups, changes, root / "store")
 
     def run(self, id: str) -> RunDirectory:
         """The directory of another run there."""

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import shlex
+import shutil
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from activities.workspaces.carry import session_program
+from activities.workspaces.carry.sessions import SessionsFailed
 from steersman.contracts.errors import InvalidRequest, WorkspaceError
 from tests.shim.conftest import oldest_python
 from tests.support.files import below
@@ -411,3 +413,37 @@ async def test_a_worker_is_killed_at_each_step(workers: Forks, tmp_path: Path, *
         if not first and not second:
             break
     assert at > 10
+
+
+async def test_a_backup_is_what_a_place_gets_that_has_lost_it(out: SessionCarrying, tmp_path: Path) -> None:
+    """Also of a session that grows, and in whose last line the agent is just writing."""
+    whole = FIRST + MORE + b'{"long": "' + b"x" * 3_000_000 + b'"}\n'
+    out.hold(out.theirs(), whole + b'{"type": "user", "half', one=b"1", two=b"2")
+    out.hold(out.theirs(out.begun), MORE)
+    await out.sessions.back_up(out.run, tmp_path / "backup")
+    before = list(below(out.here))
+    shutil.rmtree(out.there)
+    await out.out(backup=tmp_path / "backup")
+    assert out.theirs().read_bytes() == whole
+    assert [inner(out.theirs(), name).read_bytes() for name in ("one", "two")] == [b"1", b"2"]
+    assert out.theirs(out.begun).read_bytes() == MORE
+    assert list(below(out.here)) == before
+
+
+async def test_a_session_that_no_backup_has_comes_from_here(out: SessionCarrying, tmp_path: Path) -> None:
+    shutil.rmtree(out.there)
+    await out.sessions.back_up(out.run, tmp_path / "backup")
+    await out.out(backup=tmp_path / "backup")
+    assert out.theirs().read_bytes() == FIRST
+
+
+async def test_a_backup_of_a_place_that_lies_is_refused_and_leads_nowhere_else(
+    out: SessionCarrying, tmp_path: Path
+) -> None:
+    for path in ("../../escaped", "/etc/passwd", "a/../../b"):
+        said = json.dumps({"session": 0, "path": path, "size": 1})
+        liar = with_place(out, f"echo '{said}'; printf x")
+        with pytest.raises(SessionsFailed):
+            await liar.sessions.back_up(out.run, tmp_path / "backup")
+    assert not (tmp_path / "backup").exists()
+    assert not list(tmp_path.rglob("escaped"))

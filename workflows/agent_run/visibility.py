@@ -7,7 +7,7 @@ from temporalio import workflow
 
 from steersman.contracts.agents import CAPABILITIES
 from steersman.contracts.request import RunRequest
-from steersman.contracts.run import Approval, Phase, RunState
+from steersman.contracts.run import Approval, Handle, Phase, RunState
 from steersman.contracts.text import main_argument
 from workflows.agent_run.activities import run_key
 from workflows.display import AGENT_NAME, COST_USD, RUN_PHASE, markdown_list, one_line
@@ -101,7 +101,7 @@ def details(state: RunState) -> str:
         ("Workspace", state.workspace),
         ("Waits for its workspace", ", ".join(each.name for each in state.workspace_held_by) or None),
         ("Host", state.host),
-        ("Process", f"pid {state.handle.pid}" if state.handle else None),
+        ("Process", _process(state.handle) if state.handle else None),
         ("Session", state.session_id),
         ("Attempt", str(state.attempt) if state.attempt else None),
         ("Cost", f"${state.cost_usd:.4f}, {_turns(state.turns)}" if state.turns else None),
@@ -113,6 +113,10 @@ def details(state: RunState) -> str:
         ("Error", state.error),
     ]
     return markdown_list(rows)
+
+
+def _process(handle: Handle) -> str:
+    return f"pid {handle.pid}" if handle.place is None else f"pid {handle.pid} on {one_line(handle.place)}"
 
 
 def _turns(count: int) -> str:

@@ -15,8 +15,9 @@ from activities.runtimes.kubernetes.pod_access import PodAccess
 from activities.runtimes.kubernetes.pod_errors import PodGone, PodMissing
 from activities.runtimes.place import PLACES
 from activities.runtimes.remote_machine import RemoteMachine
+from activities.runtimes.remote_program.pod_init import ENDING
 from activities.runtimes.shim_handle import ShimHandle
-from activities.shim.client import Clearance
+from activities.shim.client import Clearance, MachineUnreachable
 from activities.store import disk
 from activities.store.run_directory import RunDirectory
 
@@ -31,11 +32,21 @@ class PodPlace:
         self._access = PodAccess(machine.access, pod, directory)
 
     async def ensure(self, attempt: int) -> None:
-        """Raises PodGone, and PodMissing, where it has to be made anew first."""
+        """Raises PodGone, and PodMissing, where it has to be made anew first; MachineUnreachable while it is ending."""
         record = await self._pod.look()
         if record.pod is None:
             raise PodMissing(f"{self._pod.name}: there is no pod yet")
+        if attempt > 1 and (record.deleting or await self._is_ending()):
+            raise MachineUnreachable(f"{self._pod.name}: it is about to end, and not because of Steersman")
         await asyncio.to_thread(note_pod, self._directory, self._pod.copy)
+
+    async def _is_ending(self) -> bool:
+        """Whether the cluster has told the container to end: the API may not say so yet."""
+        stream = await self._pod.exec("/bin/sh", "-c", "read name < /proc/1/comm && echo $name")
+        try:
+            return (await stream.stdout.readline()).strip() == ENDING.encode()
+        finally:
+            stream.kill()
 
     async def handle(self, attempt: int) -> ShimHandle:
         return ShimHandle(self._access, self._place / str(attempt))
@@ -70,8 +81,7 @@ class PodPlace:
             return ""
         if record.lost is None:
             return None if record.pod else ""
-        kept = "goes on with what is in its claim" if self._pod.has_claim else "what was changed there is lost"
-        return f"the run's pod is gone ({record.lost}): {kept}"
+        return f"the run's pod is gone ({record.lost})"
 
     async def cause(self) -> str:
         return await self._pod.cause()

@@ -15,8 +15,12 @@ import sys
 import time
 
 SHIM = b"steersman-shim"
+ENDING = "steersman-end"
+"""The name of process 1 once the container is to end."""
 MARGIN_S = 3.0
 """Seconds before the end of the container's grace: whatever is still there is killed then."""
+LINGER_S = 2.0
+"""Seconds that the leader has, once the agents have been stopped, to begin to fetch what they have done."""
 LOOK_S = 30.0
 
 
@@ -29,13 +33,15 @@ def main(grace_s: float, keep_s: float) -> int:
     for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
     used_at = time.monotonic()
-    until = None
+    until = agents_seen = None
     while True:
         others = reap_and_list()
         now = time.monotonic()
         if others:
             used_at = now
-        if until is not None and (not shims(others) or now > until):
+        if until is not None and shims(others):
+            agents_seen = now
+        if until is not None and (now > until or not is_wanted(others, agents_seen, now)):
             end_all()
             return 128 + signal.SIGTERM
         if until is None and now - used_at > keep_s:
@@ -44,6 +50,7 @@ def main(grace_s: float, keep_s: float) -> int:
             came = os.read(wakeup, 4096)
             if until is None and (signal.SIGTERM in came or signal.SIGINT in came):
                 until = time.monotonic() + max(grace_s - MARGIN_S, grace_s / 2)
+                rename(ENDING)  # first: whoever is ended by it can be known not to be worth a next one here
                 for pid in shims(reap_and_list()):
                     send(pid, signal.SIGTERM)
 
@@ -73,6 +80,33 @@ def shims(pids: list[int]) -> list[int]:
         except OSError:
             pass
     return found
+
+
+def is_wanted(pids: list[int], agents_seen: float | None, now: float) -> bool:
+    """Whether something is still to be done in a container that is to end, in which agents were seen last then."""
+    return agents_seen is not None and (now - agents_seen < LINGER_S or bool(programs(pids)))
+
+
+def programs(pids: list[int]) -> list[int]:
+    """Those of them that what came by exec has started. Their parent is neither us nor outside of the container."""
+    found: list[int] = []
+    for pid in pids:
+        try:
+            with open("/proc/%d/stat" % pid, "rb") as file:
+                if int(file.read().rpartition(b")")[2].split()[1]) > 1:
+                    found.append(pid)
+        except (OSError, ValueError, IndexError):
+            pass
+    return found
+
+
+def rename(name: str) -> None:
+    """Be shown by this name: nobody else can write it."""
+    try:
+        with open("/proc/self/comm", "w", encoding="ascii") as file:
+            file.write(name)
+    except OSError:
+        pass
 
 
 def end_all() -> None:

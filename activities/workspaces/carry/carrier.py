@@ -7,30 +7,28 @@ Which runs work in which copies must not live here.
 import asyncio
 import hashlib
 import os
-import shutil
 import tempfile
 from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from activities.workspaces.carry import merge, snapshots, work_tree
-from activities.workspaces.carry.copies import CopyFailed, CopyLacks, WorkspaceCopy
-from activities.workspaces.carry.copy_program import as_bytes, as_text, quoted
+from activities.workspaces.carry.copies import CopyLacks, WorkspaceCopy
+from activities.workspaces.carry.copy_program import as_bytes, as_text
+from activities.workspaces.carry.incoming import move_packs, received
 from activities.workspaces.carry.snapshots import Snapshot, SnapshotState
 from activities.workspaces.git import checkpoint_commits as commits
-from activities.workspaces.git.repository import COMMIT, Repository
+from activities.workspaces.git.repository import Repository
 from activities.workspaces.git.runner import GitFailed, gather_or_cancel
 from activities.workspaces.git.shadow import Shadow
 from activities.workspaces.git.shadows import NoRepository, Shadows
-from activities.workspaces.git.trees import check_room
 from activities.workspaces.put_back import Replacement, put_back
 
 TRIES = 5
 """A merge begins anew this many times where the user has changed something meanwhile."""
-MAX_PACK = "17179869184"
-"""Bytes of what is taken from a copy, for git's own count."""
 
 
 @dataclass(frozen=True)
@@ -113,12 +111,11 @@ class WorkspaceCarrier:
         this one; what is ignored there stays, all that was not carried back is lost. Where it cannot be, it is made
         anew. Raises CopyFailed, MachineUnreachable.
         """
-        async with self._opened(workspace) as (shadow, repository):
+        async with self.opened(workspace) as (shadow, repository):
             below = workspace.relative_to(shadow.repository.top)
             included = tuple(sorted({as_text(os.fsencode(below / each)) for each in include}))
             snapshot = await self._base(shadow, names, included, repository=repository)
-            header = await _header(shadow, snapshot, workspace, repository=repository)
-            header["run"] = names.run
+            header = await copy_header(shadow, snapshot, workspace, names, repository=repository)
             header["borrow"] = [str(shadow.repository.objects)] if borrow else []
             top = shadow.repository.top
         carried = Carried(top, repository, snapshot.id, snapshot.files, directory="")
@@ -133,7 +130,7 @@ class WorkspaceCarrier:
     async def _sent(self, carried: Carried, snapshot: Snapshot, copy: WorkspaceCopy, header: dict[str, Any]) -> str:
         """Send what the copy's machine has not; the copy's directory there."""
         known = await copy.known(header["store"])
-        async with self._opened_again(carried) as shadow:
+        async with self.opened_again(carried) as shadow:
             have = await snapshots.had_here(shadow, known)
         if have or header["refresh"]:
             with suppress(CopyLacks):
@@ -146,8 +143,8 @@ class WorkspaceCarrier:
         scratch = await asyncio.to_thread(tempfile.TemporaryDirectory, dir=self._state_directory())
         try:
             pack = Path(scratch.name) / "pack"
-            async with self._opened_again(carried) as shadow:
-                size = await snapshots.pack(shadow, snapshot, have, pack)
+            async with self.opened_again(carried) as shadow:
+                size = await snapshots.pack(shadow, snapshot.tips, have, pack)
             return await copy.receive({**header, "have": have, "size": size}, pack)
         finally:
             await asyncio.to_thread(scratch.cleanup)
@@ -172,18 +169,11 @@ class WorkspaceCarrier:
         scratch = await asyncio.to_thread(tempfile.TemporaryDirectory, dir=self._state_directory())
         try:
             pack = Path(scratch.name) / "pack"
-            async with self._opened_again(carried) as shadow:
+            async with self.opened_again(carried) as shadow:
                 base = await snapshots.read(shadow, carried.snapshot)
             # Others may go on meanwhile: the way may be long.
-            header = {
-                "run": names.run,
-                "have": base.had,
-                "repository": carried.repository,
-                "empty": base.state.empty,
-                "include": base.state.include,
-            }
-            snapshot = await copy.send(header, pack)
-            async with self._opened_again(carried) as shadow:
+            snapshot = await copy.send(snapshot_header(base, carried, names), pack)
+            async with self.opened_again(carried) as shadow:
                 theirs = await self._taken(shadow, snapshot, pack, names, repository=carried.repository)
                 return await _CarryBack(shadow, base, theirs, names, title, kept, repository=carried.repository).run()
         finally:
@@ -191,43 +181,23 @@ class WorkspaceCarrier:
 
     async def forget(self, top: Path, names: RefNames) -> None:
         """Remove what was kept of a run, but for its conflicts. Raises NoRepository."""
-        async with self._opened(top) as (shadow, _):
+        async with self.opened(top) as (shadow, _):
             await commits.delete_refs(shadow, [names.base, names.ours, names.theirs])
 
     async def _taken(self, shadow: Shadow, snapshot: str, pack: Path, names: RefNames, *, repository: bool) -> Snapshot:
-        if not COMMIT.fullmatch(snapshot):
-            raise CopyFailed("the copy's answer names no snapshot")
-        check_room(shadow, (await asyncio.to_thread(pack.stat)).st_size)
         objects = shadow.repository.objects
         # As git itself has what was pushed: none of the repository's until it is known to be good. The name is one that
         # `git gc` removes, and the same at each try, should we be killed.
         incoming = objects / f"tmp_objdir-{_temporary_name(names).lstrip('.')}"
-        await asyncio.to_thread(shutil.rmtree, incoming, ignore_errors=True)
-        await asyncio.to_thread(incoming.mkdir, mode=0o700)
-        try:
-            git = shadow.with_variables(
-                GIT_OBJECT_DIRECTORY=str(incoming), GIT_ALTERNATE_OBJECT_DIRECTORIES=quoted(str(objects))
-            )
-            apart = replace(shadow, git=git)
-            # Strict: each object is looked at, and what it names has to be there.
-            await apart.git.run(
-                "index-pack", "--stdin", "--fix-thin", "--strict", f"--max-input-size={MAX_PACK}", stdin=pack
-            )
-            theirs = await snapshots.read(apart, snapshot)
-            if repository:
-                await snapshots.check_refs(apart, theirs.state)
-            committed = [theirs.state.commit] if theirs.state.commit else []
-            for tree in {theirs.tree, theirs.index, *committed}:
-                await snapshots.check_unfolded(apart, tree)
-            await asyncio.to_thread(_move_packs, incoming / "pack", objects / "pack")
-        finally:
-            await asyncio.to_thread(shutil.rmtree, incoming, ignore_errors=True)
+        async with received(shadow, snapshot, pack, incoming, repository=repository) as (theirs, packs):
+            await asyncio.to_thread(move_packs, packs, objects / "pack")
         await commits.keep(shadow, names.theirs, theirs.id)
         return theirs
 
     @asynccontextmanager
-    async def _opened_again(self, carried: Carried) -> AsyncIterator[Shadow]:
-        async with self._opened(carried.top) as (shadow, repository):
+    async def opened_again(self, carried: Carried) -> AsyncIterator[Shadow]:
+        """The shadow of the workspace that was carried. Raises GitFailed where it is another one by now."""
+        async with self.opened(carried.top) as (shadow, repository):
             if repository != carried.repository or shadow.repository.top != carried.top:
                 raise GitFailed(f"{carried.top} is not the git repository that was carried, or none any more")
             yield shadow
@@ -237,8 +207,8 @@ class WorkspaceCarrier:
         return self._state
 
     @asynccontextmanager
-    async def _opened(self, workspace: Path) -> AsyncIterator[tuple[Shadow, bool]]:
-        """The shadow of the workspace, and whether its repository is the user's."""
+    async def opened(self, workspace: Path) -> AsyncIterator[tuple[Shadow, bool]]:
+        """The shadow of the workspace, and whether its repository is the user's. Raises GitFailed."""
         try:
             found, own = await asyncio.to_thread(self._shadows.repository, workspace), False
         except NoRepository:
@@ -497,42 +467,45 @@ class _CarryBack:
         if not self._repository:
             await commits.delete_refs(shadow, [name])
             returned.kept = str(self._kept)
-            await self._export(conflicts)
+            await export(shadow, self._base, theirs, self._kept, conflicts)
             return returned
         if kept_aside:
-            aside = await snapshots.commits_of(shadow, kept_aside.values())
-            parents = [word for each in (theirs.files, *aside) for word in ("-p", each)]
-            message = "".join(f"{ref} {value}\n" for ref, value in sorted(kept_aside.items())).encode()
-            made = await shadow.git.run("commit-tree", *parents, "-F", "-", theirs.tree, stdin=message)
-            await commits.keep(shadow, name, made.decode().strip())
-            others = sorted(set(kept_aside.values()) - set(aside))  # tags, mostly
-            for number, value in enumerate(others, 1):
-                await commits.keep(shadow, f"{name}+{number}", value)
+            await keep_aside(shadow, theirs, kept_aside, name)
         returned.kept = name
         return returned
 
-    async def _export(self, conflicts: set[bytes]) -> None:
-        """Write the copy's versions into a directory of ours."""
-        theirs = await commits.differences(self._shadow, self._base.tree, self._theirs.tree)
-        wanted = {path: each.now for path, each in theirs.items() if path in conflicts and each.now}
-        self._kept.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=self._shadow.path.parent) as scratch:
-            staged = await commits.stage(self._shadow, wanted, Path(scratch))
-            due = {path: Replacement(now=None, wanted=each) for path, each in wanted.items()}
-            await asyncio.to_thread(put_back, self._kept, due, staged)
+
+async def keep_aside(shadow: Shadow, theirs: Snapshot, refs: Mapping[str, str], name: str) -> None:
+    """Keep the snapshot's files and what is at these refs of it under `name`, for the user. Raises GitFailed."""
+    aside = await snapshots.commits_of(shadow, refs.values())
+    parents = [word for each in (theirs.files, *aside) for word in ("-p", each)]
+    message = "".join(f"{ref} {value}\n" for ref, value in sorted(refs.items())).encode()
+    made = await shadow.git.run("commit-tree", *parents, "-F", "-", theirs.tree, stdin=message)
+    await commits.keep(shadow, name, made.decode().strip())
+    others = sorted(set(refs.values()) - set(aside))  # tags, mostly
+    for number, value in enumerate(others, 1):
+        await commits.keep(shadow, f"{name}+{number}", value)
+
+
+async def export(
+    shadow: Shadow, base: Snapshot, theirs: Snapshot, kept: Path, paths: AbstractSet[bytes] | None = None
+) -> None:
+    """Write the snapshot's versions of what has changed into a directory of ours. `paths`: of these alone.
+
+    Raises GitFailed, OSError.
+    """
+    changed = await commits.differences(shadow, base.tree, theirs.tree)
+    wanted = {path: each.now for path, each in changed.items() if each.now and (paths is None or path in paths)}
+    await asyncio.to_thread(kept.mkdir, mode=0o700, parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=shadow.path.parent) as scratch:
+        staged = await commits.stage(shadow, wanted, Path(scratch))
+        due = {path: Replacement(now=None, wanted=each) for path, each in wanted.items()}
+        await asyncio.to_thread(put_back, kept, due, staged)
 
 
 def _temporary_name(names: RefNames) -> str:
     """The name of what is on its way into the workspace: what a killed worker left is found again."""
     return f".steersman-{hashlib.sha256(names.prefix.encode()).hexdigest()[:16]}"
-
-
-def _move_packs(incoming: Path, packs: Path) -> None:
-    """An index comes last: by that git finds a pack."""
-    packs.mkdir(exist_ok=True)
-    for path in sorted(incoming.iterdir(), key=lambda path: path.suffix == ".idx"):
-        if not (packs / path.name).exists():
-            path.rename(packs / path.name)
 
 
 def object_format(snapshot: Snapshot) -> str:
@@ -548,10 +521,14 @@ async def _received(copy: WorkspaceCopy, header: dict[str, Any]) -> str:
     return await copy.receive({**header, "refresh": False}, None)
 
 
-async def _header(shadow: Shadow, snapshot: Snapshot, workspace: Path, *, repository: bool) -> dict[str, Any]:
-    """What the program of the place is told of a snapshot."""
+async def copy_header(
+    shadow: Shadow, snapshot: Snapshot, workspace: Path, names: RefNames, *, repository: bool
+) -> dict[str, Any]:
+    """What the program of the place is told of a snapshot that a copy is to be made of."""
     top, state = shadow.repository.top, snapshot.state
     return {
+        "run": names.run,
+        "borrow": [],
         "store": commits.hashed(os.fsencode(top)),
         "have": [],
         "size": 0,
@@ -571,6 +548,18 @@ async def _header(shadow: Shadow, snapshot: Snapshot, workspace: Path, *, reposi
         "excludes": await snapshots.excludes(shadow) if repository else "",
         "attributes": await snapshots.attributes(shadow) if repository else "",
         "config": await snapshots.config(shadow) if repository else {},
+    }
+
+
+def snapshot_header(base: Snapshot, carried: Carried, names: RefNames) -> dict[str, Any]:
+    """What the program of the place is told of a snapshot that it is to take."""
+    return {
+        "run": names.run,
+        "have": base.had,
+        "repository": carried.repository,
+        "format": object_format(base),
+        "empty": base.state.empty,
+        "include": base.state.include,
     }
 
 

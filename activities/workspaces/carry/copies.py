@@ -99,7 +99,14 @@ class WorkspaceCopy:
 
     async def send(self, header: dict[str, Any], pack: Path) -> str:
         """Write what the copy has beyond `header["have"]` into a file, as a pack; the copy's snapshot."""
-        async with self._command("send") as stream:
+        return await self._snapshot("send", header, pack)
+
+    async def back_up(self, header: dict[str, Any], pack: Path) -> str:
+        """As `send`, while an agent works in the copy."""
+        return await self._snapshot("back_up", header, pack)
+
+    async def _snapshot(self, command: str, header: dict[str, Any], pack: Path) -> str:
+        async with self._command(command) as stream:
             with _patience("a snapshot of the copy was not made"):
                 async with asyncio.timeout(SNAPSHOT_S):
                     await _feed(stream, header, None)

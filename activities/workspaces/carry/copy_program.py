@@ -1,7 +1,8 @@
 """A copy of a workspace, at the place where an agent works in it: made of a snapshot, and made into one again.
 
-Runs there, on Python 3.9 and git alone, from one file: `known`, `receive`, `send` and `remove`. The snapshot's format
-is in carry/snapshots.py. Nothing in the copy is run: neither hooks nor filters, nor what its configuration names.
+Runs there, on Python 3.9 and git alone, from one file: `known`, `receive`, `send`, `back_up` and `remove`. The
+snapshot's format is in carry/snapshots.py. Nothing in the copy is run: neither hooks nor filters, nor what its
+configuration names.
 
     ROOT/ready          the snapshot that the copy was made of; until then there is no copy
         /run            the run that it was made for, by a name of its own
@@ -11,6 +12,8 @@ is in carry/snapshots.py. Nothing in the copy is run: neither hooks nor filters,
         /index          the copy's files as they were brought
         /objects        the name of the object store that the copy shares with others, if any
         /refreshing     there while the copy is made into one of another snapshot
+        /backup/        a bare repository of ours: what snapshots have that were taken while an agent works
+        /backup.lock    held while that is written
 
     STORES/<store>/objects/pack/   an object store: packs of one workspace's snapshots, for copies that come
                   /state.json      these packs, and the snapshots of which they have everything
@@ -355,6 +358,11 @@ class Copy:
     @property
     def top(self) -> str:
         return os.path.join(self.root, "copy", _read(os.path.join(self.root, "name"), strip=False))
+
+    @property
+    def _scratch(self) -> str:
+        """Where temporary files of a snapshot are."""
+        return self.root
 
     @property
     def own_git(self) -> str:
@@ -723,46 +731,9 @@ class Copy:
 
     def send(self, header: dict[str, Any], out: BinaryIO) -> None:
         """Write a line of JSON and, where there is something that the other side lacks, a pack of it."""
-        repository = header["repository"]
-        self._check(repository=repository)
-        with tempfile.TemporaryDirectory(dir=self.root) as scratch:
-            head: str | None = None
-            commit: str | None = None
-            refs: dict[str, str] = {}
-            if repository:
-                self._borrow_objects(scratch)
-                head, commit, refs = self._refs()
-                _copy_bounded(os.path.join(self.own_git, "index"), os.path.join(scratch, "own"))
-                for name in filter(_SHARED_INDEX.fullmatch, os.listdir(self.own_git)):
-                    _copy_bounded(os.path.join(self.own_git, name), os.path.join(self.store, name))
-            files, private, nested = self._files(scratch, header["include"], everything=not repository)
-            if nested:
-                shown = ", ".join(sorted(_shown(each) for each in nested)[:5])
-                raise Failed(f"a repository of its own lies in the copy: {shown}")
-            empty = self._empty(scratch, header["empty"], everything=not repository)
-            index = self._staged(scratch) if repository else files
-            state = {
-                "steersman": FORMAT,
-                "head": head,
-                "commit": commit,
-                "refs": {name: value for name, value in refs.items() if name.startswith(CARRIED_REFS)},
-                "others": {
-                    name: value
-                    for name, value in refs.items()
-                    if not name.startswith((*CARRIED_REFS, "refs/steersman/"))
-                },
-                "empty": sorted(map(as_text, empty)),
-                "private": sorted(map(as_text, private)),
-                "include": header["include"],
-            }
-            git = self.git()
-            parent = ("-p", commit) if commit else ()
-            kept = git.run("commit-tree", *parent, "-F", "-", files, stdin=b"files\n").decode().strip()
-            tips = self._commits(refs.values())
-            parents = [word for each in (kept, *tips) for word in ("-p", each)]
-            snapshot = (
-                git.run("commit-tree", *parents, "-F", "-", index, stdin=json.dumps(state).encode()).decode().strip()
-            )
+        self._check(repository=header["repository"])
+        with tempfile.TemporaryDirectory(dir=self._scratch) as scratch:
+            snapshot, refs = self._snapshot(header, scratch)
             if not self.ready:  # somebody removes the copy: what has gone already is no deletion of the agent's
                 raise Failed(f"the copy in {self.root} is being removed")
             if not self.is_for(header):
@@ -774,7 +745,48 @@ class Copy:
                 with contextlib.suppress(Failed), open(pack, "rb") as file:
                     self._index_pack(file)
                     self._share(snapshot, refs.values())
-            self._send_pack(snapshot, pack, out)
+            file = open(pack, "rb")  # noqa: SIM115 - it is sent once the directory is gone: who has all of it kills us
+        with file:
+            _say(out, {"ok": True, "snapshot": snapshot, "size": os.fstat(file.fileno()).st_size})
+            shutil.copyfileobj(file, out, CHUNK)
+            out.flush()
+
+    def _snapshot(self, header: dict[str, Any], scratch: str) -> tuple[str, dict[str, str]]:
+        """The copy's snapshot, and all its refs."""
+        repository = header["repository"]
+        head: str | None = None
+        commit: str | None = None
+        refs: dict[str, str] = {}
+        if repository:
+            self._borrow_objects(scratch)
+            head, commit, refs = self._refs()
+            _copy_bounded(os.path.join(self.own_git, "index"), os.path.join(scratch, "own"))
+            for name in filter(_SHARED_INDEX.fullmatch, os.listdir(self.own_git)):
+                _copy_bounded(os.path.join(self.own_git, name), os.path.join(self.store, name))
+        files, private, nested = self._files(scratch, header["include"], everything=not repository)
+        if nested:
+            shown = ", ".join(sorted(_shown(each) for each in nested)[:5])
+            raise Failed(f"a repository of its own lies in the copy: {shown}")
+        empty = self._empty(scratch, header["empty"], everything=not repository)
+        index = self._staged(scratch) if repository else files
+        state = {
+            "steersman": FORMAT,
+            "head": head,
+            "commit": commit,
+            "refs": {name: value for name, value in refs.items() if name.startswith(CARRIED_REFS)},
+            "others": {
+                name: value for name, value in refs.items() if not name.startswith((*CARRIED_REFS, "refs/steersman/"))
+            },
+            "empty": sorted(map(as_text, empty)),
+            "private": sorted(map(as_text, private)),
+            "include": header["include"],
+        }
+        git = self.git()
+        parent = ("-p", commit) if commit else ()
+        kept = git.run("commit-tree", *parent, "-F", "-", files, stdin=b"files\n").decode().strip()
+        parents = [word for each in (kept, *self._commits(refs.values())) for word in ("-p", each)]
+        made = git.run("commit-tree", *parents, "-F", "-", index, stdin=json.dumps(state).encode())
+        return made.decode().strip(), refs
 
     def _pack(self, wanted: list[str], pack: str) -> None:
         with open(pack, "wb") as file:
@@ -783,12 +795,6 @@ class Copy:
                 stdin="".join(f"{each}\n" for each in wanted).encode(),
                 stdout=file,
             )
-
-    def _send_pack(self, snapshot: str, pack: str, out: BinaryIO) -> None:
-        _say(out, {"ok": True, "snapshot": snapshot, "size": os.path.getsize(pack)})
-        with open(pack, "rb") as file:
-            shutil.copyfileobj(file, out, CHUNK)
-        out.flush()
 
     def _check(self, *, repository: bool) -> None:
         """Raises Failed for a copy that cannot be made into a snapshot."""
@@ -934,8 +940,11 @@ class Copy:
                 os.symlink(place, os.path.join(borrowed, name))
         # As long as the scratch directory is there; git itself looks over alternates that are not.
         alternates = os.path.join(self.store, "objects", "info", "alternates")
-        kept = [line for line in _read(alternates).split("\n") if line and f"{self.root}/" not in line]
-        _write(alternates, "".join(f"{line}\n" for line in (*kept, quoted(borrowed))))
+        _write(alternates, "".join(f"{line}\n" for line in (*self._lenders(alternates), quoted(borrowed))))
+
+    def _lenders(self, alternates: str) -> list[str]:
+        """Where our git finds objects, beside its own and the copy's."""
+        return [line for line in _read(alternates).split("\n") if line and f"{self.root}/" not in line]
 
     def _refs(self) -> tuple[str | None, str | None, dict[str, str]]:
         """The branch that is checked out, its commit, and all refs. Without git, which would open whatever is there."""
@@ -989,6 +998,51 @@ class Copy:
             self.git().run("cat-file", "--batch-check=%(objectname) %(objecttype)", stdin=asked).decode().splitlines()
         )
         return sorted({line.split(" ")[0] for line in answers if line.endswith(" commit")})
+
+
+class CopyBackup(Copy):
+    """The copy while an agent works in it: a snapshot is written beside the store, and may be thrown away again.
+
+    Not into it: git leaves out of the copy's own repository what the store has already.
+    """
+
+    def __init__(self, root: str, stores: str = "") -> None:
+        super().__init__(root, stores)
+        self._lender = os.path.join(self.store, "objects")
+        self.store = os.path.join(self.root, "backup")
+
+    def back_up(self, header: dict[str, Any], out: BinaryIO) -> None:
+        """As `send`. `header["anew"]`: what earlier ones have left is removed first, so that it cannot fill the disk.
+
+        Raises Failed where another program is at it.
+        """
+        os.nice(10)  # the agent's work comes first
+        if not self.ready:
+            raise Failed(f"there is no copy in {self.root}")
+        with _lock(f"{self.store}.lock") as alone:
+            if not alone:
+                raise Failed("another worker takes a snapshot of the copy")
+            for name in os.listdir(self.store) if os.path.isdir(self.store) else ():
+                if name.startswith(tempfile.gettempprefix()):  # of one that was killed
+                    _remove_tree(os.path.join(self.store, name))
+            if header["anew"]:
+                _remove_tree(self.store)
+                _init(self.store, header["format"], _CONFIG)
+                _write(os.path.join(self.store, "info", "attributes"), _ATTRIBUTES)
+                excludes = _read(os.path.join(os.path.dirname(self._lender), "info", "exclude"), strip=False)
+                _write(os.path.join(self.store, "info", "exclude"), excludes)
+                _write(os.path.join(self.store, "objects", "info", "alternates"), f"{quoted(self._lender)}\n")
+            self.send(header, out)
+
+    @property
+    def _scratch(self) -> str:
+        return self.store
+
+    def _lenders(self, alternates: str) -> list[str]:
+        return [quoted(self._lender)]
+
+    def _shared_store(self) -> ObjectStore | None:
+        return None
 
 
 def staged_entries(lines: Iterable[bytes]) -> list[bytes]:
@@ -1215,6 +1269,8 @@ def main(command: str, root: str, stores: str = "") -> None:
                     "directory": os.path.realpath(os.path.join(copy.top, os.fsdecode(as_bytes(header["within"])))),
                 },
             )
+        elif command == "back_up":
+            CopyBackup(root, stores).back_up(header, out)
         else:
             copy.send(header, out)
     except Failed as error:

@@ -107,6 +107,30 @@ class SentSession:
             with content.open("rb") as file:
                 here.grow(path, file, size)
 
+    def write_whole_lines(self, here: Session) -> None:
+        """Write the session where none is, without a line of the conversation that the agent was just writing.
+
+        Raises Failed, OSError.
+        """
+        for path, content, size in self.files:
+            with content.open("rb") as file:
+                here.grow(path, file, size if path else _end_of_lines(file, size))
+
+
+def _end_of_lines(file: BinaryIO, size: int) -> int:
+    """The bytes of all whole lines; the file is at its beginning afterwards."""
+    end = size
+    while end:
+        begin = max(end - CHUNK, 0)
+        file.seek(begin)
+        found = file.read(end - begin).rfind(b"\n")
+        if found >= 0:
+            end = begin + found + 1
+            break
+        end = begin
+    file.seek(0)
+    return end
+
 
 async def _take(stream: Stream, found: list[SentSession], directory: Path) -> None:
     """What the program sends, which may be hostile, in files of ours."""

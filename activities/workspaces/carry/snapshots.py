@@ -229,9 +229,11 @@ async def check_unfolded(shadow: Shadow, tree: str) -> None:
         raise NoSnapshot(f"the names of the copy's files take more than {MAX_NAMES // 1024**2} MiB")
 
 
-async def pack(shadow: Shadow, snapshot: Snapshot, have: list[str], path: Path) -> int:
-    """Write what a side lacks that has these objects, as a pack; its size in bytes. Raises GitFailed, OSError."""
-    wanted = "".join(f"{each}\n" for each in (*snapshot.tips, *(f"^{each}" for each in have)))
+async def pack(shadow: Shadow, tips: Iterable[str], have: Iterable[str], path: Path) -> int:
+    """Write what a side lacks of `tips` that has these objects, as a pack; its size in bytes. Raises GitFailed,
+    OSError.
+    """
+    wanted = "".join(f"{each}\n" for each in (*tips, *(f"^{each}" for each in have)))
     await shadow.git.to_file(
         path, "pack-objects", "--revs", "--stdout", "--thin", "--delta-base-offset", "-q", stdin=wanted.encode()
     )

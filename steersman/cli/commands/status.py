@@ -163,6 +163,7 @@ def _print_state(run: str, state: "RunState", wait: str | None) -> None:
         ("session", state.session_id),
         ("host", state.host),
         ("process", f"pid {handle.pid}" if handle else None),
+        ("place", handle.place if handle else None),
         ("attempt", str(state.attempt) if state.attempt else None),
         ("cost", f"${state.cost_usd:.4f}, {counted(state.turns, 'turn')}" if state.turns or state.cost_usd else None),
         ("tokens", f"{use.input_tokens} in, {use.output_tokens} out" if use.output_tokens else None),

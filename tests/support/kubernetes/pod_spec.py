@@ -114,7 +114,11 @@ def container_spec(pod: Object, container: Object, volumes: Volumes, store: Stor
         uid=uid,
         gid=security.get("runAsGroup") or 0,
         groups=[each for each in (security.get("fsGroup"), *(security.get("supplementalGroups") or [])) if each],
-        mounts=[*volumes.mounts(container), *(Mount(each, each) for each in settings.shared)],
+        mounts=[
+            *volumes.mounts(container),
+            *(Mount(each, each) for each in settings.shared),
+            *(Mount(path, f"/usr/local/bin/{name}", read_only=True) for name, path in settings.programs.items()),
+        ],
         hidden=settings.hidden,
         hostname=pod["metadata"]["name"][:63],
         read_only_root=bool(own.get("readOnlyRootFilesystem")),

@@ -54,6 +54,8 @@ class Settings:
     """Directories of the machine that every container has at the same path, and may write: what is of the root is a
     layer of its own else.
     """
+    programs: dict[str, str] = field(default_factory=dict)
+    """Name -> a program of the machine that every image has in /usr/local/bin."""
     home: str = "/root"
     """HOME of every image."""
 

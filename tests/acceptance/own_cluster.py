@@ -1,0 +1,88 @@
+"""A machine whose runs are in pods of a cluster of the tests' own, in whose images Claude Code is."""
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+from activities.agents.claude.agent import ClaudeAgent
+from steersman.contracts.kubernetes import AGENT_CONTAINER
+from tests.acceptance.site import Site
+from tests.support.kubernetes import BackgroundServer, Settings
+from tests.support.kubernetes.deletion import DeleteOptions
+from tests.support.kubernetes.kinds import JOBS, PODS
+from tests.support.kubernetes.worker_role import worker_role
+from tests.support.workers import WorkerProcess
+
+NAMESPACE = "default"
+
+
+def settings() -> Settings:
+    return Settings(programs={"claude": ClaudeAgent({}).program()})
+
+
+class OwnCluster:
+    """Its workers may do what `deploy/kubernetes/` allows, and nothing else."""
+
+    def __init__(self, site: Site, cluster: BackgroundServer) -> None:
+        self.site, self.cluster, self.server = site, cluster, cluster.server
+        self.flags = ("--allow-kubernetes", NAMESPACE, "--allow-pod", "image=*")
+        token = cluster.server.access.grant("worker", *worker_role(NAMESPACE))
+        self._config = cluster.server.kubeconfig(site.root / "config", token)
+
+    async def worker(self) -> WorkerProcess:
+        """One more that is at work."""
+        worker = self.site.worker(*self.flags, KUBECONFIG=str(self._config))
+        await worker.ready()
+        return worker
+
+    def runtime(self, **fields: Any) -> dict[str, Any]:
+        return {"kind": "kubernetes", "namespace": NAMESPACE, "image": "local/agent:1", "grace_s": 5, **fields}
+
+    def process(self, *argv: str, runtime: dict[str, Any] | None = None, **fields: Any) -> dict[str, Any]:
+        return self.site.process(*argv, runtime=self.runtime(**runtime or {}), **fields)
+
+    def claude(self, *arguments: Any, runtime: dict[str, Any] | None = None, **fields: Any) -> dict[str, Any]:
+        full = {"permissions": {"mode": "full"}, **fields}
+        return self.site.claude(*arguments, runtime=self.runtime(**runtime or {}), **full)
+
+    @property
+    def pod(self) -> str:
+        """The name of the only one."""
+        (pod,) = self.cluster.call(lambda: self.server.store.list(PODS))
+        return str(pod["metadata"]["name"])
+
+    @property
+    def home(self) -> Path:
+        """Its home, as this machine has it."""
+        (found,) = self.site.root.glob("cluster/pods/*/volumes/home")
+        return found
+
+    def delete(self) -> None:
+        """Somebody deletes it, with its grace."""
+        pod = self.pod
+        self.cluster.call(lambda: self.server.deletion.delete(PODS, NAMESPACE, pod, DeleteOptions()))
+
+    def lose(self) -> None:
+        """It is gone from one moment to the next."""
+        pod = self.pod
+
+        def gone() -> None:
+            init = self.server.nodes.container(NAMESPACE, pod, AGENT_CONTAINER).pid
+            self.server.deletion.delete(PODS, NAMESPACE, pod, DeleteOptions(grace=0))
+            os.kill(init, signal.SIGKILL)
+
+        self.cluster.call(gone)
+
+    def cut(self) -> None:
+        """Every connection to a pod is lost."""
+        self.cluster.call(self.server.sessions.cut)
+
+    @property
+    def left(self) -> list[str]:
+        """What is there of Jobs and pods, and of backups."""
+        names = [each["metadata"]["name"] for kind in (JOBS, PODS) for each in self.cluster.call(self._listing(kind))]
+        return [*map(str, names), *map(str, self.site.state.glob("runs/*/*/backup*"))]
+
+    def _listing(self, kind: Any) -> Any:
+        return lambda: self.server.store.list(kind)
