@@ -18,6 +18,7 @@ from activities.runtimes.ssh_machines import SshMachines
 from activities.shim import client as shim
 from activities.store.hold_files import HoldFiles
 from activities.store.identity import StoreGone, StoreIdentity
+from activities.takeover.lost_tasks import LostTasks
 from activities.takeover.registry import Registry
 from activities.takeover.takeover import Takeover
 from steersman.codec import name_of
@@ -81,6 +82,7 @@ async def _poll(settings: Settings, parts: Parts) -> list[str]:
                 asyncio.create_task(schedule_sweeps(parts.client, settings.host)),
                 asyncio.create_task(sweep_now(activities.host)),
                 asyncio.create_task(watch_store(parts.identity)),
+                asyncio.create_task(LostTasks(parts.client, parts.registry).run()),
                 asyncio.create_task(load_agents(activities.agents)),
             ]
             _log_ready(settings, parts, workers)

@@ -12,6 +12,7 @@ from temporalio.api.workflowservice.v1 import PollActivityTaskQueueRequest
 from steersman.client import Steersman
 from steersman.contracts import names
 from steersman.contracts.activities import RunKey
+from steersman.hosts import host_name
 from tests.acceptance.programs import OBEDIENT, python
 from tests.acceptance.site import Site, leader, phase
 from tests.support.processes import lives, marked, stopped, until
@@ -89,17 +90,7 @@ async def test_what_a_worker_was_handed_as_it_shut_down_begins_at_once(site: Sit
     await worker.ready()
     (busy,) = await started(site, steersman, mark, 1)
     handed = await steersman.start(site.process("true"))
-    facts = json.loads((site.state / "workers" / worker_directory(site, worker) / "worker.json").read_text())
-    host = (await steersman.state(busy)).host or ""
-    task = await steersman.temporal.workflow_service.poll_activity_task_queue(
-        PollActivityTaskQueueRequest(
-            namespace=steersman.temporal.namespace,
-            task_queue=TaskQueue(name=names.runs_queue(host)),
-            identity=facts["identity"],
-        ),
-        timeout=timedelta(seconds=20),
-    )
-    assert task.workflow_execution.workflow_id == handed
+    await drop_task(site, steersman, worker, handed)
     assert (await steersman.stop(busy)).outcome == "stopped"
     assert await worker.terminate() == 0
 
@@ -161,3 +152,32 @@ async def test_a_forged_entry_takes_no_run_from_a_living_worker(site: Site, mark
 def worker_directory(site: Site, worker: WorkerProcess) -> str:
     (found,) = (path.name for path in (site.state / "workers").glob(f"{worker.pid}-*"))
     return found
+
+
+async def test_a_task_that_never_came_is_handed_out_anew(site: Site, mark: str) -> None:
+    """A server that is overloaded counts on a worker to which it has sent nothing."""
+    worker = site.worker("--max-runs", "1")
+    steersman = await site.steersman()
+    await worker.ready()
+    (busy,) = await started(site, steersman, mark, 1)
+    lost = await steersman.start(site.process(*python(OBEDIENT), mark=mark))
+    await drop_task(site, steersman, worker, lost)
+    assert (await steersman.stop(busy)).outcome == "stopped"
+    await phase(steersman, lost, "running", SOON_S)
+    assert worker.said("task_lost")
+    assert (await steersman.state(lost)).attempt == 1
+    assert (await steersman.stop(lost)).outcome == "stopped"
+
+
+async def drop_task(site: Site, steersman: Steersman, worker: WorkerProcess, run: str) -> None:
+    """Have the server hand the run to this worker, which is busy and does not poll, and let nobody have it."""
+    facts = json.loads((site.state / "workers" / worker_directory(site, worker) / "worker.json").read_text())
+    task = await steersman.temporal.workflow_service.poll_activity_task_queue(
+        PollActivityTaskQueueRequest(
+            namespace=steersman.temporal.namespace,
+            task_queue=TaskQueue(name=names.runs_queue(host_name(site.state))),
+            identity=facts["identity"],
+        ),
+        timeout=timedelta(seconds=20),
+    )
+    assert task.workflow_execution.workflow_id == run
