@@ -254,12 +254,35 @@ async def test_a_run_whose_pod_is_deleted_goes_on_in_a_new_one(
     assert pods.cluster.left == []
 
 
+async def test_claude_goes_on_in_a_new_pod_with_all_that_it_had_in_one_that_is_deleted(
+    pods: Pods, steersman: Steersman, repository: Path, model: ScriptedModel
+) -> None:
+    steps = (tool("Bash", command="echo a first step | tee step"), hold("thinking"), say("finished"))
+    script = model.script("drained", *steps)
+    request = pods.claude(script, "build it", workspace=repository, permissions={"mode": "full"})
+    run = await steersman.start(request)
+    async with following(steersman, run) as attached:
+        await script.wait_held()
+        await attached.until(lambda e: e.type == "message" and e.text == "thinking")
+        await written_down(pods, "a first step")
+        pods.cluster.kubectl("-n", pods.cluster.namespace, "delete", "pod", pods.pod, "--wait=false")
+        result = await asyncio.wait_for(steersman.result(run), 150)
+        events = await attached.end()
+    assert (result.status, result.text, result.attempts) == ("succeeded", "finished", 2)
+    assert script.requests[-1].saw("a first step")
+    assert (repository / "step").read_text() == "a first step\n"
+    assert any("as they were at" in event.text for event in events if event.type == "progress")
+    assert in_order(events)
+    assert pods.cluster.left == []
+
+
 async def test_claude_begins_again_in_a_new_pod_and_says_what_is_lost(
     pods: Pods, steersman: Steersman, repository: Path, model: ScriptedModel
 ) -> None:
     steps = (tool("Bash", command="echo lost > lost"), hold("thinking"), say("once more"))
     script = model.script("deleted", *steps)
-    request = pods.claude(script, "build it", workspace=repository, permissions={"mode": "full"})
+    runtime = pods.cluster.runtime(backup_s=0)
+    request = pods.claude(script, "build it", workspace=repository, permissions={"mode": "full"}, runtime=runtime)
     run = await steersman.start(request)
     async with following(steersman, run) as attached:
         await script.wait_held()
