@@ -37,14 +37,6 @@ SERVER_SETTINGS: Final = (
 )
 """Dynamic configuration, NAME=VALUE each; of a server of one's own: deploy/temporal/dynamicconfig.yaml."""
 
-DEV_SETTINGS: Final = (
-    # A server with one machine's work: with four partitions of each queue most polls and tasks have to find each other
-    # from one to another. Of 100 runs at once an overloaded one cancels 41 of its own hand-overs so, instead of none.
-    "matching.numTaskqueueReadPartitions=1",
-    "matching.numTaskqueueWritePartitions=1",
-)
-"""The same, of a server that is only for the machine on which it runs."""
-
 
 class DevServerError(Exception):
     """The server cannot be started safely. The message is for the operator."""
@@ -59,7 +51,7 @@ def server_command(program: str, port: int, database: Path, ui_port: int | None,
     command = [program, "server", "start-dev", "--ip", IP, "--port", str(port), "--db-filename", str(database)]
     command += ["--headless"] if ui_port is None else ["--ui-port", str(ui_port)]
     command += ["--metrics-port", str(metrics_port)]
-    command += [word for each in (*SERVER_SETTINGS, *DEV_SETTINGS) for word in ("--dynamic-config-value", each)]
+    command += [word for each in SERVER_SETTINGS for word in ("--dynamic-config-value", each)]
     return command + [
         word for name, kind in SEARCH_ATTRIBUTES.items() for word in ("--search-attribute", f"{name}={kind}")
     ]

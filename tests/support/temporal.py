@@ -30,7 +30,7 @@ from temporalio.runtime import Runtime, TelemetryConfig
 from temporalio.service import RPCError
 
 from steersman._client.search_attributes import AGENT_NAME, indexed_types
-from steersman.cli.devserver import DEV_SETTINGS, SERVER_SETTINGS
+from steersman.cli.devserver import SERVER_SETTINGS
 from steersman.contracts.names import SEARCH_ATTRIBUTES
 from steersman.converter import DATA_CONVERTER
 
@@ -91,7 +91,7 @@ class DevServer:
         memory = _memory_directory()
         self.database = (memory or directory) / "temporal.db"
         self._forget = weakref.finalize(self, shutil.rmtree, memory, ignore_errors=True) if memory else None
-        self._settings = (*SERVER_SETTINGS, *DEV_SETTINGS, *settings)
+        self._settings = (*SERVER_SETTINGS, *settings)
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
