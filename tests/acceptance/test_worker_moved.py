@@ -1,0 +1,257 @@
+"""A worker of a StatefulSet comes up on another node, with its name and its claims: all its runs go on."""
+
+import asyncio
+from collections.abc import Collection, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.api.enums.v1 import PendingActivityState
+
+from steersman.client import Steersman
+from steersman.contracts import names
+from steersman.contracts.errors import AgentCrashed
+from steersman.contracts.run import RunResult
+from steersman.errors import RunCancelled
+from tests.acceptance.programs import DEAF, OBEDIENT, python
+from tests.acceptance.site import Site, answered, following, gone, in_order, phase
+from tests.acceptance.test_approvals import ASK, approval
+from tests.acceptance.test_changes import made
+from tests.acceptance.test_isolated import WAIT
+from tests.scripted_model import ScriptedModel, hold, say, tool
+from tests.support import nodes
+from tests.support.claude_home import furnish
+from tests.support.kubernetes import BackgroundServer
+from tests.support.kubernetes.fixtures import cluster, settings
+from tests.support.kubernetes.kinds import CLAIMS, JOBS, PODS, Kind
+from tests.support.kubernetes.worker_role import worker_role
+from tests.support.nodes import Node
+from tests.support.processes import marked, until
+
+__all__ = ["cluster", "settings"]
+
+pytestmark = [pytest.mark.acceptance, pytest.mark.linux, pytest.mark.timeout(180)]
+
+HOST = "steersman-worker-0"
+SLOW_S = 60.0
+WEEKS_S = 3_000_000
+"""The nodes of a cluster have not been up for equally long."""
+COUNT = """
+import itertools, os, time
+open("starts", "a").write("x")
+for number in itertools.count():
+    print(number)
+    time.sleep(0.05)
+    if os.path.exists("/home/agent/enough"):
+        break
+"""
+BIG_BYTES = 32 << 20
+BIG = f"import os; open('big', 'wb').write(os.urandom({BIG_BYTES}))\n"
+
+
+class Moving:
+    """The worker of a StatefulSet, on one node after another, and the cluster in which its agents live."""
+
+    def __init__(self, site: Site, cluster: BackgroundServer) -> None:
+        self.site, self.cluster = site, cluster
+        token = cluster.server.access.grant("worker", *worker_role("default"))
+        self.config = cluster.server.kubeconfig(site.root / "kubeconfig", token)
+        self.nodes: list[Node] = []
+
+    async def begin(self) -> Steersman:
+        """It comes up for the first time."""
+        await self.come_up()
+        return await self.site.steersman()
+
+    async def come_up(self, up_s: int = WEEKS_S, taken: Collection[int] = ()) -> None:
+        """On a further node, with the claims of the one before."""
+        self.nodes.append(Node(self.site.root / f"node-{len(self.nodes)}", up_s, taken))
+        allowed = ("--allow-kubernetes", "default", "--allow-pod", "image=*", "--allow-pod", "claim=*")
+        env = {"STEERSMAN_HOST": HOST, "KUBECONFIG": str(self.config)}
+        await self.site.worker_on(self.nodes[-1], *allowed, **env).ready()
+
+    async def lose(self) -> None:
+        """Its node, with all that was at work there."""
+        self.site.workers[-1].kill()
+        await gone(str(self.nodes[-1].root))
+
+    async def move(self) -> None:
+        """From a node that is lost to a further one."""
+        await self.lose()
+        await self.come_up()
+
+    async def result(self, steersman: Steersman, run: str) -> RunResult:
+        """How a run ends; then nothing of it is left in the cluster, and its events are whole."""
+        try:
+            return await asyncio.wait_for(steersman.result(run), SLOW_S)
+        finally:
+            assert self.left == []
+            assert in_order(await steersman.events(run))
+
+    def runtime(self, **fields: Any) -> dict[str, Any]:
+        return {"kind": "kubernetes", "namespace": "default", "image": "local/agent:1", "grace_s": 5, **fields}
+
+    def process(self, program: str, workspace: Path, **fields: Any) -> dict[str, Any]:
+        command = ("python3", "-I", "-S", "-u", "-c", program)
+        return self.site.process(*command, workspace=workspace, runtime=self.runtime(), **fields)
+
+    def claim_with_claude(self) -> str:
+        """A claim's name."""
+        claim = {"metadata": {"name": "home"}, "spec": {"accessModes": ["ReadWriteMany"]}}
+        made = self.cluster.call(lambda: self.cluster.server.registry.create(CLAIMS, "default", claim))
+        furnish(self.cluster.server.directory / "claims" / made["metadata"]["uid"])
+        return "home"
+
+    def touch(self, name: str) -> None:
+        """A file in the home of every pod."""
+        for each in (self.cluster.server.directory / "pods").glob("*/volumes/home"):
+            (each / name).touch()
+
+    def ever(self, kind: Kind) -> int:
+        """How many there were, from the beginning."""
+        changes = self.cluster.call(lambda: list(self.cluster.server.store.changes))
+        return len({each.after["metadata"]["uid"] for each in changes if each.kind is kind})
+
+    @property
+    def left(self) -> list[str]:
+        """Jobs and pods that are there."""
+        store = self.cluster.server.store
+        found = self.cluster.call(lambda: [*store.list(JOBS), *store.list(PODS)])
+        return [each["metadata"]["name"] for each in found]
+
+
+@pytest.fixture
+def moving(site: Site, cluster: BackgroundServer) -> Iterator[Moving]:
+    if reason := nodes.missing():
+        pytest.skip(reason)
+    try:
+        yield Moving(site, cluster)
+    finally:
+        site.end()  # before its cluster
+
+
+def _numbers(mark: str) -> set[int]:
+    """How their own machine numbers these processes and their parents."""
+    return {_number(each) for pid in marked(mark) for each in (pid, int(_status(pid, "PPid")))}
+
+
+def _number(pid: int) -> int:
+    return int(_status(pid, "NSpid").split()[-1])
+
+
+def _status(pid: int, field: str) -> str:
+    text = Path(f"/proc/{pid}/status").read_text()
+    return next(line for line in text.splitlines() if line.startswith(f"{field}:")).partition(":")[2].strip()
+
+
+async def under_way(steersman: Steersman, run: str, activity: str) -> bool:
+    description = await steersman.temporal.get_workflow_handle(run).describe()
+    return any(
+        each.activity_type.name == activity and each.state == PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
+        for each in description.raw_description.pending_activities
+    )
+
+
+async def test_one_whose_pod_is_being_made_gets_that_pod(moving: Moving) -> None:
+    steersman = await moving.begin()
+    moving.cluster.server.settings.schedules_pods = False
+    run = await steersman.start(moving.process("print('here')", made(moving.site.workspace())))
+    await until(lambda: moving.ever(PODS))
+    await moving.move()
+    moving.cluster.server.settings.schedules_pods = True
+    assert (await moving.result(steersman, run)).text == "here"
+    assert (moving.ever(JOBS), moving.ever(PODS)) == (1, 1)
+
+
+async def test_an_agent_works_on_and_none_of_its_words_is_lost_or_said_twice(moving: Moving, mark: str) -> None:
+    steersman = await moving.begin()
+    workspace = made(moving.site.workspace())
+    run = await steersman.start(moving.process(COUNT, workspace, mark=mark))
+    async with following(steersman, run) as attached:
+        await attached.until(lambda e: e.type == "message" and e.text == "3", SLOW_S)
+        agent = set(marked(mark))
+        await moving.move()
+        before = len(attached.events)
+        await until(lambda: len(attached.events) > before + 3, SLOW_S)
+    assert set(marked(mark)) == agent
+    moving.touch("enough")
+    result = await moving.result(steersman, run)
+    counted = result.text.split()
+    assert (result.attempts, counted) == (1, [str(number) for number in range(len(counted))])
+    assert (workspace / "starts").read_text() == "x"
+
+
+async def test_an_approval_is_waited_for_on(moving: Moving, model: ScriptedModel, mark: str) -> None:
+    steersman = await moving.begin()
+    script = model.script("asking", tool("Bash", command="touch made"), say("made"))
+    workspace, runtime = made(moving.site.workspace()), moving.runtime(workspace_volume=moving.claim_with_claude())
+    request = moving.site.claude(script, workspace=workspace, permissions=ASK, mark=mark)
+    run = await steersman.start({**request, "runtime": runtime})
+    asked = await approval(steersman, run)
+    agent = set(marked(mark))
+    await moving.move()
+    receipt = await answered(partial(steersman.decide, run, asked.id, "allow"))
+    result = await moving.result(steersman, run)
+    assert (receipt.decision, result.text, result.attempts) == ("allow", "made", 1)
+    assert (len(agent), len(script.requests)) == (1, 2)
+    assert (workspace / "made").exists()
+
+
+async def test_a_stop_comes_to_its_end(moving: Moving, mark: str) -> None:
+    steersman = await moving.begin()
+    slow = {"terminate_after_s": 0, "kill_after_s": 5}
+    run = await steersman.start(moving.process(DEAF, made(moving.site.workspace()), mark=mark, stop=slow))
+    async with following(steersman, run) as attached:
+        await attached.until(lambda e: e.type == "message" and e.text == "ready", SLOW_S)
+        await moving.site.temporal("workflow", "cancel", "--workflow-id", run)
+        await attached.until(lambda e: e.type == "message" and e.text == "heard")
+        await moving.move()
+    with pytest.raises(RunCancelled):
+        await moving.result(steersman, run)
+    report = (await steersman.state(run)).stop_report
+    assert report
+    assert (report.outcome, report.how, report.left) == ("stopped", "killed", ())
+    assert not marked(mark)
+
+
+async def test_what_was_being_carried_back_comes_back(moving: Moving) -> None:
+    steersman = await moving.begin()
+    workspace = made(moving.site.workspace())
+    run = await steersman.start(moving.process(BIG + WAIT.format(go="/home/agent/go"), workspace))
+    await phase(steersman, run, "running", SLOW_S)
+    moving.touch("go")
+    await until(lambda: under_way(steersman, run, names.CARRY_BACK), SLOW_S)
+    await moving.lose()
+    assert await under_way(steersman, run, names.CARRY_BACK)
+    assert not (workspace / "big").exists()
+    await moving.come_up()
+    result = await moving.result(steersman, run)
+    assert (result.attempts, result.finalize and result.finalize.status) == (1, "succeeded")
+    assert (workspace / "big").stat().st_size == BIG_BYTES
+
+
+@pytest.mark.parametrize("up_s", [WEEKS_S, 0])
+async def test_what_worked_on_the_node_that_is_lost_has_crashed_or_is_resumed(
+    moving: Moving, model: ScriptedModel, mark: str, up_s: int
+) -> None:
+    steersman, site = await moving.begin(), moving.site
+    program = await steersman.start(site.process(*python(OBEDIENT), mark=mark))
+    steps = (tool("Bash", command="echo a first step > step"), hold("thinking"), say("finished"))
+    script = model.script("moved", *steps)
+    claude = await steersman.start(site.claude(script, mark=mark, permissions={"mode": "full"}))
+    async with following(steersman, program) as attached:
+        await attached.until(lambda e: e.type == "message" and e.text == "ready")
+        await phase(steersman, program, "running")
+        await script.wait_held()
+        taken = _numbers(mark)
+        await moving.lose()
+        await moving.come_up(up_s, taken)
+        await attached.end()
+    with pytest.raises(AgentCrashed, match="its end was not seen"):
+        await moving.result(steersman, program)
+    result = await moving.result(steersman, claude)
+    assert (result.text, result.attempts) == ("finished", 2)
+    assert not marked(mark)
+    others = [pid for pid in marked(str(moving.nodes[-1].root)) if _number(pid) in taken]
+    assert len(others) == len(taken) >= 4  # two agents and their shims; who has their numbers was left alone
