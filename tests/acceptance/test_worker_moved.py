@@ -1,10 +1,12 @@
 """A worker of a StatefulSet comes up on another node, with its name and its claims: all its runs go on."""
 
 import asyncio
-from collections.abc import Collection, Iterator
+import json
+import subprocess
+from collections.abc import AsyncIterator, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from temporalio.api.enums.v1 import PendingActivityState
@@ -25,14 +27,18 @@ from tests.support.claude_home import furnish
 from tests.support.kubernetes import BackgroundServer
 from tests.support.kubernetes.fixtures import cluster, settings
 from tests.support.kubernetes.kinds import CLAIMS, JOBS, PODS, Kind
+from tests.support.kubernetes.kubeconfig import write_private
 from tests.support.kubernetes.worker_role import worker_role
 from tests.support.nodes import Node
 from tests.support.processes import marked, until
+from tests.support.relays import Relay
+from tests.support.workers import WorkerProcess
 
 __all__ = ["cluster", "settings"]
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.linux, pytest.mark.timeout(180)]
 
+NOTHING: Mapping[str, str] = {}
 HOST = "steersman-worker-0"
 SLOW_S = 60.0
 WEEKS_S = 3_000_000
@@ -64,12 +70,19 @@ class Moving:
         await self.come_up()
         return await self.site.steersman()
 
-    async def come_up(self, up_s: int = WEEKS_S, taken: Collection[int] = ()) -> None:
+    async def come_up(self, env: Mapping[str, str] = NOTHING, **node: Any) -> None:
         """On a further node, with the claims of the one before."""
-        self.nodes.append(Node(self.site.root / f"node-{len(self.nodes)}", up_s, taken))
+        self.nodes.append(Node(self.site.root / f"node-{len(self.nodes)}", **{"up_s": WEEKS_S, **node}))
+        await self._worker(self.nodes[-1], env).ready()
+
+    def _worker(self, node: Node, env: Mapping[str, str]) -> WorkerProcess:
         allowed = ("--allow-kubernetes", "default", "--allow-pod", "image=*", "--allow-pod", "claim=*")
-        env = {"STEERSMAN_HOST": HOST, "KUBECONFIG": str(self.config)}
-        await self.site.worker_on(self.nodes[-1], *allowed, **env).ready()
+        environ = {"STEERSMAN_HOST": HOST, "KUBECONFIG": str(self.config), **env}
+        return self.site.worker_on(node, *allowed, **environ)
+
+    def restart(self, number: int, env: Mapping[str, str]) -> WorkerProcess:
+        """The worker on this node is started again, as a kubelet does it."""
+        return self._worker(self.nodes[number], env)
 
     async def lose(self) -> None:
         """Its node, with all that was at work there."""
@@ -129,6 +142,43 @@ def moving(site: Site, cluster: BackgroundServer) -> Iterator[Moving]:
         yield Moving(site, cluster)
     finally:
         site.end()  # before its cluster
+
+
+class Ways:
+    """How a node reaches Temporal and the cluster: `env` of its worker."""
+
+    def __init__(self, moving: Moving) -> None:
+        temporal, api = int(moving.site.namespace.address.rpartition(":")[2]), moving.cluster.server.listener.port
+        self._relays = Relay(temporal), Relay(api)
+        self._config, self._api = moving.config, api
+
+    async def start(self) -> Self:
+        for each in self._relays:
+            await each.start()
+        config = json.loads(self._config.read_text().replace(f":{self._api}", f":{self._relays[1].port}"))
+        path = write_private(self._config.with_name("kubeconfig-of-the-first"), config)
+        self.env = {"TEMPORAL_ADDRESS": f"127.0.0.1:{self._relays[0].port}", "KUBECONFIG": str(path)}
+        return self
+
+    def cut(self) -> None:
+        for each in self._relays:
+            each.cut()
+
+    def mend(self) -> None:
+        for each in self._relays:
+            each.mend()
+
+    async def aclose(self) -> None:
+        for each in self._relays:
+            await each.aclose()
+
+
+@pytest.fixture
+async def ways(moving: Moving) -> AsyncIterator[Ways]:
+    found = await Ways(moving).start()
+    yield found
+    moving.site.end()  # or its workers would try again for ever
+    await found.aclose()
 
 
 def _numbers(mark: str) -> set[int]:
@@ -246,7 +296,7 @@ async def test_what_worked_on_the_node_that_is_lost_has_crashed_or_is_resumed(
         await script.wait_held()
         taken = _numbers(mark)
         await moving.lose()
-        await moving.come_up(up_s, taken)
+        await moving.come_up(up_s=up_s, taken=taken)
         await attached.end()
     with pytest.raises(AgentCrashed, match="its end was not seen"):
         await moving.result(steersman, program)
@@ -255,3 +305,52 @@ async def test_what_worked_on_the_node_that_is_lost_has_crashed_or_is_resumed(
     assert not marked(mark)
     others = [pid for pid in marked(str(moving.nodes[-1].root)) if _number(pid) in taken]
     assert len(others) == len(taken) >= 4  # two agents and their shims; who has their numbers was left alone
+
+
+@pytest.mark.parametrize("is_copy", [True, False], ids=["a copy of the claims", "the same claims"])
+async def test_a_node_that_was_only_cut_off_does_nothing_more_once_it_is_back(
+    moving: Moving, ways: Ways, mark: str, *, is_copy: bool
+) -> None:
+    site, work = moving.site, moving.site.root / "workspaces"
+    for name in ("pod", "here", "later"):
+        (work / name).mkdir(parents=True)
+        made(work / name)
+    await moving.come_up(ways.env)
+    steersman, first = await site.steersman(), site.workers[0]
+    run = await steersman.start(moving.process(COUNT, work / "pod", mark=f"{mark}-pod"))
+    here = await steersman.start(site.process(*python(OBEDIENT), mark=f"{mark}-here", workspace=work / "here"))
+    async with following(steersman, run) as attached:
+        await attached.until(lambda e: e.type == "message" and e.text == "3", SLOW_S)
+    await phase(steersman, here, "running")
+    agent = set(marked(f"{mark}-pod"))
+
+    ways.cut()
+    moved = {path: path.with_name(f"{path.name}-copy") for path in (site.state, work)} if is_copy else {}
+    for path, copy in moved.items():
+        subprocess.run(["cp", "-a", path, copy], check=True)
+    await moving.come_up(moved=moved)
+    if is_copy:
+        await until(lambda: site.workers[1].said("agent_adopted"), SLOW_S)
+    ways.mend()
+    said = await until(lambda: first.said("worker_failed"), SLOW_S)
+    assert "a newer worker of this host is at work on another machine" in said["message"]
+    await gone(f"{mark}-here")
+    if is_copy:
+        again = moving.restart(0, ways.env)
+        await until(lambda: again.said("worker_failed"), SLOW_S)
+        assert not again.said("worker_ready")
+
+    there = moved.get(work, work)
+    for number in range(6):
+        write = f"open('by-{number}', 'w').close()"
+        await asyncio.wait_for(steersman.run(site.process(*python(write), workspace=work / "later")), SLOW_S)
+        assert (there / "later" / f"by-{number}").exists()
+    with pytest.raises(AgentCrashed, match="its end was not seen" if is_copy else "its end was not seen|signal 9"):
+        await asyncio.wait_for(steersman.result(here), SLOW_S)
+    assert set(marked(f"{mark}-pod")) == agent
+    moving.touch("enough")
+    result = await moving.result(steersman, run)
+    counted = result.text.split()
+    assert (result.attempts, counted) == (1, [str(number) for number in range(len(counted))])
+    assert (there / "pod" / "starts").read_text() == "x"
+    assert moving.ever(PODS) == 1

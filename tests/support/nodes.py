@@ -17,8 +17,8 @@ mount --bind "$NODE/boot_id" /proc/sys/kernel/random/boot_id
 while [ "$1" != -- ]; do mount --bind "$1" "$2"; shift 2; done
 shift
 for pid in $NODE_TAKEN; do echo $((pid - 1)) > /proc/sys/kernel/ns_last_pid; sleep 86400 & done
-"$@"
-exit $?
+"$@" || true
+exec sleep 86400
 """
 
 
@@ -48,4 +48,4 @@ class Node:
         self.env = {"NODE": str(root), "NODE_TAKEN": numbers, "HOME": f"{root}/home", "TMPDIR": f"{root}/tmp"}
         places = (str(word) for target, source in (moved or {}).items() for word in (source, target))
         self.within = (*_SPACES, "--boottime", str(up_s), "--fork", "sh", "-c", _START, "sh", *places, "--")
-        """Before a command: it runs there, and all of the machine ends with it, however that ends."""
+        """Before a command: it runs there. The machine is up until this is killed, and all of it ends then."""
