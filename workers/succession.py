@@ -34,7 +34,7 @@ class Succession:
     def __init__(self, client: Client, host: str) -> None:
         self._client, self._queue = client, names.host_queue(host)
         self._own = generation_of(client.identity)
-        self._looked = float("-inf")
+        self._looked = self._tried = float("-inf")
         self._looking = asyncio.Lock()
         self._successor: str | None = None
 
@@ -45,8 +45,11 @@ class Succession:
 
     async def successor(self, fresh_s: float = FRESH_S) -> str | None:
         """The identity of a newer one; None where there is none, and where the server does not say."""
+        asked = time.monotonic()
         async with self._looking:
-            if self._own and not self._successor and time.monotonic() - self._looked > fresh_s:
+            is_old = asked - self._looked > fresh_s and asked > self._tried  # who waited for a look has its answer
+            if self._own and not self._successor and is_old:
+                self._tried = time.monotonic()
                 with suppress(RPCError):
                     self._successor = await self._look()
                     self._looked = time.monotonic()

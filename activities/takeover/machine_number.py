@@ -16,18 +16,19 @@ from activities.store.notes import note, noted
 from activities.takeover.liveness import boot_id
 
 FILE: Final = "machine.json"
+_LAST: Final = 999_999_999
 _BORNE: Final = re.compile(r"[0-9]+-[0-9a-f]+-([0-9a-f]{8})\.([0-9]{1,9})@")
 
 
 class _Machine(BaseModel):
     model_config = ConfigDict(frozen=True)
 
-    number: int = Field(ge=1, le=999_999_999)
+    number: int = Field(ge=1, le=_LAST)
     boot: str
 
 
 class Generation(NamedTuple):
-    """Of which store a worker is, and on its how manieth machine."""
+    """Of which store a worker is, and on which of its machines."""
 
     store: str
     number: int
@@ -59,6 +60,7 @@ def _counted(path: Path) -> int:
     here, before = boot_id(), noted(path, _Machine)
     if before and here in (None, before.boot):
         return before.number
-    now = _Machine(number=before.number + 1 if before else 1, boot=here or "")
+    number = min(before.number + 1, _LAST) if before else 1
+    now = _Machine(number=number, boot=here or "")
     note(path, now)
     return now.number

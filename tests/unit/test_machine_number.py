@@ -17,6 +17,8 @@ async def test_it_is_counted_where_the_directory_comes_to_another_machine(tmp_pa
     (tmp_path / FILE).write_text(json.dumps({"number": 7, "boot": "another"}))
     assert await machine_number(tmp_path) == 8
     assert json.loads((tmp_path / FILE).read_text()) == {**here, "number": 8}
+    (tmp_path / FILE).write_text(json.dumps({"number": 999_999_999, "boot": "another"}))
+    assert await machine_number(tmp_path) == 999_999_999
 
 
 @pytest.mark.parametrize("said", ["", "[]", '{"number": -3, "boot": "b"}', '{"number": "x", "boot": "b"}', "[" * 5000])
