@@ -7,15 +7,16 @@ import asyncio
 import contextlib
 import os
 import secrets
+import shutil
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from activities.agents.claude.agent import ClaudeAgent
 from activities.runtimes.kubernetes.api import KubernetesApi
 from bench.agents import Bench
 from tests.scripted_model import ScriptedModel
-from tests.support.claude_home import furnish
 from tests.support.cluster import BRIDGE, IMAGE, Cluster
 from tests.support.kubernetes import background_server, missing
 
@@ -91,7 +92,7 @@ async def _own(stack: contextlib.AsyncExitStack, bench: Bench) -> Pods:
     api = await _api(stack, config)
     claim = {"metadata": {"name": "home"}, "spec": {"accessModes": ["ReadWriteMany"]}}
     made = await api.create("/api/v1/namespaces/default/persistentvolumeclaims", claim)
-    await asyncio.to_thread(furnish, directory / "claims" / made["metadata"]["uid"])
+    await asyncio.to_thread(_furnish, directory / "claims" / made["metadata"]["uid"])
     return Pods("tests' API server", config, api, "default", "local/agent:1", bench.model, "home")
 
 
@@ -100,3 +101,14 @@ async def _api(stack: contextlib.AsyncExitStack, config: Path) -> KubernetesApi:
     stack.push_async_callback(api.aclose)
     await api.connect()
     return api
+
+
+def _furnish(home: Path) -> None:
+    (home / ".local" / "bin").mkdir(parents=True)
+    (home / ".local").chmod(0o777)  # the pod's user keeps its own beside it
+    (home / ".profile").write_text('PATH="$HOME/.local/bin:$PATH"\n')
+    program = ClaudeAgent({}).program()
+    try:
+        (home / ".local" / "bin" / "claude").hardlink_to(program)
+    except OSError:
+        shutil.copy(program, home / ".local" / "bin" / "claude")

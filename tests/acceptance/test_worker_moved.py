@@ -16,6 +16,8 @@ from steersman.contracts import names
 from steersman.contracts.errors import AgentCrashed
 from steersman.contracts.run import RunResult
 from steersman.errors import RunCancelled
+from tests.acceptance import own_cluster
+from tests.acceptance.own_cluster import OwnCluster
 from tests.acceptance.programs import DEAF, OBEDIENT, python
 from tests.acceptance.site import Site, answered, following, gone, in_order, phase
 from tests.acceptance.test_approvals import ASK, approval
@@ -23,18 +25,16 @@ from tests.acceptance.test_changes import made
 from tests.acceptance.test_isolated import WAIT
 from tests.scripted_model import ScriptedModel, hold, say, tool
 from tests.support import nodes
-from tests.support.claude_home import furnish
-from tests.support.kubernetes import BackgroundServer
-from tests.support.kubernetes.fixtures import cluster, settings
-from tests.support.kubernetes.kinds import CLAIMS, JOBS, PODS, Kind
+from tests.support.kubernetes import BackgroundServer, Settings
+from tests.support.kubernetes.fixtures import cluster
+from tests.support.kubernetes.kinds import JOBS, PODS, Kind
 from tests.support.kubernetes.kubeconfig import write_private
-from tests.support.kubernetes.worker_role import worker_role
 from tests.support.nodes import Node
 from tests.support.processes import marked, until
 from tests.support.relays import Relay
 from tests.support.workers import WorkerProcess
 
-__all__ = ["cluster", "settings"]
+__all__ = ["cluster"]
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.linux, pytest.mark.timeout(180)]
 
@@ -56,13 +56,11 @@ BIG_BYTES = 32 << 20
 BIG = f"import os; open('big', 'wb').write(os.urandom({BIG_BYTES}))\n"
 
 
-class Moving:
-    """The worker of a StatefulSet, on one node after another, and the cluster in which its agents live."""
+class Moving(OwnCluster):
+    """The worker of a StatefulSet, on one node after another."""
 
     def __init__(self, site: Site, cluster: BackgroundServer) -> None:
-        self.site, self.cluster = site, cluster
-        token = cluster.server.access.grant("worker", *worker_role("default"))
-        self.config = cluster.server.kubeconfig(site.root / "kubeconfig", token)
+        super().__init__(site, cluster)
         self.nodes: list[Node] = []
 
     async def begin(self) -> Steersman:
@@ -73,25 +71,21 @@ class Moving:
     async def come_up(self, env: Mapping[str, str] = NOTHING, **node: Any) -> None:
         """On a further node, with the claims of the one before."""
         self.nodes.append(Node(self.site.root / f"node-{len(self.nodes)}", **{"up_s": WEEKS_S, **node}))
-        await self._worker(self.nodes[-1], env).ready()
+        await self.start(self.nodes[-1], env).ready()
 
-    def _worker(self, node: Node, env: Mapping[str, str]) -> WorkerProcess:
-        allowed = ("--allow-kubernetes", "default", "--allow-pod", "image=*", "--allow-pod", "claim=*")
+    def start(self, node: Node, env: Mapping[str, str]) -> WorkerProcess:
+        """The worker, as a kubelet does it."""
         environ = {"STEERSMAN_HOST": HOST, "KUBECONFIG": str(self.config), **env}
-        return self.site.worker_on(node, *allowed, **environ)
+        return self.site.worker_on(node, *self.flags, **environ)
 
-    def restart(self, number: int, env: Mapping[str, str]) -> WorkerProcess:
-        """The worker on this node is started again, as a kubelet does it."""
-        return self._worker(self.nodes[number], env)
-
-    async def lose(self) -> None:
-        """Its node, with all that was at work there."""
+    async def lose_node(self) -> None:
+        """With all that was at work there."""
         self.site.workers[-1].kill()
         await gone(str(self.nodes[-1].root))
 
     async def move(self) -> None:
         """From a node that is lost to a further one."""
-        await self.lose()
+        await self.lose_node()
         await self.come_up()
 
     async def result(self, steersman: Steersman, run: str) -> RunResult:
@@ -102,36 +96,19 @@ class Moving:
             assert self.left == []
             assert in_order(await steersman.events(run))
 
-    def runtime(self, **fields: Any) -> dict[str, Any]:
-        return {"kind": "kubernetes", "namespace": "default", "image": "local/agent:1", "grace_s": 5, **fields}
-
-    def process(self, program: str, workspace: Path, **fields: Any) -> dict[str, Any]:
-        command = ("python3", "-I", "-S", "-u", "-c", program)
-        return self.site.process(*command, workspace=workspace, runtime=self.runtime(), **fields)
-
-    def claim_with_claude(self) -> str:
-        """A claim's name."""
-        claim = {"metadata": {"name": "home"}, "spec": {"accessModes": ["ReadWriteMany"]}}
-        made = self.cluster.call(lambda: self.cluster.server.registry.create(CLAIMS, "default", claim))
-        furnish(self.cluster.server.directory / "claims" / made["metadata"]["uid"])
-        return "home"
-
-    def touch(self, name: str) -> None:
-        """A file in the home of every pod."""
-        for each in (self.cluster.server.directory / "pods").glob("*/volumes/home"):
-            (each / name).touch()
+    def program(self, code: str, workspace: Path, **fields: Any) -> dict[str, Any]:
+        """A request for one in the image's Python."""
+        return self.process("python3", "-I", "-S", "-u", "-c", code, workspace=workspace, **fields)
 
     def ever(self, kind: Kind) -> int:
         """How many there were, from the beginning."""
-        changes = self.cluster.call(lambda: list(self.cluster.server.store.changes))
+        changes = self.cluster.call(lambda: list(self.server.store.changes))
         return len({each.after["metadata"]["uid"] for each in changes if each.kind is kind})
 
-    @property
-    def left(self) -> list[str]:
-        """Jobs and pods that are there."""
-        store = self.cluster.server.store
-        found = self.cluster.call(lambda: [*store.list(JOBS), *store.list(PODS)])
-        return [each["metadata"]["name"] for each in found]
+
+@pytest.fixture
+def settings() -> Settings:
+    return own_cluster.settings()
 
 
 @pytest.fixture
@@ -148,7 +125,7 @@ class Ways:
     """How a node reaches Temporal and the cluster: `env` of its worker."""
 
     def __init__(self, moving: Moving) -> None:
-        temporal, api = int(moving.site.namespace.address.rpartition(":")[2]), moving.cluster.server.listener.port
+        temporal, api = int(moving.site.namespace.address.rpartition(":")[2]), moving.server.listener.port
         self._relays = Relay(temporal), Relay(api)
         self._config, self._api = moving.config, api
 
@@ -205,11 +182,11 @@ async def under_way(steersman: Steersman, run: str, activity: str) -> bool:
 
 async def test_one_whose_pod_is_being_made_gets_that_pod(moving: Moving) -> None:
     steersman = await moving.begin()
-    moving.cluster.server.settings.schedules_pods = False
-    run = await steersman.start(moving.process("print('here')", made(moving.site.workspace())))
+    moving.server.settings.schedules_pods = False
+    run = await steersman.start(moving.program("print('here')", made(moving.site.workspace())))
     await until(lambda: moving.ever(PODS))
     await moving.move()
-    moving.cluster.server.settings.schedules_pods = True
+    moving.server.settings.schedules_pods = True
     assert (await moving.result(steersman, run)).text == "here"
     assert (moving.ever(JOBS), moving.ever(PODS)) == (1, 1)
 
@@ -217,7 +194,7 @@ async def test_one_whose_pod_is_being_made_gets_that_pod(moving: Moving) -> None
 async def test_an_agent_works_on_and_none_of_its_words_is_lost_or_said_twice(moving: Moving, mark: str) -> None:
     steersman = await moving.begin()
     workspace = made(moving.site.workspace())
-    run = await steersman.start(moving.process(COUNT, workspace, mark=mark))
+    run = await steersman.start(moving.program(COUNT, workspace, mark=mark))
     async with following(steersman, run) as attached:
         await attached.until(lambda e: e.type == "message" and e.text == "3", SLOW_S)
         agent = set(marked(mark))
@@ -225,7 +202,7 @@ async def test_an_agent_works_on_and_none_of_its_words_is_lost_or_said_twice(mov
         before = len(attached.events)
         await until(lambda: len(attached.events) > before + 3, SLOW_S)
     assert set(marked(mark)) == agent
-    moving.touch("enough")
+    (moving.home / "enough").touch()
     result = await moving.result(steersman, run)
     counted = result.text.split()
     assert (result.attempts, counted) == (1, [str(number) for number in range(len(counted))])
@@ -235,9 +212,8 @@ async def test_an_agent_works_on_and_none_of_its_words_is_lost_or_said_twice(mov
 async def test_an_approval_is_waited_for_on(moving: Moving, model: ScriptedModel, mark: str) -> None:
     steersman = await moving.begin()
     script = model.script("asking", tool("Bash", command="touch made"), say("made"))
-    workspace, runtime = made(moving.site.workspace()), moving.runtime(workspace_volume=moving.claim_with_claude())
-    request = moving.site.claude(script, workspace=workspace, permissions=ASK, mark=mark)
-    run = await steersman.start({**request, "runtime": runtime})
+    workspace = made(moving.site.workspace())
+    run = await steersman.start(moving.claude(script, workspace=workspace, permissions=ASK, mark=mark))
     asked = await approval(steersman, run)
     agent = set(marked(mark))
     await moving.move()
@@ -251,7 +227,7 @@ async def test_an_approval_is_waited_for_on(moving: Moving, model: ScriptedModel
 async def test_a_stop_comes_to_its_end(moving: Moving, mark: str) -> None:
     steersman = await moving.begin()
     slow = {"terminate_after_s": 0, "kill_after_s": 5}
-    run = await steersman.start(moving.process(DEAF, made(moving.site.workspace()), mark=mark, stop=slow))
+    run = await steersman.start(moving.program(DEAF, made(moving.site.workspace()), mark=mark, stop=slow))
     async with following(steersman, run) as attached:
         await attached.until(lambda e: e.type == "message" and e.text == "ready", SLOW_S)
         await moving.site.temporal("workflow", "cancel", "--workflow-id", run)
@@ -268,11 +244,11 @@ async def test_a_stop_comes_to_its_end(moving: Moving, mark: str) -> None:
 async def test_what_was_being_carried_back_comes_back(moving: Moving) -> None:
     steersman = await moving.begin()
     workspace = made(moving.site.workspace())
-    run = await steersman.start(moving.process(BIG + WAIT.format(go="/home/agent/go"), workspace))
+    run = await steersman.start(moving.program(BIG + WAIT.format(go="/home/agent/go"), workspace))
     await phase(steersman, run, "running", SLOW_S)
-    moving.touch("go")
+    (moving.home / "go").touch()
     await until(lambda: under_way(steersman, run, names.CARRY_BACK), SLOW_S)
-    await moving.lose()
+    await moving.lose_node()
     assert not (workspace / "big").exists()
     await moving.come_up()
     result = await moving.result(steersman, run)
@@ -294,7 +270,7 @@ async def test_what_worked_on_the_node_that_is_lost_has_crashed_or_is_resumed(
         await phase(steersman, program, "running")
         await script.wait_held()
         taken = _numbers(mark)
-        await moving.lose()
+        await moving.lose_node()
         await moving.come_up(up_s=up_s, taken=taken)
         await attached.end()
     with pytest.raises(AgentCrashed, match="its end was not seen"):
@@ -316,7 +292,7 @@ async def test_a_node_that_was_only_cut_off_does_nothing_more_once_it_is_back(
         made(work / name)
     await moving.come_up(ways.env)
     steersman, first = await site.steersman(), site.workers[0]
-    run = await steersman.start(moving.process(COUNT, work / "pod", mark=f"{mark}-pod"))
+    run = await steersman.start(moving.program(COUNT, work / "pod", mark=f"{mark}-pod"))
     here = await steersman.start(site.process(*python(OBEDIENT), mark=f"{mark}-here", workspace=work / "here"))
     async with following(steersman, run) as attached:
         await attached.until(lambda e: e.type == "message" and e.text == "3", SLOW_S)
@@ -335,7 +311,7 @@ async def test_a_node_that_was_only_cut_off_does_nothing_more_once_it_is_back(
     assert "a newer worker of this host is at work on another machine" in said["message"]
     await gone(f"{mark}-here")
     if is_copy:
-        again = moving.restart(0, ways.env)
+        again = moving.start(moving.nodes[0], ways.env)
         await until(lambda: again.said("worker_failed"), SLOW_S)
         assert not again.said("worker_ready")
 
@@ -347,7 +323,7 @@ async def test_a_node_that_was_only_cut_off_does_nothing_more_once_it_is_back(
     with pytest.raises(AgentCrashed, match="its end was not seen" if is_copy else "its end was not seen|signal 9"):
         await asyncio.wait_for(steersman.result(here), SLOW_S)
     assert set(marked(f"{mark}-pod")) == agent
-    moving.touch("enough")
+    (moving.home / "enough").touch()
     result = await moving.result(steersman, run)
     counted = result.text.split()
     assert (result.attempts, counted) == (1, [str(number) for number in range(len(counted))])
