@@ -13,7 +13,7 @@ from temporalio.exceptions import ApplicationError
 from activities.activity_helpers import as_application_error, git_errors, heartbeating
 from activities.admission.schemas import admit_schema
 from activities.context import ActivityContext
-from activities.host_sweep import Retention, closed_runs_of, end_all_closed, end_closed, prune, stop_strays
+from activities.host_sweep import Retention, closed_runs_of, end_all_closed, end_closed, kill_here, prune, stop_strays
 from activities.ports.runtime import HURRIED, StopTimes
 from activities.run_preparation import admitted_place, directory_of_run
 from activities.running import run_log
@@ -262,6 +262,10 @@ class HostActivities:
             raise ApplicationError(str(error), type=ActivityErrorType.STATE_GONE, non_retryable=True) from error
         async with heartbeating():  # so that the death of this worker is noticed while a reader waits
             return await self._pages.page(wanted, path)
+
+    async def kill_agents_here(self) -> None:
+        """The host is another machine now: nothing may work on here."""
+        await kill_here(self._context)
 
     @activity.defn(name=names.SWEEP_HOST)
     async def sweep_host(self) -> Swept:

@@ -19,6 +19,7 @@ from activities.loops.loop_store import LoopStore
 from activities.ports.runtime import CLEANUP
 from activities.running import run_log
 from activities.running.completion import complete
+from activities.shim import client as shim
 from activities.shim.client import MachineUnreachable
 from activities.store import disk
 from activities.store.event_reader import ended_at, is_ended
@@ -136,6 +137,21 @@ async def end_all_closed(context: ActivityContext, closed_runs: ClosedRuns) -> t
     directories = await asyncio.to_thread(own_runs, context.store)
     stopped = await asyncio.gather(*map(end, directories))
     return tuple(each.key.run for each, was_stopped in zip(directories, stopped, strict=True) if was_stopped)
+
+
+async def kill_here(context: ActivityContext) -> None:
+    """Kill every agent of this machine, and its shim: the host is another machine now, where its runs go on. Nothing is
+    written down of it: that is the other machine's, too, if the directory is.
+    """
+    for directory in await asyncio.to_thread(own_runs, context.store):
+        for attempt in directory.all_attempts():
+            if not await shim.has_stray(attempt):
+                continue
+            with _logged("sweep_failed", directory):
+                killed = await shim.kill_unresponsive(attempt)
+                facts = {"run": directory.key.run, "processes": killed.processes, "left": killed.left}
+                why = "an agent was killed: its host is another machine now"
+                log.warning(why, extra={"action": "agent_killed", "facts": facts})
 
 
 async def stop_strays(store: RunStore) -> None:

@@ -21,6 +21,8 @@ from activities.store.ownership import Ownership
 from activities.takeover.registry import Registry
 from steersman.contracts.errors import InvalidRequest
 from steersman.contracts.kubernetes import MOUNTS, KubernetesRuntime, check_template
+from tests.support.kubernetes import Rule
+from tests.support.kubernetes.worker_role import worker_role
 from workers.arguments import argument_parser
 from workers.cluster_check import RIGHTS
 from workers.settings import settings_of
@@ -139,21 +141,16 @@ def test_each_file_is_applied_and_each_object_is_in_one_of_two_namespaces(
 
 def test_the_role_allows_what_the_code_asks_for_and_no_more(objects: list[dict[str, Any]]) -> None:
     assert set(calls_of_the_code()) == set(CALLS)
-    needed: dict[tuple[str, str], set[str]] = {}
-    for rights in CALLS.values():
-        for what, verbs in rights.items():
-            needed.setdefault(what, set()).update(verbs)
+    needed = {
+        Rule(verb, resource, group, AGENTS)
+        for rights in CALLS.values()
+        for (group, resource), verbs in rights.items()
+        for verb in verbs
+    }
     role = one(objects, "Role")
     assert role["metadata"]["namespace"] == AGENTS
-    given = {
-        (group, resource): set(rule["verbs"])
-        for rule in role["rules"]
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-    }
-    assert given == needed
-    looked_for = {(right.group, right.resource, right.verb) for right in RIGHTS}  # by `steer doctor`
-    assert looked_for == {(*what, verb) for what, verbs in needed.items() for verb in verbs}
+    assert set(worker_role(AGENTS)) == needed
+    assert {Rule(right.verb, right.resource, right.group, AGENTS) for right in RIGHTS} == needed  # for `steer doctor`
     assert all(rule.keys() == {"apiGroups", "resources", "verbs"} for rule in role["rules"])
 
 

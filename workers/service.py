@@ -9,6 +9,7 @@ import signal
 import socket
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from temporalio.worker import Worker
@@ -19,6 +20,7 @@ from activities.shim import client as shim
 from activities.store.hold_files import HoldFiles
 from activities.store.identity import StoreGone, StoreIdentity
 from activities.takeover.lost_tasks import LostTasks
+from activities.takeover.machine_number import identity_of, machine_number
 from activities.takeover.registry import Registry
 from activities.takeover.takeover import Takeover
 from steersman.codec import name_of
@@ -27,7 +29,8 @@ from workers import logs
 from workers.connection import add_search_attributes, connect, owner_of
 from workers.housekeeping import load_agents, schedule_sweeps, sweep_now, watch_store
 from workers.settings import Settings
-from workers.wiring import Parts, activities_of, workers_of
+from workers.succession import Succession
+from workers.wiring import Activities, Parts, activities_of, workers_of
 
 
 async def serve(settings: Settings) -> int:
@@ -40,7 +43,7 @@ async def serve(settings: Settings) -> int:
         logs.write("state_unusable", text, level=logging.ERROR)
         return 1
     name = f"{os.getpid()}-{secrets.token_hex(4)}"
-    client, polls = await connect(settings, f"{name}@{socket.gethostname()}")
+    client, polls = await connect(settings, await _identity(settings.state, name, identity.first))
     if not await add_search_attributes(client):
         return 1
     async with contextlib.AsyncExitStack() as stack:
@@ -54,12 +57,21 @@ async def serve(settings: Settings) -> int:
         stack.push_async_callback(machines.aclose)
         pods = KubernetesPods(policy.check_runtime, policy.environ, settings.state, owner, identity.first)
         stack.push_async_callback(pods.aclose)
-        failures = await _poll(settings, Parts(client, polls, owner, identity, registry, spare, machines, pods))
+        succession = Succession(client, settings.host)
+        parts = Parts(client, polls, owner, identity, registry, spare, machines, pods, succession)
+        failures = await _poll(settings, parts)
     if failures:
         logs.write("worker_failed", "; ".join(failures), level=logging.ERROR)
         return 1
     logs.write("worker_stopped", "done")
     return 0
+
+
+async def _identity(state: Path, name: str, store: str) -> str:
+    try:
+        return identity_of(name, store, await machine_number(state), socket.gethostname())
+    except OSError:  # a full disk is no reason not to work
+        return f"{name}@{socket.gethostname()}"
 
 
 async def _poll(settings: Settings, parts: Parts) -> list[str]:
@@ -68,12 +80,15 @@ async def _poll(settings: Settings, parts: Parts) -> list[str]:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     activities = activities_of(settings, parts)
+    if await parts.succession.successor():
+        return [await _give_way(parts.succession, activities)]
     workers = workers_of(settings, parts, activities)
     polling = [asyncio.create_task(worker.run()) for worker in workers]
     holds = HoldFiles(settings.state)
     waiting = partial(holds.waiting, parts.owner)
     takeover = asyncio.create_task(Takeover(parts.client, parts.registry, waiting).run())
-    over = [asyncio.create_task(stop.wait()), *polling, takeover]
+    succeeded = asyncio.create_task(parts.succession.watch())
+    over = [asyncio.create_task(stop.wait()), *polling, takeover, succeeded]
     beside: list[asyncio.Task[None]] = []
     failures: list[str] = []
     try:
@@ -93,10 +108,21 @@ async def _poll(settings: Settings, parts: Parts) -> list[str]:
         elif not any(task.done() for task in polling):
             parts.registry.leave()
             logs.write("worker_stopping", "agents work on; the next worker goes on with them")
-        for task in (over[0], takeover, *beside):
+        succession_over = succeeded.done()
+        for task in (over[0], takeover, succeeded, *beside):
             task.cancel()
         failures += await _shut_down(workers, polling)
+        if succession_over and (error := succeeded.exception()):
+            failures.append(f"looking for newer workers has ended: {error}")
+        elif succession_over:
+            failures.append(await _give_way(parts.succession, activities))
     return failures
+
+
+async def _give_way(succession: Succession, activities: Activities) -> str:
+    """A newer worker of this host is at work on another machine: nothing may work on here. Why this one ends."""
+    await activities.host.kill_agents_here()
+    return f"{await succession.why()}; what is here is old, and is left alone"
 
 
 def _log_ready(settings: Settings, parts: Parts, workers: Sequence[Worker]) -> None:

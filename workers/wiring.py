@@ -50,6 +50,7 @@ from steersman.contracts.agents import AGENT_VARIABLES
 from workers.build import build_id
 from workers.pod_copy import PodCopy
 from workers.settings import Settings
+from workers.succession import OnlyUnlessSucceeded, Succession
 from workflows.agent_loop import AgentLoop
 from workflows.agent_run import AgentRun
 from workflows.host_sweep import SweepHost
@@ -78,6 +79,7 @@ class Parts:
     spare: shim.Spare
     machines: SshMachines
     pods: KubernetesPods
+    succession: Succession
 
 
 @dataclass(frozen=True)
@@ -134,6 +136,7 @@ def workers_of(settings: Settings, parts: Parts, activities: Activities) -> list
     client, host, run, loop = parts.client, activities.host, activities.run, activities.loop
     hold, carry = activities.hold, activities.carry
     build = build_id()
+    interceptors = [OnlyUnlessSucceeded(parts.succession)]
     deciding = Worker(
         client,
         task_queue=names.TASK_QUEUE,
@@ -143,6 +146,7 @@ def workers_of(settings: Settings, parts: Parts, activities: Activities) -> list
         # How long the runs of a worker that was killed wait for it before another answers for them.
         sticky_queue_schedule_to_start_timeout=timedelta(seconds=1),
         build_id=build,
+        interceptors=interceptors,
     )
     of_host = Worker(
         client,
@@ -177,6 +181,7 @@ def workers_of(settings: Settings, parts: Parts, activities: Activities) -> list
         ],
         max_concurrent_activities=1000,
         build_id=build,
+        interceptors=interceptors,
     )
     of_runs = Worker(
         client,
@@ -185,6 +190,7 @@ def workers_of(settings: Settings, parts: Parts, activities: Activities) -> list
         max_concurrent_activities=settings.max_runs,
         max_heartbeat_throttle_interval=timedelta(seconds=1),
         build_id=build,
+        interceptors=interceptors,
     )
     own = Worker(
         client,
@@ -192,6 +198,7 @@ def workers_of(settings: Settings, parts: Parts, activities: Activities) -> list
         activities=[run.deliver_messages],
         max_concurrent_activities=1000,
         build_id=build,
+        interceptors=interceptors,
     )
     return [deciding, of_host, of_runs, own]
 

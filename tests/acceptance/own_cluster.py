@@ -28,11 +28,11 @@ class OwnCluster:
         self.site, self.cluster, self.server = site, cluster, cluster.server
         self.flags = ("--allow-kubernetes", NAMESPACE, "--allow-pod", "image=*")
         token = cluster.server.access.grant("worker", *worker_role(NAMESPACE))
-        self._config = cluster.server.kubeconfig(site.root / "config", token)
+        self.config = cluster.server.kubeconfig(site.root / "config", token)
 
     async def worker(self) -> WorkerProcess:
         """One more that is at work."""
-        worker = self.site.worker(*self.flags, KUBECONFIG=str(self._config))
+        worker = self.site.worker(*self.flags, KUBECONFIG=str(self.config))
         await worker.ready()
         return worker
 
@@ -55,7 +55,7 @@ class OwnCluster:
     @property
     def home(self) -> Path:
         """Its home, as this machine has it."""
-        (found,) = self.site.root.glob("cluster/pods/*/volumes/home")
+        (found,) = self.server.directory.glob("pods/*/volumes/home")
         return found
 
     def delete(self) -> None:

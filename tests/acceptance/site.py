@@ -21,6 +21,7 @@ from steersman.contracts.events import AgentEvent, is_terminal
 from steersman.contracts.names import RUN_AGENT
 from steersman.errors import NoWorker, ServerUnreachable
 from tests.scripted_model import Script
+from tests.support.nodes import Node
 from tests.support.processes import kill_marked, marked, parent, until
 from tests.support.temporal import DevServer, Namespace, binary
 from tests.support.workers import WorkerProcess
@@ -92,16 +93,27 @@ class Site:
 
     def worker(self, *flags: str, **env: str) -> WorkerProcess:
         """A further worker with what the tests' requests need allowed; it may not be polling yet."""
-        allowed = [part for name in REQUESTS_MAY_SET for part in ("--allow-env", name)]
-        return self.bare_worker(*self._flags, *allowed, *flags, **env)
+        return self.bare_worker(*self._allowed, *flags, **env)
+
+    def worker_on(self, node: Node, *flags: str, **env: str) -> WorkerProcess:
+        """The same, on a machine of its own."""
+        return self._worker((*self._allowed, *flags), {**node.env, **env}, node.within)
 
     def bare_worker(self, *flags: str, **env: str) -> WorkerProcess:
         """A further worker, with these flags and no other."""
+        return self._worker(flags, env)
+
+    @property
+    def _allowed(self) -> tuple[str, ...]:
+        return (*self._flags, *(part for name in REQUESTS_MAY_SET for part in ("--allow-env", name)))
+
+    def _worker(self, flags: tuple[str, ...], env: dict[str, str], within: tuple[str, ...] = ()) -> WorkerProcess:
         worker = WorkerProcess(
             self.root / f"worker-{len(self.workers)}.log",
             ("--state-dir", str(self.state), *flags),
             {**self.namespace.env, **self._agents_env(), **env},
             forked=self._server is None,
+            within=within,
         )
         self.workers.append(worker)
         return worker

@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -18,29 +18,23 @@ from activities.store.identity import StoreIdentity
 from steersman.cli.checkout import worker_command
 from steersman.contracts.kubernetes import KubernetesRuntime
 from tests.cli.steer import Said, Steer
-from tests.support.kubernetes import BackgroundServer, Rule, Settings, background_server, missing
+from tests.support.kubernetes import BackgroundServer, Rule
 from tests.support.kubernetes.faults import of
+from tests.support.kubernetes.fixtures import cluster, settings
 from tests.support.kubernetes.kinds import JOBS, PODS, QUOTAS
+from tests.support.kubernetes.worker_role import worker_role
 from tests.support.processes import until
 from tests.support.temporal import Namespace
 from workers import cluster_check
 from workers.cluster_check import RIGHTS
 from workers.connection import owner_of
 
-pytestmark = pytest.mark.skipif(missing() is not None, reason=str(missing()))
+__all__ = ["cluster", "settings"]
 
 IMAGE = "local/agent:1"
 ALLOWED = {"STEERSMAN_ALLOW_KUBERNETES": "default", "STEERSMAN_ALLOW_POD": "image=local/*"}
 ALL_WELL = ["policy", "cluster", "access", "quota", "pod", "python there", "clock there", "disk there", "git there"]
-RULES = [Rule(right.verb, right.resource, right.group) for right in RIGHTS]
-
-
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[BackgroundServer]:
-    directory = tmp_path / "cluster"
-    directory.mkdir()
-    with background_server(directory, Settings()) as running:
-        yield running
+RULES = worker_role("default")
 
 
 class Doctor:
@@ -124,7 +118,7 @@ async def test_what_a_worker_would_refuse_is_said_with_the_flags_that_help(docto
 async def test_each_right_that_is_missing_is_named_with_the_role(
     api: KubernetesApi, doctor: Doctor, lost: cluster_check.Right
 ) -> None:
-    doctor.may(*(rule for rule, right in zip(RULES, RIGHTS, strict=True) if right != lost))
+    doctor.may(*(rule for rule in RULES if (rule.verb, rule.group, rule.resource) != lost[:3]))
     (found,) = await cluster_check.access(api, "default")
     assert lost.name in found.check
     assert found.ok is not lost.is_needed

@@ -6,7 +6,10 @@ from pathlib import Path
 import pytest
 
 from tests.kubernetes_server.kube import Kube
-from tests.support.kubernetes import BackgroundServer, Settings, background_server, missing
+from tests.support.kubernetes import BackgroundServer, missing
+from tests.support.kubernetes.fixtures import cluster, settings
+
+__all__ = ["cluster", "settings"]
 
 MISSING = missing()
 
@@ -15,19 +18,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for each in items:
         if MISSING and Path(__file__).parent in each.path.parents:
             each.add_marker(pytest.mark.skip(reason=MISSING))
-
-
-@pytest.fixture
-def settings() -> Settings:
-    return Settings()
-
-
-@pytest.fixture
-def cluster(tmp_path: Path, settings: Settings) -> Iterator[BackgroundServer]:
-    directory = tmp_path / "cluster"
-    directory.mkdir()
-    with background_server(directory, settings) as running:
-        yield running
 
 
 @pytest.fixture

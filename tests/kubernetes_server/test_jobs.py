@@ -1,5 +1,8 @@
 """Jobs: the pods that they make, what their status says, and what becomes of them."""
 
+import os
+import signal
+import time
 from datetime import timedelta
 
 import pytest
@@ -152,7 +155,16 @@ async def test_a_quota_is_told_of_in_an_event_alone(kube: Kube, cluster: Backgro
 
 
 @pytest.mark.parametrize("settings", [Settings(job_back_off=timedelta(seconds=0.5))])
-async def test_a_failed_pod_is_replaced_after_a_while(kube: Kube) -> None:
-    kube.job(command=("false",), backoffLimit=1)
+async def test_a_failed_pod_is_replaced_after_a_while(
+    kube: Kube, cluster: BackgroundServer, settings: Settings
+) -> None:
+    kube.job(backoffLimit=1)
+    failing = (await kube.of_job()).metadata.name
+    container = cluster.call(lambda: cluster.server.nodes.container(NAMESPACE, failing, "main"))
+    begun = time.monotonic()
+    os.kill(container.pid, signal.SIGKILL)
     await until(lambda: len(kube.pods()) == 2)
+    assert time.monotonic() - begun >= settings.job_back_off.total_seconds()
+    assert (await kube.of_job()).metadata.name != failing
+    assert kube.batch.read_namespaced_job("j", NAMESPACE).status.failed == 1
     assert "Failed" not in condition(kube)

@@ -1,23 +1,16 @@
 """A cluster of a test's own, and what the workers of one host have in it."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from tests.runtimes.pod_site import PodSite
-from tests.support.kubernetes import BackgroundServer, Settings, background_server, missing
+from tests.support.kubernetes import BackgroundServer
+from tests.support.kubernetes.fixtures import cluster, settings
 from tests.support.processes import kill_marked
 
-
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[BackgroundServer]:
-    if reason := missing():
-        pytest.skip(reason)
-    directory = tmp_path / "cluster"
-    directory.mkdir()
-    with background_server(directory, Settings()) as running:
-        yield running
+__all__ = ["cluster", "settings"]
 
 
 @pytest.fixture

@@ -1,10 +1,18 @@
-"""The real cluster that KUBECONFIG names, for tests; its nodes are this machine, and its pods reach it at BRIDGE."""
+"""The real cluster that KUBECONFIG names, for tests; its nodes are this machine, and its pods reach it at BRIDGE.
+
+The tests look and clear up as whom KUBECONFIG names; their workers have the Role of `deploy/kubernetes/` alone.
+"""
 
 import json
 import os
+import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 from typing import Any
+
+from tests.support.kubernetes.kubeconfig import write_private
+from tests.support.kubernetes.worker_role import role
 
 BRIDGE = "10.88.0.1"
 """The address of this machine, as pods have it."""
@@ -18,13 +26,43 @@ def missing() -> str | None:
 
 
 class Cluster:
-    """`namespace`: one of the test's own."""
+    """`namespace`: one of the test's own. `kubeconfig`: of a worker, who may do there what `deploy/kubernetes/` allows,
+    and nothing else.
+    """
 
     def __init__(self, namespace: str) -> None:
-        self.kubeconfig = Path(os.environ["KUBECONFIG"])
+        self._admin = os.environ["KUBECONFIG"]
         self.namespace = namespace
         self._volumes: list[str] = []
         self.kubectl("create", "namespace", namespace)
+        self._directory = Path(tempfile.mkdtemp(prefix="steersman-kubeconfig-"))
+        self.kubeconfig = self._directory / "config"
+        try:
+            self._let_worker_in()
+        except BaseException:
+            self.close()
+            raise
+
+    def _let_worker_in(self) -> None:
+        account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": self._named("worker")}
+        allowed = {**role(), "metadata": self._named("worker")}
+        group = "rbac.authorization.k8s.io"
+        binding = {
+            "apiVersion": f"{group}/v1",
+            "kind": "RoleBinding",
+            "metadata": self._named("worker"),
+            "subjects": [{"kind": "ServiceAccount", "name": "worker", "namespace": self.namespace}],
+            "roleRef": {"apiGroup": group, "kind": "Role", "name": "worker"},
+        }
+        for each in (account, allowed, binding):
+            self.apply(each)
+        token = self.kubectl("-n", self.namespace, "create", "token", "worker", "--duration", "12h").strip()
+        config = json.loads(self.kubectl("config", "view", "--raw", "--minify", "--flatten", "-o", "json"))
+        config["users"][0]["user"] = {"token": token}
+        write_private(self.kubeconfig, config)
+
+    def _named(self, name: str) -> dict[str, str]:
+        return {"name": name, "namespace": self.namespace}
 
     def runtime(self, **fields: Any) -> dict[str, Any]:
         """A request's `runtime`: here."""
@@ -38,8 +76,8 @@ class Cluster:
         return ("--allow-kubernetes", self.namespace, *allowed)
 
     def kubectl(self, *words: str, stdin: str | None = None) -> str:
-        """What kubectl says."""
-        command = ["kubectl", "--kubeconfig", str(self.kubeconfig), *words]
+        """What kubectl says, asked by whom KUBECONFIG names."""
+        command = ["kubectl", "--kubeconfig", self._admin, *words]
         done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         return done.stdout
@@ -92,3 +130,4 @@ class Cluster:
         self.kubectl("delete", "namespace", self.namespace, "--wait=false")
         for volume in self._volumes:
             self.kubectl("delete", "pv", volume, "--wait=false")
+        shutil.rmtree(self._directory)

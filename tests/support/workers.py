@@ -24,18 +24,29 @@ KEPT = ("PATH", "LANG", "SSL_CERT_FILE")
 class WorkerProcess:
     """One worker. Made running; `ready` waits until it polls."""
 
-    def __init__(self, log: Path, flags: tuple[str, ...], env: Mapping[str, str], *, forked: bool = False) -> None:
-        """`forked`: see tests.support.forkserver; one whose variables an interpreter itself reads is executed."""
+    def __init__(
+        self,
+        log: Path,
+        flags: tuple[str, ...],
+        env: Mapping[str, str],
+        *,
+        forked: bool = False,
+        within: tuple[str, ...] = (),
+    ) -> None:
+        """`forked`: see tests.support.forkserver; one whose variables an interpreter itself reads is executed.
+
+        `within`: a command that runs the one behind it.
+        """
         self.log = log
         log.touch()
         environment = {**{name: os.environ[name] for name in KEPT if name in os.environ}, **env}
         self._process: subprocess.Popen[bytes] | Forked
-        if forked and not counts_earlier(env):
+        if forked and not within and not counts_earlier(env):
             self._process = forked_worker(flags, environment, log)
             return
         with log.open("ab") as stderr:
             self._process = subprocess.Popen(
-                [sys.executable, str(PROGRAM), *flags],
+                [*within, sys.executable, str(PROGRAM), *flags],
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,

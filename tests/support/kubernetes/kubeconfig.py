@@ -7,6 +7,7 @@ import base64
 import json
 import ssl
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 
@@ -23,8 +24,13 @@ def write(path: Path, url: str, token: str, *, namespace: str = "default", autho
         "contexts": [{"name": "tests", "context": {"cluster": "tests", "user": "tests", "namespace": namespace}}],
         "current-context": "tests",
     }
+    return write_private(path, content)
+
+
+def write_private(path: Path, content: Mapping[str, object]) -> Path:
+    """There is a token in it, which nobody else may read, not even while it is written."""
+    path.touch(0o600)
     path.write_text(json.dumps(content, indent=2))
-    path.chmod(0o600)
     return path
 
 

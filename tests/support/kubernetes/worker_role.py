@@ -1,6 +1,7 @@
-"""What `deploy/kubernetes/` allows a worker's account, as rules of the tests' cluster."""
+"""What `deploy/kubernetes/` allows a worker's account: the Role itself, and as rules of the tests' cluster."""
 
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -9,12 +10,17 @@ from tests.support.kubernetes.access import Rule
 ACCESS = Path(__file__).parents[3] / "deploy/kubernetes/access.yaml"
 
 
+def role() -> dict[str, Any]:
+    """The object."""
+    (found,) = [each for each in yaml.safe_load_all(ACCESS.read_text()) if each["kind"] == "Role"]
+    return dict(found)
+
+
 def worker_role(namespace: str) -> tuple[Rule, ...]:
     """One rule for each verb, in this namespace alone."""
-    (role,) = [each for each in yaml.safe_load_all(ACCESS.read_text()) if each["kind"] == "Role"]
     return tuple(
         Rule(verb, resource, group, namespace)
-        for rule in role["rules"]
+        for rule in role()["rules"]
         for group in rule["apiGroups"]
         for resource in rule["resources"]
         for verb in rule["verbs"]

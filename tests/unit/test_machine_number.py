@@ -1,0 +1,43 @@
+"""On how many machines a state directory has been, and what a worker's identity says of it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from activities.takeover.machine_number import FILE, Generation, generation_of, identity_of, machine_number
+
+STORE = "b7646a99830b251d"
+
+
+async def test_it_is_counted_where_the_directory_comes_to_another_machine(tmp_path: Path) -> None:
+    assert await machine_number(tmp_path) == 1
+    assert await machine_number(tmp_path) == 1
+    here = json.loads((tmp_path / FILE).read_text())
+    (tmp_path / FILE).write_text(json.dumps({"number": 7, "boot": "another"}))
+    assert await machine_number(tmp_path) == 8
+    assert json.loads((tmp_path / FILE).read_text()) == {**here, "number": 8}
+    (tmp_path / FILE).write_text(json.dumps({"number": 999_999_999, "boot": "another"}))
+    assert await machine_number(tmp_path) == 999_999_999
+
+
+@pytest.mark.parametrize("said", ["", "[]", '{"number": -3, "boot": "b"}', '{"number": "x", "boot": "b"}', "[" * 5000])
+async def test_what_an_agent_has_made_of_the_file_is_counted_anew(tmp_path: Path, said: str) -> None:
+    (tmp_path / FILE).write_text(said)
+    assert await machine_number(tmp_path) == 1
+
+
+def test_an_identity_says_which_store_and_machine() -> None:
+    identity = identity_of("4711-98495200", STORE, 12, "vm-1.example")
+    assert identity.startswith("4711-98495200")
+    assert identity.endswith("@vm-1.example")
+    assert generation_of(identity) == Generation(STORE[:8], 12)
+    assert generation_of("4711-98495200@vm-1.example") is None
+    assert generation_of("someone@vm-0a0b0c0d.3@x") is None
+
+
+def test_only_one_of_the_same_store_on_a_later_machine_is_newer() -> None:
+    own = Generation("b7646a99", 2)
+    assert own.is_older_than(Generation("b7646a99", 3))
+    for other in (Generation("b7646a99", 2), Generation("b7646a99", 1), Generation("00000000", 3)):
+        assert not own.is_older_than(other)

@@ -1,0 +1,97 @@
+"""Whether a newer worker of this host is at work on another machine: then this one does nothing more.
+
+By the server's word who polls the host's queue, looked at every few seconds. A worker that was cut off or frozen for
+longer looks before it takes on anything: what it has may be old.
+"""
+
+import asyncio
+import time
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any, Final
+
+from temporalio.api.enums.v1 import TaskQueueType
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
+from temporalio.client import Client
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError
+from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
+
+from activities.takeover.machine_number import generation_of
+from steersman.contracts import names
+from steersman.contracts.errors import ActivityErrorType
+
+LOOK_S: Final = 5.0
+ANSWER_S: Final = 5.0
+FRESH_S: Final = 12.0
+"""A look that is older than this many seconds says nothing any more."""
+
+
+class Succession:
+    """`client`: this worker's, whose identity says on which machine it is."""
+
+    def __init__(self, client: Client, host: str) -> None:
+        self._client, self._queue = client, names.host_queue(host)
+        self._own = generation_of(client.identity)
+        self._looked = self._tried = float("-inf")
+        self._looking = asyncio.Lock()
+        self._successor: str | None = None
+
+    async def watch(self) -> None:
+        """Return once there is a newer one."""
+        while not await self.successor(fresh_s=0):  # noqa: ASYNC110 - the server is asked, nobody tells
+            await asyncio.sleep(LOOK_S)
+
+    async def successor(self, fresh_s: float = FRESH_S) -> str | None:
+        """The identity of a newer one; None where there is none, and where the server does not say."""
+        asked = time.monotonic()
+        async with self._looking:
+            is_old = asked - self._looked > fresh_s and asked > self._tried  # who waited for a look has its answer
+            if self._own and not self._successor and is_old:
+                self._tried = time.monotonic()
+                with suppress(RPCError):
+                    self._successor = await self._look()
+                    self._looked = time.monotonic()
+        return self._successor
+
+    async def why(self) -> str:
+        """Why this one does nothing more; empty where it goes on."""
+        successor = await self.successor()
+        return f"a newer worker of this host is at work on another machine: {successor}" if successor else ""
+
+    async def _look(self) -> str | None:
+        asked = DescribeTaskQueueRequest(
+            namespace=self._client.namespace,
+            task_queue=TaskQueue(name=self._queue),
+            task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY,
+        )
+        service = self._client.workflow_service
+        answer = await service.describe_task_queue(asked, timeout=timedelta(seconds=ANSWER_S))
+        for each in answer.pollers:
+            other = generation_of(each.identity)
+            if self._own and other and self._own.is_older_than(other):
+                return str(each.identity)
+        return None
+
+
+class OnlyUnlessSucceeded(Interceptor):
+    """Activities are refused once there is a newer worker, which then gets them."""
+
+    def __init__(self, succession: Succession) -> None:
+        self._succession = succession
+
+    def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:  # noqa: A002 - as named
+        """Around each activity."""
+        return _Inbound(next, self._succession)
+
+
+class _Inbound(ActivityInboundInterceptor):
+    def __init__(self, inner: ActivityInboundInterceptor, succession: Succession) -> None:
+        super().__init__(inner)
+        self._succession = succession
+
+    async def execute_activity(self, input: ExecuteActivityInput) -> Any:
+        if why := await self._succession.why():
+            raise ApplicationError(why, type=ActivityErrorType.FENCED, next_retry_delay=timedelta(milliseconds=50))
+        return await super().execute_activity(input)
