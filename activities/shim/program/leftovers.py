@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import signal
 import time
-from typing import NamedTuple
 
 from .census import has_proc, is_vouched, shim_of, unexplained
 from .lock import lock
@@ -31,7 +30,7 @@ class ShimAlive(Exception):
     """A shim lives in this directory: its agent is stopped through it."""
 
 
-class Clearance(NamedTuple):
+class Clearance:
     """What became of a dead shim's processes.
 
     Attributes:
@@ -42,10 +41,12 @@ class Clearance(NamedTuple):
             is no suspect. An agent that forges its run's files can deceive here.
     """
 
-    processes: int
-    left: tuple[int, ...] = ()
-    suspects: tuple[int, ...] = ()
-    proven: bool = False
+    __slots__ = ("left", "processes", "proven", "suspects")
+
+    def __init__(
+        self, processes: int, left: tuple[int, ...] = (), suspects: tuple[int, ...] = (), *, proven: bool = False
+    ) -> None:
+        self.processes, self.left, self.suspects, self.proven = processes, left, suspects, proven
 
 
 def thaw(directory: str | os.PathLike[str]) -> None:
@@ -139,7 +140,8 @@ def kill_unresponsive(directory: str | os.PathLike[str], timeout_s: float = 5.0)
     """
     pid = shim_of(directory)
     if pid is None:
-        return _clear(directory, timeout_s)._replace(proven=False)
+        cleared = _clear(directory, timeout_s)
+        return Clearance(cleared.processes, cleared.left, cleared.suspects)
     # Of a directory that was moved only the shim itself knows where it is.
     vouched = is_vouched(pid, directory) or is_vouched(pid, f"/proc/{pid}/cwd")
     table = ProcTable()
@@ -155,7 +157,7 @@ def kill_unresponsive(directory: str | os.PathLike[str], timeout_s: float = 5.0)
     if (watched and vouched) or alive:
         return Clearance(len(killed), tuple(sorted(alive)), proven=not alive and watched and vouched)
     cleared = _clear(directory, timeout_s)
-    return cleared._replace(processes=len(killed) + cleared.processes, proven=False)
+    return Clearance(len(killed) + cleared.processes, cleared.left, cleared.suspects)
 
 
 def _was_rebooted(directory: str | os.PathLike[str], state: dict[str, Any]) -> bool:

@@ -10,7 +10,6 @@ import contextlib
 import json
 import os
 import pwd
-import secrets
 import select
 import shlex
 import shutil
@@ -35,7 +34,7 @@ def environment() -> dict[str, str]:
     """The environment of a login shell; of this process, where such a shell does not tell."""
     shell = _shell()
     flags = ("-c",) if os.path.basename(shell) in ("csh", "tcsh") else ("-l", "-c")
-    mark = secrets.token_hex(16)
+    mark = os.urandom(16).hex()
     # Neither quotes of its own nor backslashes: it means the same to every shell.
     said = _SAY.format(mark).replace("'", '"')
     command = f"{shlex.quote(sys.executable)} -I -S -c {shlex.quote(said)}"
