@@ -110,6 +110,15 @@ class RunBackups:
         kept = directory.path / "conflicts"
         return known.time, await self.backups(directory, carried).keep(known.snapshot, kept)
 
+    async def return_sessions(self, directory: RunDirectory) -> None:
+        """The copy was lost for good: bring back the sessions that the backup has. Raises nothing."""
+        try:
+            if place := await asyncio.to_thread(self.sessions_of, directory):
+                await self.sessions.back_from(directory, place)
+        except (Failed, OSError) as error:
+            facts = {"run": directory.key.run, "error": printable(str(error))}
+            log.warning("sessions could not be brought back", extra={"action": "sessions_not_carried", "facts": facts})
+
     def drop(self, directory: RunDirectory) -> None:
         """Remove it. Blocks; raises nothing."""
         (directory.path / "backup.json").unlink(missing_ok=True)

@@ -4,6 +4,7 @@
                                             or a loop's: see store.kept_copies
                           /carried.json     what was copied
                           /carried-back.json  what became of it
+                          /loss             why the copy's machine was lost, until there is another with a copy
                           /conflicts/       the copy's version of what could not be merged, for a workspace without git
     gates/<hash of the run's directory>     the run's directory: its changes could not be merged, and wait in its copy
 
@@ -118,7 +119,7 @@ class RunCarry:
         """As RunBackups.restore. One that cannot be used is done without. Raises MachineUnreachable."""
         try:
             return await self.backups.restore(directory, carried, workspace)
-        except (*UNREADABLE, RunError) as error:
+        except (GitFailed, NoSnapshot, OSError, RunError) as error:  # of the backup, not of the place
             facts = {"run": directory.key.run, "error": printable(str(error))}
             log.warning("a backup cannot be used", extra={"action": "backup_unusable", "facts": facts})
             await asyncio.to_thread(self.backups.drop, directory)
@@ -132,6 +133,10 @@ class RunCarry:
 
         `keep`: the copy stays anyway, as processes may be at work in it. Raises MachineUnreachable, OSError.
         """
+        why = await asyncio.to_thread(self.loss, directory)
+        if why is not None and not (await self.backups.copy_of(directory)).outlives_machine:
+            lost = await self._lose(directory, carried, why or "its machine was lost")
+            return await self.sessions.told(directory, lost)
         await self.sessions.back(directory, keep=keep)
         return await self.sessions.told(directory, await self._merge(directory, carried, workspace, keep=keep))
 
@@ -176,11 +181,32 @@ class RunCarry:
         await copy.prepare(directory.key.run)
         return await back()
 
+    def note_loss(self, directory: RunDirectory, why: str) -> None:
+        """Record that the machine of the run's copy was lost, and that there is no other with a copy yet. Blocks.
+
+        Raises OSError.
+        """
+        disk.write_new(directory.path / "loss", why)
+
+    def loss(self, directory: RunDirectory) -> str | None:
+        """Why the machine was lost; None where there is one with a copy. Blocks."""
+        try:
+            return disk.read_text(directory.path / "loss")
+        except FileNotFoundError:
+            return None
+        except (OSError, UnicodeDecodeError):
+            return ""
+
+    def forget_loss(self, directory: RunDirectory) -> None:
+        """There is another one, with all that was to be there. Raises OSError."""
+        (directory.path / "loss").unlink(missing_ok=True)
+
     async def _lose(self, directory: RunDirectory, carried: CarriedWorkspace, error: str) -> CarriedBack:
         """Record that the copy is gone with its machine: nothing waits in it, so it is no gate. What its backup has is
         kept for the user. Raises OSError.
         """
         told, ref = f"the copy is lost: {error}", None
+        await self.backups.return_sessions(directory)
         try:
             kept = await self.backups.keep(directory, carried)
         except (*UNREADABLE, RunError) as failure:

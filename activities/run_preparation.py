@@ -21,7 +21,6 @@ from activities.running.controller import RunController
 from activities.running.heartbeat import HeartbeatDetails
 from activities.running.launch import RunContext
 from activities.shim.client import MachineUnreachable
-from activities.store import disk
 from activities.store.event_reader import is_ended
 from activities.store.run_directory import RunDirectory
 from activities.temporal.execution import QUERY_ERRORS, is_current, state_of
@@ -36,9 +35,6 @@ from steersman.contracts.runtime import Runtime
 
 RELEASE_TRIES = 60
 """The shims of a closed run are looked for this many times, 50 ms apart, before the run is refused."""
-
-_LOSS = "loss"
-"""The file of a run's directory that says why its machine was lost, until there is another with all that it takes."""
 
 
 async def progress_before(context: ActivityContext, run: RunAgentInput, told: HeartbeatDetails) -> HeartbeatDetails:
@@ -95,7 +91,7 @@ async def prepare(
     lost = await _remake_place(context, directory, run, workspace) if copy is not None else None
     if copy is not None and (lost is not None or context.runtime.attempts(run.key) == 0):
         await _carry_sessions(context, directory, request, workspace, copy)
-        (directory.path / _LOSS).unlink(missing_ok=True)
+        await asyncio.to_thread(context.carry.forget_loss, directory)
     if worktree:
         place = await context.worktrees.make(worktree, workspace)
     baseline = RunBaseline(context.changes, directory, place or workspace, workspace, wanted=wanted)
@@ -123,14 +119,12 @@ async def _remake_place(
     have changed there since the last backup is lost with it. Raises RunError, Unreachable, OSError.
     """
     why = await context.runtime.loss(run.key)
-    loss = directory.path / _LOSS
-    if why is None and not await asyncio.to_thread(loss.exists):
+    if why is not None:
+        await asyncio.to_thread(context.carry.note_loss, directory, why)
+    if (why := await asyncio.to_thread(context.carry.loss, directory)) is None:
         return None
     assert run.carried
     try:
-        if why is not None:
-            await asyncio.to_thread(disk.write_new, loss, why)
-        why = await asyncio.to_thread(disk.read_text, loss)
         time = await context.carry.again(directory, run.carried, workspace, run.request.workspace.include)
     except MachineUnreachable as error:
         raise Unreachable(str(error)) from error

@@ -27,7 +27,7 @@ from activities.store.runs import RunStore
 from activities.store.session_locks import SessionLocks
 from activities.workspaces.carry.copies import WorkspaceCopy
 from activities.workspaces.carry.session_program import MAX_SESSIONS, Failed, Session
-from activities.workspaces.carry.sessions import SentSession, SessionPlace, SessionsFailed
+from activities.workspaces.carry.sessions import SentSession, SessionPlace, SessionsFailed, stored
 from activities.workspaces.printable_text import printable
 from steersman.contracts.activities import CarriedBack
 from steersman.contracts.errors import InvalidRequest, WorkspaceError
@@ -190,6 +190,24 @@ class RunSessions:
             await asyncio.to_thread(
                 note, directory.path / "sessions-back.json", back.model_copy(update={"removed": True})
             )
+
+    async def back_from(self, directory: RunDirectory, backup: Path) -> None:
+        """The place was lost for good: bring back what was backed up of its sessions, and record what became of them.
+
+        Raises Failed, OSError.
+        """
+        held = await asyncio.to_thread(noted, directory.path / "sessions.json", _Held)
+        agent = self._agents.get(held.agent) if held else None
+        if held is None or agent is None or agent.sessions is None:
+            return
+        kept: dict[str, str] = {}
+        for session, files in (await asyncio.to_thread(self._found, directory, held, agent.sessions)).items():
+            if held.forked and session == held.session:
+                continue
+            if sent := await asyncio.to_thread(stored, backup, files):
+                taken = await asyncio.to_thread(self._take, directory, held, agent.sessions, session, sent)
+                kept |= {session: taken} if taken != session else {}
+        await asyncio.to_thread(note, directory.path / "sessions-back.json", _Back(kept=kept, removed=True))
 
     async def told(self, directory: RunDirectory, back: CarriedBack) -> CarriedBack:
         """What became of the copy, with what became of the sessions."""

@@ -58,6 +58,11 @@ class OwnCluster:
         (found,) = self.server.directory.glob("pods/*/volumes/home")
         return found
 
+    def has_written(self, text: str) -> bool:
+        """Whether Claude's session there has it as what a tool has said: Claude writes that a little later."""
+        lines = (line for path in self.home.rglob("*.jsonl") for line in path.read_text().splitlines())
+        return any("tool_result" in line and text in line for line in lines)
+
     def delete(self) -> None:
         """Somebody deletes it, with its grace."""
         pod = self.pod
@@ -73,6 +78,11 @@ class OwnCluster:
             os.kill(init, signal.SIGKILL)
 
         self.cluster.call(gone)
+
+    def kill_for_memory(self) -> None:
+        """Its container has used more memory than it may."""
+        pod = self.pod
+        self.cluster.call(lambda: self.server.nodes.kill_for_memory(NAMESPACE, pod, AGENT_CONTAINER))
 
     def cut(self) -> None:
         """Every connection to a pod is lost."""

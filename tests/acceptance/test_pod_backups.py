@@ -9,6 +9,7 @@ import pytest
 
 from steersman.client import Steersman
 from steersman.contracts.errors import RunError
+from steersman.errors import RunCancelled
 from tests.acceptance.own_cluster import OwnCluster
 from tests.acceptance.site import following, in_order
 from tests.acceptance.test_changes import git, made
@@ -53,6 +54,7 @@ async def test_claude_goes_on_in_another_pod_with_its_files_and_what_was_said(
     async with following(steersman, run) as attached:
         await script.wait_held()
         await attached.until(lambda e: e.type == "message" and e.text == "thinking", SLOW_S)
+        await until(lambda: pods.has_written("a first step"))
         await backed_up(pods)
         pods.lose()
         result = await asyncio.wait_for(steersman.result(run), 120)
@@ -76,6 +78,7 @@ async def test_a_worker_that_is_killed_over_that_is_followed_by_one_that_ends_it
     request = pods.claude(script, "build it", workspace=repository, runtime=OFTEN)
     run = await steersman.start(request)
     await script.wait_held()
+    await until(lambda: pods.has_written("a first step"))
     await backed_up(pods)
     pods.lose()
     await until(lambda: list(pods.site.state.glob("runs/*/*/loss")), SLOW_S)
@@ -97,7 +100,9 @@ async def test_a_message_is_backed_up_at_once(
     run = await steersman.start(request)
     await script.wait_held()
     await steersman.interrupt(run, "and paint it green")
-    await until(lambda: times(pods), SLOW_S)
+    kept = "runs/*/*/backup/sessions-*/**/*.jsonl"
+    await until(lambda: any("paint it green" in each.read_text() for each in pods.site.state.glob(kept)), SLOW_S)
+    await until(lambda: times(pods))
     pods.lose()
     result = await asyncio.wait_for(steersman.result(run), 120)
     assert (result.status, result.text) == ("succeeded", "finished")
@@ -125,6 +130,38 @@ async def test_what_a_run_that_fails_with_its_pod_has_done_is_kept_at_a_ref(
     assert git(repository, "show", f"{finalize.ref}:made") == "by hand"
     assert not (repository / "made").exists()
     assert pods.left == []
+
+
+async def test_a_run_that_is_cancelled_while_it_waits_for_its_next_pod_loses_nothing_that_was_kept(
+    pods: OwnCluster, steersman: Steersman, repository: Path, model: ScriptedModel
+) -> None:
+    steps = (tool("Bash", command="echo a first step | tee step"), hold("thinking"), say("finished"))
+    script = model.script("cancelled", *steps)
+    run = await steersman.start(pods.claude(script, "build it", workspace=repository, runtime=OFTEN))
+    await script.wait_held()
+    await until(lambda: pods.has_written("a first step"))
+    await backed_up(pods)
+    pods.server.settings.schedules_pods = False
+    try:
+        pods.lose()
+        await until(lambda: list(pods.site.state.glob("runs/*/*/loss")), SLOW_S)
+        report = await asyncio.wait_for(steersman.stop(run), SLOW_S)
+        with pytest.raises(RunCancelled):
+            await asyncio.wait_for(steersman.result(run), SLOW_S)
+    finally:
+        pods.server.settings.schedules_pods = True
+    assert report.left == ()
+    state = await steersman.state(run)
+    assert state.finalize
+    assert state.finalize.ref
+    assert "is kept" in str(state.finalize.error)
+    assert git(repository, "show", f"{state.finalize.ref}:step") == "a first step\n"
+    assert not (repository / "step").exists()
+    assert pods.left == []
+    script = model.script("here", say("remembered"))
+    request = pods.site.claude(script, "go on", workspace=repository, session=state.session_id)
+    assert (await steersman.run(request)).text == "remembered"
+    assert script.requests[-1].saw("a first step")
 
 
 async def test_without_backups_it_begins_with_what_was_carried_out(
@@ -159,6 +196,7 @@ async def test_a_pod_that_is_deleted_with_its_grace_costs_nothing(
     async with following(steersman, run) as attached:
         await script.wait_held()
         await attached.until(lambda e: e.type == "message" and e.text == "thinking", SLOW_S)
+        await until(lambda: pods.has_written("a first step"))
         assert times(pods) == []
         pods.delete()
         result = await asyncio.wait_for(steersman.result(run), 120)

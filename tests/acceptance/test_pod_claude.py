@@ -43,6 +43,7 @@ async def test_a_killed_shim_leaves_no_agent_and_the_session_goes_on(
     async with following(steersman, run) as attached:
         await script.wait_held()
         await attached.until(lambda e: e.type == "message" and e.text == "thinking", SLOW_S)
+        await until(lambda: pods.has_written("a first step"))
         agents = set(marked(mark))
         (shim,) = [int(path.name) for path in Path("/proc").glob("[0-9]*") if _is_shim_of(int(path.name), agents)]
         os.kill(shim, signal.SIGKILL)
@@ -53,6 +54,26 @@ async def test_a_killed_shim_leaves_no_agent_and_the_session_goes_on(
     assert (repository / "step").read_text() == "a first step\n"
     assert in_order(events)
     await until(lambda: not marked(mark))
+    assert pods.left == []
+
+
+async def test_a_container_that_used_too_much_memory_begins_again_with_files_and_session(
+    pods: OwnCluster, steersman: Steersman, repository: Path, model: ScriptedModel
+) -> None:
+    steps = (tool("Bash", command="echo a first step | tee step"), hold("thinking"), say("finished"))
+    script = model.script("memory", *steps)
+    run = await steersman.start(pods.claude(script, "build it", workspace=repository))
+    async with following(steersman, run) as attached:
+        await script.wait_held()
+        await attached.until(lambda e: e.type == "message" and e.text == "thinking", SLOW_S)
+        await until(lambda: pods.has_written("a first step"))
+        pods.kill_for_memory()
+        result = await asyncio.wait_for(steersman.result(run), 120)
+        events = await attached.end()
+    assert (result.status, result.text, result.attempts) == ("succeeded", "finished", 2)
+    assert script.requests[-1].saw("a first step")
+    assert (repository / "step").read_text() == "a first step\n"
+    assert in_order(events)
     assert pods.left == []
 
 

@@ -3,6 +3,7 @@ nothing stays for ever.
 """
 
 import os
+import shutil
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -10,12 +11,13 @@ from pathlib import Path
 import pytest
 
 from activities.admission.policy import Policy
+from activities.ports.machine import Stream
 from activities.run_backups import RunBackups
 from activities.run_carry import RunCarry
 from activities.run_changes import RunChanges
 from activities.run_sessions import RunSessions
 from activities.runtimes.shim_runtime import ShimRuntime
-from activities.shim.client import MachineUnreachable
+from activities.shim.client import MachineGone, MachineUnreachable
 from activities.store.kept_copies import CopyLocation, KeptCopies
 from activities.store.ownership import Ownership
 from activities.store.run_directory import RunDirectory
@@ -116,6 +118,44 @@ async def test_a_run_that_is_carried_out_again_after_that_is_carried_back(lost: 
     back = await lost.carry.back(lost.directory, carried, lost.work.top, keep=False)
     assert back.finalize.status == "succeeded"
     assert (lost.work.top / "a").read_text() == "two\n"
+
+
+async def test_a_machine_that_is_lost_over_its_backup_costs_nothing_of_it(
+    lost: Lost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost.work.here("echo one > a")
+    carried = await lost.carry.out(lost.directory, lost.work.top)
+    (Path(carried.directory) / "new").write_text("two\n")
+    assert await lost.carry.backups.of(lost.directory, carried, 60).take() is None
+    (copy,) = lost.copies
+    shutil.rmtree(copy)
+
+    async def gone(*_: str, stdin: bytes | None = None) -> Stream:
+        raise MachineGone("it is gone once more")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(lost.machine, "exec", gone)
+        with pytest.raises(MachineGone):
+            await lost.carry.again(lost.directory, carried, lost.work.top, ())
+    assert await lost.carry.again(lost.directory, carried, lost.work.top, ())
+    assert (Path(carried.directory) / "new").read_text() == "two\n"
+    back = await lost.carry.back(lost.directory, carried, lost.work.top, keep=False)
+    assert back.finalize.status == "succeeded"
+    assert (lost.work.top / "new").read_text() == "two\n"
+    assert not (lost.directory.path / "backup").exists()
+
+
+async def test_a_backup_that_was_spoilt_is_done_without(lost: Lost) -> None:
+    """An agent of this machine can write there."""
+    carried = await lost.carry.out(lost.directory, lost.work.top)
+    (Path(carried.directory) / "new").write_text("two\n")
+    assert await lost.carry.backups.of(lost.directory, carried, 60).take() is None
+    for pack in (lost.directory.path / "backup" / "pack").iterdir():
+        pack.write_bytes(b"spoilt")
+    (copy,) = lost.copies
+    shutil.rmtree(copy)
+    assert await lost.carry.again(lost.directory, carried, lost.work.top, ()) is None
+    assert not (Path(carried.directory) / "new").exists()
 
 
 @pytest.mark.parametrize("how", ["sweep", "retry"])

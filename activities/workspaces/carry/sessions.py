@@ -117,6 +117,16 @@ class SentSession:
                 here.grow(path, file, size if path else _end_of_lines(file, size))
 
 
+def stored(home: Path, files: SessionFiles) -> SentSession | None:
+    """A session that was written below a directory of ours; None where none was. Blocks. Raises Failed, OSError."""
+    within = home / files.folder if files.folder else home
+    found = []
+    for path in Session(str(home), files.conversation, files.folder).paths():
+        content = within / path if path else home / files.conversation
+        found.append((path, content, content.stat().st_size))
+    return SentSession(0, found) if found else None
+
+
 def _end_of_lines(file: BinaryIO, size: int) -> int:
     """The bytes of all whole lines; the file is at its beginning afterwards."""
     end = size
