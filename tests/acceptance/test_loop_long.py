@@ -16,6 +16,7 @@ from tests.support.processes import until
 from tests.support.temporal import SHORT_HISTORIES
 
 ITERATIONS = 12
+HALF = ITERATIONS // 2
 
 
 @pytest.fixture
@@ -38,7 +39,8 @@ async def test_it_is_one_loop_to_everybody(hasty: Site) -> None:
     steersman = await hasty.steersman()
     workspace = project(hasty)
     counts = f"echo x >> n; test $(wc -l < n) -lt {ITERATIONS} || {{ {tick('one', 'two')}; }}"
-    command = f"until test -e ../go; do sleep 0.05; done; {counts}"
+    waits = "until test -e ../{}; do sleep 0.05; done"
+    command = f"{waits.format('go')}; touch n; test $(wc -l < n) -lt {HALF - 1} || {waits.format('on')}; {counts}"
     loop = await steersman.loops.start(process_loop(hasty, command, workspace, limits={"iterations": ITERATIONS}))
     runs: list[str] = []
     states: list[LoopState] = []
@@ -55,8 +57,9 @@ async def test_it_is_one_loop_to_everybody(hasty: Site) -> None:
     (workspace.parent / "go").touch()
     await reaches(steersman, loop, lambda now: now.iteration >= 2)
     await steersman.loops.feedback(loop, "use tabs", id="mine")
-    await reaches(steersman, loop, lambda now: now.iteration >= ITERATIONS // 2)
+    await reaches(steersman, loop, lambda now: now.iteration == HALF)
     await steersman.loops.pause(loop)
+    (workspace.parent / "on").touch()
     paused = await reaches(steersman, loop, "paused")
     assert await executions(steersman, loop) > 1
     with pytest.raises(InvalidRequest, match=f"loop {loop} has it"):  # as it had in its first execution
