@@ -69,11 +69,11 @@ class PodWorker:
     @property
     def phase(self) -> str:
         """Running while a process does, whatever the node has decided."""
+        said = phase(self.policy, self.first, self.main)
         if not self.ended:
-            return phase(self.policy, self.first, self.main)
+            return "Running" if self.verdict and said in {"Succeeded", "Failed"} else said
         if self.verdict:
             return "Failed"
-        said = phase(self.policy, self.first, self.main)
         return said if said in {"Succeeded", "Failed"} else "Failed"
 
     async def run(self) -> None:
