@@ -19,7 +19,7 @@ from pydantic import BaseModel
 
 from activities.run_changes import refs_of
 from activities.run_sessions import CopyAt, RunSessions
-from activities.shim.client import MachineGone, MachineUnreachable, MachineUnusable
+from activities.shim.client import MachineUnreachable
 from activities.store import disk
 from activities.store.kept_copies import KeptCopies
 from activities.store.notes import note, noted
@@ -42,7 +42,8 @@ MOST_INCREMENTS = 16
 """So often what is new is added to a backup; then it is taken anew, here and there, with what was dropped meanwhile."""
 SPARE_BYTES = 64 * 1024 * 1024
 """It is taken anew also once it has this beyond twice what it then had."""
-UNREADABLE = (CopyFailed, GitFailed, NoSnapshot, SessionsFailed, Failed, MachineUnusable, MachineGone, OSError)
+UNREADABLE = (GitFailed, NoSnapshot, RunError, OSError)
+"""Of a backup, or of the workspace that it belongs to; never of the place."""
 
 Within = Callable[[str, str], Path]
 """The real path of one of this name, if requests may work there. Raises InvalidRequest."""
@@ -84,16 +85,16 @@ class RunBackups:
 
     def sessions_of(self, directory: RunDirectory) -> Path | None:
         """Where it has the agent's sessions. Blocks."""
-        known = noted(directory.path / "backup.json", _Backup)
+        known = self._known(directory)
         name = known.sessions if known else None
         return self._place(directory) / name if name and "/" not in name and name != ".." else None
 
     async def restore(self, directory: RunDirectory, carried: CarriedWorkspace, workspace: Path) -> datetime | None:
         """Make the copy, which was lost, of the backup; when that was taken. None where there is none.
 
-        Raises MachineUnreachable, and what `UNREADABLE` names.
+        Raises CopyFailed, MachineUnreachable, and what `UNREADABLE` names.
         """
-        known = await asyncio.to_thread(noted, directory.path / "backup.json", _Backup)
+        known = await asyncio.to_thread(self._known, directory)
         if known is None:
             return None
         copy = await self.copy_of(directory)
@@ -104,7 +105,7 @@ class RunBackups:
         """The copy was lost for good: keep what the backup has for the user; see CopyBackups.keep. None where there is
         none. Raises what `UNREADABLE` names.
         """
-        known = await asyncio.to_thread(noted, directory.path / "backup.json", _Backup)
+        known = await asyncio.to_thread(self._known, directory)
         if known is None:
             return None
         kept = directory.path / "conflicts"
@@ -140,6 +141,9 @@ class RunBackups:
         """The run's copy. Raises MachineUnreachable."""
         return await self.copy_at(await asyncio.to_thread(self.copies.location, directory))
 
+    def _known(self, directory: RunDirectory) -> _Backup | None:
+        return noted(directory.path / "backup.json", _Backup)
+
     def _place(self, directory: RunDirectory) -> Path:
         return directory.path / "backup"
 
@@ -164,20 +168,21 @@ class RunBackup:
                 await self._take(place)
         except BlockingIOError:
             return "another worker is at it"
-        except (*UNREADABLE, MachineUnreachable, RunError) as error:
+        except (*UNREADABLE, CopyFailed, SessionsFailed, Failed, MachineUnreachable) as error:
             self._last = None  # perhaps what it would build upon is not there
             return printable(str(error))[:1000]
         return None
 
     async def _take(self, place: Path) -> None:
-        began, last = datetime.now(UTC), self._last
-        full = self._increments >= MOST_INCREMENTS or self._size > 2 * self._first_size + SPARE_BYTES
+        began = datetime.now(UTC)
+        is_full = self._increments >= MOST_INCREMENTS or self._size > 2 * self._first_size + SPARE_BYTES
+        last = None if is_full else self._last
         # Sessions first: what an agent believes to have done must be in the files.
         sessions = await self._take_sessions(place)
         copy = await self._backups.copy_of(self._directory)
         backups = self._backups.backups(self._directory, self._carried)
-        taken = await backups.take(copy, None if full else last)
-        if last is None or full:
+        taken = await backups.take(copy, last)
+        if last is None:
             self._increments, self._first_size, self._size = 0, taken.size, taken.size
         else:
             self._increments, self._size = self._increments + 1, self._size + taken.size

@@ -119,7 +119,7 @@ class RunCarry:
         """As RunBackups.restore. One that cannot be used is done without. Raises MachineUnreachable."""
         try:
             return await self.backups.restore(directory, carried, workspace)
-        except (GitFailed, NoSnapshot, OSError, RunError) as error:  # of the backup, not of the place
+        except UNREADABLE as error:
             facts = {"run": directory.key.run, "error": printable(str(error))}
             log.warning("a backup cannot be used", extra={"action": "backup_unusable", "facts": facts})
             await asyncio.to_thread(self.backups.drop, directory)
@@ -205,11 +205,15 @@ class RunCarry:
         """Record that the copy is gone with its machine: nothing waits in it, so it is no gate. What its backup has is
         kept for the user. Raises OSError.
         """
+        known = await asyncio.to_thread(_noted, directory.path / "carried-back.json", CarriedBack)
+        if known and known.finalize.status == "failed" and known.finalize.ref:  # the backup may be gone by now
+            await self._let_go(directory)
+            return known
         told, ref = f"the copy is lost: {error}", None
         await self.backups.return_sessions(directory)
         try:
             kept = await self.backups.keep(directory, carried)
-        except (*UNREADABLE, RunError) as failure:
+        except UNREADABLE as failure:
             kept, told = None, f"{told}; its backup cannot be read: {printable(str(failure))}"
         if kept:
             time, ref = kept

@@ -28,7 +28,7 @@ from steersman.contracts.activities import RunKey
 from steersman.contracts.errors import WorkspaceError
 from steersman.contracts.run import CarriedWorkspace
 from tests.runtimes.machines import Elsewhere
-from tests.workspaces.carrying import Carrying
+from tests.workspaces.carrying import COMMIT, Carrying
 
 
 class Lost:
@@ -143,6 +143,21 @@ async def test_a_machine_that_is_lost_over_its_backup_costs_nothing_of_it(
     assert back.finalize.status == "succeeded"
     assert (lost.work.top / "new").read_text() == "two\n"
     assert not (lost.directory.path / "backup").exists()
+
+
+async def test_a_copy_that_is_lost_for_good_is_told_of_twice_in_the_same_words(lost: Lost) -> None:
+    """As where a worker is killed before it has said so."""
+    lost.work.git()
+    lost.work.here(f"echo one > a{COMMIT} first")
+    carried = await lost.carry.out(lost.directory, lost.work.top)
+    (Path(carried.directory) / "new").write_text("two\n")
+    assert await lost.carry.backups.of(lost.directory, carried, 60).take() is None
+    lost.carry.note_loss(lost.directory, "it was evicted")
+    told = [await lost.carry.back(lost.directory, carried, lost.work.top, keep=False) for _ in range(2)]
+    assert told[0] == told[1]
+    assert told[0].finalize.ref
+    assert lost.work.here(f"git show {told[0].finalize.ref}:new") == "two\n"
+    assert not lost.carry.is_gate(lost.directory)
 
 
 async def test_a_backup_that_was_spoilt_is_done_without(lost: Lost) -> None:
