@@ -9,8 +9,8 @@ back continues the leader's, or is kept under an id of its own: see workspaces.c
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePath
 
 from pydantic import BaseModel
@@ -126,22 +126,19 @@ class RunSessions:
         ours, theirs = sessions.files(request.session, workspace), sessions.files(request.session, PurePath(copy))
         assert ours
         assert theirs
-        try:
+        with _brought():
             place = await self._place(directory, held)
             await place.receive(_session(home, ours), theirs)
-        except (SessionsFailed, MachineUnusable) as error:
-            raise WorkspaceError(f"session: it cannot be brought to the copy: {printable(str(error))}") from error
 
     async def back_up(self, directory: RunDirectory, into: Path) -> None:
         """Have the run's sessions below this directory, as they are at the place now.
 
         Raises SessionsFailed, Failed, MachineUnusable, MachineGone, MachineUnreachable, OSError.
         """
-        held = await asyncio.to_thread(noted, directory.path / "sessions.json", _Held)
-        agent = self._agents.get(held.agent) if held else None
-        if held is None or agent is None or agent.sessions is None:
+        held, sessions = await asyncio.to_thread(self._held, directory)
+        if held is None or sessions is None:
             return
-        found = list((await asyncio.to_thread(self._found, directory, held, agent.sessions)).values())
+        found = list((await asyncio.to_thread(self._found, directory, held, sessions)).values())
         place = await self._place(directory, held)
         async with place.sent(found, directory.path) as sent:
             for each in sent:
@@ -153,12 +150,10 @@ class RunSessions:
         place = await self._place(directory, held)
         for session, files in (await asyncio.to_thread(self._found, directory, held, sessions)).items():
             kept = _session(str(backup), files)
-            try:
+            with _brought(Failed, OSError):
                 if await asyncio.to_thread(kept.exists):
                     await place.receive(kept, files)
                     restored.add(session)
-            except (SessionsFailed, Failed, MachineUnusable, OSError) as error:
-                raise WorkspaceError(f"session: it cannot be brought to the copy: {printable(str(error))}") from error
         return restored
 
     async def back(self, directory: RunDirectory, *, keep: bool) -> None:
@@ -166,17 +161,16 @@ class RunSessions:
 
         `keep`: they stay at the place, too. Raises MachineUnreachable, OSError.
         """
-        held = await asyncio.to_thread(noted, directory.path / "sessions.json", _Held)
+        held, sessions = await asyncio.to_thread(self._held, directory)
         known = await asyncio.to_thread(noted, directory.path / "sessions-back.json", _Back)
-        agent = self._agents.get(held.agent) if held else None
-        if held is None or agent is None or agent.sessions is None or (known and known.removed):
+        if held is None or sessions is None or (known and known.removed):
             return
         if self._store.directory(directory.key).path != directory.path:
             return  # set aside by a reset: what is at the place is of the new beginning
-        found = await asyncio.to_thread(self._found, directory, held, agent.sessions)
+        found = await asyncio.to_thread(self._found, directory, held, sessions)
         before = known.kept if known else {}  # of a worker that was killed after it had removed them
         try:
-            back = _Back(kept={**before, **await self._carry_back(directory, held, agent.sessions, found)})
+            back = _Back(kept={**before, **await self._carry_back(directory, held, sessions, found)})
         except (SessionsFailed, Failed, MachineUnusable, MachineGone, OSError) as error:
             back = _Back(kept=before, error=printable(str(error))[:1000])
             facts = {"run": directory.key.run, "error": back.error}
@@ -196,16 +190,15 @@ class RunSessions:
 
         Raises Failed, OSError.
         """
-        held = await asyncio.to_thread(noted, directory.path / "sessions.json", _Held)
-        agent = self._agents.get(held.agent) if held else None
-        if held is None or agent is None or agent.sessions is None:
+        held, sessions = await asyncio.to_thread(self._held, directory)
+        if held is None or sessions is None:
             return
         kept: dict[str, str] = {}
-        for session, files in (await asyncio.to_thread(self._found, directory, held, agent.sessions)).items():
+        for session, files in (await asyncio.to_thread(self._found, directory, held, sessions)).items():
             if held.forked and session == held.session:
                 continue
             if sent := await asyncio.to_thread(stored, backup, files):
-                taken = await asyncio.to_thread(self._take, directory, held, agent.sessions, session, sent)
+                taken = await asyncio.to_thread(self._take, directory, held, sessions, session, sent)
                 kept |= {session: taken} if taken != session else {}
         await asyncio.to_thread(note, directory.path / "sessions-back.json", _Back(kept=kept, removed=True))
 
@@ -252,6 +245,12 @@ class RunSessions:
                 return name
         raise Failed(f"session {session}: what is on the host, also under {kept}, is another one")
 
+    def _held(self, directory: RunDirectory) -> tuple[_Held | None, AgentSessions | None]:
+        """What is written down of the run's sessions, and whose they are; None for what there is not."""
+        held = noted(directory.path / "sessions.json", _Held)
+        agent = self._agents.get(held.agent) if held else None
+        return held, agent.sessions if agent else None
+
     def _found(self, directory: RunDirectory, held: _Held, sessions: AgentSessions) -> dict[str, SessionFiles]:
         """The sessions that the run's processes may have at the place."""
         found: dict[str, SessionFiles] = {}
@@ -271,6 +270,16 @@ class RunSessions:
     async def _place(self, directory: RunDirectory, held: _Held) -> SessionPlace:
         copy = await self._copy_at(await asyncio.to_thread(self._copies.location, directory))
         return SessionPlace(copy.machine, held.there, copy.python)
+
+
+@contextmanager
+def _brought(*also: type[Exception]) -> Iterator[None]:
+    """`also`: what else says that a session cannot be brought to the copy."""
+    failures: tuple[type[Exception], ...] = (SessionsFailed, MachineUnusable, *also)
+    try:
+        yield
+    except failures as error:
+        raise WorkspaceError(f"session: it cannot be brought to the copy: {printable(str(error))}") from error
 
 
 def _session(home: str, files: SessionFiles) -> Session:

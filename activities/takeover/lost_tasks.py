@@ -40,7 +40,7 @@ class LostTasks:
 
     def __init__(self, client: Client, registry: Registry) -> None:
         self._registry, self._pending = registry, PendingActivities(client)
-        self._suspects: dict[_Begun, PendingActivityInfo] = {}
+        self._suspects: set[_Begun] = set()
         self._last = ""
         """The run that was asked for last, in the order of their ids."""
 
@@ -64,7 +64,7 @@ class LostTasks:
             facts = {"run": each.run, "attempt": each.attempt}
             log.warning("a run's task was lost on its way here", extra={"action": "task_lost", "facts": facts})
             await self._pending.give_back(each.run, [begun.pop(each)], {self._registry.identity})
-        self._suspects = begun
+        self._suspects = set(begun)
 
     def _is_here(self, activity: PendingActivityInfo) -> bool:
         return (
