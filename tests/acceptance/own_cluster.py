@@ -1,20 +1,29 @@
 """A machine whose runs are in pods of a cluster of the tests' own, in whose images Claude Code is."""
 
+import asyncio
 import os
+import secrets
 import signal
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 from activities.agents.claude.agent import ClaudeAgent
+from steersman.client import Steersman
+from steersman.contracts.events import AgentEvent
 from steersman.contracts.kubernetes import AGENT_CONTAINER
-from tests.acceptance.site import Site
+from tests.acceptance.site import Site, following, in_order
+from tests.scripted_model import ScriptedModel, hold, say, tool
 from tests.support.kubernetes import BackgroundServer, Settings
 from tests.support.kubernetes.deletion import DeleteOptions
 from tests.support.kubernetes.kinds import JOBS, PODS
 from tests.support.kubernetes.worker_role import worker_role
+from tests.support.processes import until
 from tests.support.workers import WorkerProcess
 
 NAMESPACE = "default"
+SLOW_S = 60
+"""Pods take their time where their node shares its machine."""
 
 
 def settings() -> Settings:
@@ -96,3 +105,32 @@ class OwnCluster:
 
     def _listing(self, kind: Any) -> Any:
         return lambda: self.server.store.list(kind)
+
+
+async def goes_on_after(
+    trouble: Callable[[], Awaitable[None]],
+    pods: OwnCluster,
+    steersman: Steersman,
+    model: ScriptedModel,
+    repository: Path,
+    **fields: Any,
+) -> list[AgentEvent]:
+    """Claude has changed a file and is asked on, when its pod meets with this: it goes on with the file and with what
+    was said, in one more process, and nothing is left of it. The run's events.
+    """
+    steps = (tool("Bash", command="echo a first step | tee step"), hold("thinking"), say("finished"))
+    script = model.script(f"goes-on-{secrets.token_hex(4)}", *steps)
+    run = await steersman.start(pods.claude(script, "build it", workspace=repository, **fields))
+    async with following(steersman, run) as attached:
+        await script.wait_held()
+        await attached.until(lambda e: e.type == "message" and e.text == "thinking", SLOW_S)
+        await until(lambda: pods.has_written("a first step"))
+        await trouble()
+        result = await asyncio.wait_for(steersman.result(run), 120)
+        events = await attached.end()
+    assert (result.status, result.text, result.attempts) == ("succeeded", "finished", 2)
+    assert script.requests[-1].saw("a first step")
+    assert (repository / "step").read_text() == "a first step\n"
+    assert in_order(events)
+    assert pods.left == []
+    return events

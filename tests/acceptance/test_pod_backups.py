@@ -10,15 +10,14 @@ import pytest
 from steersman.client import Steersman
 from steersman.contracts.errors import RunError
 from steersman.errors import RunCancelled
-from tests.acceptance.own_cluster import OwnCluster
-from tests.acceptance.site import following, in_order
+from tests.acceptance.own_cluster import SLOW_S, OwnCluster, goes_on_after
+from tests.acceptance.site import following
 from tests.acceptance.test_changes import git, made
 from tests.acceptance.test_talk import said
 from tests.scripted_model import ScriptedModel, hold, say, tool
 from tests.support.processes import until
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(180)]
-SLOW_S = 60
 OFTEN = {"backup_s": 1}
 
 
@@ -47,26 +46,14 @@ def times(pods: OwnCluster) -> list[datetime]:
 async def test_claude_goes_on_in_another_pod_with_its_files_and_what_was_said(
     pods: OwnCluster, steersman: Steersman, repository: Path, model: ScriptedModel
 ) -> None:
-    steps = (tool("Bash", command="echo a first step | tee step"), hold("thinking"), say("finished"))
-    script = model.script("evicted", *steps)
-    request = pods.claude(script, "build it", workspace=repository, runtime=OFTEN)
-    run = await steersman.start(request)
-    async with following(steersman, run) as attached:
-        await script.wait_held()
-        await attached.until(lambda e: e.type == "message" and e.text == "thinking", SLOW_S)
-        await until(lambda: pods.has_written("a first step"))
+    async def lose() -> None:
         await backed_up(pods)
         pods.lose()
-        result = await asyncio.wait_for(steersman.result(run), 120)
-        events = await attached.end()
-    assert (result.status, result.text, result.attempts) == ("succeeded", "finished", 2)
-    assert script.requests[-1].saw("a first step")
-    assert (repository / "step").read_text() == "a first step\n"
+
+    events = await goes_on_after(lose, pods, steersman, model, repository, runtime=OFTEN)
     told = [event.text for event in events if event.type == "progress" and "is gone" in event.text]
     assert len(told) == 1
     assert "goes on with its files and its session as they were at" in told[0]
-    assert in_order(events)
-    assert pods.left == []
 
 
 async def test_a_worker_that_is_killed_over_that_is_followed_by_one_that_ends_it(
@@ -188,22 +175,12 @@ async def test_a_pod_that_is_deleted_with_its_grace_costs_nothing(
     pods: OwnCluster, steersman: Steersman, repository: Path, model: ScriptedModel
 ) -> None:
     """As where a node is drained: the agent is stopped by the cluster, and what it has done is fetched then."""
-    steps = (tool("Bash", command="echo a first step | tee step"), hold("thinking"), say("finished"))
-    script = model.script("drained", *steps)
-    runtime = {"backup_s": 3600, "grace_s": 20}
-    request = pods.claude(script, "build it", workspace=repository, runtime=runtime)
-    run = await steersman.start(request)
-    async with following(steersman, run) as attached:
-        await script.wait_held()
-        await attached.until(lambda e: e.type == "message" and e.text == "thinking", SLOW_S)
-        await until(lambda: pods.has_written("a first step"))
+
+    async def delete() -> None:
         assert times(pods) == []
         pods.delete()
-        result = await asyncio.wait_for(steersman.result(run), 120)
-        events = await attached.end()
-    assert (result.status, result.text, result.attempts) == ("succeeded", "finished", 2)
-    assert script.requests[-1].saw("a first step")
-    assert (repository / "step").read_text() == "a first step\n"
+
+    runtime = {"backup_s": 3600, "grace_s": 20}
+    events = await goes_on_after(delete, pods, steersman, model, repository, runtime=runtime)
     (told,) = [event.text for event in events if event.type == "progress" and "deleted" in event.text]
     assert "as they were at" in told
-    assert pods.left == []

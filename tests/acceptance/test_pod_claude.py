@@ -11,7 +11,7 @@ import pytest
 from steersman.client import Steersman
 from steersman.contracts.errors import WorkspaceError
 from steersman.errors import RunCancelled
-from tests.acceptance.own_cluster import OwnCluster
+from tests.acceptance.own_cluster import SLOW_S, OwnCluster, goes_on_after
 from tests.acceptance.site import following, in_order
 from tests.acceptance.test_changes import made
 from tests.acceptance.test_loop_copies import sweep, verified_gone_back_with_and_forked
@@ -21,7 +21,6 @@ from tests.support.kubernetes.faults import ExecCut
 from tests.support.processes import marked, until
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(180)]
-SLOW_S = 60
 
 
 @pytest.fixture
@@ -37,44 +36,22 @@ def repository(pods: OwnCluster) -> Path:
 async def test_a_killed_shim_leaves_no_agent_and_the_session_goes_on(
     pods: OwnCluster, steersman: Steersman, repository: Path, model: ScriptedModel, mark: str
 ) -> None:
-    steps = (tool("Bash", command="echo a first step | tee step"), hold("thinking"), say("finished"))
-    script = model.script("shim", *steps)
-    run = await steersman.start(pods.claude(script, "build it", mark=mark, workspace=repository))
-    async with following(steersman, run) as attached:
-        await script.wait_held()
-        await attached.until(lambda e: e.type == "message" and e.text == "thinking", SLOW_S)
-        await until(lambda: pods.has_written("a first step"))
+    async def kill_shim() -> None:
         agents = set(marked(mark))
         (shim,) = [int(path.name) for path in Path("/proc").glob("[0-9]*") if _is_shim_of(int(path.name), agents)]
         os.kill(shim, signal.SIGKILL)
-        result = await asyncio.wait_for(steersman.result(run), 120)
-        events = await attached.end()
-    assert (result.status, result.text, result.attempts) == ("succeeded", "finished", 2)
-    assert script.requests[-1].saw("a first step")
-    assert (repository / "step").read_text() == "a first step\n"
-    assert in_order(events)
+
+    await goes_on_after(kill_shim, pods, steersman, model, repository, mark=mark)
     await until(lambda: not marked(mark))
-    assert pods.left == []
 
 
 async def test_a_container_that_used_too_much_memory_begins_again_with_files_and_session(
     pods: OwnCluster, steersman: Steersman, repository: Path, model: ScriptedModel
 ) -> None:
-    steps = (tool("Bash", command="echo a first step | tee step"), hold("thinking"), say("finished"))
-    script = model.script("memory", *steps)
-    run = await steersman.start(pods.claude(script, "build it", workspace=repository))
-    async with following(steersman, run) as attached:
-        await script.wait_held()
-        await attached.until(lambda e: e.type == "message" and e.text == "thinking", SLOW_S)
-        await until(lambda: pods.has_written("a first step"))
+    async def kill_for_memory() -> None:
         pods.kill_for_memory()
-        result = await asyncio.wait_for(steersman.result(run), 120)
-        events = await attached.end()
-    assert (result.status, result.text, result.attempts) == ("succeeded", "finished", 2)
-    assert script.requests[-1].saw("a first step")
-    assert (repository / "step").read_text() == "a first step\n"
-    assert in_order(events)
-    assert pods.left == []
+
+    await goes_on_after(kill_for_memory, pods, steersman, model, repository)
 
 
 def _is_shim_of(pid: int, agents: set[int]) -> bool:
