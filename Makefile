@@ -29,6 +29,7 @@ help:
 	@echo 'make chaos     faults without end against everything at once, CHAOS_S=1800 seconds; SEED= and FAULTS= make it again'
 	@echo 'make pictures  the pictures in the README, anew'
 	@echo 'make setup     the virtual environment alone ($(VENV))'
+	@echo 'make agents    agents that the tests drive, from npm and the package index, into $(VENV)'
 	@echo 'make lock      the lock files from pyproject.toml'
 
 # The stamps hold checksums of what the environment was made from: a checkout that touches files costs nothing, and a
@@ -59,8 +60,27 @@ setup:
 	  echo "$$want" > $(VENV)/project.stamp; \
 	fi
 
+# Optional parts are left out: they are other builds of programs that come with the Python packages, and keyrings.
+agents: setup
+	@set -eu; \
+	if ! command -v npm >/dev/null; then echo 'make: no npm on PATH; on Debian and Ubuntu: apt install npm' >&2; exit 1; fi; \
+	want="$$(cat tests/programs/package-lock.json tests/programs/requirements.txt tests/programs/hermes.lock $(LOCK) | cksum)"; \
+	if [ "$$(cat $(VENV)/agents/lock.stamp 2>/dev/null)" != "$$want" ]; then \
+	  mkdir -p $(VENV)/agents; cp tests/programs/package.json tests/programs/package-lock.json $(VENV)/agents; \
+	  (cd $(VENV)/agents && npm ci --silent --ignore-scripts --omit=optional --no-audit --no-fund); \
+	  $(PY) -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r tests/programs/requirements.txt; \
+	  if $(PY) -c 'import sys; sys.exit(sys.version_info >= (3, 14))'; then \
+	    $(PY) -m venv --clear $(VENV)/agents/hermes; \
+	    $(VENV)/agents/hermes/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes \
+	      -r tests/programs/hermes.lock; \
+	  else \
+	    echo 'make: Hermes takes no Python >= 3.14: its tests are skipped' >&2; \
+	  fi; \
+	  echo "$$want" > $(VENV)/agents/lock.stamp; \
+	fi
+
 demo: setup
-	@$(PY) -m bench.demo
+	@$(PY) -m bench.demo $(AGENT)
 
 # Bytecode is kept whatever the environment says: thousands of short programs would be compiled anew each.
 # All of them in JOBS processes, then alone what keeps a machine busy; some of them (ARGS) one after another.
@@ -110,15 +130,17 @@ chaos: setup
 pictures: setup
 	@$(PY) -m bench.pictures
 
-# The second lock is the part of the first that a worker's image needs: same versions, no test tools.
-COMPILE = uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
-	--no-emit-index-url --no-emit-find-links $(UPGRADE) pyproject.toml
+# The second lock is the part of the first that a worker's image needs: same versions, no test tools. The third is Hermes.
+PIN = uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
+	--no-emit-index-url --no-emit-find-links $(UPGRADE)
+COMPILE = $(PIN) --no-emit-package openai-codex-cli-bin pyproject.toml
 
 lock: setup
 	$(BIN)/$(COMPILE) --all-extras --group test -o $(LOCK)
 	$(BIN)/$(COMPILE) --extra worker --extra kubernetes --extra web --extra codec --group build -c $(LOCK) -o deploy/worker.lock
+	$(BIN)/$(PIN) tests/programs/hermes.in -o tests/programs/hermes.lock
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 
-.PHONY: help setup demo test test-cluster check format bench fuzz chaos pictures lock clean
+.PHONY: help setup agents demo test test-cluster check format bench fuzz chaos pictures lock clean

@@ -4,6 +4,7 @@
     python worker.py check            what this machine has: agents, keys, state directory (JSON)
     python worker.py check --on JSON  what the machine or the cluster of a request's `runtime` has (JSON)
     python worker.py pool JSON        a warm pool of pods for requests with this `runtime`: a Deployment (JSON)
+    python worker.py agents           the agents of this installation, and what each can (JSON)
     python worker.py replay FILE      replay a history with the code at hand (JSON)
 
 Nothing imports this module; its parts are in workers/. SIGTERM and SIGINT end the worker; its agents work on.
@@ -19,7 +20,8 @@ import os
 import sys
 from collections.abc import Sequence
 
-from activities.doctor import check_host
+from activities.agents.entry_points import installed_catalog
+from activities.doctor import agents_here, check_host
 from steersman.codec import codec_of, name_of
 from steersman.contracts.kubernetes import KubernetesRuntime
 from steersman.contracts.runtime import SshRuntime
@@ -30,7 +32,7 @@ from workers.machine_check import check_machine
 from workers.pod_check import check_pod
 from workers.replay import replay
 from workers.service import serve
-from workers.settings import BadSettings, Settings, machine_of, pool_of, settings_of
+from workers.settings import BadSettings, Settings, agents_named, machine_of, pool_of, settings_of
 
 gc.freeze()  # nor do later looks go through what was loaded
 gc.enable()
@@ -50,7 +52,11 @@ def main(argv: Sequence[str]) -> int:
         if arguments.command == "pool":
             print(json.dumps(pool_of(arguments), indent=2))
             return 0
-        settings = settings_of(arguments, os.environ, codec)
+        catalog = installed_catalog(agents_named(arguments, os.environ))
+        if arguments.command == "agents":
+            print(json.dumps(agents_here(catalog)))
+            return 0
+        settings = settings_of(arguments, os.environ, codec, catalog)
         other = machine_of(arguments)
     except (BadCodec, BadSettings) as error:
         parser.error(str(error))
@@ -67,7 +73,9 @@ def _check(settings: Settings, runtime: SshRuntime | KubernetesRuntime | None) -
         checks = asyncio.run(check_machine(runtime, settings))
     else:
         codec = name_of(settings.codec)
-        checks = asyncio.run(check_host(settings.host, settings.state, settings.policy.environ, codec))
+        checks = asyncio.run(
+            check_host(settings.host, settings.state, settings.policy.environ, codec, settings.catalog)
+        )
     print(json.dumps([check.model_dump() for check in checks]))
     return 0 if all(check.ok for check in checks) else 1
 

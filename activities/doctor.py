@@ -8,8 +8,10 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
-from activities.agents.catalog import AGENTS
+from activities.agents.agent_kind import AgentKind, Finding
+from activities.agents.entry_points import HINT, Catalog
 from activities.shim import client as shim
 from steersman.contracts.model import TolerantModel
 
@@ -23,13 +25,42 @@ class Check(TolerantModel):
     hint: str = ""
 
 
-async def check_host(host: str, state: Path, environ: Mapping[str, str], codec: str | None) -> list[Check]:
+async def check_host(
+    host: str, state: Path, environ: Mapping[str, str], codec: str | None, catalog: Catalog
+) -> list[Check]:
     """Name, state directory, shim, agents, keys and the payload codec, as this process sees them."""
     coded = Check(check="payload codec", detail=codec or "none: Temporal holds what runs say in the clear")
     named = Check(check="host", detail=f"{host} (workspace.host of requests for this machine)")
     checked = [named, _state(state), await _shim(state)]
-    checked += [Check(**asdict(finding)) for kind in AGENTS.values() for finding in kind.findings(environ)]
+    checked += [check for kind in catalog.kinds.values() for check in _findings(kind, catalog, environ)]
+    _, unmade = catalog.make(environ, frozenset())
+    checked += [Check(**asdict(finding)) for finding in (*catalog.problems, *unmade)]
     return [*checked, _git(), coded]
+
+
+def agents_here(catalog: Catalog) -> dict[str, Any]:
+    """The agents of other packages, by name, and what is wrong with others."""
+    agents = {
+        name: {
+            "package": package,
+            "capabilities": catalog.kinds[name].at_most.model_dump(),
+            "asked_for": dict(catalog.kinds[name].asked_for),
+        }
+        for name, package in catalog.packages.items()
+    }
+    return {"agents": agents, "problems": [asdict(problem) for problem in catalog.problems]}
+
+
+def _findings(kind: AgentKind, catalog: Catalog, environ: Mapping[str, str]) -> list[Check]:
+    package = catalog.packages.get(kind.name)
+    if package is None:
+        return [Check(**asdict(finding)) for finding in kind.findings(environ)]
+    name = f"agent {kind.name}"
+    try:
+        return [Check(**asdict(finding)) for finding in (Finding(name, f"of {package}"), *kind.findings(environ))]
+    except Exception as error:  # noqa: BLE001 - another package's: the other checks go on
+        text = f"of {package}: its check failed: {type(error).__name__}: {error}"
+        return [Check(check=name, detail=text, ok=False, hint=HINT)]
 
 
 def _state(state: Path) -> Check:

@@ -14,7 +14,7 @@ from activities.activity_helpers import as_application_error, git_errors, heartb
 from activities.admission.schemas import admit_schema
 from activities.context import ActivityContext
 from activities.host_sweep import Retention, closed_runs_of, end_all_closed, end_closed, kill_here, prune, stop_strays
-from activities.ports.runtime import HURRIED, StopTimes
+from activities.ports.runtime import CLEANUP, HURRIED, StopTimes
 from activities.run_preparation import admitted_place, directory_of_run
 from activities.running import run_log
 from activities.running.completion import complete
@@ -42,7 +42,6 @@ from steersman.contracts.activities import (
     StopInput,
     Swept,
 )
-from steersman.contracts.agents import CAPABILITIES
 from steersman.contracts.errors import ActivityErrorType, AgentFailed, InvalidRequest, RunError, WorkspaceError
 from steersman.contracts.events import TerminalEvent
 from steersman.contracts.request import RunRequest
@@ -77,8 +76,9 @@ class HostActivities:
         with as_application_error():
             worktree = await asyncio.to_thread(admitted_place, self._context, request)
             works_in = Path(worktree.directory) if worktree else None
-            agent = self._agents[request.agent]
-            workspace, _ = await asyncio.to_thread(self._policy.check, request, agent, works_in)
+            workspace, _ = await asyncio.to_thread(self._policy.check_all, request, self._agents, works_in)
+            kind = self._policy.kinds[request.agent]
+            capabilities = await asyncio.to_thread(kind.capabilities, request)
             if request.session is not None and request.is_carried:
                 environment = await asyncio.to_thread(self._policy.environment, request)
                 await asyncio.to_thread(self._context.carry.sessions.check, request, workspace, environment)
@@ -96,7 +96,8 @@ class HostActivities:
             host=self._host,
             caps=self._policy.caps,
             store=store,
-            capabilities=CAPABILITIES[request.agent],
+            capabilities=capabilities,
+            agent_variables=tuple(sorted(kind.variables)),
             workspace_held_by=held_by,
             worktree=worktree,
         )
@@ -122,7 +123,11 @@ class HostActivities:
     def _stop_times(self, stop: StopInput) -> StopTimes:
         if stop.hurried:
             return HURRIED
-        times = self._agents[stop.request.agent].stop_times(stop.request)
+        parts = list(map(stop.request.of_part, range(len(stop.request.fallback) + 1)))
+        if any(each.agent not in self._agents for each in parts):  # its package is not here any more
+            return CLEANUP
+        # Whichever of them is at work: the most patient ladder.
+        times = max((self._agents[each.agent].stop_times(each) for each in parts), key=lambda each: each.kill_after_s)
         return times.after(datetime.now(UTC) - stop.asked_at) if stop.asked_at else times
 
     @activity.defn(name=names.FINALIZE_RUN)
@@ -149,8 +154,8 @@ class HostActivities:
         try:
             if await asyncio.to_thread(is_ended, directory.events):
                 return await asyncio.to_thread(_finalized, directory)
-            if end.unseen:
-                await complete(end.request, self._agents[end.request.agent], self._runtime, directory, epoch())
+            if end.unseen and end.request.agent in self._agents:
+                await complete(end.request, self._agents, self._runtime, directory, epoch())
             event = await self._with_changes(end, directory)
             if await asyncio.to_thread(end_log, directory.events, event, LAST_WORDS_S):
                 run_log.run_closed(directory, event)

@@ -105,8 +105,8 @@ async def end_closed(
     request = None if ended else await closed_runs.request_of(directory.key)
     if request and request.agent in context.agents:
         # After all attempts to lead the run, before those of a reset, which may have come meanwhile.
-        agent, epoch = context.agents[request.agent], epoch_of(close.time)
-        ours = await complete(request, agent, context.runtime, directory, epoch)
+        epoch = epoch_of(close.time)
+        ours = await complete(request, context.agents, context.runtime, directory, epoch)
         if not ours or await closed_runs.close_of(directory.key) is None:
             return living
     await closed_runs.end_log(directory, close, report)

@@ -48,7 +48,7 @@ from steersman.contracts.loop_activities import (
     SurveyInput,
 )
 from steersman.contracts.loop_state import ItemList
-from steersman.contracts.request import RunRequest
+from steersman.contracts.request import EnvValue, RunRequest
 from steersman.contracts.run import RunState
 from steersman.contracts.workspace import Diff
 
@@ -171,6 +171,8 @@ class LoopActivities:
     def _admit(self, request: LoopRequest) -> None:
         run, items = request.run, request.done.items
         self._policy.check(run, self._agents[run.agent])
+        if wrong := request.unsupported(self._policy.kinds[run.agent].at_most):
+            raise InvalidRequest(f"LoopRequest: {wrong}")
         workspace = self._policy.workspace(run.workspace.path)
         if request.done.verify:
             self._admit_program(run, "done.verify", request.done.verify.argv())
@@ -193,8 +195,12 @@ class LoopActivities:
 
     def _program_environment(self, run: RunRequest, words: tuple[str, ...]) -> Mapping[str, str]:
         # To the policy a program that the request names is a run of agent "process".
-        asked = RunRequest(agent="process", command=words, workspace=run.workspace, env=program_env(run))
+        asked = RunRequest(agent="process", command=words, workspace=run.workspace, env=self._program_env(run))
         return self._policy.admit_program(asked, Program("command", words))
+
+    def _program_env(self, run: RunRequest) -> dict[str, EnvValue]:
+        kind = self._policy.kinds.get(run.agent)
+        return program_env(run, kind.variables if kind else ())
 
     def _real_path(self, path: str) -> Path:
         """The real path of the workspace, which need not exist. Raises InvalidRequest, WorkspaceError."""

@@ -157,6 +157,16 @@ class RunBaseline:
     def commit(self) -> str | None:
         return self._directory.baseline.get("commit")
 
+    async def changes(self, limit: int) -> str:
+        if not (before := self.commit):
+            return ""
+        try:
+            async with asyncio.timeout(BASELINE_S):
+                found = await self._changes.diff(self._workspace, before, None, limit)
+        except Exception:  # noqa: BLE001 - whatever lies in a workspace, the run goes on
+            return ""
+        return found.patch[:limit]
+
     async def keep(self) -> str | None:
         if not self._wanted or self.commit:
             return None

@@ -1,6 +1,7 @@
 """What run_agent does before a run is led: how far the run has come, its directory, its controller."""
 
 import asyncio
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from activities.run_changes import RunBaseline
 from activities.run_failures import retry_later
 from activities.running.controller import RunController
 from activities.running.heartbeat import HeartbeatDetails
-from activities.running.launch import RunContext
+from activities.running.launch import RunContext, further
 from activities.shim.client import MachineUnreachable
 from activities.store.event_reader import is_ended
 from activities.store.run_directory import RunDirectory
@@ -71,14 +72,18 @@ async def prepare(
     """The run's controller, with its directory made. Raises RunError, RunGone, StoreGone, OSError, ApplicationError."""
     store, policy = context.store, context.policy
     await asyncio.to_thread(store.directory(run.key).require, before.attempt)
+    if run.request.agent not in context.agents:
+        # The host had it when the run was claimed: its package is broken or gone, and may come back.
+        why = f'this worker has no agent "{run.request.agent}": its package cannot be used here (see steer doctor)'
+        raise retry_later(ActivityErrorType.AGENT_UNKNOWN, why)
+    agent = context.agents[run.request.agent]
     # Checked here too: the run may have waited long in the queue, or another operator's worker claimed it.
-    request = policy.caps.held(run.request)
-    agent = context.agents[request.agent]
+    request = policy.caps.held(run.request, policy.kinds[run.request.agent].at_most)
     worktree = await asyncio.to_thread(admitted_place, context, request)
     if worktree != run.worktree:
         raise WorkspaceError("workspace.worktree: the repository lies elsewhere than when the run was claimed")
     place = Path(worktree.directory) if worktree else None
-    workspace, _ = await asyncio.to_thread(policy.check, request, agent, place)
+    workspace, _ = await asyncio.to_thread(policy.check_all, request, context.agents, place, is_capped=True)
     await admit_schema(request)
     await WorkspaceHolds(context).keep(run.key, request, place or workspace)
     directory = await directory_of(context, run.key, request.runtime)
@@ -90,7 +95,9 @@ async def prepare(
         await check_gates(context, request)
     lost = await _remake_place(context, directory, run, workspace) if copy is not None else None
     if copy is not None and (lost is not None or context.runtime.attempts(run.key) == 0):
-        await _carry_sessions(context, directory, request, workspace, copy)
+        numbers = range(1, len(request.fallback) + 1)
+        part = await asyncio.to_thread(lambda: max((each for each in numbers if directory.part(each)), default=0))
+        await _carry_sessions(context, directory, request.of_part(part), workspace, copy)
         await asyncio.to_thread(context.carry.forget_loss, directory)
     if worktree:
         place = await context.worktrees.make(worktree, workspace)
@@ -109,7 +116,21 @@ async def prepare(
         backup=_backup(context, directory, run),
         lost=lost,
     )
-    return RunController(leads, notifier)
+    return RunController(replace(leads, fallback=_fallback(context, leads, lock_session, copy or place)), notifier)
+
+
+def _fallback(
+    context: ActivityContext, run: RunContext, lock_session: LockSession, place: Path | None
+) -> tuple[RunContext, ...]:
+    """The run as each of its further agents has it."""
+    found = []
+    for number in range(1, len(run.request.fallback) + 1):
+        request = context.policy.part(run.request, number)
+        agent = context.agents[request.agent]
+        admission = PolicyAdmissionControl(context.policy, agent, request, run.directory, lock_session, place)
+        can = context.policy.kinds[request.agent].capabilities(request)
+        found.append(further(run, number, request, agent, admission=admission, capabilities=can))
+    return tuple(found)
 
 
 async def _remake_place(

@@ -7,6 +7,7 @@ bounded, and whatever is wrong becomes an empty value or a ValueError. What a fi
 import json
 import math
 import re
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
@@ -22,6 +23,7 @@ _MAX_COUNT = 1 << 53
 _MAX_TIME = 253_402_300_800
 """The end of the year 9999, in seconds since 1970."""
 _MAX_DEPTH = 20
+_MAX_NESTING = 100
 _MAX_MEMBERS = 1000
 _MAX_KEY = 500
 
@@ -56,6 +58,34 @@ def parse_line(line: bytes) -> dict[str, Any] | None:
         return _encodable(value) if _SURROGATE.search(line) else value
     except (ValueError, RecursionError):
         return None
+
+
+def parse_value(line: bytes) -> Any:
+    """The value of a line of UTF-8 JSON, encodable as UTF-8, its numbers finite. Raises ValueError, which says why."""
+    text = line.decode()
+    try:
+        value = json.loads(text, parse_constant=_no_number)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    rest, depth = [value], 0
+    while rest:
+        if any(isinstance(each, float) and not math.isfinite(each) for each in rest):
+            raise ValueError("it has a number that is too large")
+        depth += 1
+        if depth > _MAX_NESTING:
+            raise ValueError("it is nested too deeply")
+        rest = [inner for each in rest for inner in _members(each)]
+    return _encodable(value) if _SURROGATE.search(line) else value
+
+
+def _no_number(constant: str) -> None:
+    raise ValueError(f"{constant} is no number of JSON")
+
+
+def _members(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
 
 
 def _encodable(value: Any) -> Any:
@@ -99,6 +129,11 @@ def name_of(value: Any) -> str | None:
 def count_of(value: Any) -> int:
     """A count; 0 if it is no number, negative or absurdly large."""
     return int(value) if _is_number(value) and 0 <= value < _MAX_COUNT else 0
+
+
+def number_of(value: Any) -> float:
+    """An amount; 0 if it is no number, negative or absurdly large."""
+    return float(value) if _is_number(value) and 0 <= value < _MAX_COUNT else 0.0
 
 
 def time_of(value: Any) -> datetime | None:

@@ -43,7 +43,7 @@ class Bench:
         return {
             "agent": "claude",
             "prompt": "Go.",
-            "workspace": self._own_workspace(),
+            "workspace": {"path": str(self.own_workspace())},
             "permissions": {"mode": "accept_edits", "allow": ["Bash"]},
             "env": {"ANTHROPIC_BASE_URL": script.url},
             "lease_s": 300,
@@ -51,13 +51,18 @@ class Bench:
 
     def process(self, *command: str, **more: Any) -> dict[str, Any]:
         """A RunRequest."""
-        return {"agent": "process", "command": list(command), "workspace": self._own_workspace(), **more}
+        return {"agent": "process", "command": list(command), "workspace": {"path": str(self.own_workspace())}, **more}
 
-    def _own_workspace(self) -> dict[str, str]:
-        """Runs that are at work at once need one each."""
-        path = self.workspace.with_name("workspaces") / secrets.token_hex(6)
+    @property
+    def workspaces(self) -> Path:
+        """The directory of all that `own_workspace` makes."""
+        return self.workspace.with_name("workspaces")
+
+    def own_workspace(self) -> Path:
+        """A new one: runs that are at work at once need one each."""
+        path = self.workspaces / secrets.token_hex(6)
         path.mkdir(parents=True)
-        return {"path": str(path)}
+        return path
 
     @contextlib.asynccontextmanager
     async def sdk(self, script: Script, mark: str = "sdk") -> AsyncIterator[ClaudeSDKClient]:

@@ -2,7 +2,7 @@
 then a run that is undone, two in copies of one repository, and a loop.
 
 With ANTHROPIC_API_KEY the agent talks to Claude; without one to the scripted model, and the screen says so. Exit code 0
-only if everything that it shows has happened.
+only if everything that it shows has happened. `make demo AGENT=codex` (gemini, opencode, hermes, acp): see agent_act.
 """
 
 import asyncio
@@ -15,6 +15,8 @@ from rich.text import Text
 
 from bench import loop_story, story
 from bench.acts import Acts, worker_flags
+from bench.agent_act import AgentAct
+from bench.casts import CASTS
 from bench.copy_act import CopyAct
 from bench.loop_act import LoopAct
 from bench.screen import Screen
@@ -68,6 +70,18 @@ async def _scene(screen: Screen) -> int:
         return 0 if held else 1
 
 
+async def _agent_scene(screen: Screen, agent: str) -> int:
+    if agent not in CASTS:
+        raise StackError(f"AGENT={agent}: one of {', '.join(CASTS)}, or claude")
+    screen.console.rule(Text(f" Steersman: {agent} ", style="bold"), style="bold")
+    screen.say(f"The real program of {agent} talks to a scripted model on this machine, whatever keys are set.", "bold")
+    async with ScriptedModel() as model, stack() as made:
+        act = AgentAct(screen, made, agent)
+        await act.prepare(model)
+        await act.play()
+        return 0 if screen.summary() else 1
+
+
 async def _enter() -> None:
     # A thread that reads a line would hold up Ctrl-C.
     pressed = asyncio.Event()
@@ -79,7 +93,8 @@ async def _enter() -> None:
 
 
 async def _main(screen: Screen) -> int:
-    scene = asyncio.create_task(_scene(screen))
+    agent = next(iter(sys.argv[1:]), "") or "claude"
+    scene = asyncio.create_task(_scene(screen) if agent == "claude" else _agent_scene(screen, agent))
     for number in SIGNALS:
         asyncio.get_running_loop().add_signal_handler(number, scene.cancel)
     try:

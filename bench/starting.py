@@ -7,6 +7,7 @@ import sys
 import time
 from contextlib import aclosing
 from datetime import UTC, datetime
+from typing import Any
 
 from claude_agent_sdk import SystemMessage
 
@@ -34,7 +35,7 @@ async def first_event(bench: Bench) -> list[Figure]:
     alone: list[float] = []
     paths: list[list[Hop]] = []
     for _ in range(PAIRS):
-        run, at_agent, at_client = await _ours(bench, script)
+        run, at_agent, at_client = await until_first_event(bench, bench.claude(script))
         written.append(at_agent)
         arrived.append(at_client)
         paths.append(hops(await history(bench.stack.client, run), "WorkflowExecutionStarted"))
@@ -65,9 +66,10 @@ async def attached(bench: Bench) -> list[Figure]:
     return [Figure("agent's event -> attached client", "ms", tuple(late), Goal(p50=100), direct, lost=lost)]
 
 
-async def _ours(bench: Bench, script: Script) -> tuple[str, float, float]:
+async def until_first_event(bench: Bench, request: dict[str, Any]) -> tuple[str, float, float]:
+    """The run, and the milliseconds from its start until the agent named its session, and until a client knew."""
     began, begun = datetime.now(UTC), time.monotonic()
-    run = await bench.stack.client.start(bench.claude(script))
+    run = await bench.stack.client.start(request)
     async with aclosing(bench.stack.client.attach(run)) as events:
         async for event in events:
             if isinstance(event, InitEvent):

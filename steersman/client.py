@@ -14,25 +14,26 @@ and UnreadablePayload (another codec). Nothing is decided here: the workflow dec
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, Unpack
 
 from temporalio.client import Client
-from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.converter import PayloadCodec
 
 from steersman._client import visibility
 from steersman._client.event_log import EventLogReader, LogLocation
 from steersman._client.host_calls import GIT_S, A, call_host
 from steersman._client.kept_files import KeptOfRun, kept_of_run
+from steersman._client.owned_run import OwnedRun
 from steersman._client.run_calls import RunCalls
-from steersman._client.start_metadata import run_metadata
+from steersman._client.run_end import run_result, stop_run
+from steersman._client.run_events import run_events
+from steersman._client.run_start import checked, start_run
 from steersman.connection import connect
 from steersman.contracts import names
 from steersman.contracts.activities import CarriedBack, PruneInput, RunKey, Swept, WorkspaceInput
-from steersman.contracts.errors import InvalidRequest
 from steersman.contracts.events import AgentEvent
 from steersman.contracts.messages import Decision, DecisionReceipt, Message, MessageReceipt, parse_message
-from steersman.contracts.request import RunRequest, oversized, parse_request
+from steersman.contracts.request import AgentName, RunRequest
 from steersman.contracts.run import RunResult, RunState
 from steersman.contracts.workspace import (
     Diff,
@@ -46,9 +47,6 @@ from steersman.contracts.workspace_hold import ListWorkspaces, Workspaces
 from steersman.errors import (
     AlreadyRunning,
     NothingKept,
-    RunCancelled,
-    RunNotFound,
-    RunTerminated,
     ServerRefused,
     translated,
 )
@@ -62,6 +60,7 @@ CARRY_S: Final = 3600
 
 if TYPE_CHECKING:
     from steersman.loops import Loops
+    from steersman.threads import Thread, ThreadOptions, WorkspaceOption
 
 
 class Steersman:
@@ -122,25 +121,22 @@ class Steersman:
             AlreadyRunning: a run with this id is open.
             ServerUnreachable: the run may or may not have been started.
         """
-        data = request.model_dump(mode="json") if isinstance(request, RunRequest) else request
-        checked = parse_request(data)
-        if wrong_size := oversized(data, "RunRequest"):
-            raise InvalidRequest(wrong_size)
+        parsed = checked(request)
         run_id = check_run_id(run_id) if run_id is not None else new_run_id()
-        with translated(of=f"run {run_id}", address=self._address):
-            await self._client.start_workflow(
-                names.RUN_WORKFLOW,
-                checked.model_dump(mode="json", exclude_defaults=True),
-                id=run_id,
-                task_queue=names.TASK_QUEUE,
-                id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
-                **run_metadata(checked),
-            )
+        await start_run(self._client, parsed, run_id)
         return run_id
 
     async def run(self, request: RunRequest | dict[str, Any], *, run_id: str | None = None) -> RunResult:
-        """Start a run and wait for its result. Raises as `start` and `result`."""
-        return await self.result(await self.start(request, run_id=run_id))
+        """Start a run and wait for its result. Raises as `start` and `result`.
+
+        Whoever is cancelled while they wait stops the run, and is kept for that for at most 10 s. To be able to leave
+        it alone: `start`, then `result`.
+        """
+        parsed = checked(request)
+        run_id = check_run_id(run_id) if run_id is not None else new_run_id()
+        async with OwnedRun(self._runs, run_id) as owned:
+            execution = await owned.start(start_run(self._client, parsed, run_id))
+            return await run_result(self._runs, run_id, execution)
 
     async def result(self, run_id: str) -> RunResult:
         """Wait for the run's result.
@@ -148,18 +144,64 @@ class Steersman:
         Raises:
             RunError: the run failed; the subclass says how. `.result` is a RunResult with status "failed", `.facts` has
                 e.g. exit_code, signal and stderr of AgentCrashed.
-            RunCancelled: `.reason` and `.stop_report`. RunTerminated, a subclass: the server ended the workflow.
+            RunInterrupted: the run was cancelled: `.reason` and `.stop_report`. RunTerminated: the server ended the
+                workflow. Both are RunCancelled.
             RunNotFound.
             ServerUnreachable: the server has not answered for a minute.
 
         `.code` of a RunError or RunCancelled is "interrupted" where a person ended the run.
         """
-        outcome = await self._runs.outcome(run_id)
-        if isinstance(outcome, RunResult):
-            return outcome
-        if isinstance(outcome, RunTerminated):
-            outcome.stop_report = await self._runs.host_stop_report(run_id, outcome)
-        raise outcome
+        return await run_result(self._runs, run_id)
+
+    # Threads: one conversation, run after run.
+
+    def thread(
+        self,
+        *,
+        agent: AgentName,
+        workspace: "WorkspaceOption",
+        thread_id: str | None = None,
+        session: str | None = None,
+        fork_session: bool = False,
+        **options: "Unpack[ThreadOptions]",
+    ) -> "Thread":
+        """A thread whose runs have these fields of a RunRequest. Nothing is sent before its first run.
+
+        Args:
+            agent: one that can resume sessions.
+            workspace: an absolute path, or as of a RunRequest.
+            thread_id: as a run's id; by default a new one. Where the server has runs of that id, the thread goes on
+                with the newest, otherwise it is new.
+            session: a session of the agent with which a new thread begins; by default one of its own.
+            fork_session: begin with a copy of that session.
+            options: the other fields that hold for each run.
+
+        Raises: InvalidRequest; the message names the field.
+        """
+        from steersman._client.thread_calls import Continuation, ThreadCalls  # noqa: PLC0415 - as loops
+        from steersman.threads import new_thread  # noqa: PLC0415 - the same
+
+        fields = {"agent": agent, **options}
+        beginning = Continuation(session, fork_session)
+        return new_thread(ThreadCalls(self._client, self._runs), thread_id, beginning, workspace, fields)
+
+    async def resume_thread(
+        self, thread_id: str, *, workspace: "WorkspaceOption | None" = None, **options: "Unpack[ThreadOptions]"
+    ) -> "Thread":
+        """The thread of that id, whichever client began it. Its runs have the fields that its newest run has.
+
+        `workspace`, `options`: other values, for the runs that are begun with the object that is returned. A run that
+        was started otherwise is a thread, too, by its id.
+
+        Raises:
+            RunNotFound: the server has no run of that id, or has forgotten it.
+            InvalidRequest: a field is wrong; or it is a loop's run, or one of an agent that resumes no sessions.
+            ServerUnreachable, ServerRefused.
+        """
+        from steersman._client.thread_calls import ThreadCalls  # noqa: PLC0415 - as loops
+        from steersman.threads import known_thread  # noqa: PLC0415 - the same
+
+        return await known_thread(ThreadCalls(self._client, self._runs), thread_id, workspace, options)
 
     # Following.
 
@@ -176,18 +218,7 @@ class Steersman:
                 60 s later. Where the run has closed the message says how.
             ServerUnreachable: the server has not answered for as long.
         """
-        location = await self._runs.log_location(run_id)
-        if location is None:
-            if after < 1:
-                yield await self._runs.unlogged_end(run_id, None)
-            return
-        execution = location.key.execution
-        following = EventLogReader(self._client, location).follow(
-            after,
-            outcome=lambda: self._runs.outcome(run_id, execution),
-            unlogged_end=lambda: self._runs.unlogged_end(run_id, execution),
-        )
-        async with aclosing(following) as events:
+        async with aclosing(run_events(self._client, self._runs, run_id, after=after)) as events:
             async for event in events:
                 yield event
 
@@ -409,25 +440,7 @@ class Steersman:
             NoWorker: the cancel is recorded, and carried out once a worker is there.
             ServerUnreachable.
         """
-        try:
-            execution = await self._runs.open_execution(run_id)
-        except RunNotFound:
-            return StopResult(run=run_id, outcome="not_found")
-        if execution is None:
-            return StopResult(run=run_id, outcome="already_finished", phase="closed")
-        if await self._runs.is_cancel_requested(run_id, execution):
-            await self._runs.signal(run_id, execution, names.HURRY)
-        else:
-            await self._runs.cancel(run_id, execution, reason)
-        outcome = await self._runs.while_worker_lives(run_id, self._runs.outcome(run_id, execution))
-        if isinstance(outcome, RunTerminated):
-            report = await self._runs.host_stop_report(run_id, outcome)
-        else:
-            report = outcome.stop_report if isinstance(outcome, RunCancelled) else await self._runs.stop_report(run_id)
-        if report is not None:
-            return StopResult.of(run_id, report)
-        lost = isinstance(outcome, RunCancelled)
-        return StopResult(run=run_id, outcome="unverified" if lost else "already_finished", phase="closed")
+        return await stop_run(self._runs, run_id, reason=reason)
 
     # State, lists, history, pruning.
 

@@ -8,12 +8,15 @@ Loops raise the same ones; where it says run, read loop.
     │   └── AgentFailed, AgentCrashed, RunTimedOut, BudgetExceeded, WorkspaceError, AgentNotInstalled,
     │       AuthenticationFailed, LoopFailed
     └── SteersmanError
-        ├── RunCancelled               the run was cancelled; `.reason`, `.stop_report`, `.code` "interrupted"
+        ├── RunCancelled               somebody ended the run; `.reason`, `.stop_report`, `.code` "interrupted"
+        │   ├── RunInterrupted         by Temporal's cancel, as `stop` and a thread's `interrupt` do
         │   └── RunTerminated          the server closed the workflow without telling it
         ├── RunNotFound                no run of that id
         ├── RunNotRunning              the run has closed
         ├── NothingKept                nothing is known of what the run changed
         ├── AlreadyRunning             a run of that id is open
+        │   └── ThreadBusy             a run of the thread is open; `.run`, `.execution`
+        ├── CannotFork                 the thread has no session that could be forked
         ├── MessageRefused             the run refused the message or decision; `.reason`
         │   └── AlreadyDecided         the approval was decided or withdrawn
         ├── Unreachable                trying again later may help
@@ -45,7 +48,7 @@ class SteersmanError(Exception):
 
 
 class RunCancelled(SteersmanError):
-    """The run was cancelled.
+    """The run was cancelled or terminated: the subclass says which.
 
     `reason`: what whoever did it said, "" where nothing was. `stop_report`: what stopping the agent found, None where
     that is unknown. `of`: e.g. "run run-1".
@@ -61,6 +64,13 @@ class RunCancelled(SteersmanError):
 
     def __str__(self) -> str:
         return f"{self.of} {self._how}" + (f": {self.reason}" if self.reason else "")
+
+
+class RunInterrupted(RunCancelled):
+    """The run was cancelled, or was not started because whoever wanted it had taken that back.
+
+    Of a thread: its session is kept, and the next run goes on with it.
+    """
 
 
 class RunTerminated(RunCancelled):
@@ -83,6 +93,23 @@ class NothingKept(SteersmanError):
 
 class AlreadyRunning(SteersmanError):
     """A run of that id is open."""
+
+
+class ThreadBusy(AlreadyRunning):
+    """A run of the thread is open. `run`: its id, which is the thread's; `execution`: Temporal's run id of it."""
+
+    def __init__(self, run: str, execution: str) -> None:
+        super().__init__(run, execution)
+        self.run, self.execution = run, execution
+
+    def __str__(self) -> str:
+        return (
+            f"run {self.run} of this thread is at work (execution {self.execution}): interrupt it, or wait for its end"
+        )
+
+
+class CannotFork(SteersmanError):
+    """The thread's agent cannot go on with a copy of a session, or the thread has no session yet."""
 
 
 class MessageRefused(SteersmanError):

@@ -1,4 +1,4 @@
-"""Ids of runs, loops and messages, as clients generate them.
+"""Ids of runs, threads, loops and messages, as clients generate them.
 
 They sort by the time of their generation (UUID version 7, RFC 9562). Nothing is parsed out of an id again: everywhere
 else it is an opaque string.
@@ -18,6 +18,11 @@ _LOOP_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,179}")
 def new_run_id() -> str:
     """`run-` and a time-ordered uuid."""
     return f"run-{uuid7()}"
+
+
+def new_thread_id() -> str:
+    """`thread-` and a time-ordered uuid."""
+    return f"thread-{uuid7()}"
 
 
 def new_loop_id() -> str:

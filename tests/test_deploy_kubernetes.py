@@ -16,6 +16,7 @@ import pytest
 import yaml
 from claude_agent_sdk import _cli_version
 
+from activities.agents.entry_points import Catalog
 from activities.runtimes.kubernetes import manifest
 from activities.store.ownership import Ownership
 from activities.takeover.registry import Registry
@@ -280,7 +281,7 @@ def test_the_worker_allows_pods_in_the_agents_namespace_and_nothing_else(
     settings: dict[str, str], objects: list[dict[str, Any]], tmp_path: Path
 ) -> None:
     parser = argument_parser({})
-    policy = settings_of(parser.parse_args(["--state-dir", str(tmp_path)]), settings, None).policy
+    policy = settings_of(parser.parse_args(["--state-dir", str(tmp_path)]), settings, None, Catalog()).policy
     assert policy.runtimes == {"kubernetes"}
     (image,) = [each.value for each in policy.allow_pod if each.field == "image"]
     (account,) = [each.value for each in policy.allow_pod if each.field == "service_account"]

@@ -24,6 +24,7 @@ TOP_LEVEL = {
     "README.md",
     "activities",
     "bench",
+    "conformance",
     "deploy",
     "docker-compose.temporal.yml",
     "docs",
@@ -120,4 +121,6 @@ def test_what_steersman_imports_is_what_it_asks_for() -> None:
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 imported.add(node.module.partition(".")[0])
     others = imported - sys.stdlib_module_names - {"steersman"}
-    assert others - asked == {"google"}  # protobuf: temporalio's
+    # protobuf is temporalio's; acp is the module of agent-client-protocol.
+    assert others - asked == {"google", "acp"}
+    assert "agent-client-protocol" in asked

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from activities.admission.pod_patterns import FIELDS
-from steersman.contracts.agents import CAPABILITIES
 from steersman.contracts.request import PERMISSION_ORDER
 from steersman.contracts.runtime import RUNTIMES
 from steersman.hosts import state_directory
@@ -36,6 +35,7 @@ def argument_parser(env: Mapping[str, str]) -> argparse.ArgumentParser:
     pool = commands.add_parser("pool", help="a warm pool's Deployment, as JSON for kubectl")
     pool.add_argument("runtime", metavar="JSON", help="`runtime` of the requests that are to have their pods from it")
     pool.add_argument("--replicas", type=int, default=2, metavar="N", help="so many pods wait; default 2")
+    commands.add_parser("agents", help="the agents of this installation and what each can, as JSON")
     replay = commands.add_parser("replay", help="replay a history file, as JSON")
     replay.add_argument("file", type=Path)
     return parser
@@ -156,9 +156,10 @@ def _add_limits(add: Add, env: Mapping[str, str]) -> None:
         "--agent",
         action="append",
         default=None,
-        choices=sorted(CAPABILITIES),
+        metavar="NAME",
         dest="agents",
-        help="an agent that may run here; default all (STEERSMAN_AGENTS, ','-separated)",
+        help="an agent that may run here, of packages that are installed, too; default all (STEERSMAN_AGENTS, "
+        "','-separated)",
     )
     add(
         "--runtime",

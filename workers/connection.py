@@ -2,15 +2,17 @@
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from functools import partial
+from typing import TypeVar
 
 from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSearchAttributesRequest
 from temporalio.api.workflowservice.v1 import GetClusterInfoRequest
 from temporalio.client import Client
 from temporalio.envconfig import ClientConfig
 from temporalio.runtime import LogForwardingConfig, LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
-from temporalio.service import RPCError
+from temporalio.service import RPCError, RPCStatusCode
 
 from activities.store.ownership import Ownership
 from steersman._client.search_attributes import indexed_types
@@ -19,7 +21,11 @@ from steersman.contracts import names
 from workers import logs
 from workers.settings import Settings
 
+T = TypeVar("T")
+
 _ANSWER_S = 5.0
+_PAUSE_S = 1.0
+_NOT_READY = (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.RESOURCE_EXHAUSTED)
 
 
 async def connect(settings: Settings, identity: str) -> tuple[Client, Client]:
@@ -39,22 +45,21 @@ async def connect(settings: Settings, identity: str) -> tuple[Client, Client]:
     telemetry = TelemetryConfig(logging=logging_config)
     runtime = Runtime(telemetry=telemetry, worker_heartbeat_interval=timedelta(seconds=10))
     connecting = partial(Client.connect, **config, data_converter=converter, runtime=runtime, identity=identity)
-    said = False
-    while True:
-        try:
-            return await connecting(), await connecting()
-        except (RuntimeError, RPCError) as error:
-            if not said:
-                hint = "start one with `steer dev`, or set TEMPORAL_ADDRESS; waiting for it"
-                logs.write("server_unreachable", f"{config['target_host']}: {error}; {hint}", level=logging.WARNING)
-                said = True
-            await asyncio.sleep(1)
+
+    async def both() -> tuple[Client, Client]:
+        return await connecting(), await connecting()
+
+    def unreachable(error: RuntimeError | RPCError) -> str:
+        hint = "start one with `steer dev`, or set TEMPORAL_ADDRESS; waiting for it"
+        return f"{config['target_host']}: {error}; {hint}"
+
+    return await _waited_for(both, "server_unreachable", unreachable)
 
 
 async def add_search_attributes(client: Client) -> bool:
     """Make sure that ours exist: a workflow that sets an unknown one would hang. False, and logged, if not."""
     try:
-        await _add_missing(client)
+        await _once_ready(lambda: _add_missing(client))
     except RPCError as error:
         wanted = f"{names.AGENT_NAME} and {names.RUN_PHASE} (Keyword), {names.COST_USD} (Double)"
         hint = f"create the search attributes {wanted} in namespace {client.namespace} (see `steer doctor`)"
@@ -76,8 +81,36 @@ async def _add_missing(client: Client) -> None:
 
 async def owner_of(client: Client) -> Ownership:
     """Which Temporal the runs of this worker belong to."""
-    cluster = await client.workflow_service.get_cluster_info(GetClusterInfoRequest())
+    cluster = await _once_ready(lambda: client.workflow_service.get_cluster_info(GetClusterInfoRequest()))
     return Ownership(cluster=cluster.cluster_id, namespace=client.namespace)
+
+
+async def _once_ready(ask: Callable[[], Awaitable[T]]) -> T:
+    """The answer of a server that may be starting still: it takes connections before it can answer."""
+
+    def not_ready(error: RuntimeError | RPCError) -> str | None:
+        is_starting = isinstance(error, RPCError) and error.status in _NOT_READY
+        return f"{error}; waiting for it" if is_starting else None
+
+    return await _waited_for(ask, "server_not_ready", not_ready)
+
+
+async def _waited_for(
+    ask: Callable[[], Awaitable[T]], action: str, reason: Callable[[RuntimeError | RPCError], str | None]
+) -> T:
+    """The answer, asked for once a second. `reason`: what is logged of the first error; None: it is raised."""
+    said = False
+    while True:
+        try:
+            return await ask()
+        except (RuntimeError, RPCError) as error:
+            message = reason(error)
+            if message is None:
+                raise
+            if not said:
+                logs.write(action, message, level=logging.WARNING)
+                said = True
+            await asyncio.sleep(_PAUSE_S)
 
 
 async def owner_if_reached(settings: Settings) -> Ownership | None:

@@ -66,7 +66,11 @@ async def sweep_now(activities: HostActivities) -> None:
 async def load_agents(agents: Sequence[Agent]) -> None:
     """Import what leading their runs takes, so that the first one does not wait for it."""
     for agent in agents:
-        await asyncio.to_thread(agent.load)
+        try:
+            await asyncio.to_thread(agent.load)
+        except Exception as error:  # noqa: BLE001 - it may be another package's: the others are loaded
+            text = f"agent {agent.name} could not be loaded: {type(error).__name__}: {error}"
+            logs.write("agent_not_loaded", text, level=logging.ERROR, agent=agent.name)
 
 
 async def watch_store(identity: StoreIdentity) -> None:

@@ -80,6 +80,7 @@ async def _poll(settings: Settings, parts: Parts) -> list[str]:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     activities = activities_of(settings, parts)
+    _log_agents(settings, activities)
     if await parts.succession.successor():
         return [await _give_way(parts.succession, activities)]
     workers = workers_of(settings, parts, activities)
@@ -123,6 +124,15 @@ async def _give_way(succession: Succession, activities: Activities) -> str:
     """A newer worker of this host is at work on another machine: nothing may work on here. Why this one ends."""
     await activities.host.kill_agents_here()
     return f"{await succession.why()}; what is here is old, and is left alone"
+
+
+def _log_agents(settings: Settings, activities: Activities) -> None:
+    """What other packages have added: a person who reads the log knows whose code this worker runs."""
+    packages = settings.catalog.packages
+    for name in (agent.name for agent in activities.agents if agent.name in packages):
+        logs.write("agent_added", f"agent {name} of {packages[name]}", agent=name, package=packages[name])
+    for problem in activities.problems:
+        logs.write("agent_unusable", f"{problem.check} {problem.detail}; {problem.hint}", level=logging.ERROR)
 
 
 def _log_ready(settings: Settings, parts: Parts, workers: Sequence[Worker]) -> None:

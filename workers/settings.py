@@ -4,7 +4,7 @@ import argparse
 import json
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -14,9 +14,9 @@ from temporalio.converter import PayloadCodec
 from activities.admission.pod_patterns import ClusterPattern, PodPattern
 from activities.admission.policy import Policy, lent_commands
 from activities.admission.ssh_patterns import SshPattern
+from activities.agents.entry_points import Catalog
 from activities.runtimes.kubernetes import manifest
 from activities.store.held_sessions import held_in
-from steersman.contracts.agents import CAPABILITIES
 from steersman.contracts.errors import InvalidRequest
 from steersman.contracts.kubernetes import KubernetesRuntime
 from steersman.contracts.model import JsonObject
@@ -41,6 +41,7 @@ class Settings:
 
     state: Path
     host: str
+    catalog: Catalog
     policy: Policy
     ssh_config: Path | None
     max_runs: int
@@ -49,20 +50,29 @@ class Settings:
     codec: PayloadCodec | None
 
 
-def settings_of(arguments: argparse.Namespace, env: Mapping[str, str], codec: PayloadCodec | None) -> Settings:
+def agents_named(arguments: argparse.Namespace, env: Mapping[str, str]) -> list[str]:
+    """The agents that the operator has named; none: all may run here."""
+    return arguments.agents or _listed(env.get("STEERSMAN_AGENTS"), ",")
+
+
+def settings_of(
+    arguments: argparse.Namespace, env: Mapping[str, str], codec: PayloadCodec | None, catalog: Catalog
+) -> Settings:
     """The settings of this worker. Raises BadSettings."""
     state = Path(arguments.state_dir).expanduser().absolute()
-    agents = arguments.agents or _listed(env.get("STEERSMAN_AGENTS"), ",") or list(CAPABILITIES)
+    agents = agents_named(arguments, env) or list(catalog.kinds)
     runtimes = arguments.runtimes or _listed(env.get("STEERSMAN_RUNTIMES"), ",") or list(RUNTIMES)
-    unknown = (set(agents) - set(CAPABILITIES)) | (set(runtimes) - set(RUNTIMES))
+    unknown = (set(agents) - set(catalog.kinds) - catalog.unusable) | (set(runtimes) - set(RUNTIMES))
     permission: PermissionMode = arguments.max_permission
     if unknown or permission not in PERMISSION_ORDER or arguments.max_runs < 1 or arguments.keep_days < 0:
         values = ", ".join(sorted(unknown)) or f"{permission}, {arguments.max_runs}, {arguments.keep_days}"
         raise BadSettings(f"wrong value: {values}")
-    policy = _policy(arguments, env, state, frozenset(agents), frozenset(runtimes))
+    policy = replace(_policy(arguments, env, state, frozenset(agents), frozenset(runtimes)), kinds=catalog.kinds)
     host = arguments.host or host_name(state)
     ssh_config = _absolute([arguments.ssh_config])[0] if arguments.ssh_config else None
-    return Settings(state, host, policy, ssh_config, arguments.max_runs, arguments.keep_days, arguments.profile, codec)
+    return Settings(
+        state, host, catalog, policy, ssh_config, arguments.max_runs, arguments.keep_days, arguments.profile, codec
+    )
 
 
 def machine_of(arguments: argparse.Namespace) -> SshRuntime | KubernetesRuntime | None:

@@ -11,8 +11,8 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
-from activities.admission.policy import Policy
-from activities.agents.catalog import AGENTS
+from activities.agents.agent_kind import Finding
+from activities.agents.agents import Agents
 from activities.carry_activities import CarryActivities
 from activities.checkpoint_activities import CheckpointActivities
 from activities.context import ActivityContext
@@ -46,7 +46,6 @@ from activities.workspaces.carry.copies import WorkspaceCopy
 from activities.workspaces.checkpoints import WorkspaceCheckpoints
 from activities.workspaces.git.shadows import Shadows
 from steersman.contracts import names
-from steersman.contracts.agents import AGENT_VARIABLES
 from workers.build import build_id
 from workers.pod_copy import PodCopy
 from workers.settings import Settings
@@ -87,6 +86,8 @@ class Activities:
     """The activities of this process, by what they are about, and the agents that may run here."""
 
     agents: Sequence[Agent]
+    problems: Sequence[Finding]
+    """Why agents of other packages cannot run here."""
     host: HostActivities
     hold: HoldActivities
     run: RunActivities
@@ -108,7 +109,7 @@ def activities_of(settings: Settings, parts: Parts) -> Activities:
         "kubernetes": lambda run: pods.place(run, kept.location(run).id),
     }
     runtime = ShimRuntime(store, settings.host, places)
-    agents = _agents(policy)
+    agents, problems = _agents(settings)
     shadows = Shadows(policy.environ, policy.workspace_roots, policy.git_roots)
     worktrees = RunWorktrees(shadows, settings.state)
     roots = (*policy.workspace_roots, worktrees.root)
@@ -128,7 +129,7 @@ def activities_of(settings: Settings, parts: Parts) -> Activities:
     allowed = [agent for name, agent in agents.items() if name in policy.agents]
     hold, loop = HoldActivities(context, parts.registry), LoopActivities(client, agents, loops, policy)
     checkpoint = CheckpointActivities(context, loops, checkpoints)
-    return Activities(allowed, host, hold, run, loop, CarryActivities(context), checkpoint)
+    return Activities(allowed, problems, host, hold, run, loop, CarryActivities(context), checkpoint)
 
 
 def workers_of(settings: Settings, parts: Parts, activities: Activities) -> list[Worker]:
@@ -239,7 +240,9 @@ async def _copy_in_pod(pods: KubernetesPods, where: CopyLocation) -> WorkspaceCo
     )
 
 
-def _agents(policy: Policy) -> dict[str, Agent]:
-    allowed = frozenset({"HOME"}).union(*AGENT_VARIABLES.values()) | policy.allow_env
+def _agents(settings: Settings) -> tuple[Agents, Sequence[Finding]]:
+    policy, catalog = settings.policy, settings.catalog
+    allowed = frozenset({"HOME"}).union(*(kind.own_variables for kind in catalog.kinds.values())) | policy.allow_env
     environ = {name: value for name, value in policy.environ.items() if name in allowed}
-    return {name: kind.make(environ, policy.allow_env) for name, kind in AGENTS.items()}
+    made, problems = catalog.make(environ, policy.allow_env)
+    return Agents(made, policy.agents), (*catalog.problems, *problems)

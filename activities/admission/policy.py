@@ -10,14 +10,16 @@ from activities.admission import trust
 from activities.admission.pod_patterns import ClusterPattern, PodPattern, refused
 from activities.admission.ssh_patterns import SshPattern, is_allowed
 from activities.admission.variables import BASE_ENV, is_guarded
+from activities.agents.agent_kind import AgentKind
+from activities.agents.catalog import AGENTS
 from activities.ports.admission import Admission, Program
 from activities.ports.agent import Agent
 from activities.ports.place import PlaceInfo
 from activities.store import disk
 from activities.workspaces.carry.session_program import Failed, Session
 from activities.workspaces.git.allowed_roots import AllowedRoots
-from steersman.contracts.agents import AGENT_VARIABLES, CAPABILITIES, VARIABLES_OF_MACHINES
-from steersman.contracts.errors import InvalidRequest, WorkspaceError
+from steersman.contracts.agents import CAPABILITIES, VARIABLES_OF_MACHINES
+from steersman.contracts.errors import AgentNotInstalled, InvalidRequest, RunError, WorkspaceError
 from steersman.contracts.kubernetes import KubernetesRuntime
 from steersman.contracts.loop import Verify
 from steersman.contracts.request import (
@@ -54,6 +56,8 @@ class Policy:
     git_roots: tuple[Path, ...] = ()
     """Git directories of workspaces may lie here, too."""
     agents: frozenset[str] = frozenset(CAPABILITIES)
+    kinds: Mapping[str, AgentKind] = field(default_factory=lambda: AGENTS, repr=False)
+    """The rows of all agents that this worker knows, those that requests may not name among them."""
     runtimes: frozenset[str] = frozenset(RUNTIMES)
     allow_ssh: tuple[SshPattern, ...] = ()
     allow_kubernetes: tuple[ClusterPattern, ...] = ()
@@ -98,11 +102,18 @@ class Policy:
         """
         if request.agent not in self.agents:
             raise InvalidRequest(f'agent: "{request.agent}" is not allowed on this worker (see --agent)')
+        kind = self.kinds[request.agent]
+        kind.check(request)
         self.check_runtime(request.runtime)
         directory = self.workspace(request.workspace.path)
-        if CAPABILITIES[request.agent].permissions:
-            self._check_mode(request.permissions.mode)
         programs = agent.programs(request)
+        if kind.at_most.permissions:
+            self._check_mode(request.permissions.mode)
+        elif self.lends and not programs:
+            raise InvalidRequest(
+                f'agent: "{request.agent}" asks for no approvals, and "full" is more than this worker allows '
+                "(see --max-permission)"
+            )
         for program in programs:
             self._check_program(program)
         for rule in request.permissions.allow:
@@ -120,6 +131,48 @@ class Policy:
             named = next(each.field for each in programs if each.of_workspace)
             raise InvalidRequest(f"{named}: {directory} is not trusted (see steer trust, --trust)")
         return directory, further
+
+    def part(self, request: RunRequest, number: int) -> RunRequest:
+        """A request that the operator's caps were put on, as one of its agents has it: a limit of cost that one which
+        reports none has is a cap's, as such a request is refused.
+        """
+        part = request.of_part(number)
+        if part.agent not in self.kinds or self.kinds[part.agent].at_most.cost:
+            return part
+        return part.model_copy(update={"limits": part.limits.model_copy(update={"cost_usd": None})})
+
+    def check_all(
+        self,
+        request: RunRequest,
+        agents: Mapping[str, Agent],
+        worktree: Path | None = None,
+        *,
+        is_capped: bool = False,
+    ) -> tuple[Path, tuple[Path, ...]]:
+        """As `check`, of each agent that may do the run; one that is not installed is no reason where another follows.
+
+        `is_capped`: the operator's caps were put on the request. Raises what `check` does.
+        """
+        checked: tuple[Path, tuple[Path, ...]] | None = None
+        refusal: AgentNotInstalled | None = None
+        for number in range(len(request.fallback) + 1):
+            part = self.part(request, number) if is_capped else request.of_part(number)
+            try:
+                found = self.check(part, agents[part.agent], worktree)
+            except AgentNotInstalled as error:
+                if not request.fallback or "not_installed" not in request.fallback_on:
+                    raise
+                refusal = refusal or error
+            except RunError as error:
+                if not number:
+                    raise
+                raise type(error)(f"fallback.{number - 1}: {error.message}", **error.facts) from error
+            else:
+                checked = checked or found
+        if checked is None:
+            assert refusal is not None
+            raise refusal
+        return checked
 
     def _has_held(self, agent: Agent, session: str, directory: Path) -> bool:
         if agent.keeps(session, directory):
@@ -184,11 +237,12 @@ class Policy:
         """The agent's complete environment: that of the machine on which it works, with the agent's own variables of
         this worker. Raises InvalidRequest where a value is not to be had.
         """
-        own = AGENT_VARIABLES[request.agent]
+        kind = self.kinds[request.agent]
+        own = kind.own_variables
         environ = place.environ if place else self.environ
         env = {name: value for name, value in environ.items() if name in BASE_ENV | own or name.startswith("LC_")}
         if place:
-            lent = own - VARIABLES_OF_MACHINES
+            lent = own - VARIABLES_OF_MACHINES - kind.variables_of_machine
             env |= {name: value for name, value in self.environ.items() if name in lent}
         for name, value in request.env.items():
             env[name] = self._value(name, value)
@@ -210,7 +264,7 @@ class Policy:
         return data.decode("utf-8", "surrogateescape").rstrip("\r\n")
 
     def _check_env(self, agent: str, name: str, value: "str | FromEnv | FromFile") -> None:
-        own = AGENT_VARIABLES[agent] | self.allow_env
+        own = self.kinds[agent].own_variables | self.allow_env
         if isinstance(value, FromEnv):
             if value.from_env not in own:
                 raise InvalidRequest(
@@ -219,10 +273,13 @@ class Policy:
         elif isinstance(value, FromFile):
             self._allowed_file(f"env.{name}.from_file", value.from_file)
         itself = isinstance(value, FromEnv) and value.from_env == name
-        if (self.lends or is_guarded(name)) and name not in self.allow_env and not itself:
+        if (self.lends or self._is_guarded(name)) and name not in self.allow_env and not itself:
             raise InvalidRequest(f"env.{name}: may not be set by a request on this worker (see --allow-env)")
         if self.lends and isinstance(value, FromEnv) and not itself:
             raise InvalidRequest(f"env.{name}.from_env: on this worker a variable keeps its name, {value.from_env}")
+
+    def _is_guarded(self, name: str) -> bool:
+        return is_guarded(name) or any(kind.guards(name.upper()) for kind in self.kinds.values())
 
     def _allowed_file(self, field_name: str, path: str) -> Path:
         if not _leads_into(path, [Path(os.path.realpath(each)) for each in self.allow_file]):

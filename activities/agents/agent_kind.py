@@ -1,14 +1,23 @@
 """The row of an agent: what the worker knows of a kind of agent beside its protocol.
 
-Its capabilities and the variables that it inherits must not live here: workflows and clients go by them, so they are in
-steersman/contracts/agents.py.
+What an agent that comes along can do at most, and the variables that it inherits, must not live here: workflows and
+clients go by them before a host has claimed the run, so they are in steersman/contracts/agents.py. Of an agent that
+another package brings only workers know, so its row says both.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Final
 
 from activities.ports.agent import Agent
-from steersman.contracts.request import AgentName
+from steersman.contracts.agents import AGENT_VARIABLES, CAPABILITIES, WHERE_ASKED_FOR, Capabilities
+from steersman.contracts.errors import InvalidRequest
+from steersman.contracts.request import AGENT_NAME, RunRequest
+
+_VARIABLE: Final = re.compile(r"[A-Z_][A-Z0-9_]{2,99}")
+_NEVER: Final = ("STEERSMAN_", "TEMPORAL_")
+"""Variables of the worker itself, which are no agent's."""
 
 
 @dataclass(frozen=True)
@@ -23,9 +32,9 @@ class Finding:
 
 @dataclass(frozen=True)
 class AgentKind:
-    """One kind of agent."""
+    """One kind of agent. The last four fields are for agents of other packages."""
 
-    name: AgentName
+    name: str
     make: Callable[[Mapping[str, str], frozenset[str]], Agent]
     """The agent, given the environment that its checks see, and the variables that the operator lends to requests."""
     findings: Callable[[Mapping[str, str]], Sequence[Finding]] = lambda _environ: ()
@@ -34,3 +43,64 @@ class AgentKind:
     """Beginnings of variables that the agent reads itself: requests may not choose their values."""
     guarded_names: frozenset[str] = frozenset()
     """Further such variables."""
+    narrow: Callable[[Capabilities, RunRequest], Capabilities] = lambda can, _request: can
+    """What is left of the agent's capabilities in a run of this request. It adds none. Raises InvalidRequest."""
+    can: Capabilities | None = None
+    """What it can at most; None: as the contract's table has it."""
+    where_asked_for: Mapping[str, str] = field(default_factory=dict)
+    """Capability -> the field of a request without which a run does not have it, such as `options.messages`."""
+    variables: frozenset[str] = frozenset()
+    """Its own variables: passed on from the worker's environment, and what `from_env` may name. All are guarded."""
+    variables_of_machine: frozenset[str] = frozenset()
+    """Those of them that say something of one machine: they are not passed on to another one."""
+
+    @property
+    def at_most(self) -> Capabilities:
+        """What it can at most."""
+        return self.can or CAPABILITIES[self.name]
+
+    @property
+    def asked_for(self) -> Mapping[str, str]:
+        """See `where_asked_for`."""
+        return self.where_asked_for or WHERE_ASKED_FOR.get(self.name, {})
+
+    @property
+    def own_variables(self) -> frozenset[str]:
+        """See `variables`."""
+        return self.variables | AGENT_VARIABLES.get(self.name, frozenset())
+
+    def guards(self, name: str) -> bool:
+        """Whether requests may not choose the value of the variable with this name, which is in capitals."""
+        return name in self.guarded_names | self.variables or name.startswith(self.guarded_prefixes)
+
+    def capabilities(self, request: RunRequest) -> Capabilities:
+        """What a run of this request can do: no more than `at_most`. Raises InvalidRequest."""
+        most, left = self.at_most, self.narrow(self.at_most, request)
+        return Capabilities(**{name: getattr(most, name) and getattr(left, name) for name in Capabilities.model_fields})
+
+    def check(self, request: RunRequest) -> None:
+        """Raise InvalidRequest where the request asks for what the agent lacks."""
+        if wrong := request.unsupported(self.at_most):
+            raise InvalidRequest(f"RunRequest: {wrong}")
+
+
+def what_is_wrong(kind: AgentKind) -> str | None:
+    """Why a row of another package cannot be used, in words; None where it can. May raise what such a row may."""
+    typed = {
+        "name": isinstance(kind.name, str),
+        "can": isinstance(kind.can, Capabilities),  # else nobody knows what it can do
+        **{name: callable(getattr(kind, name)) for name in ("make", "findings", "narrow")},
+        "guarded_prefixes": isinstance(kind.guarded_prefixes, tuple),
+        **{name: isinstance(getattr(kind, name), frozenset) for name in ("guarded_names", "variables")},
+        "where_asked_for": isinstance(kind.where_asked_for, Mapping),
+    }
+    if wrong := [name for name, right in typed.items() if not right]:
+        return f"its row lacks, or has of the wrong type: {', '.join(wrong)}"
+    names = (*kind.variables, *kind.guarded_names, *kind.guarded_prefixes)
+    if wrong := [name for name in names if not _VARIABLE.fullmatch(name) or name.startswith(_NEVER)]:
+        return f"{wrong[0]!r} cannot be a variable of an agent, or the beginning of some"
+    if not kind.variables_of_machine <= kind.variables:
+        return "AgentKind.variables_of_machine has others than AgentKind.variables"
+    if wrong := sorted(kind.where_asked_for.keys() - Capabilities.model_fields.keys()):
+        return f"AgentKind.where_asked_for names no capabilities: {', '.join(wrong)}"
+    return None if re.fullmatch(AGENT_NAME, kind.name) else f"its name is not of the form {AGENT_NAME}"

@@ -3,7 +3,7 @@
 An agent never knows where its process runs. It meets its runtime in a Channel.
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Protocol
@@ -20,6 +20,9 @@ from steersman.contracts.run import StopReport, Usage
 
 MAX_SNAPSHOT = 4 * 1024 * 1024
 """A transcript's snapshot has at most this many bytes; a transcript that needs more has none."""
+
+MAX_STRUCTURED = 512 * 1024
+"""A structured answer may have this many characters of JSON."""
 
 END_PREFIX = "end-"
 """A person's message that ends the run with its turn is written under the id `end-<message id>`. No process follows one
@@ -163,6 +166,10 @@ class ApprovalRequester(Protocol):
     async def ask(self, asked: ApprovalAsked) -> None: ...
 
 
+AnswerCheck = Callable[[JsonValue], Awaitable[str | None]]
+"""Holds a structured answer against the request's `output_schema`: what is wrong with it, None where it fits."""
+
+
 class Agent(Protocol):
     """One kind of agent: its command line, its protocol, its errors. See activities/agents."""
 
@@ -224,4 +231,5 @@ class Agent(Protocol):
         channel: Channel,
         transcript: Transcript,
         approvals: ApprovalRequester,
+        check: AnswerCheck,
     ) -> Conversation: ...

@@ -11,6 +11,10 @@ class Baseline(Protocol):
         """The commit that holds them; None where none was made."""
         ...
 
+    async def changes(self, limit: int) -> str:
+        """What differs now, as a diff of at most so many characters; empty where nobody can tell. Raises nothing."""
+        ...
+
     async def keep(self) -> str | None:
         """Make the commit, unless there is one; what a person is told where it cannot be made. Raises nothing."""
         ...

@@ -1,9 +1,19 @@
 """The seam to a run's workflow: what a worker that leads the run tells it. Each call costs history, but for queries."""
 
+from dataclasses import dataclass
 from typing import Protocol
 
 from steersman.contracts.activities import ApprovalAsked, Progressed, Settlement
+from steersman.contracts.agents import Capabilities
 from steersman.contracts.run import Handle
+
+
+@dataclass(frozen=True)
+class AgentAtWork:
+    """Which of the request's agents a process is of, and what a run of it can do, where the workflow has to be told."""
+
+    part: int = 0
+    capabilities: Capabilities | None = None
 
 
 class Notifier(Protocol):
@@ -15,7 +25,7 @@ class Notifier(Protocol):
         """This worker has taken the run; it has no process yet."""
         ...
 
-    async def started(self, handle: Handle, attempt: int, *, adopted: bool) -> None:
+    async def started(self, handle: Handle, attempt: int, *, adopted: bool, agent: AgentAtWork) -> None:
         """This worker leads the process of that attempt; `adopted`: an earlier worker had started it."""
         ...
 

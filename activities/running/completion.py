@@ -1,13 +1,16 @@
 """A log that no controller led to its end is completed from the journals before it is closed. Starts no process."""
 
 import logging
+from collections.abc import Mapping
+from dataclasses import replace
 
 from activities.ports.admission import Admission
 from activities.ports.agent import Agent
 from activities.ports.place import PlaceInfo
 from activities.ports.runtime import Fenced, Runtime
+from activities.ports.workflow import AgentAtWork
 from activities.running.controller import RunController
-from activities.running.launch import RunContext
+from activities.running.launch import RunContext, further
 from activities.store.run_directory import RunDirectory
 from steersman.contracts.activities import ApprovalAsked, Progressed, Settlement
 from steersman.contracts.errors import WorkspaceError
@@ -24,7 +27,7 @@ class ClosedRun:
 
     async def preparing(self) -> None: ...
 
-    async def started(self, handle: Handle, attempt: int, *, adopted: bool) -> None: ...
+    async def started(self, handle: Handle, attempt: int, *, adopted: bool, agent: AgentAtWork) -> None: ...
 
     async def progressed(self, progress: Progressed) -> None: ...
 
@@ -41,11 +44,16 @@ class ClosedRun:
     def commit(self) -> str | None:
         return None
 
+    async def changes(self, limit: int) -> str:
+        return ""
+
     async def keep(self) -> str | None:
         return None
 
 
-async def complete(request: RunRequest, agent: Agent, runtime: Runtime, directory: RunDirectory, epoch: int) -> bool:
+async def complete(
+    request: RunRequest, agents: Mapping[str, Agent], runtime: Runtime, directory: RunDirectory, epoch: int
+) -> bool:
     """Add to the log what the journals hold beyond it. A journal that cannot be read is logged, and keeps no run open.
 
     False where a newer worker has the log: then its end is not to be written either.
@@ -56,14 +64,16 @@ async def complete(request: RunRequest, agent: Agent, runtime: Runtime, director
             key=directory.key,
             agent_key=directory.agent_key,
             request=request,
-            agent=agent,
+            agent=agents[request.agent],
             runtime=runtime,
             directory=directory,
             admission=closed,
             baseline=closed,
             epoch=epoch,
         )
-        await RunController(run, closed).complete()
+        parts = [(number, request.of_part(number)) for number in range(1, len(request.fallback) + 1)]
+        fallback = tuple(further(run, number, each, agents[each.agent]) for number, each in parts)
+        await RunController(replace(run, fallback=fallback), closed).complete()
     except Fenced:
         return False
     except Exception as error:  # noqa: BLE001 - an agent may have written there

@@ -6,6 +6,7 @@ Temporal: the workflow is reached through a Notifier.
 
 import asyncio
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,6 +17,7 @@ from activities.ports.workflow import Notifier
 from activities.running import run_log
 from activities.running.attempt import NEVER, AttemptRunner
 from activities.running.backups import back_up, back_up_last
+from activities.running.handover import cause_of, handover
 from activities.running.launch import RunContext, prepare_launch
 from activities.running.limits import stopped_for
 from activities.running.monitor import RunMonitor
@@ -24,10 +26,13 @@ from activities.running.result import proof
 from activities.running.supervision import OWN_STOPS
 from activities.running.totals import RunTotals
 from activities.store.eventlog import EventLog
+from activities.store.run_directory import Part
 from activities.store.snapshots import Snapshots
 from steersman.contracts.activities import Delivered, DeliverInput, Progressed, RunOutcome, Settlement
 from steersman.contracts.errors import RunError
 from steersman.contracts.events import ErrorEvent, ProgressEvent
+from steersman.contracts.model import JsonValue
+from steersman.contracts.request import RunRequest
 from steersman.contracts.run import StopReport
 
 BACKLOG_S = 3.0
@@ -45,6 +50,14 @@ class RunController:
 
     def __init__(self, run: RunContext, notifier: Notifier) -> None:
         self._run = run
+        """The run as the agent at work has it."""
+        self._agents = (run, *run.fallback)
+        self._part = 0
+        self._remarks: list[str] = []
+        """What a person is told with the next process."""
+        self._resumption: Resumption | None = None
+        self._error: RunError | None = None
+        self._crashes = 0
         self._earlier = run.runtime.attempts(run.key)
         """How many processes the run had before this worker led it."""
         self._totals = RunTotals(run.request)
@@ -87,15 +100,15 @@ class RunController:
         For a run whose end no controller saw. Starts nothing, tells nobody. Raises Fenced, RunError.
         """
         log = await self._open_log()
-        resumption: Resumption | None = None
         try:
             for number in range(1, self._run.runtime.attempts(self._run.key) + 1):
+                self._take_part(number)
                 channel = await self._run.runtime.open(self._run.key, number, self._run.epoch, None)
                 if channel.known < NEVER:
                     await channel.close()
                     return
-                result = await self._run_attempt(number, channel, log, resumption, patience_s=COMPLETION_S)
-                resumption = self._resumption(number, result)
+                result = await self._run_attempt(number, channel, log, self._resumption, patience_s=COMPLETION_S)
+                self._resumption = self._resumption_after(number, result)
         finally:
             log.close()
 
@@ -169,33 +182,42 @@ class RunController:
         return self._monitor.attempt
 
     async def _run_attempts(self, log: EventLog) -> RunOutcome:
-        resumption: Resumption | None = None
-        error: RunError | None = None
-        number = crashes = 0
+        number = 0
         while True:
             number += 1
+            self._take_part(number)
             try:
-                channel = await self._open(log, number, resumption)
+                channel = await self._open(log, number, self._resumption)
             except AlreadyStopped:
                 return self._totals.outcome("stopped")
             except RunError as refusal:
-                return self._totals.outcome("failed", refusal)
+                if not await self._may_fall_back(number, refusal):
+                    return self._totals.outcome("failed", refusal)
+                number -= 1
+                continue
             if channel is None:
-                return self._totals.interrupted(error, NO_PROCESS)
-            result = await self._run_attempt(number, channel, log, resumption)
-            if self._run.backup and result.exit_fact.reason == "terminated":
-                await back_up_last(self._run.key, self._run.backup)
-            verdict = result.verdict
-            if verdict.error is not None and result.limit is None:
-                self._run.directory.require(number)  # else its shim, or a sweep, ended it for want of one
-            if (end := await self._outcome_of(result, log)) is not None:
+                return self._totals.interrupted(self._error, NO_PROCESS)
+            result = await self._run_attempt(number, channel, log, self._resumption)
+            if (end := await self._end_of(number, result, log)) is not None:
                 return end
-            if not verdict.start_over:  # a resume that found no session tells nothing new
-                error = verdict.error
-                crashes += result.exit_fact.reason == "exited" or result.exit_fact.lost
-            if crashes > MAX_CRASHES:
-                return self._totals.outcome("failed", error)
-            resumption = self._resumption(number, result)
+
+    async def _end_of(self, number: int, result: AttemptResult, log: EventLog) -> RunOutcome | None:
+        """The run's outcome; None where a further process follows."""
+        if self._run.backup and result.exit_fact.reason == "terminated":
+            await back_up_last(self._run.key, self._run.backup)
+        verdict = result.verdict
+        if verdict.error is not None and result.limit is None:
+            self._run.directory.require(number)  # else its shim, or a sweep, ended it for want of one
+        if (end := await self._outcome_of(result, log)) is not None:
+            falls_back = end.status == "failed" and await self._may_fall_back(number + 1, verdict.error)
+            return None if falls_back else end
+        if not verdict.start_over:  # a resume that found no session tells nothing new
+            self._error = verdict.error
+            self._crashes += result.exit_fact.reason == "exited" or result.exit_fact.lost
+        if self._crashes > MAX_CRASHES:
+            return self._totals.outcome("failed", self._error)
+        self._resumption = self._resumption_after(number, result)
+        return None
 
     async def _open(self, log: EventLog, number: int, resumption: Resumption | None) -> Channel | None:
         """An earlier process, or the next one, started; None where a person has ended the run before that."""
@@ -205,14 +227,45 @@ class RunController:
             self._run.directory.require(number - 1)
             launch, told = await prepare_launch(self._run, number, resumption)
             if number == 1:
-                for remark in filter(None, (told, await self._not_kept())):
-                    self._log_progress(log, number, remark)
+                self._remarks += filter(None, (told, await self._not_kept()))
         if not exists and self._end_asked:
             return None
+        self._log_progress(log, number, *self._remarks)
+        self._remarks = []
         channel = await self._run.runtime.open(self._run.key, number, self._run.epoch, launch)
         if launch:
             run_log.agent_started(self._run.key, number, channel.handle)
         return channel
+
+    async def _may_fall_back(self, number: int, error: RunError | None) -> bool:
+        """Whether another agent goes on, with process `number`: that is written down before it is started, with what it
+        is told, so that every worker goes on with the same one. Raises OSError.
+        """
+        part, directory = self._part + 1, self._run.directory
+        if error is None or part >= len(self._agents) or self._end_asked:
+            return False
+        if cause_of(error) not in self._agents[0].request.fallback_on:
+            return False
+        noted = directory.part(part)
+        if noted is None or noted.attempt != number:
+            told = await handover(self._run.request, error, self._totals.said, directory.events, self._run.baseline)
+            await asyncio.to_thread(directory.note_part, part, Part(number, error.message, told))
+        return True
+
+    def _take_part(self, number: int) -> None:
+        """Another agent than so far is at work from this process on, where that was written down."""
+        while self._part + 1 < len(self._agents):
+            noted = self._run.directory.part(self._part + 1)
+            if noted is None or noted.attempt != number:
+                return
+            left, following = self._agents[self._part].request, self._agents[self._part + 1]
+            self._part += 1
+            self._totals.fall_back(following.request, noted.why)
+            self._remarks.append(f"{_named(left)} cannot go on ({noted.why[:500]}); {_named(following.request)} does")
+            prompt = noted.told + following.request.prompt
+            self._run = replace(following, request=following.request.model_copy(update={"prompt": prompt}))
+            self._monitor.fall_back(self._run, self._part)
+            self._resumption, self._error, self._crashes = None, None, 0
 
     async def _not_kept(self) -> str | None:
         """What a person is told of a baseline that could not be kept. A stop does not wait for it."""
@@ -237,7 +290,9 @@ class RunController:
             number=number,
             channel=channel,
             transcript=transcript,
-            conversation=run.agent.converse(run.agent_key, run.request, channel, transcript, self._monitor),
+            conversation=run.agent.converse(
+                run.agent_key, run.request, channel, transcript, self._monitor, self._what_is_wrong
+            ),
             log=log,
             observer=self._monitor,
             before=self._totals.total(),
@@ -277,10 +332,11 @@ class RunController:
         if (handle := channel.handle) is not None:
             self._monitor.started(handle, number)
 
-    def _log_progress(self, log: EventLog, number: int, text: str) -> None:
-        self._monitor.observe(log.append(number, 0, [ProgressEvent(time=datetime.now(UTC), text=text)]))
+    def _log_progress(self, log: EventLog, number: int, *texts: str) -> None:
+        events = [ProgressEvent(time=datetime.now(UTC), text=text) for text in texts]
+        self._monitor.observe(log.append(number, 0, events))
 
-    def _resumption(self, number: int, result: AttemptResult) -> Resumption:
+    def _resumption_after(self, number: int, result: AttemptResult) -> Resumption:
         """What follows on this process."""
         session_id = None if result.verdict.start_over else self._totals.total().session_id
         return Resumption(number + 1, session_id, result.parked)
@@ -299,6 +355,11 @@ class RunController:
             return await self._succeeded(log)
         return None if verdict.resumable else self._totals.outcome("failed", verdict.error)
 
+    async def _what_is_wrong(self, answer: JsonValue) -> str | None:
+        """See ports.AnswerCheck."""
+        wrong = await mismatch(self._run.request.output_schema, answer)
+        return wrong.message if wrong else None
+
     async def _succeeded(self, log: EventLog) -> RunOutcome:
         """The agent says that it is done: its answer is held against the schema that was asked for."""
         wrong = await mismatch(self._run.request.output_schema, self._totals.total().structured)
@@ -307,6 +368,10 @@ class RunController:
         event = ErrorEvent(time=datetime.now(UTC), message=wrong.message)
         self._monitor.observe(log.append(self._totals.ended, NEVER, [event]))
         return self._totals.outcome("failed", wrong)
+
+
+def _named(request: RunRequest) -> str:
+    return f"{request.agent} ({request.model})" if request.model else request.agent
 
 
 def _close_unused(opening: "asyncio.Task[EventLog]") -> None:

@@ -1,7 +1,8 @@
 """What leading a run takes, and the launch of its next process. Which process follows must not live here."""
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from activities.admission import trust
 from activities.ports.admission import Admission, AdmissionControl
@@ -11,6 +12,7 @@ from activities.ports.baseline import Baseline
 from activities.ports.runtime import Launch, Runtime
 from activities.store.run_directory import RunDirectory
 from steersman.contracts.activities import RunKey
+from steersman.contracts.agents import Capabilities
 from steersman.contracts.request import RunRequest
 
 
@@ -31,6 +33,16 @@ class RunContext:
     """None where what the run does cannot be lost with its machine."""
     lost: str | None = None
     """What is to be told of a place that was made anew before this worker led the run; None where it was not."""
+    fallback: "tuple[RunContext, ...]" = ()
+    """The same run as each of the request's further agents has it."""
+    capabilities: Capabilities | None = None
+    """What a run of this agent can do; None of the first one, of which the claim has told."""
+
+
+def further(run: RunContext, number: int, request: RunRequest, agent: Agent, **fields: Any) -> RunContext:
+    """The run as the agent of `fallback[number - 1]` has it. Agents derive ids from the key: each has its own."""
+    key = run.agent_key.model_copy(update={"execution": f"{run.agent_key.execution}:fallback-{number}"})
+    return replace(run, agent_key=key, request=request, agent=agent, **fields)
 
 
 async def prepare_launch(run: RunContext, number: int, resumption: Resumption | None) -> tuple[Launch, str | None]:

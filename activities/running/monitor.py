@@ -7,7 +7,7 @@ import asyncio
 import time
 
 from activities.ports.runtime import StopTimes
-from activities.ports.workflow import Notifier
+from activities.ports.workflow import AgentAtWork, Notifier
 from activities.running import run_log
 from activities.running.attempt import AttemptRunner
 from activities.running.launch import RunContext
@@ -29,12 +29,18 @@ class RunMonitor:
         self._run, self._notifier, self._totals, self._earlier = run, notifier, totals, earlier
         self._reporter = ProgressReporter(notifier, taken_over=earlier > 0)
         self.stop_times: StopTimes = run.agent.stop_times(run.request)
+        self._part = 0
         self.attempt: AttemptRunner | None = None
         """The attempt at work."""
         self.message_heard = asyncio.Event()
         """Set when the agent has been given a message, or says that it has read one."""
         self.locked: dict[str, asyncio.Future[None]] = {}
         """By session: the task that locks it for this run."""
+
+    def fall_back(self, run: RunContext, part: int) -> None:
+        """Another agent is at work from now on."""
+        self._run, self._part = run, part
+        self.stop_times = run.agent.stop_times(run.request)
 
     async def run(self) -> None:
         """Tell the workflow until cancelled."""
@@ -56,7 +62,9 @@ class RunMonitor:
 
     def started(self, handle: Handle, number: int) -> None:
         """This worker leads a process."""
-        self._reporter.put(lambda: self._notifier.started(handle, number, adopted=number <= self._earlier))
+        at_work = AgentAtWork(self._part, self._run.capabilities)
+        adopted = number <= self._earlier
+        self._reporter.put(lambda: self._notifier.started(handle, number, adopted=adopted, agent=at_work))
 
     async def ask(self, asked: ApprovalAsked) -> None:
         """The agent waits for a person, or no longer does."""

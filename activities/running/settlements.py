@@ -19,7 +19,7 @@ class Settlements:
         settlements = list(settlements)
         for each in settlements:
             if not self._is_final(each.id):
-                self._known[each.id] = each
+                self._known[each.id] = self._not_too_late(each)
         return [self._known[each.id] for each in settlements]
 
     def note_end(self, transcript: Transcript) -> None:
@@ -38,6 +38,12 @@ class Settlements:
         # A later process may have read what an earlier one was given last.
         final = {each: known for each, known in self._known.items() if self._is_final(each)}
         return tuple((self._last_words | final).values())
+
+    def _not_too_late(self, told: Settlement) -> Settlement:
+        """A process that has finished says too late of all that it was not given itself. One before it may have been
+        given the message, and what was said in its session goes on with it.
+        """
+        return self._last_words.get(told.id, told) if told.state == "too_late" else told
 
     def _is_final(self, message_id: str) -> bool:
         known = self._known.get(message_id)

@@ -6,7 +6,7 @@ from activities.running.settlements import Settlements
 from steersman.contracts.activities import Progressed, RunOutcome
 from steersman.contracts.errors import RunError
 from steersman.contracts.request import RunRequest
-from steersman.contracts.run import LastEvent, StopReport
+from steersman.contracts.run import LastEvent, RunPart, StopReport
 
 
 class RunTotals:
@@ -15,6 +15,8 @@ class RunTotals:
     def __init__(self, request: RunRequest) -> None:
         self._request = request
         self._past: list[Progress] = []
+        self._parts: list[tuple[RunRequest, int, str]] = []
+        """Of each agent that could not go on: its request, how many processes had ended by then, and why."""
         self._current: Transcript | None = None
         self._journal_read = True
         self.settlements = Settlements()
@@ -37,9 +39,42 @@ class RunTotals:
         self.settlements.note_end(transcript)
         self._journal_read = self._journal_read and read_whole
 
+    def fall_back(self, request: RunRequest, why: str) -> None:
+        """The agent cannot go on, and another one does: with a request, and sessions, of its own."""
+        self._parts.append((self._request, len(self._past), why))
+        self._request = request
+
     def total(self) -> Progress:
-        """The sum over all processes, with the last one's answer."""
-        return total_of([*self._past, *([self._current.progress] if self._current else [])])
+        """The sum over all processes, with the last one's answer, and the session of the agent at work."""
+        total = total_of(self._processes)
+        if self._parts:
+            total.session_id = self._at_work.session_id
+        return total
+
+    @property
+    def said(self) -> str:
+        """The last words of the agent at work."""
+        return self._at_work.said
+
+    @property
+    def _at_work(self) -> Progress:
+        """The sum over the processes of the agent at work."""
+        return total_of(self._processes[self._parts[-1][1] if self._parts else 0 :])
+
+    @property
+    def _processes(self) -> list[Progress]:
+        return [*self._past, *([self._current.progress] if self._current else [])]
+
+    def parts(self) -> tuple[RunPart, ...]:
+        """What each agent has done, where there was more than one; see RunResult."""
+        found, begins = [], 0
+        for request, ends, why in [*self._parts, (self._request, len(self._processes), None)]:
+            processes = self._processes[begins:ends]
+            total, begins = total_of(processes), ends
+            part = RunPart(agent=request.agent, model=request.model, attempts=len(processes), error=why)
+            used = {name: getattr(total, name) for name in ("session_id", "usage", "cost_usd", "turns")}
+            found.append(part.model_copy(update=used))
+        return tuple(found) if self._parts else ()
 
     def progressed(self, attempt: int) -> Progressed:
         """How far the run is, as its workflow is told."""
@@ -64,6 +99,7 @@ class RunTotals:
             journal_read=self._journal_read,
             last_event=self.last_event,
             stop_report=report,
+            parts=self.parts(),
         )
 
     def interrupted(self, error: RunError | None, report: StopReport) -> RunOutcome:

@@ -164,13 +164,15 @@ class ShimChannel:
         """Let go; the process works on."""
         for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        async with self._lock:
-            connection, self._connection = self._connection, None
-            if connection:
-                await connection.aclose()
-            if self._mirror:
-                self._mirror.close()
+        try:
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+        finally:  # also where whoever closes it is cancelled meanwhile
+            async with self._lock:
+                connection, self._connection = self._connection, None
+                if connection:
+                    await connection.aclose()
+                if self._mirror:
+                    self._mirror.close()
 
     async def _with(self, use: Callable[[shim.Connection], Awaitable[T]]) -> T:
         while True:

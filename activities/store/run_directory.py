@@ -6,7 +6,7 @@ import math
 import os
 import re
 import secrets
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from activities.shim import client as shim
@@ -14,11 +14,25 @@ from activities.store import disk
 from steersman.contracts.activities import RunKey
 from steersman.contracts.model import JsonObject
 
+MAX_TOLD = 200_000
+"""Characters of what is written down of an agent that could not go on."""
 _BEGINNING = re.compile(r"[0-9a-f]{16}")
 
 
 class RunGone(Exception):
     """What was written down of a run is gone: it can neither go on nor begin anew."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """An agent of a run that took over from the one before it."""
+
+    attempt: int
+    """Its first process."""
+    why: str
+    """Why the one before could not go on."""
+    told: str
+    """What it is told of that one."""
 
 
 @dataclass(frozen=True)
@@ -138,6 +152,23 @@ class RunDirectory:
             pass
         finally:
             temporary.unlink()
+
+    def part(self, number: int) -> Part | None:
+        """Where this agent took over from the one before it, and what it is told; None where it did not.
+
+        An agent of this machine can write there.
+        """
+        facts = self._read(f"part-{number}.json")
+        attempt, why, told = facts.get("attempt"), facts.get("why"), facts.get("told")
+        if type(attempt) is not int or not isinstance(why, str) or not isinstance(told, str):
+            return None
+        return Part(attempt, why[:MAX_TOLD], told[:MAX_TOLD])
+
+    def note_part(self, number: int, part: Part) -> None:
+        """Record that. Raises OSError."""
+        temporary = self.path / f"part-{number}.json.{secrets.token_hex(8)}"
+        disk.write_new(temporary, json.dumps(asdict(part)))
+        temporary.replace(self.path / f"part-{number}.json")
 
     def snapshot(self, attempt: int) -> Path:
         return self.path / "snapshots" / f"{attempt}.json"

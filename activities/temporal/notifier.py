@@ -8,6 +8,7 @@ from temporalio.client import WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 
 from activities.ports.baseline import Baseline
+from activities.ports.workflow import AgentAtWork
 from activities.temporal.execution import QUERY_ERRORS, epoch, state_of
 from steersman.contracts import names
 from steersman.contracts.activities import (
@@ -40,7 +41,7 @@ class WorkflowNotifier:
         """This worker has taken the run; it has no process yet."""
         await self._signal(names.SESSION_STARTED, SessionStarted(worker_queue=self._queue, epoch=self.epoch))
 
-    async def started(self, handle: Handle, attempt: int, *, adopted: bool) -> None:
+    async def started(self, handle: Handle, attempt: int, *, adopted: bool, agent: AgentAtWork) -> None:
         if adopted and await self._is_known(handle, attempt):
             return
         located = handle.model_copy(update={"worker_queue": self._queue})
@@ -50,6 +51,8 @@ class WorkflowNotifier:
             attempt=attempt,
             epoch=self.epoch,
             baseline=self.baseline.commit if self.baseline else None,
+            part=agent.part,
+            capabilities=agent.capabilities,
         )
         await self._signal(names.SESSION_STARTED, started)
 

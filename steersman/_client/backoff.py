@@ -3,9 +3,12 @@
 import asyncio
 import math
 import time
-from typing import Final
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
 
-from steersman.errors import SteersmanError
+from steersman.errors import SteersmanError, Unreachable
+
+T = TypeVar("T")
 
 FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 1.0
@@ -35,3 +38,13 @@ class Backoff:
         if time.monotonic() - self._since >= self.limit_s:
             raise error
         await self.pause()
+
+
+async def while_unreachable(ask: Callable[[], Awaitable[T]], limit_s: float = math.inf) -> T:
+    """The answer, asked for again while nobody can be reached, for at most `limit_s` seconds. Raises as `ask`."""
+    backoff = Backoff(limit_s)
+    while True:
+        try:
+            return await ask()
+        except Unreachable as error:
+            await backoff.pause_after(error)

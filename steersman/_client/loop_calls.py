@@ -1,10 +1,10 @@
-"""Calls to a loop's workflow: its checkpoints, its request, and what a stop found.
+"""Calls to a loop's workflow: its checkpoints, and what a stop found.
 
 A loop continues as new executions of one workflow id; the newest is called.
 """
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
 
 from temporalio.client import Client, WorkflowExecutionStatus
 
@@ -17,7 +17,7 @@ from steersman.contracts.loop_messages import MAX_PAGE, CheckpointPage, Checkpoi
 from steersman.contracts.loop_state import CLOSED, Checkpoint, LoopResult, LoopState
 from steersman.contracts.model import StrictModel
 from steersman.contracts.run import StopReport
-from steersman.errors import RunNotFound, RunNotRunning, ServerRefused, SteersmanError, translated
+from steersman.errors import RunNotRunning, SteersmanError, translated
 
 LOOP: Final = WorkflowKind(
     noun="loop",
@@ -91,21 +91,7 @@ class LoopCalls(WorkflowCalls[LoopState, LoopResult]):
             raise InvalidRequest(f"from_checkpoint.number: {self._of(loop)} has no checkpoint {number}")
         return ForkPoint.model_validate(data)
 
-    async def request(self, loop: str) -> dict[str, Any]:
-        """The request that the loop was started with, as JSON. Raises RunNotFound, ServerUnreachable, ServerRefused."""
-        with translated(of=self._of(loop), address=self._address):
-            # Each execution is given the request as its first input, and the server keeps the newest history longest.
-            async for event in self._handle(loop).fetch_history_events(page_size=1):
-                started = event.workflow_execution_started_event_attributes
-                if started.workflow_type.name != names.LOOP_WORKFLOW:
-                    raise RunNotFound(f"{loop} is no loop")
-                inputs: list[Any] = await self._client.data_converter.decode(started.input.payloads[:1], [object])
-                if inputs and isinstance(inputs[0], dict):
-                    return dict(inputs[0])
-                break
-        raise ServerRefused(f"{self._of(loop)} was not started with a request that can be read")
-
-    async def stop_report(self, id: str) -> StopReport | None:
+    async def stop_report(self, id: str, execution: str | None = None) -> StopReport | None:
         """What stopping found of the run at work when the loop was cancelled; None where it cannot be had now."""
         try:
             state = await self.state(id)

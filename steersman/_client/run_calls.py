@@ -57,15 +57,15 @@ class RunCalls(WorkflowCalls[RunState, RunResult]):
 
     # The state and the event log.
 
-    async def log_location(self, run_id: str) -> LogLocation | None:
+    async def log_location(self, run_id: str, execution: str | None = None) -> LogLocation | None:
         """Where the run's event log is. Waits until a host has claimed the run; None if it closed unclaimed."""
         backoff = Backoff()
         while True:
-            state = await self.state(run_id)
+            state = await self.state(run_id, execution)
             if state.host is not None and state.execution is not None:
                 return LogLocation(RunKey(run=run_id, execution=state.execution), state.host, state.store)
             # Asked of the server: a run that closed within its first workflow task may answer with its first phase.
-            if state.phase == "closed" or await self.open_execution(run_id) is None:
+            if state.phase == "closed" or await self.open_execution(run_id, execution) is None:
                 return None
             await backoff.pause()
 
@@ -88,7 +88,7 @@ class RunCalls(WorkflowCalls[RunState, RunResult]):
         changes = {
             "phase": "closed",
             "closed_as": closed_as,
-            "stop_report": _stop_report(state, outcome, end),
+            "stop_report": _stop_report(state, outcome, end, execution=found.run_id),
             "error": str(outcome),
             "approvals": (),
         }
@@ -100,12 +100,12 @@ class RunCalls(WorkflowCalls[RunState, RunResult]):
         Raises: RunNotFound, NoWorker, ServerUnreachable, ServerRefused.
         """
         outcome = await self.outcome(run_id, execution)
-        if isinstance(outcome, RunTerminated):
-            state = await self.state(run_id)
-            never_started = state.host is None or state.phase == "queued"
-            outcome.stop_report = never_started_report(outcome) if never_started else None
         with translated(of=self._of(run_id), address=self._address):
             found = await self._handle(run_id, execution).describe()
+        if isinstance(outcome, RunTerminated):
+            state = await self.state(run_id, execution)
+            never_started = state.phase == "queued" or _never_claimed(state, found.run_id)
+            outcome.stop_report = never_started_report(outcome) if never_started else None
         return terminal_event(outcome, found.close_time or found.start_time)
 
     # Messages.
@@ -169,18 +169,23 @@ class RunCalls(WorkflowCalls[RunState, RunResult]):
 
     # What a stop found.
 
-    async def stop_report(self, id: str) -> StopReport | None:
+    async def stop_report(self, id: str, execution: str | None = None) -> StopReport | None:
         """The stop report in the run's state; None where it has none or cannot be had now."""
         try:
-            return (await self.state(id)).stop_report
+            return (await self.state(id, execution)).stop_report
         except SteersmanError:
             return None
 
-    async def host_stop_report(self, run_id: str, outcome: WorkflowOutcome) -> StopReport | None:
+    async def host_stop_report(
+        self, run_id: str, outcome: WorkflowOutcome, execution: str | None = None
+    ) -> StopReport | None:
         """How the host stopped the agent of a terminated run; None where the run's state cannot be had now."""
         try:
-            state = await self.state(run_id)
-            return _stop_report(state, outcome, await self._host_end(run_id, state))
+            state = await self.state(run_id, execution)
+            with translated(of=self._of(run_id), address=self._address):
+                found = await self._handle(run_id, execution).describe()
+            end = await self._host_end(run_id, state)
+            return _stop_report(state, outcome, end, execution=found.run_id)
         except SteersmanError:
             return None
 
@@ -199,9 +204,14 @@ def never_started_report(outcome: WorkflowOutcome) -> StopReport:
     return StopReport(outcome="stopped", phase="queued", how="exited", reason=_reason(outcome))
 
 
-def _stop_report(state: RunState, outcome: WorkflowOutcome, end: RunEnd | None) -> StopReport:
-    """What the host has found of the agent of a run that the server closed."""
-    if state.host is None or state.execution is None:
+def _never_claimed(state: RunState, execution: str) -> bool:
+    """Whether the run was closed before a host took it. Of one that was reset an earlier execution may have been."""
+    return state.host is None and state.execution in (None, execution)
+
+
+def _stop_report(state: RunState, outcome: WorkflowOutcome, end: RunEnd | None, *, execution: str) -> StopReport:
+    """What the host has found of the agent of a run that the server closed in this execution."""
+    if _never_claimed(state, execution):
         return never_started_report(outcome)
     if end and not end.known and state.phase == "queued":
         return never_started_report(outcome)

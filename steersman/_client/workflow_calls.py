@@ -27,7 +27,7 @@ from steersman._client.workflow_outcome import outcome_of
 from steersman.contracts import names
 from steersman.contracts.errors import ErrorType, InvalidRequest, RunError
 from steersman.contracts.model import StrictModel, TolerantModel
-from steersman.contracts.run import StopReport
+from steersman.contracts.run import MAX_REASON, StopReport
 from steersman.errors import (
     AlreadyDecided,
     MessageRefused,
@@ -79,22 +79,43 @@ class WorkflowCalls(Generic[S, R]):
 
     # Queries.
 
-    async def state(self, id: str) -> S:
-        """The answer of the query `state`. Raises RunNotFound, NoWorker, ServerUnreachable, ServerRefused."""
-        data = await self._query(id, names.STATE_QUERY)
+    async def state(self, id: str, execution: str | None = None) -> S:
+        """The answer of the query `state`; by default of the newest execution.
+
+        Raises RunNotFound, NoWorker, ServerUnreachable, ServerRefused.
+        """
+        data = await self._query(id, names.STATE_QUERY, execution=execution)
         if data is None:
             return self._kind.initial
         if not isinstance(data, dict) or self._kind.state_field not in data:
             with translated(of=self._of(id), address=self._address):
-                raise self._other_kind(id, (await self._handle(id).describe()).workflow_type)
+                raise self._other_kind(id, (await self._handle(id, execution).describe()).workflow_type)
         return self._validated(self._kind.state, data, id)
 
     async def query(self, id: str, query: str, argument: StrictModel, result: type[A]) -> A:
         """The answer of a query with an argument. Raises as `state`."""
         return self._validated(result, await self._query(id, query, argument) or {}, id)
 
-    async def _query(self, id: str, query: str, *arguments: Any) -> Any:
-        return await query_workflow(self._handle(id), query, arguments, of=self._of(id), address=self._address)
+    async def _query(self, id: str, query: str, *arguments: Any, execution: str | None = None) -> Any:
+        handle = self._handle(id, execution)
+        return await query_workflow(handle, query, arguments, of=self._of(id), address=self._address)
+
+    async def request(self, id: str, execution: str | None = None) -> dict[str, Any]:
+        """The request that the workflow was started with, as JSON.
+
+        Raises RunNotFound, ServerUnreachable, ServerRefused.
+        """
+        with translated(of=self._of(id), address=self._address):
+            # Each execution is given the request as its first input, and the server keeps the newest history longest.
+            async for event in self._handle(id, execution).fetch_history_events(page_size=1):
+                started = event.workflow_execution_started_event_attributes
+                if started.workflow_type.name != self._kind.workflow:
+                    raise self._other_kind(id, started.workflow_type.name)
+                inputs: list[Any] = await self._client.data_converter.decode(started.input.payloads[:1], [object])
+                if inputs and isinstance(inputs[0], dict):
+                    return dict(inputs[0])
+                break
+        raise ServerRefused(f"{self._of(id)} was not started with a request that can be read")
 
     def _validated(self, model: type[A], data: object, id: str) -> A:
         try:
@@ -119,7 +140,7 @@ class WorkflowCalls(Generic[S, R]):
                     execution = successor
                     continue
                 if isinstance(outcome, RunCancelled) and not isinstance(outcome, RunTerminated):
-                    outcome.stop_report = await self.stop_report(id)
+                    outcome.stop_report = await self.stop_report(id, execution)
                     outcome.reason = await self.reason(id, outcome.stop_report) or ""
                 return outcome
             except RPCError as error:
@@ -140,8 +161,8 @@ class WorkflowCalls(Generic[S, R]):
         same = _first_execution(newest) == _first_execution(before)
         return newest.run_id if same else None
 
-    async def stop_report(self, id: str) -> StopReport | None:
-        """What stopping the agent found; None where it cannot be had now."""
+    async def stop_report(self, id: str, execution: str | None = None) -> StopReport | None:
+        """What stopping the agent found; None where it cannot be had now. `execution`: as of `outcome`."""
         raise NotImplementedError
 
     async def reason(self, id: str, report: StopReport | None) -> str | None:
@@ -150,10 +171,13 @@ class WorkflowCalls(Generic[S, R]):
 
     # Cancel and signals.
 
-    async def open_execution(self, id: str) -> str | None:
-        """Temporal's run id of the open execution; None if it has closed. Raises RunNotFound, ServerUnreachable."""
+    async def open_execution(self, id: str, execution: str | None = None) -> str | None:
+        """Temporal's run id of the open execution; None if it, or the one that is named, has closed.
+
+        Raises RunNotFound, ServerUnreachable.
+        """
         with translated(of=self._of(id), address=self._address):
-            description = await self._handle(id).describe()
+            description = await self._handle(id, execution).describe()
         if description.workflow_type != self._kind.workflow:
             raise self._other_kind(id, description.workflow_type)
         return description.run_id if description.status == WorkflowExecutionStatus.RUNNING else None
@@ -164,9 +188,9 @@ class WorkflowCalls(Generic[S, R]):
     async def cancel(self, id: str, execution: str | None, reason: str) -> None:
         """Request Temporal's cancel, by default of the newest execution. Raises RunNotFound, ServerUnreachable.
 
-        Temporal keeps the reason unencrypted: with a codec it is not sent.
+        Temporal keeps the reason unencrypted: with a codec it is not sent. Of a longer one MAX_REASON characters are.
         """
-        reason = "" if self._client.data_converter.payload_codec else reason
+        reason = "" if self._client.data_converter.payload_codec else _sendable(reason)
         with translated(of=self._of(id), address=self._address):
             await self._handle(id, execution).cancel(reason=reason)
 
@@ -230,6 +254,11 @@ class WorkflowCalls(Generic[S, R]):
 
     def _handle(self, id: str, execution: str | None = None) -> WorkflowHandle[Any, R]:
         return self._client.get_workflow_handle(id, run_id=execution, result_type=self._kind.result)
+
+
+def _sendable(reason: str) -> str:
+    """What of a reason can be sent: a lone surrogate cannot."""
+    return reason[:MAX_REASON].encode("utf-8", "replace").decode()
 
 
 def _first_execution(description: WorkflowExecutionDescription) -> str:

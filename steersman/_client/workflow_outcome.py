@@ -15,7 +15,7 @@ from steersman.contracts.errors import ERRORS, AgentFailed, ErrorType, RunError,
 from steersman.contracts.events import CancelledEvent, DoneEvent, FailedEvent, TerminalEvent
 from steersman.contracts.model import TolerantModel
 from steersman.contracts.run import MAX_REASON, RunResult, StopReport
-from steersman.errors import HostUnreachable, RunCancelled, RunTerminated
+from steersman.errors import HostUnreachable, RunCancelled, RunInterrupted, RunTerminated
 
 WorkflowOutcome = RunResult | RunError | RunCancelled
 """How a run's workflow closed: it returned, failed, or was cancelled or terminated."""
@@ -28,7 +28,7 @@ def outcome_of(failure: WorkflowFailureError, of: str, result: type[TolerantMode
     """
     cause: BaseException | None = failure.cause
     if isinstance(cause, CancelledError):
-        return RunCancelled(of)
+        return RunInterrupted(of)
     if isinstance(cause, TerminatedError):
         return RunTerminated(of, cause.message[:MAX_REASON])
     if isinstance(cause, TimeoutError):

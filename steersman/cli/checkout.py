@@ -2,6 +2,7 @@
 
 import os
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import typer
@@ -16,13 +17,41 @@ def worker_command(*arguments: str) -> list[str]:
     return [sys.executable, str(_worker_script()), *arguments]
 
 
+def suite_command(agent: str, *arguments: str) -> tuple[list[str], Path]:
+    """The command line of the conformance suite on one agent, and the directory in which it is run. Ends the command
+    where there is no checkout, or the suite's tools are missing.
+    """
+    checkout = _worker_script().parent
+    suite = checkout / "tests" / "agents" / "test_conformance.py"
+    tools = [name for name in ("pytest", "pytest_asyncio", "pytest_timeout", "xdist") if find_spec(name) is None]
+    if tools or not suite.is_file():
+        what = f"{', '.join(tools)} cannot be imported" if tools else f"{suite} does not exist"
+        where = "the suite is run from a checkout of Steersman (make setup, or pip install -e '.[worker,conformance]')"
+        complain(f"{what}: {where}")
+        raise typer.Exit(Exit.USAGE)
+    reaper = str(checkout / "tests" / "support" / "reaper.py")
+    # Another package's warnings are its own affair, and the order is that of the file: a person reads this.
+    options = ("-p", "no:cacheprovider", "-p", "no:randomly", "-W", "default", "--no-showlocals", "--agent", agent)
+    pytest = [sys.executable, "-m", "pytest", str(suite), *options, *arguments]
+    return [sys.executable, "-I", "-S", reaper, *pytest], checkout
+
+
+def has_checkout() -> bool:
+    """Whether a worker could be run here."""
+    return hasattr(os, "fork") and _script().is_file()
+
+
+def _script() -> Path:
+    return Path(steersman.__file__).resolve().parent.parent / "worker.py"
+
+
 def _worker_script() -> Path:
     if not hasattr(os, "fork"):
         complain(
             "workers run on Linux and macOS, and so does this command; from here runs can be followed and talked to"
         )
         raise typer.Exit(Exit.USAGE)
-    script = Path(steersman.__file__).resolve().parent.parent / "worker.py"
+    script = _script()
     if not script.is_file():
         complain(f"{script} does not exist: run steer from a checkout of Steersman (pip install -e .) for this command")
         raise typer.Exit(Exit.USAGE)

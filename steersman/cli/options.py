@@ -39,6 +39,14 @@ PodFields = Annotated[
     list[str] | None, typer.Option("--pod", metavar="FIELD=JSON", help="Of the pod: `runtime` in docs/wire.md.")
 ]
 Model = Annotated[str | None, typer.Option(rich_help_panel=AGENT_PANEL)]
+Fallback = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="AGENT[:MODEL]",
+        help="Who goes on where the agent cannot: no key, a rate limit, an overload, not installed.",
+        rich_help_panel=AGENT_PANEL,
+    ),
+]
 Permissions = Annotated[
     PermissionMode | None,
     typer.Option(help="What it may do unasked; default accept_edits.", rich_help_panel=AGENT_PANEL),
@@ -55,3 +63,12 @@ AgentOption = Annotated[
 ]
 Idle = Annotated[str | None, typer.Option(help="Longest silence.", rich_help_panel=LIMITS_PANEL)]
 CostLimit = Annotated[float | None, typer.Option(help="US dollars.", rich_help_panel=LIMITS_PANEL)]
+AGENTS = "claude, codex, gemini, opencode, hermes, acp or process: see `steer agents`."
+MaxTurns = Annotated[int | None, typer.Option(rich_help_panel=LIMITS_PANEL)]
+MaxTokens = Annotated[int | None, typer.Option(help="Of all kinds together.", rich_help_panel=LIMITS_PANEL)]
+Isolated = Annotated[bool, typer.Option("--isolated", help="In a copy of the workspace, merged at the end.")]
+Ssh = Annotated[
+    str | None,
+    typer.Option(metavar="[USER@]ADDRESS[:PORT]", help="On this machine, in a copy that is merged at the end."),
+]
+Include = Annotated[list[str] | None, typer.Option(help="An ignored file or directory that the copy has, too.")]

@@ -6,7 +6,7 @@ Whether the request is valid is decided by the contract, in one place for every 
 import json
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +131,7 @@ def agent_fields(
     env: Iterable[str] | None,
     option: Iterable[str] | None,
     label: Iterable[str] | None,
+    fallback: Iterable[str] | None,
 ) -> dict[str, Any]:
     """The fields of a RunRequest that a run and the runs of a loop have alike. Without those that were not given."""
     return given(
@@ -139,7 +140,13 @@ def agent_fields(
         env=environment(env or ()),
         labels=pairs(label or (), "--label"),
         options=options(option or ()),
+        fallback=[given(agent=agent, model=named or None) for agent, _, named in _parted(fallback or ())],
     )
+
+
+def _parted(fallback: Iterable[str]) -> Iterator[tuple[str, str, str]]:
+    """AGENT[:MODEL], each."""
+    return (each.partition(":") for each in fallback)
 
 
 def given(**fields: Any) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from steersman.contracts.run import (
     MessageKind,
     MessageState,
     Phase,
+    RunPart,
     RunProgress,
     StopReport,
     Worktree,
@@ -47,6 +48,8 @@ class Claim(TolerantModel):
     """The id of the host's store; empty where a worker of an older version claimed."""
     capabilities: Capabilities | None = None
     """Those of the request's agent, as the host has it; None where a worker of an older version claimed."""
+    agent_variables: tuple[str, ...] = ()
+    """The own variables of an agent that only workers know: a loop keeps them from its programs."""
     workspace_held_by: tuple[WorkspaceHolder, ...] = ()
     """Those in whose way the run is: it has to take its workspace by hold_workspace before it goes on. None: it has it,
     or needs none.
@@ -122,6 +125,8 @@ class RunOutcome(RunProgress):
     stop_report: StopReport | None = None
     baseline: str | None = None
     """As in RunState: a short run ends before a signal has told of it."""
+    parts: tuple[RunPart, ...] = ()
+    """As in RunResult."""
 
 
 class SessionStarted(TolerantModel):
@@ -135,6 +140,10 @@ class SessionStarted(TolerantModel):
     """Orders the workers that have led the run: the greatest is the newest, and signals of the others are ignored."""
     baseline: str | None = None
     """As in RunState."""
+    part: int = 0
+    """Which of the request's agents is at work: 0, or the number from 1 of one of `fallback`."""
+    capabilities: Capabilities | None = None
+    """What a run of that agent can do; None of the first, which the claim has told of."""
 
 
 class Progressed(RunProgress):

@@ -1,7 +1,8 @@
-"""The capabilities and environment variables of each agent.
+"""The capabilities and environment variables of each agent that comes along.
 
-`steer agents` prints the capabilities, RunState.capabilities has those of the run's agent, and the workflow's
-validators refuse messages by them.
+The table says what an agent can at most: `steer agents` prints it, and requests are checked by it. What a run of a
+request can do is the claiming host's answer, which RunState.capabilities has; messages are refused by that. Agents of
+other packages are not in it: only workers know them, so a request of one is judged by the host that claims it.
 """
 
 from collections.abc import Mapping
@@ -57,10 +58,69 @@ CAPABILITIES: Final[dict[str, Capabilities]] = {
         tokens=True,
         cost=True,
     ),
+    "codex": Capabilities(
+        steer=True,
+        interrupt=True,
+        resume=True,
+        fork=True,
+        structured_output=True,
+        permissions=True,
+        turns=True,
+        tokens=True,
+    ),
+    "gemini": Capabilities(
+        steer=False, interrupt=True, resume=True, structured_output=True, permissions=True, turns=False, tokens=True
+    ),
+    "opencode": Capabilities(
+        steer=True,
+        interrupt=True,
+        resume=True,
+        fork=True,
+        structured_output=True,
+        permissions=True,
+        turns=True,
+        tokens=True,
+        cost=True,
+    ),
+    "hermes": Capabilities(
+        steer=True,
+        interrupt=True,
+        resume=True,
+        structured_output=True,
+        permissions=False,
+        turns=True,
+        tokens=True,
+    ),
+    "acp": Capabilities(
+        steer=True, interrupt=True, resume=True, fork=True, structured_output=True, permissions=True, turns=False
+    ),
     "process": Capabilities(
-        steer=False, interrupt=False, resume=False, structured_output=False, permissions=False, turns=False
+        steer=False,
+        soft_steer=True,
+        interrupt=False,
+        resume=False,
+        structured_output=True,
+        permissions=False,
+        turns=False,
     ),
 }
+
+UNKNOWN: Final = Capabilities(**dict.fromkeys(Capabilities.model_fields, True))
+"""What an agent can at most of which only workers know: nothing is refused before a host has claimed the run."""
+
+
+def at_most(agent: str) -> Capabilities:
+    """What an agent of this name can at most, as far as that is known without asking a worker."""
+    return CAPABILITIES.get(agent, UNKNOWN)
+
+
+ONLY_FULL: Final = frozenset({"hermes"})
+"""Agents that ask nobody before they act, though they can do everything: requests say so, by `permissions.mode` "full",
+and an operator's `--max-permission` is held against that.
+"""
+
+WHERE_ASKED_FOR: Final[Mapping[str, Mapping[str, str]]] = {"process": {"soft_steer": "options.messages"}}
+"""Agent -> capability -> the field of a request without which a run does not have it."""
 
 REPORTS: Final[Mapping[str, str]] = {"cost_usd": "cost", "tokens": "tokens", "turns": "turns"}
 """The capability that a limit of this name takes."""
@@ -92,9 +152,51 @@ AGENT_VARIABLES: Final[Mapping[str, frozenset[str]]] = {
             "IS_SANDBOX",
         }
     ),
+    "codex": frozenset({"CODEX_API_KEY", "CODEX_HOME", "OPENAI_API_KEY", "OPENAI_BASE_URL"}),
+    "gemini": frozenset(
+        {
+            "GEMINI_API_KEY",
+            "GEMINI_CLI_HOME",
+            "GOOGLE_API_KEY",
+            "GOOGLE_APPLICATION_CREDENTIALS",
+            "GOOGLE_CLOUD_LOCATION",
+            "GOOGLE_CLOUD_PROJECT",
+            "GOOGLE_GEMINI_BASE_URL",
+            "GOOGLE_GENAI_USE_VERTEXAI",
+        }
+    ),
+    "opencode": frozenset(
+        {
+            "ANTHROPIC_API_KEY",
+            "GEMINI_API_KEY",
+            "GOOGLE_GENERATIVE_AI_API_KEY",
+            "OPENAI_API_KEY",
+            "OPENCODE_API_KEY",
+            "OPENCODE_CONFIG",
+            "OPENCODE_CONFIG_CONTENT",
+            "OPENCODE_CONFIG_DIR",
+            "OPENCODE_DISABLE_MODELS_FETCH",
+            "OPENROUTER_API_KEY",
+        }
+    ),
+    "hermes": frozenset(
+        {"ANTHROPIC_API_KEY", "HERMES_HOME", "OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENROUTER_API_KEY"}
+    ),
+    "acp": frozenset(),
     "process": frozenset(),
 }
 """Each agent's own variables: passed on from the worker's environment, and what `from_env` may name by default."""
 
-VARIABLES_OF_MACHINES: Final = frozenset({"CLAUDE_CONFIG_DIR", "IS_SANDBOX"})
+VARIABLES_OF_MACHINES: Final = frozenset(
+    {
+        "CLAUDE_CONFIG_DIR",
+        "CODEX_HOME",
+        "GEMINI_CLI_HOME",
+        "GOOGLE_APPLICATION_CREDENTIALS",
+        "HERMES_HOME",
+        "IS_SANDBOX",
+        "OPENCODE_CONFIG",
+        "OPENCODE_CONFIG_DIR",
+    }
+)
 """Those of them that say something of one machine: they are not passed on to another one."""

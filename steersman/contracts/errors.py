@@ -61,6 +61,8 @@ class ActivityErrorType(StrEnum):
     """Changes of another run wait to be merged into the workspace; retried where the request says so."""
     STATE_UNKNOWN = "StateUnknown"
     """The workflow could not be asked how many processes the run has had; retried."""
+    AGENT_UNKNOWN = "AgentUnknown"
+    """The worker lacks the package of an agent that another worker of the host had; `run_agent` is retried."""
     STATE_GONE = "StateGone"
     """What the host had written down of the run is not there any more; not retried."""
     GIT_FAILED = "GitFailed"

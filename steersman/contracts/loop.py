@@ -3,7 +3,7 @@
 Durations are seconds, money US dollars.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -17,7 +17,7 @@ from pydantic import (
     model_validator,
 )
 
-from steersman.contracts.agents import AGENT_VARIABLES, CAPABILITIES, REPORTS, UNMETERED
+from steersman.contracts.agents import AGENT_VARIABLES, REPORTS, UNMETERED, Capabilities, at_most
 from steersman.contracts.model import Seconds, StrictModel, Text, no_nul
 from steersman.contracts.request import EnvValue, RunRequest, parse_object
 
@@ -214,13 +214,8 @@ class LoopRequest(StrictModel):
 
     @model_validator(mode="after")
     def _check_loop(self) -> "LoopRequest":
-        can = CAPABILITIES[self.run.agent]
-        agent = f'agent "{self.run.agent}"'
-        if self.session == "continue" and not can.resume:
-            raise ValueError(f'session: {agent} cannot go on with a session; use "fresh"')
-        for name in ("cost_usd", "tokens"):
-            if getattr(self.limits, name) is not None and not getattr(can, REPORTS[name]):
-                raise ValueError(f"limits.{name} is not supported by {agent}: {UNMETERED}")
+        if wrong := self.unsupported(at_most(self.run.agent)):
+            raise ValueError(wrong)
         items = self.done.items
         if items and items.kind == "checkboxes" and items.path is None and isinstance(self.plan, str):
             raise ValueError("done.items.path is required: the plan is a text, not a file")
@@ -228,10 +223,22 @@ class LoopRequest(StrictModel):
             raise ValueError("run.session: the session comes from the checkpoint")
         return self
 
-    @property
-    def continues(self) -> bool:
-        """Whether an iteration resumes the session of the one before it."""
-        return (self.session or ("continue" if CAPABILITIES[self.run.agent].resume else "fresh")) == "continue"
+    def unsupported(self, can: Capabilities) -> str | None:
+        """What the loop asks for that an agent of these capabilities lacks, in a sentence; None for nothing."""
+        agent = f'agent "{self.run.agent}"'
+        if self.session == "continue" and not can.resume:
+            return f'session: {agent} cannot go on with a session; use "fresh"'
+        for name in ("cost_usd", "tokens"):
+            if getattr(self.limits, name) is not None and not getattr(can, REPORTS[name]):
+                return f"limits.{name} is not supported by {agent}: {UNMETERED}"
+        return None
+
+    def continues(self, can: Capabilities | None = None) -> bool:
+        """Whether an iteration resumes the session of the one before it.
+
+        `can`: the agent's capabilities, where they are known from elsewhere than the table at hand.
+        """
+        return (self.session or ("continue" if (can or at_most(self.run.agent)).resume else "fresh")) == "continue"
 
     def checkboxes(self) -> str | None:
         """The path of the checkboxes, relative to the workspace; None where the items are no checkboxes."""
@@ -243,9 +250,13 @@ class LoopRequest(StrictModel):
         return self.plan.path if isinstance(self.plan, PlanFile) else None
 
 
-def program_env(run: RunRequest) -> dict[str, EnvValue]:
-    """The template's environment for the programs of a loop: without the agent's own variables, such as its key."""
-    return {name: value for name, value in run.env.items() if name not in AGENT_VARIABLES[run.agent]}
+def program_env(run: RunRequest, agents_own: Collection[str] = ()) -> dict[str, EnvValue]:
+    """The template's environment for the programs of a loop: without the agent's own variables, such as its key.
+
+    `agents_own`: those of an agent that only workers know.
+    """
+    own = {*AGENT_VARIABLES.get(run.agent, ()), *agents_own}
+    return {name: value for name, value in run.env.items() if name not in own}
 
 
 def parse_loop_request(data: object) -> LoopRequest:

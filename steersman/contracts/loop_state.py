@@ -9,6 +9,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BeforeValidator, Field
 
+from steersman.contracts.agents import Capabilities
 from steersman.contracts.loop import LoopLimits, LoopMode
 from steersman.contracts.loop_status import LoopStatus as LoopStatus  # noqa: PLC0414 - also imported from here
 from steersman.contracts.loop_status import current_status
@@ -205,6 +206,8 @@ class LoopState(SessionProgress):
 
     status: Annotated[LoopStatus, BeforeValidator(current_status)] = "running"
     agent: str | None = None
+    capabilities: Capabilities | None = None
+    """Of the iterations' runs, as the claiming host has them; None before the claim."""
     workspace: str | None = None
     host: str | None = None
     labels: dict[str, str] = Field(default_factory=dict)

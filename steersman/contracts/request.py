@@ -18,7 +18,7 @@ from pydantic import (
     model_validator,
 )
 
-from steersman.contracts.agents import CAPABILITIES, UNMETERED, Capabilities
+from steersman.contracts.agents import AGENT_VARIABLES, CAPABILITIES, ONLY_FULL, UNMETERED, Capabilities, at_most
 from steersman.contracts.errors import InvalidRequest, sentence
 from steersman.contracts.kubernetes import MAX_LEASE_S
 from steersman.contracts.model import AbsolutePath, JsonObject, Seconds, StrictModel, Text, TolerantModel, no_nul
@@ -27,7 +27,10 @@ from steersman.contracts.workspace_holder import OnOverlap
 
 Q = TypeVar("Q", bound=StrictModel)
 
-AgentName = Literal["claude", "process"]
+AgentName = Literal["claude", "codex", "gemini", "opencode", "hermes", "acp", "process"]
+"""The agents that come along."""
+AGENT_NAME = r"^[a-z][a-z0-9_-]{0,62}$"
+"""The name of any agent, also of one that only workers know."""
 PermissionMode = Literal["read_only", "ask", "accept_edits", "full"]
 
 PERMISSION_ORDER: tuple[PermissionMode, ...] = ("read_only", "ask", "accept_edits", "full")
@@ -38,6 +41,10 @@ _ENV_NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
 _NO_REF = re.compile(r"[\x00-\x20\x7f~^:?*\[\\\ud800-\udfff]|\.\.|@\{")
 _RULE = re.compile(r"[A-Za-z_][A-Za-z0-9_*.:-]*(\([^\x00-\x1f\x7f]*\))?")
 
+
+COMMANDED: tuple[AgentName, ...] = ("acp", "process")
+"""Agents whose program the request names."""
+_COMMANDED = " and ".join(f'"{agent}"' for agent in COMMANDED)
 
 MAX_REQUEST = 1_000_000
 """Bytes of a request as JSON. Temporal accepts payloads of 2 MB, and some have the request and a result."""
@@ -123,6 +130,10 @@ def _rule(text: str) -> str:
 Rule = Annotated[Text, Field(min_length=1, max_length=1000), AfterValidator(_rule)]
 
 
+ModelName = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(no_nul)]
+Command = Annotated[tuple[Text, ...], Field(min_length=1)]
+
+
 class Permissions(StrictModel):
     """What the agent may do unapproved. `allow` and `deny`: tools or the agent's own rules, e.g. `Bash(git *)`."""
 
@@ -187,14 +198,29 @@ EnvValue = Annotated[
 """A literal, or where the worker reads the value, so that no secret is in a workflow's history."""
 
 
+FallbackCause = Literal["authentication", "rate_limit", "not_installed", "overloaded"]
+"""Why an agent cannot go on where another one may."""
+FALLBACK_CAUSES: tuple[FallbackCause, ...] = ("authentication", "rate_limit", "not_installed", "overloaded")
+
+
+class Fallback(StrictModel):
+    """An agent that goes on with a run where the one before it cannot."""
+
+    agent: Annotated[str, Field(pattern=AGENT_NAME)]
+    model: ModelName | None = None
+    options: JsonObject = Field(default_factory=dict)
+    command: Command | None = None
+
+
 class RunRequest(StrictModel):
     """One run of one agent. JSON on the wire; unknown fields are refused."""
 
-    agent: AgentName
+    agent: Annotated[str, Field(pattern=AGENT_NAME)]
+    """One that comes along (`AgentName`), or one that a package has added to the worker that takes the run."""
     prompt: Text = ""
     workspace: Workspace
     runtime: Runtime = LocalRuntime()
-    model: Annotated[str, Field(min_length=1, max_length=200), AfterValidator(no_nul)] | None = None
+    model: ModelName | None = None
     session: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,199}$")] | None = None
     fork_session: bool = False
     system_prompt: Text | None = None
@@ -207,7 +233,13 @@ class RunRequest(StrictModel):
     lease_s: Annotated[Seconds, Field(ge=10)] = 900
     labels: dict[str, str] = Field(default_factory=dict)
     options: JsonObject = Field(default_factory=dict)
-    command: Annotated[tuple[Text, ...], Field(min_length=1)] | None = None
+    command: Command | None = None
+    fallback: Annotated[tuple[Fallback, ...], Field(max_length=5, exclude_if=lambda given: not given)] = ()
+    """Who goes on, one after another, where the agent cannot."""
+    fallback_on: Annotated[tuple[FallbackCause, ...], Field(exclude_if=lambda given: given == FALLBACK_CAUSES)] = (
+        FALLBACK_CAUSES
+    )
+    """Neither is written where it says nothing: workers of an earlier build, which know no such field, refuse it."""
 
     @model_validator(mode="before")
     @classmethod
@@ -242,35 +274,30 @@ class RunRequest(StrictModel):
 
     @model_validator(mode="after")
     def _check_agent(self) -> "RunRequest":
-        can = CAPABILITIES[self.agent]
-        if self.agent == "process":
+        if self.agent in COMMANDED:
             if not self.command or not self.command[0]:
-                raise ValueError('command is required for agent "process"')
+                raise ValueError(f'command is required for agent "{self.agent}"')
         elif self.command is not None:
-            raise ValueError(f'command is only for agent "process", not for "{self.agent}"')
-        elif not self.prompt.strip():
+            raise ValueError(f'command is only for agents {_COMMANDED}, not for "{self.agent}"')
+        if self.agent != "process" and not self.prompt.strip():
             raise ValueError("prompt must not be empty")
-        unsupported = {
-            "session": not can.resume and self.session is not None,
-            "fork_session": not can.fork and self.fork_session,
-            "output_schema": not can.structured_output and self.output_schema is not None,
-            "permissions": not can.permissions and self.permissions != Permissions(),
-            "limits.turns": not can.turns and self.limits.turns is not None,
-            "limits.cost_usd": not can.cost and self.limits.cost_usd is not None,
-            "limits.tokens": not can.tokens and self.limits.tokens is not None,
-            "limits.rate_limit_s": not can.tokens and self.limits.rate_limit_s is not None,
-            "model": self.agent == "process" and self.model is not None,
-            "system_prompt": self.agent == "process" and self.system_prompt is not None,
-        }
-        for field, wrong in unsupported.items():
-            if wrong:
-                instead = f": {UNMETERED}" if field.startswith("limits.") else ""
-                raise ValueError(f'{field} is not supported by agent "{self.agent}"{instead}')
+        if wrong := self.unsupported(at_most(self.agent)):
+            raise ValueError(wrong)
         if self.workspace.on_overlap == "steer" and not self.prompt.strip():
             raise ValueError('prompt is required for workspace.on_overlap "steer": it is what the other run is told')
         if self.fork_session and self.session is None:
             raise ValueError("fork_session needs session")
         return self
+
+    def _only_permissions(self) -> Permissions:
+        """What an agent that asks nobody can be given. Raises ValueError."""
+        if self.agent not in ONLY_FULL:
+            return Permissions()
+        if self.permissions.mode != "full":
+            raise ValueError(
+                f'permissions.mode: agent "{self.agent}" asks nobody before it acts: it runs in mode "full" alone'
+            )
+        return Permissions(mode="full")
 
     @model_validator(mode="after")
     def _check_copy(self) -> "RunRequest":
@@ -284,16 +311,73 @@ class RunRequest(StrictModel):
             )
         return self
 
+    @model_validator(mode="after")
+    def _check_fallback(self) -> "RunRequest":
+        """What is asked of the run is asked of each agent that may do it."""
+        for number, each in enumerate(self.fallback):
+            if "process" in (self.agent, each.agent):
+                raise ValueError(f'fallback.{number}: agent "process" is told nothing of what was done before it')
+            try:
+                RunRequest.model_validate(self.of_part(number + 1).model_dump())
+            except ValidationError as error:
+                raise ValueError(f"fallback.{number}: {error.errors()[0]['msg']}") from error
+        return self
+
+    def of_part(self, number: int) -> "RunRequest":
+        """The request as one of its agents has it: 0 is the first, n the one that `fallback[n - 1]` names. Only the
+        first one goes on with a session, and gets that agent's own variables.
+        """
+        if number == 0:
+            return self
+        each = self.fallback[number - 1]
+        own_variables = [AGENT_VARIABLES.get(agent, frozenset[str]()) for agent in (self.agent, each.agent)]
+        others = own_variables[0] - own_variables[1]
+        env = {name: value for name, value in self.env.items() if name not in others}
+        own = {"agent": each.agent, "model": each.model, "options": each.options, "command": each.command}
+        return self.model_copy(update={**own, "env": env, "session": None, "fork_session": False, "fallback": ()})
+
     @property
     def is_carried(self) -> bool:
         """The agent works in a copy of the workspace, on this machine or on another one."""
         return self.workspace.isolation == "copy" or self.runtime.kind != "local"
 
+    @property
+    def is_of_workers_alone(self) -> bool:
+        """Its agent is none that comes along: only a worker can say whether there is one, and what it can."""
+        return self.agent not in CAPABILITIES
+
+    def unsupported(self, can: Capabilities) -> str | None:
+        """What the request asks for that an agent of these capabilities lacks, in a sentence; None for nothing."""
+        unsupported = {
+            "session": not can.resume and self.session is not None,
+            "fork_session": not can.fork and self.fork_session,
+            "output_schema": not can.structured_output and self.output_schema is not None,
+            "permissions": not can.permissions and self.permissions != self._only_permissions(),
+            "limits.turns": not can.turns and self.limits.turns is not None,
+            "limits.cost_usd": not can.cost and self.limits.cost_usd is not None,
+            "limits.tokens": not can.tokens and self.limits.tokens is not None,
+            "limits.rate_limit_s": not can.tokens and self.limits.rate_limit_s is not None,
+            "model": self.agent == "process" and self.model is not None,
+            "system_prompt": self.agent == "process" and self.system_prompt is not None,
+        }
+        field = next((field for field, wrong in unsupported.items() if wrong), None)
+        if field is None:
+            return None
+        instead = f": {UNMETERED}" if field.startswith("limits.") else ""
+        return f'{field} is not supported by agent "{self.agent}"{instead}'
+
     def outline(self) -> "RunRequest":
         """The request without its long fields, for activities that stop and close the run: their inputs have other long
         fields, and a payload is bounded.
         """
-        of_agent: dict[str, Any] = {"command": (self.command[0][:200],)} if self.command else {"prompt": "-"}
+        of_agent: dict[str, Any] = {} if self.agent == "process" else {"prompt": "-"}
+        if self.command:
+            of_agent["command"] = (self.command[0][:200],)
+        if self.fallback:
+            of_agent["fallback"] = tuple(
+                each.model_copy(update={"options": {}, "command": (each.command[0][:200],) if each.command else None})
+                for each in self.fallback
+            )
         emptied: dict[str, Any] = {"system_prompt": None, "output_schema": None, "env": {}, "options": {}, "labels": {}}
         if self.workspace.on_overlap == "steer":  # which goes with a prompt, and has been decided by then
             emptied["workspace"] = self.workspace.model_copy(update={"on_overlap": "reject"})
@@ -316,7 +400,7 @@ class Caps(TolerantModel):
 
         `can`: the agent's capabilities, where they are known from elsewhere than the table at hand.
         """
-        can = can or CAPABILITIES[request.agent]
+        can = can or at_most(request.agent)
         limits, stop = request.limits, request.stop
         changed = {
             "limits": limits.model_copy(

@@ -226,6 +226,18 @@ class LastEvent(TolerantModel):
     time: datetime
 
 
+class RunPart(RunProgress):
+    """What one agent did of a run with `fallback`."""
+
+    agent: str
+    model: str | None = None
+    """As the request names it."""
+    attempts: int = 0
+    """The number of its processes; 0 where it could not be started."""
+    error: str | None = None
+    """Why it could not go on; None of the last one, whose failure is the run's."""
+
+
 class RunResult(RunProgress):
     """The result of a run; of a failed run, the first detail of its failure."""
 
@@ -253,6 +265,8 @@ class RunResult(RunProgress):
     """None where the run worked in the workspace itself."""
     worktree: Worktree | None = None
     """Where the run worked; None where it was its workspace, or a copy."""
+    parts: tuple[RunPart, ...] = ()
+    """Who did what, in order, where the request has `fallback`. `session_id` is the last one's."""
 
 
 class RunState(RunProgress):
@@ -264,6 +278,8 @@ class RunState(RunProgress):
     handle: Handle | None = None
     attempt: int = 0
     """The number of the agent's newest process, from 1; 0 before there was one."""
+    part: int = 0
+    """Which of the request's agents is at work: 0, or the number from 1 of one of `fallback`."""
     messages: tuple[MessageRecord, ...] = ()
     messages_wait: str | None = None
     """Why queued messages have not reached the agent, after the last try."""

@@ -14,6 +14,7 @@ from steersman.contracts.loop_state import CLOSED, LoopResult, LoopState
 from tests.acceptance.site import Site, answered
 from tests.loops.loop_site import git, repository
 from tests.scripted_model import Failure, Request, Script, fail
+from tests.scripted_model.dialects.messages import texts
 from tests.support.processes import marked, until
 
 PLAN = "# Plan\n\n- [ ] one\n- [ ] two\n"
@@ -81,7 +82,7 @@ def told(request: Request) -> str:
     """What the agent's turn has been told since the model last spoke."""
     messages = list(request.body["messages"])
     spoke = max((place for place, each in enumerate(messages) if each["role"] == "assistant"), default=-1)
-    return "\n".join(Request(0, {"messages": messages[spoke + 1 :]}, {}, 0).texts)
+    return "\n".join(texts({"messages": messages[spoke + 1 :]}))
 
 
 def refs(workspace: Path, loop: str) -> dict[int, str]:

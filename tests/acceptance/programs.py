@@ -72,3 +72,14 @@ print("the reason is", sys.argv[1], file=sys.stderr)
 sys.exit(7)
 """
 """Ends with exit code 7 and says why on stderr."""
+
+LISTENING = """
+import sys
+print("ready")
+for line in iter(sys.stdin.readline, ""):
+    print("read", repr(line))
+    if "bye" in line:
+        break
+print("done with it")
+"""
+"""Reads its stdin line by line, says so of each line, and ends by itself once one has "bye" in it."""

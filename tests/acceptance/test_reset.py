@@ -27,9 +27,10 @@ from tests.scripted_model import Script, ScriptedModel, hold, say
 from tests.support.processes import marked, until
 
 
-async def reset(site: Site, run: str) -> None:
+async def reset(site: Site, run: str, *options: str) -> None:
     """As the Web UI's Reset to the first workflow task, which is the same call."""
-    await site.temporal("workflow", "reset", "--workflow-id", run, "--type", "FirstWorkflowTask", "--reason", "again")
+    kind = ("--type", "FirstWorkflowTask")
+    await site.temporal("workflow", "reset", "--workflow-id", run, *kind, "--reason", "again", *options)
 
 
 async def completed(steersman: Steersman, run: str, script: Script) -> None:
@@ -192,6 +193,54 @@ async def test_a_run_that_is_cancelled_after_its_reset_stays_so(shared: Site, st
     assert (workspace / "starts").read_text() == "x\n"
     assert not marked(mark)
     assert in_order(await steersman.events(run))
+
+
+async def test_a_run_that_a_person_ends_right_after_its_reset_leaves_no_agent_behind(
+    site: Site, model: ScriptedModel, mark: str
+) -> None:
+    """Its new execution has had no process started, and that of the one before is at work."""
+    worker, steersman, script = site.worker(), await site.steersman(), model.script("held", hold())
+    await worker.ready()
+    run = await steersman.start(site.claude(script, mark=mark))
+    await script.wait_held()
+    worker.freeze()
+    await reset(site, run, "--reapply-exclude", "Signal")  # so it does not even know of its agent's start
+    end = {"id": "enough", "end": True, "reason": "enough"}
+    await steersman.temporal.get_workflow_handle(run).signal(names.INTERRUPT, end)
+
+    worker.thaw()
+    result = await steersman.result(run)
+    left = marked(mark)
+
+    assert not left
+    assert result.stop_reason == "interrupted"
+    assert result.stop_report is not None
+    assert (result.stop_report.outcome, result.stop_report.reason) == ("stopped", "enough")
+    assert result.stop_report.processes > 0
+    assert in_order(await steersman.events(run))
+
+
+async def test_a_cancel_right_after_a_reset_finds_the_agent_of_before(
+    shared: Site, steersman: Steersman, mark: str
+) -> None:
+    """Before the run's new execution knows which host has it."""
+    workspace = shared.workspace()
+    request = shared.process("sh", "-c", "echo x >> starts; exec sleep 600", workspace=workspace, mark=mark)
+    run = await steersman.start(request)
+    await until((workspace / "starts").exists)
+    await reset(shared, run)
+    handle = steersman.temporal.get_workflow_handle(run)
+    await handle.cancel()
+
+    with pytest.raises(RunCancelled):
+        await steersman.result(run)
+    left = marked(mark)
+
+    report = (await steersman.state(run)).stop_report
+    assert not left
+    assert report
+    assert report.outcome == "stopped"
+    assert (workspace / "starts").read_text() == "x\n"
 
 
 async def stop_as_a_worker(site: Site, run: str) -> StopReport:

@@ -2,14 +2,26 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from activities.shim.client import ShimError, connect
-from tests.agents.kits import ClaudeKit, Kit, ProcessKit
+from tests.agents.installed_kits import installed_kit
+from tests.agents.kits import (
+    ACP_KITS,
+    AcpKit,
+    ClaudeKit,
+    CodexKit,
+    GeminiKit,
+    HermesKit,
+    Kit,
+    OpencodeKit,
+    ProcessKit,
+)
 from tests.scripted_model import ScriptedModel
 from tests.support.files import below
 
@@ -20,15 +32,85 @@ async def model() -> AsyncIterator[ScriptedModel]:
         yield model
 
 
-@pytest.fixture(params=["process", "claude"])
-def kit(request: pytest.FixtureRequest, tmp_path: Path, model: ScriptedModel) -> Kit:
+@pytest.fixture
+def private() -> Iterator[Path]:
+    """A directory below none that others can write to, as a state directory is: Gemini CLI looks at that."""
+    base = Path.home() / ".cache" / "steersman-tests"
+    base.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=base) as directory:
+        yield Path(directory)
+        asyncio.run(_stop_all(Path(directory)))
+
+
+KITS: dict[str, Callable[[Path, ScriptedModel], Kit]] = {
+    "process": lambda directory, _model: ProcessKit(directory),
+    "claude": ClaudeKit,
+    "codex": CodexKit,
+    "acp": AcpKit,
+    "gemini": GeminiKit,
+    "opencode": OpencodeKit,
+    "hermes": HermesKit,
+}
+"""One program for each agent: test_acp has a second one that speaks ACP."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`steer agents test NAME` says which agent it is."""
+    parser.addoption("--agent", help="the agent to test, of another package, too; by default all that come along")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Told before anything is tried: an agent without a kit."""
+    if named := config.getoption("--agent", None):
+        kit_of(named)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Each agent in turn."""
-    return ProcessKit(tmp_path) if request.param == "process" else ClaudeKit(tmp_path, model)
+    if "kit" in metafunc.fixturenames:
+        named = metafunc.config.getoption("--agent", None)
+        metafunc.parametrize("kit", [named] if named else list(KITS), indirect=True)
+
+
+def kit_of(name: str) -> Callable[[Path, ScriptedModel], Kit]:
+    """What makes the agent's kit. Raises UsageError."""
+    return KITS.get(name) or installed_kit(name)
+
+
+@pytest.fixture
+def kit(request: pytest.FixtureRequest, private: Path, model: ScriptedModel) -> Kit:
+    """The agent, with what makes it do things."""
+    made = kit_of(request.param)(private, model)
+    if (missing := made.not_installed()) is not None:
+        pytest.skip(missing)
+    return made
+
+
+@pytest.fixture(params=ACP_KITS)
+def acp(request: pytest.FixtureRequest, private: Path, model: ScriptedModel) -> AcpKit:
+    """Each agent that speaks ACP, in turn."""
+    made = ACP_KITS[request.param](private, model)
+    if (missing := made.not_installed()) is not None:
+        pytest.skip(missing)
+    return made
 
 
 @pytest.fixture
 def claude(tmp_path: Path, model: ScriptedModel) -> ClaudeKit:
     return ClaudeKit(tmp_path, model)
+
+
+@pytest.fixture
+def codex(tmp_path: Path, model: ScriptedModel) -> CodexKit:
+    return CodexKit(tmp_path, model)
+
+
+@pytest.fixture
+def hermes(private: Path, model: ScriptedModel) -> HermesKit:
+    made = HermesKit(private, model)
+    if (missing := made.not_installed()) is not None:
+        pytest.skip(missing)
+    return made
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import signal
 import uuid
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,9 @@ from activities.admission.trust import untrusted
 from activities.ports.admission import Admission
 from activities.ports.agent import Agent
 from activities.ports.place import PlaceInfo
+from activities.ports.workflow import AgentAtWork
 from activities.running.controller import RunController
-from activities.running.launch import RunContext
+from activities.running.launch import RunContext, further
 from activities.runtimes.shim_runtime import ShimRuntime
 from activities.store.event_reader import Cursor, read
 from activities.store.ownership import Ownership
@@ -55,7 +57,7 @@ class Listener:
 
     async def preparing(self) -> None: ...
 
-    async def started(self, handle: Handle, attempt: int, *, adopted: bool) -> None:
+    async def started(self, handle: Handle, attempt: int, *, adopted: bool, agent: AgentAtWork) -> None:
         self.handles.append((handle, attempt))
 
     async def progressed(self, progress: Progressed) -> None:
@@ -70,6 +72,9 @@ class Listener:
 
 class _NothingKept:
     commit: str | None = None
+
+    async def changes(self, limit: int) -> str:
+        return ""
 
     async def keep(self) -> str | None:
         return None
@@ -93,6 +98,7 @@ class Stage:
         base = {name: os.environ[name] for name in BASE if name in os.environ}
         self.environment = {**base, **environment, "STAGE_MARK": self.mark}
         self.trusted = True
+        self.restricted = False
         self._epoch = 0
         self._tasks: list[asyncio.Task[RunOutcome]] = []
 
@@ -110,7 +116,9 @@ class Stage:
             baseline=NOTHING_KEPT,
             epoch=self._epoch if epoch is None else epoch,
         )
-        return RunController(run, self.listener)
+        numbers = range(1, len(self.request.fallback) + 1)
+        fallback = tuple(further(run, number, self.request.of_part(number), self.agent) for number in numbers)
+        return RunController(replace(run, fallback=fallback), self.listener)
 
     @property
     def workspace(self) -> Path:
@@ -120,7 +128,7 @@ class Stage:
         """As a policy does that allows everything, in a workspace that is trusted or not."""
         directory = self.workspace
         found = None if self.trusted else untrusted(directory, self.agent.files)
-        return Admission(dict(self.environment), directory, untrusted=found)
+        return Admission(dict(self.environment), directory, untrusted=found, restricted=self.restricted)
 
     async def lock_session(self, session: str) -> None:
         """Nobody else is here."""
@@ -135,7 +143,7 @@ class Stage:
     async def play(self) -> RunOutcome:
         """One worker leads the run to its end."""
         _, task = self.start()
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(100):
             return await task
 
     async def detach(self) -> None:
@@ -217,10 +225,17 @@ async def deliver(session: RunController, parcel: DeliverInput) -> Delivered:
 async def staged(
     directory: Path, agent: Agent, environment: Mapping[str, str], fields: Mapping[str, Any]
 ) -> AsyncIterator[Stage]:
-    """A stage in this directory, with a workspace."""
+    """A stage in this directory, with a workspace. The field `undeclared` has what the agent's row does not allow a
+    request to have, and the agent is to get all the same.
+    """
     workspace = directory / "workspace"
     workspace.mkdir(exist_ok=True)
-    request = parse_request({"workspace": {"path": str(workspace)}, **fields})
+    given = {"workspace": {"path": str(workspace)}, **fields}
+    undeclared = given.pop("undeclared", {})
+    request = parse_request(given)
+    if undeclared:  # an agent of which nothing is known is refused nothing
+        other = parse_request({"agent": "unknown", "prompt": "-", "workspace": given["workspace"], **undeclared})
+        request = request.model_copy(update={name: getattr(other, name) for name in undeclared})
     agent.check(request)
     stage = Stage(directory, agent, request, environment)
     try:

@@ -14,7 +14,7 @@ from activities.agents.claude.transcript import ClaudeTranscript
 from activities.agents.claude.usage import UsageMeter
 from activities.agents.crashes import crash
 from activities.agents.frames import parse_frame
-from activities.ports.agent import ExitFact, Resumption
+from activities.ports.agent import ExitFact, Resumption, Transcript
 from activities.ports.runtime import Record
 from steersman.contracts.activities import RunOutcome
 from steersman.contracts.errors import AuthenticationFailed, ErrorType, InvalidRequest
@@ -115,7 +115,7 @@ def _mutated(value: Any, chance: random.Random) -> Any:
     return [_mutated(each, chance) for each in value] if isinstance(value, list) else value
 
 
-def _sound(events: list[EventBase], found: ClaudeTranscript) -> None:
+def _sound(events: list[EventBase], found: Transcript) -> None:
     """What comes of it can be written, read, sent and shown."""
     for event in events:
         text = EVENT.dump_json(event)  # type: ignore[arg-type]

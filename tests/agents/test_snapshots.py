@@ -9,7 +9,7 @@ import pytest
 
 from activities.agents.claude.snapshot import ClaudeSnapshot
 from activities.agents.claude.transcript import ClaudeTranscript
-from activities.agents.process import MAX_RESULT, ProcessTranscript
+from activities.agents.process.transcript import MAX_RESULT, ProcessTranscript
 from activities.ports.agent import MAX_SNAPSHOT, Transcript, Verdict
 from activities.ports.runtime import Record
 from steersman.contracts.errors import RunError
@@ -161,7 +161,7 @@ def test_a_process_goes_on_with_its_end() -> None:
         plain, restored = ProcessTranscript("x"), ProcessTranscript("x")
         for each in lines[:cut]:
             plain.feed(each)
-        restored.restore(plain.snapshot())
+        restored.restore(plain.snapshot() or b"")
         assert [plain.feed(each) for each in lines[cut:]] == [restored.feed(each) for each in lines[cut:]]
         assert vars(restored) == vars(plain)
         assert len(plain.progress.text) <= MAX_RESULT

@@ -121,7 +121,7 @@ async def test_a_request_from_a_file_with_words_over_it(steer: Steer, fake_host:
     [
         (["run", "claude", "fix", "the", "bug"], "unexpected extra argument"),
         (["run", "claude"], "prompt"),
-        (["run", "nobody", "x"], "agent"),
+        (["run", "No-Body", "x"], "agent"),
         (["run", "claude", "x", "--env", "API_TOKEN=abc"], "API_TOKEN"),
         (["run", "claude", "x", "--max-duration", "soon"], "--max-duration"),
         (["run", "claude", "x", "--schema", "/nowhere"], "/nowhere"),
@@ -221,7 +221,9 @@ async def test_looking(steer: Steer, fake_host: FakeHost, steersman: Steersman, 
     assert [(each["id"], each["agent"]) for each in listed.json] == [(run, "claude")]
     assert run in (await steer("list")).out
     assert set((await steer("agents", "--json")).json) == set(CAPABILITIES)
-    assert "claude" in (await steer("agents")).out
+    agents = (await steer("agents")).out
+    assert ["process", "no", "asked", "no"] in [line.split()[:4] for line in agents.splitlines()]
+    assert "process: soft steer where the request asks for it, by options.messages" in agents
     swept = await steer("prune", "--host", fake_host.host, "--json")
     assert swept.json["pruned"] == ["run-old"]
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from steersman.client import Steersman
+from steersman.contracts.agents import CAPABILITIES
 from tests.cli.loopstage import MENU, Stage
 from tests.cli.steer import Steer
 from tests.cli.terminal import Terminal
@@ -69,6 +70,18 @@ async def test_keys_offer_what_the_agent_can_do(stage: Stage) -> None:
     terminal.type("q")
     assert await terminal.ended() == 130
     assert stage.machine.fake_run(run).messages == []
+
+
+async def test_keys_offer_what_the_claiming_host_says_that_the_agent_can_do(stage: Stage) -> None:
+    await stage.at_work()
+    can = CAPABILITIES["claude"].model_copy(update={"interrupt": False})
+    await stage.machine.set_state(stage.loop, capabilities=can)
+    terminal = await stage.attach()
+    await terminal.until("first words")
+    terminal.type("i")
+    await terminal.until('agent "claude" cannot interrupt: P pauses now, f gives feedback to the next iteration')
+    terminal.type("q")
+    assert await terminal.ended() == 130
 
 
 async def test_ctrl_c_takes_a_question_back_that_a_key_had_opened(stage: Stage) -> None:

@@ -16,6 +16,7 @@ from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import Worker
 
+from activities.agents.catalog import AGENTS
 from steersman.contracts import names
 from steersman.contracts.activities import (
     ApprovalAsked,
@@ -48,6 +49,7 @@ from steersman.contracts.events import (
     ToolUseEvent,
     is_terminal,
 )
+from steersman.contracts.request import parse_request
 from steersman.contracts.run import Approval, Handle, StopReport, Usage
 from workflows.agent_run import AgentRun
 
@@ -142,7 +144,8 @@ class FakeHost:
         if self.refuse:
             error = InvalidRequest(self.refuse)
             raise application_error(error)
-        return Claim(host=self.host)
+        wanted = parse_request(request)
+        return Claim(host=self.host, capabilities=AGENTS[wanted.agent].capabilities(wanted))
 
     @activity.defn(name=names.RUN_AGENT)
     async def run_agent(self, asked: RunAgentInput) -> RunOutcome:

@@ -245,6 +245,7 @@ async def test_an_agent_that_cannot_be_steered_says_so(
     steersman: Steersman, fake_host: FakeHost, workspace: str
 ) -> None:
     run = await steersman.start({"agent": "process", "command": ["cat"], "workspace": {"path": workspace}})
+    await until_running(steersman, run)
     with pytest.raises(MessageRefused, match="cannot steer") as raised:
         await steersman.steer(run, "left")
     assert raised.value.reason

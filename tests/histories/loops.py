@@ -153,6 +153,11 @@ async def loop_of_no_object(at: Recorder) -> Any:
     return await at.start_loop([1, 2])
 
 
+async def loop_agent_was_unknown(at: Recorder) -> Any:
+    """As `agent_was_unknown`."""
+    return (await _start(at, {"agent": "nobody"})).handle
+
+
 async def loop_run_was_stopped(at: Recorder) -> Any:
     """A person stops the run at work, the loop pauses and goes on."""
     loop = await program(at, f"test -e go && {BOTH} || sleep 600")
@@ -229,6 +234,7 @@ LOOPS = {
         Scenario(loop_cancelled_while_verifying),
         Scenario(loop_refused),
         Scenario(loop_of_no_object),
+        Scenario(loop_agent_was_unknown),
         Scenario(loop_run_was_stopped),
         Scenario(loop_worker_was_killed),
         Scenario(loop_waited_for_its_workspace),

@@ -92,6 +92,11 @@ async def input_was_no_object(at: Recorder) -> Any:
     return await at.start([1, 2])
 
 
+async def agent_was_unknown(at: Recorder) -> Any:
+    """Recorded by a version that refused it in the workflow; since then a worker does."""
+    return await at.start(agent="nobody", prompt="go")
+
+
 async def workspace_was_missing(at: Recorder) -> Any:
     return await at.process("print()", workspace={"path": "/no/such/directory"})
 
@@ -161,6 +166,7 @@ RUNS = {
         claude_waited_for_ever,
         cancelled,
         input_was_no_object,
+        agent_was_unknown,
         workspace_was_missing,
         duration_limit,
         worker_was_killed,

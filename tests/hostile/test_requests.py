@@ -7,7 +7,7 @@ import pytest
 
 from activities.admission.policy import Policy, lent_commands
 from activities.agents.claude.agent import ClaudeAgent
-from activities.agents.process import ProcessAgent
+from activities.agents.process.agent import ProcessAgent
 from activities.ports.admission import Admission
 from activities.ports.agent import Agent
 from activities.ports.runtime import Launch

@@ -13,7 +13,7 @@ import pytest
 from activities.admission import schemas
 from activities.admission.schemas import admit_schema, mismatch
 from activities.agents.claude.transcript import ClaudeTranscript
-from activities.agents.process import Silence
+from activities.agents.process.conversation import Silence
 from activities.loops.items.plans import read_plan
 from activities.loops.items.sources import read_items
 from activities.ports.agent import Progress

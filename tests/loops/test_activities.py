@@ -21,7 +21,7 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 from activities.activity_helpers import heartbeating
 from activities.admission.policy import Policy
 from activities.agents.claude.agent import ClaudeAgent
-from activities.agents.process import ProcessAgent
+from activities.agents.process.agent import ProcessAgent
 from activities.context import ActivityContext
 from activities.host_activities import HostActivities
 from activities.host_sweep import Retention

@@ -1,7 +1,9 @@
-"""A scripted model: the Anthropic Messages API on loopback, answered from a script.
+"""A scripted model: the APIs of Anthropic, OpenAI and Google on loopback, answered from a script.
 
-The real Claude Code CLI talks to it in tests, in benchmarks and in the demo, so none of them
-needs the internet or a key. Nothing of Steersman may be imported here: it stands in for the outside.
+The real programs (Claude Code, Codex, Gemini CLI, opencode) talk to it in tests, in benchmarks and in the demo, so
+none of them needs the internet or a key. One script serves any of them; its tools are those of the program.
+
+Nothing of Steersman may be imported here: it stands in for the outside.
 
     async with ScriptedModel() as model:
         script = model.script("a", tool("Bash", command="ls"), hold("working"), say("done"))

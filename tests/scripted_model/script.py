@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.scripted_model.requests import Request
+from tests.scripted_model import programs
+from tests.scripted_model.requests import Dialect, Request
 from tests.scripted_model.steps import Failure, Step
 
 Steps = Step | Callable[[Request], Step | None]
@@ -48,19 +48,29 @@ class Script:
         return self._holding > 0
 
     def env(self, config_dir: Path | str) -> dict[str, str]:
-        """Environment variables that make the CLI talk to this script and keep its state in `config_dir`."""
-        env = {
-            "HOME": str(config_dir),  # a tool's login shell must not run the profile of whoever runs the tests
-            "ANTHROPIC_BASE_URL": self.url,
-            "ANTHROPIC_API_KEY": "sk-test",
-            "CLAUDE_CONFIG_DIR": str(config_dir),
-            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-            "DISABLE_AUTOUPDATER": "1",
-            "DISABLE_TELEMETRY": "1",
-        }
-        if os.geteuid() == 0:
-            env["IS_SANDBOX"] = "1"  # the CLI refuses bypassPermissions to root otherwise
-        return env
+        """Environment variables that make Claude Code talk to this script and keep its state in `config_dir`."""
+        return programs.claude_env(self.url, Path(config_dir))
+
+    def codex_env(self, home: Path) -> dict[str, str]:
+        """The same for Codex, with its files in `home`. Its config.toml there says what `codex_arguments` do."""
+        return programs.codex_env(self.url, home)
+
+    @property
+    def codex_arguments(self) -> list[str]:
+        """Arguments that make Codex talk to this script where it has another config.toml."""
+        return programs.codex_arguments(self.url)
+
+    def gemini_env(self, home: Path) -> dict[str, str]:
+        """The same for Gemini CLI, with its files in `home`."""
+        return programs.gemini_env(self.url, home)
+
+    def hermes_env(self, home: Path) -> dict[str, str]:
+        """The same for Hermes, with its files in `home`."""
+        return programs.hermes_env(self.url, home)
+
+    def opencode_env(self, home: Path) -> dict[str, str]:
+        """The same for opencode, with its files in `home`. The model is `mock/mock-model`."""
+        return programs.opencode_env(self.url, home)
 
     async def release(self) -> None:
         """Let one hold go on: the present one, else the next."""
@@ -94,10 +104,12 @@ class Script:
                 self._holding -= 1
                 self._changed.notify_all()
 
-    async def record(self, body: Mapping[str, Any], headers: Mapping[str, str]) -> Request:
+    async def record(
+        self, body: Mapping[str, Any], headers: Mapping[str, str], dialect: Dialect, model: str, *, streams: bool
+    ) -> Request:
         """Keep a request that has arrived. For the server."""
         now = asyncio.get_running_loop().time()
-        request = Request(self._asked + 1, body, headers, now)
+        request = Request(self._asked + 1, body, headers, now, dialect, model, streams)
         async with self._changed:
             if request.side:
                 self.side_requests.append(request)
@@ -132,7 +144,7 @@ class Script:
         request.outcome = "unexpected"
         self.unexpected.append(request)
         message = f"the script {self.url} has run out at request {request.number}"
-        return Failure(501, message, {"x-should-retry": "false"})  # the CLI asks again after most others, 400 too
+        return Failure(request.dialect.RAN_OUT, message, {"x-should-retry": "false"})
 
     async def _wait(self, condition: Callable[[], bool]) -> None:
         async with self._changed:

@@ -1,7 +1,12 @@
 """The server: HTTP on loopback, one script per first path segment.
 
-`/<script>/v1/messages` plays the script; `/<script>/_requests` (GET) and `/<script>/_release` (POST)
-control it from another process. Anything else that the CLI asks of its API is answered harmlessly.
+`POST` to one of these plays the script, whose steps are the same for all:
+    /<script>/v1/messages                       Anthropic Messages
+    /<script>/v1/chat/completions               OpenAI Chat Completions
+    /<script>/v1/responses                      OpenAI Responses
+    /<script>/v1beta/models/MODEL:VERB          Gemini; generateContent, or streamGenerateContent (as with ?alt=sse)
+`/<script>/_requests` (GET) and `/<script>/_release` (POST) control it from another process.
+Anything else that a program asks of its API is answered harmlessly.
 """
 
 from __future__ import annotations
@@ -11,14 +16,16 @@ import json
 from types import TracebackType
 from typing import Any, Self
 
-from tests.scripted_model import wire
 from tests.scripted_model.connection import Connection, HungUpError, Incoming
-from tests.scripted_model.requests import Request
+from tests.scripted_model.dialects import chat, gemini, messages, responses
+from tests.scripted_model.requests import Dialect, Pause, Request
 from tests.scripted_model.script import Script, ScriptError, Steps
 from tests.scripted_model.steps import Answer, Cut, Failure, Hold, Say, Step
 
 PING_S = 5.0
 CUT_AFTER_S = 0.1  # the CLI drops what arrives together with the end of the connection
+DIALECTS: dict[str, Dialect] = {"v1/messages": messages, "v1/chat/completions": chat, "v1/responses": responses}
+GEMINI = "v1beta/models/"
 SIDE_ANSWER = Answer((Say('{"title": "Scripted"}'),))
 
 
@@ -102,15 +109,16 @@ class ScriptedModel:
     async def _answer(self, incoming: Incoming, connection: Connection) -> None:
         name, _, path = incoming.path.lstrip("/").partition("/")
         script = self._scripts.get(name)
+        dialect = gemini if path.startswith(GEMINI) else DIALECTS.get(path.removesuffix("/count_tokens"), messages)
         if script is None:
             self._strays.append(f"{incoming.method} {incoming.path}")
-            await connection.respond(404, wire.error(404, f"no script {name!r}"))
+            await connection.respond(404, dialect.error(404, f"no script {name!r}"))
             return
         match incoming.method, path:
-            case "POST", "v1/messages":
-                await self._message(script, incoming, connection)
-            case "POST", "v1/messages/count_tokens":
-                await connection.respond(200, {"input_tokens": 100})
+            case "POST", _ if path.endswith(("/count_tokens", ":countTokens")):
+                await connection.respond(200, dialect.TOKENS)
+            case "POST", _ if path in DIALECTS or path.startswith(GEMINI):
+                await self._message(script, incoming, dialect, path, connection)
             case "GET", "_requests":
                 await connection.respond(200, _described(script))
             case "POST", "_release":
@@ -119,8 +127,15 @@ class ScriptedModel:
             case _:
                 await connection.respond(200, {})
 
-    async def _message(self, script: Script, incoming: Incoming, connection: Connection) -> None:
-        request = await script.record(incoming.json(), incoming.headers)
+    async def _message(
+        self, script: Script, incoming: Incoming, dialect: Dialect, path: str, connection: Connection
+    ) -> None:
+        body = incoming.json()
+        model, streams = body.get("model", "scripted"), bool(body.get("stream"))
+        if path.startswith(GEMINI):  # which has neither in its bodies
+            model, _, verb = path.removeprefix(GEMINI).partition(":")
+            streams = verb == "streamGenerateContent"
+        request = await script.record(body, incoming.headers, dialect, model, streams=streams)
         step: Step = SIDE_ANSWER if request.side else script.next_step(request)
         outcome = "hung up"
         try:
@@ -130,30 +145,29 @@ class ScriptedModel:
 
 
 async def _play(step: Step, request: Request, script: Script, connection: Connection) -> str:
+    dialect = request.dialect
     if isinstance(step, Failure):
-        await connection.respond(step.status, wire.error(step.status, step.message), step.headers)
+        await connection.respond(step.status, dialect.error(step.status, step.message), step.headers)
         return "failed"
-    model, stream = request.body.get("model", "scripted"), bool(request.body.get("stream"))
-    if stream:
+    answer = step.for_tools(request.tools)
+    if request.streams:
         await connection.begin_stream(step.headers)
-        await connection.send(wire.opening(step, model))
-    for item in wire.body(step.parts):
+    for item in dialect.stream(answer, request):
         match item:
             case Hold():
-                await connection.unless_hung_up(script.held(), wire.event("ping") if stream else b"", PING_S)
+                await connection.unless_hung_up(script.held(), dialect.PING if request.streams else b"", PING_S)
             case Cut():
                 await connection.unless_hung_up(asyncio.sleep(CUT_AFTER_S))
                 await connection.close()
                 return "cut"
-            case wire.Pause(seconds=seconds):
+            case Pause(seconds=seconds):
                 await connection.unless_hung_up(asyncio.sleep(seconds))
-            case bytes() if stream:
+            case bytes() if request.streams:
                 await connection.send(item)
-    if stream:
-        await connection.send(wire.closing(step))
+    if request.streams:
         await connection.end_stream()
     else:
-        await connection.respond(200, wire.message(step, model), step.headers)
+        await connection.respond(200, dialect.message(answer, request), step.headers)
     return "answered"
 
 

@@ -5,15 +5,16 @@ A step is an `Answer` (parts streamed in order) or a `Failure` (an HTTP error). 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
 
 @dataclass(frozen=True)
 class Usage:
-    """Token counts that an answer reports; the CLI derives its cost from them."""
+    """Token counts that an answer reports. `input` has neither those read from the cache nor those written to it."""
 
     input: int = 100
     output: int = 20
@@ -64,7 +65,15 @@ class Cut:
     """Drops the connection in the middle of the answer."""
 
 
-Part = Say | Think | Tool | Hold | Cut
+@dataclass(frozen=True)
+class Structured:
+    """The run's structured output: a call of the program's own tool for it if it offers one, else text of JSON."""
+
+    value: Mapping[str, Any]
+
+
+Part = Say | Think | Tool | Hold | Cut | Structured
+STRUCTURED_TOOL = "StructuredOutput"
 
 
 @dataclass(frozen=True)
@@ -81,6 +90,14 @@ class Answer:
         if self.stop_reason:
             return self.stop_reason
         return "tool_use" if any(isinstance(p, Tool) for p in self.parts) else "end_turn"
+
+    def for_tools(self, tools: Collection[str]) -> Answer:
+        """The answer to a program that offers `tools`, in which nothing is `Structured`."""
+        return replace(self, parts=tuple(_structured(p, tools) if isinstance(p, Structured) else p for p in self.parts))
+
+
+def _structured(part: Structured, tools: Collection[str]) -> Part:
+    return Tool(STRUCTURED_TOOL, part.value) if STRUCTURED_TOOL in tools else Say(json.dumps(part.value))
 
 
 @dataclass(frozen=True)
@@ -111,8 +128,8 @@ def tool(name: str, /, **input: Any) -> Answer:
 
 
 def structured(value: Mapping[str, Any]) -> Answer:
-    """Give the run's structured output; the CLI offers a tool for it when it has `--json-schema`."""
-    return Answer((Tool("StructuredOutput", value),))
+    """Give the run's structured output, as the program that asks wants it."""
+    return Answer((Structured(value),))
 
 
 def hold(before: str = "working", after: str = "") -> Answer:
@@ -132,7 +149,7 @@ def fail(
     retry_after_s: float | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> Failure:
-    """Refuse the request. `headers` may carry rate limits (`anthropic-ratelimit-*`)."""
+    """Refuse the request. `headers` may carry rate limits (e.g. `anthropic-ratelimit-*`)."""
     extra = {} if retry_after_s is None else {"retry-after": f"{retry_after_s:g}"}
     return Failure(status, message, {**extra, **(headers or {})})
 

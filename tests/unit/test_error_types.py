@@ -6,6 +6,7 @@ from steersman.contracts.errors import REFUSED, ActivityErrorType, ErrorType
 def test_their_strings_are_fixed() -> None:
     assert REFUSED == "Refused"
     assert {str(each) for each in ActivityErrorType} == {
+        "AgentUnknown",
         "Detached",
         "Fenced",
         "GitFailed",

@@ -28,7 +28,7 @@ def test_the_smallest_request() -> None:
         10,
     )
     assert (request.limits.iterations, request.limits.no_progress, request.limits.failures) == (100, 3, 3)
-    assert request.continues
+    assert request.continues()
     assert loop_request_json(request) == GOOD
 
 
@@ -53,7 +53,7 @@ def test_a_full_request_survives_a_round_trip() -> None:
     assert loop_request_json(request) == full
     assert parse_loop_request(loop_request_json(request)) == request
     assert request.checkboxes() == "plan"
-    assert not request.continues
+    assert not request.continues()
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_a_wrong_field_is_named(change: dict[str, Any], told: str) -> None:
 )
 def test_what_the_agent_cannot_do(change: dict[str, Any], told: str) -> None:
     process = {**GOOD, "run": {"agent": "process", "command": ["true"], "workspace": {"path": "/w"}}}
-    assert not parse_loop_request(process).continues
+    assert not parse_loop_request(process).continues()
     assert refusal({**process, **change}) == f"LoopRequest: {told}"
 
 

@@ -8,12 +8,14 @@ import pytest
 
 from activities.admission.policy import MAX_SECRET_FILE, Policy
 from activities.admission.ssh_patterns import SshPattern
+from activities.agents.acp.agent import AcpAgent
 from activities.agents.claude.agent import ClaudeAgent
-from activities.agents.process import ProcessAgent
+from activities.agents.hermes.agent import HermesAgent
+from activities.agents.process.agent import ProcessAgent
 from activities.ports.agent import Agent
 from activities.ports.place import PlaceInfo
 from steersman.contracts.errors import InvalidRequest, WorkspaceError
-from steersman.contracts.request import PERMISSION_ORDER, PermissionMode, RunRequest
+from steersman.contracts.request import PERMISSION_ORDER, Caps, PermissionMode, RunRequest
 from steersman.contracts.runtime import SshRuntime
 
 SECRET = "sk-very-secret"
@@ -28,7 +30,11 @@ def process(path: Path, **fields: Any) -> RunRequest:
     return request(path, agent="process", command=["true"], **fields)
 
 
-AGENTS: dict[str, Agent] = {"claude": ClaudeAgent({"IS_SANDBOX": "1"}), "process": ProcessAgent()}
+AGENTS: dict[str, Agent] = {
+    "claude": ClaudeAgent({"IS_SANDBOX": "1"}),
+    "hermes": HermesAgent({}),
+    "process": ProcessAgent(),
+}
 
 
 def admit(policy: Policy, asked: RunRequest) -> None:
@@ -226,6 +232,23 @@ def test_an_arbitrary_command_has_every_permission(tmp_path: Path, most: Permiss
     assert "command: `true` would run without asking anybody" in refusal(
         Policy({}, max_permission=most), process(tmp_path)
     )
+
+
+@pytest.mark.parametrize("most", PERMISSION_ORDER[:-1])
+def test_an_agent_that_asks_nobody_has_every_permission(tmp_path: Path, most: PermissionMode) -> None:
+    asked = request(tmp_path, agent="hermes", permissions={"mode": "full"})
+    assert 'agent: "hermes" asks for no approvals' in refusal(Policy({}, max_permission=most), asked)
+
+
+def test_an_operators_cap_of_cost_refuses_no_further_agent(tmp_path: Path) -> None:
+    policy = Policy({}, caps=Caps(cost_usd=5))
+    acp = {"agent": "acp", "command": ["true"]}
+    asked = policy.caps.held(request(tmp_path, agent="claude", prompt="p", fallback=[acp]))
+    assert asked.limits.cost_usd == 5
+    agents = {"claude": AGENTS["claude"], "acp": AcpAgent()}
+    assert policy.check_all(asked, agents, is_capped=True)[0] == tmp_path
+    with pytest.raises(InvalidRequest, match=r"fallback\.0: .*limits\.cost_usd"):
+        policy.check_all(asked, agents)
 
 
 def test_an_agent_that_is_not_allowed_here(tmp_path: Path) -> None:

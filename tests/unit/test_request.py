@@ -12,7 +12,7 @@ from steersman.contracts.request import RunRequest, parse_request
 
 GOOD: dict[str, Any] = {"agent": "claude", "prompt": "do it", "workspace": {"path": "/w"}}
 PROCESS: dict[str, Any] = {"agent": "process", "command": ["true"], "workspace": {"path": "/w"}}
-SECRET = "sk-ant-very-secret"
+SECRET = "sk-ANT-very-secret"
 
 
 def refusal(data: object) -> str:
@@ -90,7 +90,10 @@ def test_the_old_name_of_the_host_is_taken() -> None:
 
 
 WRONG: list[tuple[str, Any]] = [
-    ("agent", "codex-99"),
+    ("agent", "Codex 99"),
+    ("agent", "../codex"),
+    ("agent", "c" * 64),
+    ("agent", "claude\n"),
     ("agent", None),
     ("agent", ["claude"]),
     ("prompt", ""),
@@ -191,7 +194,6 @@ def test_a_missing_prompt_is_named() -> None:
         ("command", ["a\0b"]),
         ("session", "s"),
         ("fork_session", True),
-        ("output_schema", {}),
         ("permissions", {"mode": "full"}),
         ("limits.turns", 1),
         ("limits.cost_usd", 1),

@@ -54,6 +54,19 @@ def test_the_same_id_twice_is_one_message() -> None:
     assert ids(mailbox) == ["m"]
 
 
+def test_what_the_claiming_host_cannot_do_is_refused_and_an_end_stays() -> None:
+    mailbox = said("one", "two")
+    mailbox.accept("interrupt", Message(id="end", end=True), NOW)
+    mailbox.accept("interrupt", Message(id="turn", text="round"), NOW)
+    assert not mailbox.refuse({}, LATER)
+    assert mailbox.refuse({"interrupt": "it cannot"}, LATER)
+    assert ids(mailbox) == ["steer-1", "steer-2", "end"]
+    assert (mailbox["turn"].state, mailbox["turn"].how, mailbox["turn"].settled_at) == ("rejected", "it cannot", LATER)
+    assert mailbox.refuse({"steer": "nor that"}, LATER)
+    assert not mailbox.refuse({"steer": "nor that", "interrupt": "it cannot"}, LATER)
+    assert ids(mailbox) == ["end"]
+
+
 def test_a_settled_message_is_not_taken_again() -> None:
     mailbox = Mailbox()
     mailbox.accept("steer", Message(id="m", text="once"), NOW)

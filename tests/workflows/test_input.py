@@ -40,7 +40,7 @@ WRONG: dict[str, tuple[tuple[Any, ...], str]] = {
     "a lone surrogate": ((raw(b'{"agent":"claude","prompt":"\\ud800","workspace":{"path":"/w"}}'),), "the input"),
     "nested too deep": ((raw(b'{"options":' + b"[" * 5000 + b"]" * 5000 + b"}"),), ""),
     "a NaN": ((raw(b'{"agent":"claude","prompt":"p","workspace":{"path":"/w"},"lease_s":NaN}'),), ""),
-    "an unknown agent": (({**GOOD, "agent": "gpt"},), "agent"),
+    "no name of an agent": (({**GOOD, "agent": "GPT 5"},), "agent"),
     "a missing workspace": (({"agent": "claude", "prompt": "p"},), "workspace: is required"),
     "a relative path": (({**GOOD, "workspace": {"path": "w"}},), "workspace.path: must be an absolute path"),
     "a wrong field": (({**GOOD, "limits": {"turns": "many"}},), "limits.turns"),

@@ -25,7 +25,10 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"done": {"items": {"kind": "checkboxes"}}}, "done.items.path is required: the plan is a text, not a file"),
     ({"done": {"verify": {"command": 1}}}, "done.verify.command: must be a text or a list of texts"),
     ({"run": {**RUN, "prompt": "work"}}, "run: prompt must not be given here: it is the loop's prompt and plan"),
-    ({"run": {**RUN, "agent": "chatgpt"}}, "run.agent: Input should be 'claude' or 'process'"),
+    (
+        {"run": {**RUN, "agent": "Chat GPT"}},
+        "run.agent: String should match pattern",
+    ),
     ({"run": {**RUN, "limits": {"idle_s": 3}}}, "run: limits: give duration_s and idle_s as the loop's"),
     ({"limits": {"iterations": 0}}, "limits.iterations: Input should be greater than or equal to 1"),
     ({"limits": {"cost_usd": -1}}, "limits.cost_usd: Input should be greater than 0"),

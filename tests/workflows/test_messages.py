@@ -13,6 +13,7 @@ from temporalio.service import RPCError
 from steersman.contracts import names
 from steersman.contracts.activities import (
     ApprovalAsked,
+    Claim,
     Delivered,
     DeliverInput,
     FinalizeInput,
@@ -21,6 +22,7 @@ from steersman.contracts.activities import (
     Settlement,
     StopInput,
 )
+from steersman.contracts.agents import CAPABILITIES
 from steersman.contracts.messages import MessageReceipt
 from steersman.contracts.run import Approval, RunState, StopReport
 from tests.workflows.fake_host import (
@@ -40,6 +42,8 @@ from tests.workflows.fake_host import (
 
 pytestmark = [pytest.mark.integration, QUIET]
 PAUSED = "the activity is paused"
+SILENT = CAPABILITIES["process"].model_copy(update={"soft_steer": False})
+"""What a host says of a program that takes no messages."""
 
 
 async def say(run: Run, kind: str = names.STEER, **message: Any) -> MessageReceipt:
@@ -94,6 +98,29 @@ async def test_a_session_that_was_frozen_and_comes_back_late_is_not_taken_for_th
         handle = (await state(run)).handle
     assert handle is not None
     assert handle.worker_queue == fake.own_queue(1)
+
+
+async def test_the_host_that_claims_a_run_says_what_it_can_do(fake: FakeHost) -> None:
+    claiming, go_on = asyncio.Event(), asyncio.Event()
+
+    async def dawdle(request: Any) -> Claim:
+        claiming.set()
+        await go_on.wait()
+        return Claim(host=fake.host, capabilities=SILENT)
+
+    fake.play_claim = dawdle  # type: ignore[method-assign]
+    async with fake.at_work():
+        run = await fake.start(agent="process", command=["true"])
+        await claiming.wait()
+        assert "cannot interrupt" in await refusal(run, names.INTERRUPT, {"text": "the table says so"})
+        early = asyncio.ensure_future(say(run, id="early", text="some requests of that agent take messages"))
+        await until(lambda: messages(run))
+        go_on.set()
+        why = 'agent "process" cannot steer: stop the run, or wait for its end'
+        assert ((await early).state, (await early).how) == ("rejected", why)
+        assert why in await refusal(run, names.STEER, {"text": "this one takes none"})
+        await phase(run, "running")
+    assert not fake.deliveries
 
 
 async def test_an_interrupt_needs_no_text(fake: FakeHost) -> None:
@@ -307,6 +334,10 @@ async def test_a_wrong_message_is_refused_with_the_field(
 
 @pytest.mark.parametrize(("kind", "verb"), [(names.STEER, "steer"), (names.INTERRUPT, "interrupt")])
 async def test_an_agent_that_cannot_refuses(fake: FakeHost, kind: str, verb: str) -> None:
+    async def claim(request: Any) -> Claim:
+        return Claim(host=fake.host, capabilities=SILENT)
+
+    fake.play_claim = claim  # type: ignore[method-assign]
     async with fake.at_work():
         run = await fake.start(agent="process", command=["true"])
         await phase(run, "running")

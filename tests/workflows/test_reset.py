@@ -7,11 +7,24 @@ from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import ResetReapplyType
 from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import Client
+from temporalio.exceptions import ApplicationError
 
 from steersman.contracts import names
-from steersman.contracts.activities import Delivered, DeliverInput, MessagesSettled, Settlement
+from steersman.contracts.activities import Claim, Delivered, DeliverInput, MessagesSettled, Settlement, StopInput
+from steersman.contracts.run import StopReport
 from tests.workflows import loop_client
-from tests.workflows.fake_host import QUIET, FakeHost, Run, done, replays, state, succeeded, until
+from tests.workflows.fake_host import (
+    QUIET,
+    STOPPED,
+    FakeHost,
+    Run,
+    cancelled,
+    done,
+    replays,
+    state,
+    succeeded,
+    until,
+)
 from tests.workflows.fake_loop_host import HELD, FakeLoopHost
 
 pytestmark = [pytest.mark.integration, QUIET]
@@ -20,18 +33,26 @@ FIRST_TASK = 4
 """The event of its completion."""
 
 
-async def reset(client: Client, run: Run) -> Run:
-    """To its first workflow task, as by the Web UI; the new execution."""
+async def reset(client: Client, run: Run, to: int = FIRST_TASK, *, told: bool = True) -> Run:
+    """To its first workflow task, as by the Web UI; the new execution. `told`: it hears again what was said."""
+    kind = ResetReapplyType.RESET_REAPPLY_TYPE_ALL_ELIGIBLE if told else ResetReapplyType.RESET_REAPPLY_TYPE_NONE
     answer = await client.workflow_service.reset_workflow_execution(
         ResetWorkflowExecutionRequest(
             namespace=client.namespace,
             workflow_execution=WorkflowExecution(workflow_id=run.id),
-            workflow_task_finish_event_id=FIRST_TASK,
-            reset_reapply_type=ResetReapplyType.RESET_REAPPLY_TYPE_ALL_ELIGIBLE,
-            request_id=f"reset-{run.id}",
+            workflow_task_finish_event_id=to,
+            reset_reapply_type=kind,
+            request_id=f"reset-{run.id}-{to}",
         )
     )
     return client.get_workflow_handle(run.id, run_id=answer.run_id)
+
+
+async def claimed(run: Run) -> None:
+    async def host() -> str | None:
+        return (await state(run)).host
+
+    await until(host)
 
 
 async def settled(run: Run, name: str) -> None:
@@ -81,6 +102,89 @@ async def test_a_run_that_was_talked_to_goes_on_after_a_reset(fake: FakeHost) ->
         fake.ending.set_result(done())
         await succeeded(again)
     await replays(again)
+
+
+async def test_a_stop_after_a_reset_asks_the_host_though_nothing_was_started_since(fake: FakeHost) -> None:
+    """The process of the execution before it may be at work, and the new one was not told of it."""
+    async with fake.at_work(runs=False):
+        run = await fake.start()
+        await claimed(run)
+        again = await reset(fake.client, run, told=False)
+        await claimed(again)
+
+        await again.cancel()
+
+        closed = await cancelled(again)
+        assert [each.reason for each in fake.stops] == ["cancelled"]
+        assert closed.stop_report == STOPPED.model_copy(update={"phase": "queued"})
+        await replays(again)
+
+
+async def test_a_stop_after_a_reset_that_finds_nothing_was_before_the_start(fake: FakeHost) -> None:
+    async def nothing(stop: StopInput) -> StopReport:
+        return StopReport(outcome="already_finished", phase=stop.phase, how="exited")
+
+    fake.play_stop = nothing  # type: ignore[method-assign]
+    async with fake.at_work(runs=False):
+        run = await fake.start()
+        await claimed(run)
+        again = await reset(fake.client, run, told=False)
+        await claimed(again)
+        await again.cancel()
+        report = (await cancelled(again)).stop_report
+        assert report
+        assert (report.outcome, report.phase, report.processes) == ("stopped", "queued", 0)
+
+
+async def test_a_cancel_after_a_reset_that_no_host_can_be_asked_about_is_unverified(fake: FakeHost) -> None:
+    run = await fake.start()
+    async with fake.at_work(runs=False):
+        await claimed(run)
+    again = await reset(fake.client, run, told=False)
+    await again.cancel()
+
+    async def nobody(_request: object) -> Claim:
+        raise ApplicationError("not here", non_retryable=True)
+
+    fake.play_claim = nobody  # type: ignore[method-assign, assignment]
+    async with fake.at_work(runs=False):
+        report = (await cancelled(again)).stop_report
+        assert report
+        assert (report.outcome, report.phase) == ("unverified", "queued")
+        await replays(again)
+
+
+async def test_a_cancel_after_a_reset_looks_for_the_host_before_it_says_so(fake: FakeHost) -> None:
+    run = await fake.start()
+    async with fake.at_work(runs=False):
+        await claimed(run)
+    again = await reset(fake.client, run, told=False)
+    await again.cancel()
+    async with fake.at_work(runs=False):
+        report = (await cancelled(again)).stop_report
+        assert report == STOPPED.model_copy(update={"phase": "queued"})
+        assert [each.reason for each in fake.stops] == ["cancelled"]
+        await replays(again)
+
+
+async def test_what_was_decided_before_a_reset_is_replayed_as_it_was(fake: FakeHost) -> None:
+    """That the first execution found no process to be stopped stays so in a second one that goes on from there."""
+    async with fake.at_work(runs=False):
+        run = await fake.start()
+        await claimed(run)
+        await run.cancel()
+        await cancelled(run)
+        tasks = [
+            each.event_id
+            async for each in run.fetch_history_events()
+            if each.HasField("workflow_task_completed_event_attributes")
+        ]
+        again = await reset(fake.client, run, tasks[-1])
+        report = (await cancelled(again)).stop_report
+        assert report
+        assert (report.outcome, report.processes) == ("stopped", 0)
+        assert not fake.stops
+        await replays(again)
 
 
 async def test_a_loop_that_was_talked_to_goes_on_after_a_reset(loop_fake: FakeLoopHost) -> None:

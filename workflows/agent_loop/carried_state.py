@@ -53,6 +53,8 @@ class CarriedState(TolerantModel):
     """The worker host that the loop has claimed; empty until its setup is done."""
     capabilities: Capabilities | None = None
     """Those of the loop's agent, as the host that was claimed has it; None where an older version claimed."""
+    agent_variables: tuple[str, ...] = ()
+    """The own variables of an agent that only workers know, as that host has it."""
     mode: LoopMode = "autonomous"
     limits: LoopLimits = LoopLimits()
     hold: WaitReason | None = None

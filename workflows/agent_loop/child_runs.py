@@ -173,7 +173,7 @@ def verification_request(request: LoopRequest, carried: CarriedState) -> RunRequ
             "command": verify.argv(),
             "workspace": template.workspace,
             "runtime": template.runtime,
-            "env": program_env(template),
+            "env": program_env(template, carried.agent_variables),
             "lease_s": template.lease_s,
             "limits": Limits(duration_s=verify.timeout_s),
             **_placement(request, carried, "verify"),

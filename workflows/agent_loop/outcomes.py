@@ -104,7 +104,7 @@ def with_run_state(before: IterationOutcome, found: RunState) -> IterationOutcom
     return IterationOutcome(
         before.how,
         before.run,
-        session_id=found.session_id,
+        session_id=None if found.part else found.session_id,
         usage=found.usage,
         cost_usd=found.cost_usd,
         turns=found.turns,
@@ -138,13 +138,20 @@ def _from_result(run: str, result: RunResult | None, how: Any, **more: Any) -> I
         how,
         run,
         text=result.text,
-        session_id=result.session_id,
+        session_id=_own_session(result),
         usage=result.usage,
         cost_usd=result.cost_usd,
         turns=result.turns,
         took_s=(result.ended_at - result.started_at).total_seconds(),
         **more,
     )
+
+
+def _own_session(result: RunResult) -> str | None:
+    """The session of the agent that the request names: the next run begins with that one again."""
+    if not result.parts or result.parts[-1].agent == result.parts[0].agent:
+        return result.session_id
+    return result.parts[0].session_id
 
 
 def _cause(error: BaseException) -> BaseException | None:

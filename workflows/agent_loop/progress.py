@@ -45,7 +45,8 @@ def session_dropped(carried: CarriedState) -> CarriedState:
 
 def resumes_session(request: LoopRequest, carried: CarriedState) -> bool:
     """Whether the next run resumes the known session."""
-    return carried.session_id is not None and (carried.unfinished or request.continues or carried.lent)
+    continues = request.continues(carried.capabilities)
+    return carried.session_id is not None and (carried.unfinished or continues or carried.lent)
 
 
 def input_consumed(carried: CarriedState) -> CarriedState:

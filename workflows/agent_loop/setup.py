@@ -38,7 +38,7 @@ async def set_up(loop: LoopContext) -> None:
             return
         host = claim.host
     admitted = await _admit(host, request, forks=fork is not None)
-    state.update(host=host, capabilities=claim.capabilities)
+    state.update(host=host, capabilities=claim.capabilities, agent_variables=claim.agent_variables)
     if fork is not None:
         note = await _take_over(loop, fork)
     if not admitted:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from temporalio import workflow
 
-from steersman.contracts.agents import CAPABILITIES, Capabilities
+from steersman.contracts.agents import Capabilities, at_most
 from steersman.contracts.loop import LoopRequest
 from steersman.contracts.loop_messages import LoopReceipt, Resume
 from steersman.contracts.loop_state import CLOSED, LoopState, LoopStatus
@@ -203,6 +203,7 @@ class LiveState:
         return LoopState(
             status=self.status,
             agent=request.run.agent,
+            capabilities=carried.capabilities,
             workspace=request.run.workspace.path,
             host=carried.host or None,
             labels=request.run.labels,
@@ -249,4 +250,4 @@ class LoopContext:
     def capabilities_of(self, agent: str) -> Capabilities:
         """Those of the agent of a run: of the loop's own agent as the host that was claimed has it."""
         own = self.state.carried.capabilities if agent == self.request.run.agent else None
-        return own or CAPABILITIES[agent]
+        return own or at_most(agent)

@@ -157,6 +157,8 @@ def _parse(inputs: tuple[Any, ...]) -> tuple[LoopRequest, CarriedState]:
     request = parse_loop_request(inputs[0])
     if (wrong_size := oversized(inputs[0], "LoopRequest")) and workflow.patched("request-size"):
         raise InvalidRequest(wrong_size)
+    if request.run.is_of_workers_alone and not workflow.patched("agents-of-workers"):  # as in AgentRun
+        raise InvalidRequest(f'LoopRequest: run.agent: there is no "{request.run.agent}"')
     try:
         if continued:
             return request, CarriedState.model_validate(inputs[1])

@@ -18,6 +18,7 @@ from steersman.contracts.activities import (
     SessionStarted,
     Settlement,
 )
+from steersman.contracts.agents import Capabilities, cannot
 from steersman.contracts.messages import Decision, DecisionReceipt, Message, MessageReceipt
 from steersman.contracts.names import host_queue
 from steersman.contracts.run import MessageKind
@@ -107,6 +108,13 @@ class MessageDelivery:
         message_id = self.mailbox.accept(kind, message, workflow.now(), default_id)
         self.publish()
         return message_id
+
+    def on_claimed(self, agent: str, can: Capabilities) -> None:
+        """A host has claimed the run: reject what was accepted before and the run, as that host has it, cannot take."""
+        kinds: tuple[MessageKind, ...] = ("steer", "interrupt")
+        refusals = {kind: why for kind in kinds if (why := cannot(agent, can, kind))}
+        if self.mailbox.refuse(refusals, workflow.now()):
+            self.publish()
 
     def decide(self, decision: Decision) -> DecisionReceipt:
         """Accept a decision that `approvals.refusal` does not refuse."""

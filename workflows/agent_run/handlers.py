@@ -8,7 +8,7 @@ from temporalio.exceptions import ApplicationError
 
 from steersman.contracts import names
 from steersman.contracts.activities import ApprovalAsked, MessagesSettled, Progressed, SessionStarted
-from steersman.contracts.agents import CAPABILITIES, Capabilities, cannot
+from steersman.contracts.agents import Capabilities, at_most, cannot
 from steersman.contracts.errors import REFUSED, ErrorType, InvalidRequest
 from steersman.contracts.messages import (
     MESSAGE_ID,
@@ -138,12 +138,13 @@ class RunHandlers:
             return f"the run is {self.visibility.state.phase}: it takes no more messages"
         if self.delivery.mailbox.end_requested and not message.end:
             return "the run is ending: it takes no more messages"
-        if refusal := cannot(self.request.agent, self._capabilities(self.request.agent), kind):
+        agent = self.visibility.state.agent or self.request.agent
+        if refusal := cannot(agent, self._capabilities(agent), kind):
             return refusal
         return self.delivery.mailbox.refusal(message)
 
     def _capabilities(self, agent: str) -> Capabilities:
-        return self.visibility.state.capabilities or CAPABILITIES[agent]
+        return self.visibility.state.capabilities or at_most(agent)
 
     # From run_agent. Anybody can send a signal, also one without a payload: `null` decodes to None.
 
@@ -164,6 +165,16 @@ class RunHandlers:
             self.visibility.update(baseline=session.baseline)
         if session.handle:
             self.visibility.update(handle=session.handle, attempt=session.attempt)
+            self._take_part(session)
+
+    def _take_part(self, session: SessionStarted) -> None:
+        """Another of the request's agents is at work from now on."""
+        if self.request is None or not self.visibility.state.part < session.part <= len(self.request.fallback):
+            return
+        agent = self.request.of_part(session.part).agent
+        can = session.capabilities or at_most(agent)
+        self.visibility.update(agent=agent, capabilities=can, part=session.part, session_id=None)
+        self.delivery.on_claimed(agent, can)
 
     @workflow.signal(name=names.PROGRESSED)
     def progressed(self, progress: Progressed | None) -> None:

@@ -1,7 +1,7 @@
 """The messages of a run: numbered, delivered in order, each settled once. Pure: no Temporal here."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from itertools import islice
 
@@ -137,6 +137,13 @@ class Mailbox:
     def _outgoing(self, ids: Iterable[str]) -> Iterable[OutgoingMessage]:
         for record in (self._messages[message_id] for message_id in ids):
             yield OutgoingMessage(id=record.id, kind=record.kind, text=record.text, end=record.id in self._end_requests)
+
+    def refuse(self, reasons: Mapping[MessageKind, str], now: datetime) -> bool:
+        """Reject what waits of these kinds; whether anything did. A request to end the run asks no agent, and stays."""
+        waiting = [self._messages[each] for each in self._unsent if each not in self._end_requests]
+        refused = [each for each in waiting if each.kind in reasons]
+        self.settle([Settlement(id=each.id, state="rejected", how=reasons[each.kind]) for each in refused], now)
+        return bool(refused)
 
     def mark_tried(self, messages: Iterable[OutgoingMessage]) -> None:
         """A delivery of these was tried: from now on only the agent's journal can tell whether they arrived."""

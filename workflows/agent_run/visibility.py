@@ -33,7 +33,7 @@ class RunVisibility:
         self._introduced = True
         self.update(
             agent=request.agent,
-            capabilities=CAPABILITIES[request.agent],
+            capabilities=CAPABILITIES.get(request.agent),
             workspace=request.workspace.path,
             labels=request.labels,
             execution=run_key().execution,
@@ -70,14 +70,17 @@ class RunVisibility:
         """Upsert the search attributes if phase or cost has changed. Only from the workflow's main path."""
         if not self._is_outdated():
             return
+        # Another agent than at first is at work: only then, as histories of others have no such change.
+        agent = [AGENT_NAME.value_set(self.state.agent)] if self.state.part and self.state.agent else []
         workflow.upsert_search_attributes(
-            [RUN_PHASE.value_set(self.state.phase), COST_USD.value_set(self.state.cost_usd)]
+            [RUN_PHASE.value_set(self.state.phase), COST_USD.value_set(self.state.cost_usd), *agent]
         )
         self._published = self.state
 
     def _is_outdated(self) -> bool:
         last, now = self._published, self.state
-        return not self._immediate and last is not None and (last.phase, last.cost_usd) != (now.phase, now.cost_usd)
+        told = last and (last.phase, last.cost_usd, last.part)
+        return not self._immediate and last is not None and told != (now.phase, now.cost_usd, now.part)
 
     def set_waiting(self, waiting: bool) -> None:  # noqa: FBT001 - a fact
         """Switch between the phases running and waiting (for a person). An upsert costs: only on a change."""

@@ -15,7 +15,7 @@ from temporalio.exceptions import ActivityError, ApplicationError, CancelledErro
 with workflow.unsafe.imports_passed_through():
     from steersman.contracts import names
     from steersman.contracts.activities import CarriedBack, Claim, RunOutcome
-    from steersman.contracts.agents import CAPABILITIES
+    from steersman.contracts.agents import at_most
     from steersman.contracts.errors import ErrorType, InvalidRequest
     from steersman.contracts.request import RunRequest, oversized, parse_request
     from steersman.contracts.run import MAX_REASON, CarriedWorkspace, Finalize, Phase, RunResult, RunState, StopReport
@@ -33,6 +33,7 @@ REPORT_TIMEOUT = timedelta(seconds=10)
 """How long a stopped agent's `run_agent` may take to report what it knows."""
 LEAST_S = 0.001
 """A timer of no time at all is none, and a replay must see the same timers."""
+STOP_AFTER_RESET = "stop-after-reset"
 StopCause = Literal["cancelled", "duration", "ended"]
 
 
@@ -58,6 +59,9 @@ class AgentRun(RunHandlers):
             request = parse_request(inputs[0])
             if (wrong_size := oversized(inputs[0], "RunRequest")) and workflow.patched("request-size"):
                 raise InvalidRequest(wrong_size)
+            # Older versions knew all agents by name, and refused others here.
+            if request.is_of_workers_alone and not workflow.patched("agents-of-workers"):
+                raise InvalidRequest(f'RunRequest: agent: there is no "{request.agent}"')
             self.request = request
             timeout_s = request.limits.approval_s
             self.delivery.approval_timeout = None if timeout_s is None else timedelta(seconds=timeout_s)
@@ -92,13 +96,13 @@ class AgentRun(RunHandlers):
             failure = error.cause if isinstance(error, ActivityError) else error
             if not isinstance(failure, asyncio.CancelledError | CancelledError):
                 return Ending.failed(error)
-            self.visibility.update(
-                stop_report=never_started(self.visibility.state.phase, self._stop_reason("cancelled"))
-            )
+            report = await shielded(self._stop_unclaimed(request))
+            self.visibility.update(stop_report=report.model_copy(update={"reason": self._stop_reason("cancelled")}))
             return Ending("cancelled")
-        can = claim.capabilities or CAPABILITIES[request.agent]
+        can = claim.capabilities or at_most(request.agent)
         request = self.request = claim.caps.held(request, can)
         self.visibility.update(host=claim.host, store=claim.store, capabilities=can, worktree=claim.worktree)
+        self.delivery.on_claimed(request.agent, can)
         if ending := await self._settle_workspace(request, claim):
             return ending
         left_s = request.limits.duration_s
@@ -151,7 +155,8 @@ class AgentRun(RunHandlers):
             ended.cancel()
         await workspace_hold.give_up(taking)
         reason = self._stop_reason(cause)
-        self.visibility.update(stop_report=never_started(self.visibility.state.phase, reason))
+        report = await shielded(self._stop_before_work(request, self.visibility.state.phase, cause))
+        self.visibility.update(stop_report=report.model_copy(update={"reason": reason}))
         if cause == "duration":
             return Ending("failed", NOTHING, ErrorType.RUN_TIMED_OUT, reason or "")
         return Ending.interrupted(NOTHING) if cause == "ended" else Ending("cancelled")
@@ -183,14 +188,11 @@ class AgentRun(RunHandlers):
     async def _stop_copying(
         self, request: RunRequest, carrying: asyncio.Task[CarriedWorkspace], cause: StopCause
     ) -> None:
-        """No process of the run can exist, unless it was reset while one was at work."""
         carrying.cancel()
         await workflow.wait([carrying])
         if not carrying.cancelled():
             carrying.exception()  # which it has, mostly, of the cancel
-        report = await self._stop_agent(request, "carrying_out", cause)
-        if report.outcome == "already_finished":
-            report = never_started("carrying_out")
+        report = await self._stop_earlier(request, "carrying_out", cause)
         self.visibility.update(stop_report=report.model_copy(update={"reason": self._stop_reason(cause)}))
 
     def _ended_while_queued(self) -> bool:
@@ -198,6 +200,30 @@ class AgentRun(RunHandlers):
         return self.visibility.in_phase("queued") and self.delivery.mailbox.end_requested
 
     # A stop.
+
+    async def _stop_unclaimed(self, request: RunRequest) -> StopReport:
+        """The report of a cancel before a host was named. After a reset one may have an agent at work."""
+        phase = self.visibility.state.phase
+        if not _was_reset():
+            return never_started(phase)
+        claiming = asyncio.create_task(claim_host(request, locally=not self.bounded))
+        ignore_exception(claiming)
+        await workflow.wait([claiming], timeout=REPORT_TIMEOUT.total_seconds())
+        if not claiming.done() or claiming.exception():
+            claiming.cancel()
+            return unverified(phase)
+        claim = claiming.result()
+        self.visibility.update(host=claim.host, store=claim.store, worktree=claim.worktree)
+        return await self._stop_before_work(request, phase, "cancelled")
+
+    async def _stop_before_work(self, request: RunRequest, phase: Phase, cause: StopCause) -> StopReport:
+        """The report of a stop for which this execution has had no process started."""
+        return await self._stop_earlier(request, phase, cause) if _was_reset() else never_started(phase)
+
+    async def _stop_earlier(self, request: RunRequest, phase: Phase, cause: StopCause) -> StopReport:
+        """The same, where an execution that a reset replaced may have started one."""
+        report = await self._stop_agent(request, phase, cause)
+        return never_started(phase) if report.outcome == "already_finished" else report
 
     async def _stop(self, request: RunRequest, agent: workflow.ActivityHandle[RunOutcome], cause: StopCause) -> Ending:
         phase = self.visibility.state.phase
@@ -208,7 +234,7 @@ class AgentRun(RunHandlers):
             # No worker has taken it: the server withdraws it at once, and no process can exist.
             await workflow.wait([agent], timeout=REPORT_TIMEOUT.total_seconds())
             if agent.done() and _was_withdrawn(agent) and self.delivery.session is None:
-                report = never_started(phase)
+                report = await self._stop_before_work(request, phase, cause)
         if report is None:
             report = await self._stop_agent(request, phase, cause)
             await workflow.wait([agent], timeout=REPORT_TIMEOUT.total_seconds())
@@ -309,7 +335,8 @@ class AgentRun(RunHandlers):
         state = self.visibility.state
         assert state.carried is not None
         try:
-            back = await activities.carry_back(state, request, state.carried, is_proven=is_proven)
+            of_agent = request.of_part(state.part) if state.part else request
+            back = await activities.carry_back(state, of_agent, state.carried, is_proven=is_proven)
         except ActivityError as error:
             back = CarriedBack(finalize=Finalize(status="failed", error=f"no worker of the host did it: {error.cause}"))
         baseline = back.changes.before if back.changes else None
@@ -349,6 +376,7 @@ class AgentRun(RunHandlers):
             changes=state.changes,
             finalize=state.finalize,
             worktree=state.worktree,
+            parts=outcome.parts,
             facts=outcome.facts,
         )
 
@@ -361,6 +389,19 @@ class AgentRun(RunHandlers):
 def _session_id(session: str | None, back: CarriedBack | None) -> str | None:
     """The id under which the session can be gone on with."""
     return back.finalize.sessions.get(session, session) if back and session else session
+
+
+def _was_reset() -> bool:
+    """Whether a process of the execution that a reset replaced may be at work.
+
+    The marker says what was found when it was asked: a replay may have another run id, and of what was decided before
+    the reset, it repeats.
+    """
+    info = workflow.info()
+    is_asked_anew = not workflow.unsafe.is_replaying()
+    if is_asked_anew and info.run_id == info.first_execution_run_id:
+        return False
+    return workflow.patched(STOP_AFTER_RESET)
 
 
 def _was_withdrawn(agent: workflow.ActivityHandle[RunOutcome]) -> bool:

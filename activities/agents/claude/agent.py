@@ -15,8 +15,9 @@ from activities.agents.claude.frames import user_frame
 from activities.agents.claude.options import options_of
 from activities.agents.claude.sessions import ClaudeSessions
 from activities.agents.claude.transcript import ClaudeTranscript
+from activities.agents.prompts import CONTINUE_PROMPT
 from activities.ports.admission import Admission, Program, WorkspaceFiles
-from activities.ports.agent import ApprovalRequester, Resumption, Transcript
+from activities.ports.agent import AnswerCheck, ApprovalRequester, Resumption, Transcript
 from activities.ports.place import PlaceInfo
 from activities.ports.runtime import Channel, Launch, StopTimes
 from activities.ports.sessions import AgentSessions
@@ -48,11 +49,6 @@ EXECUTABLE = "claude"
 
 CONVERSATION = "activities.agents.claude.conversation"
 """The module that needs claude-agent-sdk."""
-
-CONTINUE_PROMPT = (
-    "Your process ended unexpectedly and was started again; this conversation was kept. "
-    "Check what was done already, then go on with your task where you left off."
-)
 
 
 class ClaudeAgent:
@@ -157,17 +153,22 @@ class ClaudeAgent:
 
     def stop_times(self, request: RunRequest) -> StopTimes:
         """SIGTERM to the whole tree at once ends Claude Code in about 0.1 s; a grace only delays it (measured)."""
-        terminate, kill = request.stop.terminate_after_s, request.stop.kill_after_s
-        return StopTimes(0.0 if terminate is None else terminate, 1.5 if kill is None else kill)
+        return StopTimes.asked(request.stop, 0.0, 1.5)
 
     def transcript(self, key: RunKey, request: RunRequest, resumption: Resumption | None) -> ClaudeTranscript:
         """See ports.Agent."""
         return ClaudeTranscript(resumption, request.limits.rate_limit_s)
 
     def converse(
-        self, key: RunKey, request: RunRequest, channel: Channel, transcript: Transcript, approvals: ApprovalRequester
+        self,
+        key: RunKey,
+        request: RunRequest,
+        channel: Channel,
+        transcript: Transcript,
+        approvals: ApprovalRequester,
+        check: AnswerCheck,
     ) -> "ClaudeConversation":
-        """See ports.Agent."""
+        """See ports.Agent. Claude Code itself holds its answer against the schema."""
         from activities.agents.claude.conversation import ClaudeConversation  # noqa: PLC0415 - see `check`
 
         assert isinstance(transcript, ClaudeTranscript)

@@ -15,11 +15,11 @@ from activities.agents.claude.messages import Messages
 from activities.agents.claude.plan import Plan
 from activities.agents.claude.rate_limits import Refusals
 from activities.agents.claude.sessions import is_id
-from activities.agents.claude.snapshot import MAX_STRUCTURED, MAX_TASKS, ClaudeSnapshot
+from activities.agents.claude.snapshot import MAX_TASKS, ClaudeSnapshot
 from activities.agents.claude.usage import MAX_MODEL, UsageMeter
 from activities.agents.crashes import crash
 from activities.agents.frames import Frame, parse_frame
-from activities.ports.agent import ExitFact, Progress, Resumption, Verdict
+from activities.ports.agent import MAX_STRUCTURED, ExitFact, Progress, Resumption, Verdict
 from activities.ports.runtime import Record
 from activities.untrusted_json import object_at, text_of
 from steersman.contracts.activities import Settlement

@@ -95,8 +95,10 @@ class Connection:
     async def aclose(self) -> None:
         """Leave; the agent works on."""
         self._listener.cancel()
-        await asyncio.gather(self._listener, return_exceptions=True)
-        await let_go(self._writer)
+        try:
+            await asyncio.gather(self._listener, return_exceptions=True)
+        finally:  # also where whoever closes it is cancelled meanwhile
+            await let_go(self._writer)
 
     async def __aenter__(self) -> Self:
         return self

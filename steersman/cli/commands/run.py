@@ -16,7 +16,7 @@ from steersman.cli.targets import choose_host, resolve_run
 if TYPE_CHECKING:
     from steersman.client import Steersman
 
-Agent = Annotated[str | None, typer.Argument(help="claude or process: see `steer agents`.")]
+Agent = Annotated[str | None, typer.Argument(help=options.AGENTS)]
 Prompt = Annotated[str | None, typer.Argument(help="What to do; - reads stdin, @FILE a file.")]
 Detach = Annotated[bool, typer.Option("--detach", "-d", help="Print the run's id and return.")]
 RunId = Annotated[str | None, typer.Option("--id", help="The run's id; default: a new one.")]
@@ -26,8 +26,6 @@ RequestFile = Annotated[
 Session = Annotated[str | None, typer.Option(help="Go on with this session.", rich_help_panel=AGENT_PANEL)]
 Fork = Annotated[bool, typer.Option("--fork", help="On a copy of it.", rich_help_panel=AGENT_PANEL)]
 Schema = Annotated[str | None, typer.Option(help="FILE: JSON Schema of the answer.", rich_help_panel=AGENT_PANEL)]
-MaxTurns = Annotated[int | None, typer.Option(rich_help_panel=LIMITS_PANEL)]
-MaxTokens = Annotated[int | None, typer.Option(help="Of all kinds together.", rich_help_panel=LIMITS_PANEL)]
 MaxDuration = Annotated[str | None, typer.Option(help="e.g. 90, 15m, 2h.", rich_help_panel=LIMITS_PANEL)]
 ApprovalTime = Annotated[
     str | None,
@@ -38,12 +36,6 @@ ApprovalTime = Annotated[
 Lease = Annotated[
     str | None, typer.Option(help="Without a worker the agent is stopped after; 15m.", rich_help_panel=LIMITS_PANEL)
 ]
-Isolated = Annotated[bool, typer.Option("--isolated", help="In a copy of the workspace, merged at the end.")]
-Ssh = Annotated[
-    str | None,
-    typer.Option(metavar="[USER@]ADDRESS[:PORT]", help="On this machine, in a copy that is merged at the end."),
-]
-Include = Annotated[list[str] | None, typer.Option(help="An ignored file or directory that the copy has, too.")]
 Worktree = Annotated[
     str | None, typer.Option(metavar="BRANCH", help="In a git worktree of that branch; both stay, nothing is merged.")
 ]
@@ -68,26 +60,27 @@ def run(
     schema: Schema = None,
     env: options.Env = None,
     option: options.AgentOption = None,
+    fallback: options.Fallback = None,
     label: options.Label = None,
-    max_turns: MaxTurns = None,
+    max_turns: options.MaxTurns = None,
     max_cost: options.CostLimit = None,
-    max_tokens: MaxTokens = None,
+    max_tokens: options.MaxTokens = None,
     max_duration: MaxDuration = None,
     idle: options.Idle = None,
     approval: ApprovalTime = None,
     lease: Lease = None,
     host: options.Host = None,
-    isolated: Isolated = False,
-    ssh: Ssh = None,
+    isolated: options.Isolated = False,
+    ssh: options.Ssh = None,
     kubernetes: options.Kubernetes = None,
     image: options.Image = None,
     pod: options.PodFields = None,
-    include: Include = None,
+    include: options.Include = None,
     worktree: Worktree = None,
     request_file: RequestFile = None,
     as_json: options.AsJsonLines = False,
 ) -> None:
-    """Start a run and follow it. For agent "process", the command line comes after --."""
+    """Start a run and follow it. For agents "acp" and "process", the command line comes after --."""
     said = request.given(
         agent=agent,
         prompt=request.optional_text(prompt),
@@ -103,7 +96,7 @@ def run(
         session=session,
         fork_session=fork,
         permissions=request.given(mode=mode, allow=allow, deny=deny),
-        **request.agent_fields(model, system_prompt, env, option, label),
+        **request.agent_fields(model, system_prompt, env, option, label, fallback),
         output_schema=request.json_of(schema) if schema is not None else None,
         limits=request.given(
             turns=max_turns,

@@ -178,7 +178,7 @@ class FollowedLoop:
     def _cannot_interrupt(self) -> str | None:
         """Why the loop's agent cannot be interrupted; None where it can be, or where the agent is unknown."""
         agent = self.state.agent if self.state else None
-        can = CAPABILITIES.get(agent or "")
+        can = (self.state.capabilities if self.state else None) or CAPABILITIES.get(agent or "")
         if can is None or can.interrupt:
             return None
         return f'agent "{agent}" cannot interrupt: P pauses now, f gives feedback to the next iteration'

@@ -114,6 +114,7 @@ def start(
     system_prompt: options.SystemPrompt = None,
     env: options.Env = None,
     option: options.AgentOption = None,
+    fallback: options.Fallback = None,
     iterations: Iterations = None,
     cost: options.CostLimit = None,
     tokens: Tokens = None,
@@ -131,7 +132,7 @@ def start(
     failures: Failures = None,
     as_json: options.AsJsonLines = False,
 ) -> None:
-    """Start a loop and follow it. For agent "process", the command line of each iteration comes after --."""
+    """Start a loop and follow it. For agents "acp" and "process", the command line of each iteration comes after --."""
     base = loop_request.base_of(request_file, workspace)
     made_plan = loop_request.optional_plan(plan, base.workspace, phase)
     verified = loop_request.verify_of(verify, verify_timeout)
@@ -150,7 +151,7 @@ def start(
             runtime=request.runtime(ssh, kubernetes, image, pod),
             permissions=request.given(mode=permissions, allow=allow, deny=deny),
             command=command,
-            **request.agent_fields(model, system_prompt, env, option, label),
+            **request.agent_fields(model, system_prompt, env, option, label, fallback),
         ),
         plan=made_plan,
         prompt=request.optional_text(prompt),

@@ -166,7 +166,7 @@ class Follower:
 
     async def _cannot_interrupt(self) -> str | None:
         """Why the agent cannot be interrupted, or that this is unknown for now; None where it can be."""
-        if self._state is None or self._state.capabilities is None:
+        if self._state is None or self._state.host is None:  # no host has said yet what the run can do
             with suppress(SteersmanError, TimeoutError):
                 self._state = await asyncio.wait_for(self._steersman.state(self._run), STATE_TIMEOUT_S)
         state = self._state

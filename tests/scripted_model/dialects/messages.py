@@ -1,15 +1,17 @@
-"""The Messages API's bytes: server-sent events, whole messages, errors. No decisions here."""
+"""Anthropic's Messages API: `POST /v1/messages`, as Claude Code speaks it."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from typing import Any
 from uuid import uuid4
 
+from tests.scripted_model.requests import Pause, Request
 from tests.scripted_model.steps import Answer, Cut, Hold, Part, Say, Think, Tool, Usage
 
+RAN_OUT = 501  # with `x-should-retry: false`: the CLI asks again after most others, 400 too
+TOKENS: Mapping[str, Any] = {"input_tokens": 100}
 ERROR_TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",
@@ -22,15 +24,42 @@ ERROR_TYPES = {
 SIGNATURE = "c2NyaXB0ZWQ="
 
 
-@dataclass(frozen=True)
-class Pause:
-    """Nothing is sent for so long."""
+def side(body: Mapping[str, Any]) -> bool:
+    """The conversation always offers client tools; without any (`--tools ""`) it still streams with
+    the agent's context management, which no side request of the CLI does.
+    """
+    if body.get("max_tokens", 0) <= 1:
+        return True
+    if any("input_schema" in t for t in body.get("tools") or ()):
+        return False
+    return not (body.get("stream") and body.get("context_management"))
 
-    seconds: float
+
+def tools(body: Mapping[str, Any]) -> list[str]:
+    return [t["name"] for t in body.get("tools") or ()]
+
+
+def texts(body: Mapping[str, Any]) -> Iterator[str]:
+    for message in body.get("messages", ()):
+        yield from _texts(message.get("content", ""))
+
+
+def _texts(content: Any) -> Iterator[str]:
+    if isinstance(content, str):
+        yield content
+        return
+    for block in content:
+        if block.get("type") == "text":
+            yield block["text"]
+        elif block.get("type") == "tool_result":
+            yield from _texts(block.get("content") or "")
 
 
 def event(kind: str, **fields: Any) -> bytes:
     return f"event: {kind}\ndata: {json.dumps({'type': kind, **fields})}\n\n".encode()
+
+
+PING = event("ping")
 
 
 def error(status: int, message: str) -> dict[str, Any]:
@@ -69,13 +98,12 @@ def blocks(parts: tuple[Part, ...]) -> list[dict[str, Any]]:
     return content
 
 
-def message(answer: Answer, model: str) -> dict[str, Any]:
-    """The answer as one message, for a request that does not stream."""
+def message(answer: Answer, request: Request) -> dict[str, Any]:
     return {
         "id": f"msg_{uuid4().hex[:24]}",
         "type": "message",
         "role": "assistant",
-        "model": model,
+        "model": request.model,
         "content": blocks(answer.parts),
         "stop_reason": answer.ends_with,
         "stop_sequence": None,
@@ -83,22 +111,21 @@ def message(answer: Answer, model: str) -> dict[str, Any]:
     }
 
 
-def opening(answer: Answer, model: str) -> bytes:
-    start = {**message(Answer(()), model), "stop_reason": None, "usage": {**usage(answer.usage), "output_tokens": 1}}
-    return event("message_start", message=start) + event("ping")
-
-
-def closing(answer: Answer) -> bytes:
+def stream(answer: Answer, request: Request) -> Iterator[bytes | Pause | Hold | Cut]:
+    begun = {**usage(answer.usage), "output_tokens": 1}
+    yield event("message_start", message={**message(Answer(()), request), "stop_reason": None, "usage": begun}) + PING
+    yield from _body(answer.parts)
     delta = {"stop_reason": answer.ends_with, "stop_sequence": None}
-    return event("message_delta", delta=delta, usage=usage(answer.usage)) + event("message_stop")
+    yield event("message_delta", delta=delta, usage=usage(answer.usage)) + event("message_stop")
 
 
-def body(parts: tuple[Part, ...]) -> Iterator[bytes | Pause | Hold | Cut]:
-    """What is between opening and closing. A text's block stays open through a hold, for more text."""
+def _body(parts: tuple[Part, ...]) -> Iterator[bytes | Pause | Hold | Cut]:
+    """A text's block stays open through a hold, for more text."""
     index, in_text = -1, False
     for part in parts:
         if isinstance(part, Hold | Cut):
             yield part
+        if not isinstance(part, Say | Think | Tool):
             continue
         if not (in_text and isinstance(part, Say)):
             if in_text:

@@ -1,0 +1,91 @@
+"""An ACP agent's requests for permission: asked, answered and withdrawn, as the journal has them, and their answers.
+
+Functions over the transcript's `pending` (key of the request's id -> frame). Who answers must not live here (see
+conversation).
+"""
+
+from datetime import datetime
+from typing import Any, Final, Literal
+
+from activities.agents.acp import tools
+from activities.agents.frames import Frame
+from activities.untrusted_json import object_at, objects_in, text_of
+from steersman.contracts.events import EventBase, PermissionEvent
+from steersman.contracts.request import PermissionMode
+
+PERMISSION: Final = "session/request_permission"
+
+READING: Final = frozenset({"read", "search", "think", "fetch"})
+"""Kinds of tools that change nothing."""
+WRITING: Final = frozenset({"edit", "move", "delete"})
+"""Kinds of tools that change files of the workspace."""
+
+
+def is_approval(frame: Frame) -> bool:
+    """Whether this request of the agent asks for a permission."""
+    return frame.get("method") == PERMISSION
+
+
+def call_of(frame: Frame) -> Frame:
+    """The tool call that a request is about."""
+    return object_at(frame, "params", "toolCall")
+
+
+def approval_id(frame: Frame) -> str:
+    """An approval's id: the tool call's own, which a second worker sees again in the journal."""
+    return tools.tool_id(call_of(frame)) or f"ask-{text_of(frame.get('id'))[:100]}"
+
+
+def automatic(mode: PermissionMode, frame: Frame) -> Literal["allow", "deny"] | None:
+    """What the mode says of this tool; None where a person decides."""
+    kind = tools.tool_name(call_of(frame))
+    if mode == "full":
+        return "allow"
+    if kind in READING:
+        return "allow"
+    if mode == "ask":
+        return None
+    return "allow" if mode == "accept_edits" and kind in WRITING else "deny"
+
+
+def answer(frame: Frame, decision: Literal["allow", "deny", "cancel"]) -> dict[str, Any]:
+    """The result of a request: the option of this kind for once, or that the turn was cancelled.
+
+    An agent that offers no such option is told that the turn was cancelled, which no agent takes for a yes.
+    """
+    wanted = {"allow": ("allow_once", "allow_always"), "deny": ("reject_once", "reject_always")}.get(decision, ())
+    options = objects_in(object_at(frame, "params").get("options"))
+    for kind in wanted:
+        for option in options:
+            if option.get("kind") == kind and isinstance(option.get("optionId"), str):
+                return {"outcome": {"outcome": "selected", "optionId": option["optionId"]}}
+    return {"outcome": {"outcome": "cancelled"}}
+
+
+def asked(time: datetime, frame: Frame) -> list[EventBase]:
+    """The event of a request for permission."""
+    call = call_of(frame)
+    return [
+        PermissionEvent(
+            time=time,
+            id=approval_id(frame),
+            tool=tools.tool_name(call),
+            input=tools.tool_input(call),
+            state="asked",
+        )
+    ]
+
+
+def answered(time: datetime, question: Frame, reply: Frame) -> list[EventBase]:
+    """The event of an answer that was written to the agent."""
+    outcome = object_at(reply, "result", "outcome")
+    chosen = [
+        each
+        for each in objects_in(object_at(question, "params").get("options"))
+        if each.get("optionId") == outcome.get("optionId")
+    ]
+    allowed = bool(chosen) and str(chosen[0].get("kind")).startswith("allow")
+    state: Literal["allowed", "denied", "withdrawn"] = "allowed" if allowed else "denied"
+    if outcome.get("outcome") != "selected":
+        state = "withdrawn"
+    return [PermissionEvent(time=time, id=approval_id(question), tool=tools.tool_name(call_of(question)), state=state)]

@@ -1,0 +1,350 @@
+"""The conversation with one live process of an ACP agent.
+
+It is driven by what the transcript has read: after each record, whatever is due is written under an id that every
+worker makes the same. So a worker that takes over in the middle of a handshake, a question or an answer goes on with
+the next frame.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final, Literal
+from uuid import NAMESPACE_URL, uuid5
+
+from activities.agents.acp import approvals, frames, session_start, tools
+from activities.agents.acp.messages import Messages
+from activities.agents.acp.session_start import Setting
+from activities.agents.acp.transcript import AcpTranscript
+from activities.agents.command_ids import INTERRUPT, MESSAGE
+from activities.agents.frames import Frame
+from activities.agents.structured import asking_again
+from activities.ports.agent import END_PREFIX, AnswerCheck, ApprovalRequester
+from activities.ports.runtime import Channel, ChannelClosed, Record
+from activities.untrusted_json import bounded, object_at
+from steersman.contracts.activities import ApprovalAsked, OutgoingDecision, OutgoingMessage, Settlement
+from steersman.contracts.errors import InvalidRequest
+from steersman.contracts.request import PermissionMode
+from steersman.contracts.run import Approval
+
+SETTLEMENT_TIMEOUT_S: Final = 20.0
+"""The agent's answer to a message is awaited for this many seconds."""
+READING_TIME_S: Final = 0.3
+"""A written prompt may take this many seconds to be read and still be answered as acknowledged at once."""
+QUIET_S, LOADED_S = 0.2, 30.0
+"""A loaded session has been told again once the agent was silent for this many seconds, or after so many."""
+SHOWN_INPUT: Final = 4096
+"""Strings of a tool's input have this many characters in an approval."""
+
+
+@dataclass(frozen=True)
+class Opening:
+    """What a process is told before people speak to it."""
+
+    session: str | None
+    """The session to go on with; None for a new one."""
+    fork: bool
+    settings: tuple[Setting, ...]
+    prompt: tuple[str, str] | None
+    """The first prompt's command id and text; None where a person's message is the first."""
+    wait_s: Callable[[str], float] = lambda _session: 0.0
+    """Seconds before this session may be asked for."""
+
+
+class AcpConversation:
+    """See ports.Conversation."""
+
+    def __init__(
+        self,
+        opening: Opening,
+        mode: PermissionMode,
+        channel: Channel,
+        transcript: AcpTranscript,
+        approvals: ApprovalRequester,
+        check: AnswerCheck,
+    ) -> None:
+        self._opening, self._mode, self._channel, self._transcript = opening, mode, channel, transcript
+        self._approvals, self._check = approvals, check
+        self._sent: set[str] = set()
+        self._heard = 0
+        self._remembered: dict[str, OutgoingDecision] = {}
+        self._waiting: dict[str, Frame] = {}
+        """Questions that a person has been asked, by the key of the request."""
+        self._changed = asyncio.Condition()
+        self._news = asyncio.Event()
+        self._driver: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        """Begin, or go on with, what precedes people's messages; returns once they may be written."""
+        self._driver = asyncio.create_task(self._drive())
+        opened = asyncio.create_task(self._until(lambda: self._is_open, None))
+        try:
+            await asyncio.wait([opened, self._driver], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            opened.cancel()
+        self._check_driver()
+
+    async def close(self) -> None:
+        """Let go: the next conversation goes on by the journal."""
+        if self._driver:
+            self._driver.cancel()
+            await asyncio.gather(self._driver, return_exceptions=True)
+
+    async def hear(self, record: Record) -> None:
+        """Wake what waits for a change of the transcript."""
+        if record.stream not in ("in", "out"):
+            return
+        self._check_driver()
+        self._heard += 1
+        self._news.set()
+        async with self._changed:
+            self._changed.notify_all()
+
+    async def say(self, message: OutgoingMessage) -> Settlement:
+        """Deliver a message once, and return its settlement so far. Raises ChannelClosed."""
+        if message.end:
+            return await self._end(message)
+        if message.kind == "steer":
+            return await self._steer(message)
+        running, already = self._transcript.turn_open, self._was_written(INTERRUPT + message.id)
+        first = self._messages.interrupting if running else self._messages.interrupted_by
+        if running and first is None and not already:
+            await self._cancel(INTERRUPT + message.id)
+        if running and not await self._until(lambda: not self._transcript.turn_open, SETTLEMENT_TIMEOUT_S):
+            return Settlement(id=message.id, state="delivered")  # it comes again: its text is written then
+        if message.text:
+            return await self._say_text(message)
+        how = "interrupted" if running or already else "nothing was running"
+        if first is not None and first != message.id:
+            how = f"{first} was at work"
+        return Settlement(id=message.id, state="acknowledged", how=how)
+
+    async def decide(self, decision: OutgoingDecision) -> None:
+        """Answer the questions that this decides; remember it for the tool if it says so."""
+        if decision.decision.remember:
+            self._remembered[decision.tool] = decision
+        for key, question in list(self._waiting.items()):
+            remembered = decision.decision.remember and _tool(question) == decision.tool
+            if approvals.approval_id(question) == decision.decision.id or remembered:
+                await self._answer(key, question, decision.decision.decision)
+
+    # ---- messages
+
+    @property
+    def _messages(self) -> Messages:
+        return self._transcript.messages
+
+    async def _cancel(self, command: str) -> None:
+        """End the turn. The protocol has clients answer what the agent asks at that moment, as cancelled."""
+        session = self._transcript.progress.session_id or ""
+        await self._write(command, frames.notification("session/cancel", {"sessionId": session}))
+        for key, question in list(self._transcript.pending.items()):
+            if approvals.is_approval(question):
+                await self._withdraw(key, question)
+                await self._answer(key, question, "cancel")
+
+    async def _end(self, message: OutgoingMessage) -> Settlement:
+        """Interrupt the turn and end the run with it. Only the first end of a run is written."""
+        if not self._messages.ending:
+            await self._cancel(END_PREFIX + message.id)
+        if not await self._until(lambda: self._transcript.finished, SETTLEMENT_TIMEOUT_S):
+            return Settlement(id=message.id, state="delivered")
+        known = self._messages.settlement(message.id)  # None for a second end, which is not written
+        return known or Settlement(id=message.id, state="acknowledged", how="interrupted")
+
+    async def _steer(self, message: OutgoingMessage) -> Settlement:
+        if not self._transcript.turn_open:
+            return await self._say_text(message)
+        if object_at(self._transcript.abilities, "_meta", "steering").get("supported") is not True:
+            return Settlement(
+                id=message.id, state="rejected", how="the agent takes no messages in a turn: interrupt it"
+            )
+        params = {
+            "sessionId": self._transcript.progress.session_id,
+            "prompt": frames.blocks(*self._texts(message.text or "")),
+            # What comes too late must not begin a turn of its own, of which nobody would hear the end.
+            "_meta": {"steering": {"idleBehavior": "promptRequired"}},
+        }
+        await self._write(MESSAGE + message.id, frames.request(MESSAGE + message.id, "_session/steering", params))
+        return await self._settled(message.id, SETTLEMENT_TIMEOUT_S)
+
+    async def _say_text(self, message: OutgoingMessage) -> Settlement:
+        """Write the text once, as a prompt, and wait a moment until it was read."""
+        await self._prompt(MESSAGE + message.id, message.text or "")
+        await self._until(lambda: self._was_written(MESSAGE + message.id), SETTLEMENT_TIMEOUT_S)
+        return await self._settled(message.id, READING_TIME_S)
+
+    async def _settled(self, message_id: str, patience_s: float) -> Settlement:
+        def state() -> str:
+            known = self._messages.settlement(message_id)
+            return known.state if known else "delivered"
+
+        await self._until(lambda: state() != "delivered", patience_s)
+        return self._messages.settlement(message_id) or Settlement(id=message_id, state="delivered")
+
+    async def _until(self, condition: Callable[[], bool], timeout_s: float | None) -> bool:
+        """Wait for a condition of the transcript; whether it holds."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s), self._changed:
+                await self._changed.wait_for(condition)
+        return condition()
+
+    # ---- what is due
+
+    @property
+    def _is_open(self) -> bool:
+        """The first prompt was written, or none is to be."""
+        script, prompt = self._transcript, self._opening.prompt
+        begun = script.opened is not None and (prompt is None or self._was_written(prompt[0]))
+        return begun or script.hopeless is not None or script.finished
+
+    async def _drive(self) -> None:
+        """Write what is due after each record, until cancelled or the process has ended."""
+        with contextlib.suppress(ChannelClosed):
+            while True:
+                self._news.clear()
+                await self._meet_questions()
+                if await self._begin():
+                    await self._write_late()
+                    await self._check_answer()
+                await self._news.wait()
+
+    def _check_driver(self) -> None:
+        """Raise what ended the driver before its time."""
+        if self._driver and self._driver.done() and not self._driver.cancelled():
+            self._driver.result()
+
+    async def _begin(self) -> bool:
+        """Write what the session's beginning needs next; whether nothing is left of it."""
+        script, opening = self._transcript, self._opening
+        if not script.abilities or script.hopeless or self._messages.ending:
+            return False
+        if not self._was_written(frames.SESSION):
+            await self._open_session()
+            return False
+        if script.opened is None:
+            return False
+        for setting in opening.settings:
+            command = frames.SETTING + setting.name
+            if command not in script.set_up:
+                line = session_start.set_value(setting, script.progress.session_id or "", script.opened)
+                if line is None:
+                    offered = ", ".join(session_start.offered(setting.name, script.opened)) or "none"
+                    self._fail(f"{setting.name}: the agent does not offer {setting.value}, but {offered}")
+                else:
+                    await self._write(command, line)
+                return False
+        if opening.prompt is not None and not self._was_written(opening.prompt[0]):
+            if opening.session is not None:
+                await self._quiet()
+            await self._prompt(*opening.prompt, preamble=script.start.preamble)
+        return True
+
+    async def _quiet(self) -> None:
+        """Wait until a session that is loaded has been told again: Gemini CLI (0.61) does that after its answer."""
+        until = time.monotonic() + LOADED_S
+        while time.monotonic() < until:
+            heard = self._heard
+            await asyncio.sleep(QUIET_S)
+            if self._heard == heard:
+                return
+
+    async def _open_session(self) -> None:
+        script, opening = self._transcript, self._opening
+        if opening.session is not None:
+            await asyncio.sleep(opening.wait_s(opening.session))
+        line = session_start.open_session(script.start.directory, opening.session, script.abilities, fork=opening.fork)
+        if line is None:
+            what = "fork_session" if opening.fork else "session"
+            self._fail(f"{what}: the agent does not announce that it can do that")
+        else:
+            await self._write(frames.SESSION, line)
+
+    def _fail(self, why: str) -> None:
+        """The request asks for what this program cannot do: the process is stopped for it."""
+        self._transcript.hopeless = InvalidRequest(why[:4000])
+
+    async def _write_late(self) -> None:
+        """Messages that found no turn to steer begin one."""
+        for message_id in list(self._messages.late):
+            await self._prompt(frames.AGAIN + message_id, self._transcript.steered.get(message_id, ""))
+
+    async def _check_answer(self) -> None:
+        """Hold a structured answer against its schema, and ask once more for one that does not fit."""
+        script = self._transcript
+        if not (script.turn_over and script.answer_due and not script.parked):
+            return
+        wrong = await self._check(script.progress.structured)
+        if wrong is None:
+            script.answer_accepted = True
+        else:
+            await self._prompt(frames.REPAIR, asking_again(wrong[:1000]))
+
+    async def _prompt(self, command: str, text: str, preamble: str = "") -> None:
+        session = self._transcript.progress.session_id or ""
+        await self._write(command, frames.prompt(command, session, *self._texts(preamble, text)))
+
+    def _texts(self, *texts: str) -> tuple[str, ...]:
+        return session_start.plain(texts) if self._transcript.start.restricted else texts
+
+    async def _write(self, command: str, line: str) -> None:
+        """Write once; the journal says so a moment later."""
+        if command not in self._sent and not self._was_written(command):
+            self._sent.add(command)
+            await self._channel.write(command, line)
+
+    def _was_written(self, command: str) -> bool:
+        return command in self._messages.written
+
+    # ---- permissions
+
+    async def _meet_questions(self) -> None:
+        """Answer new questions of the agent, or ask a person; forget those that it has withdrawn."""
+        pending = self._transcript.pending
+        for key in list(self._waiting):
+            if key in self._transcript.withdrawn:
+                await self._withdraw(key, self._waiting[key])
+            elif key not in pending:
+                del self._waiting[key]
+        for key, question in list(pending.items()):
+            if key in self._waiting or _answer_id(key) in self._sent:
+                continue
+            if not approvals.is_approval(question):
+                await self._write(
+                    _answer_id(key), frames.refusal(question.get("id"), str(question.get("method"))[:200])
+                )
+            elif decided := self._decided(question):
+                await self._answer(key, question, decided)
+            else:
+                self._waiting[key] = question
+                await self._approvals.ask(ApprovalAsked(approval=_approval(question)))
+
+    def _decided(self, question: Frame) -> Literal["allow", "deny", "cancel"] | None:
+        """What is answered without asking anybody."""
+        if self._messages.interrupting or self._messages.ending:
+            return "cancel"
+        remembered = self._remembered.get(_tool(question))
+        return remembered.decision.decision if remembered else approvals.automatic(self._mode, question)
+
+    async def _answer(self, key: str, question: Frame, decision: Literal["allow", "deny", "cancel"]) -> None:
+        await self._write(_answer_id(key), frames.result(question.get("id"), approvals.answer(question, decision)))
+
+    async def _withdraw(self, key: str, question: Frame) -> None:
+        if self._waiting.pop(key, None) is not None:
+            await self._approvals.ask(ApprovalAsked(approval=_approval(question), withdrawn=True))
+
+
+def _answer_id(key: str) -> str:
+    return f"answer-{uuid5(NAMESPACE_URL, key)}"
+
+
+def _tool(question: Frame) -> str:
+    return tools.tool_name(approvals.call_of(question))
+
+
+def _approval(question: Frame) -> Approval:
+    call = approvals.call_of(question)
+    shown = bounded(tools.tool_input(call), SHOWN_INPUT)
+    return Approval(id=approvals.approval_id(question), tool=_tool(question), input=shown, since=datetime.now(UTC))

@@ -1,0 +1,93 @@
+"""Tool calls of an ACP agent: from the call to its result, with the change of a file that it reports.
+
+Functions over the transcript's calls of the turn (tool id -> what is known of the call). Agents tell a call in pieces,
+some only when they ask for a permission, some only its result, so it is shown when there is something to show.
+"""
+
+from datetime import datetime
+from typing import Any, Final, Literal
+
+from activities.agents.frames import Frame
+from activities.untrusted_json import bounded, object_at, objects_in, text_of
+from steersman.contracts.events import MAX_TEXT, EventBase, FileChangeEvent, ToolResultEvent, ToolUseEvent
+
+MAX_OPEN: Final = 200
+"""This many tool calls of a turn are remembered; the result of an older one is shown without its name."""
+MAX_TITLE: Final = 2_000
+_KINDS: Final = frozenset(
+    {"read", "edit", "delete", "move", "search", "execute", "think", "fetch", "switch_mode", "other"}
+)
+
+
+def tool_id(call: Frame) -> str:
+    """The id of a tool call."""
+    return text_of(call.get("toolCallId"))[:200]
+
+
+def tool_name(call: Frame) -> str:
+    """What kind of tool it is: the protocol has kinds and titles, no names."""
+    kind = call.get("kind")
+    return kind if kind in _KINDS else "other"
+
+
+def tool_input(call: Frame) -> dict[str, Any]:
+    """The call's input, and its title, which often says all that there is."""
+    given = object_at(call, "rawInput")
+    title = text_of(call.get("title"))[:MAX_TITLE]
+    return bounded({**({"title": title} if title else {}), **given})
+
+
+def told(time: datetime, call: Frame, calls: dict[str, Frame], *, now: bool) -> list[EventBase]:
+    """Take what is said of a call; its event, once. `now`: it is to be shown, with what is known."""
+    ident = tool_id(call)
+    known = calls.setdefault(ident, {"name": "other", "input": {}, "shown": False, "ended": False})
+    if len(calls) > MAX_OPEN:
+        del calls[next(iter(calls))]
+    if "kind" in call:
+        known["name"] = tool_name(call)
+    # An update has only what is new of the call.
+    if not known["shown"] and (call.get("title") or object_at(call, "rawInput")):
+        known["input"] = bounded({**known["input"], **tool_input(call)})
+    if known["shown"] or not now:
+        return []
+    event = ToolUseEvent(time=time, id=ident, name=known["name"], input=known["input"])
+    known["shown"], known["input"] = True, {}  # no file's whole content is kept, above all
+    return [event]
+
+
+def ended(time: datetime, call: Frame, calls: dict[str, Frame]) -> list[EventBase]:
+    """Take a call's result."""
+    found = told(time, call, calls, now=True)
+    ident = tool_id(call)
+    known = calls.get(ident, {"name": None, "ended": False})
+    if known["ended"]:  # some agents say more of it afterwards
+        return found
+    known["ended"] = True
+    failed = call.get("status") == "failed"
+    contents = objects_in(call.get("content"))
+    text = "\n".join(filter(None, (text_of(object_at(each, "content").get("text")) for each in contents)))
+    text = text or _output(call.get("rawOutput"))
+    found.append(
+        ToolResultEvent(
+            time=time,
+            id=ident,
+            name=known["name"],
+            text=text[:MAX_TEXT],
+            is_error=failed,
+            truncated=len(text) > MAX_TEXT,
+        )
+    )
+    if not failed:
+        found += [_change(time, ident, each) for each in contents if each.get("type") == "diff"]
+    return found
+
+
+def _change(time: datetime, ident: str, diff: Frame) -> FileChangeEvent:
+    change: Literal["created", "edited"] = "edited" if diff.get("oldText") else "created"
+    return FileChangeEvent(time=time, path=text_of(diff.get("path"))[:4096], change=change, tool_id=ident)
+
+
+def _output(value: Any) -> str:
+    """The text in a tool's raw output, of which the protocol says nothing."""
+    output = value.get("output") if isinstance(value, dict) else value
+    return output if isinstance(output, str) else ""

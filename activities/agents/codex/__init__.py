@@ -1,0 +1,1 @@
+"""Codex: its app-server, driven over JSON-RPC, one object a line."""

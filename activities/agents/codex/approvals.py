@@ -1,0 +1,84 @@
+"""Codex's requests: asked, answered and resolved, as the journal has them. Who answers must not live here."""
+
+from datetime import datetime
+
+from activities.agents.codex.items import TOOLS
+from activities.agents.codex.state import MAX_ASKED, MAX_WITHDRAWN, CodexState
+from activities.agents.frames import Frame
+from activities.untrusted_json import MAX_NAME, bounded, object_at, text_of
+from steersman.contracts.events import ErrorEvent, EventBase, PermissionEvent
+from steersman.contracts.model import JsonObject
+
+KINDS = {
+    "item/commandExecution/requestApproval": "commandExecution",
+    "item/fileChange/requestApproval": "fileChange",
+}
+
+SHOWN_INPUT = 4096
+"""Strings of what is to be approved have this many characters."""
+KEPT = ("itemId", "approvalId", "command", "cwd", "reason", "grantRoot")
+"""The fields of a request that anybody needs."""
+
+
+def is_approval(frame: Frame) -> bool:
+    """Whether this request asks for a permission that a person can give."""
+    return text_of(frame.get("method")) in KINDS
+
+
+def tool_of(frame: Frame) -> str:
+    """The tool that an approval is for."""
+    return TOOLS[KINDS[text_of(frame.get("method"))]]
+
+
+def approval_id(frame: Frame) -> str:
+    """An approval's id: the item's, which a second worker sees again in the journal."""
+    params = object_at(frame, "params")
+    return (
+        text_of(params.get("approvalId") or params.get("itemId"))[:MAX_NAME] or f"request-{frame.get('id')}"[:MAX_NAME]
+    )
+
+
+def input_of(frame: Frame, state: CodexState) -> JsonObject:
+    """What is to be done: of a command as the request has it, of changes as their item does."""
+    params = object_at(frame, "params")
+    known = object_at(state.items.get(text_of(params.get("itemId"))[:MAX_NAME]), "input")
+    return bounded({**known, **{name: each for name, each in params.items() if not name.endswith("Id")}}, SHOWN_INPUT)
+
+
+def asked(time: datetime, frame: Frame, state: CodexState) -> list[EventBase]:
+    """Take a request of the agent."""
+    ident, params = frame.get("id"), object_at(frame, "params")
+    if not isinstance(ident, int | str) or len(str(ident)) > MAX_NAME:
+        return [ErrorEvent(time=time, message="the agent asked something that nobody can answer")]
+    if len(state.pending) >= MAX_ASKED:
+        return [ErrorEvent(time=time, message=f"the agent asks more than {MAX_ASKED} things at once")]
+    kept = bounded({name: params[name] for name in KEPT if params.get(name) is not None}, SHOWN_INPUT)
+    frame = {"id": ident, "method": text_of(frame.get("method"))[:MAX_NAME], "params": kept}
+    state.pending[str(ident)] = frame
+    if not is_approval(frame):
+        return []
+    return [
+        PermissionEvent(
+            time=time, id=approval_id(frame), tool=tool_of(frame), input=input_of(frame, state), state="asked"
+        )
+    ]
+
+
+def answered(time: datetime, frame: Frame, state: CodexState) -> list[EventBase]:
+    """Take an answer that was written to the agent."""
+    question = state.pending.pop(str(frame.get("id")), None)
+    if question is None or not is_approval(question):
+        return []
+    allowed = object_at(frame, "result").get("decision") == "accept"
+    ident, tool = approval_id(question), tool_of(question)
+    return [PermissionEvent(time=time, id=ident, tool=tool, state="allowed" if allowed else "denied")]
+
+
+def resolved(time: datetime, params: Frame, state: CodexState) -> list[EventBase]:
+    """Take the word that a request needs no answer any more, because its turn was interrupted."""
+    question = state.pending.pop(str(params.get("requestId")), None)
+    if question is None or not is_approval(question):
+        return []
+    if len(state.withdrawn) < MAX_WITHDRAWN:
+        state.withdrawn.add(approval_id(question))
+    return [PermissionEvent(time=time, id=approval_id(question), tool=tool_of(question), state="withdrawn")]

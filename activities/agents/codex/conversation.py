@@ -1,0 +1,179 @@
+"""The conversation with one live process of Codex: what is written to it, and when.
+
+Each command is written once, under an id that is the same in every worker. What is due is read from the transcript: a
+worker that takes the talk over goes on where the one before it stood.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from activities.agents.codex import frames
+from activities.agents.codex.approvals import approval_id, input_of, is_approval, tool_of
+from activities.agents.codex.options import options_of
+from activities.agents.codex.transcript import CodexTranscript
+from activities.agents.command_ids import INTERRUPT, MESSAGE
+from activities.agents.frames import Frame
+from activities.ports.agent import END_PREFIX, ApprovalRequester
+from activities.ports.runtime import Channel, ChannelClosed, Record
+from steersman.contracts.activities import ApprovalAsked, OutgoingDecision, OutgoingMessage, Settlement
+from steersman.contracts.model import JsonObject
+from steersman.contracts.request import RunRequest
+from steersman.contracts.run import Approval
+
+READING_TIME_S = 0.3
+"""A written text may take this many seconds to be read and still be answered as acknowledged at once."""
+SETTLEMENT_TIMEOUT_S = 20.0
+"""The agent's report on a message is awaited for this many seconds."""
+UNANSWERABLE = "nobody can answer this here"
+
+
+class CodexConversation:
+    """See ports.Conversation."""
+
+    def __init__(
+        self, request: RunRequest, channel: Channel, transcript: CodexTranscript, requester: ApprovalRequester
+    ) -> None:
+        self._request, self._channel, self._transcript, self._requester = request, channel, transcript, requester
+        self._effort = options_of(request).effort
+        self._asked: dict[str, Approval] = {}
+        self._remembered: dict[str, OutgoingDecision] = {}
+        self._changed = asyncio.Condition()
+
+    async def open(self) -> None:
+        """Write what is due, and ask again for the approvals that nobody gave."""
+        await self._advance()
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+    async def hear(self, record: Record) -> None:
+        """Write what is due now, and wake what waits for a change of the transcript."""
+        if record.stream == "out":
+            await self._advance()
+        async with self._changed:
+            self._changed.notify_all()
+
+    async def say(self, message: OutgoingMessage) -> Settlement:
+        """Deliver a message once, and return its settlement so far. Raises ChannelClosed."""
+        if message.kind == "interrupt" or message.end:
+            await self._interrupt(message)
+            if message.end:
+                return self._known(message)
+        if message.kind == "steer" or message.text:
+            return await self._deliver_text(message)
+        known = self._known(message)
+        return Settlement(id=message.id, state="acknowledged", how=known.how or "nothing was running")
+
+    async def decide(self, decision: OutgoingDecision) -> None:
+        """Answer the request that awaits this decision; remember it for the tool if it says so."""
+        if decision.decision.remember:
+            self._remembered[decision.tool] = decision
+        for frame in list(self._transcript.state.pending.values()):
+            if not is_approval(frame):
+                continue
+            remembered = decision.decision.remember and tool_of(frame) == decision.tool
+            if approval_id(frame) == decision.decision.id or remembered:
+                allowed = decision.decision.decision == "allow"
+                if not allowed and decision.decision.message:
+                    # Codex's answer has no field for it: it is steered in, and read with the refusal.
+                    await self._write_text(frames.DENIAL + str(frame["id"]), decision.decision.message)
+                await self._answer(frame, allowed=allowed)
+
+    # ---- what is due
+
+    async def _advance(self) -> None:
+        state = self._transcript.state
+        with contextlib.suppress(ChannelClosed):
+            if state.unclean:
+                await self._write(
+                    frames.CLEAN + state.unclean, "thread/backgroundTerminals/clean", threadId=self._transcript.thread
+                )
+            opening = self._transcript.opening
+            if self._transcript.thread and opening and not state.over and opening[0] not in state.written:
+                await self._write_text(*opening)
+            for frame in list(state.pending.values()):
+                await self._requested(frame)
+            for ident in self._asked.keys() - {str(each.get("id")) for each in state.pending.values()}:
+                approval = self._asked.pop(ident)
+                if approval.id in state.withdrawn:
+                    await self._requester.ask(ApprovalAsked(approval=approval, withdrawn=True))
+
+    async def _requested(self, frame: Frame) -> None:
+        """Answer a request of the agent's, or ask people to."""
+        ident, mode = str(frame.get("id")), self._request.permissions.mode
+        if ident in self._asked:
+            return
+        if not is_approval(frame):
+            await self._channel.write(frames.ANSWER + ident, frames.refusal(frame.get("id"), UNANSWERABLE))
+        elif mode != "ask":
+            await self._answer(frame, allowed=mode == "full")
+        elif remembered := self._remembered.get(tool_of(frame)):
+            await self._answer(frame, allowed=remembered.decision.decision == "allow")
+        else:
+            shown = input_of(frame, self._transcript.state)
+            approval = Approval(id=approval_id(frame), tool=tool_of(frame), input=shown, since=datetime.now(UTC))
+            self._asked[ident] = approval
+            await self._requester.ask(ApprovalAsked(approval=approval))
+
+    async def _answer(self, frame: Frame, *, allowed: bool) -> None:
+        decision: JsonObject = {"decision": "accept" if allowed else "decline"}
+        await self._channel.write(frames.ANSWER + str(frame.get("id")), frames.answer(frame.get("id"), decision))
+
+    async def _write(self, command: str, method: str, **params: object) -> None:
+        if command not in self._transcript.state.written:
+            await self._channel.write(command, frames.request(command, method, **params))
+
+    async def _write_text(self, command: str, text: str) -> None:
+        line = frames.turn(command, self._transcript.thread or "", text, self._request.output_schema, self._effort)
+        await self._channel.write(command, line)
+
+    # ---- messages
+
+    async def _interrupt(self, message: OutgoingMessage) -> None:
+        """End the turn, once it has begun: Codex refuses to interrupt one that has not."""
+        command = (END_PREFIX if message.end else INTERRUPT) + message.id
+        state = self._transcript.state
+        if command not in state.written:
+            await self._until(lambda: bool(state.turn) or not self._begins, SETTLEMENT_TIMEOUT_S)
+            if not state.turn and not message.end:
+                return
+            if not state.interrupting or message.end:
+                thread, turn = self._transcript.thread or "", state.turn
+                await self._write(command, "turn/interrupt", threadId=thread, turnId=turn)
+        await self._until(lambda: self._is_over(command), SETTLEMENT_TIMEOUT_S)
+
+    def _is_over(self, command: str) -> bool:
+        """The interrupt has done what it does, or another one has."""
+        state = self._transcript.state
+        told = command in state.written or not command.startswith(END_PREFIX)
+        return told and not state.turn and not state.unclean
+
+    @property
+    def _begins(self) -> bool:
+        """A turn will begin by itself."""
+        state, opening = self._transcript.state, self._transcript.opening
+        awaited = opening is not None and opening[0] not in state.written and not state.session_error
+        return bool(state.owed) or awaited
+
+    async def _deliver_text(self, message: OutgoingMessage) -> Settlement:
+        """Write the text once; wait until Codex has taken it, and a moment for the model to be given it."""
+        command, transcript = MESSAGE + message.id, self._transcript
+        await self._until(lambda: transcript.thread is not None, SETTLEMENT_TIMEOUT_S)
+        opening = transcript.opening
+        if opening and opening[0] not in transcript.state.written:
+            await self._advance()  # the prompt comes first
+        if command not in transcript.state.written and transcript.thread:
+            await self._write_text(command, message.text or "")
+        await self._until(lambda: command in transcript.state.written, SETTLEMENT_TIMEOUT_S)
+        await self._until(lambda: command not in transcript.state.owed, READING_TIME_S)
+        return self._known(message)
+
+    def _known(self, message: OutgoingMessage) -> Settlement:
+        return self._transcript.settlement(message.id) or Settlement(id=message.id, state="delivered")
+
+    async def _until(self, condition: Callable[[], bool], timeout_s: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s), self._changed:
+                await self._changed.wait_for(condition)

@@ -1,0 +1,350 @@
+"""The transcript of one process of Codex. Deterministic: the same journal gives the same events and state.
+
+It relies on these facts (measured with 0.163.0): a text comes back as an item `userMessage` with the `clientId` that it
+was written under, once the model is given it; an interrupt of a turn that has not begun is refused, and one of a turn
+that has ended is never answered; open items are not completed by an interrupt.
+"""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from activities.agents.codex import approvals, items
+from activities.agents.codex.approvals import SHOWN_INPUT
+from activities.agents.codex.errors import session_error, start_failure, turn_error
+from activities.agents.codex.frames import CLEAN, SESSION
+from activities.agents.codex.records import is_id
+from activities.agents.codex.state import MAX_OPEN_ITEMS, CodexState, error_of, failure
+from activities.agents.command_ids import INTERRUPT, MESSAGE
+from activities.agents.crashes import crash
+from activities.agents.frames import Frame, parse_frame
+from activities.ports.agent import END_PREFIX, MAX_STRUCTURED, ExitFact, Progress, Resumption, Verdict
+from activities.ports.runtime import Record
+from activities.untrusted_json import MAX_NAME, bounded, count_of, name_of, object_at, parse, text_of
+from steersman.contracts.activities import Settlement
+from steersman.contracts.errors import AgentFailed, InvalidRequest, RunError
+from steersman.contracts.events import MAX_TEXT, ErrorEvent, EventBase, InitEvent, ProgressEvent, UsageEvent
+from steersman.contracts.run import FINAL_STATES, MessageState, Usage
+
+
+class CodexTranscript:
+    """See ports.Transcript. `opening` is the command and the text of the first turn; None for none."""
+
+    hopeless: RunError | None = None
+
+    def __init__(
+        self, opening: tuple[str, str] | None, resumption: Resumption | None = None, *, structured: bool = False
+    ) -> None:
+        self.state = CodexState(parked=bool(resumption and resumption.parked))
+        self.progress: Progress = self.state.progress
+        self.opening = opening
+        self._resumes = bool(resumption and resumption.session_id)
+        self._structured = structured
+
+    @property
+    def parked(self) -> bool:
+        """See ports.Transcript."""
+        return self.state.parked
+
+    @property
+    def thread(self) -> str | None:
+        """The thread, once it is there."""
+        return self.state.progress.session_id if self.state.begun else None
+
+    @property
+    def turn_open(self) -> bool:
+        """A turn runs, or a text was written that begins one."""
+        return bool(self.state.turn or self.state.owed)
+
+    @property
+    def working(self) -> bool:
+        """See ports.Transcript."""
+        asking = any(approvals.is_approval(each) for each in self.state.pending.values())
+        return not asking and not self.finished and not (self.parked and not self.turn_open)
+
+    @property
+    def finished(self) -> bool:
+        """See ports.Transcript."""
+        state = self.state
+        if state.session_error:
+            return True
+        idle = not self.turn_open and not state.unclean
+        return idle and (state.over or (state.answered and not state.parked))
+
+    def snapshot(self) -> bytes | None:
+        """See ports.Transcript."""
+        return self.state.to_json()
+
+    def restore(self, snapshot: bytes) -> None:
+        """See ports.Transcript."""
+        self.state = CodexState.from_json(snapshot)
+        self.progress = self.state.progress
+
+    def settlement(self, message_id: str) -> Settlement | None:
+        """The settlement of one message; None if the journal has none yet."""
+        return self.state.settled.get(message_id)
+
+    def settlements(self) -> list[Settlement]:
+        """See ports.Transcript."""
+        return list(self.state.settled.values())
+
+    def last_words(self) -> list[Settlement]:
+        """See ports.Transcript."""
+        how = "the agent ended before it said that it had read this"
+        return [
+            *(each for each in self.settlements() if each.state in FINAL_STATES),
+            *(Settlement(id=each, state="unverified", how=how) for each in self._open_messages()),
+        ]
+
+    def _open_messages(self) -> list[str]:
+        prefixes = (MESSAGE, INTERRUPT, END_PREFIX)
+        written = (each.removeprefix(p) for each in sorted(self.state.written) for p in prefixes if each.startswith(p))
+        final = {each.id for each in self.settlements() if each.state in FINAL_STATES}
+        return [each for each in dict.fromkeys(written) if each not in final]
+
+    def wrote(self, message_id: str) -> bool:
+        """See ports.Transcript."""
+        commands = (MESSAGE + message_id, INTERRUPT + message_id, END_PREFIX + message_id)
+        return not self.state.written.isdisjoint(commands)
+
+    def verdict(self, exit_fact: ExitFact) -> Verdict:
+        """See ports.Transcript."""
+        state = self.state
+        if refused := error_of(state.session_error):
+            # The process before this one may have died before Codex had saved the thread.
+            lost = self._resumes and isinstance(refused, InvalidRequest)
+            return Verdict(refused, resumable=lost, start_over=lost)
+        if state.answered and not self.turn_open and not state.parked:
+            return Verdict(error_of(state.failure))
+        if state.begun or exit_fact.signal or exit_fact.lost or exit_fact.reason != "exited":
+            return Verdict(crash(exit_fact), resumable=True)
+        return Verdict(start_failure(exit_fact))
+
+    def feed(self, record: Record) -> list[EventBase]:
+        """See ports.Transcript."""
+        time = datetime.fromtimestamp(record.time_ms / 1000, UTC)
+        try:
+            frame = parse_frame(record.data) if record.stream in ("in", "out") else None
+            if frame is None:
+                return []
+            return self._input(time, record.id, frame) if record.stream == "in" else self._output(time, frame)
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError, OverflowError) as error:
+            return [ErrorEvent(time=time, message=f"a frame of the agent could not be read: {error!r}"[:500])]
+
+    # ---- frames that were written to the agent
+
+    def _input(self, time: datetime, command: str, frame: Frame) -> list[EventBase]:
+        state = self.state
+        state.written.add(command)
+        if "method" not in frame:
+            return approvals.answered(time, frame, state)
+        if frame["method"] == "turn/start":
+            state.owed[command] = ""
+        elif frame["method"] == "turn/interrupt":
+            state.interrupting[command] = text_of(object_at(frame, "params").get("turnId"))
+            if not self._runs(state.interrupting[command]):
+                self._interrupts_end(interrupted=False)
+        return []
+
+    def _runs(self, turn: str) -> bool:
+        return bool(turn) and turn == self.state.turn
+
+    # ---- frames of the agent
+
+    def _output(self, time: datetime, frame: Frame) -> list[EventBase]:
+        if "method" not in frame:
+            return self._answered(time, text_of(frame.get("id")), frame)
+        if "id" in frame:
+            return approvals.asked(time, frame, self.state)
+        method, params = text_of(frame["method"]), object_at(frame, "params")
+        if params.get("threadId") not in (None, self.state.progress.session_id):
+            return []  # a sub-agent's thread
+        handlers: dict[str, Callable[[datetime, Frame], list[EventBase]]] = {
+            "turn/started": self._turn_started,
+            "turn/completed": self._turn_completed,
+            "item/started": self._item_started,
+            "item/completed": self._item_completed,
+            "thread/tokenUsage/updated": self._usage_updated,
+            "serverRequest/resolved": lambda time, params: approvals.resolved(time, params, self.state),
+            "error": lambda time, params: [items.retry_event(time, params)] if params.get("willRetry") else [],
+        }
+        if method in items.DELTAS:
+            event = items.delta_event(time, method, params)
+            return [event] if event else []
+        return handlers[method](time, params) if method in handlers else []
+
+    def _answered(self, time: datetime, command: str, frame: Frame) -> list[EventBase]:
+        state, result = self.state, object_at(frame, "result")
+        if command == "initialize":
+            state.version = text_of(result.get("userAgent"))[:MAX_NAME]
+        elif command == SESSION and not state.begun:
+            return self._session(time, frame)
+        elif command.startswith(CLEAN):
+            if command == CLEAN + state.unclean:
+                state.unclean = ""
+        elif command in state.owed:
+            if "result" in frame:
+                state.owed[command] = text_of(object_at(result, "turn").get("id"))[:MAX_NAME]
+                self._settle(command, "delivered", None)
+            else:
+                return self._text_refused(time, command, object_at(frame, "error"))
+        return []
+
+    def _session(self, time: datetime, frame: Frame) -> list[EventBase]:
+        state = self.state
+        session = text_of(object_at(frame, "result", "thread").get("id"))
+        if not is_id(session):
+            error = session_error(object_at(frame, "error"))
+            state.session_error = failure(error)
+            return [ErrorEvent(time=time, message=error.message)]
+        state.begun, state.progress.session_id = True, session
+        model = name_of(object_at(frame, "result").get("model"))
+        return [InitEvent(time=time, session_id=session, model=model, version=state.version or None)]
+
+    def _text_refused(self, time: datetime, command: str, error: Frame) -> list[EventBase]:
+        del self.state.owed[command]
+        message = text_of(error.get("message"))[:1000]
+        if command.startswith(MESSAGE):
+            self._settle(command, "rejected", message)
+            return []
+        self.state.answered, self.state.failure = True, failure(AgentFailed(f"Codex took no prompt: {message}"))
+        return [ErrorEvent(time=time, message=message)]
+
+    def _turn_started(self, time: datetime, params: Frame) -> list[EventBase]:
+        state = self.state
+        state.turn, state.spoken = text_of(object_at(params, "turn").get("id"))[:MAX_NAME], False
+        state.parked = False
+        return []
+
+    def _turn_completed(self, time: datetime, params: Frame) -> list[EventBase]:
+        state, turn = self.state, object_at(params, "turn")
+        ended, status = text_of(turn.get("id"))[:MAX_NAME], text_of(turn.get("status"))
+        found: list[EventBase] = []
+        for ident, item in state.items.items():
+            found.append(items.unfinished_event(time, ident, item["name"]))
+        state.closed = set(state.items)
+        state.items.clear()
+        for command in [each for each, its in state.owed.items() if its == ended]:
+            del state.owed[command]
+            self._settle(command, "rejected", "the turn ended before the agent had read it")
+        state.turn = ""
+        interrupted = status == "interrupted"
+        self._interrupts_end(interrupted=interrupted)
+        if interrupted:
+            state.parked, state.unclean = True, ended
+            return [*found, ProgressEvent(time=time, text="the turn was interrupted")]
+        state.answered = True
+        return [*found, *self._ended(time, turn, status)]
+
+    def _ended(self, time: datetime, turn: Frame, status: str) -> list[EventBase]:
+        """A turn came to its own end, well or not."""
+        progress = self.state.progress
+        progress.stop_reason = status[:100] or None
+        error = turn_error(object_at(turn, "error")) if status == "failed" else None
+        if error is None:
+            progress.text = progress.said
+            if self._structured:
+                error = self._read_structured()
+        self.state.failure = failure(error) if error else None
+        return [ErrorEvent(time=time, message=error.message[:MAX_TEXT])] if error else []
+
+    def _read_structured(self) -> RunError | None:
+        """The answer by the request's schema is the agent's last text."""
+        said = self.state.progress.text
+        if len(said) > MAX_STRUCTURED:
+            return AgentFailed(f"output_schema: the answer is larger than {MAX_STRUCTURED} characters")
+        try:
+            self.state.progress.structured = parse(said)
+        except ValueError:
+            return AgentFailed(f"output_schema: the answer is no JSON: {said[:200]!r}")
+        return None
+
+    def _interrupts_end(self, *, interrupted: bool) -> None:
+        """No turn runs any more that an interrupt would end."""
+        state = self.state
+        for command in state.interrupting:
+            how = "interrupted" if interrupted else "nothing was running"
+            if command.startswith(END_PREFIX):
+                state.over = True
+                self._settle(command, "acknowledged", how)
+            else:
+                # A message with a text is acknowledged by the item of its text.
+                self._settle(command, "delivered", how)
+        state.interrupting.clear()
+
+    def _item_started(self, time: datetime, params: Frame) -> list[EventBase]:
+        item = object_at(params, "item")
+        if item.get("type") == "userMessage":
+            return self._text_read(time, item)
+        name = items.tool_name(item)
+        if name is None:
+            return []
+        event = items.use_event(time, item, name)
+        known = {"name": name, "input": bounded(event.input, SHOWN_INPUT) if item.get("type") == "fileChange" else {}}
+        self.state.items[event.id] = known
+        if len(self.state.items) > MAX_OPEN_ITEMS:
+            del self.state.items[next(iter(self.state.items))]
+        return [event]
+
+    def _text_read(self, time: datetime, item: Frame) -> list[EventBase]:
+        state, command = self.state, text_of(item.get("clientId"))
+        how = "mid_turn" if state.spoken else "new_turn"
+        state.spoken = True
+        if state.owed.pop(command, None) is None:
+            return []
+        if command.startswith(MESSAGE):
+            if INTERRUPT + command.removeprefix(MESSAGE) in state.written:
+                how = "interrupted"
+            self._settle(command, "acknowledged", how)
+        return items.message_events(time, item) if command.startswith(MESSAGE) else []
+
+    def _item_completed(self, time: datetime, params: Frame) -> list[EventBase]:
+        item = object_at(params, "item")
+        kind, ident = item.get("type"), text_of(item.get("id"))[:MAX_NAME]
+        if kind == "agentMessage":
+            self.state.progress.said = text_of(item.get("text"))[:MAX_TEXT]
+        if kind in ("agentMessage", "reasoning"):
+            return items.message_events(time, item)
+        name = items.tool_name(item)
+        if name is None:
+            return []
+        if ident in self.state.closed:
+            self.state.closed.discard(ident)
+            return []
+        begun = self.state.items.pop(ident, None)
+        use = [] if begun else [items.use_event(time, item, name)]  # an interrupt came before its beginning was told
+        return [*use, *items.result_events(time, item, name)]
+
+    def _usage_updated(self, time: datetime, params: Frame) -> list[EventBase]:
+        """Totals are the thread's, which an earlier process may have begun: its share is not this one's."""
+        state, usage = self.state, object_at(params, "tokenUsage")
+        if not state.turn or params.get("turnId") != state.turn:
+            return []
+        total, last = _usage(object_at(usage, "total")), _usage(object_at(usage, "last"))
+        if state.before is None:
+            state.before = _difference(total, last)
+        state.progress.usage = _difference(total, state.before)
+        state.progress.turns += 1
+        return [UsageEvent(time=time, usage=state.progress.usage, cost_usd=0.0, turns=state.progress.turns)]
+
+    def _settle(self, command: str, settled: MessageState, how: str | None) -> None:
+        for prefix in (MESSAGE, INTERRUPT, END_PREFIX):
+            if command.startswith(prefix):
+                ident = command.removeprefix(prefix)[:MAX_NAME]
+                known = self.state.settled.get(ident)
+                if known is None or known.state == "delivered":
+                    self.state.settled[ident] = Settlement(id=ident, state=settled, how=how[:MAX_NAME] if how else None)
+
+
+def _usage(value: Frame) -> Usage:
+    """Tokens, of which Codex counts those of the cache among the input."""
+    read, write = count_of(value.get("cachedInputTokens")), count_of(value.get("cacheWriteInputTokens"))
+    return Usage(
+        input_tokens=max(count_of(value.get("inputTokens")) - read - write, 0),
+        output_tokens=count_of(value.get("outputTokens")),
+        cache_read_tokens=read,
+        cache_write_tokens=write,
+    )
+
+
+def _difference(total: Usage, part: Usage) -> Usage:
+    return Usage(**{name: max(getattr(total, name) - getattr(part, name), 0) for name in Usage.model_fields})

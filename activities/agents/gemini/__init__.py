@@ -1,0 +1,1 @@
+"""Gemini CLI, through the Agent Client Protocol."""

@@ -1,0 +1,1 @@
+"""Hermes: its gateway on stdin and stdout, driven over JSON-RPC, one object a line."""

@@ -1,0 +1,1 @@
+"""Agent "process": any program. What several agents need is in the package above."""

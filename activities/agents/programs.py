@@ -1,0 +1,52 @@
+"""The program of an agent that is found on PATH: where it is, and what the doctor says of it."""
+
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+
+from activities.agents.agent_kind import Finding
+from activities.ports.place import PlaceInfo
+from steersman.contracts.errors import AgentNotInstalled, RunError
+
+VERSION_S = 30
+"""A program may take this many seconds to say its version."""
+
+
+def on_path(name: str, environ: Mapping[str, str], place: PlaceInfo | None, hint: str) -> str:
+    """The path of the program of this name, on this machine or another one. Raises AgentNotInstalled.
+
+    `hint`: how it is installed.
+    """
+    where = f"a login on {place.name}" if place else "this host"
+    found = place.programs.get(name) if place else shutil.which(name, path=environ.get("PATH"))
+    if found is None:
+        raise AgentNotInstalled(f"{name}: not on PATH of {where}: {hint}")
+    return found
+
+
+def findings(
+    missing: Finding,
+    program: Callable[[], str],
+    version_of: Callable[[str], Sequence[str]],
+    key: Callable[[], Finding],
+    hint: str,
+) -> Sequence[Finding]:
+    """What the doctor says of an agent's program and key. It starts a process.
+
+    Args:
+        missing: what is said where it is not installed; that is no failure, as a worker need not have every agent.
+        program: its path. Raises RunError.
+        version_of: the command line that prints its version, by its path. Raises RunError.
+        key: what is said of the key of a program that runs.
+        hint: how it is installed.
+    """
+    try:
+        path = program()
+    except RunError:
+        return (missing,)
+    try:
+        argv = version_of(path)
+        version = subprocess.run(argv, capture_output=True, text=True, timeout=VERSION_S, check=True).stdout
+    except (RunError, OSError, subprocess.SubprocessError) as error:
+        return (Finding(missing.check, f"{path}: {error}", ok=False, hint=hint),)
+    return (Finding(missing.check, f"{version.strip()} at {path}"), key())

@@ -1,0 +1,1 @@
+"""A small program as an agent of Steersman: see docs/agents.md."""

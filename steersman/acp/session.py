@@ -1,0 +1,336 @@
+"""One session of an editor: a thread, whose runs are started, joined and left.
+
+What is told of a run carries a cursor in `_meta`: `{"steersman": {"cursor": "EXECUTION:SEQ"}}`. A session is loaded
+from there on where the request brings the same.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import aclosing, suppress
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any, Final, Literal, Self
+
+from acp import helpers
+from acp.exceptions import RequestError
+from acp.interfaces import Client
+from acp.schema import AllowedOutcome, PermissionOption, PromptResponse
+from acp.schema import Usage as AcpUsage
+
+from steersman._client.backoff import OUTAGE_S, while_unreachable
+from steersman.acp.errors import INTERNAL, as_request_errors, failure
+from steersman.acp.updates import Updates, ended
+from steersman.client import Steersman
+from steersman.contracts.events import (
+    AgentEvent,
+    CancelledEvent,
+    DoneEvent,
+    FailedEvent,
+    MessageEvent,
+    PermissionEvent,
+    UsageEvent,
+    is_terminal,
+)
+from steersman.contracts.run import Usage
+from steersman.errors import (
+    AlreadyDecided,
+    MessageRefused,
+    NoWorker,
+    RunInterrupted,
+    RunNotRunning,
+    SteersmanError,
+    ThreadBusy,
+)
+from steersman.threads import Thread, ThreadRun
+
+REASON: Final = "cancelled in the editor"
+END_S: Final = 10.0
+"""A run that is being started as the editor leaves is waited for this many seconds: it is the server's from then on."""
+OLD_S: Final = 0.5
+OLD: Final = timedelta(seconds=1)
+"""An approval that was asked for longer ago may be decided already: the next events say so within OLD_S."""
+OPTIONS: Final = [
+    PermissionOption(option_id="allow", name="Allow", kind="allow_once"),
+    PermissionOption(option_id="allow_always", name="Allow for the rest of this run", kind="allow_always"),
+    PermissionOption(option_id="deny", name="Deny", kind="reject_once"),
+    PermissionOption(option_id="deny_always", name="Deny for the rest of this run", kind="reject_always"),
+]
+
+ANSWERS: Final[dict[str, tuple[Literal["allow", "deny"], bool]]] = {
+    "allow": ("allow", False),
+    "allow_always": ("allow", True),
+    "deny": ("deny", False),
+    "deny_always": ("deny", True),
+}
+"""Option -> the decision, and whether it is remembered."""
+
+
+class Cursor:
+    """Up to which event an editor knows a session. `execution`: Temporal's run id of one of its runs."""
+
+    def __init__(self, execution: str, seq: int) -> None:
+        self.execution, self.seq = execution, seq
+
+    @classmethod
+    def of(cls, meta: Any) -> Self | None:
+        """That of a request's `_meta`. Raises ValueError for one that is none."""
+        own = meta.get("steersman") if isinstance(meta, dict) else None
+        said = own.get("cursor") if isinstance(own, dict) else None
+        if said is None:
+            return None
+        execution, _, seq = str(said).rpartition(":")
+        return cls(execution, int(seq))
+
+    def is_in(self, run: ThreadRun) -> bool:
+        """Whether it is of this run, which may have been reset since."""
+        return self.execution in (run.execution, run.first)
+
+    def meta(self) -> dict[str, Any]:
+        """The `_meta` of what is told of the event."""
+        return {"steersman": {"cursor": f"{self.execution}:{self.seq}"}}
+
+
+class Run:
+    """A run of the session that is followed: until its end, whoever asks for it."""
+
+    def __init__(self, execution: str, said: str = "") -> None:
+        """`said`: its prompt, as far as the editor has it."""
+        self.execution = execution
+        self.said = [said]
+        """What the editor knows to have been said to the agent: some agents repeat it in their events."""
+        self.updates = Updates()
+        self.known = 0
+        """The events up to this number are not told, but read all the same: a text may have come in part."""
+        self.usage: Usage | None = None
+        self.questions: dict[str, asyncio.Task[None]] = {}
+        """The approvals that the editor is asked for, by their ids."""
+        self.prompts = 0
+        """How many requests of the editor wait for its end."""
+
+    def take(self, event: AgentEvent) -> None:
+        """Note what the event says of the run as a whole."""
+        if isinstance(event, UsageEvent):
+            self.usage = event.usage
+
+
+class Session:
+    """Of one thread. Safe to use from many tasks."""
+
+    def __init__(self, steersman: Steersman, client: Client, thread: Thread) -> None:
+        self._steersman, self._client = steersman, client
+        self.thread = thread
+        """Takes the next prompts; another one of the same id may follow it."""
+        self._followed: tuple[Run, asyncio.Task[AgentEvent]] | None = None
+        self.note: str | None = None
+        """What the editor is told with the next run."""
+        self._beginning: dict[asyncio.Task[str], Thread] = {}
+        self._cancels = 0
+        self._stopping: set[asyncio.Task[None]] = set()
+        """Cancels that are under way: what is asked for later waits for them, lest they stop that, too."""
+
+    @property
+    def id(self) -> str:
+        """The thread's."""
+        return self.thread.id
+
+    async def prompt(self, text: str) -> PromptResponse:
+        """Run the agent on the text; say it into the run that is open. Returns at that run's end.
+
+        Raises RequestError: it failed, or cannot be asked.
+        """
+        with as_request_errors():
+            taken = await self._taken(text, self._cancels)
+            if taken is None:
+                return PromptResponse(stop_reason="cancelled")
+            run, end = taken
+            run.prompts += 1
+            event = await self._ended(end)
+        if isinstance(event, FailedEvent):
+            raise failure(event)
+        # A turn that was interrupted for good ends its run as done.
+        is_cut = isinstance(event, CancelledEvent) or (
+            isinstance(event, DoneEvent) and event.stop_reason == "interrupted"
+        )
+        return PromptResponse(stop_reason="cancelled" if is_cut else "end_turn", usage=_usage(run.usage))
+
+    async def _ended(self, end: asyncio.Task[AgentEvent]) -> AgentEvent:
+        await asyncio.wait({end})
+        if end.cancelled():
+            raise RequestError(INTERNAL, "the session was loaded anew meanwhile: its run goes on", None)
+        return end.result()
+
+    async def cancel(self) -> None:
+        """Stop what the session is at: its run is cancelled, its session is kept. What is asked for later is not."""
+        self._cancels += 1
+        stopping = asyncio.create_task(while_unreachable(self._stop, OUTAGE_S))
+        self._stopping.add(stopping)
+        stopping.add_done_callback(self._stopping.discard)
+        await stopping
+
+    async def _stop(self) -> None:
+        if self._beginning:
+            await asyncio.gather(*(each.interrupt(REASON) for each in self._beginning.values()))
+        else:
+            await self._steersman.stop(self.id, reason=REASON)
+
+    async def load(self, after: Cursor | None) -> None:
+        """Tell what has been, from the cursor on, and go on telling what the open run does."""
+        for run in await self._runs_after(after):
+            is_known = after is not None and after.is_in(run)
+            if not is_known and run.prompt:
+                await self._send(Cursor(run.execution, 0), [helpers.update_user_message_text(run.prompt)])
+            followed = Run(run.execution, run.prompt)
+            followed.known = after.seq if after is not None and is_known else 0
+            if run.is_open:
+                self._follow(followed)
+            else:
+                await self._tell_run(followed)
+
+    async def join(self) -> None:
+        """Tell from now on what the open run does."""
+        run = next((each for each in await self.thread.runs() if each.is_open), None)
+        if run is not None:
+            followed = Run(run.execution)
+            with suppress(NoWorker):
+                last = (await self._steersman.state(self.id)).last_event
+                followed.known = last.seq if last is not None else 0
+            self._follow(followed)
+
+    async def aclose(self) -> None:
+        """Leave. What is at work goes on; what is being started is started."""
+        if self._beginning:
+            await asyncio.wait(self._beginning, timeout=END_S)
+        if self._followed is not None:
+            run, end = self._followed
+            for each in (end, *run.questions.values()):
+                each.cancel()
+            await asyncio.wait({end})
+
+    async def _runs_after(self, after: Cursor | None) -> list[ThreadRun]:
+        runs = await self.thread.runs()
+        at = next((n for n, run in enumerate(runs) if after is not None and after.is_in(run)), 0)
+        return runs[at:]
+
+    async def _taken(self, text: str, cancels: int) -> tuple[Run, asyncio.Task[AgentEvent]] | None:
+        """The run that has the text: a new one, or the open one. None: one more cancel than so many came before."""
+        while self._stopping:
+            await asyncio.wait(self._stopping)
+        while self._cancels == cancels:
+            if self._followed is not None and not self._followed[1].done():
+                followed = self._followed
+                if await self._is_said(followed[0], text):
+                    return followed
+                await asyncio.wait({followed[1]})
+                continue
+            try:
+                execution = await self._started(text)
+            except ThreadBusy as busy:  # somebody else has started it
+                self._follow(Run(busy.execution))
+                continue
+            except RunInterrupted:
+                return None
+            return self._follow(Run(execution, text))
+        return None
+
+    async def _started(self, text: str) -> str:
+        """Start a run: to the end, also where the editor leaves meanwhile."""
+        starting = asyncio.create_task(self.thread.start(text))
+        self._beginning[starting] = self.thread
+        starting.add_done_callback(self._beginning.pop)
+        return await asyncio.shield(starting)
+
+    async def _is_said(self, run: Run, text: str) -> bool:
+        """Say it into the running turn; to an agent that hears nothing meanwhile, in its place. False: the run ends."""
+        run.said.append(text)
+        try:
+            try:
+                receipt = await self._steersman.steer(self.id, text)
+            except MessageRefused:
+                receipt = await self._steersman.interrupt(self.id, text)
+            return receipt.state not in ("rejected", "too_late")
+        except RunNotRunning:
+            return False
+
+    def _follow(self, run: Run) -> tuple[Run, asyncio.Task[AgentEvent]]:
+        """Tell the run's events as they come, until its end."""
+        end = asyncio.create_task(self._tell_run(run))
+        end.add_done_callback(_forget)
+        self._followed = run, end
+        return self._followed
+
+    async def _tell_run(self, run: Run) -> AgentEvent:
+        """Tell the run's events until its end, which the answer to a prompt tells where one waits, and return that."""
+        if self.note is not None:
+            note, self.note = self.note, None
+            await self._remark(note)
+        try:
+            async with aclosing(self.thread.attach(run.execution)) as events:
+                async for event in events:
+                    run.take(event)
+                    if is_terminal(event):
+                        break
+                    await self._tell(run, event)
+        except SteersmanError as error:
+            if not run.prompts:
+                await self._remark(f"What the run does is not seen any more: {error}")
+            raise
+        finally:
+            for each in run.questions.values():
+                each.cancel()
+        if not run.prompts and event.seq > run.known:
+            await self._send(Cursor(run.execution, event.seq), ended(event))
+        return event
+
+    async def _tell(self, run: Run, event: AgentEvent) -> None:
+        if isinstance(event, MessageEvent) and event.role == "user" and event.text in run.said:
+            run.said.remove(event.text)
+            return
+        updates = run.updates.of(event)
+        if event.seq > run.known:
+            await self._send(Cursor(run.execution, event.seq), updates)
+        if isinstance(event, PermissionEvent):
+            if (question := run.questions.pop(event.id, None)) is not None:
+                question.cancel()
+            if event.state == "asked":
+                run.questions[event.id] = asyncio.create_task(self._ask(run, event))
+
+    async def _send(self, cursor: Cursor, updates: Sequence[Any]) -> None:
+        for update in updates:
+            await self._client.session_update(self.id, update, **cursor.meta())
+
+    async def _ask(self, run: Run, event: PermissionEvent) -> None:
+        """Have the editor decide. One that it leaves open is anybody's to decide, as any approval is."""
+        if datetime.now(UTC) - event.time > OLD:
+            await asyncio.sleep(OLD_S)  # what became of it is told next, if it was decided
+        call = run.updates.asked(event)
+        try:
+            answer = (await self._client.request_permission(self.id, call, OPTIONS)).outcome
+            if isinstance(answer, AllowedOutcome) and answer.option_id in ANSWERS:
+                decision, remember = ANSWERS[answer.option_id]
+                decide = partial(self._steersman.decide, self.id, event.id, decision, remember=remember)
+                with suppress(AlreadyDecided, RunNotRunning):
+                    await while_unreachable(decide, OUTAGE_S)
+        except (RequestError, SteersmanError) as error:
+            await self._remark(f"Approval {event.id} waits, for `steer approve` or `steer deny`: {error}")
+
+    async def _remark(self, text: str) -> None:
+        with suppress(ConnectionError):
+            await self._client.session_update(self.id, helpers.update_agent_thought_text(f"{text}\n"))
+
+
+def _forget(end: asyncio.Task[AgentEvent]) -> None:
+    """Whoever awaits it has its error; whoever looks on was told."""
+    if not end.cancelled():
+        end.exception()
+
+
+def _usage(usage: Usage | None) -> AcpUsage | None:
+    if usage is None:
+        return None
+    return AcpUsage(
+        input_tokens=usage.input_tokens,
+        output_tokens=usage.output_tokens,
+        cached_read_tokens=usage.cache_read_tokens,
+        cached_write_tokens=usage.cache_write_tokens,
+        total_tokens=sum(usage.model_dump().values()),
+    )

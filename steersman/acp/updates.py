@@ -1,0 +1,168 @@
+"""An agent's events as ACP's session updates. No I/O."""
+
+import json
+from collections.abc import Iterable
+from typing import Any, Final, get_args
+
+from acp import helpers
+from acp.schema import PlanEntryStatus, ToolCallLocation, ToolCallStatus, ToolCallUpdate, ToolKind
+
+from steersman.contracts.events import (
+    AgentEvent,
+    CancelledEvent,
+    ErrorEvent,
+    FailedEvent,
+    FileChangeEvent,
+    MessageEvent,
+    PermissionEvent,
+    PlanUpdateEvent,
+    ProgressEvent,
+    RateLimitEvent,
+    ToolResultEvent,
+    ToolUseEvent,
+)
+
+TITLE: Final = 120
+"""Characters of a tool call's title."""
+KINDS: Final[dict[str, ToolKind]] = {
+    "bash": "execute",
+    "command": "execute",
+    "shell": "execute",
+    "terminal": "execute",
+    "run_shell_command": "execute",
+    "edit": "edit",
+    "multiedit": "edit",
+    "notebookedit": "edit",
+    "patch": "edit",
+    "apply_patch": "edit",
+    "replace": "edit",
+    "write": "edit",
+    "write_file": "edit",
+    "glob": "search",
+    "grep": "search",
+    "websearch": "search",
+    "read": "read",
+    "read_file": "read",
+    "webfetch": "fetch",
+    "web_fetch": "fetch",
+}
+"""What well-known tools do, by their names in lower case; all others are "other"."""
+PLAN_STATUS: Final[dict[str, PlanEntryStatus]] = {status: status for status in get_args(PlanEntryStatus)}
+"""An item's status in ACP's words; any other counts as pending."""
+TOLD_BY: Final = ("command", "file_path", "path", "filePath", "pattern", "query", "url", "description", "prompt")
+"""The inputs that say best what a tool call is about, the best first."""
+
+
+class Updates:
+    """Of one run: made in the order of its events, from the first one or from any other."""
+
+    def __init__(self) -> None:
+        self._streamed: dict[tuple[str, str | None], str] = {}
+        """What has come piece by piece, by its kind and the sub-agent's call: the whole of it follows."""
+        self._tools: dict[str, ToolUseEvent] = {}
+        """The calls without a result, by their ids."""
+
+    def of(self, event: AgentEvent) -> list[Any]:
+        """The updates that tell the event; none for one that says nothing to a reader."""
+        match event:
+            case MessageEvent():
+                return self._message(event)
+            case ToolUseEvent():
+                return [self._tool_call(event)]
+            case ToolResultEvent():
+                return [self._result(event)]
+            case FileChangeEvent():
+                return [self._change(event)]
+            case PlanUpdateEvent():
+                return [helpers.update_plan(_plan(event))]
+            case _:
+                return [helpers.update_agent_thought_text(f"{said}\n") for said in _remarks(event)]
+
+    def _tool_call(self, event: ToolUseEvent) -> Any:
+        self._tools[event.id] = event
+        title, kind = _title(event.name, event.input), _kind(event.name)
+        return helpers.start_tool_call(event.id, title, kind=kind, status="in_progress", raw_input=event.input)
+
+    def _result(self, event: ToolResultEvent) -> Any:
+        self._tools.pop(event.id, None)
+        content = [helpers.tool_content(helpers.text_block(event.text))]
+        status: ToolCallStatus = "failed" if event.is_error else "completed"
+        return helpers.update_tool_call(event.id, status=status, content=content)
+
+    def _message(self, event: MessageEvent) -> list[Any]:
+        if event.role == "user":
+            return [helpers.update_user_message_text(event.text)]
+        text, key = event.text, (event.kind, event.parent_tool_id)
+        if event.delta:
+            self._streamed[key] = self._streamed.get(key, "") + text
+        elif streamed := self._streamed.pop(key, ""):
+            # What was streamed beyond this text belongs to the next.
+            if streamed.startswith(text):
+                self._streamed[key] = streamed[len(text) :]
+                text = ""
+            else:
+                text = text.removeprefix(streamed)
+        if not text:
+            return []
+        thinks = event.kind == "thinking"
+        return [helpers.update_agent_thought_text(text) if thinks else helpers.update_agent_message_text(text)]
+
+    def _change(self, event: FileChangeEvent) -> Any:
+        places = [ToolCallLocation(path=event.path)]
+        if event.tool_id in self._tools:
+            return helpers.update_tool_call(str(event.tool_id), locations=places)
+        title = _short(f"{event.change} {event.path}")
+        return helpers.start_tool_call(f"change-{event.seq}", title, kind="edit", status="completed", locations=places)
+
+    def asked(self, event: PermissionEvent) -> ToolCallUpdate:
+        """The tool call that an approval is asked for, as `session/request_permission` describes it."""
+        same = (each.id for each in self._tools.values() if (each.name, each.input) == (event.tool, event.input))
+        return ToolCallUpdate(
+            tool_call_id=next(same, event.id),
+            title=_title(event.tool, event.input),
+            kind=_kind(event.tool),
+            status="pending",
+            raw_input=event.input,
+        )
+
+
+def ended(event: AgentEvent) -> list[Any]:
+    """How a run ended that was not well, for who only looks on."""
+    match event:
+        case FailedEvent():
+            return [helpers.update_agent_thought_text(f"The run failed: {event.message}\n")]
+        case CancelledEvent():
+            return [helpers.update_agent_thought_text(f"The run was cancelled: {event.reason or 'no reason given'}\n")]
+        case _:
+            return []
+
+
+def _kind(name: str) -> ToolKind:
+    return KINDS.get(name.lower(), "other")
+
+
+def _title(name: str, given: dict[str, Any]) -> str:
+    about = next((given[key] for key in TOLD_BY if given.get(key)), None)
+    told = about if isinstance(about, str) else json.dumps(about) if about else ""
+    return _short(f"{name} {told}")
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= TITLE else line[: TITLE - 1] + "…"
+
+
+def _plan(event: PlanUpdateEvent) -> Iterable[Any]:
+    for item in event.items:
+        yield helpers.plan_entry(item.text, status=PLAN_STATUS.get(item.status, "pending"))
+
+
+def _remarks(event: AgentEvent) -> Iterable[str]:
+    match event:
+        case ProgressEvent():
+            yield event.text
+        case ErrorEvent():
+            yield f"Error: {event.message}"
+        case RateLimitEvent():
+            until = f", until {event.resets_at:%Y-%m-%d %H:%M} UTC" if event.resets_at else ""
+            yield f"Rate limit: {event.status}{until}"

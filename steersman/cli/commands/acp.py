@@ -1,0 +1,80 @@
+"""`steer acp`: Steersman as an agent for editors, over the Agent Client Protocol on stdio."""
+
+import os
+import stat
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from steersman.cli import options, request
+from steersman.cli.connection import run_with_client
+from steersman.cli.dashed_command import AFTER_DASHES
+from steersman.cli.exits import Exit
+from steersman.cli.output import complain, remark
+from steersman.cli.targets import choose_host
+
+if TYPE_CHECKING:
+    from steersman.client import Steersman
+
+MISSING = 'steer acp needs the package "agent-client-protocol": install steersman[acp]'
+
+
+def acp(
+    ctx: typer.Context,
+    agent: Annotated[str, typer.Argument(help=options.AGENTS)] = "claude",
+    on_overlap: options.OnOverlap = None,
+    model: options.Model = None,
+    mode: options.Permissions = None,
+    allow: options.Allow = None,
+    deny: options.Deny = None,
+    system_prompt: options.SystemPrompt = None,
+    env: options.Env = None,
+    option: options.AgentOption = None,
+    fallback: options.Fallback = None,
+    label: options.Label = None,
+    max_turns: options.MaxTurns = None,
+    max_cost: options.CostLimit = None,
+    max_tokens: options.MaxTokens = None,
+    idle: options.Idle = None,
+    host: options.Host = None,
+    isolated: options.Isolated = False,
+    ssh: options.Ssh = None,
+    kubernetes: options.Kubernetes = None,
+    image: options.Image = None,
+    pod: options.PodFields = None,
+    include: options.Include = None,
+) -> None:
+    """Serve an editor on stdio (ACP): its sessions are threads, its prompts runs, which go on when it is closed."""
+    if any(stat.S_ISREG(os.fstat(each.fileno()).st_mode) for each in (sys.stdin, sys.stdout)):
+        raise typer.BadParameter("an editor speaks to it over pipes: neither stdin nor stdout can be a file")
+    if sys.stdin.isatty():
+        remark("waiting for an editor, which speaks the Agent Client Protocol: docs/editors.md; Ctrl-C ends it")
+    fields = request.given(
+        agent=agent,
+        workspace=request.given(
+            host=host, on_overlap=on_overlap, isolation="copy" if isolated else None, include=include
+        ),
+        runtime=request.runtime(ssh, kubernetes, image, pod),
+        permissions=request.given(mode=mode, allow=allow, deny=deny),
+        **request.agent_fields(model, system_prompt, env, option, label, fallback),
+        limits=request.given(
+            turns=max_turns, cost_usd=max_cost, tokens=max_tokens, idle_s=request.seconds(idle, "--idle")
+        ),
+        command=ctx.meta.get(AFTER_DASHES),
+    )
+
+    async def work(steersman: "Steersman") -> Exit:
+        try:
+            from steersman.acp.agent import serve
+        except ModuleNotFoundError as error:
+            if error.name != "acp":
+                raise
+            complain(MISSING)
+            return Exit.USAGE
+        asked = {**fields, "workspace": fields.get("workspace", {})}
+        await choose_host(steersman, asked)
+        await serve(steersman, asked)
+        return Exit.OK
+
+    run_with_client(ctx, work)

@@ -1,0 +1,336 @@
+"""`steer acp` with the official Python client as the editor, and the real Claude Code at work behind it."""
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+import acp
+import pytest
+from acp.exceptions import RequestError
+from acp.schema import McpServerStdio
+from temporalio.service import RPCError
+
+from steersman.client import Steersman
+from tests.acceptance.editors import Editor, editor, environment, shown
+from tests.acceptance.site import Site, claudes, gone, phase
+from tests.scripted_model import Script, ScriptedModel, answer, fail, hold, say, tool
+from tests.support.processes import until
+
+THINKING = hold("thinking")
+WORKING = hold("working")
+
+
+@asynccontextmanager
+async def session(site: Site, script: Script, mark: str, *arguments: str) -> AsyncIterator[tuple[Editor, str]]:
+    """An editor with a new session."""
+    async with editor(site, *arguments, env=environment(script, mark)) as opened:
+        new = await opened.agent.new_session(cwd=str(site.workspace()))
+        yield opened, new.session_id
+
+
+async def exists(steersman: Steersman, id: str) -> bool:
+    with suppress(RPCError):
+        await steersman.temporal.get_workflow_handle(id).describe()
+        return True
+    return False
+
+
+class TestPrompt:
+    async def test_is_a_durable_run(self, shared: Site, steersman: Steersman, model: ScriptedModel, mark: str) -> None:
+        script = model.script("one", tool("Bash", command="echo made > file"), say("It is made"), say("Again"))
+        async with session(shared, script, mark, "--mode", "full") as (opened, id):
+            response = await opened.prompt(id, "make it")
+
+            assert response.stop_reason == "end_turn"
+            assert response.usage.total_tokens > 0
+            assert opened.screen.told("agent_message_chunk") == "It is made"
+            assert opened.screen.tools()["Bash echo made > file"] == ["in_progress", "completed"]
+            assert (await steersman.result(id)).text == "It is made"
+
+            assert (await opened.prompt(id, "once more")).stop_reason == "end_turn"
+            assert script.requests[-1].saw("make it")
+            assert script.requests[-1].saw("once more")
+            assert await opened.close() == ""
+
+    async def test_takes_links_and_files_and_no_images(self, shared: Site, model: ScriptedModel, mark: str) -> None:
+        script = model.script("files", say("Read"))
+        file = acp.resource_block(acp.embedded_text_resource("file:///src/a.py", "x = 41"))
+        link = acp.resource_link_block("b.py", "file:///src/b.py")
+        async with session(shared, script, mark) as (opened, id):
+            with pytest.raises(RequestError):
+                await opened.agent.prompt(id, [acp.image_block("aGk=", "image/png")])
+            await opened.agent.prompt(id, [acp.text_block("Look at "), file, link])
+        for part in ("Look at", "file:///src/a.py", "x = 41", "file:///src/b.py"):
+            assert script.requests[-1].saw(part)
+
+    async def test_that_fails_says_why(self, shared: Site, model: ScriptedModel, mark: str) -> None:
+        async with session(shared, model.script("refused", *[fail(401, "no such key")] * 12, repeat=True), mark) as (
+            opened,
+            id,
+        ):
+            with pytest.raises(RequestError) as raised:
+                await opened.prompt(id, "go")
+        assert isinstance(raised.value.data, dict)
+        assert raised.value.data["type"] == "AuthenticationFailed"
+
+    async def test_while_one_is_at_work_is_heard_by_it(self, shared: Site, model: ScriptedModel, mark: str) -> None:
+        script = model.script("steered", answer(*WORKING.parts, *tool("Bash", command="true").parts), say("Both"))
+        async with session(shared, script, mark, "--mode", "full") as (opened, id):
+            first = asyncio.create_task(opened.prompt(id, "do this"))
+            await script.wait_held()
+            second = asyncio.create_task(opened.prompt(id, "and that"))
+            await asyncio.sleep(0.5)
+            await script.release()
+            assert [(await each).stop_reason for each in (first, second)] == ["end_turn", "end_turn"]
+        assert script.requests[-1].saw("and that")
+
+
+class TestCancel:
+    async def test_stops_the_run_and_keeps_the_session(
+        self, shared: Site, steersman: Steersman, model: ScriptedModel, mark: str
+    ) -> None:
+        script = model.script("cancelled", THINKING, say("here I am"))
+        async with session(shared, script, mark) as (opened, id):
+            await opened.agent.cancel(id)  # nothing to cancel yet
+            prompt = asyncio.create_task(opened.prompt(id, "the first"))
+            await script.wait_held()
+            await opened.agent.cancel(id)
+            assert (await prompt).stop_reason == "cancelled"
+            await until(lambda: not claudes(mark))
+            assert (await steersman.state(id)).closed_as == "cancelled"
+
+            assert (await opened.prompt(id, "the second")).stop_reason == "end_turn"
+            assert script.requests[-1].saw("the first")
+
+    async def test_at_once(self, shared: Site, model: ScriptedModel, mark: str) -> None:
+        async with session(shared, model.script("at-once", THINKING), mark) as (opened, id):
+            prompt = asyncio.create_task(opened.prompt(id, "go"))
+            await asyncio.sleep(0)
+            await opened.agent.cancel(id)
+            assert (await asyncio.wait_for(prompt, 40)).stop_reason == "cancelled"
+        await gone(mark)
+
+    async def test_again_and_again(self, shared: Site, model: ScriptedModel, mark: str) -> None:
+        """What is asked for right after a cancel is not stopped by it; each answer is of its own prompt."""
+        script = model.script("again", lambda request: say("here I am") if request.saw("xyzzy") else THINKING)
+        async with editor(shared, env=environment(script, mark)) as opened:
+            for delay in (0.0, 0.3, 0.6, 1.0):
+                id = (await opened.agent.new_session(cwd=str(shared.workspace()))).session_id
+                first = asyncio.create_task(opened.prompt(id, "go"))
+                await asyncio.sleep(delay)
+                cancels = [asyncio.create_task(opened.agent.cancel(id)) for _ in range(2)]
+                await asyncio.gather(*cancels)
+                second = asyncio.create_task(opened.prompt(id, "xyzzy"))
+                assert (await first).stop_reason == "cancelled"
+                assert (await second).stop_reason == "end_turn"
+        await gone(mark)
+
+
+class TestApproval:
+    @pytest.mark.parametrize(("option", "outcome"), [("allow", "completed"), ("deny", "failed")])
+    async def test_is_the_editors_to_give(
+        self, shared: Site, model: ScriptedModel, mark: str, option: str, outcome: str
+    ) -> None:
+        script = model.script("asks", tool("Bash", command="echo made > file"), say("done"))
+        async with session(shared, script, mark, "--mode", "ask") as (opened, id):
+
+            async def answered() -> str:
+                return option
+
+            opened.screen.answer = answered
+            assert (await opened.prompt(id, "go")).stop_reason == "end_turn"
+            assert [each.title for each in opened.screen.asked] == ["Bash echo made > file"]
+            assert opened.screen.tools()["Bash echo made > file"] == ["in_progress", outcome]
+
+    async def test_may_be_given_elsewhere(
+        self, shared: Site, steersman: Steersman, model: ScriptedModel, mark: str
+    ) -> None:
+        script = model.script("elsewhere", tool("Bash", command="echo made > file"), say("done"))
+        async with session(shared, script, mark, "--mode", "ask") as (opened, id):
+            prompt = asyncio.create_task(opened.prompt(id, "go"))
+            await until(lambda: opened.screen.asked)
+            (waiting,) = (await steersman.state(id)).approvals
+            await steersman.decide(id, waiting.id, "allow")
+            assert (await prompt).stop_reason == "end_turn"
+
+    async def test_is_asked_for_again_by_the_next_editor(self, shared: Site, model: ScriptedModel, mark: str) -> None:
+        script = model.script("asked-again", tool("Bash", command="echo made > file"), say("done"))
+        async with session(shared, script, mark, "--mode", "ask") as (opened, id):
+            prompt = asyncio.create_task(opened.prompt(id, "go"))
+            await until(lambda: opened.screen.asked)
+            await opened.close()
+            prompt.cancel()
+        async with editor(shared) as opened:
+
+            async def allow() -> str:
+                return "allow"
+
+            opened.screen.answer = allow
+            await opened.agent.load_session(cwd="/", session_id=id)
+            await shown(opened.screen, "done")
+            assert len(opened.screen.asked) == 1
+
+    async def test_mode_is_the_editors_to_change(self, shared: Site, model: ScriptedModel, mark: str) -> None:
+        command = tool("Bash", command="echo made > file")
+        script = model.script("modes", command, say("done"))
+        async with editor(shared, "--mode", "ask", env=environment(script, mark)) as opened:
+            new = await opened.agent.new_session(cwd=str(shared.workspace()))
+            assert new.modes.current_mode_id == "ask"
+            await opened.agent.set_session_mode(session_id=new.session_id, mode_id="full")
+            assert (await opened.prompt(new.session_id, "go")).stop_reason == "end_turn"
+            assert opened.screen.asked == []
+            with pytest.raises(RequestError):
+                await opened.agent.set_session_mode(session_id=new.session_id, mode_id="anything")
+
+
+class TestLeaving:
+    async def test_leaves_the_agent_at_work_and_another_joins(
+        self, shared: Site, steersman: Steersman, model: ScriptedModel, mark: str
+    ) -> None:
+        script = model.script("left", say("one"), answer(*say("two, ").parts, *WORKING.parts), say("three"))
+        async with session(shared, script, mark) as (opened, id):
+            await opened.prompt(id, "the first")
+            prompt = asyncio.create_task(opened.prompt(id, "the second"))
+            await script.wait_held()
+            await opened.close()
+            prompt.cancel()
+        assert claudes(mark)
+        await phase(steersman, id, "running")
+
+        async with editor(shared) as opened:
+            await opened.agent.load_session(cwd="/", session_id=id)
+            await shown(opened.screen, "the firstthe second", "user_message_chunk")
+            await script.release()
+            joined = await opened.prompt(id, "and more")
+            assert joined.stop_reason == "end_turn"
+            told = opened.screen.told("agent_message_chunk")
+            assert told.startswith("onetwo, working")
+        await gone(mark)
+
+    async def test_while_the_run_is_being_started(
+        self, shared: Site, steersman: Steersman, model: ScriptedModel, mark: str
+    ) -> None:
+        async with session(shared, model.script("starting", say("done")), mark) as (opened, id):
+            prompt = asyncio.create_task(opened.prompt(id, "go"))
+            await until(lambda: exists(steersman, id))
+            await opened.close()
+            prompt.cancel()
+        assert (await steersman.result(id)).text == "done"
+
+    @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+    async def test_by_a_signal(
+        self, shared: Site, steersman: Steersman, model: ScriptedModel, mark: str, number: signal.Signals
+    ) -> None:
+        script = model.script("killed", THINKING)
+        async with session(shared, script, mark) as (opened, id):
+            prompt = asyncio.create_task(opened.prompt(id, "go"))
+            await script.wait_held()
+            opened.process.send_signal(number)
+            await opened.process.wait()
+            prompt.cancel()
+        assert claudes(mark)
+        await script.release()
+        assert (await steersman.result(id)).text == "thinking"
+
+
+class TestLoading:
+    async def test_goes_on_from_a_cursor(self, shared: Site, model: ScriptedModel, mark: str) -> None:
+        script = model.script("cursor", say("one"), say("two"), say("three"))
+        async with session(shared, script, mark) as (opened, id):
+            await opened.prompt(id, "first")
+            cursor = opened.screen.cursors[-1]
+            await opened.prompt(id, "second")
+            await opened.prompt(id, "third")
+
+        async with editor(shared) as opened:
+            await opened.agent.load_session(cwd="/", session_id=id)
+            assert opened.screen.told("user_message_chunk") == "firstsecondthird"
+            assert opened.screen.told("agent_message_chunk") == "onetwothree"
+            opened.screen.updates.clear()
+            await opened.agent.load_session(cwd="/", session_id=id, steersman={"cursor": cursor})
+            assert opened.screen.told("user_message_chunk") == "secondthird"
+            assert opened.screen.told("agent_message_chunk") == "twothree"
+            opened.screen.updates.clear()
+            await opened.agent.resume_session(cwd="/", session_id=id)
+            assert opened.screen.updates == []
+            with pytest.raises(RequestError):
+                await opened.agent.load_session(cwd="/", session_id=id, steersman={"cursor": "x"})
+
+    async def test_one_that_is_at_work_here(self, shared: Site, model: ScriptedModel, mark: str) -> None:
+        script = model.script("here", THINKING)
+        async with session(shared, script, mark) as (opened, id):
+            prompt = asyncio.create_task(opened.prompt(id, "go"))
+            await script.wait_held()
+            await opened.agent.load_session(cwd="/", session_id=id)
+            with pytest.raises(RequestError, match="loaded anew"):
+                await prompt
+            await opened.agent.cancel(id)
+            await shown(opened.screen, "was cancelled: cancelled in the editor", "agent_thought_chunk")
+
+    async def test_one_that_is_not_there(self, shared: Site) -> None:
+        async with editor(shared) as opened:
+            with pytest.raises(RequestError) as raised:
+                await opened.agent.load_session(cwd="/", session_id="thread-none")
+            assert raised.value.code == -32002
+            with pytest.raises(RequestError):
+                await opened.prompt("thread-none", "go")
+
+    async def test_those_that_can_be_are_listed(self, shared: Site, model: ScriptedModel, mark: str) -> None:
+        async with session(shared, model.script("listed", say("one")), mark) as (opened, id):
+            await opened.prompt(id, "go")
+
+            async def listed() -> bool:
+                return id in [each.session_id for each in (await opened.agent.list_sessions()).sessions]
+
+            await until(listed)
+            assert (await opened.agent.list_sessions(cwd="/nowhere")).sessions == []
+
+
+class TestWhatIsRefused:
+    async def test_an_editor_that_says_nonsense(self, shared: Site, model: ScriptedModel, mark: str) -> None:
+        async with session(shared, model.script("nonsense", say("one")), mark) as (opened, id):
+            assert opened.process.stdin
+            for line in (b"nonsense\n", b"\xff\xfe\n", b'{"jsonrpc": "2.0", "method": "session/prompt"}\n'):
+                opened.process.stdin.write(line)
+            with pytest.raises(RequestError):
+                await opened.prompt(id, "x" * 2_000_000)
+            assert (await opened.prompt(id, "go")).stop_reason == "end_turn"
+
+    async def test_an_approval_that_no_editor_answers(
+        self, shared: Site, steersman: Steersman, model: ScriptedModel, mark: str
+    ) -> None:
+        script = model.script("unanswered", tool("Bash", command="echo made > file"), say("done"))
+        async with session(shared, script, mark, "--mode", "ask") as (opened, id):
+
+            async def broken() -> str:
+                raise RequestError.internal_error()
+
+            opened.screen.answer = broken
+            prompt = asyncio.create_task(opened.prompt(id, "go"))
+            await shown(opened.screen, "steer approve", "agent_thought_chunk")
+            (waiting,) = (await steersman.state(id)).approvals
+            await steersman.decide(id, waiting.id, "deny")
+            assert (await prompt).stop_reason == "end_turn"
+
+    async def test_at_a_new_session(self, shared: Site) -> None:
+        async with editor(shared) as opened:
+            with pytest.raises(RequestError, match=r"workspace\.path"):
+                await opened.agent.new_session(cwd="not/absolute")
+            with pytest.raises(RequestError):
+                await opened.agent.new_session(cwd="/", additional_directories=["/tmp"])
+            with pytest.raises(RequestError):
+                await opened.agent.fork_session(cwd="/", session_id="x")
+
+    async def test_mcp_servers_are_told_of(self, shared: Site, model: ScriptedModel, mark: str) -> None:
+        script = model.script("mcp", say("one"))
+        server = McpServerStdio(name="files", command="/bin/true", args=[], env=[])
+        async with editor(shared, env=environment(script, mark)) as opened:
+            new = await opened.agent.new_session(cwd=str(shared.workspace()), mcp_servers=[server])
+            await opened.prompt(new.session_id, "go")
+            assert "files" in opened.screen.told("agent_thought_chunk")
+
+    async def test_an_agent_that_can_have_no_thread(self, shared: Site) -> None:
+        async with editor(shared, "process", "--", "true") as opened:
+            with pytest.raises(RequestError, match="cannot resume a session"):
+                await opened.agent.new_session(cwd="/")

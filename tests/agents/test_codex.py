@@ -1,0 +1,572 @@
+"""The real Codex, driven by its app-server: answers, messages, permissions, failures, and workers that are replaced."""
+
+import asyncio
+import json
+import os
+import random
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from activities.agents.codex.agent import CodexAgent
+from activities.agents.codex.conversation import CodexConversation
+from activities.agents.codex.transcript import CodexTranscript
+from activities.ports.agent import ApprovalRequester, ExitFact
+from activities.ports.runtime import Channel
+from activities.running.controller import RunController
+from steersman.contracts.activities import ApprovalAsked, DeliverInput, OutgoingMessage, RunKey, RunOutcome, Settlement
+from steersman.contracts.errors import AgentNotInstalled, ErrorType, InvalidRequest
+from steersman.contracts.request import parse_request
+from tests.agents.journals import Line
+from tests.agents.kits import CodexKit
+from tests.agents.stage import Stage, deliver, message, word
+from tests.scripted_model import (
+    Hold,
+    Request,
+    Say,
+    Step,
+    Tool,
+    Usage,
+    answer,
+    cut,
+    fail,
+    hold,
+    say,
+    structured,
+    think,
+    tool,
+)
+from tests.support.processes import marked, until
+
+pytestmark = [pytest.mark.integration, pytest.mark.linux]
+
+PATCH = "apply_patch <<'EOF'\n*** Begin Patch\n*** Add File: new.txt\n+hello\n*** End Patch\nEOF"
+NAP = "python3 -c 'import time; time.sleep(600)'"
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {"answer": {"type": "integer"}},
+    "required": ["answer"],
+    "additionalProperties": False,
+}
+
+
+def shell(command: str, **more: Any) -> Any:
+    return tool("exec_command", cmd=command, **more)
+
+
+def napping() -> Any:
+    """At work in a tool until something ends it."""
+    return answer(Say("at work"), Tool("exec_command", {"cmd": f"touch napping; {NAP}", "yield_time_ms": 600_000}))
+
+
+async def ended(task: "asyncio.Task[RunOutcome]") -> RunOutcome:
+    async with asyncio.timeout(30):
+        return await task
+
+
+async def told(session: RunController, parcel: DeliverInput) -> Settlement:
+    (settled,) = (await deliver(session, parcel)).messages
+    return settled
+
+
+def end(name: str = "e-1") -> DeliverInput:
+    outgoing = OutgoingMessage(id=name, kind="interrupt", end=True)
+    return DeliverInput(key=RunKey(run="r", execution="e"), messages=(outgoing,), patience_s=20)
+
+
+async def naps(stage: Stage) -> None:
+    await until(lambda: Path(stage.request.workspace.path, "napping").exists())
+    await stage.wait_for("tool_use")
+
+
+async def said(stage: Stage, count: int) -> None:
+    await until(lambda: len(stage.events) >= count)
+
+
+async def no_tool_lives(stage: Stage) -> None:
+    await until(lambda: not [line for line in marked(stage.mark).values() if "time.sleep" in line])
+
+
+class TestAnswers:
+    async def test_text_thoughts_deltas_and_tokens(self, codex: CodexKit) -> None:
+        usage = Usage(input=11, output=7, cache_read=5)
+        async with codex.run(answer(think("hm"), say("one two", chunks=2), usage=usage), model="mock-other") as stage:
+            outcome = await stage.play()
+            assert (outcome.status, outcome.text, outcome.turns) == ("succeeded", "one two", 1)
+            (init,) = stage.said("init")
+            assert (init.session_id, init.model) == (outcome.session_id, "mock-other")
+            deltas = stage.said("message", delta=True)
+            assert [each.text for each in deltas if each.kind == "text"] == ["one ", "two"]
+            whole = stage.said("message", delta=False)
+            assert [(each.kind, each.text) for each in whole] == [("thinking", "hm"), ("text", "one two")]
+        used = outcome.usage
+        assert (used.input_tokens, used.output_tokens, used.cache_read_tokens, used.cache_write_tokens) == (11, 7, 5, 0)
+        assert codex.script.requests[0].model == "mock-other"
+
+    async def test_commands_and_changed_files(self, codex: CodexKit) -> None:
+        async with codex.run(shell("echo hi; exit 3"), shell(PATCH), say("done")) as stage:
+            outcome = await stage.play()
+            assert (stage.workspace / "new.txt").read_text() == "hello\n"
+            assert [each.name for each in stage.said("tool_use")] == ["exec_command", "apply_patch"]
+            first, second = stage.said("tool_result")
+            assert (first.text, first.is_error, second.is_error) == ("hi\n", True, False)
+            (change,) = stage.said("file_change")
+            assert (change.path, change.change, change.tool_id) == (
+                str(stage.workspace / "new.txt"),
+                "created",
+                second.id,
+            )
+        assert outcome.usage.input_tokens == 300
+        assert outcome.turns == 3
+
+    async def test_structured_output(self, codex: CodexKit) -> None:
+        async with codex.run(structured({"answer": 42}), output_schema=SCHEMA) as stage:
+            outcome = await stage.play()
+        assert outcome.structured == {"answer": 42}
+        assert codex.script.requests[0].body["text"]["format"]["schema"] == SCHEMA
+
+    async def test_instructions_of_the_request(self, codex: CodexKit) -> None:
+        async with codex.run(say("yes"), system_prompt="speak low") as stage:
+            await stage.play()
+        assert "speak low" in json.dumps(codex.script.requests[0].body["input"])
+
+    async def test_no_command_sees_a_key(self, codex: CodexKit) -> None:
+        async with codex.run(shell("echo key=$MOCK_KEY token=$MY_TOKEN"), say("done")) as stage:
+            stage.environment["MY_TOKEN"] = "secret"
+            await stage.play()
+            (result,) = stage.said("tool_result")
+        assert result.text == "key= token=\n"
+
+
+class TestSteer:
+    async def test_in_a_text(self, codex: CodexKit) -> None:
+        async with codex.run(hold("a"), say("as you wish")) as stage:
+            session, task = stage.start()
+            await codex.script.wait_held()
+            settled = await told(session, message("steer", "rather that"))
+            outcome = await ended(task)
+            assert (settled.state, settled.how) == ("acknowledged", "mid_turn")
+            assert outcome.text == "as you wish"
+            assert [each.text for each in stage.said("message", role="user")] == ["rather that"]
+        assert codex.script.requests[1].saw("rather that")
+
+    async def test_in_a_tool_it_is_read_when_the_tool_returns(self, codex: CodexKit) -> None:
+        wait = "touch napping; while ! [ -e go ]; do sleep 0.02; done"
+        async with codex.run(shell(wait, yield_time_ms=600_000), say("done")) as stage:
+            session, task = stage.start()
+            await naps(stage)
+            assert (await told(session, message("steer", "also this"))).state == "delivered"
+            (stage.workspace / "go").touch()
+            outcome = await ended(task)
+        assert outcome.text == "done"
+        assert [(each.state, each.how) for each in outcome.messages] == [("acknowledged", "mid_turn")]
+        assert codex.script.requests[1].saw("also this")
+
+
+class TestInterrupt:
+    async def test_in_a_text_the_session_goes_on(self, codex: CodexKit) -> None:
+        async with codex.run(hold("a"), say("on")) as stage:
+            session, task = stage.start()
+            await codex.script.wait_held()
+            settled = await told(session, message("interrupt"))
+            assert (settled.state, settled.how) == ("acknowledged", "interrupted")
+            assert await codex.script.wait_outcome(codex.script.requests[0]) == "hung up"
+            again = await told(session, message("interrupt", name="m-2"))
+            assert (again.state, again.how) == ("acknowledged", "nothing was running")
+            assert not task.done()
+            await told(session, message("steer", "go on", "m-3"))
+            outcome = await ended(task)
+        assert (outcome.text, outcome.attempts) == ("on", 1)
+
+    async def test_in_a_tool_nothing_of_it_is_left(self, codex: CodexKit) -> None:
+        async with codex.run(napping(), say("on")) as stage:
+            session, task = stage.start()
+            await naps(stage)
+            assert (await told(session, message("interrupt"))).how == "interrupted"
+            await no_tool_lives(stage)
+            await stage.wait_for("tool_result", text="interrupted", is_error=True)
+            await told(session, message("steer", "go on", "m-2"))
+            assert (await ended(task)).text == "on"
+
+    async def test_with_a_text_that_is_read_at_once(self, codex: CodexKit) -> None:
+        async with codex.run(napping(), say("instead")) as stage:
+            session, task = stage.start()
+            await naps(stage)
+            settled = await told(session, message("interrupt", "do that"))
+            assert (settled.state, settled.how) == ("acknowledged", "interrupted")
+            outcome = await ended(task)
+            await no_tool_lives(stage)
+        assert outcome.text == "instead"
+        assert codex.script.requests[1].saw("do that")
+
+    async def test_before_the_first_event(self, codex: CodexKit) -> None:
+        def step(request: Request) -> Step:
+            return say("on") if request.saw("rather that") else hold("a")
+
+        async with codex.run(step) as stage:
+            session, task = stage.start()
+            settled = await told(session, message("interrupt", "rather that"))
+            assert (settled.state, settled.how) == ("acknowledged", "interrupted")
+            assert (await ended(task)).text == "on"
+
+    async def test_two_at_once(self, codex: CodexKit) -> None:
+        async with codex.run(hold("a"), say("on")) as stage:
+            session, task = stage.start()
+            await codex.script.wait_held()
+            both = await asyncio.gather(
+                told(session, message("interrupt")), told(session, message("interrupt", name="m-2"))
+            )
+            assert {each.state for each in both} == {"acknowledged"}
+            await told(session, message("steer", "go on", "m-3"))
+            assert (await ended(task)).text == "on"
+
+    @pytest.mark.parametrize("where", ["text", "tool"])
+    async def test_one_that_ends_the_run(self, codex: CodexKit, where: str) -> None:
+        async with codex.run(hold("a") if where == "text" else napping()) as stage:
+            session, task = stage.start()
+            await (codex.script.wait_held() if where == "text" else naps(stage))
+            settled = await told(session, end())
+            assert (settled.state, settled.how) == ("acknowledged", "interrupted")
+            outcome = await ended(task)
+            assert (outcome.status, outcome.stop_reason, outcome.error) == ("succeeded", "interrupted", None)
+            assert not stage.alive()
+
+    async def test_one_that_ends_a_run_that_waits_for_a_person(self, codex: CodexKit) -> None:
+        async with codex.run(hold("a")) as stage:
+            session, task = stage.start()
+            await codex.script.wait_held()
+            await told(session, message("interrupt"))
+            assert (await told(session, end())).how == "nothing was running"
+            outcome = await ended(task)
+            assert (outcome.status, outcome.stop_reason) == ("succeeded", "interrupted")
+
+
+class TestSessions:
+    async def test_a_killed_process_is_resumed_and_usage_adds_up(self, codex: CodexKit) -> None:
+        async with codex.run(shell("echo one"), hold("b"), say("the end")) as stage:
+            _, task = stage.start()
+            await codex.script.wait_held()
+            await stage.kill()
+            outcome = await ended(task)
+        assert (outcome.status, outcome.text, outcome.attempts) == ("succeeded", "the end", 2)
+        assert outcome.usage.input_tokens == 200
+        assert codex.script.requests[2].saw("do it")
+        assert codex.script.requests[2].saw("Your process ended unexpectedly")
+
+    async def test_a_process_that_died_before_its_thread_was_saved_begins_anew(self, codex: CodexKit) -> None:
+        killed: list[bool] = []
+        async with codex.run(lambda _request: say("fine") if killed else hold("x")) as stage:
+            _, task = stage.start()
+            await stage.wait_for("init")
+            await stage.kill()
+            killed.append(True)
+            outcome = await ended(task)
+        assert (outcome.status, outcome.text) == ("succeeded", "fine")
+        assert outcome.attempts in (2, 3)
+
+    async def test_a_session_is_gone_on_with_and_forked(self, codex: CodexKit) -> None:
+        async with codex.run(say("first")) as stage:
+            session = (await stage.play()).session_id
+            assert session
+            assert CodexAgent(stage.environment, "codex").keeps(session, stage.workspace)
+            assert not CodexAgent(stage.environment, "codex").keeps(session, stage.workspace.parent)
+        async with codex.run(say("second"), session=session) as stage:
+            outcome = await stage.play()
+        assert (outcome.text, outcome.session_id, outcome.usage.input_tokens) == ("second", session, 100)
+        assert codex.script.requests[0].saw("first")
+        async with codex.run(say("third"), session=session, fork_session=True) as stage:
+            outcome = await stage.play()
+        assert (outcome.text, outcome.usage.input_tokens) == ("third", 100)
+        assert outcome.session_id not in (None, session)
+        assert codex.script.requests[0].saw("second")
+
+    async def test_a_session_that_is_not_there(self, codex: CodexKit) -> None:
+        async with codex.run(session="01a20fad-fe45-7da3-aa51-1b2bb9c0dc99") as stage:
+            outcome = await stage.play()
+        assert (outcome.status, outcome.error, outcome.attempts) == ("failed", ErrorType.INVALID_REQUEST, 1)
+        assert "no rollout found" in (outcome.message or "")
+
+
+class TestPermissions:
+    async def asked(self, stage: Stage) -> ApprovalAsked:
+        return (await until(lambda: stage.listener.asks, 20))[-1]
+
+    @pytest.mark.parametrize("decision", ["allow", "deny"])
+    async def test_a_person_is_asked(self, codex: CodexKit, decision: str) -> None:
+        async with codex.run(shell("touch made"), say("done"), permissions={"mode": "ask"}) as stage:
+            session, task = stage.start()
+            asked = await self.asked(stage)
+            assert asked.approval.tool == "exec_command"
+            assert "touch made" in str(asked.approval.input["command"])
+            await deliver(session, word(asked.approval.id, decision, "exec_command"))
+            outcome = await ended(task)
+            assert outcome.text == "done"
+            assert (stage.workspace / "made").exists() == (decision == "allow")
+            states = [each.state for each in stage.said("permission")]
+            assert states == ["asked", "allowed" if decision == "allow" else "denied"]
+
+    async def test_the_words_of_a_denial_reach_the_model(self, codex: CodexKit) -> None:
+        async with codex.run(shell("touch made"), say("as you wish"), permissions={"mode": "ask"}) as stage:
+            session, task = stage.start()
+            asked = await self.asked(stage)
+            await deliver(session, word(asked.approval.id, "deny", "exec_command", message="use the other file"))
+            assert (await ended(task)).text == "as you wish"
+            assert not (stage.workspace / "made").exists()
+            assert len(stage.said("permission", state="denied")) == 1
+        assert codex.script.requests[1].saw("use the other file")
+        assert len(codex.script.requests) == 2
+
+    async def test_a_remembered_word_counts_for_the_tool(self, codex: CodexKit) -> None:
+        steps = shell("touch one"), shell("touch two"), say("done")
+        async with codex.run(*steps, permissions={"mode": "ask"}) as stage:
+            session, task = stage.start()
+            asked = await self.asked(stage)
+            await deliver(session, word(asked.approval.id, "allow", "exec_command", remember=True))
+            assert (await ended(task)).text == "done"
+            assert (stage.workspace / "two").exists()
+            assert len(stage.listener.asks) == 1
+
+    async def test_another_worker_asks_again_and_a_person_answers_it(self, codex: CodexKit) -> None:
+        async with codex.run(shell("touch made"), say("done"), permissions={"mode": "ask"}) as stage:
+            stage.start()
+            first = await self.asked(stage)
+            await stage.detach()
+            session, task = stage.start()
+            await until(lambda: len(stage.listener.asks) == 2)
+            assert stage.listener.asks[1].approval.id == first.approval.id
+            await deliver(session, word(first.approval.id, "allow", "exec_command"))
+            assert (await ended(task)).text == "done"
+            assert (stage.workspace / "made").exists()
+            assert len(stage.said("permission", state="asked")) == 1
+
+    async def test_an_interrupt_withdraws_it(self, codex: CodexKit) -> None:
+        async with codex.run(shell("touch made"), say("on"), permissions={"mode": "ask"}) as stage:
+            session, task = stage.start()
+            await self.asked(stage)
+            await told(session, message("interrupt", "never mind"))
+            assert (await ended(task)).text == "on"
+            assert stage.listener.asks[-1].withdrawn
+            assert not (stage.workspace / "made").exists()
+
+    @pytest.mark.parametrize(("mode", "writes"), [("read_only", False), ("accept_edits", True), ("full", True)])
+    async def test_the_sandbox_of_a_mode(self, codex: CodexKit, mode: str, *, writes: bool) -> None:
+        async with codex.run(shell("touch made"), say("done"), permissions={"mode": mode}) as stage:
+            assert (await stage.play()).text == "done"
+            assert (stage.workspace / "made").exists() == writes
+
+    async def test_rules_are_refused(self, codex: CodexKit) -> None:
+        with pytest.raises(InvalidRequest, match=r"permissions\.allow"):
+            async with codex.run(say("never"), permissions={"mode": "full", "allow": ["Bash"]}):
+                pass
+
+
+class TestUntrusted:
+    async def test_no_project_configuration_of_an_untrusted_workspace_counts(self, codex: CodexKit) -> None:
+        for trusted in (False, True):
+            async with codex.run(say("done")) as stage:
+                project = stage.workspace / ".codex"
+                project.mkdir(exist_ok=True)
+                (project / "config.toml").write_text('developer_instructions = "of the project"\n')
+                skill = stage.workspace / ".agents" / "skills" / "theirs" / "SKILL.md"
+                skill.parent.mkdir(parents=True, exist_ok=True)
+                skill.write_text("---\nname: theirs\ndescription: of the skill\n---\ntext")
+                (stage.workspace / "AGENTS.md").write_text("of AGENTS.md")
+                stage.trusted = trusted
+                assert (await stage.play()).text == "done"
+                before = (codex.home / ".codex" / "config.toml").read_text()
+                assert "trust" not in before, "what a run is told is not kept"
+            body = json.dumps(codex.script.requests[0].body["input"])
+            assert ("of the project" in body) == trusted
+            assert ("of the skill" in body) == trusted
+            assert "of AGENTS.md" in body
+            assert ("Nobody has vouched" in body) != trusted
+
+    def test_codexs_own_record_of_trust(self, tmp_path: Path) -> None:
+        agent = CodexAgent({"CODEX_HOME": str(tmp_path)}, "codex")
+        assert not agent.trusts(Path("/a.b/c"))
+        (tmp_path / "config.toml").write_text('[projects."/a.b/c"]\ntrust_level = "trusted"\n')
+        assert agent.trusts(Path("/a.b/c"))
+        assert not agent.trusts(Path("/a.b"))
+        (tmp_path / "config.toml").write_bytes(b"\xff = [")
+        assert not agent.trusts(Path("/a.b/c"))
+
+
+class TestFailures:
+    async def test_a_refused_key(self, codex: CodexKit) -> None:
+        async with codex.run(fail(401, "no such key")) as stage:
+            outcome = await stage.play()
+        assert (outcome.status, outcome.error) == ("failed", ErrorType.AUTHENTICATION_FAILED)
+        assert "no such key" in (outcome.message or "")
+
+    @pytest.mark.parametrize("step", [fail(429, "slow"), fail(500), cut("ha")], ids=["429", "500", "cut"])
+    async def test_a_service_that_fails(self, codex: CodexKit, step: Any) -> None:
+        async with codex.run(step) as stage:
+            outcome = await stage.play()
+        assert (outcome.status, outcome.error, outcome.attempts) == ("failed", ErrorType.AGENT_FAILED, 1)
+
+    async def test_a_server_that_is_not_there(self, codex: CodexKit) -> None:
+        async with codex.run() as stage:
+            config = codex.home / ".codex" / "config.toml"
+            text = config.read_text().replace(codex.script.url, "http://127.0.0.1:9/x")
+            config.write_text(text.replace("features.unbounded_connection_retries = false\n", ""))
+            outcome = await stage.play()
+        assert (outcome.status, outcome.error, outcome.attempts) == ("failed", ErrorType.AGENT_FAILED, 1)
+
+    def test_a_host_without_it(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
+        request = parse_request({"agent": "codex", "prompt": "go", "workspace": {"path": str(tmp_path)}})
+        with pytest.raises(AgentNotInstalled, match="pip install openai-codex-cli-bin"):
+            CodexAgent({"PATH": str(tmp_path)}).check(request)
+        program = tmp_path / "codex"
+        program.write_text("#!/bin/sh\n")
+        program.chmod(0o755)
+        assert CodexAgent({"PATH": str(tmp_path)}).program() == str(program)
+
+
+class TestWorkers:
+    async def test_one_that_is_replaced_after_each_record_loses_and_doubles_nothing(self, codex: CodexKit) -> None:
+        """A new worker after each event: whatever was due is written once, by whoever comes next."""
+        async with codex.run(shell("echo once >> made"), answer(Say("half"), Hold(), Say(" done"))) as stage:
+            for count in (0, 0, 1, 2, 3, 4):
+                _, task = stage.start()
+                await said(stage, count)
+                await stage.detach()
+            _, task = stage.start()
+            await codex.script.wait_held()
+            await stage.detach()
+            _, task = stage.start()
+            await codex.script.release()
+            outcome = await ended(task)
+            assert (outcome.text, outcome.attempts) == ("half done", 1)
+            assert (stage.workspace / "made").read_text() == "once\n"
+            assert len({event.model_dump_json(exclude={"seq"}) for event in stage.events}) == len(stage.events)
+        assert len(codex.script.requests) == 2
+
+    async def test_an_interrupt_that_a_dead_worker_wrote_is_carried_through(self, codex: CodexKit) -> None:
+        async with codex.run(napping(), say("instead")) as stage:
+            session, _ = stage.start()
+            await naps(stage)
+            saying = asyncio.create_task(told(session, message("interrupt", "do that")))
+            await until(lambda: b"turn/interrupt" in _journal(stage))
+            await stage.detach()
+            saying.cancel()
+            session, task = stage.start()
+            assert (await told(session, message("interrupt", "do that"))).state == "acknowledged"
+            assert (await ended(task)).text == "instead"
+            await no_tool_lives(stage)
+        assert len([t for t in codex.script.requests[1].texts if t == "do that"]) == 1
+
+    async def test_whoever_takes_over_at_any_record_writes_what_the_first_worker_wrote(self, codex: CodexKit) -> None:
+        async with codex.run(napping(), shell("touch made"), say("done"), permissions={"mode": "full"}) as stage:
+            session, task = stage.start()
+            await naps(stage)
+            await told(session, message("interrupt", "do that"))
+            await ended(task)
+            channel = await stage.runtime.open(stage.key, 1, 100, None)
+            records = [each async for batch in channel.records() for each in batch]
+            await channel.close()
+        journal = {each.id: each.data.strip() for each in records if each.stream == "in"}
+        assert {"prompt", "interrupt-m-1", "message-m-1"} < journal.keys()
+        assert any(each.startswith("clean-") for each in journal)
+        due: set[str] = set()
+        for count in range(len(records) + 1):
+            found = CodexTranscript(("prompt", "do it"))
+            for each in records[:count]:
+                found.feed(each)
+            written = Written()
+            await CodexConversation(
+                stage.request, cast("Channel", written), found, cast("ApprovalRequester", None)
+            ).open()
+            for command, data in written.lines.items():
+                assert data.strip().encode() == journal[command]
+            due |= written.lines.keys()
+        assert due == {"prompt", *(each for each in journal if each.startswith("clean-"))}
+
+    async def test_what_nobody_can_answer_is_refused_at_once(self, tmp_path: Path) -> None:
+        request = parse_request({"agent": "codex", "prompt": "go", "workspace": {"path": str(tmp_path)}})
+        found, written = CodexTranscript(None), Written()
+        for ident, method in ((3, "item/tool/requestUserInput"), (4, "item/commandExecution/requestApproval")):
+            frame = {"id": ident, "method": method, "params": {"itemId": "i", "command": "rm -rf /"}}
+            found.feed(Line(ident, 1, "out", json.dumps(frame).encode()))
+        await CodexConversation(request, cast("Channel", written), found, cast("ApprovalRequester", None)).open()
+        answers = {command: json.loads(data) for command, data in written.lines.items()}
+        assert answers["answer-3"]["error"]["message"] == "nobody can answer this here"
+        assert answers["answer-4"] == {"id": 4, "result": {"decision": "decline"}}
+
+    async def test_a_snapshot_goes_on_as_the_transcript_it_was_taken_of(self, codex: CodexKit) -> None:
+        async with codex.run(
+            shell(PATCH), answer(say("done"), usage=Usage(cache_read=9)), output_schema=SCHEMA
+        ) as stage:
+            await stage.play()
+            channel = await stage.runtime.open(stage.key, 1, 100, None)
+            records = [each async for batch in channel.records() for each in batch]
+            await channel.close()
+        whole = CodexTranscript(("prompt", "do it"), structured=True)
+        expected = [whole.feed(each) for each in records]
+        for cut_at in range(len(records)):
+            first = CodexTranscript(("prompt", "do it"), structured=True)
+            for each in records[:cut_at]:
+                first.feed(each)
+            second = CodexTranscript(("prompt", "do it"), structured=True)
+            snapshot = first.snapshot()
+            assert snapshot
+            second.restore(snapshot)
+            assert [second.feed(each) for each in records[cut_at:]] == expected[cut_at:]
+            assert second.state == whole.state
+
+    async def test_damaged_frames_break_nothing(self, codex: CodexKit) -> None:
+        async with codex.run(shell(PATCH), say("done")) as stage:
+            await stage.play()
+            channel = await stage.runtime.open(stage.key, 1, 100, None)
+            records = [each async for batch in channel.records() for each in batch]
+            await channel.close()
+        chance = random.Random(7)
+        for _ in range(150):
+            found = CodexTranscript(("prompt", "do it"), structured=True)
+            for each in records:
+                frame = json.loads(each.data) if each.stream in ("in", "out") else None
+                data = json.dumps(damaged(frame, chance)).encode() if frame else each.data
+                found.feed(Line(each.seq, each.time_ms, each.stream, data, each.id))
+                assert isinstance(found.working, bool)
+                assert isinstance(found.finished, bool)
+            if (snapshot := found.snapshot()) is not None:
+                CodexTranscript(None).restore(snapshot)
+            found.verdict(ExitFact(code=0))
+
+    @pytest.mark.parametrize("forged", [b"", b"[]", b"{}", b'{"progress": 1}', b'{"pending": {"1": {"id": 2}}}'])
+    def test_a_forged_snapshot_is_refused(self, forged: bytes) -> None:
+        if forged == b"{}":  # the state of a transcript that was fed nothing
+            CodexTranscript(None).restore(forged)
+            return
+        with pytest.raises(ValueError):  # noqa: PT011 - whatever is wrong with it
+            CodexTranscript(None).restore(forged)
+
+
+class Written:
+    """A channel that keeps what is written to it."""
+
+    def __init__(self) -> None:
+        self.lines: dict[str, str] = {}
+
+    async def write(self, command: str, data: str) -> bool:
+        self.lines.setdefault(command, data)
+        return True
+
+
+def damaged(value: Any, chance: random.Random) -> Any:
+    """The value with one in twelve of its parts another than the program would write."""
+    if chance.random() < 1 / 12:
+        return chance.choice([None, 1, -1, 1e400, "x" * 300, [], {}, [{}], {"id": 1}, True])
+    if isinstance(value, dict):
+        return {key: damaged(each, chance) for key, each in value.items()}
+    return [damaged(each, chance) for each in value] if isinstance(value, list) else value
+
+
+def _journal(stage: Stage) -> bytes:
+    return b"".join(
+        path.read_bytes()
+        for root, _, names in os.walk(stage.directory.path)
+        for path in (Path(root, name) for name in names)
+        if path.is_file()
+    )
