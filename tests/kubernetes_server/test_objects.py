@@ -143,11 +143,12 @@ async def test_an_object_with_finalizers_waits_for_them(kube: Kube) -> None:
 
 async def test_a_namespace_goes_with_all_that_is_in_it(kube: Kube) -> None:
     kube.core.create_namespace({"metadata": {"name": "n"}})
-    kube.core.create_namespaced_secret("n", secret("a"))
+    kube.core.create_namespaced_secret("n", secret("a", finalizers=["tests/keep"]))
     kube.core.create_namespaced_pod("n", {"metadata": {"name": "p"}, "spec": pod_spec(("sleep", "60"))})
     kube.core.delete_namespace("n")
     with refused(403):
         kube.core.create_namespaced_secret("n", secret("b"))
+    kube.core.patch_namespaced_secret("a", "n", {"metadata": {"finalizers": None}})
     await until(lambda: "n" not in [each.metadata.name for each in kube.core.list_namespace().items], 40)
     assert not kube.core.list_secret_for_all_namespaces().items
 
