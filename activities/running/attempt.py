@@ -37,7 +37,10 @@ NEVER = 1 << 61
 
 
 class AttemptRunner:
-    """Runs one attempt. `run` returns how the process ended; `deliver` and `hurry` may be called meanwhile."""
+    """Runs one attempt. `run` returns how the process ended; `deliver` and `hurry` may be called meanwhile.
+
+    The channel is closed by whoever opened it.
+    """
 
     def __init__(
         self,
@@ -132,7 +135,6 @@ class AttemptRunner:
             if self._snapshots:
                 await self._snapshots.close()
             await self._conversation.close()
-            await self.channel.close()
 
     async def deliver(self, delivery: DeliverInput) -> list[Settlement] | None:
         """See MessageWriter."""

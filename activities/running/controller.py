@@ -282,6 +282,15 @@ class RunController:
         resumption: Resumption | None,
         patience_s: float | None = None,
     ) -> AttemptResult:
+        """Lead this process to its end, and let go of it, also where this worker is cut off before it begins."""
+        try:
+            return await self._lead_attempt(number, channel, log, resumption, patience_s)
+        finally:
+            await channel.close()
+
+    async def _lead_attempt(
+        self, number: int, channel: Channel, log: EventLog, resumption: Resumption | None, patience_s: float | None
+    ) -> AttemptResult:
         run, snapshots = self._run, Snapshots(self._run.directory.snapshot(number))
         transcript, snapshot = await snapshots.restored(
             lambda: run.agent.transcript(run.agent_key, run.request, resumption), channel, log.source

@@ -1,6 +1,8 @@
 """Any program as an agent: its output, its answer by a schema, the messages that it is given on its stdin."""
 
+import asyncio
 import base64
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
@@ -55,6 +57,15 @@ def read(stage: Stage) -> list[str]:
     """What the program has read, as it says."""
     said = [event.text for event in stage.said("message", role="assistant")]
     return [text.removeprefix("read ") for text in said if text.startswith("read ")]
+
+
+def sockets() -> int:
+    """How many this process has open."""
+    found = 0
+    for each in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed since
+            found += str(each.readlink()).startswith("socket:")
+    return found
 
 
 # ---- output
@@ -155,6 +166,22 @@ async def test_a_worker_that_takes_over_writes_no_message_twice(process: Process
         again = await stage.play()
         assert stage.directory.events.read_bytes() == written, "every worker that reads it makes the same of it"
         assert again.messages == outcome.messages
+
+
+async def test_a_worker_that_is_cut_off_at_any_moment_leaves_no_connection(process: ProcessKit) -> None:
+    async with process.run(ECHO, **LINES) as stage:
+        stage.start()
+        await stage.wait_for("message", text="at work")
+        await stage.detach()
+        before = sockets()
+        for moment in range(60):
+            stage.start()
+            await asyncio.sleep(moment / 4000)
+            await stage.detach()
+            await until(lambda: sockets() <= before)
+        session, task = stage.start()
+        await say(session, "m-1", "bye")
+        assert (await task).status == "succeeded"
 
 
 async def test_a_message_that_was_written_by_a_worker_that_was_cut_off_is_known(process: ProcessKit) -> None:
