@@ -15,6 +15,7 @@ from tests.agents.kits import (
     ACP_KITS,
     AcpKit,
     ClaudeKit,
+    CodexAcpKit,
     CodexKit,
     GeminiKit,
     HermesKit,
@@ -47,11 +48,12 @@ KITS: dict[str, Callable[[Path, ScriptedModel], Kit]] = {
     "claude": ClaudeKit,
     "codex": CodexKit,
     "acp": AcpKit,
+    "codex-acp": CodexAcpKit,
     "gemini": GeminiKit,
     "opencode": OpencodeKit,
     "hermes": HermesKit,
 }
-"""One program for each agent: test_acp has a second one that speaks ACP."""
+"""One program for each agent, and for `acp` the adapters for Claude Code and for Codex."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

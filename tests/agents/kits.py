@@ -21,7 +21,7 @@ from steersman.contracts.agents import Capabilities
 from steersman.contracts.errors import ErrorType
 from tests.agents.stage import Stage, staged
 from tests.scripted_model import Hold, Say, ScriptedModel, Tool, answer, say, structured, tool
-from tests.scripted_model.programs import opencode_env
+from tests.scripted_model.programs import codex_env, opencode_env
 from tests.scripted_model.script import Script, Steps
 from tests.support.programs import installed, program
 
@@ -277,10 +277,14 @@ class AcpKit(ScriptedKit):
     """It announces `_session/steering`."""
     goes_on = True
     """It goes on with its turn when a tool is denied."""
+    gives_up = False
+    """It says then that its turn was cancelled."""
     asks_for_all = True
     """It asks even where the answer is always yes."""
     refused: ErrorType | None = None
     """What becomes of a refused key; None where it is tried again for minutes, without a word."""
+    hides_failures = False
+    """It says in a text that its model cannot be reached, and ends its turn well."""
 
     def agent(self) -> AcpAgent:
         return AcpAgent()
@@ -329,6 +333,32 @@ class AcpKit(ScriptedKit):
         gone.touch()
         request = {"agent": "acp", "command": ["./program"], "prompt": "do it"}
         return staged(self._directory, self.agent(), {}, request)
+
+
+class CodexAcpKit(AcpKit):
+    """Agent "acp" with the adapter for Codex."""
+
+    command = (str(PROGRAMS / "codex-acp"),)
+    # In its own "agent" mode it asks about nothing within the workspace.
+    own: Mapping[str, Any] = {"options": {"mode": "read-only"}}
+    goes_on = False
+    gives_up = True
+    refused = ErrorType.AUTHENTICATION_FAILED
+    hides_failures = True
+
+    @property
+    def unreachable(self) -> Mapping[str, str]:
+        return codex_env("http://127.0.0.1:1", self._directory / "nowhere")
+
+    def environment(self) -> dict[str, str]:
+        # A model that Codex does not know, it warns of in the agent's own words.
+        settings = json.dumps({"model": "gpt-5.5"})
+        own = {"CODEX_PATH": program("codex"), "CODEX_CONFIG": settings, "MODEL_PROVIDER": "mock", "NO_BROWSER": "1"}
+        return {**self.script.codex_env(self._directory / "config"), **own}
+
+    def shell(self, command: str) -> Tool:
+        asks = {"sandbox_permissions": "require_escalated", "justification": "as asked"}
+        return Tool("exec_command", {"cmd": command, "yield_time_ms": 600_000, **asks})
 
 
 class OpencodeKit(AcpKit):
@@ -398,6 +428,7 @@ class GeminiKit(AcpKit):
 
 ACP_KITS: dict[str, Callable[[Path, ScriptedModel], AcpKit]] = {
     "acp": AcpKit,
+    "codex-acp": CodexAcpKit,
     "opencode": OpencodeKit,
     "gemini": GeminiKit,
 }

@@ -49,6 +49,13 @@ def napping(stage: Stage) -> list[str]:
     return [line for line in stage.alive().values() if "time.sleep(600)" in line]
 
 
+def assert_done_or_given_up(outcome: RunOutcome, acp: AcpKit, *, done: bool) -> None:
+    if acp.gives_up and not done:
+        assert (outcome.status, outcome.message) == ("failed", "the agent gave its turn up, as execute was denied")
+    else:
+        assert outcome.status == "succeeded"
+
+
 class TestTurn:
     async def test_a_tool_changes_a_file(self, acp: AcpKit) -> None:
         async with acp.run(answer(Say("so be it"), acp.shell(TOUCH)), say("done")) as stage:
@@ -261,7 +268,7 @@ class TestPermissions:
             outcome = await stage.play()
             assert made(stage) == done
             states = [event.state for event in stage.said("permission")]
-        assert outcome.status == "succeeded"
+        assert_done_or_given_up(outcome, acp, done=done)
         assert states == (["asked", "allowed" if done else "denied"] if acp.asks_for_all or not done else [])
         assert not stage.listener.asks
 
@@ -277,7 +284,7 @@ class TestPermissions:
             await deliver(session, word(asked.approval.id, decision, "execute"))
             outcome = await ended(task)
             assert made(stage) == (decision == "allow")
-        assert outcome.status == "succeeded"
+        assert_done_or_given_up(outcome, acp, done=decision == "allow")
 
     async def test_a_question_survives_the_worker(self, acp: AcpKit) -> None:
         async with acp.run(answer(acp.shell(TOUCH)), say("done"), permissions={"mode": "ask"}) as stage:
@@ -325,7 +332,7 @@ class TestFailures:
         async with acp.run(limits={"idle_s": 5}, env=acp.unreachable) as stage:
             outcome = await stage.play()
             assert not stage.alive()
-        assert outcome.status == "failed"
+        assert outcome.status == "failed" or (acp.hides_failures and "Connection failed" in outcome.text)
 
     async def test_a_program_that_speaks_another_language(self, acp: AcpKit) -> None:
         """Nothing is understood of it, so its silence counts."""

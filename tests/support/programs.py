@@ -21,13 +21,15 @@ AGENTS = (str(_MODULES / ".bin"), str(_MODULES / "opencode-linux-x64" / "bin"), 
 
 
 def installed(name: str) -> str | None:
-    """The absolute path of a program; for `codex` also the one in the package `openai-codex-cli-bin`."""
-    path = os.pathsep.join(filter(None, (os.environ.get(DIRECTORIES), *AGENTS, os.environ.get("PATH"))))
-    if found := shutil.which(name, path=path):
-        return found
+    """The absolute path of a program; for `codex` the one in the package `openai-codex-cli-bin`, where that is there:
+    npm's comes without its binary.
+    """
     package = importlib.util.find_spec("codex_cli_bin") if name == "codex" else None
     bundled = Path(package.origin).parent / "bin" / "codex" if package and package.origin else None
-    return str(bundled) if bundled and bundled.exists() else None
+    if bundled and bundled.exists():
+        return str(bundled)
+    path = os.pathsep.join(filter(None, (os.environ.get(DIRECTORIES), *AGENTS, os.environ.get("PATH"))))
+    return shutil.which(name, path=path)
 
 
 def program(name: str) -> str:

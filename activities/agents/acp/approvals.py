@@ -76,7 +76,7 @@ def asked(time: datetime, frame: Frame) -> list[EventBase]:
     ]
 
 
-def answered(time: datetime, question: Frame, reply: Frame) -> list[EventBase]:
+def answered(time: datetime, question: Frame, reply: Frame) -> list[PermissionEvent]:
     """The event of an answer that was written to the agent."""
     outcome = object_at(reply, "result", "outcome")
     chosen = [

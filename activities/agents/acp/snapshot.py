@@ -59,6 +59,7 @@ class AcpSnapshot(Snapshot):
     _answered_once: bool
     _over: bool
     _no_session: bool
+    _denied: Name
     _error: ErrorField
     version: Literal[1] = VERSION
 

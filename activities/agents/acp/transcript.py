@@ -94,6 +94,8 @@ class AcpTranscript:
         self._calls: dict[str, Frame] = {}
         self._buffer: list[str] = []
         self._buffer_kind = self._buffer_id = self._spoken = ""
+        self._denied = ""
+        """The tool that was denied last in the open turn."""
         self._buffer_size = 0
         self._buffer_cut = self._begun = self._answered_once = self._over = self._no_session = False
         self._error: RunError | None = None
@@ -190,7 +192,11 @@ class AcpTranscript:
         method = frame.get("method")
         if method is None:
             question = self.pending.pop(key_of(frame.get("id")), None)
-            return approvals.answered(time, question, frame) if question and approvals.is_approval(question) else []
+            if question is None or not approvals.is_approval(question):
+                return []
+            (answer,) = approvals.answered(time, question, frame)
+            self._denied = answer.tool if answer.state == "denied" else ""
+            return [answer]
         self.messages.written.add(command)
         if method == "initialize":
             self.start = start_of(frame)
@@ -251,7 +257,7 @@ class AcpTranscript:
             return []
         if len(self.withdrawn) < MAX_WITHDRAWN:
             self.withdrawn.add(key)
-        return approvals.answered(time, question, {})
+        return [*approvals.answered(time, question, {})]
 
     def _answered(self, time: datetime, command: str, frame: Frame) -> list[EventBase]:
         result, error = object_at(frame, "result"), frame.get("error")
@@ -393,7 +399,9 @@ class AcpTranscript:
         if self.parked:
             return [*found, ProgressEvent(time=time, text="the turn was interrupted")]
         self.progress.text, self.progress.stop_reason = self._spoken, reason or None
-        self._error = AgentFailed("the agent gave its turn up, and nobody had asked it to") if cancelled else None
+        denied, self._denied = self._denied, ""
+        why = f"as {denied} was denied" if denied else "and nobody had asked it to"
+        self._error = AgentFailed(f"the agent gave its turn up, {why}") if cancelled else None
         if error is not None:
             self._error = self._turn_failed(error)
         elif reason == "refusal":
