@@ -283,8 +283,8 @@ class AcpKit(ScriptedKit):
     """It asks even where the answer is always yes."""
     refused: ErrorType | None = None
     """What becomes of a refused key; None where it is tried again for minutes, without a word."""
-    hides_failures = False
-    """It says in a text that its model cannot be reached, and ends its turn well."""
+    silent_s = 5.0
+    """It has begun to ask its model within this many seconds."""
 
     def agent(self) -> AcpAgent:
         return AcpAgent()
@@ -344,7 +344,6 @@ class CodexAcpKit(AcpKit):
     goes_on = False
     gives_up = True
     refused = ErrorType.AUTHENTICATION_FAILED
-    hides_failures = True
 
     @property
     def unreachable(self) -> Mapping[str, str]:
@@ -369,6 +368,7 @@ class OpencodeKit(AcpKit):
     own: Mapping[str, Any] = {}
     more = frozenset[str]()
     goes_on = False
+    silent_s = 30.0
     asks_for_all = False
     refused = ErrorType.AUTHENTICATION_FAILED
 

@@ -14,6 +14,8 @@ from typing import Any, TypeVar, overload
 
 T = TypeVar("T")
 
+PATIENCE_S = 60.0
+"""What `until` waits for at most: what a busy machine takes ten times as long for as an idle one is true in the end."""
 MIN_PAUSE_S = 0.02
 MAX_PAUSE_S = 0.2
 PAUSE_SHARE = 0.1
@@ -75,10 +77,10 @@ def kill_marked(mark: str) -> None:
 
 
 @overload
-async def until(condition: Callable[[], Awaitable[T | None]], timeout_s: float = 20.0) -> T: ...
+async def until(condition: Callable[[], Awaitable[T | None]], timeout_s: float = PATIENCE_S) -> T: ...
 @overload
-async def until(condition: Callable[[], T | None], timeout_s: float = 20.0) -> T: ...
-async def until(condition: Callable[[], Any], timeout_s: float = 20.0) -> Any:
+async def until(condition: Callable[[], T | None], timeout_s: float = PATIENCE_S) -> T: ...
+async def until(condition: Callable[[], Any], timeout_s: float = PATIENCE_S) -> Any:
     """Wait until a condition, asynchronous or not, holds; what it then said. Raises AssertionError.
 
     It is looked at the more rarely the longer it has not held: a query costs server, worker and test 10 ms of processor

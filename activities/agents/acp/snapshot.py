@@ -60,6 +60,7 @@ class AcpSnapshot(Snapshot):
     _over: bool
     _no_session: bool
     _denied: Name
+    _broken: bool
     _error: ErrorField
     version: Literal[1] = VERSION
 

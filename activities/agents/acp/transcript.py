@@ -96,6 +96,8 @@ class AcpTranscript:
         self._buffer_kind = self._buffer_id = self._spoken = ""
         self._denied = ""
         """The tool that was denied last in the open turn."""
+        self._broken = False
+        """The agent has said, beside its answer, that its turn failed."""
         self._buffer_size = 0
         self._buffer_cut = self._begun = self._answered_once = self._over = self._no_session = False
         self._error: RunError | None = None
@@ -318,6 +320,9 @@ class AcpTranscript:
             return []  # a session that is loaded is told again, by some agents after their answer
         update = object_at(params, "update")
         kind = str(update.get("sessionUpdate"))
+        if status := text_of(object_at(update, "_meta", "codex", "threadStatus").get("type")):
+            # codex-acp says in a text what went wrong, and ends the turn well (measured with 2.6.0).
+            self._broken = status == "systemError"
         if kind in CHUNKS:
             self.messages.turn_shown()
             return self._chunk(time, update, CHUNKS[kind])
@@ -404,6 +409,10 @@ class AcpTranscript:
         self._error = AgentFailed(f"the agent gave its turn up, {why}") if cancelled else None
         if error is not None:
             self._error = self._turn_failed(error)
+        elif self._broken and reason == "end_turn":
+            self._error = AgentFailed(
+                f"the agent's turn failed: {self._spoken.strip()[:1000] or 'it does not say why'}"
+            )
         elif reason == "refusal":
             self._error = AgentFailed("the agent refused to go on")
         elif reason in ("max_tokens", "max_turn_requests"):
