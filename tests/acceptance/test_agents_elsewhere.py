@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(240)]
 
 NAP = """python3 -c 'import subprocess, time; subprocess.Popen(["setsid", "sleep", "600"]); time.sleep(600)'"""
 """A tool at work, with a process in a session of its own."""
-KEYS = {"MOCK_KEY": "mock", "GEMINI_API_KEY": "dummy", "ANTHROPIC_API_KEY": "sk-test"}
+KEYS = {"OPENAI_API_KEY": "sk-test", "GEMINI_API_KEY": "dummy", "ANTHROPIC_API_KEY": "sk-test"}
 """What the worker has: a request names it alone."""
 
 
@@ -53,6 +53,11 @@ def _acp(script: Script, home: Path) -> Mapping[str, str]:
     return {**script.env(home), **quiet}
 
 
+def _codex(script: Script, home: Path) -> Mapping[str, str]:
+    """A key alone, and where it counts."""
+    return {"HOME": str(home), "OPENAI_API_KEY": "sk-test", "OPENAI_BASE_URL": f"{script.url}/v1"}
+
+
 def _described(name: str) -> Callable[[str], Tool]:
     return lambda command: Tool(name, {"command": command, "description": "as asked"})
 
@@ -61,7 +66,8 @@ AGENTS = {
     "codex": Program(
         "codex",
         lambda command: Tool("exec_command", {"cmd": command, "yield_time_ms": 600_000}),
-        lambda script, home: script.codex_env(home),
+        _codex,
+        {"model": "mock-model"},
     ),
     "gemini": Program("gemini", _described("run_shell_command"), lambda script, home: script.gemini_env(home)),
     "opencode": Program("opencode", _described("bash"), lambda script, home: script.opencode_env(home)),

@@ -392,6 +392,49 @@ class TestUntrusted:
         assert not agent.trusts(Path("/a.b/c"))
 
 
+class TestKeys:
+    """Codex's app-server takes no key of its environment by itself."""
+
+    @pytest.mark.parametrize("keys", [("OPENAI_API_KEY",), ("CODEX_API_KEY", "OPENAI_API_KEY")])
+    async def test_one_of_the_environment_is_taken(
+        self, codex: CodexKit, tmp_path: Path, keys: tuple[str, ...]
+    ) -> None:
+        async with codex.run(say("done")) as stage:
+            bare(stage, tmp_path, codex, keys)
+            outcome = await stage.play()
+        assert (outcome.status, outcome.text) == ("succeeded", "done")
+        assert authorization(codex) == f"Bearer sk-{keys[0]}"
+
+    async def test_a_login_goes_before_it(self, codex: CodexKit, tmp_path: Path) -> None:
+        async with codex.run(say("done")) as stage:
+            home = bare(stage, tmp_path, codex, ("OPENAI_API_KEY",))
+            (home / "auth.json").write_text(json.dumps({"OPENAI_API_KEY": "sk-login"}))
+            (home / "config.toml").write_text(f'openai_base_url = "{codex.script.url}/v1"\n')
+            outcome = await stage.play()
+        assert outcome.status == "succeeded"
+        assert authorization(codex) == "Bearer sk-login"
+
+    async def test_so_does_a_provider_of_its_users_choice(self, codex: CodexKit) -> None:
+        async with codex.run(say("done")) as stage:
+            stage.environment["OPENAI_API_KEY"] = "sk-other"
+            outcome = await stage.play()
+        assert (outcome.status, outcome.text) == ("succeeded", "done")
+        assert authorization(codex) == "Bearer mock"
+
+
+def bare(stage: Stage, directory: Path, codex: CodexKit, keys: tuple[str, ...]) -> Path:
+    """Codex's own directory, with nothing in it, and these keys in the environment."""
+    (home := directory / "bare").mkdir()
+    del stage.environment["MOCK_KEY"]
+    stage.environment |= {"CODEX_HOME": str(home), "OPENAI_BASE_URL": f"{codex.script.url}/v1"}
+    stage.environment |= {key: f"sk-{key}" for key in keys}
+    return home
+
+
+def authorization(codex: CodexKit) -> str | None:
+    return {name.lower(): value for name, value in codex.script.requests[0].headers.items()}.get("authorization")
+
+
 class TestFailures:
     async def test_a_refused_key(self, codex: CodexKit) -> None:
         async with codex.run(fail(401, "no such key")) as stage:

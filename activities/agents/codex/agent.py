@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path, PurePath
 
-from activities.agents.codex import frames, records
+from activities.agents.codex import api_key, frames, records
 from activities.agents.codex.conversation import CodexConversation
 from activities.agents.codex.options import check_supported, options_of
 from activities.agents.codex.transcript import CodexTranscript
@@ -92,7 +92,7 @@ class CodexAgent:
         resumed = resumption.session_id if resumption else None
         session = frames.session(request, admission, resumed)
         return Launch(
-            argv=tuple(argv),
+            argv=api_key.command(argv, admission.environment),
             cwd=str(admission.directory),
             env={"PWD": str(admission.directory)},
             first_input=(*frames.handshake(VERSION), (frames.SESSION, session)),

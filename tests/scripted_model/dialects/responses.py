@@ -19,11 +19,15 @@ CODES = {401: "invalid_api_key", 429: "rate_limit_exceeded"}
 
 def side(body: Mapping[str, Any]) -> bool:
     """The conversation always offers tools; titles and summaries come without."""
-    return not body.get("tools")
+    return not tools(body)
 
 
 def tools(body: Mapping[str, Any]) -> list[str]:
-    return [t.get("name") or t["type"] for t in body.get("tools") or ()]
+    """Newer models get them as a part of the conversation."""
+    asked = body.get("input", ())
+    further = [] if isinstance(asked, str) else [item for item in asked if item.get("type") == "additional_tools"]
+    offered = [*(body.get("tools") or ()), *(t for item in further for t in item.get("tools") or ())]
+    return [t.get("name") or t["type"] for t in offered]
 
 
 def texts(body: Mapping[str, Any]) -> Iterator[str]:
