@@ -392,6 +392,48 @@ class TestUntrusted:
         assert not agent.trusts(Path("/a.b/c"))
 
 
+class TestCodeMode:
+    """Codex's newer models have one tool, a script that calls the others."""
+
+    async def test_commands_and_changes_are_seen_and_asked_about(self, codex: CodexKit) -> None:
+        steps = (script("cat .profile; echo hi"), script(PATCH), say("done"))
+        async with codex.run(*steps, model=NEWER, permissions={"mode": "ask"}) as stage:
+            session, task = stage.start()
+
+            async def allow(number: int, named: str) -> None:
+                await until(lambda: len(stage.listener.asks) > number or task.done())
+                asked = stage.listener.asks[number].approval
+                assert asked.tool == named
+                await deliver(session, word(asked.id, "allow", asked.tool))
+
+            await allow(0, "exec_command")
+            await allow(1, "apply_patch")
+            outcome = await ended(task)
+            assert (stage.workspace / "new.txt").read_text() == "hello\n"
+            assert [each.name for each in stage.said("tool_result")] == ["exec_command", "apply_patch"]
+            assert [each.change for each in stage.said("file_change")] == ["created"]
+        assert (outcome.status, outcome.text) == ("succeeded", "done")
+
+    async def test_an_interrupt_ends_a_command(self, codex: CodexKit) -> None:
+        async with codex.run(script(f"touch napping; {NAP}"), say("instead"), model=NEWER) as stage:
+            session, task = stage.start()
+            await naps(stage)
+            settled = await told(session, message("interrupt", "do that"))
+            assert (settled.state, settled.how) == ("acknowledged", "interrupted")
+            await no_tool_lives(stage)
+            assert (await ended(task)).text == "instead"
+        assert codex.script.requests[1].saw("do that")
+
+
+NEWER = "gpt-6.1-sol"
+
+
+def script(command: str) -> Any:
+    """The newer models' tool, with a script that runs this command."""
+    call = f"const said = await tools.exec_command({{cmd: {json.dumps(command)}, yield_time_ms: 600000}});"
+    return tool("exec", input=f"{call}\ntext(said.output);")
+
+
 class TestKeys:
     """Codex's app-server takes no key of its environment by itself."""
 

@@ -23,11 +23,17 @@ def side(body: Mapping[str, Any]) -> bool:
 
 
 def tools(body: Mapping[str, Any]) -> list[str]:
-    """Newer models get them as a part of the conversation."""
+    return [t.get("name") or t["type"] for t in _offered(body)]
+
+
+def _offered(body: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Newer models get them as a part of the conversation, in namespaces."""
     asked = body.get("input", ())
     further = [] if isinstance(asked, str) else [item for item in asked if item.get("type") == "additional_tools"]
-    offered = [*(body.get("tools") or ()), *(t for item in further for t in item.get("tools") or ())]
-    return [t.get("name") or t["type"] for t in offered]
+    for each in (body, *further):
+        for offered in each.get("tools") or ():
+            yield offered
+            yield from offered.get("tools") or ()
 
 
 def texts(body: Mapping[str, Any]) -> Iterator[str]:
@@ -129,7 +135,7 @@ def _item(part: Any, request: Request) -> dict[str, Any]:
 
 def _is_custom(name: str, request: Request) -> bool:
     """Whether a tool takes text instead of arguments; a script gives it as `input`."""
-    return any(t.get("name") == name and t["type"] == "custom" for t in request.body.get("tools") or ())
+    return any(t.get("name") == name and t["type"] == "custom" for t in _offered(request.body))
 
 
 def _head(kind: str, prefix: str) -> dict[str, Any]:
