@@ -4,6 +4,8 @@ import asyncio
 import base64
 import contextlib
 import json
+import os
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -59,12 +61,14 @@ def read(stage: Stage) -> list[str]:
     return [text.removeprefix("read ") for text in said if text.startswith("read ")]
 
 
-def sockets() -> int:
-    """How many this process has open."""
+def connections() -> int:
+    """How many to shims this process has open."""
     found = 0
     for each in Path("/proc/self/fd").iterdir():
-        with contextlib.suppress(FileNotFoundError):  # closed since
-            found += str(each.readlink()).startswith("socket:")
+        with contextlib.suppress(OSError):  # closed since, or without a peer
+            if str(each.readlink()).startswith("socket:"):
+                with socket.socket(fileno=os.dup(int(each.name))) as opened:
+                    found += str(opened.getpeername()).endswith("shim.sock")
     return found
 
 
@@ -173,12 +177,12 @@ async def test_a_worker_that_is_cut_off_at_any_moment_leaves_no_connection(proce
         stage.start()
         await stage.wait_for("message", text="at work")
         await stage.detach()
-        before = sockets()
+        before = connections()
         for moment in range(60):
             stage.start()
             await asyncio.sleep(moment / 4000)
             await stage.detach()
-            await until(lambda: sockets() <= before)
+            await until(lambda: connections() <= before)
         session, task = stage.start()
         await say(session, "m-1", "bye")
         assert (await task).status == "succeeded"
