@@ -4,11 +4,13 @@ import asyncio
 import json
 import os
 import random
+import subprocess
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
+from activities.agents.codex import api_key
 from activities.agents.codex.agent import CodexAgent
 from activities.agents.codex.conversation import CodexConversation
 from activities.agents.codex.transcript import CodexTranscript
@@ -455,6 +457,32 @@ class TestKeys:
             outcome = await stage.play()
         assert outcome.status == "succeeded"
         assert authorization(codex) == "Bearer sk-login"
+
+    @pytest.mark.parametrize(
+        ("config", "given"),
+        [
+            (None, True),
+            ('model = "m"\n# model_provider = "x"\n', True),
+            ('model_provider = "x"\n', False),
+            ('cli_auth_credentials_store = "keyring"\n', False),
+        ],
+    )
+    def test_what_its_user_has_set_up_is_left_as_it_is(
+        self, tmp_path: Path, config: str | None, *, given: bool
+    ) -> None:
+        program = tmp_path / "codex"
+        program.write_text('#!/bin/sh\necho "$@"\n')
+        program.chmod(0o755)
+        if config is not None:
+            (tmp_path / "config.toml").write_text(config)
+        hostile = {"OPENAI_API_KEY": "sk-x", "OPENAI_BASE_URL": "http://h/'$(touch pwned)'\"\n"}
+        argv = api_key.command([str(program), "app-server", "-c", "a=b"], hostile)
+        environment = {"PATH": os.environ["PATH"], "CODEX_HOME": str(tmp_path)}
+        done = subprocess.run(argv, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True)
+        assert done.stdout.startswith("app-server -c a=b")
+        assert ('env_key="OPENAI_API_KEY"' in done.stdout) == given
+        assert not (tmp_path / "pwned").exists()
+        assert "sk-x" not in str(argv)
 
     async def test_so_does_a_provider_of_its_users_choice(self, codex: CodexKit) -> None:
         async with codex.run(say("done")) as stage:

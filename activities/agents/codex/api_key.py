@@ -1,7 +1,7 @@
 """A key in the environment: Codex's app-server, unlike `codex exec`, looks for none there (measured with 0.163.0).
 
-So a process that has one is given a provider that takes it, unless Codex's user has logged in or names a provider. That
-is looked at where the process starts: the files are those of its machine.
+So a process that has one is given a provider that takes it, unless Codex's user has logged in, keeps logins elsewhere
+than in a file, or names a provider. That is looked at where the process starts: the files are those of its machine.
 """
 
 import json
@@ -16,7 +16,8 @@ PROVIDER = "openai-by-key"
 
 _UNLESS_SET_UP = (
     'own="${CODEX_HOME:-$HOME/.codex}"\n'
-    'if ! [ -e "$own/auth.json" ] && ! grep -Eqs "^[[:space:]]*model_provider[[:space:]]*=" "$own/config.toml"; then\n'
+    'pattern="^[[:space:]]*(model_provider|cli_auth_credentials_store)[[:space:]]*="\n'
+    'if ! [ -e "$own/auth.json" ] && ! grep -Eqs "$pattern" "$own/config.toml" /etc/codex/config.toml; then\n'
     '  exec "$0" "$@" {settings}\n'
     "fi\n"
     'exec "$0" "$@"\n'
