@@ -34,7 +34,7 @@ pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(240)]
 NAP = """python3 -c 'import subprocess, time; subprocess.Popen(["setsid", "sleep", "600"]); time.sleep(600)'"""
 """A tool at work, with a process in a session of its own."""
 EVERYWHERE = "STEERSMAN_TEST_EVERYWHERE" in os.environ
-"""In pods, too, which do not see programs that are installed below /tmp, and Hermes, which did not begin once by ssh."""
+"""In pods, too, which do not see programs that are installed below /tmp, and Hermes, which once did not begin."""
 KEYS = {"OPENAI_API_KEY": "sk-test", "GEMINI_API_KEY": "dummy", "ANTHROPIC_API_KEY": "sk-test"}
 """What the worker has: a request names it alone."""
 
