@@ -76,7 +76,7 @@ def asked(time: datetime, frame: Frame) -> list[EventBase]:
     ]
 
 
-def answered(time: datetime, question: Frame, reply: Frame) -> list[PermissionEvent]:
+def answered(time: datetime, question: Frame, reply: Frame) -> PermissionEvent:
     """The event of an answer that was written to the agent."""
     outcome = object_at(reply, "result", "outcome")
     chosen = [
@@ -88,4 +88,4 @@ def answered(time: datetime, question: Frame, reply: Frame) -> list[PermissionEv
     state: Literal["allowed", "denied", "withdrawn"] = "allowed" if allowed else "denied"
     if outcome.get("outcome") != "selected":
         state = "withdrawn"
-    return [PermissionEvent(time=time, id=approval_id(question), tool=tools.tool_name(call_of(question)), state=state)]
+    return PermissionEvent(time=time, id=approval_id(question), tool=tools.tool_name(call_of(question)), state=state)

@@ -196,7 +196,7 @@ class AcpTranscript:
             question = self.pending.pop(key_of(frame.get("id")), None)
             if question is None or not approvals.is_approval(question):
                 return []
-            (answer,) = approvals.answered(time, question, frame)
+            answer = approvals.answered(time, question, frame)
             self._denied = answer.tool if answer.state == "denied" else ""
             return [answer]
         self.messages.written.add(command)
@@ -259,7 +259,7 @@ class AcpTranscript:
             return []
         if len(self.withdrawn) < MAX_WITHDRAWN:
             self.withdrawn.add(key)
-        return [*approvals.answered(time, question, {})]
+        return [approvals.answered(time, question, {})]
 
     def _answered(self, time: datetime, command: str, frame: Frame) -> list[EventBase]:
         result, error = object_at(frame, "result"), frame.get("error")
@@ -400,11 +400,11 @@ class AcpTranscript:
         if self.turn_open:
             return found
         self._answered_once = True
+        denied, self._denied = self._denied, ""
         self.parked = cancelled and asked_to
         if self.parked:
             return [*found, ProgressEvent(time=time, text="the turn was interrupted")]
         self.progress.text, self.progress.stop_reason = self._spoken, reason or None
-        denied, self._denied = self._denied, ""
         why = f"as {denied} was denied" if denied else "and nobody had asked it to"
         self._error = AgentFailed(f"the agent gave its turn up, {why}") if cancelled else None
         if error is not None:
