@@ -6,21 +6,21 @@ import secrets
 import shlex
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from activities.agents.claude.agent import ClaudeAgent
+from bench.casts import CASTS
 from steersman.client import Steersman
 from steersman.errors import RunCancelled
 from tests.acceptance.own_cluster import SLOW_S, OwnCluster, settings
 from tests.acceptance.site import Site, following, gone, in_order
 from tests.acceptance.test_changes import made
 from tests.acceptance.test_ssh import THERE
-from tests.scripted_model import Say, Script, ScriptedModel, Tool, answer, hold
+from tests.scripted_model import Say, Script, ScriptedModel, answer, hold
 from tests.support.kubernetes import background_server
 from tests.support.kubernetes import missing as no_cluster
 from tests.support.processes import marked, until
@@ -39,53 +39,12 @@ KEYS = {"OPENAI_API_KEY": "sk-test", "GEMINI_API_KEY": "dummy", "ANTHROPIC_API_K
 """What the worker has: a request names it alone."""
 
 
-@dataclass(frozen=True)
-class Program:
-    """An agent: its program, the tool by which it runs a command, what its environment has of a script, and the fields
-    of a request.
-    """
-
-    name: str
-    shell: Callable[[str], Tool]
-    environment: Callable[[Script, Path], Mapping[str, str]]
-    fields: Mapping[str, Any] = field(default_factory=dict)
-
-
-def _acp(script: Script, home: Path) -> Mapping[str, str]:
-    quiet = {"CLAUDE_CODE_ENABLE_PROMPT_SUGGESTION": "false", "CLAUDE_CODE_EXECUTABLE": ClaudeAgent({}).program()}
-    return {**script.env(home), **quiet}
-
-
-def _codex(script: Script, home: Path) -> Mapping[str, str]:
-    """A key alone, and where it counts."""
+def _key_alone(script: Script, home: Path) -> Mapping[str, str]:
+    """Codex without a file of its own."""
     return {"HOME": str(home), "OPENAI_API_KEY": "sk-test", "OPENAI_BASE_URL": f"{script.url}/v1"}
 
 
-def _described(name: str) -> Callable[[str], Tool]:
-    return lambda command: Tool(name, {"command": command, "description": "as asked"})
-
-
-AGENTS = {
-    "codex": Program(
-        "codex",
-        lambda command: Tool("exec_command", {"cmd": command, "yield_time_ms": 600_000}),
-        _codex,
-        {"model": "mock-model"},
-    ),
-    "gemini": Program("gemini", _described("run_shell_command"), lambda script, home: script.gemini_env(home)),
-    "opencode": Program("opencode", _described("bash"), lambda script, home: script.opencode_env(home)),
-    "hermes": Program(
-        "hermes",
-        lambda command: Tool("terminal", {"command": command, "timeout": 600}),
-        lambda script, home: script.hermes_env(home),
-    ),
-    "acp": Program(
-        "claude-agent-acp",
-        lambda command: Tool("Bash", {"command": command, "timeout": 600_000}),
-        _acp,
-        {"command": ["claude-agent-acp"], "options": {"mode": "default"}},
-    ),
-}
+AGENTS = {**CASTS, "codex": replace(CASTS["codex"], environment=_key_alone, request={"model": "mock-model"})}
 
 
 class Elsewhere:
@@ -104,9 +63,9 @@ class Elsewhere:
         await self.site.worker(*self._flags, *allowed, **KEYS, **self._env).ready()
 
     def request(self, agent: str, script: Script, workspace: Path, mark: str) -> dict[str, Any]:
-        program, home = AGENTS[agent], self.directory / secrets.token_hex(4)
+        cast, home = AGENTS[agent], self.directory / secrets.token_hex(4)
         home.mkdir()
-        environment = {**program.environment(script, home), "RUN_MARK": mark}
+        environment = {**cast.environment(script, home), "RUN_MARK": mark}
         for each in (home, *home.rglob("*")):
             each.chmod(0o777)  # whoever the agent's user is there
         del environment["HOME"]
@@ -118,7 +77,8 @@ class Elsewhere:
             "permissions": {"mode": "full"},
             "runtime": self._runtime,
             "env": {**environment, **secret},
-            **program.fields,
+            **({"command": [cast.program]} if agent == "acp" else {}),
+            **cast.request,
         }
 
     def close(self) -> None:
@@ -131,11 +91,11 @@ def wrappers(directory: Path) -> dict[str, str]:
     directory.mkdir(parents=True, exist_ok=True)
     found = {}
     for each in AGENTS.values():
-        if (program := installed(each.name)) is not None:
-            script = directory / each.name
+        if (program := installed(each.program)) is not None:
+            script = directory / each.program
             script.write_text(_script(program))
             script.chmod(0o755)
-            found[each.name] = str(script)
+            found[each.program] = str(script)
     return found
 
 
@@ -193,11 +153,11 @@ async def steersman(elsewhere: Elsewhere) -> Steersman:
 async def test_it_works_there_is_interrupted_and_stopped(
     elsewhere: Elsewhere, steersman: Steersman, model: ScriptedModel, mark: str, agent: str
 ) -> None:
-    program = AGENTS[agent]
-    if installed(program.name) is None:
-        pytest.skip(f"{program.name} is not installed: make agents")
+    cast = AGENTS[agent]
+    if installed(cast.program) is None:
+        pytest.skip(f"{cast.program} is not installed: make agents")
     workspace = made(elsewhere.site.workspace())
-    steps = (answer(program.shell("echo once >> made")), hold("at work"), answer(Say("then"), program.shell(NAP)))
+    steps = (answer(cast.shell("echo once >> made")), hold("at work"), answer(Say("then"), cast.shell(NAP)))
     script = model.script(agent, *steps)
     run = await steersman.start(elsewhere.request(agent, script, workspace, mark))
     async with following(steersman, run) as events:

@@ -56,12 +56,12 @@ class Talk:
 
     async def stopped(self) -> None:
         """Whoever leaves a run waits for its stop, but on a busy machine not to its end."""
+        assert not marked(self.mark)
 
         async def is_cancelled() -> bool:
             return (await self.steersman.state(self.thread.id)).closed_as == "cancelled"
 
         await until(is_cancelled)
-        assert not marked(self.mark)
 
     async def streamed(self, **options: Any) -> asyncio.Task[list[AgentEvent]]:
         """A run at work, whose events a task reads."""

@@ -221,6 +221,18 @@ async def deliver(session: RunController, parcel: DeliverInput) -> Delivered:
     return await until(attempt, 30)
 
 
+async def told(session: RunController, parcel: DeliverInput) -> Settlement:
+    """Deliver one message; what became of it."""
+    (settled,) = (await deliver(session, parcel)).messages
+    return settled
+
+
+def end(name: str = "e-1") -> DeliverInput:
+    """An interrupt that ends the run with its turn."""
+    outgoing = OutgoingMessage(id=name, kind="interrupt", end=True)
+    return DeliverInput(key=RunKey(run="r", execution="e"), messages=(outgoing,), patience_s=20)
+
+
 @asynccontextmanager
 async def staged(
     directory: Path, agent: Agent, environment: Mapping[str, str], fields: Mapping[str, Any]

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from activities.shim.client.journal import Record, RecordParser
-from steersman.contracts.activities import DeliverInput, OutgoingMessage, RunKey, RunOutcome, Settlement
+from steersman.contracts.activities import RunOutcome, Settlement
 from steersman.contracts.errors import ErrorType, InvalidRequest
 from tests.agents.kits import AcpKit
-from tests.agents.stage import Stage, deliver, message, word
+from tests.agents.stage import Stage, deliver, end, message, word
 from tests.scripted_model import Hold, Request, Say, Step, answer, cut, fail, hold, say
 from tests.support.processes import until
 
@@ -21,11 +21,7 @@ NAP = f"{sys.executable} -c 'import time; time.sleep(600)'"
 TOUCH = "touch made-it"
 
 
-END = DeliverInput(
-    key=RunKey(run="r", execution="e"),
-    messages=(OutgoingMessage(id="e-1", kind="interrupt", end=True),),
-    patience_s=20,
-)
+END = end()
 
 
 async def ended(task: "asyncio.Task[RunOutcome]") -> RunOutcome:

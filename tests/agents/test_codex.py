@@ -16,13 +16,12 @@ from activities.agents.codex.conversation import CodexConversation
 from activities.agents.codex.transcript import CodexTranscript
 from activities.ports.agent import ApprovalRequester, ExitFact
 from activities.ports.runtime import Channel
-from activities.running.controller import RunController
-from steersman.contracts.activities import ApprovalAsked, DeliverInput, OutgoingMessage, RunKey, RunOutcome, Settlement
+from steersman.contracts.activities import ApprovalAsked, RunOutcome
 from steersman.contracts.errors import AgentNotInstalled, ErrorType, InvalidRequest
 from steersman.contracts.request import parse_request
 from tests.agents.journals import Line
 from tests.agents.kits import CodexKit
-from tests.agents.stage import Stage, deliver, message, word
+from tests.agents.stage import Stage, deliver, end, message, told, word
 from tests.scripted_model import (
     Hold,
     Request,
@@ -65,16 +64,6 @@ def napping() -> Any:
 async def ended(task: "asyncio.Task[RunOutcome]") -> RunOutcome:
     async with asyncio.timeout(30):
         return await task
-
-
-async def told(session: RunController, parcel: DeliverInput) -> Settlement:
-    (settled,) = (await deliver(session, parcel)).messages
-    return settled
-
-
-def end(name: str = "e-1") -> DeliverInput:
-    outgoing = OutgoingMessage(id=name, kind="interrupt", end=True)
-    return DeliverInput(key=RunKey(run="r", execution="e"), messages=(outgoing,), patience_s=20)
 
 
 async def naps(stage: Stage) -> None:

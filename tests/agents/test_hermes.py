@@ -19,16 +19,15 @@ from activities.agents.hermes.transcript import HermesTranscript
 from activities.ports.agent import ExitFact
 from activities.ports.place import PlaceInfo
 from activities.ports.runtime import Channel, Record
-from activities.running.controller import RunController
 from activities.untrusted_json import object_at
-from steersman.contracts.activities import DeliverInput, OutgoingMessage, RunKey, RunOutcome, Settlement
+from steersman.contracts.activities import RunOutcome
 from steersman.contracts.errors import AgentNotInstalled, ErrorType, InvalidRequest
 from steersman.contracts.events import InitEvent
 from steersman.contracts.model import JsonValue
 from steersman.contracts.request import parse_request
 from tests.agents.journals import Line
 from tests.agents.kits import HermesKit
-from tests.agents.stage import Stage, deliver, message
+from tests.agents.stage import Stage, end, message, told
 from tests.agents.test_codex import Written, damaged
 from tests.scripted_model import Hold, Request, Say, Step, Tool, Usage, answer, cut, fail, hold, say, think, tool
 from tests.support.processes import marked, until
@@ -59,16 +58,6 @@ def on_if_told(words: str) -> Any:
 async def ended(task: "asyncio.Task[RunOutcome]") -> RunOutcome:
     async with asyncio.timeout(40):
         return await task
-
-
-async def told(session: RunController, parcel: DeliverInput) -> Settlement:
-    (settled,) = (await deliver(session, parcel)).messages
-    return settled
-
-
-def end() -> DeliverInput:
-    outgoing = OutgoingMessage(id="e-1", kind="interrupt", end=True)
-    return DeliverInput(key=RunKey(run="r", execution="e"), messages=(outgoing,), patience_s=20)
 
 
 async def naps(stage: Stage) -> None:
