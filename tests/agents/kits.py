@@ -283,8 +283,8 @@ class AcpKit(ScriptedKit):
     """It asks even where the answer is always yes."""
     refused: ErrorType | None = None
     """What becomes of a refused key; None where it is tried again for minutes, without a word."""
-    silent_s = 5.0
-    """It has begun to ask its model within this many seconds."""
+    silent_s = 20.0
+    """It has begun to ask its model within this many seconds, on a busy machine too."""
 
     def agent(self) -> AcpAgent:
         return AcpAgent()
