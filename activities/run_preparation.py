@@ -97,7 +97,8 @@ async def prepare(
     if copy is not None and (lost is not None or context.runtime.attempts(run.key) == 0):
         numbers = range(1, len(request.fallback) + 1)
         part = await asyncio.to_thread(lambda: max((each for each in numbers if directory.part(each)), default=0))
-        await _carry_sessions(context, directory, request.of_part(part), workspace, copy)
+        if request.home == "user":
+            await _carry_sessions(context, directory, request.of_part(part), workspace, copy)
         await asyncio.to_thread(context.carry.forget_loss, directory)
     if worktree:
         place = await context.worktrees.make(worktree, workspace)

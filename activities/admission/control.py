@@ -31,9 +31,10 @@ class PolicyAdmissionControl:
     copy: PurePath | None = None
     """The copy or worktree of the workspace that the agent works in."""
 
-    def admit(self, place: PlaceInfo | None, attempt: int) -> Admission:
+    def admit(self, place: PlaceInfo | None, attempt: int, home: PurePath) -> Admission:
         """What the request gets, if it may run here. Raises RunError."""
-        return self.policy.admit(self.request, self.agent, self.copy, place, is_first=attempt == 1)
+        own = home if self.request.home == "isolated" else None
+        return self.policy.admit(self.request, self.agent, self.copy, place, is_first=attempt == 1, home=own)
 
     async def lock_session(self, session: str) -> None:
         """Best effort: the run is at work, and what its agent says of its sessions is the agent's claim."""

@@ -73,11 +73,13 @@ class Policy:
         place: PlaceInfo | None = None,
         *,
         is_first: bool = True,
+        home: PurePath | None = None,
     ) -> Admission:
         """What the request gets, if it may run here. Scans the workspace, so it is not for an event loop.
 
         `copy`: the copy or worktree of the workspace that the agent works in. It is trusted as the workspace is.
         `place`: the machine that it is on; None for this one. `is_first`: no process of the run has worked in it yet.
+        `home`: where the agent keeps its own, there; None: as its user has it.
 
         Raises what `check` does.
         """
@@ -92,7 +94,11 @@ class Policy:
             if place and not is_first:
                 untrusted = replace(untrusted, leads_out=True, git_runs_programs=True)
         environment = self.environment(request, place)
-        return Admission(environment, copy or directory, further, untrusted, restricted=self.lends, place=place)
+        if home is not None and (variables := self.kinds[agent.name].home) is not None:
+            environment |= variables(home)
+        return Admission(
+            environment, copy or directory, further, untrusted, restricted=self.lends, place=place, home=home
+        )
 
     def check(self, request: RunRequest, agent: Agent, worktree: Path | None = None) -> tuple[Path, tuple[Path, ...]]:
         """The workspace and the other directories, resolved, if the request may run here. `worktree`: where it works.

@@ -8,6 +8,7 @@ another package brings only workers know, so its row says both.
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import PurePath
 from typing import Final
 
 from activities.ports.agent import Agent
@@ -45,6 +46,8 @@ class AgentKind:
     """Further such variables."""
     narrow: Callable[[Capabilities, RunRequest], Capabilities] = lambda can, _request: can
     """What is left of the agent's capabilities in a run of this request. It adds none. Raises InvalidRequest."""
+    home: Callable[[PurePath], Mapping[str, str]] | None = None
+    """The variables by which it keeps settings, logins and sessions below this directory; None where nothing does."""
     can: Capabilities | None = None
     """What it can at most; None: as the contract's table has it."""
     where_asked_for: Mapping[str, str] = field(default_factory=dict)
@@ -82,6 +85,8 @@ class AgentKind:
         """Raise InvalidRequest where the request asks for what the agent lacks."""
         if wrong := request.unsupported(self.at_most):
             raise InvalidRequest(f"RunRequest: {wrong}")
+        if request.home == "isolated" and self.home is None:
+            raise InvalidRequest(f'home: agent "{self.name}" cannot be given one of the run\'s own')
 
 
 def what_is_wrong(kind: AgentKind) -> str | None:
@@ -90,6 +95,7 @@ def what_is_wrong(kind: AgentKind) -> str | None:
         "name": isinstance(kind.name, str),
         "can": isinstance(kind.can, Capabilities),  # else nobody knows what it can do
         **{name: callable(getattr(kind, name)) for name in ("make", "findings", "narrow")},
+        "home": kind.home is None or callable(kind.home),
         "guarded_prefixes": isinstance(kind.guarded_prefixes, tuple),
         **{name: isinstance(getattr(kind, name), frozenset) for name in ("guarded_names", "variables")},
         "where_asked_for": isinstance(kind.where_asked_for, Mapping),

@@ -52,6 +52,8 @@ class Admission:
     """The operator allows requesters less than everything: a text must not reach the agent's own commands."""
     place: PlaceInfo | None = None
     """The machine on which the agent works, where it is another one; `directory` is there."""
+    home: PurePath | None = None
+    """The run's own directory for settings, logins and sessions of the agent, which the environment names."""
 
 
 @dataclass(frozen=True)
@@ -70,10 +72,11 @@ class Program:
 class AdmissionControl(Protocol):
     """What this machine allows one run: a further process, and an agent's session of its own."""
 
-    def admit(self, place: PlaceInfo | None, attempt: int) -> Admission:
+    def admit(self, place: PlaceInfo | None, attempt: int, home: PurePath) -> Admission:
         """What this attempt gets at this moment. Scans the workspace, so it is not for an event loop. Raises RunError.
 
-        `place`: the machine of the run's processes; None for this one.
+        `place`: the machine of the run's processes; None for this one. `home`: the directory there for what the agent
+        keeps, where the request gives it one of its own.
         """
         ...
 

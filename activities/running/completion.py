@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import PurePath
 
 from activities.ports.admission import Admission
 from activities.ports.agent import Agent
@@ -35,7 +36,7 @@ class ClosedRun:
 
     async def settled(self, settlements: list[Settlement]) -> None: ...
 
-    def admit(self, place: PlaceInfo | None, attempt: int) -> Admission:
+    def admit(self, place: PlaceInfo | None, attempt: int, home: PurePath) -> Admission:
         raise WorkspaceError("the run is over: no process is started any more")
 
     async def lock_session(self, session: str) -> None: ...

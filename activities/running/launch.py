@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import dataclass, replace
+from pathlib import PurePath
 from typing import Any
 
 from activities.admission import trust
@@ -14,6 +15,9 @@ from activities.store.run_directory import RunDirectory
 from steersman.contracts.activities import RunKey
 from steersman.contracts.agents import Capabilities
 from steersman.contracts.request import RunRequest
+
+HOME = "home"
+"""Among the private files of a run's first process, which go when the run is over: homes of its agents."""
 
 
 @dataclass(frozen=True)
@@ -51,12 +55,13 @@ async def prepare_launch(run: RunContext, number: int, resumption: Resumption | 
     Judged anew each time: the workspace and what the operator allows may have changed.
     """
     place = await run.runtime.info(run.key, run.agent.executables(run.request))
-    admission = await asyncio.to_thread(run.admission.admit, place, number)
+    home = await run.runtime.files(run.key, 1) / HOME / run.agent.name
+    admission = await asyncio.to_thread(run.admission.admit, place, number, home)
     files = await run.runtime.files(run.key, number)
     launch = run.agent.launch(run.agent_key, run.request, admission, files, resumption)
     untrusted = admission.untrusted
     complete = Launch(
-        argv=launch.argv,
+        argv=_with_home(admission.home, launch.argv) if admission.home else launch.argv,
         cwd=launch.cwd,
         files=launch.files,
         env={**admission.environment, **(trust.GIT_ENVIRONMENT if untrusted else {}), **launch.env},
@@ -67,6 +72,11 @@ async def prepare_launch(run: RunContext, number: int, resumption: Resumption | 
         lease_s=run.request.lease_s,
     )
     return complete, trust.sentence(_to_trust(run.request, admission), untrusted) if untrusted else None
+
+
+def _with_home(home: PurePath, argv: tuple[str, ...]) -> tuple[str, ...]:
+    """The command line, run where the directory is: not every agent makes its own."""
+    return ("/bin/sh", "-c", 'mkdir -p "$0" && exec "$@"', str(home), *argv)
 
 
 def _to_trust(request: RunRequest, admission: Admission) -> str:

@@ -51,6 +51,8 @@ def thread_template(fields: Mapping[str, Any]) -> RunRequest:
     template = parse_request({**as_json(dict(fields)), **own})
     if not at_most(template.agent).resume:
         raise InvalidRequest(f'agent "{template.agent}" cannot resume a session, so it can have no threads')
+    if template.home == "isolated":
+        raise InvalidRequest("home: a session in an isolated home goes with its run, so it can have no threads")
     return template
 
 

@@ -47,6 +47,13 @@ Fallback = Annotated[
         rich_help_panel=AGENT_PANEL,
     ),
 ]
+Home = Annotated[
+    Literal["user", "isolated"] | None,
+    typer.Option(
+        help="isolated: the agent begins with no settings, logins and sessions, and leaves none.",
+        rich_help_panel=AGENT_PANEL,
+    ),
+]
 Permissions = Annotated[
     PermissionMode | None,
     typer.Option(help="What it may do unasked; default accept_edits.", rich_help_panel=AGENT_PANEL),

@@ -132,6 +132,7 @@ def agent_fields(
     option: Iterable[str] | None,
     label: Iterable[str] | None,
     fallback: Iterable[str] | None,
+    home: str | None = None,
 ) -> dict[str, Any]:
     """The fields of a RunRequest that a run and the runs of a loop have alike. Without those that were not given."""
     return given(
@@ -140,6 +141,7 @@ def agent_fields(
         env=environment(env or ()),
         labels=pairs(label or (), "--label"),
         options=options(option or ()),
+        home=home,
         fallback=[given(agent=agent, model=named or None) for agent, _, named in _parted(fallback or ())],
     )
 

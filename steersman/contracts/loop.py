@@ -219,6 +219,8 @@ class LoopRequest(StrictModel):
         items = self.done.items
         if items and items.kind == "checkboxes" and items.path is None and isinstance(self.plan, str):
             raise ValueError("done.items.path is required: the plan is a text, not a file")
+        if self.session == "continue" and self.run.home == "isolated":
+            raise ValueError('session: each run\'s isolated home goes with it, its session too: there is only "fresh"')
         if self.run.session is not None and self.from_checkpoint is not None:
             raise ValueError("run.session: the session comes from the checkpoint")
         return self

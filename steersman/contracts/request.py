@@ -198,6 +198,9 @@ EnvValue = Annotated[
 """A literal, or where the worker reads the value, so that no secret is in a workflow's history."""
 
 
+HomeKind = Literal["user", "isolated"]
+"""Where an agent keeps settings, logins and sessions: as its user has them, or in a directory of the run's own."""
+
 FallbackCause = Literal["authentication", "rate_limit", "not_installed", "overloaded"]
 """Why an agent cannot go on where another one may."""
 FALLBACK_CAUSES: tuple[FallbackCause, ...] = ("authentication", "rate_limit", "not_installed", "overloaded")
@@ -234,12 +237,16 @@ class RunRequest(StrictModel):
     labels: dict[str, str] = Field(default_factory=dict)
     options: JsonObject = Field(default_factory=dict)
     command: Command | None = None
+    home: Annotated[HomeKind, Field(exclude_if=lambda given: given == "user")] = "user"
+    """"isolated": the agent begins with no settings, logins and sessions; what it makes of them goes with the run."""
     fallback: Annotated[tuple[Fallback, ...], Field(max_length=5, exclude_if=lambda given: not given)] = ()
     """Who goes on, one after another, where the agent cannot."""
     fallback_on: Annotated[tuple[FallbackCause, ...], Field(exclude_if=lambda given: given == FALLBACK_CAUSES)] = (
         FALLBACK_CAUSES
     )
-    """Neither is written where it says nothing: workers of an earlier build, which know no such field, refuse it."""
+    """None of these is written where it says nothing: workers of an earlier build, which know no such field, refuse
+    it.
+    """
 
     @model_validator(mode="before")
     @classmethod
@@ -287,6 +294,10 @@ class RunRequest(StrictModel):
             raise ValueError('prompt is required for workspace.on_overlap "steer": it is what the other run is told')
         if self.fork_session and self.session is None:
             raise ValueError("fork_session needs session")
+        if self.home == "isolated" and self.agent in COMMANDED:
+            raise ValueError(f'home: nobody knows where the command of agent "{self.agent}" keeps its state')
+        if self.home == "isolated" and self.session is not None:
+            raise ValueError("session: there is none in an isolated home")
         return self
 
     def _only_permissions(self) -> Permissions:

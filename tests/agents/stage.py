@@ -10,7 +10,7 @@ import uuid
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from activities.admission.trust import untrusted
@@ -124,7 +124,7 @@ class Stage:
     def workspace(self) -> Path:
         return Path(self.request.workspace.path).resolve()
 
-    def admit(self, place: PlaceInfo | None, attempt: int) -> Admission:
+    def admit(self, place: PlaceInfo | None, attempt: int, home: PurePath) -> Admission:
         """As a policy does that allows everything, in a workspace that is trusted or not."""
         directory = self.workspace
         found = None if self.trusted else untrusted(directory, self.agent.files)

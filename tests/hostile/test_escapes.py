@@ -52,7 +52,7 @@ class Shared:
         fields = {"workspace": {"path": str(where or self.inside)}, **fields}
         request = {"agent": "claude", "prompt": "go", "permissions": {"mode": "accept_edits"}, **fields}
         async with staged(self.root, agent, environ, request) as stage:
-            stage.admit = lambda place, attempt: marked(policy, stage)  # type: ignore[method-assign]
+            stage.admit = lambda place, attempt, home: marked(policy, stage)  # type: ignore[method-assign]
             yield stage
 
     def seen(self) -> str:

@@ -45,7 +45,7 @@ async def test_a_restricted_requester_has_no_commands_of_the_agent(
     claude: ClaudeKit, tmp_path: Path, command: str
 ) -> None:
     async with claude.run(say("done"), prompt=command, permissions={"mode": "accept_edits"}) as stage:
-        stage.admit = lambda place, attempt: restricted(stage)  # type: ignore[method-assign]
+        stage.admit = lambda place, attempt, home: restricted(stage)  # type: ignore[method-assign]
         outcome = await stage.play()
     assert "isn't available" in outcome.text
     assert not (tmp_path / "config" / "settings.json").exists()

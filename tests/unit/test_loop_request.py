@@ -107,6 +107,14 @@ def test_what_the_agent_cannot_do(change: dict[str, Any], told: str) -> None:
     assert refusal({**process, **change}) == f"LoopRequest: {told}"
 
 
+def test_no_session_goes_on_from_an_isolated_home_to_the_next() -> None:
+    isolated = {**GOOD, "run": {"agent": "claude", "workspace": {"path": "/w"}, "home": "isolated"}}
+    parse_loop_request({**isolated, "session": "fresh"})
+    assert refusal({**isolated, "session": "continue"}) == (
+        'LoopRequest: session: each run\'s isolated home goes with it, its session too: there is only "fresh"'
+    )
+
+
 @pytest.mark.parametrize("data", [None, [], "x", 3, True])
 def test_what_is_no_object(data: object) -> None:
     assert refusal(data).startswith("LoopRequest: the input must be one JSON object, not ")

@@ -1,6 +1,7 @@
 """What an operator allows: everything else is refused by name, and no secret is ever repeated."""
 
 import os
+from dataclasses import replace
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from activities.admission.policy import MAX_SECRET_FILE, Policy
 from activities.admission.ssh_patterns import SshPattern
 from activities.agents.acp.agent import AcpAgent
+from activities.agents.catalog import AGENTS as ROWS
 from activities.agents.claude.agent import ClaudeAgent
 from activities.agents.hermes.agent import HermesAgent
 from activities.agents.process.agent import ProcessAgent
@@ -46,6 +48,20 @@ def refusal(policy: Policy, asked: RunRequest) -> str:
         admit(policy, asked)
     assert SECRET not in refused.value.message
     return refused.value.message
+
+
+class TestHome:
+    def test_it_goes_before_all_that_names_another(self, tmp_path: Path) -> None:
+        policy = Policy({"CLAUDE_CONFIG_DIR": "/users", "OTHER": "/others"}, allow_env=frozenset({"CLAUDE_CONFIG_DIR"}))
+        asked = request(tmp_path, home="isolated", env={"CLAUDE_CONFIG_DIR": "/elsewhere"})
+        admission = policy.admit(asked, AGENTS["claude"], home=PurePath("/run/home"))
+        assert (admission.environment["CLAUDE_CONFIG_DIR"], admission.home) == ("/run/home", PurePath("/run/home"))
+        assert policy.admit(asked, AGENTS["claude"]).environment["CLAUDE_CONFIG_DIR"] == "/elsewhere"
+
+    def test_an_agent_whose_row_has_none_is_refused(self, tmp_path: Path) -> None:
+        asked = request(tmp_path, home="isolated")
+        policy = Policy({}, kinds={**ROWS, "claude": replace(ROWS["claude"], home=None)})
+        assert 'home: agent "claude" cannot be given one' in refusal(policy, asked)
 
 
 class TestEnvironment:

@@ -130,6 +130,23 @@ async def test_a_given_session_is_briefed_and_gone_on_with(loop_fake: FakeLoopHo
     assert ["make it work" in each["prompt"] for each in loop_fake.asked] == [True, True, False]
 
 
+async def test_with_isolated_homes_every_run_begins_a_session(loop_fake: FakeLoopHost) -> None:
+    """The second one of an iteration, too, which is told everything again."""
+    run = {"agent": "claude", "workspace": {"path": "/w"}, "home": "isolated"}
+    loop_fake.script = [result(session_id="s-1"), HELD, result(session_id="s-3")]
+    loop_fake.verdicts = [{**fails("AgentCrashed"), "result": None}]
+    loop = await loop_fake.start(run=run)
+    await loop_fake.at_hold()
+    await tell(loop, "feedback", text="mind the gap")
+    await tell(loop, "pause", now=True)
+    await tell(loop, "resume")
+    await ended(loop)
+    assert [each.get("session") for each in loop_fake.asked] == [None, None, None]
+    assert all(each["home"] == "isolated" for each in loop_fake.asked)
+    assert all("make it work" in each["prompt"] for each in loop_fake.asked)
+    assert "mind the gap" in loop_fake.asked[2]["prompt"]
+
+
 async def test_a_fresh_session_for_each_iteration(loop_fake: FakeLoopHost) -> None:
     loop_fake.script = [result(session_id="s-1"), HELD]
     loop_fake.verdicts = [{**fails("AgentCrashed"), "result": None}]

@@ -103,7 +103,8 @@ def _reached_limit(loop: LoopContext) -> Ending | None:
 async def _run_agent(loop: LoopContext) -> IterationOutcome:
     """Run the agent, and make the checkpoint after it."""
     state = loop.state
-    carried = progress.session_dropped(state.carried) if state.carried.afresh else state.carried
+    drops = state.carried.afresh or loop.request.run.home == "isolated"  # each run's home goes with it
+    carried = progress.session_dropped(state.carried) if drops else state.carried
     before = state.carried = progress.iteration_started(carried)
     request = _prepare_run(loop)
     state.carried = progress.input_consumed(before)

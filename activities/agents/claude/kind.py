@@ -43,6 +43,7 @@ CLAUDE = AgentKind(
     name="claude",
     make=_make,
     findings=_findings,
+    home=lambda directory: {"CLAUDE_CONFIG_DIR": str(directory)},
     guarded_prefixes=("ANTHROPIC_", "CLAUDE", "MCP_"),
     guarded_names=frozenset({"DISABLE_AUTOUPDATER", "DISABLE_TELEMETRY", "IS_SANDBOX"}),
 )

@@ -38,5 +38,6 @@ CODEX = AgentKind(
     name="codex",
     make=lambda environ, _lent: CodexAgent(environ),
     findings=_findings,
+    home=lambda directory: {"CODEX_HOME": str(directory)},
     guarded_prefixes=("CODEX_", "OPENAI_"),
 )

@@ -129,7 +129,8 @@ class GeminiAgent(AcpAgent):
 
     def session_wait_s(self, request: RunRequest, session: str) -> float:
         """A session that is loaded in the minute in which it began is lost (measured)."""
-        return sessions.wait_s(session, self._environ, is_here=request.runtime.kind == "local")
+        is_here = request.runtime.kind == "local" and request.home == "user"
+        return sessions.wait_s(session, self._environ, is_here=is_here)
 
 
 def _shared_directory(directory: Path) -> Path | None:

@@ -29,5 +29,6 @@ GEMINI = AgentKind(
     name="gemini",
     make=lambda environ, _lent: GeminiAgent(environ),
     findings=_findings,
+    home=lambda directory: {"GEMINI_CLI_HOME": str(directory)},
     guarded_prefixes=("GEMINI_", "GOOGLE_"),
 )

@@ -13,7 +13,7 @@ MARGIN_S = 1.0
 
 
 def wait_s(session: str, environ: Mapping[str, str], *, is_here: bool) -> float:
-    """Seconds until the session may be loaded; until the next minute for one on another machine.
+    """Seconds until the session may be loaded; until the next minute for one that is elsewhere.
 
     `session`: an id as requests may have it.
     """

@@ -35,5 +35,6 @@ HERMES = AgentKind(
     name="hermes",
     make=lambda environ, _lent: HermesAgent(environ),
     findings=_findings,
+    home=lambda directory: {"HERMES_HOME": str(directory)},
     guarded_prefixes=("HERMES_", "_HERMES_", "OPENROUTER_", "NOUS_", "TERMINAL_"),
 )

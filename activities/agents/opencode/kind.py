@@ -1,7 +1,7 @@
 """The row of agent "opencode": how it is made, the variables it guards, and what the doctor checks of it."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from activities.agents import programs
 from activities.agents.agent_kind import AgentKind, Finding
@@ -25,10 +25,17 @@ def _key(environ: Mapping[str, str]) -> Finding:
     return Finding("key for opencode", ", ".join(found) or none)
 
 
+def _home(directory: PurePath) -> Mapping[str, str]:
+    """Its cache stays the user's: programs that it has fetched, and nothing that anybody has set or said."""
+    own = {f"XDG_{what}_HOME": str(directory / what.lower()) for what in ("CONFIG", "DATA", "STATE")}
+    return {**own, "OPENCODE_CONFIG": "", "OPENCODE_CONFIG_DIR": ""}
+
+
 OPENCODE = AgentKind(
     name="opencode",
     make=lambda environ, _lent: OpencodeAgent(environ),
     findings=_findings,
+    home=_home,
     guarded_prefixes=("OPENCODE_",),
     guarded_names=frozenset({"OPENROUTER_API_KEY"}),
 )

@@ -18,7 +18,7 @@ CODES = {401: "invalid_api_key", 429: "rate_limit_exceeded"}
 
 
 def side(body: Mapping[str, Any]) -> bool:
-    """The conversation always offers tools; titles and summaries come without. Those of codex-acp ask for a title alone."""
+    """The conversation always offers tools; titles and summaries come without, or ask for a title alone."""
     schema = ((body.get("text") or {}).get("format") or {}).get("schema") or {}
     return not tools(body) or list(schema.get("properties") or ()) == ["title"]
 
