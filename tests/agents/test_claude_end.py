@@ -109,6 +109,25 @@ class TestAtAnyMoment:
         assert outcome.text == "half a story"
         await gone_on_with(claude, outcome.session_id)
 
+    @pytest.mark.parametrize("pause_s", [0, 0.15])
+    async def test_what_was_said_a_moment_before_is_in_the_session_or_rejected(
+        self, claude: ClaudeKit, pause_s: float
+    ) -> None:
+        async with claude.run(hold("half a story"), hold("more")) as stage:
+            session, task = stage.start()
+            await claude.script.wait_held()
+            await told(session, message("interrupt"))
+            await until(lambda: (life := session._attempt) is not None and life.transcript.parked)  # noqa: SLF001
+            steered = asyncio.create_task(told(session, message("steer", "use tabs", "s-1")))
+            await asyncio.sleep(pause_s)
+            await told(session, end())
+            await steered
+            outcome = await ended(task)
+        (settled,) = (each for each in outcome.messages if each.id == "s-1")
+        assert settled.state in {"acknowledged", "rejected"}
+        next_request = await gone_on_with(claude, outcome.session_id)
+        assert next_request.saw("use tabs") == (settled.state == "acknowledged")
+
     async def test_before_its_first_turn(self, claude: ClaudeKit) -> None:
         """Whatever it has come to in these milliseconds: the session that is told can be gone on with, or none is."""
         async with claude.run(hold("begun")) as stage:

@@ -113,7 +113,9 @@ def receipts(run: Evidence) -> Iterable[str]:
         if text is None:
             continue
         read = any(text in told for texts in run.conversations for told in texts)
-        if each.state == "acknowledged" and not read:
+        # A turn that is ended before the model was asked leaves what began it in the session.
+        taken = read or any(text in line for line in run.session)
+        if each.state == "acknowledged" and not taken:
             yield f"{each.id} was acknowledged ({each.how}), and the agent has not read it"
         if each.state in {"too_late", "rejected"} and read:
             yield f"{each.id} was {each.state} ({each.how}), and the agent has read it"

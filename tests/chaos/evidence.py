@@ -42,6 +42,8 @@ class Evidence:
     """The numbers of the tool calls that ran, as the tools noted them."""
     conversations: list[list[str]] = field(default_factory=list)
     """All texts of each request that the model got."""
+    session: list[str] = field(default_factory=list)
+    """What people said in the agent's own record of its sessions, a line each: what a later run goes on with."""
     answered: list[int] = field(default_factory=list)
     """The numbers of the requests that the model answered to the end."""
     said: dict[str, str] = field(default_factory=dict)
@@ -87,6 +89,7 @@ def of_subject(state: Path, subject: Subject, run: str) -> Evidence:
     found.overlaps = sorted(path.name for path in subject.record.glob("overlap-*"))
     found.ran = _numbers(subject.record / "ran")
     found.living_at_close, found.agents_at_once = subject.living_at_close, subject.agents_at_once
+    found.session = _session(state.parent / "claude", found.events or [])
     found.said, found.receipts, found.decisions = subject.said, subject.receipts, subject.decisions
     if subject.script:
         found.conversations = [each.texts for each in subject.script.requests]
@@ -103,6 +106,14 @@ def _read_directory(found: Evidence, directory: Path) -> None:
     for attempt in sorted(attempts, key=lambda each: int(each.name)):
         found.journals.append(read_journal((attempt / "journal").read_bytes()))
     found.files = sorted(each.name for each in directory.glob("attempts/*/files/*"))
+
+
+def _session(own: Path, events: list[dict[str, Any]]) -> list[str]:
+    """Claude Code's own record, without its notes of what waits in its queue."""
+    sessions = {each["session_id"] for each in events if each["type"] == "init" and each.get("session_id")}
+    files = [file for session in sessions for file in own.glob(f"projects/*/{session}.jsonl")]
+    lines = [line for file in files for line in file.read_text("utf-8", "replace").splitlines()]
+    return [line for line in lines if '"type":"queue-operation"' not in line]
 
 
 def read_journal(data: bytes) -> list[tuple[int, str, str, bytes]]:

@@ -223,6 +223,19 @@ class TestWorkerLogs:
 
 
 class TestEvidence:
+    def test_what_began_a_turn_that_was_ended_at_once_is_in_the_session_alone(self, tmp_path: Path) -> None:
+        directory = tmp_path / "state" / "runs" / "talking-1" / "abc"
+        directory.mkdir(parents=True)
+        (directory / "events.jsonl").write_text(json.dumps({**event(1), "type": "init", "session_id": "s"}) + "\n")
+        record = tmp_path / "claude" / "projects" / "-w" / "s.jsonl"
+        record.parent.mkdir(parents=True)
+        queued = '{"type":"queue-operation","operation":"enqueue","content":"<heard b>"}'
+        record.write_text(f'{queued}\n{{"type":"user","message":{{"content":"<heard a>"}}}}\n')
+        found = of_subject(tmp_path / "state", Subject("talking-1", "talking", "m", tmp_path, {}), "talking-1")
+        found.said = {"a": "<heard a>", "b": "<heard b>"}
+        found.receipts = [MessageReceipt(id=name, state="acknowledged", how="new_turn", latency_ms=1) for name in "ab"]
+        assert list(checks.receipts(found)) == ["b was acknowledged (new_turn), and the agent has not read it"]
+
     def test_a_run_is_read_from_its_files(self, tmp_path: Path) -> None:
         directory = tmp_path / "state" / "runs" / "counting-1" / "abc"
         attempt = directory / "attempts" / "1"
