@@ -20,7 +20,7 @@ from tests.acceptance.own_cluster import SLOW_S, OwnCluster, settings
 from tests.acceptance.site import Site, following, gone, in_order
 from tests.acceptance.test_changes import made
 from tests.acceptance.test_ssh import THERE
-from tests.scripted_model import Say, Script, ScriptedModel, answer, hold
+from tests.scripted_model import Say, Script, ScriptedModel, answer, fail, hold, say
 from tests.support.kubernetes import background_server
 from tests.support.kubernetes import missing as no_cluster
 from tests.support.processes import marked, until
@@ -179,3 +179,28 @@ async def test_it_works_there_is_interrupted_and_stopped(
     assert closed.finalize is not None
     assert (closed.finalize.status, closed.messages[0].state) == ("succeeded", "acknowledged")
     assert (workspace / "made").read_text() == "once\n"
+
+
+async def test_another_agent_goes_on_there(
+    elsewhere: Elsewhere, steersman: Steersman, model: ScriptedModel, mark: str
+) -> None:
+    """Claude Code is not installed there; Gemini CLI works, until its key is refused; Codex ends it, in the same copy."""
+    if any(installed(AGENTS[each].program) is None for each in ("codex", "gemini")):
+        pytest.skip("codex and gemini are not installed: make agents")
+    workspace = made(elsewhere.site.workspace())
+    begun = answer(Say("I begin with the gate"), AGENTS["gemini"].shell("echo new > gate"))
+    second, third = model.script("b", begun, *[fail(401, "no such key")] * 5), model.script("c", say("mended"))
+    asked = elsewhere.request("codex", third, workspace, mark)
+    env = {**elsewhere.request("gemini", second, workspace, mark)["env"], **asked["env"]}
+    fallback = [{"agent": "gemini"}, {"agent": "codex", "model": asked["model"]}]
+    request = {**asked, "agent": "claude", "model": None, "prompt": "mend the fence", "env": env, "fallback": fallback}
+    run = await steersman.start(request)
+    result = await steersman.result(run)
+    assert (result.status, result.text) == ("succeeded", "mended")
+    assert [each.agent for each in result.parts] == ["claude", "gemini", "codex"]
+    assert "not on PATH of a login" in (result.parts[0].error or "")
+    told = "\n".join(third.requests[0].texts)
+    for words in ("I begin with the gate", "mend the fence"):
+        assert words in told
+    assert (workspace / "gate").read_text() == "new\n"
+    await gone(mark)

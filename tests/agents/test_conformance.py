@@ -4,12 +4,13 @@ import asyncio
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from activities.agents.agent_kind import what_is_wrong
 from activities.agents.entry_points import installed_catalog
-from activities.ports.runtime import Fenced, StopTimes
+from activities.ports.runtime import Fenced, Launch, StopTimes
 from steersman.contracts.activities import RunOutcome, Settlement
 from steersman.contracts.errors import AgentNotInstalled, ErrorType, InvalidRequest
 from steersman.contracts.events import is_terminal
@@ -58,12 +59,24 @@ async def test_it_answers(kit: Kit) -> None:
     await until(lambda: not stage.alive())
 
 
-async def test_unusual_text_comes_through(kit: Kit) -> None:
+async def test_unusual_text_comes_through_beside_a_megabyte_of_errors(kit: Kit) -> None:
+    """Half of these before the program begins, half while it works."""
+    half = "i=0; while [ $i -lt 10 ]; do head -c 50000 /dev/zero | tr '\\0' x; i=$((i+1)); done"
     text = "ü 日本 \N{PILE OF POO} \u2028 \t \\ \" '"
     async with kit.answering(text) as stage:
+        launch = stage.agent.launch
+        noisy = ("/bin/sh", "-c", f'{{ {half}; }} >&2; {{ {half}; }} >&2 </dev/null & exec "$0" "$@"')
+
+        def launched(*given: Any) -> Launch:
+            made = launch(*given)
+            return replace(made, argv=(*noisy, *made.argv))
+
+        stage.agent.launch = launched  # type: ignore[method-assign,assignment]
         outcome = await stage.play()
-        assert outcome.text == text
-        assert said_by_agent(stage) == [text]
+        written = stage.directory.attempt(1).joinpath("journal").stat().st_size
+    assert (outcome.status, outcome.text) == ("succeeded", text)
+    assert written > 500_000
+    assert said_by_agent(stage) == [text]
 
 
 async def test_another_worker_that_reads_a_finished_journal_comes_to_the_same(kit: Kit) -> None:
