@@ -184,7 +184,7 @@ async def test_it_works_there_is_interrupted_and_stopped(
 async def test_another_agent_goes_on_there(
     elsewhere: Elsewhere, steersman: Steersman, model: ScriptedModel, mark: str
 ) -> None:
-    """Claude Code is not installed there; Gemini CLI works, until its key is refused; Codex ends it, in the same copy."""
+    """Claude Code is not installed there, Gemini CLI works until its key is refused, Codex ends it in the same copy."""
     if any(installed(AGENTS[each].program) is None for each in ("codex", "gemini")):
         pytest.skip("codex and gemini are not installed: make agents")
     workspace = made(elsewhere.site.workspace())
