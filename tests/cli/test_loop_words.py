@@ -38,8 +38,9 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (".", {"path": "docs"}),
         ("docs", {"path": "docs"}),
         ("@../../outside.md", "from outside"),
-        ("../../outside.md", "../../outside.md"),
-        ("..", ".."),
+        ("Make", "Make"),
+        ("v1.2 is out", "v1.2 is out"),
+        ("speed/size: choose", "speed/size: choose"),
         ("Make PLAN.md better", "Make PLAN.md better"),
         ("a\nb", "a\nb"),
         ("x" * 5000, "x" * 5000),
@@ -47,6 +48,35 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 )
 def test_a_plan_is_a_text_or_what_is_in_the_workspace(place: Path, word: str, plan: Any) -> None:
     assert loop_request.plan_of(word, place) == plan
+
+
+@pytest.mark.parametrize("word", ["PLANN.md", "./PLANN", "dcos/", "../../outside.md", "..", "/nowhere/PLAN.md"])
+def test_what_looks_like_a_path_and_is_none_there_is_no_plan(place: Path, word: str) -> None:
+    with pytest.raises(typer.BadParameter, match="looks like a path"):
+        loop_request.plan_of(word, place)
+
+
+def test_what_looks_like_a_path_in_a_workspace_that_is_not_here_is_one(tmp_path: Path) -> None:
+    assert loop_request.plan_of("PLAN.md", tmp_path / "elsewhere") == {"path": "PLAN.md"}
+    assert loop_request.plan_of("mend it", tmp_path / "elsewhere") == "mend it"
+
+
+@pytest.mark.parametrize(
+    ("asked", "limit"),
+    [
+        ({"run": {"agent": "claude"}}, 25),
+        ({"run": {"agent": "claude"}, "limits": {"iterations": 3}}, 25),
+        ({"run": {"agent": "claude"}, "limits": {"cost_usd": 3}}, 3),
+        ({"run": {"agent": "claude"}, "limits": {"cost_usd": None}}, None),
+        ({"run": {"agent": "codex"}}, "none"),
+        ({"run": {"agent": "recipe"}}, "none"),
+    ],
+)
+def test_what_a_loop_may_cost(asked: dict[str, Any], limit: Any) -> None:
+    bounded = loop_request.with_cost_limit(asked)
+    assert bounded.get("limits", {}).get("cost_usd", "none") == limit
+    assert (f"${limit:.2f}" in loop_request.bounds(bounded)) if isinstance(limit, int) else True
+    assert "iterations" in loop_request.bounds(bounded)
 
 
 def test_an_absolute_path_inside_is_inside(place: Path) -> None:

@@ -16,6 +16,8 @@ from steersman.cli import request
 
 ITEM_KINDS = ("checkboxes", "beads", "json", "command")
 _CHECKBOX = re.compile(rb"^\s*(?:[-*+]|\d+[.)])\s+\[[ xX]\]\s", re.MULTILINE)
+DEFAULT_COST_USD = 25.0
+"""A loop started from a terminal ends at this cost, unless it is told otherwise."""
 MAX_READ_BYTES = 1024 * 1024
 
 
@@ -55,8 +57,33 @@ def base_of(request_file: str | None, workspace: str | None) -> Base:
     return Base(found, workspace_of(workspace, found))
 
 
+def with_cost_limit(asked: Any) -> Any:
+    """The request with a limit of what it may cost, where its agent reports that and nobody has said any."""
+    from steersman.contracts.agents import CAPABILITIES
+
+    run, given = (asked.get("run"), asked.get("limits", {})) if isinstance(asked, dict) else (None, None)
+    can = CAPABILITIES.get(str(run.get("agent"))) if isinstance(run, dict) else None
+    if can is None or not can.cost or not isinstance(given, dict) or "cost_usd" in given:
+        return asked
+    return {**asked, "limits": {**given, "cost_usd": DEFAULT_COST_USD}}
+
+
+def bounds(asked: Any) -> str:
+    """What the loop may come to before it ends by itself, in words; empty for what only the contract can judge."""
+    from steersman.contracts.loop import LoopLimits
+
+    given = asked.get("limits", {}) if isinstance(asked, dict) else None
+    if not isinstance(given, dict):
+        return ""
+    most = [f"{given.get('iterations', LoopLimits().iterations)} iterations"]
+    cost = given.get("cost_usd")
+    if isinstance(cost, int | float):
+        most.append(f"${cost:.2f}")
+    return f"it ends after at most {' or '.join(most)}: steer loop limits changes that"
+
+
 def limits(
-    *, counts: dict[str, int | None], cost_usd: float | None, durations: dict[str, str | None]
+    *, counts: dict[str, int | None], cost_usd: float | request.Never | None, durations: dict[str, str | None]
 ) -> dict[str, Any]:
     """The limits that were given, by the contract's names. `durations`: words such as 15m, by the option's name."""
     timed = {f"{name.replace('-', '_')}_s": request.seconds(word, f"--{name}") for name, word in durations.items()}
@@ -86,7 +113,7 @@ def plan_of(word: str, workspace: Path, phase: str | None = None) -> str | dict[
     """A text, or a file or directory inside the workspace: `{"path": ...}`, relative to it.
 
     `-` is stdin, `@FILE` a file: one outside the workspace is read as the text. Any other word that is the path of
-    something inside the workspace is that.
+    something inside the workspace is that. One that looks like a path and is none is a slip, and no plan to pay for.
     """
     if word == "-":
         return _text(request.text_of(word), phase)
@@ -97,7 +124,17 @@ def plan_of(word: str, workspace: Path, phase: str | None = None) -> str | dict[
         return {"path": found} | ({"phase": phase} if phase else {})
     if named:
         return _text(request.text_of(word), phase)
+    if _looks_like_a_path(word):
+        if not workspace.is_dir():  # on a machine that this one does not see
+            return {"path": word} | ({"phase": phase} if phase else {})
+        hint = "@FILE reads a file from elsewhere, - a text from stdin"
+        raise typer.BadParameter(f"PLAN: {word} looks like a path, and nothing is there in {workspace} ({hint})")
     return _text(word, phase)
+
+
+def _looks_like_a_path(word: str) -> bool:
+    """A word with a slash or with a suffix, such as `PLAN.md` or `docs/plans`."""
+    return re.fullmatch(r"[^\s]*/[^\s]*|[^\s]+\.[A-Za-z][A-Za-z0-9]{0,7}|\.\.?", word) is not None
 
 
 def _text(text: str, phase: str | None) -> str:

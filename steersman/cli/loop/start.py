@@ -64,6 +64,10 @@ RateLimit = Annotated[
 ]
 Agent = Annotated[str | None, typer.Option(help="Default claude; see `steer agents`.", rich_help_panel=AGENT_PANEL)]
 Iterations = Annotated[int | None, typer.Option(help="Default 100.", rich_help_panel=LIMITS_PANEL)]
+Cost = Annotated[
+    float | None,
+    typer.Option(help="US dollars; default 25 where the agent reports it, 0: any.", rich_help_panel=LIMITS_PANEL),
+]
 Tokens = Annotated[int | None, typer.Option(rich_help_panel=LIMITS_PANEL)]
 Duration = Annotated[str | None, typer.Option(help="At work in all, e.g. 90, 15m, 2h.", rich_help_panel=LIMITS_PANEL)]
 IterationDuration = Annotated[str | None, typer.Option(help="Of one iteration.", rich_help_panel=LIMITS_PANEL)]
@@ -117,7 +121,7 @@ def start(
     fallback: options.Fallback = None,
     home: options.Home = None,
     iterations: Iterations = None,
-    cost: options.CostLimit = None,
+    cost: Cost = None,
     tokens: Tokens = None,
     duration: Duration = None,
     iteration_duration: IterationDuration = None,
@@ -164,11 +168,11 @@ def start(
         rate_limit=rate_limit,
         limits=loop_request.limits(
             counts={"iterations": iterations, "tokens": tokens, "no_progress": no_progress, "failures": failures},
-            cost_usd=cost,
+            cost_usd=request.NEVER if cost == 0 else cost,
             durations={"duration": duration, "iteration-duration": iteration_duration, "idle": idle},
         ),
     )
-    asked = base.merged(said)
+    asked = loop_request.with_cost_limit(base.merged(said))
     if plan is None and not base.given:
         raise typer.BadParameter("PLAN is missing: a text, or a file or directory in the workspace")
     _start(ctx, asked, loop_id, detach=detach, as_json=as_json)
@@ -192,17 +196,24 @@ def _start(ctx: typer.Context, asked: Any, loop_id: str | None, *, detach: bool,
             await choose_host(steersman, run)
         if detach:
             announce(await steersman.loops.start(asked, loop_id=loop_id), as_json=as_json, bare=True)
+            _tell_bounds(asked, as_json=as_json)
             return None
         from steersman.cli.loop.follower import follow
 
         async def begun() -> str:
             loop = await steersman.loops.start(asked, loop_id=loop_id)
             announce(loop, as_json=as_json, bare=False)
+            _tell_bounds(asked, as_json=as_json)
             return loop
 
         return await follow(steersman, begun, as_json=as_json)
 
     run_with_client(ctx, work)
+
+
+def _tell_bounds(asked: Any, *, as_json: bool) -> None:
+    if not as_json and (bounds := loop_request.bounds(asked)):
+        remark(bounds)
 
 
 def attach(
