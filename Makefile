@@ -100,7 +100,7 @@ test-cluster: setup
 # Every check speaks, then any failure fails.
 check: setup
 	@failed=; \
-	for check in 'ruff check' 'ruff format --check' 'mypy' 'lint-imports --no-cache' 'python -m tests.no_git_push'; do \
+	for check in 'ruff check' 'ruff format --check' 'mypy' 'lint-imports --no-cache' 'python -m tests.no_git_push' 'python -m tests.wheel'; do \
 	  echo "$$check"; $(BIN)/$$check || failed="$$failed, $$check"; \
 	done; \
 	if [ -n "$$failed" ]; then echo "make check: failed:$${failed#,}" >&2; exit 1; fi

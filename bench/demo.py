@@ -37,7 +37,7 @@ async def _scene(screen: Screen) -> int:
     else:
         screen.say(
             "No ANTHROPIC_API_KEY is set: the real Claude Code talks to a scripted model on this machine. Everything "
-            "else is what it would be. With a key: ANTHROPIC_API_KEY=... make demo",
+            "else is what it would be. With a key in ANTHROPIC_API_KEY the agent talks to Claude.",
             "bold",
         )
     async with contextlib.AsyncExitStack() as exits:

@@ -43,6 +43,7 @@ class SteerGroup(LazyGroup):
         "approve": LazyCommand(f"{COMMANDS}.control", "approve", TALK),
         "deny": LazyCommand(f"{COMMANDS}.control", "deny", TALK),
         "dev": LazyCommand(f"{COMMANDS}.dev", "dev", SERVICE, settings=PASS_ON),
+        "demo": LazyCommand(f"{COMMANDS}.demo", "demo", SERVICE),
         "worker": LazyCommand(f"{COMMANDS}.worker", "worker", SERVICE, settings=PASS_ON),
         "acp": LazyCommand(f"{COMMANDS}.acp", "acp", SERVICE, DashedCommand),
         "agents": LazyCommand(f"{COMMANDS}.agents", "app", SERVICE),

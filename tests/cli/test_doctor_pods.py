@@ -15,7 +15,7 @@ from activities.runtimes.kubernetes.api import KubernetesApi
 from activities.runtimes.kubernetes.manifest import OWNER
 from activities.runtimes.kubernetes.pods import KubernetesPods
 from activities.store.identity import StoreIdentity
-from steersman.cli.checkout import worker_command
+from steersman.cli.worker_code import worker_command
 from steersman.contracts.kubernetes import KubernetesRuntime
 from tests.cli.steer import Said, Steer
 from tests.support.kubernetes import BackgroundServer, Rule

@@ -36,7 +36,7 @@ NOT_FOR_RUNS = (
     "steersman._client.loop_calls",
     "steersman._client.loop_follower",
     "steersman._client.server_checks",
-    "steersman.cli.checkout",
+    "steersman.cli.worker_code",
     "steersman.cli.dev_processes",
     "steersman.cli.devserver",
     "steersman.cli.loop",

@@ -8,8 +8,6 @@ import shutil
 import sys
 from pathlib import Path
 
-import pytest
-
 DIRECTORIES = "STEERSMAN_TEST_PROGRAMS"
 """Names directories, separated as in PATH, that are searched before it."""
 
@@ -36,5 +34,7 @@ def program(name: str) -> str:
     """The same; the test is skipped where the program is not installed."""
     found = installed(name)
     if found is None:
+        import pytest  # noqa: PLC0415 - not where only `steer demo` needs this module
+
         pytest.skip(f"{name} is not installed: make agents, or put it on PATH")
     return found

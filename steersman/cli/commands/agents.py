@@ -9,12 +9,12 @@ from typing import Annotated, Any
 
 import typer
 
-from steersman.cli.checkout import has_checkout, suite_command, worker_command
 from steersman.cli.exits import Exit
 from steersman.cli.formatting import clean
 from steersman.cli.json_output import last_json
 from steersman.cli.options import AsJson
 from steersman.cli.output import complain, console, emit, table
+from steersman.cli.worker_code import has_worker, suite_command, worker_command
 
 GROUP = "steersman.agents"
 """The group of entry points by which packages bring agents."""
@@ -80,7 +80,7 @@ def _of_packages() -> tuple[Mapping[str, Any], Iterable[Mapping[str, str]]]:
     """The agents of other packages that a worker of this installation has, and what is wrong with others."""
     import subprocess
 
-    if not _are_declared() or not has_checkout():
+    if not _are_declared() or not has_worker():
         return {}, ()
     try:
         done = subprocess.run(worker_command("agents"), capture_output=True, text=True, check=False, timeout=TIMEOUT_S)

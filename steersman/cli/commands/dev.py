@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from steersman.cli.checkout import worker_command
 from steersman.cli.exits import Exit
 from steersman.cli.output import complain
+from steersman.cli.worker_code import worker_command
 
 if TYPE_CHECKING:
     from steersman.cli.dev_processes import DevProcesses

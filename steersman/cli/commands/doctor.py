@@ -8,7 +8,6 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from steersman.cli.checkout import worker_command
 from steersman.cli.connection import connection_options, silence_sdk_logs
 from steersman.cli.exits import Exit
 from steersman.cli.formatting import flat
@@ -16,6 +15,7 @@ from steersman.cli.json_output import last_json
 from steersman.cli.options import AsJson
 from steersman.cli.output import console, write_line
 from steersman.cli.request import given, kubernetes_runtime, ssh_runtime
+from steersman.cli.worker_code import worker_command
 
 CHECK_TIMEOUT_S = 90.0
 PROBE_TIMEOUT_S = 180.0

@@ -1,6 +1,6 @@
 """`steer replay`: whether the code at hand still makes the decisions that a recorded run made.
 
-worker.py does the replay: only the checkout has the workflows.
+worker.py does the replay: only workers have the workflows.
 """
 
 import os
@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from steersman.cli.checkout import worker_command
 from steersman.cli.connection import run_with_client
 from steersman.cli.exits import Exit
 from steersman.cli.formatting import clean
@@ -17,6 +16,7 @@ from steersman.cli.json_output import last_json
 from steersman.cli.options import AsJson
 from steersman.cli.output import complain, console, emit, remark
 from steersman.cli.targets import resolve_run
+from steersman.cli.worker_code import worker_command
 
 if TYPE_CHECKING:
     from steersman.client import Steersman

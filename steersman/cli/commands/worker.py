@@ -1,9 +1,9 @@
-"""`steer worker`: run the checkout's worker.py."""
+"""`steer worker`: become worker.py."""
 
 import typer
 
-from steersman.cli.checkout import become_worker
 from steersman.cli.connection import connection_options
+from steersman.cli.worker_code import become_worker
 
 
 def worker(ctx: typer.Context) -> None:

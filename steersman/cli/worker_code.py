@@ -1,4 +1,8 @@
-"""The checkout beside the installed package: only `steersman` is a distribution, the worker runs from its sources."""
+"""Where the code of workers is: in a directory of its own within the installed package, or in the checkout around it.
+
+Nothing of it is imported here, or by clients: it runs as a program of its own, with that directory as its first place
+to import from. So its top-level names, `activities` and `workflows`, are in nobody's way.
+"""
 
 import os
 import sys
@@ -11,17 +15,28 @@ import steersman
 from steersman.cli.exits import Exit
 from steersman.cli.output import complain
 
+INSTALLED = Path(steersman.__file__).resolve().parent / "_worker"
+"""As wheels have it: see pyproject.toml."""
+CHECKOUT = Path(steersman.__file__).resolve().parent.parent
+_NEEDED = ("claude_agent_sdk", "jsonschema")
+"""What the extra `worker` brings."""
+
 
 def worker_command(*arguments: str) -> list[str]:
-    """The command line of worker.py under this Python. Ends the command where there is no checkout, and on Windows."""
+    """The command line of worker.py under this Python. Ends the command where there is none, and on Windows."""
     return [sys.executable, str(_worker_script()), *arguments]
+
+
+def demo_command(agent: str) -> tuple[list[str], Path]:
+    """The command line of the demonstration, and the directory in which it is run. Ends the command as above."""
+    return [sys.executable, "-m", "bench.demo", agent], _worker_script().parent
 
 
 def suite_command(agent: str, *arguments: str) -> tuple[list[str], Path]:
     """The command line of the conformance suite on one agent, and the directory in which it is run. Ends the command
     where there is no checkout, or the suite's tools are missing.
     """
-    checkout = _worker_script().parent
+    checkout = CHECKOUT
     suite = checkout / "tests" / "agents" / "test_conformance.py"
     tools = [name for name in ("pytest", "pytest_asyncio", "pytest_timeout", "xdist") if find_spec(name) is None]
     if tools or not suite.is_file():
@@ -36,13 +51,17 @@ def suite_command(agent: str, *arguments: str) -> tuple[list[str], Path]:
     return [sys.executable, "-I", "-S", reaper, *pytest], checkout
 
 
-def has_checkout() -> bool:
+def has_worker() -> bool:
     """Whether a worker could be run here."""
-    return hasattr(os, "fork") and _script().is_file()
+    return hasattr(os, "fork") and _script().is_file() and not _missing()
 
 
 def _script() -> Path:
-    return Path(steersman.__file__).resolve().parent.parent / "worker.py"
+    return (INSTALLED if INSTALLED.is_dir() else CHECKOUT) / "worker.py"
+
+
+def _missing() -> list[str]:
+    return [name for name in _NEEDED if find_spec(name) is None]
 
 
 def _worker_script() -> Path:
@@ -53,7 +72,10 @@ def _worker_script() -> Path:
         raise typer.Exit(Exit.USAGE)
     script = _script()
     if not script.is_file():
-        complain(f"{script} does not exist: run steer from a checkout of Steersman (pip install -e .) for this command")
+        complain(f"{script} does not exist: install steersman anew, from its wheel or a whole checkout")
+        raise typer.Exit(Exit.USAGE)
+    if missing := _missing():
+        complain(f"{', '.join(missing)} cannot be imported: install 'steersman[worker]' for this command")
         raise typer.Exit(Exit.USAGE)
     return script
 
