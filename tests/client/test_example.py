@@ -1,10 +1,13 @@
 """The example in docs/python.md is the one that is type-checked, and it runs."""
 
 import asyncio
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from steersman import client
 from steersman.client import Steersman
 from tests.client import example_threads
 from tests.client.fake_host import FakeHost, succeeded
@@ -16,6 +19,16 @@ def test_the_documentation_shows_the_example_that_is_checked() -> None:
     source = Path(example_threads.__file__).read_text()
     shown = source[source.index("import asyncio") :]
     assert f"```python\n{shown}```\n" in (Path(__file__).parents[2] / "docs" / "python.md").read_text()
+
+
+def test_what_most_programs_need_is_at_the_top_and_loaded_on_demand() -> None:
+    from steersman import RunCancelled, RunError, Steersman  # noqa: PLC0415 - what is tried
+
+    assert issubclass(RunCancelled, Exception)
+    assert issubclass(RunError, Exception)
+    assert Steersman is client.Steersman
+    light = "import steersman, sys; sys.exit(bool({'pydantic', 'temporalio'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", light], check=False).returncode == 0
 
 
 async def test_it_runs(
