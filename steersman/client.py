@@ -28,6 +28,7 @@ from steersman._client.run_calls import RunCalls
 from steersman._client.run_end import run_result, stop_run
 from steersman._client.run_events import run_events
 from steersman._client.run_start import checked, start_run
+from steersman._client.start_metadata import task_of
 from steersman.connection import connect
 from steersman.contracts import names
 from steersman.contracts.activities import CarriedBack, PruneInput, RunKey, Swept, WorkspaceInput
@@ -114,7 +115,8 @@ class Steersman:
 
         Args:
             request: a RunRequest, or the same as JSON.
-            run_id: 1 to 200 of A-Z a-z 0-9 . _ : -; by default a new one. The id of a closed run may be used again.
+            run_id: 1 to 200 of A-Z a-z 0-9 . _ : -; by default a new one, of words of the prompt unless payloads are
+                encrypted. The id of a closed run may be used again.
 
         Raises:
             InvalidRequest: the request or the id is wrong; the message names the field.
@@ -122,9 +124,12 @@ class Steersman:
             ServerUnreachable: the run may or may not have been started.
         """
         parsed = checked(request)
-        run_id = check_run_id(run_id) if run_id is not None else new_run_id()
+        run_id = check_run_id(run_id) if run_id is not None else self._new_id(parsed)
         await start_run(self._client, parsed, run_id)
         return run_id
+
+    def _new_id(self, request: RunRequest) -> str:
+        return new_run_id() if self._client.data_converter.payload_codec else new_run_id(task_of(request))
 
     async def run(self, request: RunRequest | dict[str, Any], *, run_id: str | None = None) -> RunResult:
         """Start a run and wait for its result. Raises as `start` and `result`.
@@ -133,7 +138,7 @@ class Steersman:
         it alone: `start`, then `result`.
         """
         parsed = checked(request)
-        run_id = check_run_id(run_id) if run_id is not None else new_run_id()
+        run_id = check_run_id(run_id) if run_id is not None else self._new_id(parsed)
         async with OwnedRun(self._runs, run_id) as owned:
             execution = await owned.start(start_run(self._client, parsed, run_id))
             return await run_result(self._runs, run_id, execution)
@@ -456,8 +461,8 @@ class Steersman:
         """
         return await self._runs.current_state(run_id)
 
-    async def list(self, query: str | None = None, *, limit: int = 100) -> list[RunSummary]:
-        """Runs, the newest first; at most `limit`.
+    async def list(self, query: str | None = None, *, limit: int = 100, of_loops: bool = True) -> list[RunSummary]:
+        """Runs, the newest first; at most `limit`. `of_loops`: those that a loop has started, too.
 
         `query`: Temporal's list filter, e.g. `AgentName="claude" AND CostUsd > 1`; by default all runs that the server
         still has.
@@ -467,7 +472,7 @@ class Steersman:
             ServerUnreachable.
         """
         with translated(address=self._address):
-            return await visibility.list_runs(self._client, query, limit)
+            return await visibility.list_runs(self._client, query, limit, of_loops=of_loops)
 
     async def workspaces(self, host: str) -> Workspaces:
         """Who has which workspace on a host, and who waits for one, in order. Runs that may only read have none.

@@ -16,6 +16,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from datetime import UTC, datetime
+from pathlib import PurePath
 from typing import Any
 
 from temporalio.client import Client
@@ -75,7 +76,7 @@ class Loops(LoopUpdates):
         checked = parse_loop_request(data)
         if wrong_size := oversized(data, "LoopRequest"):
             raise InvalidRequest(wrong_size)
-        loop_id = check_loop_id(loop_id) if loop_id is not None else new_loop_id()
+        loop_id = check_loop_id(loop_id) if loop_id is not None else self._new_id(checked)
         with translated(of=f"loop {loop_id}", address=self._address):
             await self._client.start_workflow(
                 names.LOOP_WORKFLOW,
@@ -86,6 +87,10 @@ class Loops(LoopUpdates):
                 **loop_metadata(checked),
             )
         return loop_id
+
+    def _new_id(self, request: LoopRequest) -> str:
+        plan = request.plan if isinstance(request.plan, str) else PurePath(request.plan.path).stem
+        return new_loop_id() if self._client.data_converter.payload_codec else new_loop_id(plan)
 
     async def fork(
         self, loop: str, number: int, changes: dict[str, Any] | None = None, *, loop_id: str | None = None

@@ -27,6 +27,8 @@ class RunSummary(TolerantModel):
     cost_usd: float
     """US dollars, as of the last milestone."""
     workspace: str | None
+    title: str | None = None
+    """The first line of the prompt, else of the command; None of a run that a client of another kind has started."""
     labels: dict[str, str] = Field(default_factory=dict)
     started_at: datetime
     closed_at: datetime | None = None

@@ -17,14 +17,24 @@ MAX_LINE: Final = 120
 
 def run_metadata(request: RunRequest) -> dict[str, Any]:
     """Keyword arguments of start_workflow for a new run: static_summary, static_details (Markdown), memo."""
-    task = request.prompt if request.prompt.strip() else " ".join(request.command or ())
+    task = task_of(request)
     return {
         "static_summary": literal(_one_line(f"{request.agent}: {task}", MAX_SUMMARY), MAX_SUMMARY),
         "static_details": _details(
             Agent=request.agent, Workspace=request.workspace.path, Task=_one_line(task, MAX_LINE)
         ),
-        "memo": {"agent": request.agent, "workspace": request.workspace.path, "labels": request.labels},
+        "memo": {
+            "agent": request.agent,
+            "workspace": request.workspace.path,
+            "title": _one_line(task, MAX_LINE),
+            "labels": request.labels,
+        },
     }
+
+
+def task_of(request: RunRequest) -> str:
+    """What is asked: the prompt, else the command line."""
+    return request.prompt if request.prompt.strip() else " ".join(request.command or ())
 
 
 def loop_metadata(request: "LoopRequest") -> dict[str, Any]:

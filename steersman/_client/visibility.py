@@ -16,9 +16,9 @@ PAUSE_INFO: Final = "TemporalPauseInfo"
 """A search attribute that Temporal sets while an activity of the workflow is paused."""
 
 
-async def list_runs(client: Client, query: str | None, limit: int) -> list[RunSummary]:
-    """At most `limit` runs that match Temporal's list filter `query`, the newest first."""
-    runs = f'WorkflowType="{names.RUN_WORKFLOW}"'
+async def list_runs(client: Client, query: str | None, limit: int, *, of_loops: bool = True) -> list[RunSummary]:
+    """At most `limit` runs that match Temporal's list filter `query`, the newest first. `of_loops`: theirs, too."""
+    runs = f'WorkflowType="{names.RUN_WORKFLOW}"' + ("" if of_loops else " AND ParentWorkflowId IS NULL")
     found = client.list_workflows(f"{runs} AND ({query})" if query else runs, limit=limit)
     return [await _run_summary(execution) async for execution in found]
 
@@ -54,6 +54,7 @@ async def _run_summary(execution: WorkflowExecution) -> RunSummary:
             "paused": bool(is_open and execution.search_attributes.get(PAUSE_INFO)),
             "cost_usd": attributes.get(COST_USD) or 0.0,
             "workspace": memo.get("workspace"),
+            "title": _text(memo.get("title")),
             "labels": labels if isinstance(labels, dict) else {},
             "started_at": execution.start_time,
             "closed_at": execution.close_time,

@@ -31,6 +31,7 @@ class SteerGroup(LazyGroup):
         "attach": LazyCommand(f"{COMMANDS}.run", "attach", RUNS),
         "list": LazyCommand(f"{COMMANDS}.status", "list_runs", RUNS),
         "show": LazyCommand(f"{COMMANDS}.status", "show", RUNS),
+        "result": LazyCommand(f"{COMMANDS}.status", "result", RUNS),
         "workspaces": LazyCommand(f"{COMMANDS}.workspaces", "workspaces", RUNS),
         "stop": LazyCommand(f"{COMMANDS}.control", "stop", RUNS),
         "diff": LazyCommand(f"{COMMANDS}.changes", "diff", RUNS),

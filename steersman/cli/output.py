@@ -33,13 +33,13 @@ def terminal_console(stream: TextIO) -> "Console":
     return Console(file=stream, markup=False, emoji=False, highlight=False, soft_wrap=True, width=width)
 
 
-def table(*columns: str) -> "Table":
-    """A table without lines."""
+def table(*columns: str, cut: Sequence[str] = ()) -> "Table":
+    """A table without lines. `cut`: the columns that are cut short where the others take the width."""
     from rich.table import Table
 
     made = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     for name in columns:
-        made.add_column(name, no_wrap=True)
+        made.add_column(name, no_wrap=name not in cut, overflow="ellipsis")
     return made
 
 

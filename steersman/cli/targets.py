@@ -1,39 +1,77 @@
 """What a command acts on: the run or the loop that is meant, and the host for a new one."""
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from steersman.cli.output import remark
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
     from steersman.client import Steersman
+    from steersman.reports import LoopSummary, RunSummary
 
 NEWEST = "-"
+_PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,199}")
+_WHOLE = re.compile(r".*-(?:[23456789bcdfghjkmnpqrstvwxz]{6}|[0-9a-f]{4}-[0-9a-f]{12})")
+"""How ids end that clients make: nothing is looked for that begins with one."""
 
 
 async def resolve_run(steersman: "Steersman", run: str, *, among_open: bool = False) -> str:
-    """The run's id: `-` is the newest run, or the newest open one for a command that needs an open run."""
-    from steersman.errors import RunNotFound
-
+    """The run's id. `-` is the newest that no loop has started, or the newest open one for a command that needs an open
+    run. What only one run's id begins with is that run.
+    """
+    is_open = 'ExecutionStatus="Running"'
     if run != NEWEST:
-        return run
-    found = await steersman.list('ExecutionStatus="Running"' if among_open else None, limit=1)
+        return await _completed(run, lambda query: steersman.list(query, limit=_MANY))
+    found = await steersman.list(is_open if among_open else None, limit=1, of_loops=False)
+    if not found and among_open:  # that of a loop is better than none
+        found = await steersman.list(is_open, limit=1)
     if not found:
-        raise RunNotFound("there is no open run" if among_open else "there is no run yet")
+        raise _not_found("there is no open run" if among_open else "there is no run yet")
     remark(f"run {found[0].id}")
     return found[0].id
 
 
 async def resolve_loop(steersman: "Steersman", loop: str, *, among_open: bool = False) -> str:
-    """The loop's id: `-` is the newest loop, or the newest open one for a command that needs an open loop."""
-    from steersman.errors import RunNotFound
-
+    """The loop's id. `-` is the newest loop, or the newest open one for a command that needs an open loop; what only
+    one loop's id begins with is that loop.
+    """
     if loop != NEWEST:
-        return loop
+        return await _completed(loop, lambda query: steersman.loops.list(query, limit=_MANY))
     found = await steersman.loops.list('ExecutionStatus="Running"' if among_open else None, limit=1)
     if not found:
-        raise RunNotFound("there is no open loop" if among_open else "there is no loop yet")
+        raise _not_found("there is no open loop" if among_open else "there is no loop yet")
     remark(f"loop {found[0].id}")
     return found[0].id
+
+
+_MANY = 20
+
+
+async def _completed(part: str, listed: "Callable[[str], Awaitable[Sequence[RunSummary | LoopSummary]]]") -> str:
+    """The one id that begins so; the word itself where none does, as the newest are not listed yet."""
+    from steersman.errors import ServerRefused
+
+    if _PART.fullmatch(part) is None or _WHOLE.fullmatch(part):
+        return part
+    try:
+        found = sorted({each.id for each in await listed(f'WorkflowId STARTS_WITH "{part}"')})
+    except ServerRefused:  # one that lists by other words
+        return part
+    if part in found or not found:
+        return part
+    if len(found) > 1:
+        shown = ", ".join(found[:5]) + (" ..." if len(found) > 5 else "")
+        raise _not_found(f"{part} is the beginning of several: {shown}")
+    remark(found[0])
+    return found[0]
+
+
+def _not_found(why: str) -> Exception:
+    from steersman.errors import RunNotFound
+
+    return RunNotFound(why)
 
 
 async def choose_host(steersman: "Steersman", asked: dict[str, Any]) -> None:

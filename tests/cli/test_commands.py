@@ -228,6 +228,39 @@ async def test_looking(steer: Steer, fake_host: FakeHost, steersman: Steersman, 
     assert swept.json["pruned"] == ["run-old"]
 
 
+async def test_a_run_is_known_by_what_was_asked(
+    steer: Steer, fake_host: FakeHost, steersman: Steersman, workspace: str
+) -> None:
+    begun = await steer("run", "claude", "Mend the parser, please", "-d", "-w", workspace)
+    run = begun.out.strip()
+    assert re.fullmatch(r"mend-parser-[2-9a-z]{6}", run)
+    other = await steersman.start({"agent": "claude", "prompt": "mend the roof", "workspace": {"path": workspace}})
+    await until(lambda: listed(steersman, run, other))
+    narrow = await steer.at_terminal("list", COLUMNS="80")
+    assert await narrow.ended() == 0
+    (row,) = (line for line in narrow.text.splitlines() if run in line)
+    assert len(row.rstrip()) <= 80
+    assert row.split()[1] == "claude"
+    assert "Mend the parser, please" in (await steer("list")).out
+    shown = await steer("show", "mend-parser")
+    assert (shown.code, shown.err) == (0, f"{run}\n")
+    assert "Mend the parser, please" in shown.out
+    several = await steer("show", "mend")
+    assert (several.code, several.out) == (3, "")
+    assert f"mend is the beginning of several: {', '.join(sorted((run, other)))}" in several.err
+    await fake_host.fake_run(run).started.wait()
+    fake_host.finish(run, succeeded("it was a comma"))
+    answer = await steer("result", run)
+    assert (answer.code, answer.out) == (0, "it was a comma\n")
+    assert (await steer("result", run, "--json")).json["text"] == "it was a comma"
+    assert "it was a comma" in (await steer("show", run)).out
+
+
+async def listed(steersman: Steersman, *runs: str) -> bool:
+    """Whether the server's lists, which lag, have them all."""
+    return set(runs) <= {each.id for each in await steersman.list()}
+
+
 async def test_nothing_the_agent_says_reaches_the_terminal_as_a_command(
     steer: Steer, fake_host: FakeHost, steersman: Steersman, workspace: str
 ) -> None:

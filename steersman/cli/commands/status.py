@@ -1,5 +1,6 @@
 """`steer list` and `show`: the runs as a table, the state of one run."""
 
+import json
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,10 +20,12 @@ from steersman.cli.formatting import (
     worktree_phrase,
 )
 from steersman.cli.options import AsJson, Limit, Run
-from steersman.cli.output import console, emit, remark, table
+from steersman.cli.output import console, emit, remark, table, write_line
 from steersman.cli.targets import resolve_run
 
 if TYPE_CHECKING:
+    from temporalio.client import WorkflowExecutionDescription
+
     from steersman.client import Steersman
     from steersman.contracts.run import Approval, MessageRecord, RunState
     from steersman.reports import RunSummary
@@ -43,12 +46,13 @@ def list_runs(
         str | None, typer.Argument(help="Temporal's list filter, e.g. 'AgentName=\"claude\" AND CostUsd > 1'.")
     ] = None,
     limit: Limit = 20,
+    all_runs: Annotated[bool, typer.Option("--all", "-a", help="Those of loops, too, as a filter has them.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """List runs, the newest first."""
 
     async def work(steersman: "Steersman") -> None:
-        runs = await steersman.list(query, limit=limit)
+        runs = await steersman.list(query, limit=limit, of_loops=all_runs or query is not None)
         if as_json:
             emit(runs)
         elif runs:
@@ -64,7 +68,7 @@ def list_runs(
 def _print_runs(runs: "list[RunSummary]") -> None:
     from rich.text import Text
 
-    shown = table("RUN", "AGENT", "PHASE", "COST", "AGE", "TOOK", "WORKSPACE")
+    shown = table("RUN", "AGENT", "PHASE", "COST", "AGE", "TOOK", "WORKSPACE", "TITLE", cut=("WORKSPACE", "TITLE"))
     now = datetime.now(UTC)
     for each in runs:
         phase = str(each.phase) if each.status == "running" else each.status
@@ -76,9 +80,15 @@ def _print_runs(runs: "list[RunSummary]") -> None:
             Text(f"${each.cost_usd:.4f}" if each.cost_usd else "-"),
             Text(duration((now - each.started_at).total_seconds())),
             Text(duration(((each.closed_at or now) - each.started_at).total_seconds())),
-            Text(shortened(flat(each.workspace or ""), 60)),
+            Text(_end_of(flat(each.workspace or ""), 40), no_wrap=True, overflow="ellipsis"),
+            Text(shortened(flat(each.title or ""), 60), no_wrap=True, overflow="ellipsis"),
         )
     console().print(shown)
+
+
+def _end_of(path: str, limit: int) -> str:
+    """The end of a path says more than its beginning."""
+    return path if len(path) <= limit else f"\u2026{path[1 - limit :]}"
 
 
 async def _print_approvals(steersman: "Steersman", runs: list[str]) -> None:
@@ -135,25 +145,64 @@ def _approval_line(approval: "Approval") -> str:
 
 
 def show(ctx: typer.Context, run: Run, as_json: AsJson = False) -> None:
-    """Show what a run is doing, or was when it closed."""
+    """Show what a run is doing, or was when it closed, and what came of it."""
 
     async def work(steersman: "Steersman") -> None:
         run_id = await resolve_run(steersman, run)
         state = await steersman.state(run_id)
         if as_json:
             emit({"id": run_id, **state.model_dump(mode="json")})
-        else:
-            _print_state(run_id, state, await _wait_line(steersman, run_id, state))
+            return
+        from rich.text import Text
+
+        times = await steersman.temporal.get_workflow_handle(run_id).describe()
+        _print_state(run_id, state, await _wait_line(steersman, run_id, state), await _of_workflow(times))
+        if state.closed_as == "succeeded":
+            result = await steersman.result(run_id)
+            said = result.text if result.structured is None else json.dumps(result.structured, ensure_ascii=False)
+            console().print(Text.assemble(("result    ", "dim"), shortened(flat(said), 500)))
 
     run_with_client(ctx, work)
 
 
-def _print_state(run: str, state: "RunState", wait: str | None) -> None:
+def result(ctx: typer.Context, run: Run, as_json: AsJson = False) -> None:
+    """Print a run's answer, once it has closed: the structured one where the run has one."""
+
+    async def work(steersman: "Steersman") -> None:
+        found = await steersman.result(await resolve_run(steersman, run))
+        if as_json:
+            emit(found)
+        else:
+            write_line(found.text if found.structured is None else json.dumps(found.structured, ensure_ascii=False))
+
+    run_with_client(ctx, work)
+
+
+async def _of_workflow(execution: "WorkflowExecutionDescription") -> list[tuple[str, str | None]]:
+    """What Temporal knows of a run beside its state: what was asked, and when it began and ended."""
+    from steersman.errors import UnreadablePayload
+
+    try:
+        title = (await execution.memo()).get("title")
+    except UnreadablePayload:
+        title = None
+    began, ended = execution.start_time, execution.close_time
+    took = duration(((ended or datetime.now(UTC)) - began).total_seconds())
+    return [
+        ("title", title if isinstance(title, str) else None),
+        ("began", f"{began.astimezone():%Y-%m-%d %H:%M:%S}"),
+        ("took", f"{took}, until {ended.astimezone():%Y-%m-%d %H:%M:%S}" if ended else f"{took} so far"),
+    ]
+
+
+def _print_state(run: str, state: "RunState", wait: str | None, of_workflow: "list[tuple[str, str | None]]") -> None:
     from rich.text import Text
 
     handle, last, use = state.handle, state.last_event, state.usage
+    cached = f"{use.cache_read_tokens} read from the cache, {use.cache_write_tokens} written to it"
     rows = [
         ("run", run),
+        *of_workflow,
         ("phase", f"closed, {state.closed_as}" if state.closed_as else state.phase),
         ("agent", state.agent),
         ("workspace", state.workspace),
@@ -166,7 +215,7 @@ def _print_state(run: str, state: "RunState", wait: str | None) -> None:
         ("place", handle.place if handle else None),
         ("attempt", str(state.attempt) if state.attempt else None),
         ("cost", f"${state.cost_usd:.4f}, {counted(state.turns, 'turn')}" if state.turns or state.cost_usd else None),
-        ("tokens", f"{use.input_tokens} in, {use.output_tokens} out" if use.output_tokens else None),
+        ("tokens", f"{use.input_tokens} in, {use.output_tokens} out, {cached}" if use.output_tokens else None),
         ("last", f"{last.seq} {last.type}: {last.summary}" if last else None),
         *(("waits for", _approval_line(each)) for each in state.approvals),
         *(
