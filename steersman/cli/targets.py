@@ -1,12 +1,15 @@
 """What a command acts on: the run or the loop that is meant, and the host for a new one."""
 
+import contextlib
 import re
 from typing import TYPE_CHECKING, Any
+
+import typer
 
 from steersman.cli.output import remark
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
 
     from steersman.client import Steersman
     from steersman.reports import LoopSummary, RunSummary
@@ -66,6 +69,19 @@ async def _completed(part: str, listed: "Callable[[str], Awaitable[Sequence[RunS
         raise _not_found(f"{part} is the beginning of several: {shown}")
     remark(found[0])
     return found[0]
+
+
+@contextlib.contextmanager
+def filter_judged(query: str | None) -> "Iterator[None]":
+    """A list's filter that the server does not take is wrong usage."""
+    from steersman.errors import ServerRefused
+
+    try:
+        yield
+    except ServerRefused as error:
+        if query is None:
+            raise
+        raise typer.BadParameter(f"QUERY: {error}") from error
 
 
 def _not_found(why: str) -> Exception:

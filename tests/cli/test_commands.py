@@ -242,6 +242,8 @@ async def test_a_run_is_known_by_what_was_asked(
     assert len(row.rstrip()) <= 80
     assert row.split()[1] == "claude"
     assert "Mend the parser, please" in (await steer("list")).out
+    wrong = await steer("list", "Colour=1")
+    assert (wrong.code, "Colour" in wrong.err) == (2, True)
     shown = await steer("show", "mend-parser")
     assert (shown.code, shown.err) == (0, f"{run}\n")
     assert "Mend the parser, please" in shown.out

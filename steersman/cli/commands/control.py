@@ -10,7 +10,7 @@ from steersman.cli.formatting import deadline_phrase, flat, stop_result_phrase
 from steersman.cli.options import AsJson, OpenRun, Reason, StopReason
 from steersman.cli.output import console, emit, remark, write_line
 from steersman.cli.request import optional_text, text_of
-from steersman.cli.targets import resolve_run, warn_unsent_reason
+from steersman.cli.targets import NEWEST, resolve_loop, resolve_run, warn_unsent_reason
 
 if TYPE_CHECKING:
     from steersman.client import Steersman
@@ -73,15 +73,19 @@ def stop(
     reason: StopReason = "",
     as_json: AsJson = False,
 ) -> None:
-    """Stop a run, wait until nothing of it is left, and say what that took."""
+    """Stop a run, or a loop and its run, wait until nothing of it is left, and say what that took."""
 
     async def work(steersman: "Steersman") -> Exit:
         warn_unsent_reason(steersman, reason)
-        answer = await steersman.stop(await resolve_run(steersman, run, among_open=True), reason=reason)
+        answer, what = await steersman.stop(await resolve_run(steersman, run, among_open=True), reason=reason), "run"
+        if answer.outcome == "not_found" and run != NEWEST:
+            of_loop = await steersman.loops.stop(await resolve_loop(steersman, run), reason=reason)
+            if of_loop.outcome != "not_found":
+                answer, what = of_loop, "loop"
         if as_json:
             emit(answer)
         else:
-            console().print(stop_result_phrase(answer, "run"))
+            console().print(stop_result_phrase(answer, what))
         return {"not_found": Exit.NOT_FOUND, "unverified": Exit.FAILED}.get(answer.outcome, Exit.OK)
 
     run_with_client(ctx, work)

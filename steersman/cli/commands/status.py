@@ -21,7 +21,7 @@ from steersman.cli.formatting import (
 )
 from steersman.cli.options import AsJson, Limit, Run
 from steersman.cli.output import console, emit, remark, table, write_line
-from steersman.cli.targets import resolve_run
+from steersman.cli.targets import filter_judged, resolve_run
 
 if TYPE_CHECKING:
     from temporalio.client import WorkflowExecutionDescription
@@ -52,7 +52,8 @@ def list_runs(
     """List runs, the newest first."""
 
     async def work(steersman: "Steersman") -> None:
-        runs = await steersman.list(query, limit=limit, of_loops=all_runs or query is not None)
+        with filter_judged(query):
+            runs = await steersman.list(query, limit=limit, of_loops=all_runs or query is not None)
         if as_json:
             emit(runs)
         elif runs:

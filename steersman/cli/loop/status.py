@@ -9,7 +9,7 @@ from steersman.cli.connection import run_with_client
 from steersman.cli.formatting import duration, flat, shortened
 from steersman.cli.options import AsJson, Limit, Loop
 from steersman.cli.output import console, emit, remark, table
-from steersman.cli.targets import resolve_loop
+from steersman.cli.targets import filter_judged, resolve_loop
 
 if TYPE_CHECKING:
     from steersman.client import Steersman
@@ -54,7 +54,8 @@ def list_loops(
     """List loops, the newest first."""
 
     async def work(steersman: "Steersman") -> None:
-        loops = await steersman.loops.list(query, limit=limit)
+        with filter_judged(query):
+            loops = await steersman.loops.list(query, limit=limit)
         if as_json:
             emit(loops)
         elif loops:
