@@ -20,7 +20,8 @@ REAPER = $(PY) -I -S tests/support/reaper.py
 
 help:
 	@echo 'make demo      a real Claude Code run, end to end, on this machine'
-	@echo 'make test      all the tests; ARGS goes to pytest'
+	@echo 'make test      what CI runs; ARGS goes to pytest'
+	@echo 'make test-all  all of it: each case on every program that speaks ACP, and the largest sizes'
 	@echo 'make test-cluster   those in pods of the cluster that KUBECONFIG names; docs/kubernetes.md has its image'
 	@echo 'make check     linters, formatting, types, import contracts'
 	@echo 'make format    what the linters can put right themselves'
@@ -87,6 +88,13 @@ demo: setup
 test: setup
 	@unset PYTHONDONTWRITEBYTECODE; set -- $(ARGS); if [ $$# -gt 0 ]; then exec $(REAPER) $(PY) -m pytest "$$@"; fi; \
 	failed=; \
+	$(PYTEST) -n $(JOBS) --dist worksteal --ignore tests/chaos -m 'not cluster and not exhaustive' || failed=1; \
+	$(REAPER) $(PYTEST) tests/chaos || failed=1; \
+	test -z "$$failed"
+
+# Before a release, and where an agent's program has a new version.
+test-all: setup
+	@unset PYTHONDONTWRITEBYTECODE; failed=; \
 	$(PYTEST) -n $(JOBS) --dist worksteal --ignore tests/chaos -m 'not cluster' || failed=1; \
 	$(REAPER) $(PYTEST) tests/chaos || failed=1; \
 	test -z "$$failed"
@@ -143,4 +151,4 @@ lock: setup
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 
-.PHONY: help setup agents demo test test-cluster check format bench fuzz chaos pictures lock clean
+.PHONY: help setup agents demo test test-all test-cluster check format bench fuzz chaos pictures lock clean

@@ -89,7 +89,14 @@ class MessageWriter:
         return Settlement(id=message_id, state="too_late", how="the agent had finished")
 
     async def _say(self, message: OutgoingMessage) -> Settlement:
-        before = {each.id for each in self._transcript.settlements()}
+        before = {each.id: each for each in self._transcript.settlements()}
+        known = before.get(message.id)
+        if known is not None and known.state in FINAL_STATES:
+            return (
+                known  # another worker has said it; an interrupt would wait for the end of a turn that is not its own
+            )
+        if known is not None and known.how == "interrupted" and message.kind == "interrupt" and not message.text:
+            return known.model_copy(update={"state": "acknowledged"})
         answer = await self._conversation.say(message)
         if message.id not in before and answer.state in ("delivered", "acknowledged"):
             self._observer.delivered(self._state.number, message.kind, answer)

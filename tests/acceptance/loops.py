@@ -15,7 +15,7 @@ from tests.acceptance.site import Site, answered
 from tests.loops.loop_site import git, repository
 from tests.scripted_model import Failure, Request, Script, fail
 from tests.scripted_model.dialects.messages import texts
-from tests.support.processes import marked, until
+from tests.support.processes import PATIENCE_S, marked, until
 
 PLAN = "# Plan\n\n- [ ] one\n- [ ] two\n"
 FILES = {"PLAN.md": PLAN, ".gitignore": "ignored/\n", "src/app.py": "print('app')\n"}
@@ -52,7 +52,7 @@ def tick(*names: str) -> str:
 
 
 async def reaches(
-    steersman: Steersman, loop: str, wanted: str | Callable[[LoopState], object], timeout_s: float = 30
+    steersman: Steersman, loop: str, wanted: str | Callable[[LoopState], object], timeout_s: float = PATIENCE_S
 ) -> LoopState:
     """Wait for a status, or for what a condition says; the state then."""
 

@@ -88,6 +88,29 @@ def kit(request: pytest.FixtureRequest, private: Path, model: ScriptedModel) -> 
     return made
 
 
+THOROUGHLY = ("acp", "codex-acp")
+"""Programs with which every case of the protocol is tried each time. The others are each driven by the same code, go
+through the conformance suite like these, and have suites of their own.
+"""
+ON_ALL = (
+    "test_rules_are_refused",
+    "test_what_a_mode_lets_it_do_unasked",
+    "test_it_is_acknowledged_or_refused_in_words",
+    "test_before_its_session_began_it_ends_the_run",
+    "test_a_refused_key",
+    "test_a_program_that_speaks_another_language",
+)
+"""Cases in which the programs themselves differ."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if isinstance(item, pytest.Function) and "acp" in item.fixturenames and hasattr(item, "callspec"):
+            is_one_of_all = item.originalname in ON_ALL
+            if item.callspec.params["acp"] not in THOROUGHLY and not is_one_of_all:
+                item.add_marker(pytest.mark.exhaustive)
+
+
 @pytest.fixture(params=ACP_KITS)
 def acp(request: pytest.FixtureRequest, private: Path, model: ScriptedModel) -> AcpKit:
     """Each agent that speaks ACP, in turn."""

@@ -172,13 +172,13 @@ class Stage:
 
     async def wait_for(self, kind: str, **fields: Any) -> EventBase:
         """Wait for such an event."""
-        found = await until(lambda: self.said(kind, **fields), 30)
+        found = await until(lambda: self.said(kind, **fields))
         event: EventBase = found[0]
         return event
 
     async def pid(self, attempt: int = 1) -> int:
         """The agent's process."""
-        handles = await until(lambda: [each for each, number in self.listener.handles if number == attempt], 30)
+        handles = await until(lambda: [each for each, number in self.listener.handles if number == attempt])
         return handles[-1].pid
 
     def alive(self) -> dict[int, str]:
@@ -218,7 +218,7 @@ async def deliver(session: RunController, parcel: DeliverInput) -> Delivered:
         delivered = await session.deliver(parcel)
         return delivered if delivered.here else None
 
-    return await until(attempt, 30)
+    return await until(attempt)
 
 
 async def told(session: RunController, parcel: DeliverInput) -> Settlement:

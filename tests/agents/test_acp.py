@@ -124,7 +124,8 @@ class TestInterrupt:
             assert again.state == "acknowledged"
             await stage.detach()
             session, task = stage.start()
-            await deliver(session, message("interrupt", "go on"))
+            (once_more,) = (await deliver(session, message("interrupt", "go on"))).messages
+            assert once_more.state == "acknowledged"
             await acp.script.release()
             outcome = await ended(task)
         assert outcome.text == "two done"

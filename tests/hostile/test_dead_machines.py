@@ -117,8 +117,12 @@ async def test_a_sweep_waits_once_for_a_machine_that_does_not_answer(host: Host)
     assert all(is_ended(each.events) for each in (*dead, here))
     assert [host.context.runtime.has_living(each.key) for each in (*dead, *living)] == [True] * 30 + [False] * 3
     host.machines["dead"] = host.machines["alive"]
-    await host.sweep()
-    assert not any(host.context.runtime.has_living(each.key) for each in dead)
+
+    async def swept() -> bool:
+        await host.sweep()
+        return not any(host.context.runtime.has_living(each.key) for each in dead)
+
+    assert await until(swept)
 
 
 async def test_what_is_left_on_a_machine_that_is_lost_is_pruned_in_the_end(host: Host) -> None:

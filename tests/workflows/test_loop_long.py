@@ -38,6 +38,7 @@ class QuickRun:
         return ANSWER
 
 
+@pytest.mark.exhaustive
 @pytest.mark.timeout(600)
 async def test_a_thousand_iterations(skipping: WorkflowEnvironment) -> None:
     iterations = 1000

@@ -104,6 +104,7 @@ async def test_what_the_leader_has_forgotten_is_found_by_its_branches(work: Carr
     assert SIZE < counted(work)["out"] < SIZE + TALK
 
 
+@pytest.mark.exhaustive
 async def test_packs_are_consolidated_while_copies_are_at_work(work: Carrying) -> None:
     copy = await work.out(STATE)
     work.in_copy(RANDOM + "begun; git add begun")
@@ -286,6 +287,7 @@ class KilledMachine(ChildMachine):
         super().__init__(home, {"PATH": f"{bin_}:{os.environ['PATH']}"})
 
 
+@pytest.mark.exhaustive
 async def test_a_receive_that_is_killed_leaves_nothing_wrong(work: Carrying) -> None:
     await work.out(STATE)
     at, kills = 1, 1
