@@ -91,10 +91,9 @@ class MessageWriter:
     async def _say(self, message: OutgoingMessage) -> Settlement:
         before = {each.id: each for each in self._transcript.settlements()}
         known = before.get(message.id)
+        # Another worker has said it. Said again, an interrupt would wait for the end of a turn that is not its own.
         if known is not None and known.state in FINAL_STATES:
-            return (
-                known  # another worker has said it; an interrupt would wait for the end of a turn that is not its own
-            )
+            return known
         if known is not None and known.how == "interrupted" and message.kind == "interrupt" and not message.text:
             return known.model_copy(update={"state": "acknowledged"})
         answer = await self._conversation.say(message)

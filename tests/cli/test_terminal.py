@@ -108,6 +108,8 @@ async def test_stopping_from_the_menu(steer: Steer, fake_host: FakeHost, steersm
 async def test_run_can_be_left_while_it_is_queued(steer: Steer, steersman: Steersman, workspace: str) -> None:
     terminal = await steer.at_terminal("run", "claude", "hi", "-w", workspace, "--id", "run-queued")
     await terminal.until("run run-queued")
+    await terminal.until("no worker has taken the run: it waits for one")
+    await terminal.until("Take it back: steer stop run-queued")
     terminal.ctrl_c()
     await terminal.until(MENU)
     terminal.ctrl_c()

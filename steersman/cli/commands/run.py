@@ -1,6 +1,7 @@
 """`steer run` and `steer attach`: start a run, follow a run."""
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,6 +17,9 @@ from steersman.cli.targets import choose_host, resolve_run
 if TYPE_CHECKING:
     from steersman.client import Steersman
 
+NEWEST_RUNS = 200
+"""Among this many runs `--continue` looks for one."""
+
 Agent = Annotated[str | None, typer.Argument(help=options.AGENTS)]
 Prompt = Annotated[str | None, typer.Argument(help="What to do; - reads stdin, @FILE a file.")]
 Detach = Annotated[bool, typer.Option("--detach", "-d", help="Print the run's id and return.")]
@@ -24,6 +28,12 @@ RequestFile = Annotated[
     str | None, typer.Option("--request", help="FILE or -: a whole RunRequest; options go over it.")
 ]
 Session = Annotated[str | None, typer.Option(help="Go on with this session.", rich_help_panel=AGENT_PANEL)]
+Continue = Annotated[
+    bool,
+    typer.Option(
+        "--continue", "-c", help="Go on with the newest session of this directory.", rich_help_panel=AGENT_PANEL
+    ),
+]
 Fork = Annotated[bool, typer.Option("--fork", help="On a copy of it.", rich_help_panel=AGENT_PANEL)]
 Schema = Annotated[str | None, typer.Option(help="FILE: JSON Schema of the answer.", rich_help_panel=AGENT_PANEL)]
 MaxDuration = Annotated[str | None, typer.Option(help="e.g. 90, 15m, 2h.", rich_help_panel=LIMITS_PANEL)]
@@ -55,6 +65,7 @@ def run(
     allow: options.Allow = None,
     deny: options.Deny = None,
     session: Session = None,
+    go_on: Continue = False,
     fork: Fork = False,
     system_prompt: options.SystemPrompt = None,
     schema: Schema = None,
@@ -82,6 +93,10 @@ def run(
     as_json: options.AsJsonLines = False,
 ) -> None:
     """Start a run and follow it. For agents "acp" and "process", the command line comes after --."""
+    if go_on and session is not None:
+        raise typer.BadParameter("--continue and --session: one of them")
+    if go_on and prompt is None:  # the agent is that of the run that is gone on with
+        agent, prompt = None, agent
     said = request.given(
         agent=agent,
         prompt=request.optional_text(prompt),
@@ -111,26 +126,63 @@ def run(
         command=ctx.meta.get(AFTER_DASHES),
     )
     asked = request.merged(request.json_of(request_file), said) if request_file is not None else said
-    _start(ctx, asked, run_id, detach=detach, as_json=as_json)
+    _start(ctx, asked, run_id, go_on=go_on, detach=detach, as_json=as_json)
 
 
-def _start(ctx: typer.Context, asked: Any, run_id: str | None, *, detach: bool, as_json: bool) -> None:
+def _start(ctx: typer.Context, asked: Any, run_id: str | None, *, go_on: bool, detach: bool, as_json: bool) -> None:
     async def work(steersman: "Steersman") -> Exit | None:
         if isinstance(asked, dict):
+            if go_on:
+                asked.update(await _continued(steersman, asked))
             await choose_host(steersman, asked)
         if detach:
             _announce(await steersman.start(asked, run_id=run_id), as_json=as_json, bare=True)
             return None
         from steersman.cli.terminal.keyboard import Keyboard
-        from steersman.cli.terminal.run_follower import follow
+        from steersman.cli.terminal.run_follower import follow, waits_for_worker
+        from steersman.errors import NoWorker
 
         # Signals are handled before the start: no Ctrl-C leaves a run behind whose id was not printed.
         with Keyboard(console()) as keyboard:
             started = await steersman.start(asked, run_id=run_id)
             _announce(started, as_json=as_json, bare=False)
-            return await follow(steersman, started, keyboard, as_json=as_json)
+            try:
+                return await follow(steersman, started, keyboard, as_json=as_json, offers=_is_here(asked))
+            except NoWorker as error:
+                remark(waits_for_worker(started, error))
+                raise
 
     run_with_client(ctx, work)
+
+
+def _is_here(asked: Any) -> bool:
+    """Whether `steer run --continue`, said here, goes on with the run."""
+    workspace = asked.get("workspace") if isinstance(asked, dict) else None
+    return isinstance(workspace, dict) and workspace.get("path") == str(Path.cwd())
+
+
+async def _continued(steersman: "Steersman", asked: dict[str, Any]) -> dict[str, Any]:
+    """Agent, session and host of the newest run in this directory that has a session, of the agent that is named."""
+    from steersman.errors import AlreadyRunning, RunNotFound
+
+    workspace, agent = asked.get("workspace"), asked.get("agent")
+    path = workspace.get("path") if isinstance(workspace, dict) else None
+    for each in await steersman.list(limit=NEWEST_RUNS, of_loops=False):
+        if each.workspace != path or agent not in (None, each.agent):
+            continue
+        state = await steersman.state(each.id)
+        if state.session_id is None:
+            continue
+        if each.status == "running":
+            raise AlreadyRunning(f"run {each.id} is at work with the newest session of {path}: steer attach {each.id}")
+        remark(f"goes on with the session of {each.id}")
+        return {
+            "agent": state.agent,
+            "session": state.session_id,
+            "workspace": {**(workspace or {}), **({"host": state.host} if state.host else {})},
+        }
+    of_agent = f" of {agent}" if agent else ""
+    raise RunNotFound(f"no run{of_agent} in {path} has a session to go on with")
 
 
 def attach(

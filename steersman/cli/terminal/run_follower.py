@@ -5,8 +5,8 @@ unless the person chooses to stop it.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing, suppress
 
 from rich.console import Console
 from rich.text import Text
@@ -32,40 +32,91 @@ from steersman.contracts.events import (
     is_terminal,
 )
 from steersman.contracts.run import RunResult, RunState
-from steersman.errors import SteersmanError
+from steersman.errors import NoWorker, SteersmanError, Unreachable
 
 KEEP, INTERRUPT = "[K]eep running (default)", "[I]nterrupt with a message"
 STOP = "[S]top   (Ctrl-C again: leave it running and go)"
+AGAIN_S = 1.0
+"""Between two looks whether a server, host or worker is there again."""
 STATE_TIMEOUT_S = 2
 """Seconds that the menu waits for the run's state, which says what the agent can do."""
 RESULT_TIMEOUT_S = 10
 """Seconds that the footer waits for the run's result after its terminal event."""
 
 
-async def follow(steersman: Steersman, run: str, keyboard: Keyboard, *, after: int = 0, as_json: bool = False) -> Exit:
-    """Show a run's events until its end or until the person leaves; the exit code."""
-    return await Follower(steersman, run, after, console(), keyboard, as_json=as_json).run()
+def waits_for_worker(run: str, error: Unreachable) -> str:
+    """What a person is told of a run that nobody can be asked about before it has begun."""
+    if not isinstance(error, NoWorker):
+        return f"{error}; waiting"
+    return f"no worker has taken the run: it waits for one (steer worker, or steer dev). Take it back: steer stop {run}"
+
+
+async def follow(
+    steersman: Steersman,
+    run: str,
+    keyboard: Keyboard,
+    *,
+    after: int = 0,
+    as_json: bool = False,
+    offers: bool = False,
+) -> Exit:
+    """Show a run's events until its end or until the person leaves; the exit code.
+
+    `offers`: at the end a person is told how to go on with the session, where that is done from here.
+    """
+    return await Follower(steersman, run, after, console(), keyboard, as_json=as_json, offers=offers).run()
 
 
 class Follower:
     """One run on one terminal."""
 
     def __init__(
-        self, steersman: Steersman, run: str, after: int, out: Console, keyboard: Keyboard, *, as_json: bool
+        self,
+        steersman: Steersman,
+        run: str,
+        after: int,
+        out: Console,
+        keyboard: Keyboard,
+        *,
+        as_json: bool,
+        offers: bool = False,
     ) -> None:
         self._steersman = steersman
         self._run = run
         self._after = after
         self._out = out
         self._keyboard = keyboard
-        self._json = as_json
+        self._json, self._offers = as_json, offers
         self._person = is_interactive() and not as_json
         self._view = Renderer(out)
         self._view.last_seq = after
         self._approvals = ApprovalPrompts(steersman, run, keyboard, self._view)
         self._state: RunState | None = None
         """The state that was read for the menu, which offers what the agent can do."""
-        self._pump = EventPump(steersman.attach(run, after=after), keyboard, self._approvals.on_event)
+        self._pump = EventPump(self._events(), keyboard, self._read)
+
+    async def _events(self) -> AsyncGenerator[AgentEvent | Note, None]:
+        """The run's events. For a person an outage is no end: it is told once, and waited for."""
+        after, told = self._after, False
+        while True:
+            try:
+                async with aclosing(self._steersman.attach(self._run, after=after)) as events:
+                    async for event in events:
+                        after, told = event.seq, False
+                        yield event
+            except Unreachable as error:
+                if not self._person:
+                    raise
+                if not told:
+                    told = True
+                    yield Note(f"{error}; waiting" if after else waits_for_worker(self._run, error), "yellow")
+            else:
+                return
+            await asyncio.sleep(AGAIN_S)
+
+    def _read(self, item: AgentEvent | Note) -> None:
+        if not isinstance(item, Note):
+            self._approvals.on_event(item)
 
     async def run(self) -> Exit:
         """Follow until the terminal event, or until the person leaves; the exit code."""
@@ -127,6 +178,8 @@ class Follower:
             remark(finalize_phrase(event.finalize, self._run), "yellow")
         if event.finalize and (told := sessions_phrase(event.finalize)):
             remark(told, "yellow")
+        if self._person and self._offers and result and result.session_id:
+            remark("go on with it: steer run --continue 'And now ...'")
 
     async def _ended_before(self) -> Exit:
         remark(f"run {self._run} has no events after number {self._after}")
