@@ -5,7 +5,7 @@
     python worker.py check --on JSON  what the machine or the cluster of a request's `runtime` has (JSON)
     python worker.py pool JSON        a warm pool of pods for requests with this `runtime`: a Deployment (JSON)
     python worker.py agents           the agents of this installation, and what each can (JSON)
-    python worker.py replay FILE      replay a history with the code at hand (JSON)
+    python worker.py replay FILE...   replay histories with the code at hand (JSON)
 
 Nothing imports this module; its parts are in workers/. SIGTERM and SIGINT end the worker; its agents work on.
 """
@@ -46,9 +46,9 @@ def main(argv: Sequence[str]) -> int:
     try:
         codec = codec_of(os.environ)
         if arguments.command == "replay":
-            answer = asyncio.run(replay(arguments.file, codec))
-            print(json.dumps(answer))
-            return 0 if answer["ok"] else 1
+            answers = asyncio.run(replay(arguments.file, codec))
+            print(json.dumps(answers))
+            return 0 if all(answer["ok"] for answer in answers) else 1
         if arguments.command == "pool":
             print(json.dumps(pool_of(arguments), indent=2))
             return 0

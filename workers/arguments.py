@@ -36,8 +36,8 @@ def argument_parser(env: Mapping[str, str]) -> argparse.ArgumentParser:
     pool.add_argument("runtime", metavar="JSON", help="`runtime` of the requests that are to have their pods from it")
     pool.add_argument("--replicas", type=int, default=2, metavar="N", help="so many pods wait; default 2")
     commands.add_parser("agents", help="the agents of this installation and what each can, as JSON")
-    replay = commands.add_parser("replay", help="replay a history file, as JSON")
-    replay.add_argument("file", type=Path)
+    replay = commands.add_parser("replay", help="replay history files, as JSON")
+    replay.add_argument("file", type=Path, nargs="+")
     return parser
 
 

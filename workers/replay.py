@@ -1,35 +1,75 @@
-"""`worker.py replay`: a history, replayed with the workflows at hand."""
+"""`worker.py replay`: histories, replayed with the workflows at hand."""
 
+import re
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
+from google.protobuf.json_format import ParseError
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import WorkflowHistory
 from temporalio.converter import PayloadCodec
 from temporalio.worker import Replayer
 
 from steersman.codec import data_converter
+from steersman.contracts import names
 from workers.wiring import WORKFLOWS
 
+_OURS = (names.RUN_WORKFLOW, names.LOOP_WORKFLOW, names.SWEEP_WORKFLOW)
+_NAMED = ("activity_type", "workflow_type", "timer_id", "marker_name", "signal_name", "update_id")
+"""Fields of an event that tell what it is of, apart from its type."""
 
-async def replay(file: Path, codec: PayloadCodec | None) -> dict[str, object]:
-    """Whether the file's history replays (`ok`), and where it diverges."""
+
+async def replay(files: Sequence[Path], codec: PayloadCodec | None) -> list[dict[str, object]]:
+    """Of each file: whether its history replays (`ok`), where it diverges, or why (`error`) it is no history of ours.
+
+    `id`, `workflow`, `events`, `took_ms`: of what it is. `divergence`: Temporal's words. `at`: the event of the history
+    that the code at hand would not have come to: `event` (its number), `type` and `of`.
+    """
+    # Without a build id the SDK hashes every loaded module, which takes longer than the replay.
+    replayer = Replayer(workflows=WORKFLOWS, data_converter=data_converter(codec), build_id="replay")
+    return [await _replay(replayer, file) for file in files]
+
+
+async def _replay(replayer: Replayer, file: Path) -> dict[str, object]:
     began = time.monotonic()
+    answer: dict[str, object] = {"ok": False, "id": None, "workflow": None, "events": 0, "took_ms": 0}
+    answer |= {"divergence": None, "at": None, "error": None}
     try:
         text = file.read_text()  # noqa: ASYNC240 - nothing else runs
         history = WorkflowHistory.from_json(file.stem, text)
         started = history.events[0].workflow_execution_started_event_attributes
         # A loop names its runs after itself: the file's name would not do.
         history = WorkflowHistory.from_json(started.workflow_id or file.stem, text)
-    except (OSError, ValueError, IndexError) as error:
-        return {"ok": False, "workflow": None, "events": 0, "took_ms": 0, "divergence": f"{file}: {error}"}
-    # Without a build id the SDK hashes every loaded module, which takes longer than the replay.
-    replayer = Replayer(workflows=WORKFLOWS, data_converter=data_converter(codec), build_id="replay")
+    except (OSError, ValueError, IndexError, ParseError) as error:
+        why = "it has no event" if isinstance(error, IndexError) else str(error)
+        return answer | {"error": f"{file} is no workflow history: {why}"}
+    kind = started.workflow_type.name
+    answer |= {"id": history.workflow_id, "workflow": kind, "events": len(history.events)}
+    if kind not in _OURS:
+        return answer | {"error": f"{file} is the history of {kind or 'no workflow'}, which is none of Steersman's"}
     result = await replayer.replay_workflow(history, raise_on_replay_failure=False)
-    failure = result.replay_failure
-    return {
-        "ok": failure is None,
-        "workflow": started.workflow_type.name,
-        "events": len(history.events),
-        "took_ms": round((time.monotonic() - began) * 1000),
-        "divergence": str(failure) if failure else None,
-    }
+    failure = str(result.replay_failure) if result.replay_failure else None
+    took_ms = round((time.monotonic() - began) * 1000)
+    at = _at(history.events, failure) if failure else None
+    return answer | {"ok": failure is None, "took_ms": took_ms, "divergence": failure, "at": at}
+
+
+def _at(events: Sequence[HistoryEvent], failure: str) -> dict[str, object] | None:
+    """The event that Temporal's words name; None where they name none."""
+    named = re.search(r"HistoryEvent\(id: (\d+)|event[_ ]id:? (\d+)", failure)
+    number = int(named[1] or named[2]) if named else 0
+    event = next((each for each in events if each.event_id == number), None)
+    if event is None:
+        return None
+    kind = EventType.Name(event.event_type).removeprefix("EVENT_TYPE_").lower()
+    return {"event": number, "type": kind, "of": _of(event)}
+
+
+def _of(event: HistoryEvent) -> str:
+    attributes = getattr(event, event.WhichOneof("attributes") or "", None)
+    for name in _NAMED:
+        if (value := getattr(attributes, name, None)) and (text := str(getattr(value, "name", value))):
+            return text
+    return ""

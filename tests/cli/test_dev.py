@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from tests.cli.steer import Steer, ended, line_with
+from tests.cli.steer import ROOT, Steer, ended, line_with
 from tests.support.temporal import free_port
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(180)]
@@ -62,6 +62,13 @@ async def test_dev_is_all_one_needs(own: Steer, tmp_path: Path) -> None:
     assert replayed.json["ok"], replayed.out
     assert (tmp_path / "history.json").stat().st_mode & 0o777 == 0o600
     assert (await own("replay", str(tmp_path / "history.json"))).code == 0
+    (tmp_path / "open").mkdir()
+    begun = await own("run", "process", "-d", "-w", str(tmp_path / "open"), "--id", "run-open", "--", "sleep", "60")
+    assert begun.code == 0, begun.err
+    still_open = await own("replay", "--open", "--json")
+    assert [(each["id"], each["ok"]) for each in still_open.json] == [("run-open", True)], still_open
+    assert (await own("stop", "run-open")).code == 0
+    assert (await own("replay", "--open")).code == 0
     checks = {each["check"]: each for each in (await own("doctor", "--json")).json}
     assert checks["server"]["ok"]
     assert checks["push cancel"]["ok"]
@@ -69,7 +76,7 @@ async def test_dev_is_all_one_needs(own: Steer, tmp_path: Path) -> None:
     assert checks["worker"]["ok"]
     assert checks["state directory"]["ok"]
     pruned = await own("prune", "--keep-days", "0", "--dry-run", "--json")
-    assert pruned.json["pruned"] == ["run-dev"]
+    assert sorted(pruned.json["pruned"]) == ["run-dev", "run-open"]
     elsewhere = await own("--namespace", "nowhere", "doctor", "--json")
     assert elsewhere.code == 1
     assert "nowhere" in elsewhere.json[0]["detail"]
@@ -150,9 +157,27 @@ async def test_a_temporal_of_the_operators_own_is_taken(own: Steer, tmp_path: Pa
 async def test_a_history_that_is_no_history(own: Steer, tmp_path: Path) -> None:
     (tmp_path / "no.json").write_text(json.dumps({"events": "?"}))
     answer = await own("replay", str(tmp_path / "no.json"), "--json")
-    assert answer.code == 1
-    assert not answer.json["ok"]
+    assert answer.code == 2
+    assert (answer.json["ok"], answer.json["divergence"]) == (False, None)
+    assert "is no workflow history" in answer.json["error"]
+    said = await own("replay", str(tmp_path / "no.json"))
+    assert (said.code, said.out) == (2, "")
+    assert "is no workflow history" in said.err
     assert (await own("replay", str(tmp_path / "missing.json"))).code == 3
+
+
+async def test_a_history_that_the_code_at_hand_would_not_have_made(own: Steer, tmp_path: Path) -> None:
+    recorded = (ROOT / "tests/histories/cancelled.json").read_text()
+    assert '"run_agent"' in recorded
+    (tmp_path / "other.json").write_text(recorded.replace('"run_agent"', '"walk_agent"'))
+    answer = await own("replay", str(tmp_path / "other.json"), "--json")
+    assert answer.code == 1
+    assert (answer.json["ok"], answer.json["workflow"], answer.json["error"]) == (False, "AgentRun", None)
+    assert (answer.json["at"]["type"], answer.json["at"]["of"]) == ("activity_task_scheduled", "walk_agent")
+    assert (
+        "walk_agent; the code at hand does something else there"
+        in (await own("replay", str(tmp_path / "other.json"))).out
+    )
 
 
 async def test_doctor_without_a_server_says_what_to_do(own: Steer) -> None:

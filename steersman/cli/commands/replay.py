@@ -3,6 +3,7 @@
 worker.py does the replay: only workers have the workflows.
 """
 
+import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,43 +15,73 @@ from steersman.cli.exits import Exit
 from steersman.cli.formatting import clean
 from steersman.cli.json_output import last_json
 from steersman.cli.options import AsJson
-from steersman.cli.output import complain, console, emit, remark
+from steersman.cli.output import complain, console, remark, write_line
 from steersman.cli.targets import resolve_run
 from steersman.cli.worker_code import worker_command
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
     from steersman.client import Steersman
 
 
 def replay(
     ctx: typer.Context,
-    source: Annotated[str, typer.Argument(metavar="RUN|FILE", help="A run's id, - for the newest, or a history file.")],
+    source: Annotated[
+        str | None, typer.Argument(metavar="[RUN|FILE]", help="A run's id, - for the newest, or a history file.")
+    ] = None,
+    all_open: Annotated[
+        bool, typer.Option("--open", help="All open runs and loops: the check before an upgrade.")
+    ] = False,
     export: Annotated[Path | None, typer.Option(help="Write the run's history to this file, too.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Replay a run's history with the code at hand; say where it diverges."""
-    if source.endswith(".json") or "/" in source:
+    if (source is None) != all_open:
+        raise typer.BadParameter("a run, a file, or --open: one of them")
+    if all_open and export:
+        raise typer.BadParameter("--export is for one run")
+    if source is not None and (source.endswith(".json") or "/" in source):
         if not Path(source).is_file():
             complain(f"no file {source}")
             raise typer.Exit(Exit.NOT_FOUND)
         if export:
             raise typer.BadParameter("--export is for a run, and this is a file already")
-        raise typer.Exit(_replay(Path(source), as_json=as_json))
+        raise typer.Exit(_replay([Path(source)], as_json=as_json, many=False))
 
     async def work(steersman: "Steersman") -> Exit:
         import tempfile
 
-        run = await resolve_run(steersman, source)
-        history = await steersman.history(run)
-        if export:
-            _write_private(export, history)
-            remark(f"history of {run} written to {export}")
         with tempfile.TemporaryDirectory(prefix="steer-") as scratch:
+            if source is None:
+                files = [file async for file in _open_histories(steersman, Path(scratch))]
+                if not files and not as_json:
+                    remark("nothing is open")
+                return _replay(files, as_json=as_json, many=True) if files else Exit.OK
+            run = await resolve_run(steersman, source)
+            history = await steersman.history(run)
+            if export:
+                _write_private(export, history)
+                remark(f"history of {run} written to {export}")
             file = Path(scratch) / "history.json"
             _write_private(file, history)
-            return _replay(file, as_json=as_json)
+            return _replay([file], as_json=as_json, many=False)
 
     run_with_client(ctx, work)
+
+
+async def _open_histories(steersman: "Steersman", directory: Path) -> "AsyncIterator[Path]":
+    """The histories of all that is open, a file each, numbered. One that closes meanwhile is there all the same."""
+    from steersman.contracts import names
+
+    ours = " OR ".join(f'WorkflowType="{name}"' for name in (names.RUN_WORKFLOW, names.LOOP_WORKFLOW))
+    number = 0
+    async for found in steersman.temporal.list_workflows(f'ExecutionStatus="Running" AND ({ours})'):
+        handle = steersman.temporal.get_workflow_handle(found.id, run_id=found.run_id)
+        number += 1
+        file = directory / f"{number}.json"
+        _write_private(file, (await handle.fetch_history()).to_json())
+        yield file
 
 
 def _write_private(path: Path, text: str) -> None:
@@ -60,27 +91,38 @@ def _write_private(path: Path, text: str) -> None:
         file.write(text)
 
 
-def _replay(file: Path, *, as_json: bool) -> Exit:
+def _replay(files: "Sequence[Path]", *, as_json: bool, many: bool) -> Exit:
     import subprocess
 
-    done = subprocess.run(worker_command("replay", str(file)), capture_output=True, text=True, check=False)
-    answer = last_json(done.stdout)
-    if not isinstance(answer, dict) or "ok" not in answer:
+    done = subprocess.run(worker_command("replay", *map(str, files)), capture_output=True, text=True, check=False)
+    answers = last_json(done.stdout)
+    if not isinstance(answers, list) or len(answers) != len(files):
         complain(f"the replay ended with {done.returncode}: {done.stderr.strip()[-2000:]}")
         return Exit.BUG
     if as_json:
-        emit(answer)
+        write_line(json.dumps(answers if many else answers[0]))
     else:
-        _print(answer)
-    return Exit.OK if answer["ok"] else Exit.FAILED
+        for answer in answers:
+            _print(answer, named=many)
+    if any(answer["error"] for answer in answers):
+        return Exit.USAGE
+    return Exit.OK if all(answer["ok"] for answer in answers) else Exit.FAILED
 
 
-def _print(answer: dict[str, Any]) -> None:
+def _print(answer: dict[str, Any], *, named: bool) -> None:
     from rich.text import Text
 
-    about = f"{answer.get('workflow')}: {answer.get('events')} events in {answer.get('took_ms')} ms"
+    if answer["error"]:
+        complain(clean(str(answer["error"])))
+        return
+    whose = f"{answer['id']}, " if named else ""
+    about = f"{whose}{answer['workflow']}: {answer['events']} events in {answer['took_ms']} ms"
     if answer["ok"]:
         console().print(Text(f"replays  {clean(about)}", style="green"))
-    else:
-        console().print(Text(f"diverges  {clean(about)}", style="bold red"))
-        console().print(Text(clean(str(answer.get("divergence") or "")), style="red"))
+        return
+    console().print(Text(f"diverges  {clean(about)}", style="bold red"))
+    if at := answer["at"]:
+        of = f" of {at['of']}" if at["of"] else ""
+        text = f"the history has event {at['event']}, {at['type']}{of}; the code at hand does something else there"
+        console().print(Text(clean(text), style="red"))
+    console().print(Text(clean(str(answer["divergence"] or "")), style="red"))
