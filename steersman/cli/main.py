@@ -52,6 +52,7 @@ class SteerGroup(LazyGroup):
         "doctor": LazyCommand(f"{COMMANDS}.doctor", "doctor", SERVICE),
         "prune": LazyCommand(f"{COMMANDS}.prune", "prune", SERVICE),
         "loop": LazyCommand("steersman.cli.loop.group", "app", RUNS),
+        "schema": LazyCommand(f"{COMMANDS}.schema", "schema", SERVICE),
         "codec": LazyCommand(f"{COMMANDS}.codec", "app", SERVICE),
     }
     aliases = {"say": "steer"}  # noqa: RUF012 - a ClassVar by its base class
