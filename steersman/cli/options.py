@@ -58,6 +58,13 @@ Permissions = Annotated[
     PermissionMode | None,
     typer.Option(help="What it may do unasked; default accept_edits.", rich_help_panel=AGENT_PANEL),
 ]
+Mode = Annotated[
+    PermissionMode | None,
+    typer.Option(
+        "--mode", "--permissions", help="What it may do unasked; default accept_edits.", rich_help_panel=AGENT_PANEL
+    ),
+]
+"""As of a run, where loops have a mode of another kind."""
 Allow = Annotated[list[str] | None, typer.Option(help="Allow a tool, e.g. 'Bash(git *)'.", rich_help_panel=AGENT_PANEL)]
 Deny = Annotated[list[str] | None, typer.Option(help="Deny a tool.", rich_help_panel=AGENT_PANEL)]
 SystemPrompt = Annotated[str | None, typer.Option(help="Added instructions, or @FILE.", rich_help_panel=AGENT_PANEL)]
@@ -69,10 +76,15 @@ AgentOption = Annotated[
     list[str] | None, typer.Option(help="NAME=JSON: particular to the agent.", rich_help_panel=AGENT_PANEL)
 ]
 Idle = Annotated[str | None, typer.Option(help="Longest silence.", rich_help_panel=LIMITS_PANEL)]
-CostLimit = Annotated[float | None, typer.Option(help="US dollars.", rich_help_panel=LIMITS_PANEL)]
+CostLimit = Annotated[
+    float | None, typer.Option("--max-cost", "--cost", help="US dollars.", rich_help_panel=LIMITS_PANEL)
+]
 AGENTS = "claude, codex, gemini, opencode, hermes, acp or process: see `steer agents`."
 MaxTurns = Annotated[int | None, typer.Option(rich_help_panel=LIMITS_PANEL)]
-MaxTokens = Annotated[int | None, typer.Option(help="Of all kinds together.", rich_help_panel=LIMITS_PANEL)]
+MaxTokens = Annotated[
+    int | None,
+    typer.Option("--max-tokens", "--tokens", help="Of all kinds together.", rich_help_panel=LIMITS_PANEL),
+]
 Isolated = Annotated[bool, typer.Option("--isolated", help="In a copy of the workspace, merged at the end.")]
 Ssh = Annotated[
     str | None,

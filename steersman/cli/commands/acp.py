@@ -25,7 +25,7 @@ def acp(
     agent: Annotated[str, typer.Argument(help=options.AGENTS)] = "claude",
     on_overlap: options.OnOverlap = None,
     model: options.Model = None,
-    mode: options.Permissions = None,
+    mode: options.Mode = None,
     allow: options.Allow = None,
     deny: options.Deny = None,
     system_prompt: options.SystemPrompt = None,

@@ -61,7 +61,7 @@ def run(
     detach: Detach = False,
     run_id: RunId = None,
     model: options.Model = None,
-    mode: options.Permissions = None,
+    mode: options.Mode = None,
     allow: options.Allow = None,
     deny: options.Deny = None,
     session: Session = None,

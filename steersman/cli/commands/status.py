@@ -30,12 +30,14 @@ if TYPE_CHECKING:
     from steersman.contracts.run import Approval, MessageRecord, RunState
     from steersman.reports import RunSummary
 
+SPELLED = {"canceled": "cancelled"}
+"""Temporal's words as Steersman spells them."""
 PHASE_STYLES = {
     "running": "green",
     "waiting": "magenta",
     "stopping": "yellow",
     "failed": "red",
-    "canceled": "yellow",
+    "cancelled": "yellow",
     "terminated": "red",
 }
 
@@ -72,7 +74,7 @@ def _print_runs(runs: "list[RunSummary]") -> None:
     shown = table("RUN", "AGENT", "PHASE", "COST", "AGE", "TOOK", "WORKSPACE", "TITLE", cut=("WORKSPACE", "TITLE"))
     now = datetime.now(UTC)
     for each in runs:
-        phase = str(each.phase) if each.status == "running" else each.status
+        phase = str(each.phase) if each.status == "running" else SPELLED.get(each.status, each.status)
         phase = "paused" if each.paused else phase
         shown.add_row(
             Text(flat(each.id)),

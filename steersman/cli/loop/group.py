@@ -31,6 +31,7 @@ class LoopGroup(LazyGroup):
         "fork": LazyCommand(f"{LOOP}.revise", "fork", BACK),
         "cleanup": LazyCommand(f"{LOOP}.checkpoints", "cleanup", BACK),
     }
+    aliases = {"show": "status"}  # noqa: RUF012 - as above
 
 
 app = typer.Typer(
