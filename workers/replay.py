@@ -10,6 +10,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import WorkflowHistory
 from temporalio.converter import PayloadCodec
+from temporalio.runtime import Runtime, TelemetryConfig
 from temporalio.worker import Replayer
 
 from steersman.codec import data_converter
@@ -28,7 +29,9 @@ async def replay(files: Sequence[Path], codec: PayloadCodec | None) -> list[dict
     that the code at hand would not have come to: `event` (its number), `type` and `of`.
     """
     # Without a build id the SDK hashes every loaded module, which takes longer than the replay.
-    replayer = Replayer(workflows=WORKFLOWS, data_converter=data_converter(codec), build_id="replay")
+    silent = Runtime(telemetry=TelemetryConfig(logging=None))  # it would log to stdout, which is for the answer
+    converter = data_converter(codec)
+    replayer = Replayer(workflows=WORKFLOWS, data_converter=converter, build_id="replay", runtime=silent)
     return [await _replay(replayer, file) for file in files]
 
 
@@ -50,21 +53,28 @@ async def _replay(replayer: Replayer, file: Path) -> dict[str, object]:
     if kind not in _OURS:
         return answer | {"error": f"{file} is the history of {kind or 'no workflow'}, which is none of Steersman's"}
     result = await replayer.replay_workflow(history, raise_on_replay_failure=False)
-    failure = str(result.replay_failure) if result.replay_failure else None
+    failure = _sentence(str(result.replay_failure)) if result.replay_failure else None
     took_ms = round((time.monotonic() - began) * 1000)
     at = _at(history.events, failure) if failure else None
     return answer | {"ok": failure is None, "took_ms": took_ms, "divergence": failure, "at": at}
 
 
+def _sentence(failure: str) -> str:
+    """What Temporal says of a divergence, without the structure around it."""
+    found = re.search(r'message: "(\[TMPRL\d+\] (?:[^"\\]|\\.)*)"', failure)
+    return found[1] if found else failure
+
+
 def _at(events: Sequence[HistoryEvent], failure: str) -> dict[str, object] | None:
-    """The event that Temporal's words name; None where they name none."""
-    named = re.search(r"HistoryEvent\(id: (\d+)|event[_ ]id:? (\d+)", failure)
-    number = int(named[1] or named[2]) if named else 0
-    event = next((each for each in events if each.event_id == number), None)
+    """The event that Temporal's words name, by its number or by what it is of; None where they name none."""
+    numbered = re.search(r"HistoryEvent\(id: (\d+)|event[_ ]id:? (\d+)", failure)
+    named = re.search(r"of scheduled event '([^']+)'", failure)
+    number, name = int(numbered[1] or numbered[2]) if numbered else None, named[1] if named else None
+    event = next((each for each in events if each.event_id == number or (name and _of(each) == name)), None)
     if event is None:
         return None
     kind = EventType.Name(event.event_type).removeprefix("EVENT_TYPE_").lower()
-    return {"event": number, "type": kind, "of": _of(event)}
+    return {"event": event.event_id, "type": kind, "of": _of(event)}
 
 
 def _of(event: HistoryEvent) -> str:

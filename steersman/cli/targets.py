@@ -26,7 +26,7 @@ async def resolve_run(steersman: "Steersman", run: str, *, among_open: bool = Fa
     """
     is_open = 'ExecutionStatus="Running"'
     if run != NEWEST:
-        return await _completed(run, lambda query: steersman.list(query, limit=_MANY))
+        return await _completed(steersman, run, lambda query: steersman.list(query, limit=_MANY))
     found = await steersman.list(is_open if among_open else None, limit=1, of_loops=False)
     if not found and among_open:  # that of a loop is better than none
         found = await steersman.list(is_open, limit=1)
@@ -41,7 +41,7 @@ async def resolve_loop(steersman: "Steersman", loop: str, *, among_open: bool = 
     one loop's id begins with is that loop.
     """
     if loop != NEWEST:
-        return await _completed(loop, lambda query: steersman.loops.list(query, limit=_MANY))
+        return await _completed(steersman, loop, lambda query: steersman.loops.list(query, limit=_MANY))
     found = await steersman.loops.list('ExecutionStatus="Running"' if among_open else None, limit=1)
     if not found:
         raise _not_found("there is no open loop" if among_open else "there is no loop yet")
@@ -52,8 +52,10 @@ async def resolve_loop(steersman: "Steersman", loop: str, *, among_open: bool = 
 _MANY = 20
 
 
-async def _completed(part: str, listed: "Callable[[str], Awaitable[Sequence[RunSummary | LoopSummary]]]") -> str:
-    """The one id that begins so; the word itself where none does, as the newest are not listed yet."""
+async def _completed(
+    steersman: "Steersman", part: str, listed: "Callable[[str], Awaitable[Sequence[RunSummary | LoopSummary]]]"
+) -> str:
+    """The one id that begins so; the word itself where it is one, or none begins so: lists lag, and lack the newest."""
     from steersman.errors import ServerRefused
 
     if _PART.fullmatch(part) is None or _WHOLE.fullmatch(part):
@@ -62,13 +64,23 @@ async def _completed(part: str, listed: "Callable[[str], Awaitable[Sequence[RunS
         found = sorted({each.id for each in await listed(f'WorkflowId STARTS_WITH "{part}"')})
     except ServerRefused:  # one that lists by other words
         return part
-    if part in found or not found:
+    if part in found or not found or await _is_there(steersman, part):
         return part
     if len(found) > 1:
         shown = ", ".join(found[:5]) + (" ..." if len(found) > 5 else "")
         raise _not_found(f"{part} is the beginning of several: {shown}")
     remark(found[0])
     return found[0]
+
+
+async def _is_there(steersman: "Steersman", id: str) -> bool:
+    from temporalio.service import RPCError, RPCStatusCode
+
+    try:
+        await steersman.temporal.get_workflow_handle(id).describe()
+    except RPCError as error:
+        return error.status != RPCStatusCode.NOT_FOUND  # else what is done says what is wrong
+    return True
 
 
 @contextlib.contextmanager

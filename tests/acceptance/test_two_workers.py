@@ -255,7 +255,8 @@ async def test_what_is_said_after_a_takeover_that_was_not_told_reaches_the_agent
 
     await until(lambda: second.said("agent_adopted"), 30)
     receipt = await steersman.steer(run, "to whoever leads", id="m")
-    assert (receipt.id, receipt.state in ("delivered", "acknowledged")) == ("m", True)
+    # `queued`: the server may have handed the task to the worker that went, for longer than an answer takes.
+    assert (receipt.id, receipt.state in ("delivered", "acknowledged", "queued")) == ("m", True)
     await script.release()
     assert (await asyncio.wait_for(steersman.result(run), 40)).text == "as you say"
 

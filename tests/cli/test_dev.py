@@ -174,6 +174,9 @@ async def test_a_history_that_the_code_at_hand_would_not_have_made(own: Steer, t
     assert answer.code == 1
     assert (answer.json["ok"], answer.json["workflow"], answer.json["error"]) == (False, "AgentRun", None)
     assert (answer.json["at"]["type"], answer.json["at"]["of"]) == ("activity_task_scheduled", "walk_agent")
+    recorded_at = json.loads(recorded)["events"][answer.json["at"]["event"] - 1]
+    assert recorded_at["activityTaskScheduledEventAttributes"]["activityType"]["name"] == "run_agent"
+    assert answer.json["divergence"].startswith("[TMPRL1100] Nondeterminism error: Activity type")
     assert (
         "walk_agent; the code at hand does something else there"
         in (await own("replay", str(tmp_path / "other.json"))).out

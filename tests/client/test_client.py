@@ -1,6 +1,7 @@
 """The Python client against a real server, the real workflow, and a machine whose agent is played by the test."""
 
 import asyncio
+import re
 import uuid
 from contextlib import aclosing
 from typing import Any
@@ -45,7 +46,7 @@ async def until_running(steersman: Steersman, run: str) -> None:
 
 async def test_a_run_from_start_to_result(steersman: Steersman, fake_host: FakeHost, workspace: str) -> None:
     run = await steersman.start(ask(workspace, labels={"team": "blue"}))
-    assert run.startswith("run-")
+    assert re.fullmatch(r"[a-z]+(-[a-z]+){0,2}-[2-9b-z]{6}", run)
     fake_host.show(run, init(), *(said(f"line {n}") for n in range(8)))
     fake_host.finish(run, succeeded("all fixed"))
     result = await steersman.result(run)
@@ -56,10 +57,24 @@ async def test_a_run_from_start_to_result(steersman: Steersman, fake_host: FakeH
     assert (await description.memo())["labels"] == {"team": "blue"}
 
 
-async def test_ids_sort_by_time(steersman: Steersman, fake_host: FakeHost, workspace: str) -> None:
-    ids = [await steersman.start(ask(workspace)) for _ in range(3)]
-    assert ids == sorted(ids)
-    assert [uuid.UUID(each.removeprefix("run-")).version for each in ids] == [7, 7, 7]
+@pytest.mark.parametrize(
+    ("prompt", "words"),
+    [
+        ("Find out why the tests fail, and mend it", "find-tests-fail"),
+        ("Fix `src/a.py`; the key is sk-ant-123abc", "fix-key"),
+        ("please\nTell nobody", ""),
+        ("\u65e5\u672c", ""),
+    ],
+)
+async def test_an_id_has_words_of_what_is_asked(
+    steersman: Steersman, fake_host: FakeHost, workspace: str, prompt: str, words: str
+) -> None:
+    ids = {await steersman.start(ask(workspace, prompt=prompt)) for _ in range(3)}
+    assert len(ids) == 3
+    if words:
+        assert {each[:-7] for each in ids} == {words}
+    else:
+        assert [uuid.UUID(each.removeprefix("run-")).version for each in ids] == [7, 7, 7]
 
 
 @pytest.mark.parametrize(

@@ -81,6 +81,7 @@ async def test_a_worker_without_the_codec_refuses_the_run_at_once(site: Site, ke
     plain, coded = await plain_and_sealed(site, keys)
 
     run = await coded.start(site.process("echo", "hello"))
+    assert run.startswith("run-")  # ids are not encrypted, and say nothing of what is asked then
 
     with pytest.raises(InvalidRequest, match="set STEERSMAN_CODEC"):
         await plain.result(run)

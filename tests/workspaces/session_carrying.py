@@ -76,13 +76,10 @@ class SessionCarrying:
         return self.agent.sessions.kept(self.run.agent_key, SESSION)
 
     def hold(self, conversation: Path, text: bytes = FIRST, **inner: bytes) -> None:
-        """A session is held."""
+        """A session is held, or gone on with: as agents do, what is there is added to."""
         for name, data in inner.items():
-            path = conversation.with_suffix("") / "subagents" / f"agent-{name}.jsonl"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(data)
-        conversation.parent.mkdir(parents=True, exist_ok=True)
-        conversation.write_bytes(text)
+            _hold(conversation.with_suffix("") / "subagents" / f"agent-{name}.jsonl", data)
+        _hold(conversation, text)
 
     async def out(self, backup: Path | None = None) -> None:
         """Before the first process, which there is from then on."""
@@ -103,3 +100,13 @@ class SessionCarrying:
 
     async def close(self) -> None:
         await self.machine.aclose()
+
+
+def _hold(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    has = path.read_bytes() if path.exists() else b""
+    if data.startswith(has):
+        with path.open("ab") as file:
+            file.write(data[len(has) :])
+    else:
+        path.write_bytes(data)

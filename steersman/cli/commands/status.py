@@ -1,6 +1,7 @@
 """`steer list` and `show`: the runs as a table, the state of one run."""
 
 import json
+import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,6 +10,7 @@ import typer
 from steersman.cli.connection import run_with_client
 from steersman.cli.formatting import (
     changes_phrase,
+    clean,
     counted,
     deadline_phrase,
     duration,
@@ -24,6 +26,7 @@ from steersman.cli.output import console, emit, remark, table, write_line
 from steersman.cli.targets import filter_judged, resolve_run
 
 if TYPE_CHECKING:
+    from rich.text import Text
     from temporalio.client import WorkflowExecutionDescription
 
     from steersman.client import Steersman
@@ -68,15 +71,22 @@ def list_runs(
     run_with_client(ctx, work)
 
 
+COLUMNS = ("RUN", "AGENT", "PHASE", "COST", "AGE", "TOOK", "WORKSPACE", "TITLE")
+LEFT_OUT = ("TITLE", "WORKSPACE", "TOOK", "COST", "AGE", "AGENT")
+"""Columns that a narrow terminal lacks, in this order; those of WORKSPACE and TITLE are cut before."""
+CUT_TO = 12
+"""Characters of those two that are worth a column."""
+
+
 def _print_runs(runs: "list[RunSummary]") -> None:
     from rich.text import Text
 
-    shown = table("RUN", "AGENT", "PHASE", "COST", "AGE", "TOOK", "WORKSPACE", "TITLE", cut=("WORKSPACE", "TITLE"))
     now = datetime.now(UTC)
+    rows = []
     for each in runs:
         phase = str(each.phase) if each.status == "running" else SPELLED.get(each.status, each.status)
         phase = "paused" if each.paused else phase
-        shown.add_row(
+        cells = (
             Text(flat(each.id)),
             Text(flat(each.agent or "?")),
             Text(phase, style=PHASE_STYLES.get(phase, "")),
@@ -86,7 +96,25 @@ def _print_runs(runs: "list[RunSummary]") -> None:
             Text(_end_of(flat(each.workspace or ""), 40), no_wrap=True, overflow="ellipsis"),
             Text(shortened(flat(each.title or ""), 60), no_wrap=True, overflow="ellipsis"),
         )
-    console().print(shown)
+        rows.append(dict(zip(COLUMNS, cells, strict=True)))
+    out = console()
+    shown = _fitting(rows, out.width)
+    made = table(*shown, cut=("WORKSPACE", "TITLE"))
+    for row in rows:
+        made.add_row(*(row[name] for name in shown))
+    out.print(made)
+
+
+def _fitting(rows: "list[dict[str, Text]]", width: int) -> list[str]:
+    """The columns for which there is room."""
+    widths = {name: max(len(name), *(row[name].cell_len for row in rows)) for name in COLUMNS}
+    widths |= {name: min(widths[name], CUT_TO) for name in ("WORKSPACE", "TITLE")}
+    shown = list(COLUMNS)
+    for name in LEFT_OUT:
+        if sum(widths[each] + 2 for each in shown) <= width:
+            break
+        shown.remove(name)
+    return shown
 
 
 def _end_of(path: str, limit: int) -> str:
@@ -176,7 +204,8 @@ def result(ctx: typer.Context, run: Run, as_json: AsJson = False) -> None:
         if as_json:
             emit(found)
         else:
-            write_line(found.text if found.structured is None else json.dumps(found.structured, ensure_ascii=False))
+            said = found.text if found.structured is None else json.dumps(found.structured, ensure_ascii=False)
+            write_line(clean(said) if sys.stdout.isatty() else said)
 
     run_with_client(ctx, work)
 
