@@ -19,7 +19,7 @@ from temporalio.client import (
 from temporalio.service import RPCError, RPCStatusCode
 
 from steersman.contracts import names
-from steersman.contracts.errors import ASK_AGAIN
+from steersman.contracts.errors import asks_again
 from steersman.contracts.run import RunState
 
 POLL_TIMEOUT = timedelta(seconds=90)
@@ -30,7 +30,7 @@ FIRST_TIMEOUT, QUERY_TIMEOUT = timedelta(seconds=2), timedelta(seconds=5)
 one worker follows on another.
 """
 STALE_REPEATS = 5
-"""A query is repeated this often while workers answer ASK_AGAIN."""
+"""A query is repeated this often while workers ask for it."""
 QUERY_ERRORS = (RPCError, WorkflowQueryFailedError, WorkflowQueryRejectedError, ValueError)
 """What a query of a run's state may raise."""
 _TIMED_OUT = (RPCStatusCode.CANCELLED, RPCStatusCode.DEADLINE_EXCEEDED)
@@ -97,7 +97,7 @@ async def state_of(workflow: WorkflowHandle[Any, Any]) -> RunState:
         try:
             state: RunState = await workflow.query(names.STATE_QUERY, result_type=RunState, rpc_timeout=timeouts[0])
         except WorkflowQueryFailedError as error:
-            if error.message != ASK_AGAIN or not repeats:
+            if not asks_again(error.message) or not repeats:
                 raise
             repeats -= 1
         except RPCError as error:

@@ -8,7 +8,7 @@ from temporalio.client import WorkflowHandle, WorkflowQueryFailedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from steersman.contracts import names
-from steersman.contracts.errors import ASK_AGAIN
+from steersman.contracts.errors import asks_again
 from steersman.errors import ServerRefused, no_worker, translate, translated
 
 FIRST_TIMEOUT: Final = timedelta(seconds=1.5)
@@ -17,7 +17,7 @@ SECOND_TIMEOUT: Final = timedelta(seconds=3.5)
 within milliseconds.
 """
 STALE_REPEATS: Final = 5
-"""A query is repeated this often while workers answer ASK_AGAIN, each because its memory of the workflow was stale."""
+"""A query is repeated this often while workers ask for it, each because its memory of the workflow was stale."""
 TASK_FAILS: Final = (
     "cannot be looked at: its workflow task fails again and again. The worker's log says why; where runs are "
     "encrypted, `steer doctor` tells whether it has the key"
@@ -54,7 +54,7 @@ async def _query(
         try:
             return await handle.query(query, args=arguments, result_type=object, rpc_timeout=timeout)
         except WorkflowQueryFailedError as error:
-            if error.message == ASK_AGAIN and repeats:
+            if asks_again(error.message) and repeats:
                 repeats -= 1
                 continue
             raise ServerRefused(f"{of} cannot be looked at: {error.message}") from error

@@ -21,6 +21,15 @@ ASK_AGAIN: Final = (
 """The message of a workflow task or query that fails because the worker's memory of the workflow is one that no replay
 would produce; see workflows/runner.py. Clients repeat the query.
 """
+DIVERGED: Final = "[TMPRL1100]"
+"""How Temporal begins to say that a worker's memory is another one than the history: of one that was frozen while
+another went on. It has forgotten the workflow by then, and the next look replays it.
+"""
+
+
+def asks_again(message: str) -> bool:
+    """Whether a query that failed so is worth repeating."""
+    return message == ASK_AGAIN or message.startswith(DIVERGED)
 
 
 class ErrorType(StrEnum):

@@ -157,7 +157,7 @@ async def steered(stage: Stage) -> None:
     async with following(stage.steersman, run.id) as attached:
         await attached.until(lambda e: e.type == "tool_use")
         receipt = await stage.steersman.steer(run.id, "look left, then right")
-        assert receipt.state == "delivered"
+        assert receipt.state in ("delivered", "queued")  # the latter where a busy machine took more than 5 s
         await run.meets_calamity()
         (workspace / "go").touch()
         result = await run.went_on(attached)

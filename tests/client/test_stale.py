@@ -35,7 +35,7 @@ class Forgetful:
     def state(self) -> dict[str, Any]:
         self._asked += 1
         if self._asked <= workflow.memo_value("refusals", type_hint=int):
-            raise ApplicationError(ASK_AGAIN)
+            raise ApplicationError(workflow.memo_value("words", type_hint=str))
         return RunState().model_dump(mode="json", by_alias=True)
 
 
@@ -47,17 +47,23 @@ async def queue(client: Client) -> AsyncIterator[str]:
         yield name
 
 
-async def asked(client: Client, queue: str, refusals: int) -> RunState:
-    id = f"run-{uuid.uuid4()}"
-    await client.start_workflow(Forgetful.run, {}, id=id, task_queue=queue, memo={"refusals": refusals})
+DIVERGED = "[TMPRL1100] Nondeterminism error: No command scheduled for event HistoryEvent(id: 28, TimerStarted)"
+"""What a worker says that was frozen while another one went on: it has forgotten the run by then, too."""
+
+
+async def asked(client: Client, queue: str, refusals: int, words: str = ASK_AGAIN) -> RunState:
+    id, memo = f"run-{uuid.uuid4()}", {"refusals": refusals, "words": words}
+    await client.start_workflow(Forgetful.run, {}, id=id, task_queue=queue, memo=memo)
     return await Steersman(client).state(id)
 
 
+@pytest.mark.parametrize("words", [ASK_AGAIN, DIVERGED])
 @pytest.mark.parametrize("refusals", [1, 3])
-async def test_it_asks_again(client: Client, queue: str, refusals: int) -> None:
-    assert (await asked(client, queue, refusals)).phase == RunState().phase
+async def test_it_asks_again(client: Client, queue: str, refusals: int, words: str) -> None:
+    assert (await asked(client, queue, refusals, words)).phase == RunState().phase
 
 
-async def test_one_that_never_answers_is_told_of(client: Client, queue: str) -> None:
-    with pytest.raises(ServerRefused, match="Ask again"):
-        await asked(client, queue, 1000)
+@pytest.mark.parametrize(("words", "said"), [(ASK_AGAIN, "Ask again"), (DIVERGED, "TMPRL1100")])
+async def test_one_that_never_answers_is_told_of(client: Client, queue: str, words: str, said: str) -> None:
+    with pytest.raises(ServerRefused, match=said):
+        await asked(client, queue, 1000, words)
