@@ -14,6 +14,8 @@ UPGRADE =
 ARGS =
 # One more than a small machine has cores: a tenth is idle then, and what a fourth process spares of it, it takes itself.
 JOBS = 3
+# What `make test` leaves out, by its marks.
+LEFT_OUT = cluster or exhaustive
 PYTEST = $(PY) -m pytest -q -p no:cacheprovider
 # Orphans of its tests are its own: those of others look like what a killed shim has left.
 REAPER = $(PY) -I -S tests/support/reaper.py
@@ -88,16 +90,13 @@ demo: setup
 test: setup
 	@unset PYTHONDONTWRITEBYTECODE; set -- $(ARGS); if [ $$# -gt 0 ]; then exec $(REAPER) $(PY) -m pytest "$$@"; fi; \
 	failed=; \
-	$(PYTEST) -n $(JOBS) --dist worksteal --ignore tests/chaos -m 'not cluster and not exhaustive' || failed=1; \
+	$(PYTEST) -n $(JOBS) --dist worksteal --ignore tests/chaos -m 'not ($(LEFT_OUT))' || failed=1; \
 	$(REAPER) $(PYTEST) tests/chaos || failed=1; \
 	test -z "$$failed"
 
 # Before a release, and where an agent's program has a new version.
-test-all: setup
-	@unset PYTHONDONTWRITEBYTECODE; failed=; \
-	$(PYTEST) -n $(JOBS) --dist worksteal --ignore tests/chaos -m 'not cluster' || failed=1; \
-	$(REAPER) $(PYTEST) tests/chaos || failed=1; \
-	test -z "$$failed"
+test-all:
+	@$(MAKE) --no-print-directory test LEFT_OUT=cluster
 
 # A namespace for each module, deleted with it. One after another: pods take their time where their node shares its machine.
 test-cluster: setup

@@ -7,13 +7,14 @@ Built, installed into an empty environment with the extras of the README's first
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
+
+from tests.support.temporal import free_port
 
 ROOT = Path(__file__).parents[1]
 EXTRAS = "worker,dev-server"
@@ -28,7 +29,7 @@ def main() -> int:
         steer = _installed(place, environ)
         home = place / "home"
         home.mkdir()
-        server, web = _free_port(), _free_port()
+        server, web = free_port(), free_port()
         own = {**environ, "HOME": str(home), "TEMPORAL_ADDRESS": f"127.0.0.1:{server}"}
         with (place / "dev.log").open("wb") as log:
             command = [steer, "dev", "--port", str(server), "--ui-port", str(web)]
@@ -87,12 +88,6 @@ def _used(steer: str, environ: Mapping[str, str], home: Path, dev: "subprocess.P
 def _failed(what: str, said: str) -> int:
     sys.stdout.write(f"{what} of the installed wheel failed:\n{said[-3000:]}\n")
     return 1
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 if __name__ == "__main__":

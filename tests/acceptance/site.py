@@ -10,6 +10,7 @@ import secrets
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,6 +20,7 @@ from temporalio.converter import PayloadCodec
 from steersman.client import Steersman
 from steersman.contracts.events import AgentEvent, is_terminal
 from steersman.contracts.names import RUN_AGENT
+from steersman.contracts.run import MessageRecord, MessageState
 from steersman.errors import HostUnreachable, NoWorker, ServerUnreachable
 from tests.scripted_model import Script
 from tests.support.nodes import Node
@@ -218,6 +220,16 @@ async def leader(steersman: Steersman, run: str) -> int | None:
         if each.activity_type.name == RUN_AGENT and each.state == PendingActivityState.PENDING_ACTIVITY_STATE_STARTED:
             return int(each.last_worker_identity.partition("@")[0].partition("-")[0])
     return None
+
+
+async def settled(steersman: Steersman, run: str, message: str, *states: MessageState) -> MessageRecord:
+    """The message, once the run says one of these of it. Its receipt comes within 5 s, however busy the machine is."""
+
+    async def found() -> MessageRecord | None:
+        messages = (await answered(partial(steersman.state, run))).messages
+        return next((each for each in messages if each.id == message and each.state in states), None)
+
+    return await until(found)
 
 
 async def phase(steersman: Steersman, run: str, wanted: str, timeout_s: float = PATIENCE_S) -> None:

@@ -13,7 +13,7 @@ from steersman.client import Steersman
 from steersman.contracts.messages import MessageReceipt
 from steersman.contracts.run import RunResult
 from tests.acceptance.programs import OBEDIENT, python
-from tests.acceptance.site import Site, claudes, in_order, phase
+from tests.acceptance.site import Site, claudes, in_order, phase, settled
 from tests.scripted_model import Say, ScriptedModel, Tool, answer, hold, say, tool
 from tests.support.files import files_with
 from tests.support.processes import marked, until
@@ -48,8 +48,7 @@ async def test_it_interrupts_a_tool_and_another_run_goes_on_with_the_session(
     receipt = await handle.execute_update("interrupt", {**END, "reason": "pause"}, result_type=MessageReceipt)
     result = await ended(steersman, run)
 
-    # A busy machine may take more than the 5 s in which there is an answer; what the run says in the end counts.
-    assert (receipt.state, receipt.how) == ("acknowledged", "interrupted") or receipt.state == "queued"
+    assert (await settled(steersman, run, receipt.id, "acknowledged")).how == "interrupted"
     assert (result.text, result.attempts, len(script.requests)) == ("on my way", 1, 1)
     assert not marked(mark)
     states = {each.id: each.state for each in (await steersman.state(run)).messages}

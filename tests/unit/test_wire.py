@@ -15,50 +15,12 @@ from steersman.contracts import names
 from steersman.contracts.agents import CAPABILITIES
 from steersman.contracts.errors import ErrorType
 from steersman.contracts.events import EVENT, AgentEvent, EventBase, is_terminal
-from steersman.contracts.loop import LoopRequest
-from steersman.contracts.loop_messages import (
-    CheckpointPage,
-    CheckpointQuery,
-    Cleanup,
-    CleanupReceipt,
-    Exit,
-    Feedback,
-    LoopReceipt,
-    Pause,
-    RemoveFeedback,
-    Restart,
-    Resume,
-    Revise,
-    Rollback,
-    SetLimits,
-)
-from steersman.contracts.loop_state import LoopResult, LoopState
-from steersman.contracts.messages import Decision, Message
-from steersman.contracts.request import RunRequest
-from steersman.contracts.run import RunResult, RunState
+from steersman.contracts.run import RunState
+from steersman.contracts.schemas import RECEIVED, SENT
 
 CONTRACT = Path(__file__).parent / "wire.json"
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
-LOOPS = (
-    LoopRequest,
-    LoopResult,
-    LoopState,
-    Pause,
-    Resume,
-    Feedback,
-    RemoveFeedback,
-    Revise,
-    Restart,
-    SetLimits,
-    Exit,
-    Rollback,
-    Cleanup,
-    CheckpointQuery,
-    CheckpointPage,
-    LoopReceipt,
-    CleanupReceipt,
-)
 EVENTS: tuple[type[EventBase], ...] = get_args(get_args(AgentEvent)[0])
 
 SAMPLES: list[dict[str, Any]] = [
@@ -87,13 +49,12 @@ def contract() -> dict[str, Any]:
         "runs_queue": names.runs_queue("H"),
         "worker_queue": names.worker_queue("H", "W"),
     }
-    models = (RunRequest, RunResult, RunState, Message, Decision, *LOOPS)
     return {
         "names": {**constants, **queues},
         "errors": sorted(ErrorType),
         "capabilities": {agent: row.model_dump() for agent, row in CAPABILITIES.items()},
         "schemas": {
-            **{model.__name__: shape(model.model_json_schema()) for model in models},
+            **{model.__name__: shape(model.model_json_schema()) for model in (*SENT, *RECEIVED)},
             "AgentEvent": shape(EVENT.json_schema()),
         },
     }

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from temporalio.client import WorkflowExecutionDescription
 
     from steersman.client import Steersman
-    from steersman.contracts.run import Approval, MessageRecord, RunState
+    from steersman.contracts.run import Approval, MessageRecord, RunResult, RunState
     from steersman.reports import RunSummary
 
 SPELLED = {"canceled": "cancelled"}
@@ -190,8 +190,7 @@ def show(ctx: typer.Context, run: Run, as_json: AsJson = False) -> None:
         _print_state(run_id, state, await _wait_line(steersman, run_id, state), await _of_workflow(times))
         if state.closed_as == "succeeded":
             result = await steersman.result(run_id)
-            said = result.text if result.structured is None else json.dumps(result.structured, ensure_ascii=False)
-            console().print(Text.assemble(("result    ", "dim"), shortened(flat(said), 500)))
+            console().print(Text.assemble(("result    ", "dim"), shortened(flat(_answer(result)), 500)))
 
     run_with_client(ctx, work)
 
@@ -204,10 +203,13 @@ def result(ctx: typer.Context, run: Run, as_json: AsJson = False) -> None:
         if as_json:
             emit(found)
         else:
-            said = found.text if found.structured is None else json.dumps(found.structured, ensure_ascii=False)
-            write_line(clean(said) if sys.stdout.isatty() else said)
+            write_line(clean(_answer(found)) if sys.stdout.isatty() else _answer(found))
 
     run_with_client(ctx, work)
+
+
+def _answer(result: "RunResult") -> str:
+    return result.text if result.structured is None else json.dumps(result.structured, ensure_ascii=False)
 
 
 async def _of_workflow(execution: "WorkflowExecutionDescription") -> list[tuple[str, str | None]]:
