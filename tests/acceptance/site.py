@@ -9,7 +9,7 @@ import os
 import secrets
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,7 +21,7 @@ from steersman.client import Steersman
 from steersman.contracts.events import AgentEvent, is_terminal
 from steersman.contracts.names import RUN_AGENT
 from steersman.contracts.run import MessageRecord, MessageState
-from steersman.errors import HostUnreachable, NoWorker, ServerUnreachable
+from steersman.errors import HostUnreachable, NoWorker
 from tests.scripted_model import Script
 from tests.support.nodes import Node
 from tests.support.processes import PATIENCE_S, kill_marked, marked, parent, until
@@ -236,10 +236,7 @@ async def phase(steersman: Steersman, run: str, wanted: str, timeout_s: float = 
     """Wait until the run is in that phase."""
 
     async def there() -> bool:
-        # A worker that is busy, or was killed, does not answer at once.
-        with suppress(NoWorker):
-            return (await steersman.state(run)).phase == wanted
-        return False
+        return (await steersman.state(run)).phase == wanted
 
     await until(there, timeout_s)
 
@@ -247,10 +244,8 @@ async def phase(steersman: Steersman, run: str, wanted: str, timeout_s: float = 
 async def answered(ask: Callable[[], Awaitable[T]], timeout_s: float = 40.0) -> T:
     """What somebody says who is asked again while nobody is there: a worker or the server may be on its way back."""
 
-    async def once() -> tuple[T] | None:
-        with suppress(NoWorker, ServerUnreachable):
-            return (await ask(),)
-        return None
+    async def once() -> tuple[T]:
+        return (await ask(),)
 
     (said,) = await until(once, timeout_s)
     return said

@@ -109,9 +109,9 @@ class Homes:
         }
 
     def of_user(self) -> list[str]:
-        """The files below its user's home, but for caches."""
+        """The files below its user's home, but for those of compilers which an agent asks what they are."""
         found = (each.relative_to(self.user) for each in self.user.rglob("*") if each.is_file())
-        return sorted(str(each) for each in found if not each.is_relative_to(".cache"))
+        return sorted(str(each) for each in found if each.parts[0] not in (".cache", ".rustup"))
 
     def homes(self, run: str) -> list[Path]:
         return [each for each in self.state.glob(f"runs/{run}/*/attempts/1/files/home/*") if any(each.iterdir())]

@@ -1,6 +1,7 @@
 """Looking at this machine's processes from outside, and waiting for what is to become true.
 
-Nothing of Steersman is imported here: what it says of its processes is held against what the system says.
+Nothing of Steersman is imported here but three of its errors: what it says of its processes is held against what the
+system says.
 """
 
 import asyncio
@@ -11,6 +12,8 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar, overload
+
+from steersman.errors import HostUnreachable, NoWorker, ServerUnreachable
 
 T = TypeVar("T")
 
@@ -84,15 +87,21 @@ async def until(condition: Callable[[], Any], timeout_s: float = PATIENCE_S) -> 
     """Wait until a condition, asynchronous or not, holds; what it then said. Raises AssertionError.
 
     It is looked at the more rarely the longer it has not held: a query costs server, worker and test 10 ms of processor
-    together, and what a test waits for needs it, too.
+    together, and what a test waits for needs it, too. That nobody answered is not the end: clients give up after 5 s,
+    and a busy machine's worker may need more.
     """
     begun = time.monotonic()
     deadline = begun + timeout_s
     while True:
-        said = condition()
-        value = await said if inspect.isawaitable(said) else said
-        if value:
-            return value
+        value: Any
+        try:
+            said = condition()
+            value = await said if inspect.isawaitable(said) else said
+        except (HostUnreachable, NoWorker, ServerUnreachable) as error:
+            value = error
+        else:
+            if value:
+                return value
         now = time.monotonic()
         assert now < deadline, f"not true after {timeout_s:g} s; it last said {value!r}"
         await asyncio.sleep(min(max(MIN_PAUSE_S, (now - begun) * PAUSE_SHARE), MAX_PAUSE_S, deadline - now))
