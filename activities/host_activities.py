@@ -15,6 +15,7 @@ from activities.admission.schemas import admit_schema
 from activities.context import ActivityContext
 from activities.host_sweep import Retention, closed_runs_of, end_all_closed, end_closed, kill_here, prune, stop_strays
 from activities.ports.runtime import CLEANUP, HURRIED, StopTimes
+from activities.run_elsewhere import with_elsewhere
 from activities.run_preparation import admitted_place, directory_of_run
 from activities.running import run_log
 from activities.running.completion import complete
@@ -118,7 +119,12 @@ class HostActivities:
             known = ALL_GONE
         async with heartbeating():
             report = await self._runtime.stop(stop.key, times, stop.reason, known=known)
+            report = await asyncio.to_thread(self._with_elsewhere, stop, report)
         return report.model_copy(update={"phase": stop.phase})
+
+    def _with_elsewhere(self, stop: StopInput, report: StopReport) -> StopReport:
+        directory = self._store.directory(stop.key)
+        return with_elsewhere(report, self._policy.kinds, self._policy.environ, stop.request, directory)
 
     def _stop_times(self, stop: StopInput) -> StopTimes:
         if stop.hurried:

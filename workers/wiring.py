@@ -242,7 +242,8 @@ async def _copy_in_pod(pods: KubernetesPods, where: CopyLocation) -> WorkspaceCo
 
 def _agents(settings: Settings) -> tuple[Agents, Sequence[Finding]]:
     policy, catalog = settings.policy, settings.catalog
-    allowed = frozenset({"HOME"}).union(*(kind.own_variables for kind in catalog.kinds.values())) | policy.allow_env
+    read = (kind.own_variables | kind.private_variables for kind in catalog.kinds.values())
+    allowed = frozenset({"HOME"}).union(*read) | policy.allow_env
     environ = {name: value for name, value in policy.environ.items() if name in allowed}
     made, problems = catalog.make(environ, policy.allow_env)
     return Agents(made, policy.agents), (*catalog.problems, *problems)

@@ -6,7 +6,7 @@ another package brings only workers know, so its row says both.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Final
@@ -15,10 +15,13 @@ from activities.ports.agent import Agent
 from steersman.contracts.agents import AGENT_VARIABLES, CAPABILITIES, WHERE_ASKED_FOR, Capabilities
 from steersman.contracts.errors import InvalidRequest
 from steersman.contracts.request import AGENT_NAME, RunRequest
+from steersman.contracts.run import StopOutcome
 
 _VARIABLE: Final = re.compile(r"[A-Z_][A-Z0-9_]{2,99}")
 _NEVER: Final = ("STEERSMAN_", "TEMPORAL_")
 """Variables of the worker itself, which are no agent's."""
+
+_SETS: Final = ("guarded_names", "private_variables", "variables")
 
 
 @dataclass(frozen=True)
@@ -44,10 +47,17 @@ class AgentKind:
     """Beginnings of variables that the agent reads itself: requests may not choose their values."""
     guarded_names: frozenset[str] = frozenset()
     """Further such variables."""
+    private_variables: frozenset[str] = frozenset()
+    """Of the worker's environment, variables that its own code reads: no process inherits and no request names them."""
     narrow: Callable[[Capabilities, RunRequest], Capabilities] = lambda can, _request: can
     """What is left of the agent's capabilities in a run of this request. It adds none. Raises InvalidRequest."""
     home: Callable[[PurePath], Mapping[str, str]] | None = None
     """The variables by which it keeps settings, logins and sessions below this directory; None where nothing does."""
+    end_elsewhere: Callable[[Mapping[str, str], RunRequest, Iterable[bytes]], StopOutcome | None] | None = None
+    """Make sure, once a stop has ended all processes of a run, that what they had begun elsewhere is over; None where
+    they never begin anything there. It is given the worker's environment and all lines that the processes have put out,
+    and may block for 15 s; None: nothing was at work.
+    """
     can: Capabilities | None = None
     """What it can at most; None: as the contract's table has it."""
     where_asked_for: Mapping[str, str] = field(default_factory=dict)
@@ -74,7 +84,9 @@ class AgentKind:
 
     def guards(self, name: str) -> bool:
         """Whether requests may not choose the value of the variable with this name, which is in capitals."""
-        return name in self.guarded_names | self.variables or name.startswith(self.guarded_prefixes)
+        return name in self.guarded_names | self.private_variables | self.variables or name.startswith(
+            self.guarded_prefixes
+        )
 
     def capabilities(self, request: RunRequest) -> Capabilities:
         """What a run of this request can do: no more than `at_most`. Raises InvalidRequest."""
@@ -96,13 +108,17 @@ def what_is_wrong(kind: AgentKind) -> str | None:
         "can": isinstance(kind.can, Capabilities),  # else nobody knows what it can do
         **{name: callable(getattr(kind, name)) for name in ("make", "findings", "narrow")},
         "home": kind.home is None or callable(kind.home),
+        "end_elsewhere": kind.end_elsewhere is None or callable(kind.end_elsewhere),
         "guarded_prefixes": isinstance(kind.guarded_prefixes, tuple),
-        **{name: isinstance(getattr(kind, name), frozenset) for name in ("guarded_names", "variables")},
+        **{
+            name: isinstance(getattr(kind, name), frozenset)
+            for name in ("guarded_names", "private_variables", "variables")
+        },
         "where_asked_for": isinstance(kind.where_asked_for, Mapping),
     }
     if wrong := [name for name, right in typed.items() if not right]:
         return f"its row lacks, or has of the wrong type: {', '.join(wrong)}"
-    names = (*kind.variables, *kind.guarded_names, *kind.guarded_prefixes)
+    names = (*kind.variables, *kind.private_variables, *kind.guarded_names, *kind.guarded_prefixes)
     if wrong := [name for name in names if not _VARIABLE.fullmatch(name) or name.startswith(_NEVER)]:
         return f"{wrong[0]!r} cannot be a variable of an agent, or the beginning of some"
     if not kind.variables_of_machine <= kind.variables:

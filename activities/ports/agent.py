@@ -73,6 +73,8 @@ class Verdict:
     resumable: bool = False
     start_over: bool = False
     """Resumable without its session: it had none yet."""
+    unproven: bool = False
+    """What it has begun where no process of it is may still be at work."""
 
 
 @dataclass(frozen=True)

@@ -354,12 +354,12 @@ class RunController:
         """What a process's end makes of the run; None where another process may follow."""
         verdict, exit_fact = result.verdict, result.exit_fact
         if result.limit:
-            return self._totals.outcome("failed", result.limit.error(), proof(exit_fact, result.limit.message))
+            return self._totals.outcome("failed", result.limit.error(), _proof(result, result.limit.message))
         if exit_fact.reason == "stopped" and exit_fact.why not in OWN_STOPS:
             return self._totals.outcome("stopped")
         if result.ended_at or (self._end_asked and verdict.resumable):
             asked_ms = result.ended_at * 1000 if result.ended_at else exit_fact.time_ms
-            return self._totals.interrupted(verdict.error, proof(exit_fact, asked_ms=asked_ms))
+            return self._totals.interrupted(verdict.error, _proof(result, asked_ms=asked_ms))
         if verdict.error is None:
             return await self._succeeded(log)
         return None if verdict.resumable else self._totals.outcome("failed", verdict.error)
@@ -377,6 +377,11 @@ class RunController:
         event = ErrorEvent(time=datetime.now(UTC), message=wrong.message)
         self._monitor.observe(log.append(self._totals.ended, NEVER, [event]))
         return self._totals.outcome("failed", wrong)
+
+
+def _proof(result: AttemptResult, reason: str | None = None, asked_ms: float | None = None) -> StopReport:
+    report = proof(result.exit_fact, reason, asked_ms)
+    return report.model_copy(update={"outcome": "unverified"}) if result.verdict.unproven else report
 
 
 def _named(request: RunRequest) -> str:

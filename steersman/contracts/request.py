@@ -386,13 +386,24 @@ class RunRequest(StrictModel):
             of_agent["command"] = (self.command[0][:200],)
         if self.fallback:
             of_agent["fallback"] = tuple(
-                each.model_copy(update={"options": {}, "command": (each.command[0][:200],) if each.command else None})
+                each.model_copy(
+                    update={
+                        "options": _switches(each.options),
+                        "command": (each.command[0][:200],) if each.command else None,
+                    }
+                )
                 for each in self.fallback
             )
-        emptied: dict[str, Any] = {"system_prompt": None, "output_schema": None, "env": {}, "options": {}, "labels": {}}
+        emptied: dict[str, Any] = {"system_prompt": None, "output_schema": None, "env": {}, "labels": {}}
+        emptied["options"] = _switches(self.options)
         if self.workspace.on_overlap == "steer":  # which goes with a prompt, and has been decided by then
             emptied["workspace"] = self.workspace.model_copy(update={"on_overlap": "reject"})
         return self.model_copy(update={"prompt": "", **emptied, **of_agent})
+
+
+def _switches(options: JsonObject) -> JsonObject:
+    """Of an agent's options those that are on or off: how it is stopped may go by them."""
+    return {name: value for name, value in options.items() if isinstance(value, bool)}
 
 
 class Caps(TolerantModel):

@@ -72,6 +72,9 @@ class RunProgress(SessionProgress):
     """Turns of the agent, as the agent counts them."""
 
 
+StopOutcome = Literal["stopped", "already_finished", "unverified"]
+
+
 class StopReport(TolerantModel):
     """What a stop found and did.
 
@@ -79,7 +82,7 @@ class StopReport(TolerantModel):
     nobody could look (the host is gone), processes resisted, or a shim that was killed may have left some.
     """
 
-    outcome: Literal["stopped", "already_finished", "unverified"]
+    outcome: StopOutcome
     phase: Phase
     """The run's phase when the stop was requested."""
     how: Literal["exited", "terminated", "killed"] | None = None

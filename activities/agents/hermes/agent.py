@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path, PurePath
 
 from activities.agents import programs
-from activities.agents.hermes import frames, interpreter
+from activities.agents.hermes import frames, gateway, interpreter
 from activities.agents.hermes.conversation import HermesConversation
 from activities.agents.hermes.interpreter import EXECUTABLE, HINT
 from activities.agents.hermes.transcript import HermesTranscript
@@ -64,15 +64,15 @@ class HermesAgent:
 
     def check(self, request: RunRequest) -> None:
         """Raises InvalidRequest, AgentNotInstalled."""
-        if request.options:
-            raise InvalidRequest(f'options.{next(iter(request.options))}: agent "hermes" has no options')
         if request.limits.rate_limit_s is not None:
             raise InvalidRequest('limits.rate_limit_s: agent "hermes" does not say when a limit ends')
         if request.session is not None and not _ID.fullmatch(request.session):
             raise InvalidRequest("session: must be the id of one of Hermes's sessions, as 20261125_020841_eb28f5")
         if request.session is not None and request.model is not None:
             raise InvalidRequest("model: a session of Hermes goes on with the model that it has")
-        if request.runtime.kind == "local":
+        if gateway.asks_for_gateway(request):
+            gateway.check(request, self._environ)
+        elif request.runtime.kind == "local":
             interpreter.interpreter(self.program())
 
     def program(self, place: PlaceInfo | None = None) -> str:
@@ -84,6 +84,8 @@ class HermesAgent:
     ) -> Launch:
         """See ports.Agent. The prompt is not among the first input: the gateway has to name its session before."""
         resumed = resumption.session_id if resumption else None
+        if gateway.asks_for_gateway(request):
+            return gateway.launch(request, admission, self._environ, resumed)
         python = interpreter.command(self.program(admission.place), admission.place)
         environment = {
             "PWD": str(admission.directory),
@@ -115,7 +117,7 @@ class HermesAgent:
 
     def executables(self, request: RunRequest) -> tuple[str, ...]:
         """`hermes`."""
-        return (EXECUTABLE,)
+        return () if gateway.asks_for_gateway(request) else (EXECUTABLE,)
 
     def keeps(self, session: str, directory: Path) -> bool:
         """Nobody is asked: where requesters are restricted, nothing runs in mode "full", and so no Hermes."""
@@ -131,6 +133,8 @@ class HermesAgent:
 
     def stop_times(self, request: RunRequest) -> StopTimes:
         """SIGTERM to the gateway, its helper and its commands at once: each message is in its database by then."""
+        if gateway.asks_for_gateway(request):
+            return gateway.stop_times(request)
         return StopTimes.asked(request.stop, 0.0, 1.5)
 
     def transcript(self, key: RunKey, request: RunRequest, resumption: Resumption | None) -> HermesTranscript:
@@ -139,7 +143,8 @@ class HermesAgent:
         opening: tuple[str, str] | None = (frames.PROMPT, request.prompt + asked)
         if resumption and resumption.session_id:
             opening = None if resumption.parked else (f"resume-{resumption.attempt}", CONTINUE_PROMPT)
-        return HermesTranscript(opening, resumption, structured=request.output_schema is not None)
+        kind = gateway.GatewayTranscript if gateway.asks_for_gateway(request) else HermesTranscript
+        return kind(opening, resumption, structured=request.output_schema is not None)
 
     def converse(
         self,

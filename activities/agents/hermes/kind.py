@@ -5,6 +5,7 @@ from pathlib import Path
 
 from activities.agents import programs
 from activities.agents.agent_kind import AgentKind, Finding
+from activities.agents.hermes import gateway, relay
 from activities.agents.hermes.agent import HermesAgent, home
 from activities.agents.hermes.interpreter import HINT, interpreter
 from steersman.contracts.agents import AGENT_VARIABLES
@@ -15,7 +16,8 @@ _VERSION = "from importlib.metadata import version; print(version('hermes-agent'
 def _findings(environ: Mapping[str, str]) -> Sequence[Finding]:
     """Nothing is wrong with a host that has no Hermes: only runs that ask for it are refused there."""
     missing = Finding("agent hermes", "not installed", hint=HINT)
-    return programs.findings(missing, HermesAgent(environ).program, _version_of, lambda: _key(environ), HINT)
+    found = programs.findings(missing, HermesAgent(environ).program, _version_of, lambda: _key(environ), HINT)
+    return (*found, gateway.finding(environ)) if environ.get(relay.URL) else found
 
 
 def _version_of(script: str) -> Sequence[str]:
@@ -36,5 +38,8 @@ HERMES = AgentKind(
     make=lambda environ, _lent: HermesAgent(environ),
     findings=_findings,
     home=lambda directory: {"HERMES_HOME": str(directory)},
+    private_variables=frozenset({relay.KEY, relay.URL}),
+    narrow=gateway.narrow,
+    end_elsewhere=gateway.end_elsewhere,
     guarded_prefixes=("HERMES_", "_HERMES_", "OPENROUTER_", "NOUS_", "TERMINAL_"),
 )

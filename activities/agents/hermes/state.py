@@ -77,6 +77,8 @@ class HermesState(Snapshot):
     """Tool calls that have ended."""
     thought: str = ""
     """The reasoning that is being told."""
+    doubt: bool = False
+    """At a gateway, a run of it may be at work that nobody knows the name of, or whose end nobody has seen."""
     own: Usage = field(default_factory=Usage)
     own_calls: int = 0
     children: Usage = field(default_factory=Usage)
