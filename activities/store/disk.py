@@ -6,9 +6,10 @@ What is gone since counts as not there, and nothing that an agent may have put i
 import errno
 import fcntl
 import os
+import shutil
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
@@ -97,3 +98,21 @@ def _sizes(directory: Path) -> Iterator[int]:
                 yield Path(inner, name).lstat().st_size
             except OSError:
                 continue
+
+
+def remove_tree(directory: Path) -> None:
+    """Delete a directory, and what in it its owner has made unwritable, as package caches are. Blocks.
+
+    What cannot be deleted stays, in silence.
+    """
+    _open(directory)
+    for path, names_in, _ in os.walk(directory):
+        for name in names_in:
+            _open(Path(path, name))
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+def _open(directory: Path) -> None:
+    with suppress(OSError):
+        if not directory.is_symlink():
+            directory.chmod(0o700)

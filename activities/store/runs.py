@@ -165,7 +165,7 @@ class RunStore:
     def remove(self, directory: RunDirectory) -> int:
         """Delete a run's state; the bytes freed. Raises OSError where it cannot be deleted, as on a read-only disk."""
         size = disk.size(directory.path)
-        shutil.rmtree(directory.path, ignore_errors=True)
+        disk.remove_tree(directory.path)
         if os.path.lexists(directory.path):
             shutil.rmtree(directory.path)  # to hear why
         try:

@@ -5,7 +5,6 @@ No agent is stopped here: the caller brings the report of the stop.
 
 import asyncio
 import logging
-import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -234,6 +233,6 @@ def _clear_files(directory: RunDirectory) -> None:
         for name in () if place.is_symlink() else disk.names(place):
             path = place / name
             if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path, ignore_errors=True)
+                disk.remove_tree(path)
             else:
                 path.unlink(missing_ok=True)
