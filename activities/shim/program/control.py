@@ -58,7 +58,7 @@ def main(arguments: list[str]) -> int:
         return dial(words[0], float(words[1]) if words[1:] else DIAL_S)
     if name == "journal" and len(words) == 3:
         return journal(words[0], int(words[1]), int(words[2]))
-    if name not in _COMMANDS or len(words) != _COMMANDS[name][0]:
+    if name not in COMMANDS or len(words) != COMMANDS[name][0]:
         sys.stderr.write(__doc__ or "")
         return 2
     said = answer(name, *words)
@@ -69,7 +69,7 @@ def main(arguments: list[str]) -> int:
 def answer(name: str, *words: str) -> dict[str, Any]:
     """What a command that looks or stops has to say; also within a worker, for its own machine."""
     try:
-        return {"ok": True, **_COMMANDS[name][1](*words)}
+        return {"ok": True, **COMMANDS[name][1](*words)}
     except ShimAlive as error:
         return {"ok": False, "error": "already_running", "message": str(error)}
     except OSError as error:
@@ -189,12 +189,18 @@ def _info(names: str) -> dict[str, Any]:
 
 
 def _remove(root: str) -> dict[str, Any]:
+    import contextlib
     import shutil
 
     for name in sorted(os.listdir(root)) if os.path.lexists(root) else ():
         each = os.path.join(root, name)
         if is_alive(each):
             raise ShimAlive(f"a shim lives in {each}")
+    for path, names, _ in os.walk(root):  # an agent may have made them unwritable, as package caches are
+        for inner in (os.path.join(path, name) for name in names):
+            with contextlib.suppress(OSError):
+                if not os.path.islink(inner):
+                    os.chmod(inner, 0o700)
     shutil.rmtree(root, ignore_errors=True)
     if os.path.lexists(root):
         shutil.rmtree(root)  # to hear why
@@ -231,7 +237,7 @@ def _report(cleared: Clearance) -> dict[str, Any]:
     }
 
 
-_COMMANDS: dict[str, tuple[int, Callable[..., dict[str, Any]]]] = {
+COMMANDS: dict[str, tuple[int, Callable[..., dict[str, Any]]]] = {
     "alive": (1, _alive),
     "entomb": (1, _entomb),
     "home": (0, lambda: {"home": _home(), "time_ms": time.time_ns() // 1_000_000}),
