@@ -8,6 +8,7 @@ from temporalio import workflow
 from temporalio.exceptions import ApplicationError, FailureError
 
 from steersman.contracts import names
+from steersman.contracts.descriptions import OF_LOOP
 from steersman.contracts.errors import ErrorType, InvalidRequest
 from steersman.contracts.loop_messages import (
     Cleanup,
@@ -113,7 +114,7 @@ def _update(name: str) -> Any:
     def check(self: _Dispatch, *inputs: Any) -> None:
         self._checked(name, inputs, refuse=not self._undispatched)
 
-    handler = workflow.update(name=name)(_named(update, f"{name}_update"))
+    handler = workflow.update(name=name, description=OF_LOOP[name])(_named(update, f"{name}_update"))
     handler.validator(_named(check, f"{name}_check"))
     return handler
 
@@ -129,7 +130,7 @@ def _signal(name: str) -> Any:
         except FailureError as error:
             workflow.logger.warning("%s refused: %s", name, error.message)
 
-    return workflow.signal(name=name)(_named(signal, f"{name}_signal"))
+    return workflow.signal(name=name, description=OF_LOOP[name])(_named(signal, f"{name}_signal"))
 
 
 def _named(function: Callable[..., Any], name: str) -> Callable[..., Any]:

@@ -12,6 +12,7 @@ from temporalio.exceptions import ApplicationError, CancelledError
 
 with workflow.unsafe.imports_passed_through():
     from steersman.contracts import names
+    from steersman.contracts.descriptions import OF_LOOP
     from steersman.contracts.errors import ErrorType, InvalidRequest
     from steersman.contracts.loop import LoopRequest, parse_loop_request
     from steersman.contracts.loop_activities import ForkPoint
@@ -117,18 +118,18 @@ class AgentLoop(LoopHandlers):
             reason=ending.exited_because,
         )
 
-    @workflow.query(name=names.STATE_QUERY)
+    @workflow.query(name=names.STATE_QUERY, description=OF_LOOP[names.STATE_QUERY])
     def state(self) -> LoopState:
         """LoopState, also after the loop has closed."""
         return self._state.snapshot()
 
-    @workflow.query(name=names.CHECKPOINTS)
+    @workflow.query(name=names.CHECKPOINTS, description=OF_LOOP[names.CHECKPOINTS])
     def checkpoints(self, *inputs: Any) -> CheckpointPage:
         """CheckpointQuery -> CheckpointPage, oldest first."""
         query = parse_message(CheckpointQuery, inputs[0] if inputs else None)
         return self._state.archive.page(query.after, query.limit)
 
-    @workflow.query(name=names.FORK_POINT)
+    @workflow.query(name=names.FORK_POINT, description=OF_LOOP[names.FORK_POINT])
     def fork_point(self, number: int) -> ForkPoint | None:
         """What a fork needs of one checkpoint; None if there is no such checkpoint."""
         checkpoint, carried = self._state.archive.get(number), self._state.carried

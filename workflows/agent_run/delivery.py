@@ -138,6 +138,7 @@ class MessageDelivery:
                 await workflow.wait_condition(
                     lambda d=due: self.approvals.due(timeout) != d,  # type: ignore[misc]
                     timeout=max(due - workflow.now(), least),
+                    timeout_summary="deny what nobody has answered",
                 )
             except TimeoutError:
                 for denial in self.approvals.overdue(due if self._bounded else workflow.now(), timeout):
@@ -194,7 +195,11 @@ class MessageDelivery:
                 retry = RETRY_INTERVAL
                 continue
             try:
-                await workflow.wait_condition(lambda s=session: self._sessions != s, timeout=retry)  # type: ignore[misc]
+                await workflow.wait_condition(
+                    lambda s=session: self._sessions != s,  # type: ignore[misc]
+                    timeout=retry,
+                    timeout_summary="deliver it again",
+                )
             except TimeoutError:
                 retry *= 2  # a new session ends the wait anyway, and each try costs history
 

@@ -9,6 +9,7 @@ from temporalio.exceptions import ApplicationError
 from steersman.contracts import names
 from steersman.contracts.activities import ApprovalAsked, MessagesSettled, Progressed, SessionStarted
 from steersman.contracts.agents import Capabilities, at_most, cannot
+from steersman.contracts.descriptions import OF_RUN
 from steersman.contracts.errors import REFUSED, ErrorType, InvalidRequest
 from steersman.contracts.messages import (
     MESSAGE_ID,
@@ -41,7 +42,7 @@ class RunHandlers:
 
     # From clients.
 
-    @workflow.update(name=names.STEER)
+    @workflow.update(name=names.STEER, description=OF_RUN[names.STEER])
     async def steer(self, *inputs: Any) -> MessageReceipt:
         """Message -> MessageReceipt: into the running turn, without stopping it."""
         return await self._take_message("steer", inputs)
@@ -50,7 +51,7 @@ class RunHandlers:
     def _check_steer(self, *inputs: Any) -> None:
         self._check_message("steer", inputs)
 
-    @workflow.update(name=names.INTERRUPT)
+    @workflow.update(name=names.INTERRUPT, description=OF_RUN[names.INTERRUPT])
     async def interrupt(self, *inputs: Any) -> MessageReceipt:
         """Message -> MessageReceipt: ends the turn, keeps the session; with a text, goes on with it."""
         return await self._take_message("interrupt", inputs)
@@ -59,7 +60,7 @@ class RunHandlers:
     def _check_interrupt(self, *inputs: Any) -> None:
         self._check_message("interrupt", inputs)
 
-    @workflow.update(name=names.DECIDE)
+    @workflow.update(name=names.DECIDE, description=OF_RUN[names.DECIDE])
     async def decide(self, *inputs: Any) -> DecisionReceipt:
         """Decision -> DecisionReceipt. The first decision on an approval counts."""
         await self._after_signals()
@@ -79,17 +80,17 @@ class RunHandlers:
             raise ApplicationError(not_waiting(decision.id), type=REFUSED, non_retryable=True)
         return decision
 
-    @workflow.signal(name=names.STEER)
+    @workflow.signal(name=names.STEER, description=OF_RUN[names.STEER])
     def steer_signal(self, *inputs: Any) -> None:
         """As the update, without an answer."""
         self._take_message_signal("steer", inputs)
 
-    @workflow.signal(name=names.INTERRUPT)
+    @workflow.signal(name=names.INTERRUPT, description=OF_RUN[names.INTERRUPT])
     def interrupt_signal(self, *inputs: Any) -> None:
         """As the update, without an answer."""
         self._take_message_signal("interrupt", inputs)
 
-    @workflow.signal(name=names.DECIDE)
+    @workflow.signal(name=names.DECIDE, description=OF_RUN[names.DECIDE])
     def decide_signal(self, *inputs: Any) -> None:
         """As the update, without an answer; a second decision changes nothing."""
         try:
@@ -99,7 +100,7 @@ class RunHandlers:
             return
         self.delivery.decide(decision)
 
-    @workflow.signal(name=names.HURRY)
+    @workflow.signal(name=names.HURRY, description=OF_RUN[names.HURRY])
     def hurry(self, *inputs: Any) -> None:
         """Make the stop under way, or the next one, as quick as it can be."""
         self.hurry_requested = True
@@ -148,7 +149,7 @@ class RunHandlers:
 
     # From run_agent. Anybody can send a signal, also one without a payload: `null` decodes to None.
 
-    @workflow.signal(name=names.SESSION_STARTED)
+    @workflow.signal(name=names.SESSION_STARTED, description=OF_RUN[names.SESSION_STARTED])
     def session_started(self, session: SessionStarted | None) -> None:
         """A worker leads the run; with a handle, the agent's process runs."""
         if session is None or not self.delivery.on_session_started(session):
@@ -176,7 +177,7 @@ class RunHandlers:
         self.visibility.update(agent=agent, capabilities=can, part=session.part, session_id=None)
         self.delivery.on_claimed(agent, can)
 
-    @workflow.signal(name=names.PROGRESSED)
+    @workflow.signal(name=names.PROGRESSED, description=OF_RUN[names.PROGRESSED])
     def progressed(self, progress: Progressed | None) -> None:
         """Usage, cost and the last event so far."""
         if progress is None:
@@ -191,13 +192,13 @@ class RunHandlers:
             last_event=progress.last_event or state.last_event,
         )
 
-    @workflow.signal(name=names.APPROVAL_ASKED)
+    @workflow.signal(name=names.APPROVAL_ASKED, description=OF_RUN[names.APPROVAL_ASKED])
     def approval_asked(self, asked: ApprovalAsked | None) -> None:
         """The agent asks for an approval, or withdraws its question."""
         if asked is not None:
             self.delivery.on_approval_asked(asked)
 
-    @workflow.signal(name=names.MESSAGES_SETTLED)
+    @workflow.signal(name=names.MESSAGES_SETTLED, description=OF_RUN[names.MESSAGES_SETTLED])
     def messages_settled(self, settled: MessagesSettled | None) -> None:
         """The agent has taken messages that had been delivered before."""
         if settled is not None:

@@ -16,6 +16,7 @@ with workflow.unsafe.imports_passed_through():
     from steersman.contracts import names
     from steersman.contracts.activities import CarriedBack, Claim, RunOutcome
     from steersman.contracts.agents import at_most
+    from steersman.contracts.descriptions import OF_RUN
     from steersman.contracts.errors import ErrorType, InvalidRequest
     from steersman.contracts.request import RunRequest, oversized, parse_request
     from steersman.contracts.run import MAX_REASON, CarriedWorkspace, Finalize, Phase, RunResult, RunState, StopReport
@@ -380,7 +381,7 @@ class AgentRun(RunHandlers):
             facts=outcome.facts,
         )
 
-    @workflow.query(name=names.STATE_QUERY)
+    @workflow.query(name=names.STATE_QUERY, description=OF_RUN[names.STATE_QUERY])
     def state(self) -> RunState:
         """RunState, also after the run has closed."""
         return self.visibility.state
