@@ -83,6 +83,15 @@ async def test_a_process_that_says_ten_thousand_things_costs_little_history(proc
     assert len(stage.listener.progress) <= 4
 
 
+async def test_what_a_process_says_on_stderr_is_told_between_what_it_says_on_stdout(process: ProcessKit) -> None:
+    program = "import sys; print('one', flush=True); print('two', file=sys.stderr, flush=True); print('x' * 200_000)"
+    async with process.run(program) as stage:
+        outcome = await stage.play()
+    assert [event.text for event in stage.said("progress") if event.data == {"stream": "stderr"}] == ["two"]
+    assert outcome.text.endswith("x")
+    assert "two" not in outcome.text
+
+
 async def test_a_process_reads_its_prompt(process: ProcessKit) -> None:
     async with process.run("import sys; print(sys.stdin.read().upper())", prompt="ü\nzwei") as stage:
         assert (await stage.play()).text == "Ü\nZWEI"

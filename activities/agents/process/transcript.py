@@ -1,4 +1,5 @@
-"""What a program's journal means: each line of its output is a message, and so is each that it was given.
+"""What a program's journal means: each line of its output is a message, and so is each that it was given; what it says
+on stderr is progress.
 
 The journal may be forged, and so may a snapshot: see ports.agent.Transcript. What is written must not live here.
 """
@@ -16,7 +17,7 @@ from activities.ports.agent import MAX_SNAPSHOT, MAX_STRUCTURED, ExitFact, Progr
 from activities.ports.runtime import Record
 from steersman.contracts.activities import Settlement
 from steersman.contracts.errors import AgentCrashed, AgentFailed, RunError
-from steersman.contracts.events import MAX_TEXT, EventBase, InitEvent, MessageEvent
+from steersman.contracts.events import MAX_TEXT, EventBase, InitEvent, MessageEvent, ProgressEvent
 from steersman.contracts.messages import MESSAGE_ID, MessageId
 
 VERSION: Final = 2
@@ -72,6 +73,9 @@ class ProcessTranscript:
             events.append(InitEvent(time=time, version=self._program))
         if record.stream == "out":
             events.append(self._said(time, record.data))
+        elif record.stream == "err":
+            text, truncated = _text(record.data)
+            events.append(ProgressEvent(time=time, text=text, truncated=truncated, data={"stream": "stderr"}))
         elif record.stream == "in" and record.id.startswith(MESSAGE):
             events += self._given(time, record.id.removeprefix(MESSAGE), record.data)
         elif record.stream == "eof":
@@ -86,8 +90,8 @@ class ProcessTranscript:
         self.progress.text = f"{self.progress.text}\n{end}"[-MAX_RESULT:].lstrip("\n")
         if line and not line.isspace():
             self._last_line = line[: MAX_STRUCTURED + 1]
-        text = line[: 4 * MAX_TEXT + 4].decode("utf-8", "replace")
-        return MessageEvent(time=time, text=text[:MAX_TEXT], truncated=len(text) > MAX_TEXT)
+        text, truncated = _text(line)
+        return MessageEvent(time=time, text=text, truncated=truncated)
 
     def _given(self, time: datetime, message_id: str, line: bytes) -> list[EventBase]:
         known = message_id in self._written or len(self._written) >= MAX_WRITTEN
@@ -147,6 +151,12 @@ class ProcessTranscript:
             how = "its end was not seen (the machine or its shim died)"
         message = f"{self._program} ended with {how}{last_words(exit_fact)}"
         return Verdict(AgentCrashed(message[:2000], **exit_facts(exit_fact)))
+
+
+def _text(line: bytes) -> tuple[str, bool]:
+    """As much of a line as an event has, and whether that is not all."""
+    text = line[: 4 * MAX_TEXT + 4].decode("utf-8", "replace")
+    return text[:MAX_TEXT], len(text) > MAX_TEXT
 
 
 def _quoted(line: bytes) -> str:

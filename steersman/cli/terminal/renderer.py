@@ -159,6 +159,8 @@ class Renderer:
         match event:
             case FileChangeEvent():
                 mark, text, style = f"{CHANGE_MARKS[event.change]} ", f"{event.change} {event.path}", "yellow"
+            case ProgressEvent(data={"stream": "stderr"}):
+                return Text(clean(event.text), style="dim")  # a program's own line: whole, as on its stdout
             case ProgressEvent():
                 text = event.text
             case RateLimitEvent():
