@@ -94,6 +94,10 @@ class PlanUpdateEvent(EventBase):
     items: tuple[PlanItem, ...]
 
 
+REFUSED_BY_MODE = "is not allowed here (permission mode "
+"""Part of the message of a denial that no person gave."""
+
+
 class PermissionEvent(EventBase):
     """A tool needs an approval, or the approval was decided or withdrawn."""
 

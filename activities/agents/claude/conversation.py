@@ -30,6 +30,7 @@ from activities.ports.agent import END_PREFIX, ApprovalRequester
 from activities.ports.runtime import Channel, ChannelClosed, Record
 from activities.untrusted_json import bounded
 from steersman.contracts.activities import ApprovalAsked, OutgoingDecision, OutgoingMessage, RunKey, Settlement
+from steersman.contracts.events import REFUSED_BY_MODE
 from steersman.contracts.request import PermissionMode
 from steersman.contracts.run import Approval
 
@@ -172,9 +173,7 @@ class ClaudeConversation:
         if self._mode == "full":
             return PermissionResultAllow()
         if self._mode != "ask":
-            return PermissionResultDeny(
-                message=f"{tool} is not allowed here (permission mode {self._mode}). Go on without it."
-            )
+            return PermissionResultDeny(message=f"{tool} {REFUSED_BY_MODE}{self._mode}). Go on without it.")
         decision = self._remembered.get(tool) or await self._ask(tool, tool_input, context)
         if decision.decision.decision == "allow":
             return PermissionResultAllow()

@@ -18,6 +18,7 @@ from steersman.cli.terminal.approval_prompts import ApprovalPrompts
 from steersman.cli.terminal.event_pump import EventPump, KeyPress, Note, SourceEnded
 from steersman.cli.terminal.interactive import is_interactive
 from steersman.cli.terminal.keyboard import Interrupted, Keyboard
+from steersman.cli.terminal.refusals import Refusals
 from steersman.cli.terminal.renderer import Renderer
 from steersman.client import Steersman
 from steersman.contracts.agents import cannot
@@ -94,6 +95,7 @@ class Follower:
         self._state: RunState | None = None
         """The state that was read for the menu, which offers what the agent can do."""
         self._pump = EventPump(self._events(), keyboard, self._read)
+        self._refusals = Refusals()
 
     async def _events(self) -> AsyncGenerator[AgentEvent | Note, None]:
         """The run's events. For a person an outage is no end: it is told once, and waited for."""
@@ -140,6 +142,7 @@ class Follower:
             await self._pump.close()
 
     async def _show(self, event: AgentEvent) -> Exit | None:
+        self._refusals.on_event(event)
         if self._json:
             self._view.last_seq = event.seq
             write_line(event.model_dump_json(ensure_ascii=True))
@@ -174,6 +177,8 @@ class Follower:
         status = "terminated" if terminated else {"done": "succeeded"}.get(event.type, event.type)
         ended_at = result.ended_at if result else event.time
         self._view.footer(status, result, ended_at, event.changes, event.worktree)
+        if refused := self._refusals.summary():
+            remark(refused, "yellow")
         if event.finalize and event.finalize.status in ("conflicted", "failed"):
             remark(finalize_phrase(event.finalize, self._run), "yellow")
         if event.finalize and (told := sessions_phrase(event.finalize)):
