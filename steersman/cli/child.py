@@ -14,7 +14,7 @@ LAST_BYTES = 64 * 1024
 
 
 class Child:
-    """One process, whose output goes to a log file that is truncated first."""
+    """One process at a time, whose output goes to a log file that is truncated first."""
 
     def __init__(self, name: str, command: Sequence[str], log: Path, environment: Mapping[str, str]) -> None:
         self.name = name
@@ -22,10 +22,14 @@ class Child:
         self._command = command
         self._environment = environment
         self._process: asyncio.subprocess.Process | None = None
+        self._begins = 0
+        """Where in the log this process begins."""
 
     async def start(self) -> None:
-        """Start the process."""
-        descriptor = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
+        """Start the process, or another one in its place, whose log follows."""
+        kept = 0 if self._process else os.O_TRUNC
+        descriptor = os.open(self.log, os.O_WRONLY | os.O_CREAT | kept | os.O_APPEND, 0o600)
+        self._begins = os.fstat(descriptor).st_size
         try:
             self._process = await asyncio.create_subprocess_exec(
                 *self._command,
@@ -58,7 +62,7 @@ class Child:
     def last_lines(self, count: int = 12) -> list[str]:
         """The last `count` lines of its log."""
         with contextlib.suppress(OSError), self.log.open("rb") as file:
-            file.seek(max(0, self.log.stat().st_size - LAST_BYTES))
+            file.seek(max(self._begins, self.log.stat().st_size - LAST_BYTES))
             return file.read().decode(errors="replace").splitlines()[-count:]
         return []
 

@@ -2,6 +2,8 @@
 
 import asyncio
 import signal
+import time
+from collections import deque
 from collections.abc import Coroutine
 from dataclasses import dataclass
 from datetime import timedelta
@@ -9,6 +11,7 @@ from datetime import timedelta
 from steersman.cli.child import Child
 from steersman.cli.devserver import IP
 from steersman.cli.exits import Exit
+from steersman.cli.formatting import counted
 from steersman.cli.output import complain, console, remark
 
 READY_S = 60
@@ -17,6 +20,11 @@ WORKER_GRACE_S = 60
 """Seconds from SIGTERM to SIGKILL; the same of the two below."""
 WEB_GRACE_S = 5
 SERVER_GRACE_S = 15
+WORKER_READY = '"action": "worker_ready"'
+MAX_ENDS, ENDS_WITHIN_S = 3, 60.0
+"""A worker that ends so often within so many seconds is not replaced any more."""
+COUNT_S = 2.0
+"""The server may take this many seconds to say how many agents are at work."""
 KEEP = timedelta(days=30)
 """The dev server keeps closed runs for so long: as a worker keeps their state by default. Its own default is a day."""
 
@@ -36,7 +44,7 @@ class DevProcesses:
 
 
 async def run_all(processes: DevProcesses, port: int, ui_port: int) -> Exit:
-    """Run all until a signal comes (exit code 0), or until one of them ends by itself (1)."""
+    """Run all until a signal comes (exit code 0), or until one of them ends by itself (1): see `_watch`."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -48,20 +56,41 @@ async def run_all(processes: DevProcesses, port: int, ui_port: int) -> Exit:
                 return _report_end(child) if not stop.is_set() else Exit.OK
             console().print(f"{child.name} ready, log in {child.log}", style="dim")
         _print_addresses(port, ui_port if processes.web else None)
-        ends = {child: asyncio.ensure_future(child.ended()) for child in processes.members}
-        stopped = asyncio.ensure_future(_set(stop))
-        await asyncio.wait({stopped, *ends.values()}, return_when=asyncio.FIRST_COMPLETED)
-        ended = next((child for child, end in ends.items() if end.done()), None)
-        return _report_end(ended) if ended else Exit.OK
+        return await _watch(processes, stop)
     finally:
         stop.clear()
-        await _end(processes, stop)
+        await _end(processes, port, stop)
+
+
+async def _watch(processes: DevProcesses, stop: asyncio.Event) -> Exit:
+    """Until a signal comes, or one of them ends by itself; a worker is replaced, unless it ends again and again."""
+    ends: deque[float] = deque(maxlen=MAX_ENDS)
+    stopped = asyncio.ensure_future(_set(stop))
+    while True:
+        watched = {child: asyncio.ensure_future(child.ended()) for child in processes.members}
+        try:
+            await asyncio.wait({stopped, *watched.values()}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in watched.values():
+                each.cancel()
+        ended = next((child for child in processes.members if not child.alive), None)
+        if stop.is_set() or ended is None:
+            return Exit.OK
+        _report_end(ended)
+        ends.append(time.monotonic())
+        if ended is not processes.worker or (len(ends) == MAX_ENDS and ends[-1] - ends[0] < ENDS_WITHIN_S):
+            return Exit.FAILED
+        remark("starting another worker; agents at work go on")
+        await ended.start()
+        if not await _is_ready(ended.logged(WORKER_READY), ended, stop):
+            return _report_end(ended) if not stop.is_set() else Exit.OK
+        console().print(f"{ended.name} ready, log in {ended.log}", style="dim")
 
 
 def _ready(processes: DevProcesses, child: Child, port: int, ui_port: int) -> Coroutine[None, None, None]:
     if child is processes.server:
         return _server_serves(port)
-    return child.logged('"action": "worker_ready"') if child is processes.worker else _ui_serves(child, ui_port)
+    return child.logged(WORKER_READY) if child is processes.worker else _ui_serves(child, ui_port)
 
 
 def _print_addresses(port: int, ui_port: int | None) -> None:
@@ -99,16 +128,37 @@ async def _set(event: asyncio.Event) -> None:
     await event.wait()
 
 
-async def _end(processes: DevProcesses, again: asyncio.Event) -> None:
+async def _end(processes: DevProcesses, port: int, again: asyncio.Event) -> None:
     """End all, the worker first, while the server still takes its last calls. A second signal kills them at once."""
     if processes.worker.alive:
-        remark("ending the worker; agents at work go on by themselves")
+        remark(f"ending the worker; {await _at_work(port)}")
     await processes.worker.end(WORKER_GRACE_S, again)
     if processes.web:
         await processes.web.end(WEB_GRACE_S, again)
     if processes.server.alive:
         remark("ending the Temporal server")
     await processes.server.end(SERVER_GRACE_S, again)
+
+
+async def _at_work(port: int) -> str:
+    """How many agents go on without a worker, in words."""
+    from temporalio.service import RPCError
+
+    from steersman.client import Steersman
+    from steersman.contracts.names import RUN_PHASE, RUN_WORKFLOW
+    from steersman.errors import SteersmanError
+
+    query = f'WorkflowType = "{RUN_WORKFLOW}" AND ExecutionStatus = "Running" AND {RUN_PHASE} = "running"'
+    try:
+        async with asyncio.timeout(COUNT_S):
+            steersman = await Steersman.connect(address=f"{IP}:{port}", namespace="default")
+            count = (await steersman.temporal.count_workflows(query)).count
+    except (SteersmanError, RPCError, TimeoutError):
+        return "agents at work go on by themselves"
+    if not count:
+        return "no agent is at work"
+    goes = "goes on by itself" if count == 1 else "go on by themselves"
+    return f"{counted(count, 'agent')} at work {goes} until a worker comes back, or their lease ends (15 minutes)"
 
 
 async def _server_serves(port: int) -> None:

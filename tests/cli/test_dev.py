@@ -12,7 +12,9 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from steersman.cli.dev_processes import MAX_ENDS
 from tests.cli.steer import ROOT, Steer, ended, line_with
+from tests.support.processes import until
 from tests.support.temporal import free_port
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(180)]
@@ -83,7 +85,7 @@ async def test_dev_is_all_one_needs(own: Steer, tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     end = await ended(process)
     assert end.code == 0, end.err
-    assert "agents at work go on" in end.err
+    assert "no agent is at work" in end.err
     for pid in (server, worker):
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
@@ -93,7 +95,7 @@ async def test_dev_is_all_one_needs(own: Steer, tmp_path: Path) -> None:
 @pytest.mark.linux
 @pytest.mark.parametrize(
     ("words", "name"),
-    [("worker.py", "worker"), ("start-dev", "Temporal server"), ("webproxy", "Web UI's proxy")],
+    [("start-dev", "Temporal server"), ("webproxy", "Web UI's proxy")],
 )
 async def test_dev_says_what_ended_and_ends(own: Steer, words: str, name: str) -> None:
     process = await dev(own, ui=("--ui-port", str(free_port())))
@@ -106,6 +108,46 @@ async def test_dev_says_what_ended_and_ends(own: Steer, words: str, name: str) -
     for pid in others:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
+
+
+@pytest.mark.linux
+async def test_a_worker_that_dies_is_replaced_and_its_agents_are_counted(own: Steer, tmp_path: Path) -> None:
+    process = await dev(own)
+    begun = await own("run", "process", "-d", "-w", str(tmp_path), "--id", "long", "--", "sleep", "600")
+    assert begun.code == 0, begun.err
+    first = child(process.pid, "worker.py")
+    os.kill(first, signal.SIGKILL)
+    await line_with(process, "worker ready")
+    assert child(process.pid, "worker.py") != first
+    assert (await own("run", "process", "-w", str(tmp_path), "--on-overlap", "interrupt", "--", "true")).code == 0
+    (tmp_path / "other").mkdir()
+    again = await own("run", "process", "-d", "-w", str(tmp_path / "other"), "--id", "longer", "--", "sleep", "600")
+    assert again.code == 0, again.err
+
+    async def counted() -> bool:
+        query = 'ExecutionStatus = "Running" AND RunPhase = "running"'
+        return len((await own("list", query, "--json")).json) == 1
+
+    await until(counted)
+    process.send_signal(signal.SIGINT)
+    end = await ended(process)
+    assert end.code == 0, end.err
+    assert "the worker ended by itself (signal SIGKILL)" in end.err
+    assert "1 agent at work goes on by itself" in end.err
+    await dev(own)
+    assert (await own("stop", "longer")).code == 0
+
+
+@pytest.mark.linux
+async def test_a_worker_that_dies_again_and_again_is_not_replaced(own: Steer) -> None:
+    process = await dev(own)
+    for _ in range(MAX_ENDS - 1):
+        os.kill(child(process.pid, "worker.py"), signal.SIGKILL)
+        await line_with(process, "worker ready")
+    os.kill(child(process.pid, "worker.py"), signal.SIGKILL)
+    end = await ended(process)
+    assert end.code == 1
+    assert end.err.count("the worker ended by itself") == MAX_ENDS
 
 
 async def test_a_worker_that_cannot_start_is_shown_with_its_words(own: Steer) -> None:

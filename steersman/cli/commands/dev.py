@@ -1,8 +1,8 @@
 """`steer dev`: a Temporal server with its Web UI on a file, and a worker, in the foreground of one terminal.
 
-Nothing is restarted in silence: when one of them ends, dev says which, shows its last lines, ends the others and
-exits with 1. Ctrl-C ends the worker first: a detach, its agents work on until the next worker comes or their lease
-ends.
+Nothing is restarted in silence: when one of them ends, dev says which and shows its last lines. A worker is replaced,
+unless it ends again and again; else the others are ended, and dev exits with 1. Ctrl-C ends the worker first: a detach,
+its agents work on until the next worker comes or their lease ends.
 """
 
 import os
