@@ -4,15 +4,27 @@ from typing import Annotated, Literal
 
 import typer
 
+from steersman.cli import completion
+
 AGENT_PANEL, LIMITS_PANEL = "The agent", "Limits"
 
 RUN_HELP = "The run's id, or - for the newest."
 LOOP_HELP = "The loop's id, or - for the newest."
 
-Run = Annotated[str, typer.Argument(metavar="RUN", help=RUN_HELP)]
-OpenRun = Annotated[str, typer.Argument(metavar="RUN", help="The run's id, or - for the newest open one.")]
-Loop = Annotated[str, typer.Argument(metavar="LOOP", help=LOOP_HELP)]
-OpenLoop = Annotated[str, typer.Argument(metavar="LOOP", help="The loop's id, or - for the newest open one.")]
+Run = Annotated[str, typer.Argument(metavar="RUN", help=RUN_HELP, autocompletion=completion.runs)]
+OpenRun = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUN", help="The run's id, or - for the newest open one.", autocompletion=completion.open_runs
+    ),
+]
+Loop = Annotated[str, typer.Argument(metavar="LOOP", help=LOOP_HELP, autocompletion=completion.loops)]
+OpenLoop = Annotated[
+    str,
+    typer.Argument(
+        metavar="LOOP", help="The loop's id, or - for the newest open one.", autocompletion=completion.open_loops
+    ),
+]
 
 AsJson = Annotated[bool, typer.Option("--json", help="The answer as JSON.")]
 AsJsonLines = Annotated[bool, typer.Option("--json", help="JSON lines.")]

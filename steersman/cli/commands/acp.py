@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from steersman.cli import options, request
+from steersman.cli import completion, options, request
 from steersman.cli.connection import run_with_client
 from steersman.cli.dashed_command import AFTER_DASHES
 from steersman.cli.exits import Exit
@@ -22,7 +22,7 @@ MISSING = 'steer acp needs the package "agent-client-protocol": install steersma
 
 def acp(
     ctx: typer.Context,
-    agent: Annotated[str, typer.Argument(help=options.AGENTS)] = "claude",
+    agent: Annotated[str, typer.Argument(help=options.AGENTS, autocompletion=completion.agents)] = "claude",
     on_overlap: options.OnOverlap = None,
     model: options.Model = None,
     mode: options.Mode = None,

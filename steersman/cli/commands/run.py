@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from steersman.cli import options, request
+from steersman.cli import completion, options, request
 from steersman.cli.connection import run_with_client
 from steersman.cli.dashed_command import AFTER_DASHES
 from steersman.cli.exits import Exit
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 NEWEST_RUNS = 200
 """Among this many runs `--continue` looks for one."""
 
-Agent = Annotated[str | None, typer.Argument(help=options.AGENTS)]
+Agent = Annotated[str | None, typer.Argument(help=options.AGENTS, autocompletion=completion.agents)]
 Prompt = Annotated[str | None, typer.Argument(help="What to do; - reads stdin, @FILE a file.")]
 Detach = Annotated[bool, typer.Option("--detach", "-d", help="Print the run's id and return.")]
 RunId = Annotated[str | None, typer.Option("--id", help="The run's id; default: a new one.")]
