@@ -10,6 +10,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from pydantic import Field
+
 from activities.agents.agent_kind import AgentKind, Finding
 from activities.agents.entry_points import HINT, Catalog
 from activities.shim import client as shim
@@ -17,12 +19,13 @@ from steersman.contracts.model import TolerantModel
 
 
 class Check(TolerantModel):
-    """One thing that was looked at. `hint`: what to do about it."""
+    """One thing that was looked at. `hint`: what to do about it. `lacks`: see Finding."""
 
     check: str
     ok: bool = True
     detail: str
     hint: str = ""
+    lacks: bool = Field(default=False, exclude=True)
 
 
 async def check_host(

@@ -12,6 +12,7 @@ from temporalio.exceptions import ApplicationError
 
 from activities.activity_helpers import as_application_error, git_errors, heartbeating
 from activities.admission.schemas import admit_schema
+from activities.agent_checks import check_agents
 from activities.context import ActivityContext
 from activities.host_sweep import Retention, closed_runs_of, end_all_closed, end_closed, kill_here, prune, stop_strays
 from activities.ports.runtime import CLEANUP, HURRIED, StopTimes
@@ -32,6 +33,8 @@ from activities.temporal.loop_points import fork_point
 from activities.workspace_holds import WorkspaceHolds
 from steersman.contracts import names
 from steersman.contracts.activities import (
+    AgentChecks,
+    CheckAgents,
     Claim,
     EndRun,
     EventPage,
@@ -273,6 +276,13 @@ class HostActivities:
             raise ApplicationError(str(error), type=ActivityErrorType.STATE_GONE, non_retryable=True) from error
         async with heartbeating():  # so that the death of this worker is noticed while a reader waits
             return await self._pages.page(wanted, path)
+
+    @activity.defn(name=names.CHECK_AGENTS)
+    async def check_agents(self, _asked: CheckAgents) -> AgentChecks:
+        """The programs and keys of its agents, as this worker sees them."""
+        allowed = {name: kind for name, kind in self._policy.kinds.items() if name in self._agents}
+        async with heartbeating():
+            return await asyncio.to_thread(check_agents, allowed, self._policy.environ)
 
     async def kill_agents_here(self) -> None:
         """The host is another machine now: nothing may work on here."""

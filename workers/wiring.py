@@ -158,6 +158,7 @@ def workers_of(settings: Settings, parts: Parts, activities: Activities) -> list
             host.stop_agent,
             host.finalize_run,
             host.read_events,
+            host.check_agents,
             host.end_run,
             host.diff_run,
             host.undo_run,

@@ -26,12 +26,16 @@ _SETS: Final = ("guarded_names", "private_variables", "variables")
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that `worker.py check` found on this machine. `hint` says what to do about it."""
+    """One thing that `worker.py check` found on this machine. `hint` says what to do about it.
+
+    `lacks`: a run of the agent would fail for want of it; no failure of the machine, where another worker may have it.
+    """
 
     check: str
     detail: str
     ok: bool = True
     hint: str = ""
+    lacks: bool = False
 
 
 @dataclass(frozen=True)

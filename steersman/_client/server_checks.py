@@ -19,10 +19,13 @@ from steersman._client.search_attributes import indexed_types
 from steersman.codec import VARIABLE, name_of
 from steersman.connection import connect
 from steersman.contracts import names
-from steersman.contracts.activities import EventPage, ReadEvents, RunKey
+from steersman.contracts.activities import AgentChecks, CheckAgents, EventPage, ReadEvents, RunKey
 from steersman.contracts.model import TolerantModel
 from steersman.errors import BadCodec, ServerRefused, SteersmanError, Unreachable, UnreadablePayload, translate
 from steersman.hosts import host_name, state_directory
+
+CHECK_S = 60.0
+"""A worker may take this many seconds to ask all its agents' programs for their versions."""
 
 
 class Check(TolerantModel):
@@ -56,7 +59,8 @@ async def check_server(profile: str | None, address: str | None, namespace: str 
             checks.append(Check(check="server", ok=False, detail=str(translate(error, address=server)), hint=hint))
             if error.status == RPCStatusCode.NOT_FOUND:
                 return checks
-    return [Check(check="server", ok=True, detail=f"{server}, namespace {client.namespace}"), *checks]
+    agents = await _agents_of_worker(client)
+    return [Check(check="server", ok=True, detail=f"{server}, namespace {client.namespace}"), *checks, *agents]
 
 
 async def keep_closed_runs(client: Client, retention: timedelta) -> None:
@@ -146,3 +150,26 @@ async def _codec(client: Client) -> Check:
     except Unreachable as error:
         return Check(check="codec", ok=False, detail=str(error), hint="see whether the worker is at work")
     return Check(check="codec", ok=True, detail=f"{mine}; the worker of this machine has the same")
+
+
+async def _agents_of_worker(client: Client) -> list[Check]:
+    """The programs and keys of its agents, as a worker of this machine sees them; nothing where none is at work, or it
+    is of a version that cannot tell.
+    """
+    host = host_name(state_directory())
+    try:
+        if not await has_worker(client, host):
+            return []
+        found = await call_host(
+            client, host, names.CHECK_AGENTS, CheckAgents(), AgentChecks, takes_s=CHECK_S, heartbeats=True
+        )
+    except SteersmanError:  # what is wrong the other checks say
+        return []
+    checks = [
+        Check(check=each.check, ok=each.ok, detail=f"{each.detail} (of the worker)", hint=each.hint or None)
+        for each in found.checks
+    ]
+    if not found.usable:
+        hint = "where the worker is started, set a key, or log in with the agent's own program, and start it anew"
+        checks.append(Check(check="agents", ok=False, detail="the worker has no agent with a key", hint=hint))
+    return checks

@@ -253,6 +253,26 @@ class Finalized(TolerantModel):
     changes: Changes | None = None
 
 
+class CheckAgents(TolerantModel):
+    """Input of check_agents, a standalone activity on the host's queue."""
+
+
+class AgentCheck(TolerantModel):
+    """What a worker found of one agent's program, or of its key. `hint`: what to do about it."""
+
+    check: str
+    ok: bool = True
+    detail: str
+    hint: str = ""
+
+
+class AgentChecks(TolerantModel):
+    """Result of check_agents. `usable`: at least one agent has all that a run needs."""
+
+    checks: tuple[AgentCheck, ...] = ()
+    usable: bool = False
+
+
 class ReadEvents(TolerantModel):
     """Input of read_events, a standalone activity on the host's queue."""
 

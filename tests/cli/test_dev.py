@@ -33,10 +33,10 @@ async def own(tmp_path: Path) -> AsyncIterator[Steer]:
     await command.close()
 
 
-async def dev(own: Steer, *words: str, ui: tuple[str, ...] = ("--headless",)) -> asyncio.subprocess.Process:
+async def dev(own: Steer, *words: str, ui: tuple[str, ...] = ("--headless",), **env: str) -> asyncio.subprocess.Process:
     """`steer dev`, ready."""
     port = own.env["TEMPORAL_ADDRESS"].rpartition(":")[2]
-    process = await own.start("dev", "--port", port, *ui, *words)
+    process = await own.start("dev", "--port", port, *ui, *words, **env)
     await line_with(process, "Ctrl-C ends them")
     return process
 
@@ -223,6 +223,34 @@ async def test_a_history_that_the_code_at_hand_would_not_have_made(own: Steer, t
         "walk_agent; the code at hand does something else there"
         in (await own("replay", str(tmp_path / "other.json"))).out
     )
+
+
+async def test_doctor_asks_the_worker_for_its_keys(own: Steer, tmp_path: Path) -> None:
+    """Another terminal's environment says nothing of what a run would find."""
+    own.env |= {"HOME": str(tmp_path), "CLAUDE_CONFIG_DIR": str(tmp_path)}
+    for name in [name for name in own.env if name.endswith(("_KEY", "_TOKEN"))]:
+        del own.env[name]
+    key = "sk-never-shown"
+    process = await dev(own, ANTHROPIC_API_KEY=key)
+    said = await own("doctor", "--json")
+    checks = {each["check"]: each for each in said.json}
+    assert len(checks) == len(said.json)
+    assert checks["key for claude"]["detail"] == "ANTHROPIC_API_KEY (of the worker)"
+    assert "agents" not in checks
+    assert key not in said.out
+    process.send_signal(signal.SIGINT)
+    assert (await ended(process)).code == 0
+    await dev(own)
+    said = await own("doctor", "--json", ANTHROPIC_API_KEY=key)
+    checks = {each["check"]: each for each in said.json}
+    assert said.code == 1
+    assert checks["key for claude"]["detail"].startswith("none in this environment")
+    assert checks["agents"] == {
+        "check": "agents",
+        "ok": False,
+        "detail": "the worker has no agent with a key",
+        "hint": checks["agents"]["hint"],
+    }
 
 
 async def test_doctor_without_a_server_says_what_to_do(own: Steer) -> None:

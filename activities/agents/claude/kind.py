@@ -36,7 +36,7 @@ def _key(environ: Mapping[str, str]) -> Finding:
         found.append(str(config / ".credentials.json"))
     # No failure: the worker of another terminal may have a key.
     none = "none in this environment; where the worker is started, set ANTHROPIC_API_KEY or log in with `claude`"
-    return Finding("key for claude", ", ".join(found) or none)
+    return Finding("key for claude", ", ".join(found) or none, lacks=not found)
 
 
 CLAUDE = AgentKind(

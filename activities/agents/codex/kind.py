@@ -31,7 +31,7 @@ def _key(environ: Mapping[str, str]) -> Finding:
         found.append(str(own / "auth.json"))
     # No failure: the worker of another terminal may have a key, or config.toml names a provider with another one.
     none = "none in this environment; where the worker is started, set OPENAI_API_KEY or log in with `codex login`"
-    return Finding("key for codex", ", ".join(found) or none)
+    return Finding("key for codex", ", ".join(found) or none, lacks=not found)
 
 
 CODEX = AgentKind(

@@ -22,7 +22,7 @@ def _key(environ: Mapping[str, str]) -> Finding:
     if login.is_file():
         found.append(str(login))
     none = "none in this environment; where the worker is started, set GEMINI_API_KEY or log in with `gemini`"
-    return Finding("key for gemini", ", ".join(found) or none)
+    return Finding("key for gemini", ", ".join(found) or none, lacks=not found)
 
 
 GEMINI = AgentKind(

@@ -30,7 +30,7 @@ def _key(environ: Mapping[str, str]) -> Finding:
     found += [str(own / name) for name in (".env", "auth.json", "config.yaml") if own and Path(own, name).is_file()]
     # No failure: the worker of another terminal may have a key.
     none = "none in this environment; as the user who starts the worker, run `hermes setup`"
-    return Finding("key for hermes", ", ".join(found) or none)
+    return Finding("key for hermes", ", ".join(found) or none, lacks=not found)
 
 
 HERMES = AgentKind(

@@ -22,7 +22,7 @@ def _key(environ: Mapping[str, str]) -> Finding:
     if login.is_file():
         found.append(str(login))
     none = "none in this environment; where the worker is started, set its provider's key or run `opencode auth login`"
-    return Finding("key for opencode", ", ".join(found) or none)
+    return Finding("key for opencode", ", ".join(found) or none, lacks=not found)
 
 
 def _home(directory: PurePath) -> Mapping[str, str]:

@@ -76,7 +76,9 @@ def doctor(
     checks = [
         each.model_dump() for each in asyncio.run(check_server(options.profile, options.address, options.namespace))
     ]
-    checks += _worker_checks(environment)
+    # What the worker itself says of its agents goes before what this terminal would find.
+    asked = {each["check"] for each in checks}
+    checks += [each for each in _worker_checks(environment) if each["check"] not in asked]
     _report(checks, as_json=as_json)
 
 
