@@ -23,7 +23,7 @@ REAPER = $(PY) -I -S tests/support/reaper.py
 help:
 	@echo 'make demo      a real Claude Code run, end to end, on this machine'
 	@echo 'make test      what CI runs; ARGS goes to pytest'
-	@echo 'make test-all  all of it: each case on every program that speaks ACP, and the largest sizes'
+	@echo 'make test-all  all of it: each case on every agent'\''s program, and the largest sizes'
 	@echo 'make test-cluster   those in pods of the cluster that KUBECONFIG names; docs/kubernetes.md has its image'
 	@echo 'make check     linters, formatting, types, import contracts'
 	@echo 'make format    what the linters can put right themselves'

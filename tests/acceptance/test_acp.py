@@ -31,11 +31,12 @@ def gemini(site: Site, script: Script) -> tuple[dict[str, Any], dict[str, str]]:
 
 
 AGENTS = {"opencode": opencode, "gemini": gemini}
+PROGRAMS = ["opencode", pytest.param("gemini", marks=pytest.mark.exhaustive)]
 COMMAND = {"command": "echo once >> made", "description": "as asked"}
 TOOLS = {"opencode": Tool("bash", COMMAND), "gemini": Tool("run_shell_command", COMMAND)}
 
 
-@pytest.mark.parametrize("agent", AGENTS)
+@pytest.mark.parametrize("agent", PROGRAMS)
 async def test_it_is_asked_taken_over_interrupted_and_ends(
     site: Site, model: ScriptedModel, mark: str, agent: str
 ) -> None:
@@ -63,7 +64,7 @@ async def test_it_is_asked_taken_over_interrupted_and_ends(
     await gone(mark)
 
 
-@pytest.mark.parametrize("agent", AGENTS)
+@pytest.mark.parametrize("agent", PROGRAMS)
 async def test_a_cancel_leaves_nothing(site: Site, model: ScriptedModel, mark: str, agent: str) -> None:
     script, steersman, run, _ = await _started(site, model, mark, agent, site.workspace())
     approval = await until(lambda: _approval(steersman, run))

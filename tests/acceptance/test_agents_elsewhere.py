@@ -149,7 +149,14 @@ async def steersman(elsewhere: Elsewhere) -> Steersman:
     return await elsewhere.site.steersman()
 
 
-@pytest.mark.parametrize("agent", [each for each in AGENTS if EVERYWHERE or each != "hermes"])
+@pytest.mark.parametrize(
+    "agent",
+    [
+        pytest.param(each, marks=() if each == "codex" else pytest.mark.exhaustive)
+        for each in AGENTS
+        if EVERYWHERE or each != "hermes"
+    ],
+)
 async def test_it_works_there_is_interrupted_and_stopped(
     elsewhere: Elsewhere, steersman: Steersman, model: ScriptedModel, mark: str, agent: str
 ) -> None:

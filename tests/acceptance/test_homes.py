@@ -136,7 +136,9 @@ def claude(site: Site, model: ScriptedModel, mark: str) -> Iterator[Homes]:
     yield from _made(site, "claude", model.script("claude", hold("half")), mark)
 
 
-@pytest.fixture(params=list(AGENTS))
+@pytest.fixture(
+    params=[pytest.param(each, marks=() if each in ("claude", "codex") else pytest.mark.exhaustive) for each in AGENTS]
+)
 def homes(request: pytest.FixtureRequest, site: Site, model: ScriptedModel, mark: str) -> Iterator[Homes]:
     cast = AGENTS[request.param]
     if cast.program and installed(cast.program) is None:

@@ -56,6 +56,7 @@ async def test_claude_goes_on_in_another_pod_with_its_files_and_what_was_said(
     assert "goes on with its files and its session as they were at" in told[0]
 
 
+@pytest.mark.exhaustive
 async def test_a_worker_that_is_killed_over_that_is_followed_by_one_that_ends_it(
     pods: OwnCluster, steersman: Steersman, repository: Path, model: ScriptedModel
 ) -> None:
@@ -79,6 +80,7 @@ async def test_a_worker_that_is_killed_over_that_is_followed_by_one_that_ends_it
     assert pods.left == []
 
 
+@pytest.mark.exhaustive
 async def test_a_message_is_backed_up_at_once(
     pods: OwnCluster, steersman: Steersman, repository: Path, model: ScriptedModel
 ) -> None:
@@ -151,6 +153,7 @@ async def test_a_run_that_is_cancelled_while_it_waits_for_its_next_pod_loses_not
     assert script.requests[-1].saw("a first step")
 
 
+@pytest.mark.exhaustive
 async def test_without_backups_it_begins_with_what_was_carried_out(
     pods: OwnCluster, steersman: Steersman, repository: Path, model: ScriptedModel
 ) -> None:

@@ -126,6 +126,7 @@ async def test_what_cannot_be_carried_back_waits_in_its_pod(
     await until(lambda: pods.left == [], SLOW_S)
 
 
+@pytest.mark.exhaustive
 async def test_a_loop_is_verified_gone_back_with_and_forked(
     pods: OwnCluster, steersman: Steersman, model: ScriptedModel
 ) -> None:

@@ -88,9 +88,9 @@ def kit(request: pytest.FixtureRequest, private: Path, model: ScriptedModel) -> 
     return made
 
 
-THOROUGHLY = ("acp", "codex-acp")
+THOROUGHLY = ("acp",)
 """Programs with which every case of the protocol is tried each time. The others are each driven by the same code, go
-through the conformance suite like these, and have suites of their own.
+through the conformance suite, and have suites of their own.
 """
 ON_ALL = (
     "test_rules_are_refused",
@@ -101,14 +101,36 @@ ON_ALL = (
     "test_a_program_that_speaks_another_language",
 )
 """Cases in which the programs themselves differ."""
+SLOW = ("codex-acp", "gemini", "hermes", "opencode")
+"""Programs that need seconds of a processor for each start: each time they go through a part of the suite."""
+NOT_OF_SLOW = (
+    "test_it_resumes_and_forks_sessions_as_declared",
+    "test_it_asks_for_approval_as_declared",
+    "test_its_session_goes_on_wherever_its_files_are",
+    "test_it_answers_by_a_schema_as_declared",
+    "test_the_newest_worker_has_it",
+    "test_another_worker_that_reads_a_finished_journal_comes_to_the_same",
+    "test_a_stop_by_another_hand_ends_the_session",
+    "test_unusual_text_comes_through",
+    "test_secrets_are_in_no_argument_and_in_no_file_of_the_run",
+    "test_an_answer_given_while_nobody_listened_is_not_lost",
+    "test_another_worker_goes_on_with_the_same_process",
+    "test_a_silent_agent_is_stopped",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if isinstance(item, pytest.Function) and "acp" in item.fixturenames and hasattr(item, "callspec"):
-            is_one_of_all = item.originalname in ON_ALL
-            if item.callspec.params["acp"] not in THOROUGHLY and not is_one_of_all:
-                item.add_marker(pytest.mark.exhaustive)
+        if isinstance(item, pytest.Function) and hasattr(item, "callspec") and _is_left_out(item):
+            item.add_marker(pytest.mark.exhaustive)
+
+
+def _is_left_out(item: pytest.Function) -> bool:
+    """Of `make test`: `make test-all` runs it."""
+    given, case = item.callspec.params, item.originalname
+    if "acp" in given:
+        return given["acp"] not in THOROUGHLY and case not in ON_ALL
+    return given.get("kit") in SLOW and case in NOT_OF_SLOW
 
 
 @pytest.fixture(params=ACP_KITS)

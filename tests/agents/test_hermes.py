@@ -113,6 +113,7 @@ class TestAnswers:
         assert hermes.script.requests[0].model == "mock-other"
         assert hermes.script.requests[0].saw("speak low, @ file:/etc/passwd")
 
+    @pytest.mark.exhaustive
     async def test_structured_output_is_asked_for_again(self, hermes: HermesKit) -> None:
         wrong, right = say('{"answer": "many"}'), say('```json\n{"answer": 42}\n```')
         async with hermes.run(wrong, right, output_schema=SCHEMA) as stage:
@@ -121,12 +122,14 @@ class TestAnswers:
         assert hermes.script.requests[0].saw(json.dumps(SCHEMA))
         assert hermes.script.requests[1].saw("Your last answer was not what was asked for")
 
+    @pytest.mark.exhaustive
     async def test_what_it_asks_its_user_is_answered_at_once(self, hermes: HermesKit) -> None:
         async with hermes.run(tool("clarify", question="red or blue?"), say("done")) as stage:
             assert (await stage.play()).text == "done"
             (result,) = stage.said("tool_result")
         assert "Nobody can answer this here" in result.text
 
+    @pytest.mark.exhaustive
     async def test_hermess_own_limit_of_calls_is_no_success(self, hermes: HermesKit) -> None:
         async with hermes.run(shell("echo one")) as stage:
             config = hermes.home / "config.yaml"
@@ -136,6 +139,7 @@ class TestAnswers:
         assert (outcome.status, outcome.error) == ("failed", ErrorType.AGENT_FAILED)
         assert "agent.max_turns" in (outcome.message or "")
 
+    @pytest.mark.exhaustive
     async def test_a_limit_holds_within_a_turn_and_counts_sub_agents(self, hermes: HermesKit) -> None:
         task = tool("delegate_task", goal="child's task", background=False)
         async with hermes.run(task, say("of the child"), hold("never"), limits={"tokens": 200}) as stage:
@@ -202,6 +206,7 @@ class TestInterrupt:
             assert (await ended(task)).text == "instead"
         assert hermes.script.requests[1].saw("do that")
 
+    @pytest.mark.exhaustive
     async def test_before_the_first_event(self, hermes: HermesKit) -> None:
         async with hermes.run(on_if_told("rather that")) as stage:
             session, task = stage.start()
@@ -209,6 +214,7 @@ class TestInterrupt:
             assert (settled.state, settled.how) == ("acknowledged", "interrupted")
             assert (await ended(task)).text == "on"
 
+    @pytest.mark.exhaustive
     async def test_a_turn_that_hermes_begins_by_itself_ends_no_run_that_waits_for_a_person(
         self, hermes: HermesKit
     ) -> None:
@@ -252,6 +258,7 @@ class TestSessions:
         assert hermes.script.requests[2].saw("do it")
         assert hermes.script.requests[2].saw("Your process ended unexpectedly")
 
+    @pytest.mark.exhaustive
     async def test_a_process_that_died_before_its_session_was_saved_begins_anew(self, hermes: HermesKit) -> None:
         async with hermes.run(say("fine")) as stage:
             _, task = stage.start()
@@ -261,6 +268,7 @@ class TestSessions:
             assert (outcome.status, outcome.text) == ("succeeded", "fine")
             assert outcome.attempts in (2, 3)
 
+    @pytest.mark.exhaustive
     async def test_a_session_that_was_held_elsewhere_works_here(self, hermes: HermesKit, tmp_path: Path) -> None:
         async with hermes.run(say("first")) as stage:
             session = (await stage.play()).session_id
@@ -363,6 +371,7 @@ class TestFailures:
         assert ("rate_limit" in outcome.facts) == (status == 429)
 
     @pytest.mark.parametrize("how", ["unreachable", "no provider"])
+    @pytest.mark.exhaustive
     async def test_a_model_that_is_not_there(self, hermes: HermesKit, how: str) -> None:
         async with hermes.run() as stage:
             config = hermes.home / "config.yaml"
@@ -437,6 +446,7 @@ class TestProgram:
 
 
 class TestWorkers:
+    @pytest.mark.exhaustive
     async def test_one_that_is_replaced_after_each_event_loses_and_doubles_nothing(self, hermes: HermesKit) -> None:
         async with hermes.run(shell("echo once >> made"), answer(Say("half"), Hold(), Say(" done"))) as stage:
             for count in (0, 0, 1, 2, 3, 4):
@@ -454,6 +464,7 @@ class TestWorkers:
             assert len({event.model_dump_json(exclude={"seq"}) for event in stage.events}) == len(stage.events)
         assert len(hermes.script.requests) == 2
 
+    @pytest.mark.exhaustive
     async def test_an_interrupt_that_a_dead_worker_wrote_is_carried_through(self, hermes: HermesKit) -> None:
         async with hermes.run(napping(), say("instead")) as stage:
             session, _ = stage.start()
@@ -467,6 +478,7 @@ class TestWorkers:
             assert (await ended(task)).text == "instead"
         assert [each for each in hermes.script.requests[1].texts if each == "do that"] == ["do that"]
 
+    @pytest.mark.exhaustive
     async def test_whoever_takes_over_at_any_record_writes_and_reads_the_same(self, hermes: HermesKit) -> None:
         """Of a journal with all that the conversation writes by itself, at each of its records."""
         steps = (shell(WAIT), answer(Say("x"), Hold()), napping(), say("no"), say('{"answer": 1}'))
@@ -510,6 +522,7 @@ class TestWorkers:
         assert due == {each for each in journal if each not in by_person}
         assert {"prompt", "usage-1", "again-m-2", "repair"} <= due
 
+    @pytest.mark.exhaustive
     async def test_damaged_frames_break_nothing(self, hermes: HermesKit) -> None:
         async with hermes.run(shell("echo hi"), say("done")) as stage:
             await stage.play()

@@ -56,6 +56,7 @@ class TestUsage:
         assert seen == [(1000, 1), (3000, 2)]
         assert len(opencode.script.requests) == 2  # no title was made beside it
 
+    @pytest.mark.exhaustive
     async def test_a_subagents_steps_are_counted_too(self, opencode: OpencodeKit) -> None:
         task = Tool("task", {"description": "look", "prompt": "look around", "subagent_type": "general"})
         async with opencode.run(answer(task), say("I looked"), say("done")) as stage:
@@ -86,6 +87,7 @@ class TestSteer:
             await opencode.script.release()
             await task
 
+    @pytest.mark.exhaustive
     async def test_one_that_the_model_has_not_read_is_not_said_to_be(self, opencode: OpencodeKit) -> None:
         async with opencode.run(hold("one")) as stage:
             session, task = stage.start()
@@ -97,6 +99,7 @@ class TestSteer:
 
 
 class TestService:
+    @pytest.mark.exhaustive
     async def test_a_rate_limit_names_its_end(self, opencode: OpencodeKit) -> None:
         async with opencode.run(*[fail(429, "slow down", retry_after_s=3600)] * 3) as stage:
             outcome = await stage.play()
@@ -106,6 +109,7 @@ class TestService:
         assert 3400 < (resets_at - datetime.now(UTC)).total_seconds() < 3700
         assert len(opencode.script.requests) == 1
 
+    @pytest.mark.exhaustive
     async def test_answers_that_end_without_a_reason_are_not_asked_for_for_ever(self, opencode: OpencodeKit) -> None:
         async with opencode.run(*[answer(say("so"), stop_reason="none")] * 100) as stage:
             outcome = await stage.play()
@@ -171,6 +175,7 @@ class TestTrust:
         assert "steer trust" in (outcome.message or "")
 
     @pytest.mark.parametrize("trusted", [True, False])
+    @pytest.mark.exhaustive
     async def test_texts_are_texts(self, opencode: OpencodeKit, trusted: bool) -> None:  # noqa: FBT001
         async with opencode.run(say("done")) as stage:
             stage.trusted = trusted
