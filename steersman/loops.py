@@ -27,7 +27,7 @@ from steersman._client.checkpoint_selection import selected
 from steersman._client.host_calls import GIT_S, call_host
 from steersman._client.loop_calls import LoopCalls
 from steersman._client.loop_follower import Attach, LoopFollower
-from steersman._client.loop_requests import forked
+from steersman._client.loop_requests import forked, in_the_way
 from steersman._client.loop_updates import LoopUpdates
 from steersman._client.start_metadata import loop_metadata
 from steersman.contracts import names
@@ -103,12 +103,19 @@ class Loops(LoopUpdates):
 
         Raises:
             RunNotFound: no loop of that id.
-            InvalidRequest: it has no such checkpoint, or the changed request or `loop_id` is wrong.
+            InvalidRequest: it has no such checkpoint, it is open and has the workspace, or the changed request or
+                `loop_id` is wrong.
             NoWorker, AlreadyRunning, ServerUnreachable, ServerRefused.
         """
         original = await self._calls.request(loop)
         point = await self._calls.fork_point(loop, number)
-        return await self.start(forked(original, point, loop, number, changes or {}), loop_id=loop_id)
+        request = forked(original, point, loop, number, changes or {})
+        if in_the_way(request, original) and await self._calls.open_execution(loop) is not None:
+            raise InvalidRequest(
+                f"workspace: loop {loop} is open and has {original['run']['workspace']['path']} until it ends: "
+                "let it exit, or name another workspace"
+            )
+        return await self.start(request, loop_id=loop_id)
 
     async def result(self, loop: str) -> LoopResult:
         """Wait for the loop's end. `.status` is "completed" or "exited", `.stop_reason` and `.reason` say why.

@@ -25,6 +25,29 @@ def _merged(base: dict[str, Any], changes: dict[str, Any], objects: tuple[str, .
     return both
 
 
+def in_the_way(request: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Whether a loop of this request would be refused for a workspace that an open loop of `other` has from its start
+    to its end. What lies inside another workspace only the host knows.
+    """
+    mine, its = (_parts(each) for each in (request, other))
+    alone = all(
+        runtime.get("kind", "local") == "local"
+        and workspace.get("isolation") != "copy"
+        and not workspace.get("worktree")
+        for workspace, runtime in (mine, its)
+    )
+    waits = mine[0].get("on_overlap", "reject") != "reject"
+    return alone and not waits and mine[0].get("path") == its[0].get("path") is not None
+
+
+def _parts(request: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Its run's workspace and runtime, as far as they are what they should be."""
+    run = request.get("run")
+    found = [run.get(name) if isinstance(run, dict) else None for name in ("workspace", "runtime")]
+    workspace, runtime = (each if isinstance(each, dict) else {} for each in found)
+    return workspace, runtime
+
+
 def forked(
     request: dict[str, Any], point: ForkPoint, loop: str, number: int, changes: dict[str, Any]
 ) -> dict[str, Any]:

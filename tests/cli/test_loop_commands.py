@@ -206,7 +206,10 @@ async def test_a_fork_from_a_checkpoint(
         "--cost",
         "3",
     )
-    answer = await steer(*words)
+    refused = await steer(*words)
+    assert (refused.code, refused.out) == (2, "")
+    assert f"loop {loop} is open" in refused.err
+    answer = await steer(*words, "-w", f"{place}/..")
     assert (answer.code, answer.out) == (0, "loop-fork\n")
     asked = await request_of(steersman, "loop-fork")
     assert asked["from_checkpoint"] == {"loop": loop, "number": 2}

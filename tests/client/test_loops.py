@@ -374,11 +374,12 @@ async def test_a_fork_asks_what_the_other_asked(steersman: Steersman, loop_host:
     loop = await steersman.loops.start(ask(workspace, run=run, limits={"iterations": 5, "tokens": 100}))
     revised = {"number": 2, "hash": "h", "since": now().isoformat(), "path": "NEW.md", "prompt": "do {plan}"}
     await loop_host.set_state(loop, again=True, plan=revised, limits={"iterations": 8})
-    changes = {"mode": "checkpoint", "limits": {"cost_usd": 2}, "run": {"env": {"B": "2"}}}
+    elsewhere = {"workspace": {"path": f"{workspace}-fork"}}
+    changes = {"mode": "checkpoint", "limits": {"cost_usd": 2}, "run": {"env": {"B": "2"}, **elsewhere}}
     fork = await steersman.loops.fork(loop, 4, changes)
     request = await steersman.loops._calls.request(fork)  # noqa: SLF001 - what a fork of the fork would ask
     assert request == {
-        "run": {"agent": "claude", "workspace": {"path": workspace}, "env": {"A": "1", "B": "2"}, "model": "m"},
+        "run": {"agent": "claude", **elsewhere, "env": {"A": "1", "B": "2"}, "model": "m"},
         "plan": {"path": "NEW.md"},
         "prompt": "do {plan}",
         "done": {"items": {"kind": "checkboxes"}},
@@ -391,8 +392,11 @@ async def test_a_fork_asks_what_the_other_asked(steersman: Steersman, loop_host:
     with pytest.raises(InvalidRequest, match="checkpoint 51"):
         await steersman.loops.fork(loop, 51)
     with pytest.raises(InvalidRequest, match="mode"):
-        await steersman.loops.fork(loop, 1, {"mode": "wild"})
-    given = await steersman.loops.fork(loop, 4, {"plan": {"path": "MINE.md"}})
+        await steersman.loops.fork(loop, 1, {"mode": "wild", "run": elsewhere})
+    with pytest.raises(InvalidRequest, match=f"loop {loop} is open and has {workspace} until it ends"):
+        await steersman.loops.fork(loop, 4)
+    queued = {"run": {"workspace": {"on_overlap": "queue"}}, "plan": {"path": "MINE.md"}}
+    given = await steersman.loops.fork(loop, 4, queued)
     assert (await steersman.loops._calls.request(given))["plan"] == {"path": "MINE.md"}  # noqa: SLF001 - as above
     with pytest.raises(RunNotFound, match="is no loop"):
         await steersman.loops.fork(await loop_host.begin_run(loop), 1)
