@@ -47,7 +47,8 @@ async def test_following_on_a_pipe_shows_runs_and_remarks(
         ({"status": "completed", "stop_reason": "done"}, 0, "completed"),
         ({"status": "exited", "stop_reason": "cost"}, 7, "exited (cost)"),
         ({"status": "failed", "error": "3 in a row", "stop_reason": "failures"}, 1, "3 in a row · failed (failures)"),
-        ({"status": "failed", "error": "bad", "invalid": True}, 2, "bad"),
+        # Refused before anything began: an error, on stderr.
+        ({"status": "failed", "error": "bad", "invalid": True}, 2, "error: bad"),
     ],
 )
 async def test_how_a_loop_ended_is_the_exit_code(
@@ -56,7 +57,9 @@ async def test_how_a_loop_ended_is_the_exit_code(
     loop = await begin(steersman, place)
     await loop_host.end_loop(loop, **ending)
     answer = await steer("loop", "attach", loop)
-    assert (answer.code, answer.out.splitlines()[-1].startswith(last)) == (code, True), answer
+    said = answer.err if code == 2 else answer.out
+    assert (answer.code, said.splitlines()[-1].startswith(last)) == (code, True), answer
+    assert code != 2 or "bad" not in answer.out
     lines = (await steer("loop", "attach", loop, "--json")).lines
     assert [line["type"] for line in lines] == ["state", "result"]
     assert (lines[-1]["status"], lines[-1]["stop_reason"]) == (ending["status"], ending.get("stop_reason"))

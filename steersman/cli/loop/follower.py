@@ -18,7 +18,7 @@ from steersman.cli.loop import formatting
 from steersman.cli.loop.followed_loop import FollowedLoop
 from steersman.cli.loop.menu import Menu
 from steersman.cli.loop.outcome import end_line, read_outcome, write_item, write_outcome
-from steersman.cli.output import console, remark, terminal_console
+from steersman.cli.output import complain, console, remark, terminal_console
 from steersman.cli.terminal.approval_prompts import ApprovalPrompts
 from steersman.cli.terminal.event_pump import EventPump, KeyPress, Note, SourceEnded
 from steersman.cli.terminal.interactive import is_interactive
@@ -240,6 +240,8 @@ class Follower:
         result = await read_outcome(self._steersman, self._loop)
         if self._json:
             write_outcome(result)
+        elif result.error and result.code == Exit.USAGE and not self._approvals:
+            complain(result.error)  # it was refused before anything began
         else:
             self._view.note(*end_line(result))
         return result.code
