@@ -19,6 +19,9 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
+
+from temporalio.converter import PayloadCodec
 
 from activities.agents.entry_points import installed_catalog
 from activities.doctor import agents_here, check_host
@@ -30,12 +33,23 @@ from workers.arguments import argument_parser
 from workers.logs import log_as_json
 from workers.machine_check import check_machine
 from workers.pod_check import check_pod
-from workers.replay import replay
+from workers.replay import replay, step_through
 from workers.service import serve
 from workers.settings import BadSettings, Settings, agents_named, machine_of, pool_of, settings_of
 
 gc.freeze()  # nor do later looks go through what was loaded
 gc.enable()
+
+
+def debugged(file: Path, codec: PayloadCodec | None) -> int:
+    """Step through a replay; 0 where it came to its end, 1 where it diverged, 2 for what is no history."""
+    try:
+        divergence = asyncio.run(step_through(file, codec))
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
+    print(f"diverges: {divergence}" if divergence else "replays")
+    return 1 if divergence else 0
 
 
 def main(argv: Sequence[str]) -> int:
@@ -45,6 +59,8 @@ def main(argv: Sequence[str]) -> int:
     log_as_json()
     try:
         codec = codec_of(os.environ)
+        if arguments.command == "replay" and arguments.debug:
+            return debugged(arguments.file[0], codec)
         if arguments.command == "replay":
             answers = asyncio.run(replay(arguments.file, codec))
             print(json.dumps(answers))

@@ -38,6 +38,7 @@ def argument_parser(env: Mapping[str, str]) -> argparse.ArgumentParser:
     commands.add_parser("agents", help="the agents of this installation and what each can, as JSON")
     replay = commands.add_parser("replay", help="replay history files, as JSON")
     replay.add_argument("file", type=Path, nargs="+")
+    replay.add_argument("--debug", action="store_true", help="step through the first one in pdb")
     return parser
 
 

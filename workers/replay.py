@@ -15,6 +15,7 @@ from temporalio.worker import Replayer
 
 from steersman.codec import data_converter
 from steersman.contracts import names
+from workers.replay_debug import debug, last_deeds
 from workers.wiring import WORKFLOWS
 
 _OURS = (names.RUN_WORKFLOW, names.LOOP_WORKFLOW, names.SWEEP_WORKFLOW)
@@ -26,32 +27,62 @@ async def replay(files: Sequence[Path], codec: PayloadCodec | None) -> list[dict
     """Of each file: whether its history replays (`ok`), where it diverges, or why (`error`) it is no history of ours.
 
     `id`, `workflow`, `events`, `took_ms`: of what it is. `divergence`: Temporal's words. `at`: the event of the history
-    that the code at hand would not have come to: `event` (its number), `type` and `of`.
+    that the code at hand would not have come to: `event` (its number), `type` and `of`. `did`: what the code asked for
+    in the step at which it diverged, each with the `lines` of ours that did, innermost first; timers are not seen.
     """
     # Without a build id the SDK hashes every loaded module, which takes longer than the replay.
     silent = Runtime(telemetry=TelemetryConfig(logging=None))  # it would log to stdout, which is for the answer
     converter = data_converter(codec)
     replayer = Replayer(workflows=WORKFLOWS, data_converter=converter, build_id="replay", runtime=silent)
-    return [await _replay(replayer, file) for file in files]
+    answers = []
+    for file in files:
+        answer = await _replay(replayer, file)
+        if answer["divergence"]:
+            deeds = await last_deeds(_history(file), converter, silent)
+            answer["did"] = [{"what": each.what, "lines": list(each.lines)} for each in deeds]
+        answers.append(answer)
+    return answers
+
+
+async def step_through(file: Path, codec: PayloadCodec | None) -> str | None:
+    """Replay one file in pdb; how it diverged. Raises ValueError where it is no history of ours."""
+    silent = Runtime(telemetry=TelemetryConfig(logging=None))
+    history = _history(file)
+    if (kind := history.events[0].workflow_execution_started_event_attributes.workflow_type.name) not in _OURS:
+        raise ValueError(_not_ours(file, kind))
+    failure = await debug(history, data_converter(codec), silent)
+    return _sentence(str(failure)) if failure else None
+
+
+def _history(file: Path) -> WorkflowHistory:
+    """Raises ValueError where it has none."""
+    try:
+        text = file.read_text()
+        history = WorkflowHistory.from_json(file.stem, text)
+        started = history.events[0].workflow_execution_started_event_attributes
+        # A loop names its runs after itself: the file's name would not do.
+        return WorkflowHistory.from_json(started.workflow_id or file.stem, text)
+    except (OSError, ValueError, IndexError, ParseError) as error:
+        why = "it has no event" if isinstance(error, IndexError) else str(error)
+        raise ValueError(f"{file} is no workflow history: {why}") from error
+
+
+def _not_ours(file: Path, kind: str) -> str:
+    return f"{file} is the history of {kind or 'no workflow'}, which is none of Steersman's"
 
 
 async def _replay(replayer: Replayer, file: Path) -> dict[str, object]:
     began = time.monotonic()
     answer: dict[str, object] = {"ok": False, "id": None, "workflow": None, "events": 0, "took_ms": 0}
-    answer |= {"divergence": None, "at": None, "error": None}
+    answer |= {"divergence": None, "at": None, "did": [], "error": None}
     try:
-        text = file.read_text()  # noqa: ASYNC240 - nothing else runs
-        history = WorkflowHistory.from_json(file.stem, text)
-        started = history.events[0].workflow_execution_started_event_attributes
-        # A loop names its runs after itself: the file's name would not do.
-        history = WorkflowHistory.from_json(started.workflow_id or file.stem, text)
-    except (OSError, ValueError, IndexError, ParseError) as error:
-        why = "it has no event" if isinstance(error, IndexError) else str(error)
-        return answer | {"error": f"{file} is no workflow history: {why}"}
-    kind = started.workflow_type.name
+        history = _history(file)
+    except ValueError as error:
+        return answer | {"error": str(error)}
+    kind = history.events[0].workflow_execution_started_event_attributes.workflow_type.name
     answer |= {"id": history.workflow_id, "workflow": kind, "events": len(history.events)}
     if kind not in _OURS:
-        return answer | {"error": f"{file} is the history of {kind or 'no workflow'}, which is none of Steersman's"}
+        return answer | {"error": _not_ours(file, kind)}
     result = await replayer.replay_workflow(history, raise_on_replay_failure=False)
     failure = _sentence(str(result.replay_failure)) if result.replay_failure else None
     took_ms = round((time.monotonic() - began) * 1000)

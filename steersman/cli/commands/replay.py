@@ -33,21 +33,19 @@ def replay(
     all_open: Annotated[
         bool, typer.Option("--open", help="All open runs and loops: the check before an upgrade.")
     ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Step through the workflow's code in pdb.")] = False,
     export: Annotated[Path | None, typer.Option(help="Write the run's history to this file, too.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Replay a run's history with the code at hand; say where it diverges."""
-    if (source is None) != all_open:
-        raise typer.BadParameter("a run, a file, or --open: one of them")
-    if all_open and export:
-        raise typer.BadParameter("--export is for one run")
+    _check(source, all_open=all_open, with_file=export is not None, debug=debug, as_json=as_json)
     if source is not None and (source.endswith(".json") or "/" in source):
         if not Path(source).is_file():
             complain(f"no file {source}")
             raise typer.Exit(Exit.NOT_FOUND)
         if export:
             raise typer.BadParameter("--export is for a run, and this is a file already")
-        raise typer.Exit(_replay([Path(source)], as_json=as_json, many=False))
+        raise typer.Exit(_debug(Path(source)) if debug else _replay([Path(source)], as_json=as_json, many=False))
 
     async def work(steersman: "Steersman") -> Exit:
         import tempfile
@@ -65,9 +63,18 @@ def replay(
                 remark(f"history of {run} written to {export}")
             file = Path(scratch) / "history.json"
             _write_private(file, history)
-            return _replay([file], as_json=as_json, many=False)
+            return _debug(file) if debug else _replay([file], as_json=as_json, many=False)
 
     run_with_client(ctx, work)
+
+
+def _check(source: str | None, *, all_open: bool, with_file: bool, debug: bool, as_json: bool) -> None:
+    if (source is None) != all_open:
+        raise typer.BadParameter("a run, a file, or --open: one of them")
+    if all_open and (with_file or debug):
+        raise typer.BadParameter("--export and --debug are for one run")
+    if debug and as_json:
+        raise typer.BadParameter("--debug is for a person: without --json")
 
 
 async def _open_histories(steersman: "Steersman", directory: Path) -> "AsyncIterator[Path]":
@@ -89,6 +96,14 @@ def _write_private(path: Path, text: str) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w") as file:
         file.write(text)
+
+
+def _debug(file: Path) -> Exit:
+    """On this terminal: pdb's answers are no JSON."""
+    import subprocess
+
+    code = subprocess.run(worker_command("replay", "--debug", str(file)), check=False).returncode
+    return Exit(code) if code in (Exit.OK, Exit.FAILED, Exit.USAGE) else Exit.BUG
 
 
 def _replay(files: "Sequence[Path]", *, as_json: bool, many: bool) -> Exit:
@@ -125,4 +140,6 @@ def _print(answer: dict[str, Any], *, named: bool) -> None:
         of = f" of {at['of']}" if at["of"] else ""
         text = f"the history has event {at['event']}, {at['type']}{of}; the code at hand does something else there"
         console().print(Text(clean(text), style="red"))
+    for deed in answer["did"]:
+        console().print(Text(clean(f"it does: {deed['what']}, at {', from '.join(deed['lines'])}"), style="red"))
     console().print(Text(clean(str(answer["divergence"] or "")), style="red"))

@@ -1,0 +1,49 @@
+"""`steer replay` of files: where the code at hand diverges, by which line, and stepped through."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.steer import ROOT, Steer
+
+CANCELLED = ROOT / "tests/histories/cancelled.json"
+
+
+@pytest.fixture
+def offline(tmp_path: Path) -> Steer:
+    """The command, where there is no server."""
+    return Steer("127.0.0.1:1", tmp_path)
+
+
+async def test_a_divergence_names_the_event_and_the_line_of_ours(offline: Steer, tmp_path: Path) -> None:
+    other = tmp_path / "other.json"
+    other.write_text(CANCELLED.read_text().replace('"run_agent"', '"other_agent"'))
+    answer = await offline("replay", str(other), "--json")
+    assert answer.code == 1
+    assert answer.json["at"]["of"] == "other_agent"
+    (deed,) = answer.json["did"]
+    assert deed["what"] == "activity run_agent"
+    file, _, line = deed["lines"][0].rpartition(":")
+    assert "start_activity" in "".join((ROOT / file).read_text().splitlines()[int(line) - 2 : int(line) + 1])
+    said = await offline("replay", str(other))
+    assert "it does: activity run_agent, at workflows/agent_run/activities.py:" in said.out
+
+
+async def test_a_person_steps_through_it_in_pdb(offline: Steer) -> None:
+    lines = (ROOT / "workflows/agent_run/workflow.py").read_text().splitlines()
+    number = next(at for at, line in enumerate(lines, 1) if "activities.run_agent(" in line)
+    typed = f"b workflows/agent_run/workflow.py:{number}\nc\np self.request.agent + '-seen'\nc\n"
+    process = await offline.start("replay", str(CANCELLED), "--debug")
+    out, err = await process.communicate(typed.encode())
+    assert process.returncode == 0, err
+    assert "process-seen" in out.decode()
+    assert out.decode().endswith("replays\n")
+
+
+async def test_it_goes_with_one_run_and_a_person(offline: Steer, tmp_path: Path) -> None:
+    assert (await offline("replay", "--open", "--debug")).code == 2
+    assert (await offline("replay", str(CANCELLED), "--debug", "--json")).code == 2
+    nothing = tmp_path / "nothing.json"
+    nothing.write_text("{}")
+    answer = await offline("replay", str(nothing), "--debug")
+    assert (answer.code, "is no workflow history" in answer.err) == (2, True)
