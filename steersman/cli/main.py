@@ -39,6 +39,7 @@ class SteerGroup(LazyGroup):
         "checkpoints": LazyCommand(f"{COMMANDS}.checkpoints", "checkpoints", RUNS),
         "workspace": LazyCommand(f"{COMMANDS}.workspace", "app", RUNS),
         "replay": LazyCommand(f"{COMMANDS}.replay", "replay", RUNS),
+        "export": LazyCommand(f"{COMMANDS}.export", "export", RUNS),
         "steer": LazyCommand(f"{COMMANDS}.control", "steer", TALK),
         "interrupt": LazyCommand(f"{COMMANDS}.control", "interrupt", TALK),
         "approve": LazyCommand(f"{COMMANDS}.control", "approve", TALK),

@@ -28,7 +28,10 @@ if TYPE_CHECKING:
 def replay(
     ctx: typer.Context,
     source: Annotated[
-        str | None, typer.Argument(metavar="[RUN|FILE]", help="A run's id, - for the newest, or a history file.")
+        str | None,
+        typer.Argument(
+            metavar="[RUN|FILE]", help="A run's id, - for the newest, a history, or a file of `steer export`."
+        ),
     ] = None,
     all_open: Annotated[
         bool, typer.Option("--open", help="All open runs and loops: the check before an upgrade.")
@@ -39,13 +42,13 @@ def replay(
 ) -> None:
     """Replay a run's history with the code at hand; say where it diverges."""
     _check(source, all_open=all_open, with_file=export is not None, debug=debug, as_json=as_json)
-    if source is not None and (source.endswith(".json") or "/" in source):
+    if source is not None and (source.endswith((".json", ".zip")) or "/" in source):
         if not Path(source).is_file():
             complain(f"no file {source}")
             raise typer.Exit(Exit.NOT_FOUND)
         if export:
             raise typer.BadParameter("--export is for a run, and this is a file already")
-        raise typer.Exit(_debug(Path(source)) if debug else _replay([Path(source)], as_json=as_json, many=False))
+        raise typer.Exit(_of_file(Path(source), debug=debug, as_json=as_json))
 
     async def work(steersman: "Steersman") -> Exit:
         import tempfile
@@ -96,6 +99,23 @@ def _write_private(path: Path, text: str) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w") as file:
         file.write(text)
+
+
+def _of_file(file: Path, *, debug: bool, as_json: bool) -> Exit:
+    import tempfile
+
+    from steersman.bundle import is_bundle, unpack_histories
+    from steersman.codec import VARIABLE
+
+    if not is_bundle(file):
+        return _debug(file) if debug else _replay([file], as_json=as_json, many=False)
+    with tempfile.TemporaryDirectory(prefix="steer-") as scratch:
+        files = unpack_histories(file, Path(scratch))
+        if not files:
+            complain(f"{file} has no history")
+            return Exit.USAGE
+        os.environ.pop(VARIABLE, None)  # what is in a bundle is in the clear
+        return _debug(files[0]) if debug else _replay(files, as_json=as_json, many=True)
 
 
 def _debug(file: Path) -> Exit:

@@ -1,0 +1,202 @@
+"""A run or a loop in one file, for somebody else to look at: histories, events, journals, versions. See `write_bundle`.
+
+bundle.json                                what it is of, versions, what is missing
+histories/<number>-<workflow>.json         Temporal's histories, oldest first; `steer replay FILE.zip` replays them
+events/<run>.jsonl                         what `steer attach --json` shows
+journals/<run>/<attempt>                   what the agent's process said, where the run was on this machine
+"""
+
+import json
+import os
+import platform
+import re
+import zipfile
+from collections.abc import AsyncIterator, Mapping
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Final
+
+from temporalio.api.common.v1 import Payload
+from temporalio.api.history.v1 import History
+from temporalio.client import Client, WorkflowHistory
+
+import steersman
+from steersman.client import Steersman
+from steersman.contracts import names
+from steersman.contracts.errors import InvalidRequest
+from steersman.errors import HostUnreachable, NoWorker, RunNotFound, translated
+from steersman.hosts import state_directory
+from steersman.redaction import Redactor
+
+FORMAT: Final = 1
+MAX_JOURNAL: Final = 64 * 1024 * 1024
+"""A journal of more bytes is left out, and named."""
+MAX_HISTORIES: Final = 2000
+MAX_HISTORY: Final = 256 * 1024 * 1024
+"""A bundle may come from anybody: a history of more bytes is not read."""
+_HISTORY: Final = re.compile(r"histories/[0-9]{1,6}-[A-Za-z0-9._-]{1,250}\.json")
+
+
+async def write_bundle(client: Steersman, id: str, file: Path, environ: Mapping[str, str]) -> dict[str, Any]:
+    """Write the run or loop of this id to a new file, for its owner alone; what bundle.json says.
+
+    Whatever looks like a secret is masked (see redaction), prompts and answers stay. Payloads that are encrypted are in
+    it in the clear.
+
+    Raises: RunNotFound, ServerUnreachable, ServerRefused; FileExistsError, OSError.
+    """
+    redactor, missing = Redactor(environ), list[str]()
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as out, zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as bundle:
+            kind, runs = await _write_histories(client, id, bundle, redactor, missing)
+            for run in runs:
+                await _write_events(client, run, bundle, redactor, missing)
+                _write_journals(run, bundle, redactor, missing)
+            about = {
+                "format": FORMAT,
+                "id": id,
+                "kind": kind,
+                "runs": runs,
+                "made_at": datetime.now(UTC).isoformat(timespec="seconds"),
+                "steersman": steersman.__version__,
+                "temporalio": _version("temporalio"),
+                "python": platform.python_version(),
+                "system": platform.platform(),
+                "masked": redactor.masked,
+                "missing": missing,
+            }
+            bundle.writestr("bundle.json", json.dumps(about, indent=1))
+    except BaseException:
+        os.unlink(file)  # noqa: PTH108 - nothing else runs
+        raise
+    return about
+
+
+def is_bundle(file: Path) -> bool:
+    """Whether the file is one."""
+    try:
+        with zipfile.ZipFile(file) as bundle:
+            return "bundle.json" in bundle.namelist()
+    except (OSError, zipfile.BadZipFile):
+        return False
+
+
+def unpack_histories(file: Path, directory: Path) -> list[Path]:
+    """The bundle's histories as files in a directory, in its order. Raises InvalidRequest; OSError."""
+    found: list[Path] = []
+    try:
+        with zipfile.ZipFile(file) as bundle:
+            for name in list(filter(_HISTORY.fullmatch, bundle.namelist()))[:MAX_HISTORIES]:
+                if bundle.getinfo(name).file_size > MAX_HISTORY:
+                    raise InvalidRequest(f"{file}: {name} is too large")
+                path = directory / name.removeprefix("histories/")
+                with bundle.open(name) as packed:
+                    path.write_bytes(packed.read(MAX_HISTORY))
+                found.append(path)
+    except zipfile.BadZipFile as error:
+        raise InvalidRequest(f"{file} is no bundle: {error}") from error
+    return found
+
+
+async def _write_histories(
+    client: Steersman, id: str, bundle: zipfile.ZipFile, redactor: Redactor, missing: list[str]
+) -> tuple[str, list[str]]:
+    """All executions of the workflow, and those of a loop's runs; its kind, and the ids of the runs."""
+    with translated(of=f"run {id}", address=client.temporal.service_client.config.target_host):
+        found = await client.temporal.get_workflow_handle(id).describe()
+    workflows, kind = [id], "run"
+    if found.workflow_type == names.LOOP_WORKFLOW:
+        kind = "loop"
+        try:
+            of_loop = [each.run for each in await client.loops.checkpoints(id)]
+            of_loop.append((await client.loops.state(id)).run)
+            workflows += dict.fromkeys(filter(None, of_loop))
+        except NoWorker as error:
+            missing.append(f"the loop's runs: {error}")
+    elif found.workflow_type != names.RUN_WORKFLOW:
+        raise RunNotFound(f"{id} is no run and no loop")
+    number = 0
+    for workflow in workflows:
+        async for history in _executions(client.temporal, workflow):
+            number += 1
+            told = redactor.in_json(await _decoded(history, client.temporal))
+            bundle.writestr(f"histories/{number}-{_name(workflow)}.json", json.dumps(told))
+    return kind, workflows if kind == "run" else workflows[1:]
+
+
+async def _executions(client: Client, id: str) -> AsyncIterator[WorkflowHistory]:
+    """Of one workflow, the oldest first. The newest by its id, as lists lag. Raises RunNotFound, SteersmanError."""
+    with translated(of=f"run {id}", address=client.service_client.config.target_host):
+        newest = await client.get_workflow_handle(id).describe()
+        listed = [each async for each in client.list_workflows(f'WorkflowId = "{id}"') if each.run_id != newest.run_id]
+        for each in [*sorted(listed, key=lambda each: each.start_time), newest]:
+            yield await client.get_workflow_handle(id, run_id=each.run_id).fetch_history()
+
+
+async def _decoded(history: WorkflowHistory, client: Client) -> Any:
+    """The history as JSON, its payloads in the clear."""
+    if codec := client.data_converter.payload_codec:
+        packed = History(events=history.events)
+        for payload in _payloads(packed):
+            payload.CopyFrom((await codec.decode([payload]))[0])
+        history = WorkflowHistory(history.workflow_id, list(packed.events))
+    return json.loads(history.to_json())
+
+
+def _payloads(message: Any) -> list[Payload]:
+    """All payloads in a message."""
+    found: list[Payload] = []
+    for field, value in message.ListFields():
+        if field.type != field.TYPE_MESSAGE:
+            continue
+        if field.message_type.GetOptions().map_entry:
+            inner = field.message_type.fields_by_name["value"]
+            values = list(value.values()) if inner.type == inner.TYPE_MESSAGE else []
+        else:
+            values = [value] if not hasattr(value, "add") else list(value)
+        for each in values:
+            found += [each] if isinstance(each, Payload) else _payloads(each)
+    return found
+
+
+async def _write_events(
+    client: Steersman, run: str, bundle: zipfile.ZipFile, redactor: Redactor, missing: list[str]
+) -> None:
+    try:
+        events = await client.events(run)
+    except (HostUnreachable, NoWorker, RunNotFound) as error:
+        missing.append(f"events of {run}: {error}")
+        return
+    with bundle.open(f"events/{_name(run)}.jsonl", "w") as file:
+        for event in events:
+            file.write(json.dumps(redactor.in_json(event.model_dump(mode="json"))).encode() + b"\n")
+
+
+def _write_journals(run: str, bundle: zipfile.ZipFile, redactor: Redactor, missing: list[str]) -> None:
+    found = sorted((state_directory() / "runs" / run).glob("*/attempts/*/journal"))
+    if not found:
+        missing.append(f"journals of {run}: none is on this machine")
+    for number, path in enumerate(found, 1):
+        try:
+            if path.stat().st_size > MAX_JOURNAL:
+                missing.append(f"{path}: more than {MAX_JOURNAL >> 20} MiB")
+                continue
+            data = path.read_bytes()
+        except OSError as error:
+            missing.append(f"{path}: {error.strerror}")
+            continue
+        # Each record says how long it is: nothing may move.
+        bundle.writestr(f"journals/{_name(run)}/{number}", redactor.in_bytes(data))
+
+
+def _name(id: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]", "_", id)[:250]
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

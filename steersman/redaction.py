@@ -1,0 +1,101 @@
+"""What looks like a secret is masked, character by character, so that nothing moves.
+
+That is a net, and no proof: a secret that looks like any other word, and is no variable of this process, stays.
+"""
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+MASK: Final = b"*"
+LEAST: Final = 8
+"""Shorter values are words as often as secrets."""
+
+SECRET_NAME: Final = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)$", re.IGNORECASE)
+_SHAPES: Final = re.compile(
+    rb"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)"
+    rb"|\bsk-[A-Za-z0-9_-]{12,}"
+    rb"|\b(?:ghp|gho|ghu|ghs|ghr|glpat|npm|hf|xox[abeprs])[_-][A-Za-z0-9_-]{16,}"
+    rb"|\bgithub_pat_[A-Za-z0-9_]{20,}"
+    rb"|\b(?:AKIA|ASIA)[0-9A-Z]{16}\b"
+    rb"|\bAIza[0-9A-Za-z_-]{30,}"
+    rb"|\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}",
+    re.DOTALL,
+)
+_BEARER: Final = re.compile(rb"(?i)\b(?:bearer|basic)\s+([A-Za-z0-9._~+/=-]{8,})")
+_IN_URL: Final = re.compile(rb"://[^\s/:@\"']{0,200}:([^\s/@\"']{3,200})@")
+_ASSIGNED: Final = re.compile(
+    rb"(?i)(?:key|token|secret|password|passwd|credentials?)\\*[\"']?\s{0,4}(?:[:=]|=>)\s{0,4}\\*[\"']?"
+    rb"([^\s\"'\\,;&|<>(){}\[\]]{8,})"
+)
+
+
+class Redactor:
+    """Masks what has the form of a key, what is assigned to a name like that of one, and the values that variables of
+    `environ` with such names have.
+    """
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        values = {value for name, value in environ.items() if SECRET_NAME.search(name) and len(value) >= LEAST}
+        forms = {form for value in values for form in (value, json.dumps(value)[1:-1])}
+        known = sorted((each.encode("utf-8", "surrogateescape") for each in forms), key=len, reverse=True)
+        self._known = re.compile(b"|".join(map(re.escape, known))) if known else None
+        self.masked = 0
+        """How many were."""
+
+    def in_bytes(self, data: bytes) -> bytes:
+        """The same number of bytes."""
+        if self._known:
+            data = self._known.sub(self._whole, data)
+        data = _SHAPES.sub(self._whole, data)
+        for pattern in (_BEARER, _IN_URL, _ASSIGNED):
+            data = pattern.sub(self._group, data)
+        return data
+
+    def in_text(self, text: str) -> str:
+        """The same, of a text."""
+        return self.in_bytes(text.encode("utf-8", "surrogatepass")).decode("utf-8", "surrogatepass")
+
+    def in_json(self, value: Any) -> Any:
+        """The same of all texts in a JSON value, and of Temporal's payloads in it, which are base64 there."""
+        if isinstance(value, str):
+            return self.in_text(value)
+        if isinstance(value, list):
+            return [self.in_json(each) for each in value]
+        if not isinstance(value, dict):
+            return value
+        if isinstance(value.get("data"), str) and isinstance(value.get("metadata"), dict):
+            return {**value, "data": self._payload(value["data"])}
+        return {name: self._named(name, each) for name, each in value.items()}
+
+    def _named(self, name: str, value: Any) -> Any:
+        if isinstance(value, str) and len(value) >= LEAST and SECRET_NAME.search(name) and set(value) != {"*"}:
+            self.masked += 1
+            return "*" * len(value)
+        return self.in_json(value)
+
+    def _payload(self, data: str) -> str:
+        try:
+            plain = base64.b64decode(data, validate=True)
+        except (binascii.Error, ValueError):
+            return self.in_text(data)
+        try:
+            plain = json.dumps(self.in_json(json.loads(plain)), separators=(",", ":")).encode()
+        except (ValueError, RecursionError):
+            plain = self.in_bytes(plain)
+        return base64.b64encode(plain).decode()
+
+    def _whole(self, found: re.Match[bytes]) -> bytes:
+        return self._masked(found[0])
+
+    def _group(self, found: re.Match[bytes]) -> bytes:
+        start, end = found.start(1) - found.start(), found.end(1) - found.start()
+        return found[0][:start] + self._masked(found[1]) + found[0][end:]
+
+    def _masked(self, secret: bytes) -> bytes:
+        if set(secret) != set(MASK):
+            self.masked += 1
+        return MASK * len(secret)

@@ -1,0 +1,132 @@
+"""`steer export`: a run in one file, without its secrets, which replays where there is no server."""
+
+import base64
+import json
+import re
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from activities.shim.client import RecordParser
+from steersman.client import Steersman
+from steersman.codec import VARIABLE
+from steersman.encryption import KEYS_VARIABLE, EncryptionCodec
+from steersman.keys import add_key, new_key
+from tests.acceptance.loops import process_loop
+from tests.acceptance.site import Site
+from tests.cli.steer import Steer
+
+OF_TERMINAL = "correct-horse-battery"
+KEY = "sk-ant-api03-abcdefghijklmnop"
+TOKEN = "t0k3n-of-the-agent"
+SAID = f"echo plain words; echo {KEY}; echo API_TOKEN={TOKEN}; echo {OF_TERMINAL} >&2"
+
+
+def contents(file: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(file) as bundle:
+        return {name: bundle.read(name) for name in bundle.namelist()}
+
+
+def opened(value: Any) -> str:
+    """All that stands in a history, its payloads opened."""
+    if isinstance(value, dict):
+        if isinstance(value.get("data"), str) and "metadata" in value:
+            return base64.b64decode(value["data"]).decode("utf-8", "replace")
+        return " ".join(opened(each) for each in value.values())
+    if isinstance(value, list):
+        return " ".join(map(opened, value))
+    return str(value)
+
+
+def steer_at(site: Site, home: Path, **env: str) -> Steer:
+    made = Steer(site.namespace.address, home, site.namespace.name)
+    made.env |= {"STEERSMAN_STATE_DIR": str(site.state), "DEPLOY_TOKEN": OF_TERMINAL, **env}
+    return made
+
+
+async def test_a_run_is_in_one_file_without_its_secrets(shared: Site, steersman: Steersman, tmp_path: Path) -> None:
+    run = await steersman.start(shared.process("sh", "-c", SAID))
+    await steersman.result(run)
+    steer, file = steer_at(shared, tmp_path), tmp_path / "run.zip"
+    answer = await steer("export", run, str(file), "--json")
+    assert answer.code == 0, answer.err
+    assert answer.json["missing"] == []
+    assert answer.json["masked"] >= 6
+    assert file.stat().st_mode & 0o777 == 0o600
+    found = contents(file)
+    journal = found[f"journals/{run}/1"]
+    history = json.loads(found[f"histories/1-{run}.json"])
+    everything = [*found.values(), opened(history).encode()]
+    for secret in (OF_TERMINAL, KEY, TOKEN):
+        assert not [each for each in everything if secret.encode() in each]
+    assert "plain words" in opened(history)
+    assert b"plain words" in found[f"events/{run}.jsonl"]
+    assert [each.stream for each in RecordParser().feed(journal)][-1] == "exit"
+    about = json.loads(found["bundle.json"])
+    assert (about["id"], about["kind"], about["runs"]) == (run, "run", [run])
+    # Where there is no server.
+    replayed = await steer("replay", str(file), "--json", TEMPORAL_ADDRESS="127.0.0.1:1")
+    assert replayed.code == 0, replayed.err
+    assert [(each["id"], each["ok"]) for each in replayed.json] == [(run, True)]
+    again = await steer("export", run, str(file))
+    assert (again.code, "is there already" in again.err) == (2, True)
+
+
+async def test_a_loop_comes_with_its_runs(shared: Site, steersman: Steersman, tmp_path: Path) -> None:
+    workspace = shared.workspace()
+    (workspace / "PLAN.md").write_text("- [ ] one\n")
+    asked = process_loop(shared, "date +%N >> made", workspace, limits={"iterations": 2})
+    loop = await steersman.loops.start(asked)
+    await steersman.loops.result(loop)
+    steer, file = steer_at(shared, tmp_path), tmp_path / "loop.zip"
+    answer = await steer("export", loop, str(file), "--json")
+    assert answer.code == 0, answer.err
+    assert (answer.json["kind"], len(answer.json["runs"])) == ("loop", 2)
+    assert len([name for name in contents(file) if name.startswith("histories/")]) == 3
+    replayed = await steer("replay", str(file), TEMPORAL_ADDRESS="127.0.0.1:1")
+    assert replayed.code == 0, replayed.out + replayed.err
+    assert replayed.out.count("replays") == 3
+
+
+async def test_encrypted_payloads_are_in_it_in_the_clear(site: Site, tmp_path: Path) -> None:
+    """Whoever it is handed to has no key."""
+    keys = tmp_path / "keys"
+    add_key(keys, new_key("first"))
+    encrypted = {VARIABLE: "steersman.encryption:EncryptionCodec", KEYS_VARIABLE: str(keys)}
+    await site.worker(**encrypted).ready()
+    steersman = await site.steersman(EncryptionCodec(keys))
+    run = await steersman.start(site.process("echo", "plain words"))
+    await steersman.result(run)
+    file = tmp_path / "run.zip"
+    answer = await steer_at(site, tmp_path, **encrypted)("export", run, str(file))
+    assert answer.code == 0, answer.err
+    assert "plain words" in opened(json.loads(contents(file)[f"histories/1-{run}.json"]))
+    replayed = await steer_at(site, tmp_path)("replay", str(file), TEMPORAL_ADDRESS="127.0.0.1:1")
+    assert replayed.code == 0, replayed.out + replayed.err
+
+
+async def test_what_cannot_be_had_is_named(shared: Site, steersman: Steersman, tmp_path: Path) -> None:
+    run = await steersman.start(shared.process("true"))
+    await steersman.result(run)
+    steer = steer_at(shared, tmp_path, STEERSMAN_STATE_DIR=str(tmp_path / "elsewhere"))
+    answer = await steer("export", run, str(tmp_path / "a.zip"))
+    assert answer.code == 0
+    assert f"journals of {run}: none is on this machine" in answer.err
+    assert (await steer("export", "nobody-at-all", str(tmp_path / "b.zip"))).code == 3
+    assert not (tmp_path / "b.zip").exists()
+    assert (await steer("export", run, str(tmp_path / "none" / "c.zip"))).code == 1
+
+
+@pytest.mark.parametrize("name", ["../../evil.json", "histories/../../evil.json", "/etc/evil.json"])
+async def test_a_hostile_file_writes_nothing_elsewhere(tmp_path: Path, name: str) -> None:
+    file = tmp_path / "x.zip"
+    with zipfile.ZipFile(file, "w") as bundle:
+        bundle.writestr("bundle.json", "{}")
+        bundle.writestr(name, "{}")
+        bundle.writestr("histories/1-a.json", "no json")
+    answer = await Steer("127.0.0.1:1", tmp_path)("replay", str(file))
+    assert (answer.code, "is no workflow history" in answer.err) == (2, True)
+    assert not list(tmp_path.rglob("evil.json"))
+    assert not re.search("Traceback", answer.err)

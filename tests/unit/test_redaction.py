@@ -1,0 +1,125 @@
+"""What is masked of what somebody hands on, and that nothing else changes."""
+
+import base64
+import json
+import string
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from steersman.redaction import Redactor
+
+OWN = "correct-horse-battery"
+ENVIRON = {
+    "DEPLOY_TOKEN": OWN,
+    "SHORT_KEY": "abc",
+    "PATH": "/usr/local/bin:/usr/bin",
+    "QUOTED_SECRET": 'a"b\\c-and-more',
+}
+SECRETS = [
+    "sk-ant-api03-abcdefghijklmnop",
+    "ghp_abcdefghijklmnopqrstuvwxyz0123456789",
+    "github_pat_11ABCDEFG0abcdefghijkl",
+    "AKIAIOSFODNN7EXAMPLE",
+    "AIzaSyA1234567890abcdefghijklmnopqrstuv",
+    "xoxb-123456789012-abcdefghijkl",
+    "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N",
+    OWN,
+]
+
+
+def redactor() -> Redactor:
+    return Redactor(ENVIRON)
+
+
+@pytest.mark.parametrize("secret", SECRETS)
+@pytest.mark.parametrize("around", ["{}", "it is {}, really", 'export X="{}"\n', '{{"a": "{}"}}'])
+def test_what_has_the_form_of_a_key_is_masked(secret: str, around: str) -> None:
+    text = around.format(secret)
+    masked = redactor().in_text(text)
+    assert secret not in masked
+    assert masked == around.format("*" * len(secret))
+
+
+@pytest.mark.parametrize(
+    ("text", "secret"),
+    [
+        ("password=hunter2hunter2", "hunter2hunter2"),
+        ("MY_API_KEY: abcdefgh1234", "abcdefgh1234"),
+        ('{"client_secret": "s3cr3t-of-mine"}', "s3cr3t-of-mine"),
+        ('{\\"auth_token\\": \\"s3cr3t-of-mine\\"}', "s3cr3t-of-mine"),
+        ("Authorization: Bearer abcdefghijkl", "abcdefghijkl"),
+        ("https://me:swordfish@example.org/x", "swordfish"),
+        ("-----BEGIN RSA PRIVATE KEY-----\nMIIEow\n-----END RSA PRIVATE KEY-----", "MIIEow"),
+        ("-----BEGIN PRIVATE KEY-----\nMIIEcut", "MIIEcut"),
+        ('said "a\\"b\\\\c-and-more"', 'a\\"b\\\\c-and-more'),
+    ],
+)
+def test_what_is_assigned_to_such_a_name_is_masked(text: str, secret: str) -> None:
+    masked = redactor().in_text(text)
+    assert secret not in masked
+    assert len(masked) == len(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a monkey: a tokenizer=fast",
+        "/usr/local/bin:/usr/bin",
+        "output_tokens: 12345678",
+        "the key is abc",
+        "sk-short",
+        "***",
+    ],
+)
+def test_words_stay(text: str) -> None:
+    told = redactor()
+    assert told.in_text(text) == text
+    assert told.masked == 0
+
+
+def test_payloads_of_a_history_are_opened() -> None:
+    said = {"prompt": f"use {OWN}", "env": {"GH_TOKEN": "abcdefgh"}, "n": [1, None, True]}
+    data = base64.b64encode(json.dumps(said).encode()).decode()
+    raw = base64.b64encode(b"\xff\x00 " + OWN.encode()).decode()
+    history = {"events": [{"input": {"payloads": [{"metadata": {}, "data": data}, {"metadata": {}, "data": raw}]}}]}
+    told = redactor()
+    first, second = told.in_json(history)["events"][0]["input"]["payloads"]
+    assert json.loads(base64.b64decode(first["data"])) == {
+        "prompt": f"use {'*' * len(OWN)}",
+        "env": {"GH_TOKEN": "*" * 8},
+        "n": [1, None, True],
+    }
+    assert base64.b64decode(second["data"]) == b"\xff\x00 " + b"*" * len(OWN)
+    assert told.masked == 3
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=20,
+)
+
+
+@given(JSON)
+def test_any_json_keeps_its_shape(value: object) -> None:
+    masked = redactor().in_json(value)
+    assert json.loads(json.dumps(masked)) == masked
+    assert type(masked) is type(value)
+
+
+@given(st.binary(), st.sampled_from(SECRETS))
+def test_nothing_moves(data: bytes, secret: str) -> None:
+    masked = redactor().in_bytes(data + b" " + secret.encode() + b" " + data)
+    assert len(masked) == 2 * len(data) + len(secret) + 2
+    assert secret.encode() not in masked
+
+
+@given(st.text(string.ascii_letters + string.digits + " .,", max_size=200), st.sampled_from(SECRETS))
+def test_twice_is_once(text: str, secret: str) -> None:
+    told = redactor()
+    once = told.in_text(f"{text} {secret}")
+    before = told.masked
+    assert told.in_text(once) == once
+    assert told.masked == before
