@@ -67,10 +67,10 @@ class Terminal:
         """Everything printed so far, without colors."""
         return ESCAPES.sub("", self.raw).replace("\r\n", "\n")
 
-    async def until(self, words: str) -> str:
+    async def until(self, words: str, timeout_s: float = 30) -> str:
         """Wait until these words were printed, after those waited for before; what came up to them."""
         try:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(timeout_s):
                 while (at := self.text.find(words, self._seen)) < 0:
                     self._changed.clear()
                     await self._changed.wait()

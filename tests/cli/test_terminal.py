@@ -1,6 +1,7 @@
 """`steer` at a real terminal: colors, Ctrl-C's menu, approvals, and typing while the agent talks."""
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
@@ -8,6 +9,7 @@ from steersman.client import Steersman
 from tests.cli.steer import Steer
 from tests.cli.test_commands import begin
 from tests.client.fake_host import FakeHost, init, said, succeeded, tool_use
+from tests.support.temporal import DevServer
 
 pytestmark = pytest.mark.acceptance
 MENU = "[K]eep running"
@@ -166,6 +168,58 @@ async def test_an_approval_given_elsewhere_takes_the_question_back(
     again = await steer.at_terminal("attach", run)
     assert await again.ended() == 0
     assert "Allow?" not in again.text, "a settled question is not asked again"
+
+
+async def test_a_question_outlives_the_server(tmp_path: Path, workspace: str) -> None:
+    server = DevServer(tmp_path).start()
+    steer = Steer(server.address, tmp_path)
+    try:
+        steersman = await Steersman.connect(address=server.address)
+        async with FakeHost(steersman.temporal).at_work() as fake_host:
+            run = await begin(steersman, workspace)
+            terminal = await steer.at_terminal("attach", run)
+            await fake_host.ask(run, "a-1", "Bash", command="make")
+            await terminal.until("Allow?")
+            server.kill()
+            terminal.type("y\n")
+            await terminal.until("does not answer")
+            await terminal.until("Allow?")
+            server.start()
+            while not fake_host.fake_run(run).decisions:
+                terminal.type("y\n")
+                await asyncio.sleep(2)
+            fake_host.finish(run, succeeded())
+            assert await terminal.ended() == 0
+    finally:
+        await steer.close()
+        server.close()
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(240)
+async def test_an_outage_is_told_at_a_question(tmp_path: Path, workspace: str) -> None:
+    """A minute passes before the server counts as away."""
+    server = DevServer(tmp_path).start()
+    steer = Steer(server.address, tmp_path)
+    try:
+        steersman = await Steersman.connect(address=server.address)
+        async with FakeHost(steersman.temporal).at_work() as fake_host:
+            run = await begin(steersman, workspace)
+            terminal = await steer.at_terminal("attach", run)
+            await fake_host.ask(run, "a-1", "Bash", command="make")
+            await terminal.until("Allow?")
+            server.kill()
+            await terminal.until("waiting", 120)
+            await terminal.until("Allow?")
+            server.start()
+            while not fake_host.fake_run(run).decisions:
+                terminal.type("y\n")
+                await asyncio.sleep(2)
+            fake_host.finish(run, succeeded())
+            assert await terminal.ended() == 0
+    finally:
+        await steer.close()
+        server.close()
 
 
 async def test_what_waited_before_is_asked_too(

@@ -12,8 +12,10 @@ from steersman.client import Steersman
 from steersman.contracts.errors import RunError
 from steersman.contracts.events import AgentEvent, PermissionEvent, is_terminal
 from steersman.contracts.run import Approval
-from steersman.errors import SteersmanError
+from steersman.errors import SteersmanError, Unreachable
 
+AGAIN_S = 1.0
+"""Between two tries to hear which approvals are open."""
 SHOWN_LINES = 20
 QUESTION = "Allow? [y]es  [n]o  [a]lways (this tool, this run)  [m]essage (no, and say why)"
 
@@ -63,10 +65,18 @@ class ApprovalPrompts:
                 await self._ask(approval)
 
     async def _open(self) -> tuple[Approval, ...]:
-        try:
-            return (await self._steersman.state(self._run)).approvals
-        except SteersmanError:
-            return ()
+        """Those that wait now. Who cannot be asked is asked again: a question is not lost. Raises Interrupted."""
+        return await self._keyboard.unless_interrupted(self._read_open())
+
+    async def _read_open(self) -> tuple[Approval, ...]:
+        while not self._over:
+            try:
+                return (await self._steersman.state(self._run)).approvals
+            except Unreachable:
+                await asyncio.sleep(AGAIN_S)
+            except SteersmanError:
+                break
+        return ()
 
     async def _ask(self, approval: Approval) -> None:
         settled = self._settled_event(approval.id)
@@ -84,10 +94,11 @@ class ApprovalPrompts:
                 self._view.note_block(whole)
             elif choice == "m":
                 said = await self._keyboard.ask(Text("Tell the agent >", style="bold magenta"), unless=settled)
-                await self._decide(approval.id, allow=False, message=said or None)
-                return
-            elif choice in ("y", "n", "a"):
-                await self._decide(approval.id, allow=choice != "n", remember=choice == "a")
+                if await self._decide(approval.id, allow=False, message=said or None):
+                    return
+            elif choice in ("y", "n", "a") and await self._decide(
+                approval.id, allow=choice != "n", remember=choice == "a"
+            ):
                 return
 
     def _describe(self, approval: Approval) -> str | None:
@@ -108,10 +119,13 @@ class ApprovalPrompts:
 
     async def _decide(
         self, approval_id: str, *, allow: bool, message: str | None = None, remember: bool = False
-    ) -> None:
+    ) -> bool:
+        """False where nobody could be told, so that it is to be asked again."""
         try:
             await self._steersman.decide(
                 self._run, approval_id, "allow" if allow else "deny", message, remember=remember
             )
         except (SteersmanError, RunError) as error:
             self._view.note(str(error), "yellow")
+            return not isinstance(error, Unreachable)
+        return True

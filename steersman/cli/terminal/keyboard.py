@@ -1,7 +1,7 @@
 """The keyboard: questions that the person answers with a line, single keys between them, Ctrl-C.
 
-It knows nothing of runs. While a question is open the caller prints nothing, so what is typed stays readable. However
-the program ends, except by SIGKILL, the terminal's settings are restored.
+It knows nothing of runs. While a question is open the caller prints nothing but by `remark`, so what is typed stays
+readable. However the program ends, except by SIGKILL, the terminal's settings are restored.
 """
 
 import asyncio
@@ -77,6 +77,8 @@ class Keyboard:
         """What was read while `reading_keys`: mostly one key each."""
         self._saved_mode: list[Any] | None = None
         self._undo_handlers: list[Callable[[], None]] = []
+        self._question: Text | None = None
+        """The question that is open."""
 
     def __enter__(self) -> Self:
         self._undo_handlers = [handle("SIGINT", self._interrupt), handle("SIGTERM", self._terminate)]
@@ -105,6 +107,15 @@ class Keyboard:
             self.ctrl_c.clear()
 
     # Questions.
+
+    def remark(self, text: str, style: str) -> bool:
+        """Say something to whoever stands at a question, which is shown again below; False where none is open."""
+        if self._question is None:
+            return False
+        self._console.print()
+        self._console.print(Text(text, style=style))
+        self._console.print(self._question, end=" ")
+        return True
 
     async def ask(self, question: Text, *, unless: asyncio.Event | None = None) -> str | None:
         """What the person types; None at the end of input, or when `unless` is set meanwhile. Raises Interrupted."""
@@ -146,12 +157,14 @@ class Keyboard:
             raise Interrupted
         fd = sys.stdin.fileno()
         self._console.print(question, end=" ")
+        self._question = question
         line = asyncio.get_running_loop().create_future()
         asyncio.get_running_loop().add_reader(fd, _read, fd, line)
         waits = [line, *(asyncio.ensure_future(event.wait()) for event in (self.ctrl_c, unless) if event)]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:
+            self._question = None
             asyncio.get_running_loop().remove_reader(fd)
             for wait in waits:
                 wait.cancel()

@@ -111,7 +111,9 @@ class Follower:
                     raise
                 if not told:
                     told = True
-                    yield Note(f"{error}; waiting" if after else waits_for_worker(self._run, error), "yellow")
+                    note = Note(f"{error}; waiting" if after else waits_for_worker(self._run, error), "yellow")
+                    if not self._keyboard.remark(note.text, note.style):
+                        yield note
             else:
                 return
             await asyncio.sleep(AGAIN_S)
