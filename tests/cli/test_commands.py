@@ -67,6 +67,9 @@ async def test_json_lines_are_the_events(steer: Steer, fake_host: FakeHost, work
     assert answer.lines[0]["id"] == run
     assert answer.lines[2]["text"] == "hi\x1b[31m\x9b\u202e"
     assert answer.out.isascii()
+    last = await steer("attach", run, "--json", "--tail", "1")
+    assert [line["type"] for line in last.lines] == ["done"]
+    assert (await steer("attach", run, "--tail", "1", "--after", "1")).code == 2
     again = await steer("attach", run, "--json", "--after", "1")
     assert [(line["seq"], line["type"]) for line in again.lines] == [(2, "message"), (3, "done")]
 

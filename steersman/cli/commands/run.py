@@ -189,17 +189,23 @@ def attach(
     ctx: typer.Context,
     run: options.Run,
     after: After = 0,
+    tail: Annotated[int | None, typer.Option(min=0, help="Begin with the last so many events.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="JSON lines, one an event.")] = False,
 ) -> None:
     """Follow a run: from its first event to its last, live or after the end."""
+    if tail is not None and after:
+        raise typer.BadParameter("--tail and --after name two beginnings")
 
     async def work(steersman: "Steersman") -> Exit:
         from steersman.cli.terminal.keyboard import Keyboard
         from steersman.cli.terminal.run_follower import follow
 
-        run_id = await resolve_run(steersman, run)
+        run_id, begin = await resolve_run(steersman, run), after
+        if tail is not None:
+            known = await steersman.events(run_id)
+            begin = known[-tail - 1].seq if len(known) > tail else 0
         with Keyboard(console()) as keyboard:
-            return await follow(steersman, run_id, keyboard, after=after, as_json=as_json)
+            return await follow(steersman, run_id, keyboard, after=begin, as_json=as_json)
 
     run_with_client(ctx, work)
 
