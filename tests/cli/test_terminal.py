@@ -1,12 +1,14 @@
 """`steer` at a real terminal: colors, Ctrl-C's menu, approvals, and typing while the agent talks."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from steersman.client import Steersman
 from tests.cli.steer import Steer
+from tests.cli.terminal import Terminal
 from tests.cli.test_commands import begin
 from tests.client.fake_host import FakeHost, init, said, succeeded, tool_use
 from tests.support.temporal import DevServer
@@ -170,7 +172,25 @@ async def test_an_approval_given_elsewhere_takes_the_question_back(
     assert "Allow?" not in again.text, "a settled question is not asked again"
 
 
-async def test_a_question_outlives_the_server(tmp_path: Path, workspace: str) -> None:
+class Question:
+    """Somebody at a terminal is asked whether a run may `make`; the server is the test's own."""
+
+    def __init__(self, server: DevServer, fake_host: FakeHost, run: str, terminal: Terminal) -> None:
+        self.server, self.terminal = server, terminal
+        self._host, self._run = fake_host, run
+
+    async def is_answered(self) -> None:
+        """Said once the server is back, and heard by the agent."""
+        self.server.start()
+        while not self._host.fake_run(self._run).decisions:
+            self.terminal.type("y\n")
+            await asyncio.sleep(2)
+        self._host.finish(self._run, succeeded())
+        assert await self.terminal.ended() == 0
+
+
+@pytest.fixture
+async def question(tmp_path: Path, workspace: str) -> AsyncIterator[Question]:
     server = DevServer(tmp_path).start()
     steer = Steer(server.address, tmp_path)
     try:
@@ -180,46 +200,28 @@ async def test_a_question_outlives_the_server(tmp_path: Path, workspace: str) ->
             terminal = await steer.at_terminal("attach", run)
             await fake_host.ask(run, "a-1", "Bash", command="make")
             await terminal.until("Allow?")
-            server.kill()
-            terminal.type("y\n")
-            await terminal.until("does not answer")
-            await terminal.until("Allow?")
-            server.start()
-            while not fake_host.fake_run(run).decisions:
-                terminal.type("y\n")
-                await asyncio.sleep(2)
-            fake_host.finish(run, succeeded())
-            assert await terminal.ended() == 0
+            yield Question(server, fake_host, run, terminal)
     finally:
         await steer.close()
         server.close()
+
+
+async def test_a_question_outlives_the_server(question: Question) -> None:
+    question.server.kill()
+    question.terminal.type("y\n")
+    await question.terminal.until("does not answer")
+    await question.terminal.until("Allow?")
+    await question.is_answered()
 
 
 @pytest.mark.exhaustive
 @pytest.mark.timeout(240)
-async def test_an_outage_is_told_at_a_question(tmp_path: Path, workspace: str) -> None:
+async def test_an_outage_is_told_at_a_question(question: Question) -> None:
     """A minute passes before the server counts as away."""
-    server = DevServer(tmp_path).start()
-    steer = Steer(server.address, tmp_path)
-    try:
-        steersman = await Steersman.connect(address=server.address)
-        async with FakeHost(steersman.temporal).at_work() as fake_host:
-            run = await begin(steersman, workspace)
-            terminal = await steer.at_terminal("attach", run)
-            await fake_host.ask(run, "a-1", "Bash", command="make")
-            await terminal.until("Allow?")
-            server.kill()
-            await terminal.until("waiting", 120)
-            await terminal.until("Allow?")
-            server.start()
-            while not fake_host.fake_run(run).decisions:
-                terminal.type("y\n")
-                await asyncio.sleep(2)
-            fake_host.finish(run, succeeded())
-            assert await terminal.ended() == 0
-    finally:
-        await steer.close()
-        server.close()
+    question.server.kill()
+    await question.terminal.until("waiting", 120)
+    await question.terminal.until("Allow?")
+    await question.is_answered()
 
 
 async def test_what_waited_before_is_asked_too(
