@@ -15,7 +15,7 @@ from activities.agents.hermes.kind import HERMES
 from activities.agents.hermes.relay import KEY, URL, Unanswered
 from activities.agents.hermes.relay import Gateway as Api
 from steersman.client import Steersman
-from steersman.contracts.errors import AgentFailed, AuthenticationFailed, InvalidRequest
+from steersman.contracts.errors import AgentFailed, AuthenticationFailed, InvalidRequest, RunTimedOut
 from steersman.contracts.run import Handle
 from tests.acceptance.site import Site, following, gone, in_order
 from tests.scripted_model import Script, ScriptedModel, Step, Tool, Usage, answer, fail, hold, say
@@ -235,6 +235,20 @@ async def test_a_cancel_finds_what_a_killed_program_has_left(gateway_with: Any) 
     await stage.make().ready()
     await stopping
     await until(lambda: not stage.gateway.naps())
+
+
+@pytest.mark.exhaustive
+async def test_a_limit_ends_what_works_there(gateway_with: Any) -> None:
+    stage = await gateway_with(answer(NAP), say("too late"))
+    steersman, run = await stage.begin(limits={"duration_s": 20})
+    await until(stage.gateway.naps)
+    with pytest.raises(RunTimedOut) as ended:
+        await steersman.result(run)
+    result = ended.value.result
+    assert result is not None
+    assert result.stop_report is not None
+    assert result.stop_report.outcome == "stopped"
+    assert not stage.gateway.naps()
 
 
 @pytest.mark.exhaustive

@@ -42,6 +42,9 @@ _SILENT_S = 75.0
 """The gateway writes to a stream that nobody else writes to every 30 s."""
 _MAX_LINE = 8 * 1024 * 1024
 _MAX_ANSWER = 32 * 1024 * 1024
+_MAX_SAID = 1_000_000
+_MAX_TOOLS = 200
+"""This much is kept of a turn's text, and of the calls that have not ended."""
 _FINAL = frozenset({"completed", "failed", "cancelled"})
 _RUN_ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
 
@@ -330,14 +333,14 @@ class Relay:
     def _pass_on(self, run: str, event: dict[str, Any]) -> None:
         kind = event.get("event")
         if kind == "message.delta":
-            self._said += str(event.get("delta") or "")
+            self._said = (self._said + str(event.get("delta") or ""))[-_MAX_SAID:]
             self._tell("message.delta", text=event.get("delta"))
         elif kind == "reasoning.available":
             self._tell("reasoning.delta", text=event.get("text"))
         elif kind == "tool.started":
             self._calls += 1
             name, ident = str(event.get("tool")), f"{run}-{self._calls}"
-            self._tools.append((name, ident))
+            self._tools = [*self._tools[-_MAX_TOOLS:], (name, ident)]
             # What it said before the call is no part of its answer.
             self._said = ""
             self._tell("tool.start", tool_id=ident, name=name, context=event.get("preview"))
