@@ -65,6 +65,7 @@ async def test_it_is_asked_taken_over_interrupted_and_ends(
 
 
 @pytest.mark.parametrize("agent", PROGRAMS)
+@pytest.mark.exhaustive
 async def test_a_cancel_leaves_nothing(site: Site, model: ScriptedModel, mark: str, agent: str) -> None:
     script, steersman, run, _ = await _started(site, model, mark, agent, site.workspace())
     approval = await until(lambda: _approval(steersman, run))

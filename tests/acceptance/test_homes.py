@@ -137,7 +137,7 @@ def claude(site: Site, model: ScriptedModel, mark: str) -> Iterator[Homes]:
 
 
 @pytest.fixture(
-    params=[pytest.param(each, marks=() if each in ("claude", "codex") else pytest.mark.exhaustive) for each in AGENTS]
+    params=[pytest.param(each, marks=() if each == "claude" else pytest.mark.exhaustive) for each in AGENTS]
 )
 def homes(request: pytest.FixtureRequest, site: Site, model: ScriptedModel, mark: str) -> Iterator[Homes]:
     cast = AGENTS[request.param]

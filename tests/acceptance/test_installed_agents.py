@@ -252,6 +252,7 @@ def test_steer_shows_it_with_its_package(installed: Path, tmp_path: Path) -> Non
     assert (found["agent unloadable"]["ok"], bool(found["agent unloadable"]["hint"])) == (False, True)
 
 
+@pytest.mark.exhaustive
 def test_the_suite_passes_on_the_example(installed: Path) -> None:
     done = steer(installed, "agents", "test", "recipe", "-q")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -42,6 +42,7 @@ def carried(kind: str, request: dict[str, Any]) -> dict[str, Any]:
     return {**request, "run": {**run, "workspace": {**run["workspace"], "isolation": "copy"}}}
 
 
+@pytest.mark.exhaustive
 async def test_it_is_verified_gone_back_with_and_forked(
     there: Elsewhere, steersman: Steersman, model: ScriptedModel, kind: str
 ) -> None:

@@ -82,6 +82,7 @@ async def test_it_is_one_loop_to_everybody(hasty: Site) -> None:
     assert (workspace / "n").read_text() == "x\n" * ITERATIONS
 
 
+@pytest.mark.exhaustive
 async def test_its_session_its_pauses_and_its_limits_go_on(hasty: Site, model: ScriptedModel) -> None:
     steersman = await hasty.steersman()
     workspace = project(hasty)

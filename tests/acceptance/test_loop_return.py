@@ -91,6 +91,7 @@ async def _refused_rollback(shared: Site, steersman: Steersman, model: ScriptedM
         await steersman.loops.exit(loop)
 
 
+@pytest.mark.exhaustive
 async def test_starting_over_forgets_what_was_done(shared: Site, steersman: Steersman, model: ScriptedModel) -> None:
     workspace = project(shared)
     script = model.script(
@@ -131,6 +132,7 @@ async def test_starting_over_forgets_what_was_done(shared: Site, steersman: Stee
     assert kinds == ["baseline", "iteration", "rescue", "iteration", "iteration", "rescue", "iteration"]
 
 
+@pytest.mark.exhaustive
 async def test_checkpoints_are_compared_and_deleted(shared: Site, steersman: Steersman, model: ScriptedModel) -> None:
     workspace = project(shared)
     steps = [each for n in (1, 2) for each in (tool("Bash", command=f"echo {n} > n.txt"), say("next"))]

@@ -121,6 +121,7 @@ async def test_what_a_run_that_fails_with_its_pod_has_done_is_kept_at_a_ref(
     assert pods.left == []
 
 
+@pytest.mark.exhaustive
 async def test_a_run_that_is_cancelled_while_it_waits_for_its_next_pod_loses_nothing_that_was_kept(
     pods: OwnCluster, steersman: Steersman, repository: Path, model: ScriptedModel
 ) -> None:

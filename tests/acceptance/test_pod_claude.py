@@ -45,6 +45,7 @@ async def test_a_killed_shim_leaves_no_agent_and_the_session_goes_on(
     await until(lambda: not marked(mark))
 
 
+@pytest.mark.exhaustive
 async def test_a_container_that_used_too_much_memory_begins_again_with_files_and_session(
     pods: OwnCluster, steersman: Steersman, repository: Path, model: ScriptedModel
 ) -> None:
@@ -64,6 +65,7 @@ def _is_shim_of(pid: int, agents: set[int]) -> bool:
     return name.startswith("steersman-shim") and bool(agents & set(map(int, children.split())))
 
 
+@pytest.mark.exhaustive
 async def test_connections_that_are_cut_after_any_byte_lose_and_double_nothing(
     pods: OwnCluster, steersman: Steersman, repository: Path, model: ScriptedModel
 ) -> None:
@@ -104,6 +106,7 @@ async def test_what_both_changed_is_named_and_kept(
 
 
 @pytest.mark.parametrize("decision", ["retry", "discard"])
+@pytest.mark.exhaustive
 async def test_what_cannot_be_carried_back_waits_in_its_pod(
     pods: OwnCluster, steersman: Steersman, repository: Path, model: ScriptedModel, decision: str
 ) -> None:

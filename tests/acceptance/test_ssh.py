@@ -408,6 +408,7 @@ async def test_a_machine_that_is_lost_is_told_and_swept_once_it_is_back(elsewher
     await until(lambda: elsewhere.kept == [])
 
 
+@pytest.mark.exhaustive
 async def test_the_end_of_a_terminated_run_is_told_while_its_machine_is_lost(elsewhere: Elsewhere, mark: str) -> None:
     await elsewhere.site.worker(*elsewhere.flags).ready()
     steersman = await elsewhere.site.steersman()
@@ -450,6 +451,7 @@ async def test_a_machine_that_is_not_allowed_any_more_gives_back_what_is_there(e
         await steersman.run(elsewhere.process("pass"))
 
 
+@pytest.mark.exhaustive
 async def test_what_is_on_a_machine_that_never_comes_back_can_be_given_up(elsewhere: Elsewhere, mark: str) -> None:
     worker = elsewhere.site.worker(*elsewhere.flags)
     host = await worker.ready()

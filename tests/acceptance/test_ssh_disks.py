@@ -47,6 +47,7 @@ def small_here(site: Site) -> Iterator[tuple[Elsewhere, Disk]]:
 
 
 @pytest.mark.parametrize("kind", ["history", "files", "full"])
+@pytest.mark.exhaustive
 async def test_a_workspace_for_which_there_is_no_room_there(small_there: tuple[Elsewhere, Disk], kind: str) -> None:
     elsewhere, disk = small_there
     await elsewhere.site.worker(*elsewhere.flags).ready()

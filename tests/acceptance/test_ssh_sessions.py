@@ -93,6 +93,7 @@ async def test_claude_is_killed_and_then_cancelled_there(
     assert script.requests[-1].saw(mark)
 
 
+@pytest.mark.exhaustive
 async def test_somebody_goes_on_with_it_here(
     there: Elsewhere, steersman: Steersman, repository: Path, model: ScriptedModel
 ) -> None:
@@ -121,6 +122,7 @@ async def test_what_was_not_held_here_is_refused(
     assert there.kept == []
 
 
+@pytest.mark.exhaustive
 async def test_a_machine_that_is_lost_brings_the_session_once_it_is_back(
     elsewhere: Elsewhere, model: ScriptedModel, mark: str
 ) -> None:

@@ -6,6 +6,7 @@ import shutil
 import time
 from datetime import timedelta
 
+import pytest
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import PollActivityTaskQueueRequest
 
@@ -103,6 +104,7 @@ async def test_what_a_worker_was_handed_as_it_shut_down_begins_at_once(site: Sit
     )
 
 
+@pytest.mark.exhaustive
 async def test_a_frozen_worker_loses_its_runs_and_gets_no_new_ones(site: Site, mark: str) -> None:
     frozen = site.worker()
     steersman = await site.steersman()

@@ -133,6 +133,7 @@ async def test_a_worker_that_dies_over_it_leaves_the_rest_to_the_next(site: Site
     await all_say(site, run, end)
 
 
+@pytest.mark.exhaustive
 async def test_while_the_host_is_away_nobody_makes_up_an_end(site: Site, mark: str) -> None:
     """The server and the workflow's worker answer, the run's host does not: what is not known is not said."""
     first = site.worker("--host", "away")

@@ -241,6 +241,7 @@ async def test_a_stop_comes_to_its_end(moving: Moving, mark: str) -> None:
     assert not marked(mark)
 
 
+@pytest.mark.exhaustive
 async def test_what_was_being_carried_back_comes_back(moving: Moving) -> None:
     steersman = await moving.begin()
     workspace = made(moving.site.workspace())
@@ -283,6 +284,7 @@ async def test_what_worked_on_the_node_that_is_lost_has_crashed_or_is_resumed(
 
 
 @pytest.mark.parametrize("is_copy", [True, False], ids=["a copy of the claims", "the same claims"])
+@pytest.mark.exhaustive
 async def test_a_node_that_was_only_cut_off_does_nothing_more_once_it_is_back(
     moving: Moving, ways: Ways, mark: str, *, is_copy: bool
 ) -> None:

@@ -107,6 +107,7 @@ async def test_steer_says_who_has_it_and_who_waits_for_whom(shared: Site, steers
     assert "waits for" not in (await steer("show", "third")).out
 
 
+@pytest.mark.exhaustive
 async def test_of_twenty_at_once_each_runs_alone(shared: Site, steersman: Steersman) -> None:
     workspace = shared.workspace()
     runs = await asyncio.gather(*(steersman.start(note(shared, workspace, str(each))) for each in range(20)))

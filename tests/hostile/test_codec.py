@@ -196,6 +196,7 @@ async def test_a_canary_is_nowhere_in_the_servers_database(
     assert canary.heard(site.server) == set()
 
 
+@pytest.mark.exhaustive
 async def test_without_a_codec_every_canary_is_in_the_servers_database(
     site_with_server: Site, model: ScriptedModel
 ) -> None:
