@@ -101,7 +101,7 @@ class LoopCalls(WorkflowCalls[LoopState, LoopResult]):
         ended = [each.run for each in state.checkpoints if each.kind == "end"]
         return await self.first_stop_report((state.run, *ended, *(f"{run}-verify" for run in last)))
 
-    async def reason(self, id: str, report: StopReport | None) -> str | None:
+    async def reason(self, id: str, report: StopReport | None, execution: str | None = None) -> str | None:
         """Why the loop was cancelled, as the loop itself says it; None where it cannot be asked now."""
         try:
             return (await self.state(id)).reason

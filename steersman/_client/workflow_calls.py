@@ -5,6 +5,7 @@ What runs and loops have in common. What only one of them has is in run_calls an
 
 import asyncio
 from collections.abc import Coroutine
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
@@ -141,7 +142,7 @@ class WorkflowCalls(Generic[S, R]):
                     continue
                 if isinstance(outcome, RunCancelled) and not isinstance(outcome, RunTerminated):
                     outcome.stop_report = await self.stop_report(id, execution)
-                    outcome.reason = await self.reason(id, outcome.stop_report) or ""
+                    outcome.reason = await self.reason(id, outcome.stop_report, execution) or ""
                 return outcome
             except RPCError as error:
                 translation = self._translated(error, id)
@@ -165,9 +166,18 @@ class WorkflowCalls(Generic[S, R]):
         """What stopping the agent found; None where it cannot be had now. `execution`: as of `outcome`."""
         raise NotImplementedError
 
-    async def reason(self, id: str, report: StopReport | None) -> str | None:
-        """Why the workflow was cancelled; None where it cannot be had now, or nothing was said."""
-        return report.reason if report else None
+    async def reason(self, id: str, report: StopReport | None, execution: str | None = None) -> str | None:
+        """Why the workflow was cancelled; None where it cannot be had now, or nothing was said. `report`: of its own,
+        None where no worker could be asked for it; then the server is, which was told the reason.
+        """
+        return report.reason if report else await self._cancel_reason(id, execution)
+
+    async def _cancel_reason(self, id: str, execution: str | None) -> str | None:
+        with suppress(RPCError):
+            async for event in self._handle(id, execution).fetch_history_events():
+                if event.HasField("workflow_execution_cancel_requested_event_attributes"):
+                    return event.workflow_execution_cancel_requested_event_attributes.cause or None
+        return None
 
     # Cancel and signals.
 

@@ -1,8 +1,6 @@
 """What `<Tab>` offers: ids of runs and loops, with their titles, and agents. Whatever goes wrong, it offers nothing."""
 
-import asyncio
 import os
-from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
 import typer
@@ -10,6 +8,8 @@ import typer
 from steersman.cli.connection import ConnectionOptions, silence_sdk_logs
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
     from steersman.client import Steersman
     from steersman.reports import LoopSummary, RunSummary
 
@@ -54,6 +54,8 @@ def _open(query: str | None) -> str:
 def _ids(ctx: typer.Context, incomplete: str, listed: "Listed") -> list[tuple[str, str]]:
     if not all(each.isalnum() or each in "._:-" for each in incomplete):
         return []
+    import asyncio
+
     params = ctx.find_root().params  # callbacks do not run while a line is completed
     options = ConnectionOptions(*(params.get(name) for name in ("profile", "address", "namespace")))
     query = f'WorkflowId STARTS_WITH "{incomplete}"' if incomplete else None

@@ -13,9 +13,9 @@ from temporalio.api.workflowservice.v1 import PollWorkflowTaskQueueRequest
 
 from steersman.client import Steersman
 from steersman.contracts import names
-from steersman.errors import NoWorker
+from steersman.errors import NoWorker, RunCancelled
 from tests.client.fake_host import FakeHost, init, said, succeeded
-from tests.support.temporal import DevServer, connect
+from tests.support.temporal import DevServer, Namespace, connect
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 
@@ -133,3 +133,15 @@ async def test_what_is_said_while_no_worker_is_there_waits_for_one(steersman: St
         assert [each.text for each in fake_host.fake_run(run).messages] == ["are you there?"]
         fake_host.finish(run, succeeded())
         await steersman.result(run)
+
+
+async def test_the_reason_of_a_cancel_is_known_without_a_worker(client_namespace: Namespace, workspace: str) -> None:
+    steersman = Steersman(await client_namespace.connect())
+    async with FakeHost(steersman.temporal, "left").at_work() as fake_host:
+        run = await steersman.start(ask(workspace))
+        await fake_host.fake_run(run).started.wait()
+        await steersman.stop(run, reason="that is all")
+    with pytest.raises(RunCancelled, match="that is all") as ended:
+        await steersman.result(run)
+    assert ended.value.reason == "that is all"
+    assert ended.value.stop_report is None
