@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import signal
 import socket
 from collections.abc import AsyncIterator
@@ -232,9 +233,12 @@ async def test_doctor_asks_the_worker_for_its_keys(own: Steer, tmp_path: Path) -
         del own.env[name]
     key = "sk-never-shown"
     process = await dev(own, ANTHROPIC_API_KEY=key)
-    said = await own("doctor", "--json")
+    said = await own("doctor", "--measure", "--json")
     checks = {each["check"]: each for each in said.json}
     assert len(checks) == len(said.json)
+    for name in ("start", "message", "cancel"):
+        assert re.fullmatch(r"\d+ ms, at most \d+ \(.*; 5 runs\)", checks[f"measured {name}"]["detail"])
+    assert (await own("list", "--json", 'ExecutionStatus = "Running"')).json == []
     assert checks["key for claude"]["detail"] == "ANTHROPIC_API_KEY (of the worker)"
     assert "agents" not in checks
     assert key not in said.out

@@ -8,7 +8,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from steersman.cli.connection import connection_options, silence_sdk_logs
+from steersman.cli.connection import ConnectionOptions, connection_options, silence_sdk_logs
 from steersman.cli.exits import Exit
 from steersman.cli.formatting import flat
 from steersman.cli.json_output import last_json
@@ -46,6 +46,9 @@ def doctor(
     python: Python = None,
     image: Image = None,
     pod: Pod = None,
+    times: Annotated[
+        bool, typer.Option("--measure", help="How long a start, a message and a cancel take here, too.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Check the server, the workers, and what this machine's worker would find. Each problem comes with a hint.
@@ -61,6 +64,8 @@ def doctor(
         raise typer.BadParameter("expected --runtime ssh and ADDRESS, --runtime kubernetes and NAMESPACE, or none")
     if runtime != "kubernetes" and (image or pod):
         raise typer.BadParameter("--image and --pod go with --runtime kubernetes")
+    if times and runtime != "local":
+        raise typer.BadParameter("--measure is for this machine")
     environment = connection_options(ctx).environment()
     if runtime == "ssh":
         on = {**(ssh_runtime(where) or {}), **given(identity_file=_absolute(identity_file), python=python)}
@@ -76,10 +81,21 @@ def doctor(
     checks = [
         each.model_dump() for each in asyncio.run(check_server(options.profile, options.address, options.namespace))
     ]
+    if times and all(each["ok"] for each in checks):
+        checks += asyncio.run(_measured(options))
+    elif times:
+        checks.append(_problem("measured", "nothing: something above is wrong", "mend that first"))
     # What the worker itself says of its agents goes before what this terminal would find.
     asked = {each["check"] for each in checks}
     checks += [each for each in _worker_checks(environment) if each["check"] not in asked]
     _report(checks, as_json=as_json)
+
+
+async def _measured(options: ConnectionOptions) -> list[dict[str, Any]]:
+    from steersman.client import Steersman
+    from steersman.measurement import measure
+
+    return await measure(await Steersman.connect(options.profile, options.address, options.namespace))
 
 
 def _on(fields: dict[str, Any]) -> tuple[str, str]:
