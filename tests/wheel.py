@@ -30,7 +30,9 @@ def main() -> int:
         home = place / "home"
         home.mkdir()
         server, web = free_port(), free_port()
-        own = {**environ, "HOME": str(home), "TEMPORAL_ADDRESS": f"127.0.0.1:{server}"}
+        # A worker without any key is a failure to the doctor; nothing is asked of a model here.
+        key = {"ANTHROPIC_API_KEY": "sk-of-nobody"}
+        own = {**environ, **key, "HOME": str(home), "TEMPORAL_ADDRESS": f"127.0.0.1:{server}"}
         with (place / "dev.log").open("wb") as log:
             command = [steer, "dev", "--port", str(server), "--ui-port", str(web)]
             dev = subprocess.Popen(command, env=own, cwd=home, stdout=log, stderr=log, start_new_session=True)
