@@ -43,7 +43,7 @@ def python(code: str) -> tuple[str, ...]:
 
 
 async def nothing_is_left(cluster: Cluster) -> None:
-    """Job and pod were deleted with their run. A busy cluster carries that out in its own time, beyond the run's wait."""
+    """Job and pod were deleted with their run. A busy cluster carries that out in its own time."""
     await until(lambda: cluster.left == [], SLOW_S)
 
 
