@@ -6,8 +6,9 @@ import tempfile
 import time
 from contextlib import aclosing
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
+from steersman._client.server_checks import Check
 from steersman.client import Steersman
 from steersman.contracts.errors import RunError
 from steersman.errors import SteersmanError
@@ -17,7 +18,7 @@ TIMES: Final = 5
 _PROGRAM: Final = ("sh", "-c", "echo ready; while read line; do :; done")
 
 
-async def measure(client: Steersman) -> list[dict[str, Any]]:
+async def measure(client: Steersman) -> list[Check]:
     """Checks, as `check_server`: medians and the slowest of some runs on this machine, each stopped again.
 
     An agent's own start and interrupt are not in it: those would ask its model, which costs.
@@ -33,19 +34,18 @@ async def measure(client: Steersman) -> list[dict[str, Any]]:
                 hint = (
                     "the worker of this machine has to allow agent process, and workspaces in the temporary directory"
                 )
-                return [{"check": "measured", "ok": False, "detail": str(error), "hint": hint}]
+                return [Check(check="measured", ok=False, detail=str(error), hint=hint)]
     about = {
         "start": "from the call to the program's first word",
         "message": "from the call until the program was given it",
         "cancel": "from the call until nothing is left, proven",
     }
     return [
-        {
-            "check": f"measured {name}",
-            "ok": True,
-            "detail": f"{statistics.median(times):.0f} ms, at most {max(times):.0f} ({about[name]}; {TIMES} runs)",
-            "hint": None,
-        }
+        Check(
+            check=f"measured {name}",
+            ok=True,
+            detail=f"{statistics.median(times):.0f} ms, at most {max(times):.0f} ({about[name]}; {TIMES} runs)",
+        )
         for name, times in taken.items()
     ]
 

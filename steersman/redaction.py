@@ -10,11 +10,12 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+from steersman.contracts.request import SECRET_NAME
+
 MASK: Final = b"*"
 LEAST: Final = 8
 """Shorter values are words as often as secrets."""
 
-SECRET_NAME: Final = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)$", re.IGNORECASE)
 _SHAPES: Final = re.compile(
     rb"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)"
     rb"|\bsk-[A-Za-z0-9_-]{12,}"

@@ -88,9 +88,8 @@ class AgentKind:
 
     def guards(self, name: str) -> bool:
         """Whether requests may not choose the value of the variable with this name, which is in capitals."""
-        return name in self.guarded_names | self.private_variables | self.variables or name.startswith(
-            self.guarded_prefixes
-        )
+        named = self.guarded_names | self.private_variables | self.variables
+        return name in named or name.startswith(self.guarded_prefixes)
 
     def capabilities(self, request: RunRequest) -> Capabilities:
         """What a run of this request can do: no more than `at_most`. Raises InvalidRequest."""
@@ -114,10 +113,7 @@ def what_is_wrong(kind: AgentKind) -> str | None:
         "home": kind.home is None or callable(kind.home),
         "end_elsewhere": kind.end_elsewhere is None or callable(kind.end_elsewhere),
         "guarded_prefixes": isinstance(kind.guarded_prefixes, tuple),
-        **{
-            name: isinstance(getattr(kind, name), frozenset)
-            for name in ("guarded_names", "private_variables", "variables")
-        },
+        **{name: isinstance(getattr(kind, name), frozenset) for name in _SETS},
         "where_asked_for": isinstance(kind.where_asked_for, Mapping),
     }
     if wrong := [name for name, right in typed.items() if not right]:

@@ -36,7 +36,7 @@ PermissionMode = Literal["read_only", "ask", "accept_edits", "full"]
 PERMISSION_ORDER: tuple[PermissionMode, ...] = ("read_only", "ask", "accept_edits", "full")
 """From the least to the most that an agent may do without approval."""
 
-_SECRET_NAME = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)$", re.IGNORECASE)
+SECRET_NAME = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)$", re.IGNORECASE)
 _ENV_NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
 _NO_REF = re.compile(r"[\x00-\x20\x7f~^:?*\[\\\ud800-\udfff]|\.\.|@\{")
 _RULE = re.compile(r"[A-Za-z_][A-Za-z0-9_*.:-]*(\([^\x00-\x1f\x7f]*\))?")
@@ -275,7 +275,7 @@ class RunRequest(StrictModel):
         for name, value in env.items():
             if not _ENV_NAME.match(name):
                 raise ValueError(f"{name[:80]!r} is not the name of an environment variable")
-            if isinstance(value, str) and _SECRET_NAME.search(name):
+            if isinstance(value, str) and SECRET_NAME.search(name):
                 raise ValueError(f'{name} looks like a secret: give it as {{"from_env": ...}} or {{"from_file": ...}}')
         return env
 

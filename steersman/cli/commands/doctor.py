@@ -95,7 +95,8 @@ async def _measured(options: ConnectionOptions) -> list[dict[str, Any]]:
     from steersman.client import Steersman
     from steersman.measurement import measure
 
-    return await measure(await Steersman.connect(options.profile, options.address, options.namespace))
+    found = await measure(await Steersman.connect(options.profile, options.address, options.namespace))
+    return [each.model_dump() for each in found]
 
 
 def _on(fields: dict[str, Any]) -> tuple[str, str]:
