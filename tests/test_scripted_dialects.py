@@ -110,6 +110,7 @@ def _tokens(events: list[dict[str, Any]]) -> tuple[int, int]:
     return sum(t["input"] + t["cache"]["read"] for t in steps), sum(t["output"] for t in steps)
 
 
+@pytest.mark.exhaustive
 @PROGRAMS
 async def test_a_held_stream_goes_on_when_it_is_released(given: Program, tmp_path: Path) -> None:
     async with ScriptedModel() as model:
@@ -123,6 +124,7 @@ async def test_a_held_stream_goes_on_when_it_is_released(given: Program, tmp_pat
         assert "after" in out
 
 
+@pytest.mark.exhaustive
 @PROGRAMS
 async def test_a_refused_key_ends_the_run(given: Program, tmp_path: Path) -> None:
     async with ScriptedModel() as model:
@@ -132,6 +134,7 @@ async def test_a_refused_key_ends_the_run(given: Program, tmp_path: Path) -> Non
         assert [r.outcome for r in script.requests] == ["failed"]
 
 
+@pytest.mark.exhaustive
 @PROGRAMS
 async def test_no_program_asks_again_once_the_script_has_run_out(given: Program, tmp_path: Path) -> None:
     program(given.name)  # or the test is skipped, before there is a server to close
@@ -145,6 +148,7 @@ async def test_no_program_asks_again_once_the_script_has_run_out(given: Program,
         await model.close()
 
 
+@pytest.mark.exhaustive
 async def test_a_cut_stream_is_asked_for_again_by_opencode(tmp_path: Path) -> None:
     async with ScriptedModel() as model:
         script = model.script("a", cut("ha"), say("whole"))
@@ -154,6 +158,7 @@ async def test_a_cut_stream_is_asked_for_again_by_opencode(tmp_path: Path) -> No
         assert [r.outcome for r in script.requests] == ["cut", "answered"]
 
 
+@pytest.mark.exhaustive
 async def test_titles_of_opencode_take_no_step(tmp_path: Path) -> None:
     async with ScriptedModel() as model:
         script = model.script("a", say("the step"))

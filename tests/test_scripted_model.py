@@ -144,6 +144,7 @@ async def test_notices_that_an_interrupted_agent_hung_up_and_keeps_its_next_step
         assert script.requests[1].saw("[Request interrupted by user]")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("status", [429, 500, 529])
 async def test_a_refusal_that_may_pass_is_tried_again_with_the_next_step(tmp_path: Path, status: int) -> None:
     async with ScriptedModel() as model:
@@ -207,6 +208,7 @@ async def test_the_tests_own_failure_is_not_hidden_by_the_scripts() -> None:
     assert "unknown script: POST /nowhere/v1/messages" in caught.value.__notes__[0]
 
 
+@pytest.mark.exhaustive
 async def test_serves_several_scripts_at_once_and_one_over_and_over(tmp_path: Path) -> None:
     async with ScriptedModel() as model:
         rounds = model.script("rounds", say("one"), say("two"), repeat=True)

@@ -19,6 +19,7 @@ from temporalio.converter import PayloadCodec
 
 from steersman.client import Steersman
 from steersman.contracts.events import AgentEvent, is_terminal
+from steersman.contracts.messages import MessageReceipt
 from steersman.contracts.names import RUN_AGENT
 from steersman.contracts.run import MessageRecord, MessageState
 from steersman.errors import HostUnreachable, NoWorker
@@ -230,6 +231,14 @@ async def settled(steersman: Steersman, run: str, message: str, *states: Message
         return next((each for each in messages if each.id == message and each.state in states), None)
 
     return await until(found)
+
+
+async def heard(steersman: Steersman, run: str, receipt: MessageReceipt) -> None:
+    """Wait until the agent has the message: by its receipt or, where the machine was too busy for that, by the run."""
+    if receipt.state == "queued":
+        await settled(steersman, run, receipt.id, "delivered", "acknowledged")
+    else:
+        assert receipt.state in ("delivered", "acknowledged"), receipt
 
 
 async def phase(steersman: Steersman, run: str, wanted: str, timeout_s: float = PATIENCE_S) -> None:

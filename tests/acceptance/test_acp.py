@@ -9,7 +9,7 @@ import pytest
 
 from steersman.client import Steersman
 from steersman.contracts.run import Approval, Handle
-from tests.acceptance.site import Site, following, gone, in_order
+from tests.acceptance.site import Site, following, gone, heard, in_order
 from tests.scripted_model import Script, ScriptedModel, Tool, answer, hold, say
 from tests.support.processes import lives, until
 from tests.support.programs import program
@@ -36,6 +36,7 @@ COMMAND = {"command": "echo once >> made", "description": "as asked"}
 TOOLS = {"opencode": Tool("bash", COMMAND), "gemini": Tool("run_shell_command", COMMAND)}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("agent", PROGRAMS)
 async def test_it_is_asked_taken_over_interrupted_and_ends(
     site: Site, model: ScriptedModel, mark: str, agent: str
@@ -52,8 +53,7 @@ async def test_it_is_asked_taken_over_interrupted_and_ends(
     await steersman.decide(run, approval.id, "allow")
     await script.wait_held()
     async with following(steersman, run) as events:
-        receipt = await steersman.interrupt(run, "rather that")
-        assert receipt.state in ("delivered", "acknowledged")
+        await heard(steersman, run, await steersman.interrupt(run, "rather that"))
         all_events = await events.end()
     result = await steersman.result(run)
     assert (result.status, result.text, result.attempts) == ("succeeded", "as you wish", 1)

@@ -17,7 +17,7 @@ from bench.casts import CASTS
 from steersman.client import Steersman
 from steersman.errors import RunCancelled
 from tests.acceptance.own_cluster import SLOW_S, OwnCluster, settings
-from tests.acceptance.site import Site, following, gone, in_order
+from tests.acceptance.site import Site, following, gone, heard, in_order
 from tests.acceptance.test_changes import made
 from tests.acceptance.test_ssh import THERE
 from tests.scripted_model import Say, Script, ScriptedModel, answer, fail, hold, say
@@ -170,8 +170,7 @@ async def test_it_works_there_is_interrupted_and_stopped(
     async with following(steersman, run) as events:
         async with asyncio.timeout(120):
             await script.wait_held()
-        receipt = await steersman.interrupt(run, "rather that")
-        assert receipt.state in ("queued", "delivered", "acknowledged")
+        await heard(steersman, run, await steersman.interrupt(run, "rather that"))
         await until(lambda: any(line.startswith("sleep 600") for line in marked(mark).values()), SLOW_S)
         assert script.requests[2].saw("rather that")
         report = await steersman.stop(run)
@@ -188,6 +187,7 @@ async def test_it_works_there_is_interrupted_and_stopped(
     assert (workspace / "made").read_text() == "once\n"
 
 
+@pytest.mark.exhaustive
 async def test_another_agent_goes_on_there(
     elsewhere: Elsewhere, steersman: Steersman, model: ScriptedModel, mark: str
 ) -> None:

@@ -107,6 +107,7 @@ async def test_the_first_word_counts(shared: Site, steersman: Steersman, model: 
     assert not (workspace / "second").exists()
 
 
+@pytest.mark.exhaustive
 async def test_without_an_answer_it_is_denied_in_time_and_waiting_is_not_idling(
     shared: Site, steersman: Steersman, model: ScriptedModel
 ) -> None:

@@ -254,6 +254,7 @@ async def test_an_agent_that_may_only_read_costs_no_checkpoint(
     assert git(repository, "for-each-ref", "refs/steersman") == ""
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("end", ["kill", "terminate"])
 async def test_a_worker_that_goes_away_loses_no_baseline(site: Site, end: str) -> None:
     worker = site.worker()
@@ -284,6 +285,7 @@ def slow_git(tmp_path: Path) -> dict[str, str]:
     return {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
 
 
+@pytest.mark.exhaustive
 async def test_a_git_that_takes_too_long_costs_a_run_ten_seconds(site: Site, slow_git: dict[str, str]) -> None:
     worker = site.worker(**slow_git)
     steersman = await site.steersman()

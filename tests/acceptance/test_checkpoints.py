@@ -53,6 +53,7 @@ async def test_what_is_kept_is_listed_newest_first(
     assert (await steer("checkpoints", str(repository), "--host", host, "--json")).json["total"] == 3
 
 
+@pytest.mark.exhaustive
 async def test_what_cannot_be_listed_is_said_at_once(
     shared: Site, steersman: Steersman, steer: Steer, repository: Path
 ) -> None:

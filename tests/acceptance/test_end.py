@@ -95,6 +95,7 @@ async def agent_died(site: Site, agent: int, end: Callable[[], Awaitable[None]])
     await end()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("calamity", [worker_dies, agent_dies, agent_died])
 async def test_in_the_moment_of_a_death(
     site: Site,

@@ -95,6 +95,7 @@ async def test_one_that_is_not_installed_is_passed_over(site: Site, model: Scrip
         await steersman.result(nobody)
 
 
+@pytest.mark.exhaustive
 async def test_the_last_ones_failure_is_the_runs(site: Site, model: ScriptedModel, mark: str) -> None:
     first, second = model.script("a", *[fail(401, "bad key")] * 5), model.script("b", *[fail(401, "bad key, too")] * 5)
     await site.worker("--allow-env", "MOCK_KEY", **worker_env(site, second)).ready()

@@ -11,7 +11,7 @@ import pytest
 
 from steersman.contracts.errors import InvalidRequest, RunError
 from steersman.errors import RunCancelled
-from tests.acceptance.site import Site, following, gone, phase
+from tests.acceptance.site import Site, following, gone, heard, phase
 from tests.support.packages import agent_point, install_example, write_package
 from tests.support.processes import until
 
@@ -64,8 +64,7 @@ async def test_it_is_led_as_any_agent(site: Site, installed: Path, flags: tuple[
         state = await steersman.state(run)
         assert state.capabilities is not None
         assert (state.agent, state.capabilities.steer, state.capabilities.interrupt) == ("recipe", True, False)
-        receipt = await steersman.steer(run, "say as you wish")
-        assert receipt.state in {"delivered", "acknowledged"}
+        await heard(steersman, run, await steersman.steer(run, "say as you wish"))
         with pytest.raises(Exception, match='agent "recipe" cannot interrupt'):
             await steersman.interrupt(run, "stop")
         first.kill()
@@ -83,6 +82,7 @@ async def test_it_is_led_as_any_agent(site: Site, installed: Path, flags: tuple[
     await gone(mark)
 
 
+@pytest.mark.exhaustive
 async def test_its_loop_keeps_its_variables_from_the_verification(
     site: Site, installed: Path, flags: tuple[str, ...]
 ) -> None:
@@ -117,6 +117,7 @@ async def test_a_worker_without_the_package_refuses_it_and_says_what_it_has(site
         await steersman.loops.result(await steersman.loops.start(loop))
 
 
+@pytest.mark.exhaustive
 async def test_a_run_whose_package_has_gone_waits_for_it_and_can_be_stopped(
     site: Site, installed: Path, flags: tuple[str, ...], mark: str
 ) -> None:
@@ -200,6 +201,7 @@ ROW = dataclasses.replace(RECIPE, name="raising", make=lambda environ, lent: Age
 """
 
 
+@pytest.mark.exhaustive
 async def test_an_agent_whose_code_raises_fails_its_own_runs_alone(site: Site, installed: Path, tmp_path: Path) -> None:
     write_package(tmp_path / "more", "raising", agent_point("raising", "raising:ROW"), RAISING)
     both = f"{installed}{os.pathsep}{tmp_path / 'more'}"
@@ -233,6 +235,7 @@ def steer(target: Path, *words: str, **env: str) -> "subprocess.CompletedProcess
     )
 
 
+@pytest.mark.exhaustive
 def test_steer_shows_it_with_its_package(installed: Path, tmp_path: Path) -> None:
     write_package(
         tmp_path / "more", "cannot-load", agent_point("unloadable", "cannot_load:ROW"), "import no_such_thing"
@@ -260,6 +263,7 @@ def test_the_suite_passes_on_the_example(installed: Path) -> None:
     assert "failed" not in done.stdout
 
 
+@pytest.mark.exhaustive
 def test_the_suite_fails_where_declared_is_not_observed(installed: Path, tmp_path: Path) -> None:
     """A row that claims what does not work, and leaves out what does."""
     points = agent_point("recipe", "liar:ROW") + "[steersman.agent_kits]\nrecipe = liar:Kit\n"

@@ -89,6 +89,7 @@ async def test_it_works_beside_and_what_it_did_comes_back(shared: Site, steersma
     assert (repository / "mine").read_text() == "meanwhile\n"
 
 
+@pytest.mark.exhaustive
 async def test_ten_at_once(shared: Site, steersman: Steersman, repository: Path) -> None:
     program = "import pathlib; pathlib.Path('n{0}').write_text('{0}')" + COMMIT.replace("second", "'of {0}'")
     runs = [await steersman.start(isolated(shared, repository, program.format(n))) for n in range(10)]
@@ -187,6 +188,7 @@ async def test_a_terminated_run_is_carried_back(
 NESTED = "import subprocess; subprocess.run('git init -q lib; touch lib/f new', shell=True, check=True)"
 
 
+@pytest.mark.exhaustive
 async def test_what_cannot_be_carried_back_waits_and_is_a_gate(
     shared: Site, steersman: Steersman, repository: Path
 ) -> None:
@@ -256,6 +258,7 @@ async def test_a_closed_run_that_is_reset_works_in_a_new_copy(
     assert (repository / "count").read_text() == "xx"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("when", ["carrying_out", "running", "carrying_back"])
 async def test_a_worker_that_is_killed_loses_and_doubles_nothing(site: Site, when: str, tmp_path: Path) -> None:
     """Its git is slow, so that it is killed in the middle of it."""
@@ -309,6 +312,7 @@ async def test_a_cancel_while_it_is_copied_leaves_nothing(site: Site, tmp_path: 
     assert not list(site.state.glob("runs/*/*/copy"))
 
 
+@pytest.mark.exhaustive
 async def test_claude_works_in_the_copy(
     shared: Site, steersman: Steersman, repository: Path, model: ScriptedModel
 ) -> None:

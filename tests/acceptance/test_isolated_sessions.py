@@ -66,6 +66,7 @@ async def held(site: Site, steersman: Steersman, model: ScriptedModel, path: Pat
     return result.session_id
 
 
+@pytest.mark.exhaustive
 async def test_from_the_workspace_into_a_copy_and_back_and_into_the_next(
     shared: Site, steersman: Steersman, model: ScriptedModel, repository: Path
 ) -> None:
@@ -100,6 +101,7 @@ async def test_from_the_workspace_into_a_copy_and_back_and_into_the_next(
     assert (result.text, result.session_id) == ("the fourth word", session)
 
 
+@pytest.mark.exhaustive
 async def test_a_session_that_began_in_a_copy(
     shared: Site, steersman: Steersman, model: ScriptedModel, repository: Path
 ) -> None:
@@ -117,6 +119,7 @@ async def test_a_session_that_began_in_a_copy(
         assert script.requests[-1].saw("the first word")
 
 
+@pytest.mark.exhaustive
 async def test_a_session_is_forked_in_a_copy(
     shared: Site, steersman: Steersman, model: ScriptedModel, repository: Path
 ) -> None:
@@ -151,6 +154,7 @@ async def test_claude_is_killed_in_a_copy(
     assert mark in conversation(shared, repository, session).read_text()
 
 
+@pytest.mark.exhaustive
 async def test_a_cancelled_run_leaves_its_session(
     shared: Site, steersman: Steersman, model: ScriptedModel, repository: Path, mark: str
 ) -> None:
@@ -180,6 +184,7 @@ async def diverged(
     return session, await steersman.result(run)
 
 
+@pytest.mark.exhaustive
 async def test_somebody_goes_on_with_the_session_meanwhile(
     shared: Site, steersman: Steersman, model: ScriptedModel, repository: Path
 ) -> None:
@@ -202,6 +207,7 @@ async def test_somebody_goes_on_with_the_session_meanwhile(
     assert script.requests[-1].saw("said in the copy")
 
 
+@pytest.mark.exhaustive
 async def test_a_session_that_was_deleted_meanwhile_comes_back(
     shared: Site, steersman: Steersman, model: ScriptedModel, repository: Path
 ) -> None:
@@ -213,6 +219,7 @@ async def test_a_session_that_was_deleted_meanwhile_comes_back(
     assert "said in the copy" in conversation(shared, repository, session).read_text()
 
 
+@pytest.mark.exhaustive
 async def test_a_session_that_claude_began_unasked(
     shared: Site, steersman: Steersman, model: ScriptedModel, repository: Path
 ) -> None:
@@ -232,6 +239,7 @@ async def test_a_session_that_claude_began_unasked(
         assert script.requests[-1].saw("the first word") == words
 
 
+@pytest.mark.exhaustive
 async def test_two_runs_in_copies_cannot_have_one_session(
     shared: Site, steersman: Steersman, model: ScriptedModel, repository: Path
 ) -> None:
@@ -270,6 +278,7 @@ async def test_a_session_that_is_not_here_is_refused(
     assert not script.requests
 
 
+@pytest.mark.exhaustive
 async def test_where_less_than_everything_is_allowed(site: Site, model: ScriptedModel) -> None:
     """Such a worker takes a session of its own workspace alone, also one that was held in a copy of it."""
     await site.worker("--max-permission", "accept_edits").ready()
@@ -302,6 +311,7 @@ async def test_a_terminated_run_leaves_its_session(
     await until(lambda: place.exists() and mark in place.read_text(), 20)
 
 
+@pytest.mark.exhaustive
 async def test_a_link_in_the_way_loses_nothing(
     shared: Site, steersman: Steersman, model: ScriptedModel, repository: Path
 ) -> None:
@@ -324,6 +334,7 @@ async def test_a_link_in_the_way_loses_nothing(
     assert "said in the copy" in conversation(shared, copy, session).read_text()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("when", ["running", "carrying_back"])
 async def test_a_worker_is_killed(site: Site, model: ScriptedModel, when: str, tmp_path: Path) -> None:
     """Its git is slow, so that it is killed beside it, with the sessions back or not."""

@@ -29,6 +29,7 @@ async def fails(steersman: Steersman, run: str, mark: str, kind: type[RunError],
     return failure.value
 
 
+@pytest.mark.exhaustive
 async def test_turns(shared: Site, steersman: Steersman, model: ScriptedModel, mark: str) -> None:
     script = model.script("turns", tool("Bash", command="sleep 0.5"), repeat=True)
     request = shared.claude(script, mark=mark, permissions=FULL, limits={"turns": 3})
@@ -109,6 +110,7 @@ async def test_a_silent_program(shared: Site, steersman: Steersman, mark: str) -
     await fails(steersman, run, mark, RunTimedOut, "limits.idle_s")
 
 
+@pytest.mark.exhaustive
 async def test_a_model_that_hangs(shared: Site, steersman: Steersman, model: ScriptedModel, mark: str) -> None:
     script = model.script("hang", hold("thinking"))
     run = await steersman.start(shared.claude(script, mark=mark, limits={"idle_s": 2}))
@@ -116,6 +118,7 @@ async def test_a_model_that_hangs(shared: Site, steersman: Steersman, model: Scr
     await fails(steersman, run, mark, RunTimedOut, "limits.idle_s")
 
 
+@pytest.mark.exhaustive
 async def test_who_says_something_now_and_then_is_not_idle(shared: Site, steersman: Steersman) -> None:
     talk = "import time\nfor number in range(14):\n    print(number); time.sleep(0.3)"
     result = await steersman.run(shared.process(*python(talk), limits={"idle_s": 2.5}))
@@ -123,6 +126,7 @@ async def test_who_says_something_now_and_then_is_not_idle(shared: Site, steersm
     assert result.text.splitlines()[-1] == "13"
 
 
+@pytest.mark.exhaustive
 async def test_a_limit_that_passed_while_the_worker_was_dead(site: Site, mark: str) -> None:
     worker = site.worker()
     steersman = await site.steersman()

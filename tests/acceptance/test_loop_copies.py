@@ -105,6 +105,7 @@ async def verified_gone_back_with_and_forked(
     assert (workspace / "PLAN.md").read_text() == PLAN.replace("[ ]", "[x]")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("reuse", [True, False])
 async def test_what_is_ignored_stays_from_run_to_run_or_not(
     there: Elsewhere, steersman: Steersman, kind: str, *, reuse: bool
@@ -126,6 +127,7 @@ async def test_what_is_ignored_stays_from_run_to_run_or_not(
     assert not any(Path(each).exists() for each in directories)
 
 
+@pytest.mark.exhaustive
 async def test_what_cannot_be_carried_back_pauses_it(there: Elsewhere, steersman: Steersman, kind: str) -> None:
     workspace = project(there.site)
     told = Path(f"{workspace}.told")

@@ -84,6 +84,7 @@ async def each_iteration_is_kept(steersman: Steersman, loop: str, workspace: Pat
     assert state.totals.cost_usd > 0
 
 
+@pytest.mark.exhaustive
 async def test_a_session_goes_on_or_begins_anew(shared: Site, steersman: Steersman, model: ScriptedModel) -> None:
     sessions: dict[str, list[str | None]] = {}
     for mode in ("continue", "fresh"):
@@ -110,6 +111,7 @@ async def test_a_session_goes_on_or_begins_anew(shared: Site, steersman: Steersm
     assert len(set(sessions["fresh"])) == 2
 
 
+@pytest.mark.exhaustive
 async def test_a_promise_alone_is_not_believed_and_an_echo_is_none(
     shared: Site, steersman: Steersman, model: ScriptedModel
 ) -> None:
@@ -130,6 +132,7 @@ async def test_a_promise_alone_is_not_believed_and_an_echo_is_none(
     assert "ALL DONE" in told(script.requests[0])
 
 
+@pytest.mark.exhaustive
 async def test_a_plan_of_phases_is_worked_through_in_their_order(
     shared: Site, steersman: Steersman, model: ScriptedModel
 ) -> None:
@@ -158,6 +161,7 @@ async def test_a_plan_of_phases_is_worked_through_in_their_order(
     assert [each.phase for each in kept] == ["02-storage", "01-api", None]
 
 
+@pytest.mark.exhaustive
 async def test_what_only_a_person_can_go_on_with_waits_for_one(
     shared: Site, steersman: Steersman, model: ScriptedModel
 ) -> None:

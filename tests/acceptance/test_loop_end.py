@@ -87,6 +87,7 @@ async def test_cancel_stops_the_run_with_proof(
         assert kept[-1].session_id == (await steersman.state(f"{loop}-1")).session_id is not None
 
 
+@pytest.mark.exhaustive
 async def test_stop_says_what_it_found(shared: Site, steersman: Steersman, model: ScriptedModel, mark: str) -> None:
     loops = [await start(shared, model, steersman, f"{mark}-a", AT_WORK)]
     loops.append(await start(shared, model, steersman, f"{mark}-b", say("done")))
@@ -100,6 +101,7 @@ async def test_stop_says_what_it_found(shared: Site, steersman: Steersman, model
     assert (await steersman.loops.stop(loops[0])).outcome == "already_finished"
 
 
+@pytest.mark.exhaustive
 async def test_a_loop_that_waits_is_cancelled_at_once(
     shared: Site, steersman: Steersman, model: ScriptedModel, mark: str
 ) -> None:
@@ -116,6 +118,7 @@ async def test_a_loop_that_waits_is_cancelled_at_once(
     assert set(refs(workspace, loop)) == {0, 1, 2}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("status", ["running", "verifying"])
 async def test_a_terminated_loop_takes_its_run_along(
     shared: Site, steersman: Steersman, model: ScriptedModel, mark: str, status: str
@@ -135,6 +138,7 @@ async def test_a_terminated_loop_takes_its_run_along(
     assert (await report(steersman, run)).outcome == "stopped"
 
 
+@pytest.mark.exhaustive
 async def test_what_the_agent_had_done_is_in_the_last_checkpoint(
     shared: Site, steersman: Steersman, model: ScriptedModel, mark: str
 ) -> None:

@@ -11,6 +11,7 @@ from tests.loops.loop_site import git, on_disk, seen
 from tests.scripted_model import ScriptedModel, say, tool
 
 
+@pytest.mark.exhaustive
 async def test_a_fork_begins_as_the_other_loop_was(shared: Site, steersman: Steersman, model: ScriptedModel) -> None:
     workspace = project(shared)
     script = model.script(
@@ -54,6 +55,7 @@ async def test_a_fork_begins_as_the_other_loop_was(shared: Site, steersman: Stee
     assert set(refs(workspace, loop)) == {0, 1, 2}
 
 
+@pytest.mark.exhaustive
 async def test_a_fork_into_a_worktree_leaves_the_open_loop_alone(
     shared: Site, steersman: Steersman, model: ScriptedModel
 ) -> None:
@@ -95,6 +97,7 @@ async def test_a_fork_of_nothing_is_refused(shared: Site, steersman: Steersman, 
         await ended(steersman, await steersman.loops.start(request))
 
 
+@pytest.mark.exhaustive
 async def test_a_session_of_a_run_is_gone_on_with_or_forked(
     shared: Site, steersman: Steersman, model: ScriptedModel
 ) -> None:

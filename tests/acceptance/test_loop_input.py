@@ -107,6 +107,7 @@ async def misjudged(site: Site, name: str, text: str, field: str) -> str | None:
     return f"{name}: {failure.type}: {failure.message} {failure.details}"
 
 
+@pytest.mark.exhaustive
 async def test_whatever_is_wrong_is_refused_at_once_and_named(shared: Site) -> None:
     gate = asyncio.Semaphore(6)  # each is a process of the Temporal CLI
 

@@ -17,6 +17,7 @@ from tests.support.processes import marked, until
 MUCH = answer(Say("much"), Hold(), usage=Usage(input=1_000_000))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("limit", "reason", "says"),
     [
@@ -52,6 +53,7 @@ async def test_a_limit_stops_the_run_in_its_middle_and_the_loop(
     assert (result.usage.input_tokens > 1_000_000) == (reason != "duration")
 
 
+@pytest.mark.exhaustive
 async def test_an_iteration_that_takes_too_long_has_failed(
     shared: Site, steersman: Steersman, model: ScriptedModel, mark: str
 ) -> None:

@@ -35,6 +35,7 @@ async def executions(steersman: Steersman, loop: str) -> int:
     return (await steersman.temporal.count_workflows(f'WorkflowId = "{loop}"')).count
 
 
+@pytest.mark.exhaustive
 async def test_it_is_one_loop_to_everybody(hasty: Site) -> None:
     steersman = await hasty.steersman()
     workspace = project(hasty)

@@ -57,6 +57,7 @@ async def test_a_pause_now_keeps_the_session_and_leaves_no_process(
         await steersman.loops.resume(loop)
 
 
+@pytest.mark.exhaustive
 async def test_a_pause_waits_for_the_iteration_and_can_be_withdrawn(
     shared: Site, steersman: Steersman, model: ScriptedModel, mark: str
 ) -> None:
@@ -87,6 +88,7 @@ async def test_a_pause_waits_for_the_iteration_and_can_be_withdrawn(
     assert "Go on with the plan: iteration 3" in told(script.requests[2])
 
 
+@pytest.mark.exhaustive
 async def test_a_person_decides_after_every_iteration(shared: Site, steersman: Steersman, model: ScriptedModel) -> None:
     workspace = project(shared)
     script = model.script("decisions", say("thinking"), tool("Bash", command=tick("one", "two")), say("done"))
@@ -109,6 +111,7 @@ async def test_a_person_decides_after_every_iteration(shared: Site, steersman: S
     assert "Go on with the plan" not in said
 
 
+@pytest.mark.exhaustive
 async def test_a_sleep_between_iterations_ends_when_somebody_says_so(
     shared: Site, steersman: Steersman, model: ScriptedModel
 ) -> None:
@@ -127,6 +130,7 @@ async def test_a_sleep_between_iterations_ends_when_somebody_says_so(
     assert "- wake up" in told(script.requests[2])
 
 
+@pytest.mark.exhaustive
 async def test_a_pause_now_while_verifying_runs_the_verification_again(
     shared: Site, steersman: Steersman, model: ScriptedModel, mark: str
 ) -> None:

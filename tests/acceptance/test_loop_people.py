@@ -18,6 +18,7 @@ from tests.support.processes import marked, until
 BOTH = tool("Bash", command=tick("one", "two"))
 
 
+@pytest.mark.exhaustive
 async def test_steering_and_interrupting_the_run_at_work_is_no_matter_of_the_loop(
     shared: Site, steersman: Steersman, model: ScriptedModel
 ) -> None:
@@ -56,6 +57,7 @@ def steer_command(site: Site, *arguments: str) -> "subprocess.CompletedProcess[s
     return subprocess.run(command, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("how", ["steer stop", "terminate"])
 async def test_a_run_that_somebody_ends_pauses_the_loop(
     shared: Site, steersman: Steersman, model: ScriptedModel, mark: str, how: str

@@ -18,6 +18,7 @@ BD = """#!/bin/sh
 ISSUES = """[{"id": "app-1", "title": "first", "status": "%s"}, {"id": "app-2", "title": "second", "status": "%s"}]"""
 
 
+@pytest.mark.exhaustive
 async def test_a_directory_without_git_is_watched_but_not_kept(shared: Site, steersman: Steersman) -> None:
     workspace = shared.workspace()
     put(workspace, {"PLAN.md": "- [ ] one\n- [ ] two\n", "data": b"\0\1"})
@@ -59,6 +60,7 @@ async def test_going_back_without_git_leaves_the_files_and_says_so(shared: Site,
     await steersman.loops.exit(loop)
 
 
+@pytest.mark.exhaustive
 async def test_a_command_prints_what_is_left(shared: Site, steersman: Steersman) -> None:
     workspace = project(shared)
     prints = 'test -e two && s=closed || s=open; printf \'[{"id": "a", "title": "A", "done": true}, '
@@ -77,6 +79,7 @@ async def test_a_command_prints_what_is_left(shared: Site, steersman: Steersman)
     assert (result.stop_reason, result.iterations, result.items) == ("done", 2, ItemCount(closed=2))
 
 
+@pytest.mark.exhaustive
 async def test_a_command_that_cannot_say_proves_nothing(shared: Site, steersman: Steersman, mark: str) -> None:
     workspace = project(shared)
     done = {"items": {"kind": "command", "command": "test -e fixed && echo '[]' || { echo broken >&2; exit 3; }"}}
@@ -96,6 +99,7 @@ async def test_a_command_that_cannot_say_proves_nothing(shared: Site, steersman:
     assert (result.status, result.stop_reason, result.iterations) == ("completed", "done", 1)
 
 
+@pytest.mark.exhaustive
 async def test_beads_are_the_items(site: Site) -> None:
     tools = site.root / "bin"
     put(tools, {"bd": BD})
@@ -122,6 +126,7 @@ async def test_beads_are_the_items(site: Site) -> None:
     assert items.error == "bd knows no issue app-9"
 
 
+@pytest.mark.exhaustive
 async def test_an_iteration_is_short_in_history_and_leaves_nothing(site: Site) -> None:
     await site.worker().ready()
     steersman = await site.steersman()

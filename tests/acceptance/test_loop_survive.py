@@ -240,7 +240,7 @@ WITHOUT_CLAUDE = (verifying, waiting_for_decision, between_iterations, looking_a
 WAYS = {"killed": LOOPS, "deployed": WITHOUT_CLAUDE}
 
 
-@pytest.mark.parametrize("how", WAYS)
+@pytest.mark.parametrize("how", ["killed", pytest.param("deployed", marks=pytest.mark.exhaustive)])
 async def test_loops_survive(site: Site, model: ScriptedModel, mark: str, how: str) -> None:
     worker = site.worker(**PLAN_ACCOUNT)
     steersman = await site.steersman()

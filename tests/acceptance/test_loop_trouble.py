@@ -30,6 +30,7 @@ from tests.support.processes import marked
 BOTH = tool("Bash", command=tick("one", "two"))
 
 
+@pytest.mark.exhaustive
 async def test_a_run_that_waits_for_room_is_paused_and_cancelled_at_once(site: Site, mark: str) -> None:
     await site.worker("--max-runs", "1").ready()
     steersman = await site.steersman()
@@ -57,6 +58,7 @@ async def test_a_run_that_waits_for_room_is_paused_and_cancelled_at_once(site: S
     assert (result.status, result.iterations) == ("completed", 1)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("verb", ["rollback", "restart"])
 async def test_going_back_in_the_middle_of_the_work_ends_it_first(
     shared: Site, steersman: Steersman, model: ScriptedModel, mark: str, verb: str
@@ -88,6 +90,7 @@ async def test_going_back_in_the_middle_of_the_work_ends_it_first(
     assert (await steersman.loops.state(loop)).failures == 0
 
 
+@pytest.mark.exhaustive
 async def test_a_session_that_is_lost_costs_one_iteration(site: Site, model: ScriptedModel) -> None:
     await site.worker().ready()
     steersman = await site.steersman()
@@ -109,6 +112,7 @@ async def test_a_session_that_is_lost_costs_one_iteration(site: Site, model: Scr
     assert result.session_id not in (None, first.session_id)
 
 
+@pytest.mark.exhaustive
 async def test_a_workspace_that_goes_away_fails_the_loop_and_says_so(shared: Site, steersman: Steersman) -> None:
     workspace = project(shared)
     request = process_loop(shared, 'rm -rf "$PWD"', workspace, limits={"failures": 2})
@@ -135,6 +139,7 @@ async def test_a_repository_that_goes_away_is_no_reason_to_give_up(shared: Site,
     assert [each.commit is None for each in kept] == [False, True, True]
 
 
+@pytest.mark.exhaustive
 async def test_loops_in_one_repository_do_not_mix(shared: Site, steersman: Steersman) -> None:
     workspace = project(shared)
     places = [workspace]

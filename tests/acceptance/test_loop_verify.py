@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from steersman.client import Steersman
 from tests.acceptance.loops import ended, process_loop, project, reaches, tick
 from tests.acceptance.site import Site, gone
@@ -23,6 +25,7 @@ async def second_prompt(shared: Site, steersman: Steersman, verify: dict[str, An
     return (Path(f"{workspace}.prompt")).read_text()
 
 
+@pytest.mark.exhaustive
 async def test_only_the_end_of_a_long_output_is_told(shared: Site, steersman: Steersman) -> None:
     noise = "yes 'a line of noise' | head -20000; printf 'not\\000text \\377\\n'; echo '```'; echo the end; exit 5"
     prompt = await second_prompt(shared, steersman, {"command": f"test -e right || {{ {noise}; }}"})
@@ -33,6 +36,7 @@ async def test_only_the_end_of_a_long_output_is_told(shared: Site, steersman: St
     assert 2000 < len(prompt) < 6000
 
 
+@pytest.mark.exhaustive
 async def test_a_verification_that_hangs_is_stopped_and_told(shared: Site, steersman: Steersman, mark: str) -> None:
     hangs = {"command": f"test -e right || {{ echo so far; {DAEMON} sleep 600; }}", "timeout_s": 6}
     prompt = await second_prompt(shared, steersman, hangs, mark)
@@ -42,6 +46,7 @@ async def test_a_verification_that_hangs_is_stopped_and_told(shared: Site, steer
     await gone(mark)
 
 
+@pytest.mark.exhaustive
 async def test_nothing_is_left_of_programs_that_leave_daemons(shared: Site, steersman: Steersman, mark: str) -> None:
     workspace = project(shared)
     done = {
@@ -67,6 +72,7 @@ async def test_it_is_verified_only_once_all_is_closed_where_that_is_wanted(share
     assert count.read_text() == "x\n"
 
 
+@pytest.mark.exhaustive
 async def test_feedback_that_nobody_was_given_keeps_the_loop_going(shared: Site, steersman: Steersman) -> None:
     workspace = project(shared)
     command = f"cat > ../{workspace.name}.$(ls ../{workspace.name}.* 2>/dev/null | wc -l); {tick('one', 'two')}"

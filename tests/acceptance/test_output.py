@@ -2,6 +2,8 @@
 
 import hashlib
 
+import pytest
+
 from steersman.client import Steersman
 from steersman.contracts.events import MAX_TEXT
 from tests.acceptance.programs import python
@@ -44,6 +46,7 @@ async def test_ten_thousand_lines(shared: Site, steersman: Steersman) -> None:
         assert await attached.end() == events[9_990:]
 
 
+@pytest.mark.exhaustive
 async def test_a_model_that_says_ten_thousand_things(shared: Site, steersman: Steersman, model: ScriptedModel) -> None:
     words = " ".join(f"word{number}" for number in range(10_000))
     script = model.script("many", say(words, chunks=10_000))

@@ -43,6 +43,7 @@ def times(pods: OwnCluster) -> list[datetime]:
     return [datetime.fromisoformat(json.loads(each.read_text())["time"]) for each in found]
 
 
+@pytest.mark.exhaustive
 async def test_claude_goes_on_in_another_pod_with_its_files_and_what_was_said(
     pods: OwnCluster, steersman: Steersman, repository: Path, model: ScriptedModel
 ) -> None:
@@ -98,6 +99,7 @@ async def test_a_message_is_backed_up_at_once(
     assert said(script.requests[-1], "and paint it green") == 1
 
 
+@pytest.mark.exhaustive
 async def test_what_a_run_that_fails_with_its_pod_has_done_is_kept_at_a_ref(
     pods: OwnCluster, steersman: Steersman, repository: Path
 ) -> None:
@@ -175,6 +177,7 @@ async def test_without_backups_it_begins_with_what_was_carried_out(
     assert pods.left == []
 
 
+@pytest.mark.exhaustive
 async def test_a_pod_that_is_deleted_with_its_grace_costs_nothing(
     pods: OwnCluster, steersman: Steersman, repository: Path, model: ScriptedModel
 ) -> None:

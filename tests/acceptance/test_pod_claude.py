@@ -12,7 +12,7 @@ from steersman.client import Steersman
 from steersman.contracts.errors import WorkspaceError
 from steersman.errors import RunCancelled
 from tests.acceptance.own_cluster import SLOW_S, OwnCluster, goes_on_after
-from tests.acceptance.site import following, in_order
+from tests.acceptance.site import following, heard, in_order
 from tests.acceptance.test_changes import made
 from tests.acceptance.test_loop_copies import sweep, verified_gone_back_with_and_forked
 from tests.acceptance.test_talk import TOOL_UNTIL_GO
@@ -33,6 +33,7 @@ def repository(pods: OwnCluster) -> Path:
     return made(pods.site.workspace())
 
 
+@pytest.mark.exhaustive
 async def test_a_killed_shim_leaves_no_agent_and_the_session_goes_on(
     pods: OwnCluster, steersman: Steersman, repository: Path, model: ScriptedModel, mark: str
 ) -> None:
@@ -77,8 +78,7 @@ async def test_connections_that_are_cut_after_any_byte_lose_and_double_nothing(
             await script.wait_held()
             pods.server.faults.exec_cuts = [ExecCut(sent=after), ExecCut(received=after)]
             pods.cut()
-            said = await steersman.interrupt(run, f"and now {number}")
-            assert said.state in ("delivered", "acknowledged", "queued")
+            await heard(steersman, run, await steersman.interrupt(run, f"and now {number}"))
             await script.wait_requests(2 * number + 3)
         result = await asyncio.wait_for(steersman.result(run), 120)
         events = await attached.end()
@@ -88,6 +88,7 @@ async def test_connections_that_are_cut_after_any_byte_lose_and_double_nothing(
     assert pods.left == []
 
 
+@pytest.mark.exhaustive
 async def test_what_both_changed_is_named_and_kept(
     pods: OwnCluster, steersman: Steersman, repository: Path, model: ScriptedModel
 ) -> None:

@@ -19,7 +19,7 @@ from steersman.contracts.run import Finalize
 from steersman.errors import RunCancelled, RunTerminated
 from tests.acceptance.loops import PLAN, ended, process_loop, project, tick
 from tests.acceptance.programs import OBEDIENT, STUBBORN
-from tests.acceptance.site import Site, following, gone, in_order, phase
+from tests.acceptance.site import Site, following, gone, heard, in_order, phase
 from tests.acceptance.test_approvals import ASK, approval
 from tests.acceptance.test_changes import EDIT, git, made
 from tests.acceptance.test_isolated import COMMIT
@@ -159,9 +159,9 @@ async def test_claude_is_asked_interrupted_and_steered(
     await steersman.decide(run, asked.id, "allow")
     await script.wait_held()
     assert "made" in pods.cluster.exec(pods.pod, "ls", copy)
-    assert (await steersman.interrupt(run, "turn round")).state in ("delivered", "acknowledged")
+    await heard(steersman, run, await steersman.interrupt(run, "turn round"))
     await script.wait_requests(3)
-    assert (await steersman.steer(run, "and quickly")).state in ("delivered", "acknowledged")
+    await heard(steersman, run, await steersman.steer(run, "and quickly"))
     pods.cluster.exec(pods.pod, "touch", f"{copy}/go")
     result = await steersman.result(run)
     assert (result.text, result.attempts, result.messages_delivered) == ("done", 1, 2)
@@ -209,6 +209,7 @@ async def test_a_killed_claude_goes_on_with_its_session_there(
     assert script.requests[-1].saw("a first step")
 
 
+@pytest.mark.exhaustive
 async def test_a_container_that_is_killed_begins_again_with_its_files_and_the_session(
     pods: Pods, steersman: Steersman, repository: Path, model: ScriptedModel
 ) -> None:
@@ -259,6 +260,7 @@ async def test_a_run_whose_pod_is_deleted_goes_on_in_a_new_one(
     await nothing_is_left(pods.cluster)
 
 
+@pytest.mark.exhaustive
 async def test_claude_goes_on_in_a_new_pod_with_all_that_it_had_in_one_that_is_deleted(
     pods: Pods, steersman: Steersman, repository: Path, model: ScriptedModel
 ) -> None:
@@ -281,6 +283,7 @@ async def test_claude_goes_on_in_a_new_pod_with_all_that_it_had_in_one_that_is_d
     await nothing_is_left(pods.cluster)
 
 
+@pytest.mark.exhaustive
 async def test_claude_begins_again_in_a_new_pod_and_says_what_is_lost(
     pods: Pods, steersman: Steersman, repository: Path, model: ScriptedModel
 ) -> None:
@@ -302,6 +305,7 @@ async def test_claude_begins_again_in_a_new_pod_and_says_what_is_lost(
     await nothing_is_left(pods.cluster)
 
 
+@pytest.mark.exhaustive
 async def test_what_is_on_a_claim_outlives_the_pod_and_goes_with_the_run(
     pods: Pods, steersman: Steersman, repository: Path, model: ScriptedModel
 ) -> None:
@@ -372,12 +376,14 @@ async def test_an_image_that_is_not_there_is_named_at_once(pods: Pods, steersman
     await nothing_is_left(pods.cluster)
 
 
+@pytest.mark.exhaustive
 async def test_a_secret_that_is_not_there_is_named(pods: Pods, steersman: Steersman) -> None:
     runtime = pods.cluster.runtime(env_from_secrets=["nope"])
     with pytest.raises(PlaceError, match='CreateContainerConfigError: secret "nope" not found'):
         await asyncio.wait_for(steersman.run(pods.process("", runtime=runtime)), SLOW_S)
 
 
+@pytest.mark.exhaustive
 async def test_a_pod_that_no_node_takes_fails_in_the_clusters_words(pods: Pods, steersman: Steersman) -> None:
     runtime = pods.cluster.runtime(node_selector={"disk": "fast"}, start_s=5)
     with pytest.raises(PlaceError, match="Unschedulable: 0/1 nodes"):
@@ -394,6 +400,7 @@ async def test_a_pod_over_the_quota_fails_in_the_clusters_words(own: Pods) -> No
     await nothing_is_left(own.cluster)
 
 
+@pytest.mark.exhaustive
 async def test_one_that_waits_for_a_node_is_cancelled_at_once(pods: Pods, steersman: Steersman) -> None:
     run = await steersman.start(pods.process("", runtime=pods.cluster.runtime(node_selector={"disk": "fast"})))
     await until(lambda: pods.cluster.objects("pods"))
@@ -404,6 +411,7 @@ async def test_one_that_waits_for_a_node_is_cancelled_at_once(pods: Pods, steers
     await nothing_is_left(pods.cluster)
 
 
+@pytest.mark.exhaustive
 async def test_what_is_not_allowed_is_refused_by_name(pods: Pods, steersman: Steersman) -> None:
     for fields, named in (
         ({"namespace": "kube-system"}, "runtime.namespace"),
@@ -473,6 +481,7 @@ async def test_another_worker_goes_on_with_it_and_a_shutdown_deletes_nothing(own
     await nothing_is_left(own.cluster)
 
 
+@pytest.mark.exhaustive
 async def test_a_loops_runs_work_in_one_pod_one_after_another(pods: Pods, steersman: Steersman) -> None:
     workspace = project(pods.site)
     program = f"hostname >> hosts; if grep -q '\\[x\\] one' PLAN.md; then {tick('two')}; else {tick('one')}; fi"

@@ -1,10 +1,13 @@
 """What closed runs leave on disk goes in time; an open run's never does."""
 
+import pytest
+
 from tests.acceptance.programs import OBEDIENT, python
 from tests.acceptance.site import Site, phase
 from tests.support.processes import marked, until
 
 
+@pytest.mark.exhaustive
 async def test_only_closed_runs_are_pruned(site: Site, mark: str) -> None:
     worker = site.worker()
     steersman = await site.steersman()

@@ -64,6 +64,7 @@ async def test_a_limit_in_the_middle_of_a_turn(
     assert event.stop_report == report == (await steersman.state(run)).stop_report
 
 
+@pytest.mark.exhaustive
 async def test_an_end_with_its_turn(shared: Site, steersman: Steersman, model: ScriptedModel, mark: str) -> None:
     script = model.script("ended", hold("thinking"))
     run = await steersman.start(shared.claude(script, mark=mark))
@@ -85,6 +86,7 @@ async def test_an_end_with_its_turn(shared: Site, steersman: Steersman, model: S
         assert ": lunch" in await steer(shared, word, run)
 
 
+@pytest.mark.exhaustive
 async def test_until_when_a_run_waits_for_a_person(shared: Site, steersman: Steersman, model: ScriptedModel) -> None:
     script = model.script("asks", tool("Bash", command="touch made"), say("made"))
     run = await steersman.start(shared.claude(script, permissions={"mode": "ask"}, limits={"approval_s": 7200}))

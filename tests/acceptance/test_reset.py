@@ -51,6 +51,7 @@ async def cancelled(steersman: Steersman, run: str, script: Script) -> None:
         await steersman.result(run)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("end", [completed, failed, cancelled])
 async def test_a_closed_run_begins_anew_with_a_session_of_its_own(
     shared: Site, steersman: Steersman, model: ScriptedModel, end: type
@@ -74,6 +75,7 @@ async def test_a_closed_run_begins_anew_with_a_session_of_its_own(
     assert after[0] not in before
 
 
+@pytest.mark.exhaustive
 async def test_a_new_beginning_is_taken_over_and_resumed_as_any_run(site: Site, model: ScriptedModel) -> None:
     worker = site.worker()
     steersman = await site.steersman()
@@ -134,6 +136,7 @@ async def test_a_run_that_went_on_with_a_session_goes_on_with_it_again(
     assert sum(text.count("second") for text in script.requests[-1].texts) == 2
 
 
+@pytest.mark.exhaustive
 async def test_a_run_whose_agent_was_stopped_before_its_end_was_written_begins_anew(site: Site) -> None:
     """As where a worker has stopped the agent of a run that closed, and dies or hears of the reset before it could say
     so.

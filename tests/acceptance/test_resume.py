@@ -117,6 +117,7 @@ async def test_a_program_whose_shim_was_killed_leaves_nothing(shared: Site, stee
     await gone(mark)
 
 
+@pytest.mark.exhaustive
 async def test_an_agent_that_crashes_again_and_again_is_given_up(
     shared: Site, steersman: Steersman, model: ScriptedModel, mark: str
 ) -> None:

@@ -63,6 +63,7 @@ def umask() -> Iterator[None]:
     os.umask(before)
 
 
+@pytest.mark.exhaustive
 async def test_secrets_stay_with_the_agent(site: Site, model: ScriptedModel, mark: str, umask: None) -> None:
     in_env, in_file, token = (f"sentinel-{secrets.token_hex(12)}" for _ in range(3))
     vault = site.root / "vault"

@@ -76,6 +76,7 @@ async def terminated_unseen(site: Site, steersman: Steersman, run: str) -> None:
     await site.worker().ready()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("end", [stopped, terminated, terminated_unseen])
 async def test_a_session_is_free_once_its_run_has_closed(
     site: Site, model: ScriptedModel, end: Callable[[Site, Steersman, str], Awaitable[None]]
@@ -95,6 +96,7 @@ async def test_a_session_is_free_once_its_run_has_closed(
     assert (after.text, after.session_id) == ("went on", session)
 
 
+@pytest.mark.exhaustive
 async def test_of_two_that_start_at_once_one_has_the_session(site: Site, model: ScriptedModel) -> None:
     await asyncio.gather(*(site.worker().ready() for _ in range(2)))
     steersman = await site.steersman()
@@ -118,6 +120,7 @@ async def test_of_two_that_start_at_once_one_has_the_session(site: Site, model: 
     assert (await steersman.result(winner)).text == "mine"
 
 
+@pytest.mark.exhaustive
 async def test_a_run_keeps_its_session_over_takeover_resume_and_reset(site: Site, model: ScriptedModel) -> None:
     first = site.worker()
     await first.ready()

@@ -18,7 +18,7 @@ from steersman.contracts.events import AgentEvent
 from steersman.contracts.run import Finalize
 from steersman.errors import RunCancelled, RunTerminated
 from tests.acceptance.programs import OBEDIENT, STUBBORN, python
-from tests.acceptance.site import Site, following, gone, in_order
+from tests.acceptance.site import Site, following, gone, heard, in_order
 from tests.acceptance.test_approvals import ASK, approval
 from tests.acceptance.test_changes import EDIT, git, made
 from tests.acceptance.test_isolated import COMMIT, NESTED, WAIT, copy_of, finalized
@@ -158,9 +158,9 @@ async def test_claude_is_asked_interrupted_and_steered(
     await steersman.decide(run, asked.id, "allow")
     await script.wait_held()
     assert (copy / "made").exists()
-    assert (await steersman.interrupt(run, "turn round")).state in ("delivered", "acknowledged")
+    await heard(steersman, run, await steersman.interrupt(run, "turn round"))
     await script.wait_requests(3)
-    assert (await steersman.steer(run, "and quickly")).state in ("delivered", "acknowledged")
+    await heard(steersman, run, await steersman.steer(run, "and quickly"))
     (copy / "go").touch()
     result = await steersman.result(run)
     assert (result.text, result.attempts, result.messages_delivered) == ("done", 1, 2)
@@ -187,6 +187,7 @@ async def test_claude_is_stopped_in_a_tool(
     assert there.kept == []
 
 
+@pytest.mark.exhaustive
 async def test_a_killed_claude_goes_on_with_its_session_there(
     there: Elsewhere, steersman: Steersman, repository: Path, model: ScriptedModel, mark: str
 ) -> None:
@@ -287,6 +288,7 @@ async def test_what_is_refused(
         await steersman.run(there.process("pass", runtime={**THERE, **runtime}))
 
 
+@pytest.mark.exhaustive
 async def test_a_program_that_is_not_there(there: Elsewhere, steersman: Steersman, model: ScriptedModel) -> None:
     with pytest.raises(AgentNotInstalled, match="command: no-such is not on place"):
         await steersman.run(there.site.process("no-such", runtime=THERE))
@@ -299,6 +301,7 @@ async def test_a_program_that_is_not_there(there: Elsewhere, steersman: Steersma
     assert there.kept == []
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("place", [THERE, {"kind": "local"}])
 async def test_a_program_is_looked_for_on_the_path_that_the_request_names(
     there: Elsewhere, steersman: Steersman, place: dict[str, Any]
@@ -320,6 +323,7 @@ async def test_a_machine_with_another_key_is_refused_at_once(elsewhere: Elsewher
         await asyncio.wait_for(steersman.run(elsewhere.process("pass")), 10)
 
 
+@pytest.mark.exhaustive
 async def test_a_machine_that_is_not_there_fails_the_run(elsewhere: Elsewhere) -> None:
     elsewhere.sshd.stop()
     await elsewhere.site.worker(*elsewhere.flags).ready()
@@ -346,6 +350,7 @@ async def test_cut_connections_lose_and_double_nothing(elsewhere: Elsewhere) -> 
     assert (await steersman.result(run)).attempts == 1
 
 
+@pytest.mark.exhaustive
 async def test_a_clock_that_jumps_ends_no_run_that_speaks(there: Elsewhere, steersman: Steersman) -> None:
     """The other machine's clock was asked for before it was set back by a day."""
     python3 = there.home / "python"
@@ -357,6 +362,7 @@ async def test_a_clock_that_jumps_ends_no_run_that_speaks(there: Elsewhere, stee
     assert (await steersman.run(request)).status == "succeeded"
 
 
+@pytest.mark.exhaustive
 async def test_nobody_is_silent_whom_nobody_hears(elsewhere: Elsewhere) -> None:
     await elsewhere.site.worker(*elsewhere.flags).ready()
     steersman = await elsewhere.site.steersman()
@@ -385,6 +391,7 @@ async def test_another_worker_goes_on_with_it(elsewhere: Elsewhere) -> None:
     assert (await steersman.result(run)).attempts == 1
 
 
+@pytest.mark.exhaustive
 async def test_a_machine_that_is_lost_is_told_and_swept_once_it_is_back(elsewhere: Elsewhere, mark: str) -> None:
     await elsewhere.site.worker(*elsewhere.flags).ready()
     steersman = await elsewhere.site.steersman()
@@ -432,6 +439,7 @@ async def test_the_end_of_a_terminated_run_is_told_while_its_machine_is_lost(els
     await until(lambda: elsewhere.kept == [])
 
 
+@pytest.mark.exhaustive
 async def test_a_machine_that_is_not_allowed_any_more_gives_back_what_is_there(elsewhere: Elsewhere, mark: str) -> None:
     first = elsewhere.site.worker(*elsewhere.flags)
     await first.ready()
@@ -470,6 +478,7 @@ async def test_what_is_on_a_machine_that_never_comes_back_can_be_given_up(elsewh
     assert run in str(worker.said("lost"))
 
 
+@pytest.mark.exhaustive
 async def test_the_doctor_looks_at_another_machine(there: Elsewhere, tmp_path: Path) -> None:
     steer = Steer(there.site.namespace.address, tmp_path, there.site.namespace.name)
     env = {"STEERSMAN_SSH_CONFIG": str(there.sshd.config), "STEERSMAN_ALLOW_SSH": "place"}

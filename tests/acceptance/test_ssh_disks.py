@@ -71,6 +71,7 @@ async def test_a_workspace_for_which_there_is_no_room_there(small_there: tuple[E
     assert (await steersman.run(elsewhere.process("pass", workspace=repository))).status == "succeeded"
 
 
+@pytest.mark.exhaustive
 async def test_a_copy_for_which_there_is_no_room_here_waits_there(small_here: tuple[Elsewhere, Disk]) -> None:
     elsewhere, disk = small_here
     await elsewhere.site.worker(*elsewhere.flags).ready()

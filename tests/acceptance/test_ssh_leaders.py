@@ -47,6 +47,7 @@ def leaders(tmp_path: Path, dev_server: str) -> Iterator[Leaders]:
         found.end()
 
 
+@pytest.mark.exhaustive
 async def test_neither_is_in_the_others_way(leaders: Leaders, mark: str) -> None:
     elsewhere, (one, two) = leaders.elsewhere, leaders.sites
     workers = [site.worker(*elsewhere.flags) for site in leaders.sites]

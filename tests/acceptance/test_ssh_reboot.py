@@ -42,6 +42,7 @@ async def restart(place: Elsewhere, *, away_s: float = 0) -> None:
     place.sshd.start()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("away_s", [0, 15])
 async def test_a_program_has_crashed_and_what_it_did_comes_back(elsewhere: Elsewhere, mark: str, away_s: float) -> None:
     await elsewhere.site.worker(*elsewhere.flags).ready()
@@ -62,6 +63,7 @@ async def test_a_program_has_crashed_and_what_it_did_comes_back(elsewhere: Elsew
     assert elsewhere.kept == []
 
 
+@pytest.mark.exhaustive
 async def test_claude_goes_on_with_its_session(elsewhere: Elsewhere, model: ScriptedModel, mark: str) -> None:
     await elsewhere.site.worker(*elsewhere.flags).ready()
     steersman = await elsewhere.site.steersman()

@@ -38,6 +38,7 @@ def held_there(place: Elsewhere) -> list[Path]:
     return list((place.home / ".claude" / "projects").glob("*"))
 
 
+@pytest.mark.exhaustive
 async def test_there_and_back_and_there_again(
     there: Elsewhere, steersman: Steersman, repository: Path, model: ScriptedModel
 ) -> None:
@@ -73,6 +74,7 @@ async def test_there_and_back_and_there_again(
     assert script.requests[-1].saw("forked")
 
 
+@pytest.mark.exhaustive
 async def test_claude_is_killed_and_then_cancelled_there(
     there: Elsewhere, steersman: Steersman, repository: Path, model: ScriptedModel, mark: str
 ) -> None:

@@ -238,7 +238,13 @@ RUNS = (streaming, in_a_tool, asking, steered, steered_meanwhile, parked, talkin
 
 @pytest.mark.parametrize(
     "kind",
-    [calamities.WorkerKilled, calamities.WorkerDeployed, calamities.WorkerFrozen, calamities.ServerKilled],
+    [
+        calamities.WorkerKilled,
+        *(
+            pytest.param(each, marks=pytest.mark.exhaustive)
+            for each in (calamities.WorkerDeployed, calamities.WorkerFrozen, calamities.ServerKilled)
+        ),
+    ],
 )
 async def test_runs_survive(site_with_server: Site, model: ScriptedModel, kind: type[Calamity]) -> None:
     site = site_with_server

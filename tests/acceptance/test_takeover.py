@@ -84,6 +84,7 @@ async def test_an_only_worker_that_comes_back_leads_at_once(site: Site, mark: st
     assert (await steersman.stop(run)).outcome == "stopped"
 
 
+@pytest.mark.exhaustive
 async def test_what_a_worker_was_handed_as_it_shut_down_begins_at_once(site: Site, mark: str) -> None:
     """The SDK drops a task that arrives while it stops polling, and the server counts on it."""
     worker = site.worker("--max-runs", "1")
@@ -156,6 +157,7 @@ def worker_directory(site: Site, worker: WorkerProcess) -> str:
     return found
 
 
+@pytest.mark.exhaustive
 async def test_a_task_that_never_came_is_handed_out_anew(site: Site, mark: str) -> None:
     """A server that is overloaded counts on a worker to which it has sent nothing."""
     worker = site.worker("--max-runs", "1")

@@ -87,6 +87,7 @@ async def test_an_interrupt_ends_a_tool_and_its_processes(
     assert said(script.requests[-1], "do something else") == 1
 
 
+@pytest.mark.exhaustive
 async def test_three_interrupts_each_end_their_own_turn(
     shared: Site, steersman: Steersman, model: ScriptedModel
 ) -> None:
@@ -104,6 +105,7 @@ async def test_three_interrupts_each_end_their_own_turn(
     assert {each.state for each in (await steersman.state(run)).messages} == {"acknowledged"}
 
 
+@pytest.mark.exhaustive
 async def test_five_steers_are_read_in_order_within_the_turn(
     shared: Site, steersman: Steersman, model: ScriptedModel
 ) -> None:
@@ -143,6 +145,7 @@ async def test_the_same_id_twice_is_one_message(shared: Site, steersman: Steersm
     assert list(await messages(steersman, run)) == ["mine"]
 
 
+@pytest.mark.exhaustive
 async def test_a_steer_that_an_interrupt_overtakes_is_read_or_said_to_be_lost(
     shared: Site, steersman: Steersman, model: ScriptedModel
 ) -> None:

@@ -60,6 +60,7 @@ async def test_a_program_is_steered_and_ends_by_itself(shared: Site, steersman: 
     assert settled == {"mine": ("unverified", UNREAD), "bye": ("unverified", UNREAD)}
 
 
+@pytest.mark.exhaustive
 async def test_the_command_line_steers_it(shared: Site, steersman: Steersman) -> None:
     def steer(*arguments: str) -> "asyncio.Future[tuple[int, str]]":
         return asyncio.ensure_future(_steer(shared, *arguments))
@@ -87,6 +88,7 @@ async def _steer(site: Site, *arguments: str) -> tuple[int, str]:
     return process.returncode or 0, out.decode()
 
 
+@pytest.mark.exhaustive
 async def test_a_worker_that_is_killed_leaves_no_message_to_be_written_twice(site: Site, mark: str) -> None:
     first = site.worker()
     steersman = await site.steersman()
@@ -125,6 +127,7 @@ async def test_its_answer_is_its_last_line(shared: Site, steersman: Steersman) -
     assert "'all done'" in getattr(events[-1], "message", "")
 
 
+@pytest.mark.exhaustive
 async def test_a_loop_of_programs_that_take_messages(shared: Site, steersman: Steersman) -> None:
     """Its plan comes as the prompt does; who steers an iteration is heard; a pause that cannot wait cancels the run."""
     workspace = project(shared)

@@ -59,6 +59,7 @@ async def all_say(site: Site, run: str, end: AgentEvent) -> None:
     await until(is_listed)
 
 
+@pytest.mark.exhaustive
 async def test_the_worker_notices(shared: Site, steersman: Steersman, model: ScriptedModel, mark: str) -> None:
     script = model.script("terminated", hold("thinking"))
     claude = await steersman.start(shared.claude(script, mark=mark))
@@ -78,6 +79,7 @@ async def test_the_worker_notices(shared: Site, steersman: Steersman, model: Scr
         await all_say(shared, run, end)
 
 
+@pytest.mark.exhaustive
 async def test_without_a_worker_the_next_one_or_the_lease_sees_to_it(
     site: Site, model: ScriptedModel, mark: str
 ) -> None:
@@ -162,6 +164,7 @@ async def test_while_the_host_is_away_nobody_makes_up_an_end(site: Site, mark: s
     await all_say(site, run, end)
 
 
+@pytest.mark.exhaustive
 async def test_one_that_waited_in_the_queue(site: Site, mark: str) -> None:
     worker = site.worker("--max-runs", "1")
     steersman = await site.steersman()

@@ -112,6 +112,7 @@ def talk(shared: Site, steersman: Steersman, model: ScriptedModel, mark: str) ->
     return begun
 
 
+@pytest.mark.exhaustive
 async def test_01_interrupt_of_an_awaited_run(talk: Callable[..., Talk]) -> None:
     this = talk(THINKING)
     run = await this.awaited()
@@ -206,6 +207,7 @@ async def test_09_interrupt_after_the_end(talk: Callable[..., Talk]) -> None:
     await this.goes_on()
 
 
+@pytest.mark.exhaustive
 async def test_10_interrupt_twice_at_once(talk: Callable[..., Talk]) -> None:
     this = talk(THINKING, say("here I am"))
     run = await this.streamed()
@@ -289,6 +291,7 @@ async def test_16_a_signal_that_is_set_already_has_nothing_started(talk: Callabl
     await this.goes_on(saw=NEXT)
 
 
+@pytest.mark.exhaustive
 async def test_17_a_signal_that_is_set_after_the_end_says_nothing(talk: Callable[..., Talk]) -> None:
     this = talk(say("first"), say("here I am"))
     signal = AbortSignal()

@@ -54,6 +54,7 @@ async def client_at_work(this: Talk, site: Site, prompt: str) -> AsyncIterator[a
         await client.communicate()
 
 
+@pytest.mark.exhaustive
 async def test_the_death_of_a_client_stops_nothing_and_another_goes_on(
     shared: Site, steersman: Steersman, model: ScriptedModel, mark: str
 ) -> None:
@@ -72,6 +73,7 @@ async def test_the_death_of_a_client_stops_nothing_and_another_goes_on(
     assert this.script.requests[-1].saw("think about it")
 
 
+@pytest.mark.exhaustive
 async def test_ctrl_c_in_a_client_stops_the_run_that_it_awaits(
     shared: Site, steersman: Steersman, model: ScriptedModel, mark: str
 ) -> None:
@@ -104,6 +106,7 @@ async def test_a_fork_knows_what_was_said_and_leaves_the_thread_alone(
     assert not this.script.requests[-1].saw("in another way")
 
 
+@pytest.mark.exhaustive
 async def test_whoever_awaits_a_run_that_is_reset_gets_the_end_of_its_successor(
     shared: Site, steersman: Steersman, model: ScriptedModel, mark: str
 ) -> None:
@@ -126,6 +129,7 @@ async def test_whoever_awaits_a_run_that_is_reset_gets_the_end_of_its_successor(
     await this.goes_on()
 
 
+@pytest.mark.exhaustive
 async def test_a_run_that_nobody_owns_is_followed_by_anyone_and_earlier_ones_stay_readable(
     shared: Site, steersman: Steersman, model: ScriptedModel, mark: str
 ) -> None:
@@ -173,6 +177,7 @@ async def test_a_run_that_was_left_while_the_server_was_away_is_stopped_once_it_
     await gone(mark)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("how", ["cancelled", "interrupted"])
 async def test_a_thread_that_is_stopped_at_any_moment_of_its_first_run_goes_on(
     shared: Site, steersman: Steersman, model: ScriptedModel, mark: str, how: str

@@ -4,6 +4,8 @@ import asyncio
 from collections import Counter
 from functools import partial
 
+import pytest
+
 from steersman.client import Steersman
 from steersman.contracts import names
 from tests.acceptance.programs import DEAF, OBEDIENT, STUBBORN, python
@@ -13,6 +15,7 @@ from tests.scripted_model import ScriptedModel, hold, say, tool
 from tests.support.processes import marked, until
 
 
+@pytest.mark.exhaustive
 async def test_they_share_and_take_over(site: Site, mark: str) -> None:
     first, second = site.worker("--max-runs", "3"), site.worker("--max-runs", "3")
     steersman = await site.steersman()
@@ -46,6 +49,7 @@ async def test_they_share_and_take_over(site: Site, mark: str) -> None:
     assert not marked(mark)
 
 
+@pytest.mark.exhaustive
 async def test_a_stop_right_after_a_workers_death_is_the_other_ones_to_carry_out(site: Site, mark: str) -> None:
     first = site.worker()
     steersman = await site.steersman()
@@ -92,6 +96,7 @@ async def test_what_an_agent_said_while_nobody_led_it_is_in_the_log_of_its_stopp
     assert noted() <= len(lines) <= noted() + 1
 
 
+@pytest.mark.exhaustive
 async def test_a_cancel_that_no_worker_heard_is_carried_out_by_the_next(site: Site, mark: str) -> None:
     first = site.worker()
     steersman = await site.steersman()
@@ -210,6 +215,7 @@ async def test_a_worker_killed_in_the_middle_of_a_stop(site: Site, mark: str) ->
     assert (report.outcome, report.phase, report.how) == ("stopped", "running", "killed")
 
 
+@pytest.mark.exhaustive
 async def test_a_run_that_is_handed_over_again_and_again_costs_no_history(site: Site, mark: str) -> None:
     """Deploys each hour for days: what nobody needs to be told is not told."""
     worker = site.worker()
@@ -239,6 +245,7 @@ async def told(steersman: Steersman, run: str) -> list[tuple[str, str]]:
     return [(each.signal_name, str(each.input)) for each in signals if each.signal_name not in ("", names.PROGRESSED)]
 
 
+@pytest.mark.exhaustive
 async def test_what_is_said_after_a_takeover_that_was_not_told_reaches_the_agent(
     site: Site, model: ScriptedModel, mark: str
 ) -> None:

@@ -105,6 +105,7 @@ async def test_a_run_that_reaches_a_limit(shared: Site, steersman: Steersman, ma
     assert fact(shared, run, "0 run_closed", "error") == "RunTimedOut"
 
 
+@pytest.mark.exhaustive
 async def test_a_run_that_is_terminated_with_a_worker_there_and_with_none(site: Site, mark: str) -> None:
     first = site.worker()
     await first.ready()

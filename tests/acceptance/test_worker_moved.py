@@ -180,6 +180,7 @@ async def under_way(steersman: Steersman, run: str, activity: str) -> bool:
     )
 
 
+@pytest.mark.exhaustive
 async def test_one_whose_pod_is_being_made_gets_that_pod(moving: Moving) -> None:
     steersman = await moving.begin()
     moving.server.settings.schedules_pods = False
@@ -191,6 +192,7 @@ async def test_one_whose_pod_is_being_made_gets_that_pod(moving: Moving) -> None
     assert (moving.ever(JOBS), moving.ever(PODS)) == (1, 1)
 
 
+@pytest.mark.exhaustive
 async def test_an_agent_works_on_and_none_of_its_words_is_lost_or_said_twice(moving: Moving, mark: str) -> None:
     steersman = await moving.begin()
     workspace = made(moving.site.workspace())
@@ -209,6 +211,7 @@ async def test_an_agent_works_on_and_none_of_its_words_is_lost_or_said_twice(mov
     assert (workspace / "starts").read_text() == "x"
 
 
+@pytest.mark.exhaustive
 async def test_an_approval_is_waited_for_on(moving: Moving, model: ScriptedModel, mark: str) -> None:
     steersman = await moving.begin()
     script = model.script("asking", tool("Bash", command="touch made"), say("made"))
@@ -224,6 +227,7 @@ async def test_an_approval_is_waited_for_on(moving: Moving, model: ScriptedModel
     assert (workspace / "made").exists()
 
 
+@pytest.mark.exhaustive
 async def test_a_stop_comes_to_its_end(moving: Moving, mark: str) -> None:
     steersman = await moving.begin()
     slow = {"terminate_after_s": 0, "kill_after_s": 5}
@@ -257,6 +261,7 @@ async def test_what_was_being_carried_back_comes_back(moving: Moving) -> None:
     assert (workspace / "big").stat().st_size == BIG_BYTES
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("up_s", [WEEKS_S, 0])
 async def test_what_worked_on_the_node_that_is_lost_has_crashed_or_is_resumed(
     moving: Moving, model: ScriptedModel, mark: str, up_s: int

@@ -2,11 +2,14 @@
 
 import asyncio
 
+import pytest
+
 from tests.acceptance.site import Site
 from tests.support.processes import until
 from tests.support.slow_server import slow_server
 
 
+@pytest.mark.exhaustive
 async def test_a_server_that_is_slow_at_the_start_ends_no_worker(site: Site) -> None:
     async with slow_server(site.namespace.port, "DescribeNamespace") as slow:
         worker = site.worker(TEMPORAL_ADDRESS=slow.address)

@@ -89,6 +89,7 @@ async def test_runs_that_may_only_read_share_with_anybody(
     await steersman.stop(writer)
 
 
+@pytest.mark.exhaustive
 async def test_of_twenty_at_once_on_two_workers_exactly_one_runs(site: Site, tmp_path: Path) -> None:
     await asyncio.gather(*(site.worker().ready() for _ in range(2)))
     steersman = await site.steersman()
@@ -131,6 +132,7 @@ async def deleted(site: Site, steersman: Steersman, run: str, mark: str) -> None
     await site.temporal("workflow", "delete", "--workflow-id", run, "--yes")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("end", [stopped, terminated, terminated_unseen, deleted])
 async def test_a_workspace_is_free_once_its_run_has_closed_and_its_agent_is_gone(
     site: Site, mark: str, end: Callable[[Site, Steersman, str, str], Awaitable[None]]
@@ -155,6 +157,7 @@ async def test_a_workspace_is_free_once_its_run_has_closed_and_its_agent_is_gone
     await until(lambda: not list((site.state / "holds").iterdir()))
 
 
+@pytest.mark.exhaustive
 async def test_a_run_keeps_its_workspace_over_takeover_and_reset(site: Site, model: ScriptedModel) -> None:
     first = site.worker()
     await first.ready()
@@ -243,6 +246,7 @@ async def test_a_run_that_waits_for_a_slot_has_its_workspace_already(site: Site)
     assert (await steersman.result(waits)).status == "succeeded"
 
 
+@pytest.mark.exhaustive
 async def test_a_hold_that_another_hosts_claim_left_behind_counts_for_nobody(
     site: Site, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -270,6 +274,7 @@ async def test_a_hold_that_another_hosts_claim_left_behind_counts_for_nobody(
         other.end()
 
 
+@pytest.mark.exhaustive
 async def test_nothing_is_told_of_directories_that_requests_may_not_use(site: Site) -> None:
     workspace = site.workspace()
     (workspace / "mine").mkdir()

@@ -63,6 +63,7 @@ async def test_others_are_refused_in_the_midst_of_an_iteration_between_two_and_i
     assert order(workspace) == ["begin after", "end after"]
 
 
+@pytest.mark.exhaustive
 async def test_a_loop_waits_its_turn_and_can_be_ended_while_it_waits(shared: Site, steersman: Steersman) -> None:
     workspace = project(shared)
     first = await running(steersman, at_work(shared, workspace))

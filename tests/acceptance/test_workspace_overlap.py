@@ -70,6 +70,7 @@ async def test_interrupt_cancels_what_cannot_be_interrupted_and_names_itself(
         await steersman.result(holder)
 
 
+@pytest.mark.exhaustive
 async def test_of_two_interrupts_the_later_one_has_it_in_the_end(shared: Site, steersman: Steersman) -> None:
     workspace = shared.workspace()
     runs = [await running(steersman, overlapping("interrupt", at_work(shared, workspace))) for _ in range(3)]
@@ -94,6 +95,7 @@ async def test_interrupt_ends_a_loop(shared: Site, steersman: Steersman) -> None
     assert other in (result.reason or "")
 
 
+@pytest.mark.exhaustive
 async def test_steer_gives_the_prompt_to_the_holder_and_says_so(
     shared: Site, steersman: Steersman, model: ScriptedModel
 ) -> None:
@@ -153,6 +155,7 @@ async def test_steer_gives_feedback_to_a_loop(shared: Site, steersman: Steersman
     await ended(steersman, loop)
 
 
+@pytest.mark.exhaustive
 async def test_rollback_stops_the_holder_and_takes_back_what_it_changed(
     shared: Site, steersman: Steersman, repository: Path
 ) -> None:
@@ -212,6 +215,7 @@ async def test_rollback_leaves_a_loop_to_its_own_checkpoints(shared: Site, steer
     assert (await ended(steersman, loop)).status == "completed"
 
 
+@pytest.mark.exhaustive
 async def test_a_worker_killed_in_the_midst_of_an_interrupt_loses_nothing(site: Site) -> None:
     first = site.worker()
     await first.ready()
@@ -229,6 +233,7 @@ async def test_a_worker_killed_in_the_midst_of_an_interrupt_loses_nothing(site: 
     await phase(steersman, other, "closed")
 
 
+@pytest.mark.exhaustive
 async def test_a_worker_killed_in_the_midst_of_a_rollback_takes_all_of_it_back(site: Site) -> None:
     first = site.worker()
     await first.ready()
@@ -258,6 +263,7 @@ def holds(site: Site) -> list[str]:
     return [each.read_text() for each in (site.state / "holds").glob("*.json")]
 
 
+@pytest.mark.exhaustive
 async def test_a_rollback_that_is_cancelled_leaves_the_workspace_free(shared: Site, steersman: Steersman) -> None:
     path = shared.workspace()
     git(path, "init", "-q")

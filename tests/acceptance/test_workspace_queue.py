@@ -48,6 +48,7 @@ def order(workspace: Path) -> list[str]:
     return (workspace / "order").read_text().splitlines()
 
 
+@pytest.mark.exhaustive
 async def test_those_who_wait_come_in_order_and_say_for_whom_they_wait(shared: Site, steersman: Steersman) -> None:
     workspace = shared.workspace()
     first = await running(steersman, at_work(shared, workspace))
@@ -118,6 +119,7 @@ async def test_of_twenty_at_once_each_runs_alone(shared: Site, steersman: Steers
     assert all(begun.split()[1] == ended.split()[1] for begun, ended in zip(lines[::2], lines[1::2], strict=True))
 
 
+@pytest.mark.exhaustive
 async def test_a_wait_takes_no_slot_of_the_worker(site: Site) -> None:
     await site.worker("--max-runs", "2").ready()
     steersman = await site.steersman()
@@ -132,6 +134,7 @@ async def test_a_wait_takes_no_slot_of_the_worker(site: Site) -> None:
         assert (await steersman.result(run)).status == "succeeded"
 
 
+@pytest.mark.exhaustive
 async def test_one_that_waits_can_be_stopped_and_ended_and_has_its_limit(shared: Site, steersman: Steersman) -> None:
     workspace = shared.workspace()
     first = await running(steersman, at_work(shared, workspace))
@@ -168,6 +171,7 @@ async def test_the_next_one_begins_whichever_way_the_holder_ends(site: Site, rea
     assert (await asyncio.wait_for(steersman.result(waits), 15)).status == "succeeded"
 
 
+@pytest.mark.exhaustive
 async def test_waiting_survives_kills_and_deploys_of_workers_and_a_restart_of_the_server(
     site_with_server: Site,
 ) -> None:
@@ -197,6 +201,7 @@ async def test_waiting_survives_kills_and_deploys_of_workers_and_a_restart_of_th
     assert order(workspace) == [f"{what} {number}" for number in range(4) for what in ("begin", "end")]
 
 
+@pytest.mark.exhaustive
 async def test_a_reset_keeps_the_place_in_the_order(site: Site) -> None:
     await site.worker().ready()
     steersman = await site.steersman()

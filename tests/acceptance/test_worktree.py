@@ -89,6 +89,7 @@ async def test_it_is_shown_and_taken_back(shared: Site, steersman: Steersman, re
     assert standing(repository) == before
 
 
+@pytest.mark.exhaustive
 async def test_one_run_at_a_time_on_a_branch_and_any_on_others(
     shared: Site, steersman: Steersman, repository: Path
 ) -> None:
@@ -197,6 +198,7 @@ async def test_pruning_leaves_the_worktree_and_takes_the_checkpoints(site: Site)
     assert "fix" in git(repository, "worktree", "list")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("end", ["kill", "terminate"])
 async def test_a_worker_that_goes_away_changes_nothing(site: Site, end: str) -> None:
     worker = site.worker()

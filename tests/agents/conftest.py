@@ -99,7 +99,7 @@ ON_ALL = (
     "test_a_program_that_speaks_another_language",
 )
 """Cases in which the programs themselves differ."""
-SLOW = ("codex-acp", "gemini", "hermes", "opencode")
+SLOW = ("acp", "codex-acp", "gemini", "hermes", "opencode")
 """Programs that need seconds of a processor for each start: each time they go through a part of the suite."""
 NOT_OF_SLOW = (
     "test_it_resumes_and_forks_sessions_as_declared",

@@ -150,6 +150,7 @@ def test_a_wrong_type_in_any_place_of_a_snapshot(value: Any, kind: type[AcpTrans
         _sound(told(load(JOURNALS[0]), found), found)
 
 
+@pytest.mark.exhaustive
 def test_a_message_of_many_small_parts_costs_no_more_than_a_large_one() -> None:
     """Copied whole for each part, a million of them would hold a worker up for minutes."""
     path = next(each for each in JOURNALS if each.stem == "gemini")

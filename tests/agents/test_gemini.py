@@ -27,6 +27,7 @@ def gemini(private: Path, model: ScriptedModel) -> GeminiKit:
     return kit
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("trusted", [True, False])
 async def test_what_a_workspace_brings_along_runs_where_it_is_trusted(gemini: GeminiKit, trusted: bool) -> None:  # noqa: FBT001
     async with gemini.run(say("done")) as stage:
@@ -43,6 +44,7 @@ async def test_what_a_workspace_brings_along_runs_where_it_is_trusted(gemini: Ge
     assert gemini.script.requests[0].saw("Nobody has vouched for the workspace") != trusted
 
 
+@pytest.mark.exhaustive
 async def test_its_tokens_are_counted(gemini: GeminiKit) -> None:
     async with gemini.run(say("done"), model="gemini-2.5-flash") as stage:
         outcome = await stage.play()
@@ -107,6 +109,7 @@ class TestTrust:
         assert trust.accepted(Path("/a/b"), {"HOME": str(tmp_path)}) is is_trusted
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("restricted", [True, False])
 async def test_a_text_reaches_no_command_of_its_own_where_requests_are_restricted(
     gemini: GeminiKit,

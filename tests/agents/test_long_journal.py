@@ -150,6 +150,7 @@ def forge(path: Path, **fields: Any) -> None:
     path.write_bytes(json.dumps({**json.loads(head), **fields}).encode() + b"\n" + state)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "spoil",
     [torn, of_another_version, empty, a_pipe, huge, beyond_the_journal, at_a_wrong_byte],

@@ -193,6 +193,7 @@ class TestTrust:
         assert ("plunder the seven seas" in asked) == trusted
 
 
+@pytest.mark.exhaustive
 async def test_nobody_else_speaks_to_its_server(opencode: OpencodeKit) -> None:
     secrets = "env | grep -c -e OPENCODE_SERVER_PASSWORD=. -e OPENCODE_CONFIG_CONTENT=."
     async with opencode.run(answer(opencode.shell(secrets)), hold("at work")) as stage:

@@ -315,6 +315,7 @@ async def test_its_answer_is_the_last_line(process: ProcessKit, lines: tuple[str
         assert (await stage.play()).structured is None, "nobody asked for one"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("code", "told"),
     [

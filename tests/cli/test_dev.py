@@ -93,6 +93,7 @@ async def test_dev_is_all_one_needs(own: Steer, tmp_path: Path) -> None:
     assert (tmp_path / "state" / "steersman" / "dev.db").exists()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.linux
 @pytest.mark.parametrize(
     ("words", "name"),
@@ -151,6 +152,7 @@ async def test_a_worker_that_dies_again_and_again_is_not_replaced(own: Steer) ->
     assert end.err.count("the worker ended by itself") == MAX_ENDS
 
 
+@pytest.mark.exhaustive
 async def test_a_worker_that_cannot_start_is_shown_with_its_words(own: Steer) -> None:
     port = own.env["TEMPORAL_ADDRESS"].rpartition(":")[2]
     process = await own.start("dev", "--port", port, "--headless", "--max-runs", "many")
@@ -160,6 +162,7 @@ async def test_a_worker_that_cannot_start_is_shown_with_its_words(own: Steer) ->
     assert "--max-runs" in end.err
 
 
+@pytest.mark.exhaustive
 async def test_the_web_ui_that_is_said_to_be_ready_shows_pages(own: Steer) -> None:
     port, ui_port = own.env["TEMPORAL_ADDRESS"].rpartition(":")[2], free_port()
     process = await own.start("dev", "--port", port, "--ui-port", str(ui_port))

@@ -103,6 +103,7 @@ async def test_all_is_well_and_nothing_is_left(doctor: Doctor) -> None:
     assert job["spec"]["activeDeadlineSeconds"] == 900 + 120
 
 
+@pytest.mark.exhaustive
 async def test_what_a_worker_would_refuse_is_said_with_the_flags_that_help(doctor: Doctor) -> None:
     doctor.cluster.server.settings.unschedulable = "0/1 nodes are available"
     words = ("--pod", "start_s=5", "--pod", 'env_from_secrets=["key"]', "--pod", 'node_selector={"gpu":"yes"}')
@@ -134,6 +135,7 @@ async def test_no_pod_is_made_where_it_could_not_be_deleted(doctor: Doctor) -> N
     assert doctor.created() == []
 
 
+@pytest.mark.exhaustive
 async def test_a_right_that_a_run_can_do_without_is_no_failure(doctor: Doctor) -> None:
     doctor.may(*(each for each in RULES if each.resource != "events"))
     checks = await doctor.checks()
@@ -168,6 +170,7 @@ async def test_what_is_left_of_a_quota(api: KubernetesApi, doctor: Doctor) -> No
     assert "agents: limits.memory, agents: requests.cpu" in short.hint
 
 
+@pytest.mark.exhaustive
 async def test_a_quota_that_is_used_up_is_told_in_the_clusters_words(doctor: Doctor) -> None:
     doctor.cluster.server.settings.pods_refused = "exceeded quota: agents, requested: pods=1, used: pods=1"
     checks = await doctor.checks()
@@ -176,6 +179,7 @@ async def test_a_quota_that_is_used_up_is_told_in_the_clusters_words(doctor: Doc
     assert list(checks)[-1] == "pod removed"
 
 
+@pytest.mark.exhaustive
 async def test_an_image_that_is_not_there(doctor: Doctor) -> None:
     doctor.cluster.server.settings.image_errors[IMAGE] = "ErrImagePull"
     checks = await doctor.checks()
@@ -183,6 +187,7 @@ async def test_an_image_that_is_not_there(doctor: Doctor) -> None:
     assert "image_pull_secrets" in checks["pod"]["hint"]
 
 
+@pytest.mark.exhaustive
 async def test_an_image_without_python_and_without_an_agent(doctor: Doctor) -> None:
     no_python = await doctor.checks("--python", "python-that-is-not-there")
     assert "--pod python=NAME" in no_python["pod"]["hint"]
@@ -192,6 +197,7 @@ async def test_an_image_without_python_and_without_an_agent(doctor: Doctor) -> N
     assert no_agent["shim there"]["ok"]
 
 
+@pytest.mark.exhaustive
 async def test_a_cluster_that_is_not_reached(doctor: Doctor) -> None:
     wrong = await doctor.checks(namespace="nowhere/default")
     assert list(wrong) == ["policy", "cluster"]
@@ -204,6 +210,7 @@ async def test_a_cluster_that_is_not_reached(doctor: Doctor) -> None:
     assert "is it up" in lost["cluster"]["hint"]
 
 
+@pytest.mark.exhaustive
 async def test_a_pod_that_somebody_deletes_meanwhile(doctor: Doctor) -> None:
     faults = doctor.cluster.server.faults
     faults.answer(500, times=1 << 30, matches=of(verb="delete"))
@@ -215,6 +222,7 @@ async def test_a_pod_that_somebody_deletes_meanwhile(doctor: Doctor) -> None:
     assert f"kubectl -n default delete job {job['metadata']['name']}" in checks["pod removed"]["hint"]
 
 
+@pytest.mark.exhaustive
 async def test_ctrl_c_deletes_what_was_made(doctor: Doctor) -> None:
     doctor.cluster.server.settings.unschedulable = "0/1 nodes are available"
     words = ("doctor", "--runtime", "kubernetes", "default", "--image", IMAGE)

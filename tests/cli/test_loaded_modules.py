@@ -103,6 +103,7 @@ async def test_a_command_about_runs_loads_its_own_module_and_no_loops(
     assert not of(modules, *NOT_FOR_RUNS)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "words", [["show", "RUN", "--json"], ["list", "--json"], ["steer", "RUN", "Look left."]], ids=" ".join
 )

@@ -65,6 +65,7 @@ async def test_how_a_loop_ended_is_the_exit_code(
     assert (lines[-1]["status"], lines[-1]["stop_reason"]) == (ending["status"], ending.get("stop_reason"))
 
 
+@pytest.mark.exhaustive
 async def test_json_lines_are_states_runs_events_and_the_result(
     steer: Steer, loop_host: FakeLoopHost, steersman: Steersman, place: str
 ) -> None:
@@ -98,6 +99,7 @@ async def test_a_signal_detaches_where_nobody_can_be_asked(
     assert await loop_host.calls(loop) == []
 
 
+@pytest.mark.exhaustive
 async def test_the_verbs(steer: Steer, loop_host: FakeLoopHost, steersman: Steersman, place: str) -> None:
     loop = await begin(steersman, place)
     paused = await steer("loop", "pause", loop, "--now", "--reason", "lunch")
@@ -271,6 +273,7 @@ async def test_resume_asks_for_a_fresh_session(
     assert (name, said["session"]) == ("resume", "fresh")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("words", [("loop", "stop"), ("stop",)], ids=" ".join)
 async def test_stop_says_what_it_found(
     steer: Steer, loop_host: FakeLoopHost, steersman: Steersman, place: str, words: tuple[str, ...]

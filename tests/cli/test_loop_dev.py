@@ -43,6 +43,7 @@ async def place(tmp_path: Path) -> AsyncIterator[Path]:
     (made / "go").touch()
 
 
+@pytest.mark.exhaustive
 async def test_a_loop_from_start_to_proof(own: Steer, place: Path, tmp_path: Path) -> None:
     await dev(own)
     head = git(place, "rev-parse", "HEAD")

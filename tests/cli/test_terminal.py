@@ -109,6 +109,7 @@ async def test_stopping_from_the_menu(steer: Steer, fake_host: FakeHost, steersm
     assert await terminal.ended() == 6
 
 
+@pytest.mark.exhaustive
 async def test_run_can_be_left_while_it_is_queued(steer: Steer, steersman: Steersman, workspace: str) -> None:
     terminal = await steer.at_terminal("run", "claude", "hi", "-w", workspace, "--id", "run-queued")
     await terminal.until("run run-queued")

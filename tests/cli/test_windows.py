@@ -54,6 +54,7 @@ async def test_help_and_versions(there: Steer) -> None:
     assert (await there("agents")).code == 0
 
 
+@pytest.mark.exhaustive
 async def test_runs_are_shown_steered_followed_and_stopped(
     there: Steer, fake_host: FakeHost, steersman: Steersman, workspace: str
 ) -> None:

@@ -362,6 +362,7 @@ async def test_checkpoints(steersman: Steersman, loop_host: FakeLoopHost, worksp
     assert (loop_host.dropped[0].workspace, loop_host.dropped[0].numbers) == (workspace, (2, 3))
 
 
+@pytest.mark.exhaustive
 async def test_a_host_that_is_gone_is_named(steersman: Steersman, loop_host: FakeLoopHost, workspace: str) -> None:
     loop = await steersman.loops.start(ask(workspace))
     await loop_host.set_state(loop, host="elsewhere")

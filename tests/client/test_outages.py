@@ -81,6 +81,7 @@ async def test_the_server_is_killed_and_comes_back(tmp_path: Path, workspace: st
         server.close()
 
 
+@pytest.mark.exhaustive
 async def test_a_worker_that_died_with_the_task_is_waited_out(steersman: Steersman, workspace: str) -> None:
     """The server gives the task to nobody else before its time is up; that is no want of workers."""
     run = f"run-{uuid.uuid4()}"
@@ -99,6 +100,7 @@ async def test_a_worker_that_died_with_the_task_is_waited_out(steersman: Steersm
         assert (await steersman.result(run)).text == "done"
 
 
+@pytest.mark.exhaustive
 async def test_a_server_that_remembers_no_worker_has_none(tmp_path: Path, workspace: str) -> None:
     server = DevServer(tmp_path, ('matching.queryPollerUnavailableWindow="1s"',)).start()
     try:

@@ -232,6 +232,7 @@ async def test_a_task_that_is_cancelled_while_its_run_starts_leaves_none(
         assert (await steersman.stop(thread.id)).outcome in ("not_found", "already_finished")
 
 
+@pytest.mark.exhaustive
 async def test_a_loop_that_is_only_left_stops_the_run_in_the_end(played: Played, steersman: Steersman) -> None:
     played.will(None, init())
     async for _event in played.thread.run_streamed("go"):

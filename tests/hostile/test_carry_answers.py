@@ -305,6 +305,7 @@ CHANGES = st.one_of(
 )
 
 
+@pytest.mark.exhaustive
 @given(changes=st.lists(CHANGES, min_size=1, max_size=4))
 def test_bytes_that_were_changed(scene: Scene, changes: list[Change]) -> None:
     answer = scene.answer
@@ -313,6 +314,7 @@ def test_bytes_that_were_changed(scene: Scene, changes: list[Change]) -> None:
     carried_back(scene, answer)
 
 
+@pytest.mark.exhaustive
 @given(changes=st.lists(CHANGES, min_size=1, max_size=3))
 def test_a_pack_that_was_changed(scene: Scene, changes: list[Change]) -> None:
     pack = scene.pack
@@ -329,6 +331,7 @@ VALUES = st.one_of(
 HEADERS = st.dictionaries(st.sampled_from(["ok", "snapshot", "size", "error", "lacking"]), VALUES, min_size=1)
 
 
+@pytest.mark.exhaustive
 @given(header=HEADERS, times=st.integers(1, 3))
 def test_headers(scene: Scene, header: dict[str, Any], times: int) -> None:
     line = json.dumps({**scene.header, **header}).encode() + b"\n"
@@ -484,6 +487,7 @@ def test_a_forgery_that_is_none_is_merged(scene: Scene) -> None:
     assert carried_back(scene, forged(scene, {**PLAIN, "files": [(b"100644", b"new", b"forged\n")]}))
 
 
+@pytest.mark.exhaustive
 @given(what=forgeries())
 def test_forged_snapshots(scene: Scene, what: dict[str, Any]) -> None:
     carried_back(scene, forged(scene, what))
@@ -496,6 +500,7 @@ def test_names_that_no_work_tree_may_have(scene: Scene, name: bytes, mode: bytes
     assert carried_back(scene, forged(scene, {**PLAIN, "files": [(mode, name, inner)]})) is None
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("depth", [500, 20_000])
 def test_deep_trees(scene: Scene, depth: int) -> None:
     pack_of: Entries = [(b"100644", b"f", b"deep")]
@@ -521,6 +526,7 @@ def _of_tree(scene: Scene, pack: Pack, files: str) -> bytes:
     return json.dumps({"ok": True, "snapshot": snapshot, "size": len(data)}).encode() + b"\n" + data
 
 
+@pytest.mark.exhaustive
 def test_a_tree_with_very_many_entries(scene: Scene) -> None:
     pack = Pack()
     blob = pack.add("blob", b"x")

@@ -228,6 +228,7 @@ def test_nothing_is_lost(before: list[Do], there: list[Do], here: list[Do]) -> N
         asyncio.run(carried(Path(directory), before, there, here))
 
 
+@pytest.mark.exhaustive
 @given(before=DOES, there=DOES)
 def test_all_that_the_agent_did_arrives(before: list[Do], there: list[Do]) -> None:
     with tempfile.TemporaryDirectory(prefix="steersman-carry-", ignore_cleanup_errors=True) as directory:

@@ -44,6 +44,7 @@ def sealed(value: Any, key: Key) -> Payload:
     return encrypt(Payload(metadata={"encoding": b"json/plain"}, data=json.dumps(value).encode()), key)
 
 
+@pytest.mark.exhaustive
 async def test_a_client_without_the_codec_is_told_so(site: Site, keys: Path, tmp_path: Path) -> None:
     await site.worker(**with_codec(keys)).ready()
     plain, coded = await plain_and_sealed(site, keys)
@@ -118,6 +119,7 @@ async def test_forged_payloads_end_no_run_and_hold_none_up(site: Site, keys: Pat
     assert stopped.outcome == "stopped"
 
 
+@pytest.mark.exhaustive
 async def test_a_run_waits_for_the_key_of_its_request(site: Site, keys: Path) -> None:
     await site.worker(**with_codec(keys)).ready()
     _, coded = await plain_and_sealed(site, keys)

@@ -213,6 +213,7 @@ fetch("%s/decode", {method: "POST", headers: {"content-type": "application/json"
 """
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif(not any(map(shutil.which, NAMES)), reason="no Chromium here: apt install chromium")
 async def test_in_a_real_browser_the_web_ui_reads_and_another_page_does_not(keys: Path, tmp_path: Path) -> None:
     server, ui_port = f"127.0.0.1:{free_port()}", free_port()

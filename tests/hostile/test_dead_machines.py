@@ -109,6 +109,7 @@ async def host(tmp_path: Path, dev_server: str) -> Host:
     return Host(tmp_path, await namespace.connect())
 
 
+@pytest.mark.exhaustive
 async def test_a_sweep_waits_once_for_a_machine_that_does_not_answer(host: Host) -> None:
     dead = [host.run(f"dead-{number}", DEAD, ended=number % 2 == 0) for number in range(30)]
     living = [host.run(f"alive-{number}", ALIVE, ended=True) for number in range(3)]
@@ -125,6 +126,7 @@ async def test_a_sweep_waits_once_for_a_machine_that_does_not_answer(host: Host)
     assert await until(swept)
 
 
+@pytest.mark.exhaustive
 async def test_what_is_left_on_a_machine_that_is_lost_is_pruned_in_the_end(host: Host) -> None:
     fresh = host.run("fresh", DEAD, ended=True, ago=timedelta(days=40))
     old = host.run("old", DEAD, ended=True, ago=timedelta(days=70))

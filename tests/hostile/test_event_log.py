@@ -125,6 +125,7 @@ async def test_an_agent_that_forges_the_end_keeps_its_run_and_its_worker(
     await gone(mark)
 
 
+@pytest.mark.exhaustive
 async def test_an_ended_log_hides_no_process(site: Site, mark: str) -> None:
     first = site.worker()
     steersman = await site.steersman()

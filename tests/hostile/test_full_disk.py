@@ -79,6 +79,7 @@ async def is_stopped_soon(steersman: Steersman, run: str, mark: str) -> None:
     assert took < CLOSES_S
 
 
+@pytest.mark.exhaustive
 async def test_a_cancel_on_a_full_disk(site: Site, disk: Disk, mark: str) -> None:
     worker = site.worker()
     await worker.ready()
@@ -112,6 +113,7 @@ async def test_a_run_that_finds_no_room_fails_at_once(site: Site, disk: Disk, ma
     assert (await steersman.run(site.process("echo", "again"))).text == "again"
 
 
+@pytest.mark.exhaustive
 async def test_room_that_comes_back_loses_nothing(site: Site, disk: Disk, mark: str) -> None:
     await site.worker().ready()
     steersman = await site.steersman()
@@ -140,6 +142,7 @@ def read_only(disk: Disk) -> None:
     disk.turn_read_only()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("break_it", [fails, read_only])
 async def test_a_disk_that_dies(site: Site, dying: Disk, mark: str, break_it: Callable[[Disk], None]) -> None:
     await site.worker().ready()
@@ -164,6 +167,7 @@ async def test_nothing_is_said_to_be_pruned_that_is_there(site: Site, dying: Dis
     assert any((site.state / "runs" / run).iterdir())
 
 
+@pytest.mark.exhaustive
 async def test_a_worker_that_starts_on_a_full_disk(site: Site, disk: Disk, mark: str) -> None:
     first = site.worker()
     await first.ready()

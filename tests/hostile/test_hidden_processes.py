@@ -227,6 +227,7 @@ BLOCKED = """
 """The shim waits as for a disk: in state D, as whoever starts a process by vfork."""
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="needs the number of a system call")
 async def test_a_shim_that_waits_for_its_disk_still_stops_its_agent_itself(place: Place) -> None:
     program = (launching.PROGRAM / "shim.py").read_text()

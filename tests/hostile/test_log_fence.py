@@ -104,6 +104,7 @@ def lead_to_its_end(log: EventLog, path: Path, *, records: int = 10) -> None:
     whole(path)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("in_a_write", [True, False])
 async def test_a_writer_that_froze_is_fenced_when_it_thaws(path: Path, *, in_a_write: bool) -> None:
     with writer(path, 1) as frozen:
@@ -123,6 +124,7 @@ async def test_a_writer_that_froze_is_fenced_when_it_thaws(path: Path, *, in_a_w
         lead_to_its_end(log, path)
 
 
+@pytest.mark.exhaustive
 async def test_writers_that_freeze_and_thaw_while_others_take_over(path: Path) -> None:
     """Again and again, at whatever moment each happens to be: nobody ever writes beside another."""
     with ExitStack() as writers:
@@ -140,6 +142,7 @@ async def test_writers_that_freeze_and_thaw_while_others_take_over(path: Path) -
     lead_to_its_end(EventLog.take_over(path, 20), path)
 
 
+@pytest.mark.exhaustive
 async def test_workers_that_freeze_in_a_takeover_are_replaced_too(path: Path) -> None:
     with writer(path, 1) as frozen:
         await begun(path)

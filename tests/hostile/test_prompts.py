@@ -26,6 +26,7 @@ def seen(claude: ClaudeKit) -> str:
     return json.dumps([request.body for request in claude.script.requests])
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("mode", ["read_only", "ask", "accept_edits"])
 async def test_a_file_that_a_text_names_is_not_read_for_it(claude: ClaudeKit, tmp_path: Path, mode: str) -> None:
     prompt = f"see @{tmp_path}/secret.txt and @../secret.txt"

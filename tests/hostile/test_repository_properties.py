@@ -126,6 +126,7 @@ async def attack(directory: Path, traps: list[Trap], *, rooted: bool) -> None:
     assert list(canaries.iterdir()) == []
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("rooted", [True, False], ids=["in a root", "anywhere"])
 @given(traps=TRAPS)
 def test_any_repository(traps: list[Trap], *, rooted: bool) -> None:

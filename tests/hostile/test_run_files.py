@@ -40,6 +40,7 @@ def files_are_full_of_directories(directory: Path) -> None:
 SPOILT = [without_owner, owned_by_a_pipe, log_is_a_pipe, log_is_a_directory, files_are_full_of_directories]
 
 
+@pytest.mark.exhaustive
 async def test_spoilt_files_keep_no_stop_and_no_other_run(site: Site, mark: str) -> None:
     worker = site.worker()
     await worker.ready()

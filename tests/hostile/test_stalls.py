@@ -156,6 +156,7 @@ class Quiet:
     def stopping(self, reason: str) -> None: ...
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", FRAMES)
 async def test_no_frame_of_an_agent_holds_the_loop(name: str, tmp_path: Path) -> None:
     transcript = ClaudeTranscript()
@@ -197,6 +198,7 @@ TEXTS = {
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", TEXTS)
 async def test_no_plan_holds_the_loop_from_its_thread(name: str, tmp_path: Path) -> None:
     (tmp_path / "PLAN.md").write_text(TEXTS[name], newline="")
@@ -213,6 +215,7 @@ async def test_no_plan_holds_the_loop_from_its_thread(name: str, tmp_path: Path)
         await read_items(command, None, None, tmp_path, run)
 
 
+@pytest.mark.exhaustive
 async def test_no_list_of_items_holds_the_loop(tmp_path: Path) -> None:
     lists = [
         "[" * LONG,
@@ -248,6 +251,7 @@ REQUESTS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", REQUESTS)
 async def test_no_request_holds_the_loop(name: str) -> None:
     async with watched():
@@ -261,6 +265,7 @@ async def test_nothing_shown_holds_the_loop() -> None:
             clean(text), flat(text), one_line(text)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("size", [1, 3, 1000])
 async def test_no_journal_holds_the_loop(size: int) -> None:
     record = b"%d 1 out+ %d -\n" + b"a" * size + b"\n"
@@ -296,6 +301,7 @@ SCHEMAS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", ANSWERS)
 async def test_an_answer_that_takes_for_ever_is_given_up(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     schema, answer = ANSWERS[name]

@@ -145,6 +145,7 @@ def nothing_pretends(place: Place) -> None:
     assert not place.run_directory.exists()
 
 
+@pytest.mark.exhaustive
 @EVERY
 async def test_the_agent_is_stopped_by_its_shim_alone(place: Place, vanish: Vanish) -> None:
     place.site.workers[0].kill()
@@ -173,6 +174,7 @@ async def test_a_run_whose_directory_is_gone_fails_and_says_so(place: Place) -> 
     nothing_pretends(place)
 
 
+@pytest.mark.exhaustive
 @STORE
 async def test_a_worker_without_its_store_says_so_and_leads_nothing(place: Place, vanish: Vanish) -> None:
     second = place.site.worker()
@@ -190,6 +192,7 @@ async def test_a_worker_without_its_store_says_so_and_leads_nothing(place: Place
     nothing_pretends(place)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("vanish", [without_run, replaced])
 async def test_a_worker_started_since_begins_no_second_copy(place: Place, vanish: Vanish) -> None:
     if vanish is without_run:
@@ -210,6 +213,7 @@ async def test_a_worker_started_since_begins_no_second_copy(place: Place, vanish
     nothing_pretends(place)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("restarted", [False, True])
 async def test_what_comes_back_is_gone_on_with(place: Place, *, restarted: bool) -> None:
     replaced(place)
@@ -238,6 +242,7 @@ async def killed_shim(place: Place) -> None:
     await until(lambda: len(marked(place.mark)) == 1)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("hurt", [frozen_shim, killed_shim])
 @pytest.mark.parametrize("how", ["sweep", "stop"])
 async def test_what_no_shim_stops_is_found_by_its_mark(
@@ -260,6 +265,7 @@ async def test_what_no_shim_stops_is_found_by_its_mark(
     assert place.starts == 1
 
 
+@pytest.mark.exhaustive
 async def test_other_runs_and_their_agents_are_left_alone(site: Site, mark: str) -> None:
     worker = site.worker()
     await worker.ready()

@@ -38,6 +38,7 @@ async def test_a_second_stop_and_a_terminate_wait_for_no_ladder(site: Site, mark
     await gone(f"{mark}-1")
 
 
+@pytest.mark.exhaustive
 async def test_an_operators_caps_hold_whatever_a_request_says(site: Site, model: ScriptedModel, mark: str) -> None:
     caps = ("--max-stop-s", "0.5", "--max-duration-s", "20", "--max-cost", "0.01", "--max-lease-s", "10")
     worker = site.worker(*caps)

@@ -92,6 +92,7 @@ async def test_a_foreign_name_for_this_machine_reaches_nothing(dev: Dev, victim:
     await nothing_came_of_it(dev, [f"rebound-{port}-{way}" for port in ports for way in WAYS], victim, tmp_path)
 
 
+@pytest.mark.exhaustive
 @needs_browser
 async def test_the_same_requests_from_the_ui_itself_work(dev: Dev, tmp_path: Path) -> None:
     client = await connect(dev.address)
@@ -131,6 +132,7 @@ async def refreshed(page: Browser, address: str, text: str) -> None:
     raise AssertionError(f"{address} does not show {text!r}")
 
 
+@pytest.mark.exhaustive
 @needs_browser
 async def test_what_a_requester_wrote_is_text_in_the_web_ui(dev: Dev, tmp_path: Path) -> None:
     steersman = await Steersman.connect(address=dev.address, namespace="default")
@@ -163,6 +165,7 @@ def post(path: str, body: object) -> str:
     }})()"""
 
 
+@pytest.mark.exhaustive
 @needs_browser
 async def test_without_our_settings_the_attack_is_one(tmp_path: Path) -> None:
     """Else the tests above would pass on a broken script."""

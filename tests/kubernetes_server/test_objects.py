@@ -141,6 +141,7 @@ async def test_an_object_with_finalizers_waits_for_them(kube: Kube) -> None:
         kube.core.read_namespaced_secret("a", NAMESPACE)
 
 
+@pytest.mark.exhaustive
 async def test_a_namespace_goes_with_all_that_is_in_it(kube: Kube) -> None:
     kube.core.create_namespace({"metadata": {"name": "n"}})
     kube.core.create_namespaced_secret("n", secret("a", finalizers=["tests/keep"]))

@@ -59,6 +59,7 @@ async def test_one_that_says_more_than_is_wanted(make: Make) -> None:
     assert not lives(pid(git))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("script", [FLOOD, SILENCE], ids=["flood", "silence"])
 async def test_one_that_takes_too_long(make: Make, script: str) -> None:
     before, git = pipes(), make(script, 0.5)

@@ -94,6 +94,7 @@ async def test_one_that_takes_too_long_is_gone_with_all_it_started(stand: Stand)
     assert list(stand.place.iterdir()) == []
 
 
+@pytest.mark.exhaustive
 async def test_one_that_says_too_much_is_stopped(stand: Stand) -> None:
     assert await stand.problem("yes") == "printed more than 200000 lines and was stopped"
     assert await stand.problem("yes", "x" * 10_000) == "printed more than 4 MiB and was stopped"
@@ -116,6 +117,7 @@ async def test_a_cancel_leaves_nothing(stand: Stand) -> None:
     assert list(stand.place.iterdir()) == []
 
 
+@pytest.mark.exhaustive
 async def test_the_death_of_the_worker_leaves_nothing(stand: Stand) -> None:
     script = (
         "import asyncio, os, sys; from datetime import timedelta; from pathlib import Path\n"

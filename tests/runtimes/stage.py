@@ -39,7 +39,13 @@ from tests.shim.conftest import oldest_python
 from tests.support.processes import kill_marked, lives, until
 from tests.support.sshd import Sshd, missing
 
-KINDS = ("local", "elsewhere", pytest.param("multiplexed", marks=pytest.mark.exhaustive), "ssh", "pod")
+KINDS = (
+    "local",
+    pytest.param("elsewhere", marks=pytest.mark.exhaustive),
+    pytest.param("multiplexed", marks=pytest.mark.exhaustive),
+    "ssh",
+    "pod",
+)
 """Every place there is; what holds at one holds at all. `multiplexed` is `elsewhere` by one connection, as ssh and pods
 have it, too.
 """

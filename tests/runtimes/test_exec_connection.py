@@ -265,6 +265,7 @@ def open_files(pid: int) -> set[str]:
     return found
 
 
+@pytest.mark.exhaustive
 async def test_hundreds_of_programs_leave_nothing_behind(machine: MultiplexedMachine) -> None:
     async def one(number: int) -> None:
         stream = await machine.exec("sh", "-c", "cat; echo $0 >&2", str(number), stdin=b"%d" % number)

@@ -191,6 +191,7 @@ async def test_who_may_not_take_one_has_a_job(site: PodSite) -> None:
     assert len(site.ever(JOBS)) == 1
 
 
+@pytest.mark.exhaustive
 async def test_a_worker_lost_after_any_request_is_followed_by_one_that_takes_no_second_pod(
     cluster: BackgroundServer, tmp_path: Path
 ) -> None:
@@ -245,6 +246,7 @@ async def test_its_container_that_begins_again_is_waited_for(site: PodSite) -> N
     assert site.objects(JOBS) == []
 
 
+@pytest.mark.exhaustive
 async def test_pods_of_a_lost_node_are_left_where_they_are(site: PodSite) -> None:
     await pool(site, 1)
     site.cluster.call(lambda: site.server.nodes.lose("node-1"))

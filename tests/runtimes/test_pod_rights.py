@@ -36,6 +36,7 @@ async def test_all_of_it_is_enough(site: PodSite) -> None:
     assert await achieved(site) == EVERYTHING
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("right", RIGHTS, ids=lambda right: f"{right.verb} {right.resource}")
 async def test_something_is_missing_without_any_one_right(site: PodSite, right: Rule) -> None:
     if (right.verb, right.resource) == ("get", "pods/exec"):

@@ -60,6 +60,7 @@ async def test_a_job_of_the_name_that_is_anothers_is_refused_and_left_alone(site
     assert await said(await other.exec(*HELLO)) == b"hello\n"
 
 
+@pytest.mark.exhaustive
 async def test_a_worker_lost_after_any_request_is_followed_by_one_that_makes_no_second_job(
     cluster: BackgroundServer, tmp_path: Path
 ) -> None:
@@ -98,6 +99,7 @@ async def test_a_job_that_was_made_when_its_maker_died_is_adopted(site: PodSite)
     assert len(site.ever(JOBS)) == 1
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("code", [429, 500, 503, 504])
 async def test_what_the_server_says_for_a_while_holds_up_nothing_for_good(site: PodSite, code: int) -> None:
     pod = site.pod()
@@ -197,6 +199,7 @@ async def test_a_quota_that_is_used_up_is_named(site: PodSite, monkeypatch: pyte
         await site.made()
 
 
+@pytest.mark.exhaustive
 async def test_a_pod_that_no_node_takes_is_given_its_time(site: PodSite) -> None:
     site.server.settings.unschedulable = "0/1 nodes are available: 1 Insufficient cpu."
     with pytest.raises(PlaceError, match="Unschedulable: 0/1 nodes are available: 1 Insufficient cpu") as failed:
@@ -241,6 +244,7 @@ async def test_a_pod_that_was_removed_while_it_was_waited_for_is_not_made_again(
     assert site.left == []
 
 
+@pytest.mark.exhaustive
 async def test_a_pod_that_somebody_deletes_is_waited_out_and_another_one_is_made(site: PodSite) -> None:
     await site.made()
     run = site.run()
@@ -278,6 +282,7 @@ async def test_a_job_that_somebody_deletes_is_waited_out(site: PodSite) -> None:
 CUTS = (0, 1, 5, 8, 9, 10, 11, 100, 1000, 5000)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("way", ["sent", "received"])
 async def test_a_connection_that_is_cut_after_any_byte_is_followed_by_a_whole_one(site: PodSite, way: str) -> None:
     await site.made()
@@ -379,6 +384,7 @@ async def test_an_evicted_pod_is_gone_with_proof(site: PodSite) -> None:
         await site.pod().exec(*HELLO)
 
 
+@pytest.mark.exhaustive
 async def test_a_pod_that_somebody_deletes_has_its_agents_stopped_by_their_shims(site: PodSite) -> None:
     await site.made()
     run = site.run()
@@ -404,6 +410,7 @@ async def test_a_pod_that_somebody_deletes_has_its_agents_stopped_by_their_shims
     )
 
 
+@pytest.mark.exhaustive
 async def test_a_pod_that_is_deleted_lets_what_was_asked_for_end_once_its_agents_have(site: PodSite) -> None:
     await site.made(grace_s=30)
     run = site.run()
@@ -552,6 +559,7 @@ async def test_what_ignores_sigterm_has_its_grace_and_is_killed_then(site: PodSi
     assert site.left == []
 
 
+@pytest.mark.exhaustive
 async def test_a_worker_lost_after_any_request_of_a_removal_is_followed_by_one_that_ends_it(
     cluster: BackgroundServer, tmp_path: Path
 ) -> None:

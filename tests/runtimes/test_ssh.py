@@ -313,6 +313,7 @@ async def test_a_master_that_was_killed_is_replaced(connect: Connect, sshd: Sshd
     await until(is_replaced)
 
 
+@pytest.mark.exhaustive
 async def test_a_master_that_is_frozen_is_noticed_and_replaced(connect: Connect, sshd: Sshd) -> None:
     machine = connect()
     stream = await machine.exec("cat")
@@ -451,6 +452,7 @@ def heard(found: Sequence[Record]) -> list[bytes]:
     return [record.data for record in found if record.stream == "out"]
 
 
+@pytest.mark.exhaustive
 async def test_a_server_that_is_restarted_under_a_living_agent_loses_and_doubles_nothing(behind: Behind) -> None:
     channel = await behind.open(behind.launch(ECHO))
     reading = asyncio.create_task(records(channel))
@@ -489,6 +491,7 @@ async def opened(place: Place, launch: Launch) -> Channel:
                 await asyncio.sleep(0.2)
 
 
+@pytest.mark.exhaustive
 async def test_output_that_is_cut_is_never_taken_for_whole(behind: Behind) -> None:
     machine = SshMachine(SshAddress("place", port=behind.proxy.port, config=behind.server.config))
     whole = 0
@@ -506,6 +509,7 @@ async def test_output_that_is_cut_is_never_taken_for_whole(behind: Behind) -> No
     await machine.aclose()
 
 
+@pytest.mark.exhaustive
 async def test_a_way_that_is_slow_is_not_taken_for_a_dead_one(behind: Behind) -> None:
     """Whatever else is to be sent waits behind what fills it."""
     behind.proxy.upward = 150_000
@@ -519,6 +523,7 @@ async def test_a_way_that_is_slow_is_not_taken_for_a_dead_one(behind: Behind) ->
     await machine.aclose()
 
 
+@pytest.mark.exhaustive
 async def test_a_way_that_stands_still_is_noticed_and_lost_nothing(behind: Behind) -> None:
     channel = await behind.open(behind.launch(ECHO))
     reading = asyncio.create_task(records(channel))
@@ -547,6 +552,7 @@ async def test_a_run_behind_a_noisy_login_shell(tmp_path: Path, keep: Keep) -> N
     assert heard(await records(channel)) == [b"heard 0", b"heard 1", b"heard 2"]
 
 
+@pytest.mark.exhaustive
 async def test_many_runs_on_one_machine_have_more_sessions_than_a_connection(tmp_path: Path, keep: Keep) -> None:
     place = keep(Place(tmp_path, "ssh"))
     channels = await asyncio.gather(
@@ -589,6 +595,7 @@ def network() -> Iterator[Network]:
     made.close()
 
 
+@pytest.mark.exhaustive
 async def test_a_network_that_is_down_for_half_a_minute(tmp_path: Path, network: Network, keep: Keep) -> None:
     class InNamespace(Place):
         def _sshd(self, directory: Path) -> Sshd:

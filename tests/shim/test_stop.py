@@ -295,6 +295,7 @@ async def test_a_controller_that_speaks_keeps_the_lease(shims: Shims) -> None:
             await asyncio.sleep(0.02)
 
 
+@pytest.mark.exhaustive
 async def test_sigterm_of_the_shim_stops_the_agent_and_the_shim(every_shim: Shims) -> None:
     shim = await every_shim.start(python(DEAF))
     await collect(records(shim.directory), until_line=b"ready")

@@ -72,6 +72,7 @@ def archived(checkpoints: Iterable[Checkpoint]) -> Archive:
     return Archive(archive.chunks, archive.recent)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("fresh", [False, True])
 def test_ten_thousand_fit_into_one_payload_and_none_is_lost(*, fresh: bool) -> None:
     made = real(10_000, fresh=fresh)

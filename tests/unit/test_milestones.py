@@ -61,6 +61,7 @@ async def _carried(milestones: ProgressReporter) -> None:
     await asyncio.gather(task, return_exceptions=True)
 
 
+@pytest.mark.exhaustive
 def test_a_run_of_days_is_told_of_as_seldom_with_deploys_as_without(clock: Clock) -> None:
     counted: Callable[[float], int] = lambda every: tellings(clock, hours=72, deploy_every_s=every)  # noqa: E731
     alone, hourly, often = counted(72 * HOUR), counted(HOUR), counted(120)

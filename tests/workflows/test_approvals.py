@@ -218,6 +218,7 @@ async def test_the_end_closes_what_is_open(fake: FakeHost) -> None:
         assert await open_ones(run) == []
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("since", ["9999-12-31T23:59:59Z", "0001-01-01T00:00:00+14:00", "2026-01-01T00:00:00"])
 async def test_a_forged_age_of_a_question_wedges_nobody(fake: FakeHost, since: str) -> None:
     async with fake.at_work():

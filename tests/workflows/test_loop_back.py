@@ -96,6 +96,7 @@ async def test_unknown_checkpoints_are_refused(loop_fake: FakeLoopHost) -> None:
     assert loop_fake.restores == []
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("how", ["it says so", "it fails"])
 async def test_files_that_cannot_be_restored_leave_the_loop_paused(loop_fake: FakeLoopHost, how: str) -> None:
     async def restore(wanted: RestoreInput) -> Restored:

@@ -116,6 +116,7 @@ async def test_while_a_run_starts(temporal: Client) -> None:
     assert described is None or described.close_time is not None
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("number", [0, 1])
 async def test_while_the_workspace_is_looked_at(loop_fake: FakeLoopHost, number: int) -> None:
     async def survey(wanted: SurveyInput) -> Survey:
@@ -171,6 +172,7 @@ async def test_in_the_moment_in_which_a_wait_ends(temporal: Client) -> None:
         assert (await cancelled(loop)).status == "cancelled"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("during", ["admission", "a survey"])
 async def test_in_the_moment_in_which_the_host_answers(temporal: Client, during: str) -> None:
     fake = FakeLoopHost(temporal)
@@ -213,6 +215,7 @@ async def test_twice(loop_fake: FakeLoopHost) -> None:
     assert (await cancelled(loop)).checkpoints_total == 2
 
 
+@pytest.mark.exhaustive
 async def test_whoever_waits_for_something_is_told(loop_fake: FakeLoopHost) -> None:
     async def survey(wanted: SurveyInput) -> Survey:
         if wanted.message.startswith("rescue"):

@@ -43,6 +43,7 @@ async def test_it_is_listed_removed_given_once_and_recorded(loop_fake: FakeLoopH
     assert [each.feedback for each in await checkpoints(loop)] == [(), (), ("feedback-2", "feedback-3"), ()]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("first", ["failed", "never began", "limited before it began"])
 async def test_it_is_given_again_where_the_agent_may_not_have_read_it(loop_fake: FakeLoopHost, first: str) -> None:
     ends = {
@@ -100,6 +101,7 @@ async def test_it_does_not_end_a_pause(loop_fake: FakeLoopHost) -> None:
     assert (await state(loop)).status == "paused"
 
 
+@pytest.mark.exhaustive
 async def test_there_is_only_so_much_room(loop_fake: FakeLoopHost) -> None:
     loop_fake.script = [HELD]
     loop = await loop_fake.start()

@@ -50,6 +50,7 @@ async def test_files_session_and_what_was_used_up(uncached_fake: FakeLoopHost) -
     assert (await state(fresh)).iteration == 2
 
 
+@pytest.mark.exhaustive
 async def test_the_limits_count_over_it(loop_fake: FakeLoopHost) -> None:
     loop = await source(loop_fake)
     outcome = await ended(await loop_fake.start(**fork(loop, 2), limits={"iterations": 2}))
@@ -68,6 +69,7 @@ async def test_from_a_pause_it_goes_on_in_the_middle(loop_fake: FakeLoopHost) ->
     assert (await state(loop)).status == "paused"
 
 
+@pytest.mark.exhaustive
 async def test_starting_over_goes_back_to_where_it_was_forked(loop_fake: FakeLoopHost) -> None:
     loop = await source(loop_fake)
     fresh = await loop_fake.start(**fork(loop, 1), mode="checkpoint", limits={"no_progress": 0})
@@ -78,6 +80,7 @@ async def test_starting_over_goes_back_to_where_it_was_forked(loop_fake: FakeLoo
     assert (now.iteration, loop_fake.restores[-1].source, loop_fake.restores[-1].number) == (2, fresh.id, 1)
 
 
+@pytest.mark.exhaustive
 async def test_another_plan_is_told_to_the_session(loop_fake: FakeLoopHost) -> None:
     loop = await source(loop_fake)
     loop_fake.verdicts = []
@@ -85,6 +88,7 @@ async def test_another_plan_is_told_to_the_session(loop_fake: FakeLoopHost) -> N
     assert "The plan was revised. It is now:\n\nmake it fast" in loop_fake.asked[2]["prompt"]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("path", ["/w", "/w/", "/x/../w"])
 async def test_not_while_the_other_is_open_in_the_same_place(loop_fake: FakeLoopHost, path: str) -> None:
     loop_fake.script = [HELD]
@@ -101,6 +105,7 @@ async def test_an_unknown_checkpoint(loop_fake: FakeLoopHost) -> None:
     assert (kind, message) == ("InvalidRequest", f"from_checkpoint: loop {loop.id} has no checkpoint 7")
 
 
+@pytest.mark.exhaustive
 async def test_files_that_cannot_be_had(loop_fake: FakeLoopHost) -> None:
     async def restore(wanted: RestoreInput) -> Restored:
         return Restored(error="its files are gone")
@@ -126,6 +131,7 @@ async def test_files_are_on_one_host(loop_fake: FakeLoopHost) -> None:
     assert (kind, message) == ("InvalidRequest", f"run.workspace.host: the files of the checkpoint are on host {there}")
 
 
+@pytest.mark.exhaustive
 async def test_a_plan_that_only_the_checkpoint_has(loop_fake: FakeLoopHost) -> None:
     async def admit(wanted: AdmitLoop) -> None:
         if not loop_fake.restores:
@@ -137,6 +143,7 @@ async def test_a_plan_that_only_the_checkpoint_has(loop_fake: FakeLoopHost) -> N
     assert (outcome.stop_reason, outcome.iterations) == ("done", 2)
 
 
+@pytest.mark.exhaustive
 async def test_a_plan_that_the_checkpoint_has_not_either(loop_fake: FakeLoopHost) -> None:
     async def admit(wanted: AdmitLoop) -> None:
         raise refusal("plan.path: there is no PLAN.md")

@@ -56,6 +56,7 @@ async def test_a_limit_that_ends_a_run_ends_the_loop(loop_fake: FakeLoopHost) ->
     assert (outcome.status, outcome.stop_reason, outcome.cost_usd) == ("exited", "cost", 0.11)
 
 
+@pytest.mark.exhaustive
 async def test_failures_in_a_row(loop_fake: FakeLoopHost) -> None:
     loop_fake.verdicts = NEVER
     loop_fake.script = [fails(), result(), fails("AgentCrashed", "it fell over"), fails("AgentFailed", "no way")]
@@ -72,6 +73,7 @@ async def test_failures_in_a_row(loop_fake: FakeLoopHost) -> None:
     assert [each.error for each in now.checkpoints] == [None, "no way", None, "it fell over", "no way"]
 
 
+@pytest.mark.exhaustive
 async def test_no_progress(loop_fake: FakeLoopHost) -> None:
     """HEAD, files and items: what changes any of them is progress, a commit as well."""
     changes = {2: "head", 3: "files", 4: "items"}
@@ -135,6 +137,7 @@ async def test_money_is_no_limit_for_an_agent_that_does_not_tell_it(loop_fake: F
     assert (await tell(loop, "set_limits", tokens=0, iterations=3)).status == "running"
 
 
+@pytest.mark.exhaustive
 async def test_an_iteration_that_a_rate_limit_cut_off_is_counted_once(loop_fake: FakeLoopHost) -> None:
     loop_fake.verdicts = NEVER
     loop_fake.script = [limited(), result()]
@@ -145,6 +148,7 @@ async def test_an_iteration_that_a_rate_limit_cut_off_is_counted_once(loop_fake:
     assert (outcome.stop_reason, outcome.iterations, len(loop_fake.asked)) == ("iterations", 1, 2)
 
 
+@pytest.mark.exhaustive
 async def test_duration_counts_work_and_waits_but_no_pause(skipping: WorkflowEnvironment) -> None:
     fake = FakeLoopHost(skipping.client)
     fake.verdicts = [exits(1)] * 100

@@ -73,6 +73,7 @@ async def stopped(loop_fake: FakeLoopHost, iterations: int) -> Loop:
     return loop
 
 
+@pytest.mark.exhaustive
 async def test_checkpoints_come_in_pages(loop_fake: FakeLoopHost) -> None:
     loop = await stopped(loop_fake, 4)
     first = await loop.query("checkpoints", {"limit": 2})
@@ -128,6 +129,7 @@ async def test_checkpoints_that_the_host_does_not_delete_are_kept(loop_fake: Fak
     assert (await state(loop)).checkpoints_total == 2
 
 
+@pytest.mark.exhaustive
 async def test_the_state_stays_small(loop_fake: FakeLoopHost) -> None:
     many = [each.model_copy(update={"text": "界" * 300}) for each in items(0, 200).items]
     loop_fake.items = items(0, 200).model_copy(update={"items": tuple(many)})

@@ -38,6 +38,7 @@ async def test_a_failed_iteration_is_decided_on_too(loop_fake: FakeLoopHost) -> 
     assert (await ended(loop)).iterations == 2
 
 
+@pytest.mark.exhaustive
 async def test_batch_mode_waits_after_every_batch(loop_fake: FakeLoopHost) -> None:
     loop_fake.verdicts = [exits(1)] * 5
     loop = await loop_fake.start(mode="batch", batch_size=2)
@@ -50,6 +51,7 @@ async def test_batch_mode_waits_after_every_batch(loop_fake: FakeLoopHost) -> No
     assert (await ended(loop)).iterations == 6
 
 
+@pytest.mark.exhaustive
 async def test_the_mode_given_on_resume_takes_effect(loop_fake: FakeLoopHost) -> None:
     loop_fake.verdicts = [exits(1)] * 4
     loop = await loop_fake.start(mode="autonomous", batch_size=2)

@@ -45,6 +45,7 @@ async def hasty() -> AsyncIterator[Client]:
         yield environment.client
 
 
+@pytest.mark.exhaustive
 async def test_iterations_that_fail_pause_wait_and_end(hasty: Client) -> None:
     fake = FakeLoopHost(hasty)
     fake.script = [result(), result(), limited("2026-01-01T00:00:00Z"), result(), HELD, result(), result()]
@@ -94,6 +95,7 @@ async def test_a_loop_that_is_paused_or_unverified(hasty: Client) -> None:
     assert (len(fake.asked), len(fake.verified)) == (1, 2)
 
 
+@pytest.mark.exhaustive
 async def test_what_is_said_all_the_time_is_never_lost(hasty: Client) -> None:
     fake = FakeLoopHost(hasty)
     fake.items = items(0, 1)

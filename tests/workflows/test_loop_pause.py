@@ -49,6 +49,7 @@ async def test_pause_now_ends_the_turn_and_resume_goes_on_with_the_session(uncac
     await never_retried(loop)
 
 
+@pytest.mark.exhaustive
 async def test_resume_with_a_fresh_session_tells_it_everything(uncached_fake: FakeLoopHost) -> None:
     uncached_fake.script = [HELD, HELD]
     loop = await uncached_fake.start()
@@ -127,6 +128,7 @@ async def test_a_pause_that_is_withdrawn(loop_fake: FakeLoopHost) -> None:
     assert (now.status, now.mode) == ("waiting_for_decision", "checkpoint")
 
 
+@pytest.mark.exhaustive
 async def test_pause_now_while_verifying_verifies_again_after_resume(uncached_fake: FakeLoopHost) -> None:
     uncached_fake.verdicts = [HELD]
     loop = await uncached_fake.start()
@@ -167,6 +169,7 @@ async def test_pause_now_while_an_iteration_ends_starts_no_verification(loop_fak
     assert (await ended(loop)).iterations == 1
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("after", ["a pause between iterations", "a rate limit"])
 async def test_pause_wakes_what_waits(loop_fake: FakeLoopHost, after: str) -> None:
     loop_fake.script = [limited()] if after == "a rate limit" else []

@@ -33,6 +33,7 @@ async def test_a_new_text_is_the_next_iterations_plan_and_the_old_one_is_kept(lo
     assert (then["plan"]["number"], then["plan"]["text"]) == (1, "make it work")
 
 
+@pytest.mark.exhaustive
 async def test_a_plan_revised_in_the_last_iteration_gets_another_one(loop_fake: FakeLoopHost) -> None:
     loop_fake.script = [HELD]
     loop = await loop_fake.start()
@@ -80,6 +81,7 @@ async def test_a_file_that_somebody_edits_is_a_new_version_and_ticking_is_none(l
     assert (await state(await_done)).plan_versions == 3
 
 
+@pytest.mark.exhaustive
 async def test_another_file(loop_fake: FakeLoopHost) -> None:
     loop_fake.verdicts = [exits(1)]
     loop = await loop_fake.start(mode="checkpoint", plan={"path": "PLAN.md"})

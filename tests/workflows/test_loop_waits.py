@@ -19,6 +19,7 @@ def soon(**times: float) -> str:
     return (datetime.now(UTC) + timedelta(**times)).isoformat()
 
 
+@pytest.mark.exhaustive
 async def test_a_rate_limit_is_waited_for_and_costs_no_iteration(loop_fake: FakeLoopHost) -> None:
     loop_fake.script = [limited(soon(seconds=1))]
     loop = await loop_fake.start(limits={"iterations": 1, "failures": 1})
@@ -88,6 +89,7 @@ async def test_a_loop_that_stops_at_a_rate_limit(loop_fake: FakeLoopHost) -> Non
     assert outcome.session_id == "s-1"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("ends", ["skip_wait", "exit"])
 async def test_a_wait_ended_by_a_person(uncached_fake: FakeLoopHost, ends: str) -> None:
     uncached_fake.script = [limited(soon(hours=1))]
@@ -119,6 +121,7 @@ async def test_a_failure_backs_off_and_the_next_prompt_begins_anew(skipping: Wor
     assert all("make it work" in each["prompt"] for each in fake.asked)
 
 
+@pytest.mark.exhaustive
 async def test_the_pause_between_iterations(skipping: WorkflowEnvironment) -> None:
     fake = FakeLoopHost(skipping.client)
     fake.verdicts = [exits(1)] * 3
@@ -127,6 +130,7 @@ async def test_the_pause_between_iterations(skipping: WorkflowEnvironment) -> No
     assert timedelta(hours=3) <= outcome.ended_at - outcome.started_at < timedelta(hours=3, minutes=2)
 
 
+@pytest.mark.exhaustive
 async def test_weeks_of_pause(skipping: WorkflowEnvironment) -> None:
     fake = FakeLoopHost(skipping.client)
     fake.verdicts = [exits(1)]

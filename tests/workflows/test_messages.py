@@ -214,6 +214,7 @@ async def test_what_was_delivered_but_not_acknowledged_is_said_again_to_the_next
     assert fake.delivered() == ["m-1", "m-1", "m-2"]
 
 
+@pytest.mark.exhaustive
 async def test_a_worker_that_no_longer_holds_the_session_is_asked_again_later(fake: FakeHost) -> None:
     looked_at = asyncio.Event()
 
@@ -417,6 +418,7 @@ async def test_what_waits_is_said_to_wait_within_five_seconds(fake: FakeHost) ->
         assert (await state(run)).messages_wait is not None
 
 
+@pytest.mark.exhaustive
 async def test_what_is_said_to_a_run_that_no_worker_takes_is_answered_within_five_seconds(fake: FakeHost) -> None:
     async with fake.at_work(runs=False):
         run = await fake.start()
@@ -457,6 +459,7 @@ async def test_the_answer_to_an_update_whose_task_the_server_lost_is_what_became
         await succeeded(run)
 
 
+@pytest.mark.exhaustive
 async def test_ten_times_what_may_wait_is_refused_and_a_cancel_closes_the_run(fake: FakeHost) -> None:
     """24 messages of 99,000 characters used to wedge a run for ever, its cancel included."""
     text = "x" * 99_000
@@ -491,6 +494,7 @@ async def _all_settled(run: Run, count: int) -> bool:
     return len(states) == count and set(states) == {"acknowledged"}
 
 
+@pytest.mark.exhaustive
 async def test_all_the_bytes_that_a_run_takes_and_ten_times_as_many_leave_it_answering(fake: FakeHost) -> None:
     async with fake.at_work(cached=10, local=True):
         run = await fake.start()
@@ -519,6 +523,7 @@ async def test_a_request_that_is_too_large_to_be_handed_on_is_refused_and_the_la
     await never_retried(run)
 
 
+@pytest.mark.exhaustive
 async def test_an_approval_of_any_size_leaves_the_run_answering(fake: FakeHost) -> None:
     async with fake.at_work(cached=10):
         run = await fake.start()
@@ -538,6 +543,7 @@ async def _asked(run: Run, count: int) -> bool:
     return len((await state(run)).approvals) == count
 
 
+@pytest.mark.exhaustive
 async def test_a_worker_that_hangs_over_a_delivery_keeps_nobody_waiting(fake: FakeHost) -> None:
     let_go = asyncio.Event()
 

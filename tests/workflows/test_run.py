@@ -236,6 +236,7 @@ async def test_a_malformed_signal_is_harmless(fake: FakeHost, signal: str, news:
     await never_retried(run)
 
 
+@pytest.mark.exhaustive
 async def test_many_runs_at_once(fake: FakeHost) -> None:
     fake.ending.set_result(done())
     async with fake.at_work(cached=100):

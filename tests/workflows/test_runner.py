@@ -113,6 +113,7 @@ async def _is_answered(run: Run) -> bool:
     return not (await state(run)).approvals
 
 
+@pytest.mark.exhaustive
 @pytest.mark.integration
 @QUIET
 async def test_its_history_replays(fake: FakeHost) -> None:

@@ -72,6 +72,7 @@ async def test_a_host_on_which_nothing_can_be_stopped_leaves_a_stop_unverified(s
     assert timedelta(seconds=600) < waited < timedelta(seconds=1200)
 
 
+@pytest.mark.exhaustive
 async def test_a_message_waits_for_hours_and_costs_little_history(skipping: WorkflowEnvironment) -> None:
     class Away(Stumbling):
         away = True

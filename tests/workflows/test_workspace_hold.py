@@ -118,6 +118,7 @@ async def test_an_end_asked_by_a_person_ends_the_wait(overlapping: FakeHost) -> 
     assert (result.stop_reason, fake.runs) == ("interrupted", [])
 
 
+@pytest.mark.exhaustive
 async def test_its_time_limit_holds_over_the_wait_and_the_work(overlapping: FakeHost) -> None:
     async with overlapping.at_work() as fake:
         waiting = await fake.start(workspace={"path": "/w", "on_overlap": "queue"}, limits={"duration_s": 1})

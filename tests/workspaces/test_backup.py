@@ -126,6 +126,7 @@ async def test_each_further_one_brings_what_is_new_alone(backed: Backed) -> None
     assert all((backed.work.copy / str(number)).stat().st_size == 100_000 for number in range(4))
 
 
+@pytest.mark.exhaustive
 async def test_the_place_keeps_no_more_than_since_the_last_whole_one(backed: Backed) -> None:
     await backed.out("touch a" + COMMIT + "first")
     root = Path(backed.work.place.root)
@@ -218,6 +219,7 @@ async def test_of_a_copy_in_which_nothing_was_done_nothing_is_kept(backed: Backe
     assert await backed.backups.keep(taken.snapshot.id, backed.work.root / "kept") is None
 
 
+@pytest.mark.exhaustive
 async def test_one_that_was_cut_leaves_the_one_before(backed: Backed) -> None:
     await backed.out(FILES)
     first = await backed.take("echo 1 > a")

@@ -261,6 +261,7 @@ async def test_a_repository_within_the_workspace_is_named(work: Carrying) -> Non
         )
 
 
+@pytest.mark.exhaustive
 async def test_another_git_at_work_is_waited_for(work: Carrying) -> None:
     await work.out("echo a > a" + COMMIT + "first")
     (work.top / ".git" / "index.lock").touch()
@@ -505,6 +506,7 @@ async def test_links_may_not_lead_through_others_and_up(work: Carrying, target: 
     assert (work.top / "L").is_symlink()
 
 
+@pytest.mark.exhaustive
 async def test_what_a_person_writes_while_a_file_is_looked_at_stays(work: Carrying) -> None:
     await work.out("head -c 100000000 /dev/zero > big; echo a > a; git add a; git commit -qm first")
     work.in_copy("echo more >> big")

@@ -104,6 +104,7 @@ def there_and_back(workers: Forks, root: Path, out_at: int, back_at: int) -> tup
     return made, back, kills
 
 
+@pytest.mark.exhaustive
 def test_at_every_fourth_git(workers: Forks, tmp_path: Path) -> None:
     undisturbed, wanted, kills = there_and_back(workers, tmp_path / "calm" / "root", 0, 0)
     assert (wanted, kills) == ([True, ["both"], "refs/steersman/conflicts/run"], 0)

@@ -130,6 +130,7 @@ async def test_packs_are_consolidated_while_copies_are_at_work(work: Carrying) -
     await whole(work, "last")
 
 
+@pytest.mark.exhaustive
 async def test_two_at_once_into_one_store(work: Carrying) -> None:
     work.here(STATE)
     runs = [work.another(f"run{number}") for number in range(4)]
@@ -204,6 +205,7 @@ def lie(work: Carrying) -> None:
 DAMAGES = [lose, truncate, remove_index, forge_state, claim_nothing, flip, lie]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda each: each.__name__)
 async def test_a_store_that_is_not_what_it_was_is_made_anew(work: Carrying, damage: object) -> None:
     work.here(STATE)
@@ -216,6 +218,7 @@ async def test_a_store_that_is_not_what_it_was_is_made_anew(work: Carrying, dama
     await whole(work, "second")
 
 
+@pytest.mark.exhaustive
 async def test_a_store_that_is_locked_is_done_without(work: Carrying) -> None:
     impatient = work.root / "copy_program.py"
     text = Path(copy_program.__file__).read_text()

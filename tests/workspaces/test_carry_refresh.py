@@ -78,6 +78,7 @@ async def test_it_becomes_what_the_workspace_is(work: Carrying) -> None:
     assert work.here("git log --format=%s; cat theirs") == "third\nsecond\nfirst\ntheirs\n"
 
 
+@pytest.mark.exhaustive
 async def test_nothing_unchanged_is_written_and_little_is_sent(work: Carrying) -> None:
     copy = await work.out(STATE + "; head -c 600000 /dev/urandom > big")
     work.in_copy(WORK)
@@ -144,6 +145,7 @@ open('f', 'w').close()" """,
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("left", LEFT.values(), ids=LEFT.keys())
 async def test_whatever_an_agent_has_left(work: Carrying, left: str) -> None:
     outside, trap = work.root / "outside", work.root / "ran"
@@ -174,6 +176,7 @@ async def test_sockets_go(work: Carrying) -> None:
     check(await refreshed(work), {})
 
 
+@pytest.mark.exhaustive
 async def test_one_that_is_killed_is_gone_on_with(work: Carrying) -> None:
     at, kills, total = 1, 1, 0
     while kills:

@@ -196,6 +196,7 @@ asyncio.run(trees.make(Worktree(branch="fix", top=str(top), directory=str(direct
 """
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("when", range(6))
 async def test_killed_at_any_step_the_next_try_comes_to_the_same(repo: Place, when: int) -> None:
     repo.sh("for i in $(seq 2000); do echo $i > sub/$i; done; git add sub; git commit -qm many")

@@ -384,6 +384,7 @@ def killed(workers: Forks, work: SessionCarrying, what: str, at: int) -> bool:
     return code != 0
 
 
+@pytest.mark.exhaustive
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("diverged", [True, False])
 async def test_a_worker_is_killed_at_each_step(workers: Forks, tmp_path: Path, *, diverged: bool) -> None:
