@@ -119,7 +119,7 @@ class Studio:
         code = await attached.finish()
         if code != 0:
             raise StackError(f"steer attach ended with {code}:\n{attached.output.decode(errors='replace')}")
-        terminal.svg(attached.output, f"steer attach {run}", "steer attach", COLUMNS, PICTURES / "attach.svg")
+        terminal.svg(attached.output, f"steer attach {run}", "steer attach", COLUMNS, ROWS, PICTURES / "attach.svg")
         return run
 
     async def cancelled(self) -> str:

@@ -15,6 +15,8 @@ from rich.console import Console
 from rich.terminal_theme import MONOKAI
 from rich.text import Text
 
+from tests.cli.screen import Screen
+
 FONT = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
 SVG = f"""\
 <svg class="rich-terminal" viewBox="0 0 {{width}} {{height}}" xmlns="http://www.w3.org/2000/svg">
@@ -79,9 +81,10 @@ class Terminal:
                 os.close(self._master)
 
 
-def svg(output: bytes, prompt: str, title: str, columns: int, file: Path) -> None:
+def svg(output: bytes, prompt: str, title: str, columns: int, rows: int, file: Path) -> None:
     """What the terminal shows after the command that was typed at the prompt."""
+    shown = Screen(columns, rows).feed(output.decode(errors="replace")).styled
     console = Console(record=True, width=columns, file=io.StringIO(), force_terminal=True, color_system="truecolor")
     console.print(Text.assemble(("$ ", "bold green"), prompt))
-    console.print(Text.from_ansi(output.decode(errors="replace").replace("\r\n", "\n").rstrip()))
+    console.print(Text.from_ansi(shown))
     file.write_text(console.export_svg(title=title, theme=MONOKAI, code_format=SVG))

@@ -70,7 +70,7 @@ def test_a_line_is_a_line() -> None:
     lines = text.splitlines()
     assert all(len(line) <= 60 for line in lines)
     assert lines[0].startswith("▸ Bash echo 1⏎echo 2 xx")
-    assert lines[1:6] == ["  │ a", "  │ b", "  │ c", "  │ d", "  │ … 1 more lines"]
+    assert lines[1:6] == ["  │ a", "  │ b", "  │ c", "  │ d", "  │ … 1 more line"]
     assert lines[6] == "  │ failed"
     assert lines[8:] == ["✓ look", "○ do", "· resumed⏎session", "! rate limit five_hour rejected"]
 

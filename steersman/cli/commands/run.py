@@ -49,6 +49,7 @@ Lease = Annotated[
 Worktree = Annotated[
     str | None, typer.Option(metavar="BRANCH", help="In a git worktree of that branch; both stay, nothing is merged.")
 ]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Cut nothing of what tools are given and answer.")]
 After = Annotated[int, typer.Option(min=0, help="Begin after the event of this number.")]
 
 
@@ -90,6 +91,7 @@ def run(
     include: options.Include = None,
     worktree: Worktree = None,
     request_file: RequestFile = None,
+    verbose: Verbose = False,
     as_json: options.AsJsonLines = False,
 ) -> None:
     """Start a run and follow it. For agents "acp" and "process", the command line comes after --."""
@@ -126,10 +128,19 @@ def run(
         command=ctx.meta.get(AFTER_DASHES),
     )
     asked = request.merged(request.json_of(request_file), said) if request_file is not None else said
-    _start(ctx, asked, run_id, go_on=go_on, detach=detach, as_json=as_json)
+    _start(ctx, asked, run_id, go_on=go_on, detach=detach, verbose=verbose, as_json=as_json)
 
 
-def _start(ctx: typer.Context, asked: Any, run_id: str | None, *, go_on: bool, detach: bool, as_json: bool) -> None:
+def _start(
+    ctx: typer.Context,
+    asked: Any,
+    run_id: str | None,
+    *,
+    go_on: bool,
+    detach: bool,
+    verbose: bool,
+    as_json: bool,
+) -> None:
     async def work(steersman: "Steersman") -> Exit | None:
         if isinstance(asked, dict):
             if go_on:
@@ -138,19 +149,22 @@ def _start(ctx: typer.Context, asked: Any, run_id: str | None, *, go_on: bool, d
         if detach:
             _announce(await steersman.start(asked, run_id=run_id), as_json=as_json, bare=True)
             return None
-        from steersman.cli.terminal.keyboard import Keyboard
         from steersman.cli.terminal.run_follower import follow, waits_for_worker
         from steersman.errors import NoWorker
 
-        # Signals are handled before the start: no Ctrl-C leaves a run behind whose id was not printed.
-        with Keyboard(console()) as keyboard:
-            started = await steersman.start(asked, run_id=run_id)
-            _announce(started, as_json=as_json, bare=False)
-            try:
-                return await follow(steersman, started, keyboard, as_json=as_json, offers=_is_here(asked))
-            except NoWorker as error:
-                remark(waits_for_worker(started, error))
-                raise
+        started: list[str] = []
+
+        async def begin() -> str:
+            started.append(await steersman.start(asked, run_id=run_id))
+            _announce(started[0], as_json=as_json, bare=False)
+            return started[0]
+
+        try:
+            return await follow(steersman, begin, as_json=as_json, offers=_is_here(asked), verbose=verbose)
+        except NoWorker as error:
+            for run in started:
+                remark(waits_for_worker(run, error))
+            raise
 
     run_with_client(ctx, work)
 
@@ -190,6 +204,7 @@ def attach(
     run: options.Run,
     after: After = 0,
     tail: Annotated[int | None, typer.Option(min=0, help="Begin with the last so many events.")] = None,
+    verbose: Verbose = False,
     as_json: Annotated[bool, typer.Option("--json", help="JSON lines, one an event.")] = False,
 ) -> None:
     """Follow a run: from its first event to its last, live or after the end."""
@@ -197,15 +212,17 @@ def attach(
         raise typer.BadParameter("--tail and --after name two beginnings")
 
     async def work(steersman: "Steersman") -> Exit:
-        from steersman.cli.terminal.keyboard import Keyboard
         from steersman.cli.terminal.run_follower import follow
 
         run_id, begin = await resolve_run(steersman, run), after
         if tail is not None:
             known = await steersman.events(run_id)
             begin = known[-tail - 1].seq if len(known) > tail else 0
-        with Keyboard(console()) as keyboard:
-            return await follow(steersman, run_id, keyboard, after=begin, as_json=as_json)
+
+        async def found() -> str:
+            return run_id
+
+        return await follow(steersman, found, after=begin, as_json=as_json, verbose=verbose)
 
     run_with_client(ctx, work)
 

@@ -9,8 +9,8 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
@@ -39,23 +39,19 @@ class Interrupted(Exception):
 
 
 class Overlay(Protocol):
-    """Something drawn on the terminal beside the text, which is hidden while a person types a line."""
+    """Something drawn on the terminal beside the text, which is hidden while a person answers with a line."""
 
-    def hide(self) -> None:
-        """Remove it from the screen."""
-
-    def show(self) -> None:
-        """Draw it again; the cursor is at the beginning of a line."""
+    def hidden(self) -> AbstractAsyncContextManager[None]:
+        """Meanwhile it is not on the screen. At the end the cursor is at the beginning of a line."""
 
 
 class NoOverlay:
     """For a terminal without an overlay."""
 
-    def hide(self) -> None:
+    @asynccontextmanager
+    async def hidden(self) -> AsyncIterator[None]:
         """Do nothing."""
-
-    def show(self) -> None:
-        """Do nothing."""
+        yield
 
 
 def is_interactive() -> bool:
@@ -76,12 +72,15 @@ class Keyboard:
         self.keys: asyncio.Queue[str] = asyncio.Queue()
         """What was read while `reading_keys`: mostly one key each."""
         self._saved_mode: list[Any] | None = None
+        self._cooked = False
+        """Whether what is read comes by lines."""
         self._undo_handlers: list[Callable[[], None]] = []
+        self._suspending: asyncio.Future[None] | None = None
         self._question: Text | None = None
         """The question that is open."""
 
     def __enter__(self) -> Self:
-        self._undo_handlers = [handle("SIGINT", self._interrupt), handle("SIGTERM", self._terminate)]
+        self._undo_handlers = [handle("SIGINT", self.interrupt), handle("SIGTERM", self._terminate)]
         hang_up = getattr(signal, "SIGHUP", None)
         if hang_up and signal.getsignal(hang_up) is not signal.SIG_IGN:  # nohup has it ignored
             self._undo_handlers.append(handle("SIGHUP", self._terminate))
@@ -93,13 +92,14 @@ class Keyboard:
         for undo in self._undo_handlers:
             undo()
 
-    def _interrupt(self) -> None:
+    def interrupt(self) -> None:
+        """As Ctrl-C does."""
         self.ctrl_c.set()
         self.wake.set()
 
     def _terminate(self) -> None:
         self.terminated = True
-        self._interrupt()
+        self.interrupt()
 
     def clear_interrupt(self) -> None:
         """Clear a Ctrl-C that the caller answers: only another one interrupts the answer. SIGTERM is never cleared."""
@@ -119,13 +119,13 @@ class Keyboard:
 
     async def ask(self, question: Text, *, unless: asyncio.Event | None = None) -> str | None:
         """What the person types; None at the end of input, or when `unless` is set meanwhile. Raises Interrupted."""
-        with self._lines():
+        async with self._lines():
             line = await self._line(question, unless)
         return None if line is None else line.strip()
 
     async def ask_text(self, question: Text, *, unless: asyncio.Event | None = None) -> str | None:
         """Several lines, up to an empty one; None as for `ask`. Raises Interrupted."""
-        with self._lines():
+        async with self._lines():
             self._console.print(question)
             lines: list[str] = []
             while len(lines) < MAX_TEXT_LINES:
@@ -137,18 +137,17 @@ class Keyboard:
                 lines.append(line)
         return "\n".join(lines).strip()
 
-    @contextmanager
-    def _lines(self) -> Iterator[None]:
+    @asynccontextmanager
+    async def _lines(self) -> AsyncIterator[None]:
         """Meanwhile the terminal edits lines and echoes what is typed, and the overlay is hidden."""
         reading_keys = self._saved_mode is not None
         self._stop_reading()
-        self._overlay.hide()
-        # What was typed before the question was shown is no answer to it.
-        _drop_typed(sys.stdin.fileno())
         try:
-            yield
+            async with self._overlay.hidden():
+                # What was typed before the question was shown is no answer to it.
+                _drop_typed(sys.stdin.fileno())
+                yield
         finally:
-            self._overlay.show()
             if reading_keys:
                 self._start_reading()
 
@@ -200,13 +199,21 @@ class Keyboard:
         finally:
             self._stop_reading()
 
+    @contextmanager
+    def reading_lines(self) -> Iterator[None]:
+        """The same, but the terminal edits and echoes what is typed, and hands it out by lines."""
+        self._cooked = True
+        with self.reading_keys():
+            yield
+
     def _start_reading(self) -> None:
         fd = sys.stdin.fileno()
         with suppress(termios.error):  # the terminal was closed
             self._saved_mode = termios.tcgetattr(fd)
             raw = termios.tcgetattr(fd)
-            raw[3] &= ~(termios.ICANON | termios.ECHO)
-            raw[6][termios.VMIN], raw[6][termios.VTIME] = 1, 0
+            if not self._cooked:
+                raw[3] &= ~(termios.ICANON | termios.ECHO)
+                raw[6][termios.VMIN], raw[6][termios.VTIME] = 1, 0
             termios.tcsetattr(fd, termios.TCSADRAIN, raw)
             asyncio.get_running_loop().add_reader(fd, self._take_keys, fd)
             asyncio.get_running_loop().add_signal_handler(signal.SIGTSTP, self._suspend)
@@ -240,10 +247,12 @@ class Keyboard:
     def _suspend(self) -> None:
         """Ctrl-Z: restore the terminal's settings for the shell; set them again when the shell continues it."""
         self._stop_reading()
-        self._overlay.hide()
-        os.kill(os.getpid(), signal.SIGTSTP)
-        # The process was stopped here.
-        self._overlay.show()
+        self._suspending = asyncio.ensure_future(self._suspended())
+
+    async def _suspended(self) -> None:
+        async with self._overlay.hidden():
+            os.kill(os.getpid(), signal.SIGTSTP)
+            # The process was stopped here.
         self._start_reading()
 
 

@@ -3,7 +3,10 @@
 Only printing: no waiting, no asking, no network.
 """
 
+import json
+import textwrap
 import time
+from collections.abc import Callable
 from datetime import datetime
 
 from rich.console import COLOR_SYSTEMS, Console
@@ -20,6 +23,8 @@ from steersman.cli.formatting import (
     stop_phrase,
     worktree_phrase,
 )
+from steersman.cli.terminal.blocks import is_plain, whole_blocks
+from steersman.cli.terminal.edits import edit_lines
 from steersman.contracts.events import (
     CancelledEvent,
     DoneEvent,
@@ -41,6 +46,10 @@ from steersman.contracts.run import Changes, RunResult, Worktree
 from steersman.contracts.text import main_argument
 
 RESULT_LINES = 4
+EDIT_LINES = 12
+EDIT_STYLES = {"+": "green", "-": "red"}
+MAX_BLOCK = 4_000
+"""Characters of a message that are kept back until a block of it is whole."""
 MEASURE_S = 0.25
 """The terminal's width is looked at no more often than this."""
 PLAN_MARKS = {"completed": "✓", "in_progress": "▸"}
@@ -50,8 +59,14 @@ CHANGE_MARKS = {"created": "+", "edited": "~", "deleted": "-"}
 class Renderer:
     """Prints one run's events in order, and keeps how much of a streaming message it has printed."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, *, live: Callable[[str], None] | None = None, verbose: bool = False) -> None:
+        """`live` shows a text that is still coming: what was said is printed by whole blocks then, as Markdown, its
+        words wrapped. Without it everything is printed as it comes. `verbose`: nothing of tools is cut.
+        """
         self._console = console
+        self._live, self._verbose = live, verbose
+        self._block = ""
+        """With `live`: what was said since the last whole block."""
         self._streams: dict[tuple[str, str | None], tuple[str | None, str]] = {}
         self._open: tuple[str, str | None] | None = None
         self.last_seq = 0
@@ -99,9 +114,15 @@ class Renderer:
 
     def end_line(self) -> None:
         """End the line that a streaming message has left open."""
-        if self._open is not None:
+        if self._open is None:
+            return
+        if self._live is None:
             self._print()
-            self._open = None
+        else:
+            self._say(self._open, self._block)
+            self._block = ""
+            self._live("")
+        self._open = None
 
     def _print(self, text: Text | None = None, end: str = "\n") -> None:
         """As the console does, a dozen times faster: here nothing is measured, wrapped or looked up."""
@@ -142,10 +163,42 @@ class Renderer:
         kind, parent = key
         if self._open != key:
             self.end_line()
-            if parent:
+            if parent and self._live is None:
                 self._print(Text("  ↳ ", style="dim cyan"), end="")
             self._open = key
-        self._print(Text(clean(text), style="dim italic" if kind == "thinking" else ""), end="")
+        if self._live is None:
+            self._print(Text(clean(text), style="dim italic" if kind == "thinking" else ""), end="")
+            return
+        self._block += text
+        if "\n" in text or len(self._block) > MAX_BLOCK:
+            whole, self._block = whole_blocks(self._block)
+            if len(self._block) > MAX_BLOCK:
+                whole, self._block = whole + self._block, ""
+            self._say(key, whole)
+        self._live(clean(self._block[-MAX_BLOCK // 4 :]))
+
+    def _say(self, key: tuple[str, str | None], text: str) -> None:
+        """Print whole blocks."""
+        kind, parent = key
+        text = clean(text).strip("\n")
+        if not text:
+            return
+        if kind == "thinking" or parent or is_plain(text) or len(text) > MAX_BLOCK:
+            for line in text.split("\n"):
+                for part in self._wrapped(line, self.width - 4 if parent else self.width):
+                    prefix = ("  ↳ ", "dim cyan") if parent else ""
+                    self._print(Text.assemble(prefix, (part, "dim italic" if kind == "thinking" else "")))
+        else:
+            from steersman.cli.terminal.markdown import print_markdown
+
+            print_markdown(self._console, text, self.width)
+
+    def _wrapped(self, line: str, width: int) -> list[str]:
+        if len(line) * 2 <= width or (line.isascii() and len(line) <= width):
+            return [line]
+        if line.isascii():
+            return textwrap.wrap(line, width, break_on_hyphens=False, drop_whitespace=True) or [""]
+        return [each.plain.rstrip() for each in Text(line).wrap(self._console, width)]
 
     # Everything else is a few lines.
 
@@ -159,7 +212,7 @@ class Renderer:
                 mark = "  ↳ " if event.parent_tool_id else "▸ "
                 name = shortened(flat(event.name), 60)
                 argument = " " + main_argument(event.input)
-                return [self._cut(Text.assemble((mark, "cyan"), (name, "bold cyan"), argument))]
+                return [self._cut(Text.assemble((mark, "cyan"), (name, "bold cyan"), argument)), *self._input(event)]
             case ToolResultEvent():
                 return self._result(event)
             case PlanUpdateEvent():
@@ -193,12 +246,28 @@ class Renderer:
                 mark, text, style = "■ ", end_phrase(event), "yellow"
         return self._line(mark, text, style)
 
+    def _input(self, event: ToolUseEvent) -> list[Text]:
+        """What a tool is to change or, where everything is asked for, all that it is given."""
+        if lines := edit_lines(event.input):
+            return self._block_of([(clean(line), EDIT_STYLES.get(line[:1], "dim")) for line in lines], EDIT_LINES)
+        if self._verbose and event.input:
+            whole = json.dumps(event.input, ensure_ascii=False, indent=2)
+            return self._block_of([(line, "dim") for line in clean(whole).split("\n")], 0)
+        return []
+
+    def _block_of(self, lines: list[tuple[str, str]], most: int) -> list[Text]:
+        """Lines with their styles, cut to so many and to the width unless everything is asked for."""
+        if self._verbose:
+            return [Text(f"  │ {line}", style=style) for line, style in lines]
+        shown = [self._cut(Text(f"  │ {line}", style=style)) for line, style in lines[:most]]
+        if len(lines) > most:
+            shown.append(Text(f"  │ … {counted(len(lines) - most, 'more line')}", style="dim"))
+        return shown
+
     def _result(self, event: ToolResultEvent) -> list[Text]:
         lines = [line for line in clean(event.text).split("\n") if line.strip()]
         style = "red" if event.is_error else "dim"
-        shown = [self._cut(Text(f"  │ {line}", style=style)) for line in lines[:RESULT_LINES]]
-        if len(lines) > RESULT_LINES:
-            shown.append(Text(f"  │ … {len(lines) - RESULT_LINES} more lines", style=style))
+        shown = self._block_of([(line, style) for line in lines], RESULT_LINES)
         if event.is_error and not lines:
             shown.append(Text("  │ failed", style=style))
         return shown

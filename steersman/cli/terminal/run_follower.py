@@ -1,25 +1,29 @@
-"""The follower of a run on the terminal: its events, the menu of Ctrl-C, and prompts for approval.
+"""The follower of a run on the terminal: its events, what is typed, the menu of Ctrl-C, and prompts for approval.
 
 It prints through Renderer, asks through Keyboard, acts through the client. The run goes on, whatever happens here,
 unless the person chooses to stop it.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing, suppress
+import sys
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import ExitStack, aclosing, asynccontextmanager, suppress
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, TextIO, cast
 
 from rich.console import Console
 from rich.text import Text
 
 from steersman.cli.exits import Exit, code_of
 from steersman.cli.formatting import finalize_phrase, sessions_phrase
-from steersman.cli.output import console, remark, write_line
+from steersman.cli.output import console, remark, terminal_console, write_line
 from steersman.cli.terminal.approval_prompts import ApprovalPrompts
 from steersman.cli.terminal.event_pump import EventPump, KeyPress, Note, SourceEnded
 from steersman.cli.terminal.interactive import is_interactive
 from steersman.cli.terminal.keyboard import Interrupted, Keyboard
 from steersman.cli.terminal.refusals import Refusals
 from steersman.cli.terminal.renderer import Renderer
+from steersman.cli.terminal.run_status import RunStatus
 from steersman.client import Steersman
 from steersman.contracts.agents import cannot
 from steersman.contracts.errors import ErrorType, RunError
@@ -35,6 +39,15 @@ from steersman.contracts.events import (
 from steersman.contracts.run import RunResult, RunState
 from steersman.errors import NoWorker, SteersmanError, Unreachable
 
+if TYPE_CHECKING:
+    from steersman.cli.terminal.input_line import InputLine
+    from steersman.contracts.messages import MessageReceipt
+
+HELP = (
+    "Enter says the text into the running turn; Alt-Enter begins a new line",
+    "Esc ends the turn, and goes on with the text if there is one",
+    "/stop stops the run, /leave and Ctrl-D leave it at work, Ctrl-C opens the menu; // begins a text with a /",
+)
 KEEP, INTERRUPT = "[K]eep running (default)", "[I]nterrupt with a message"
 STOP = "[S]top   (Ctrl-C again: leave it running and go)"
 AGAIN_S = 1.0
@@ -54,22 +67,33 @@ def waits_for_worker(run: str, error: Unreachable) -> str:
 
 async def follow(
     steersman: Steersman,
-    run: str,
-    keyboard: Keyboard,
+    which: Callable[[], Awaitable[str]],
     *,
     after: int = 0,
     as_json: bool = False,
     offers: bool = False,
+    verbose: bool = False,
 ) -> Exit:
-    """Show a run's events until its end or until the person leaves; the exit code.
+    """Show a run's events until its end or until the person leaves; the exit code. `which` starts or finds the run.
 
     `offers`: at the end a person is told how to go on with the session, where that is done from here.
     """
-    return await Follower(steersman, run, after, console(), keyboard, as_json=as_json, offers=offers).run()
+    with ExitStack() as ending:
+        line = None
+        if is_interactive() and not as_json:
+            from steersman.cli.terminal.input_line import InputLine, can_draw
+
+            if can_draw(sys.stdout):
+                line = InputLine(sys.stdout, colored=console().color_system is not None)
+        out = terminal_console(cast("TextIO", line)) if line else console()
+        # Signals are handled before the start: no Ctrl-C leaves a run behind whose id was not printed.
+        keyboard = ending.enter_context(Keyboard(out, line))
+        follower = Follower(steersman, await which(), after, out, keyboard, line, as_json=as_json, verbose=verbose)
+        return await follower.run(offers=offers)
 
 
 class Follower:
-    """One run on one terminal."""
+    """One run on one terminal. `line`: None where no person sits at it, or where nothing can be drawn."""
 
     def __init__(
         self,
@@ -78,24 +102,29 @@ class Follower:
         after: int,
         out: Console,
         keyboard: Keyboard,
+        line: "InputLine | None",
         *,
         as_json: bool,
-        offers: bool = False,
+        verbose: bool = False,
     ) -> None:
         self._steersman = steersman
         self._run = run
         self._after = after
         self._out = out
         self._keyboard = keyboard
-        self._json, self._offers = as_json, offers
+        self._line = line
+        self._json, self._offers = as_json, False
         self._person = is_interactive() and not as_json
-        self._view = Renderer(out)
+        self._view = Renderer(out, live=line.live if line else None, verbose=verbose)
         self._view.last_seq = after
         self._approvals = ApprovalPrompts(steersman, run, keyboard, self._view)
         self._state: RunState | None = None
         """The state that was read for the menu, which offers what the agent can do."""
         self._pump = EventPump(self._events(), keyboard, self._read)
         self._refusals = Refusals()
+        self._status = RunStatus()
+        self._left = asyncio.Event()
+        """Set when the person leaves by a key or a word."""
 
     async def _events(self) -> AsyncGenerator[AgentEvent | Note, None]:
         """The run's events. For a person an outage is no end: it is told once, and waited for."""
@@ -109,6 +138,7 @@ class Follower:
             except Unreachable as error:
                 if not self._person:
                     raise
+                self._status.outage = "nobody answers, waiting"
                 if not told:
                     told = True
                     note = Note(f"{error}; waiting" if after else waits_for_worker(self._run, error), "yellow")
@@ -120,43 +150,56 @@ class Follower:
 
     def _read(self, item: AgentEvent | Note) -> None:
         if not isinstance(item, Note):
+            self._status.on_event(item)
             self._approvals.on_event(item)
 
-    async def run(self) -> Exit:
+    async def run(self, *, offers: bool = False) -> Exit:
         """Follow until the terminal event, or until the person leaves; the exit code."""
+        self._offers = offers
+        try:
+            async with self._input():
+                ended = await self._stream()
+            return await self._end(ended) if ended else self._leave()
+        except SourceEnded:
+            return await self._ended_before()
+        finally:
+            await self._pump.close()
+
+    async def _stream(self) -> AgentEvent | None:
+        """Show events up to the terminal one, which is returned; None where the person leaves. Raises SourceEnded."""
         try:
             if self._person and self._after:
                 await self._asked(self._approvals.ask_open)
             while True:
                 event = await self._pump.next()
                 if event is None:
-                    if not self._person or await self._menu():
-                        return self._leave()
+                    if not self._person or self._left.is_set() or await self._menu():
+                        return None
                 elif isinstance(event, Note):
                     self._view.note(event.text, event.style)
-                elif not isinstance(event, KeyPress) and (code := await self._show(event)) is not None:
-                    return code
+                elif isinstance(event, KeyPress):
+                    self._said(event.keys.strip())
+                elif await self._show(event):
+                    return event
         except Interrupted:
-            return self._leave()
-        except SourceEnded:
-            return await self._ended_before()
-        finally:
-            await self._pump.close()
+            return None
 
-    async def _show(self, event: AgentEvent) -> Exit | None:
+    async def _show(self, event: AgentEvent) -> bool:
+        """Show it, and ask what it asks; whether it is the last."""
         self._refusals.on_event(event)
         if self._json:
             self._view.last_seq = event.seq
             write_line(event.model_dump_json(ensure_ascii=True))
         else:
             self._view.show(event)
-        if is_terminal(event):
-            if not self._json:
-                await self._footer(event)
-            return exit_of(event)
         if self._person and isinstance(event, PermissionEvent) and event.state == "asked":
             await self._asked(lambda: self._approvals.ask(event.id))
-        return None
+        return is_terminal(event)
+
+    async def _end(self, event: AgentEvent) -> Exit:
+        if not self._json and isinstance(event, TerminalEvent):
+            await self._footer(event)
+        return exit_of(event)
 
     async def _asked(self, question: Callable[[], Awaitable[None]]) -> None:
         """Ask. Ctrl-C opens the menu, then the question comes again. Raises Interrupted when the person leaves."""
@@ -195,6 +238,74 @@ class Follower:
         except (SteersmanError, RunError) as error:
             return code_of(error) or Exit.FAILED
         return Exit.OK
+
+    # What is typed.
+
+    @asynccontextmanager
+    async def _input(self) -> AsyncIterator[None]:
+        """Meanwhile the person can type: on a line of its own or, where nothing can be drawn, between the events."""
+        if self._line is None:
+            with self._keyboard.reading_lines() if self._person else ExitStack():
+                yield
+            return
+        from steersman.cli.terminal.input_line import Actions
+
+        actions = Actions(self._said, self._escape, self._keyboard.interrupt, self._go, self._status_line)
+        async with self._line.opened(actions):
+            yield
+            self._view.end_line()
+        if typed := self._line.typed.strip():
+            remark(f"not said: {typed}", "yellow")
+
+    def _status_line(self) -> str:
+        return self._status.line(datetime.now(UTC), self._view.width)
+
+    def _go(self) -> None:
+        self._left.set()
+        self._keyboard.interrupt()
+
+    def _said(self, text: str) -> None:
+        """Carry out a line that the person has typed."""
+        if not text:
+            return
+        if text == "/stop":
+            self._pump.run_beside(self._stop())
+        elif text == "/leave":
+            self._go()
+        elif text in ("/help", "?"):
+            for line in HELP:
+                self._view.note(line)
+        else:
+            self._pump.run_beside(self._say(text.removeprefix("/") if text.startswith("//") else text), in_turn=True)
+
+    def _escape(self, text: str) -> None:
+        self._pump.run_beside(self._end_turn(text), in_turn=True)
+
+    async def _say(self, text: str) -> Note:
+        self._view.note(f"you: {text}", "green")
+        try:
+            receipt = await self._steersman.steer(self._run, text)
+        except (SteersmanError, RunError) as error:
+            self._put_back(text)
+            return Note(f"not said: {error}", "yellow")
+        return self._receipt("message", receipt, text)
+
+    async def _end_turn(self, text: str) -> Note:
+        if refusal := await self._cannot_interrupt():
+            self._put_back(text)
+            return Note(refusal, "yellow")
+        return await self._interrupt(text or None)
+
+    def _receipt(self, word: str, receipt: "MessageReceipt", text: str | None) -> Note:
+        how = f" ({receipt.how})" if receipt.how else ""
+        if receipt.state in ("rejected", "too_late"):
+            self._put_back(text or "")
+            return Note(f"{word} {receipt.state.replace('_', ' ')}{how}", "yellow")
+        return Note(f"{word} {receipt.state}{how}")
+
+    def _put_back(self, text: str) -> None:
+        if self._line:
+            self._line.put_back(text)
 
     # Ctrl-C.
 
@@ -239,7 +350,7 @@ class Follower:
             receipt = await self._steersman.interrupt(self._run, text)
         except (SteersmanError, RunError) as error:
             return Note(f"not interrupted: {error}")
-        return Note(f"interrupt {receipt.state}{f' ({receipt.how})' if receipt.how else ''}")
+        return self._receipt("interrupt", receipt, text)
 
     async def _stop(self) -> Note | None:
         self._view.note("stopping ...")

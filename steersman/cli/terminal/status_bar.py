@@ -9,8 +9,8 @@ import io
 import os
 import re
 import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TextIO
 
 from rich.cells import cell_len, set_cell_size
@@ -98,6 +98,15 @@ class StatusBar(io.TextIOBase):
         self._hidden = False
         self._column = 0
         self.redraw()
+
+    @asynccontextmanager
+    async def hidden(self) -> AsyncIterator[None]:
+        """Meanwhile there is no line. At the end the cursor is at the beginning of an empty one."""
+        self.hide()
+        try:
+            yield
+        finally:
+            self.show()
 
     @contextmanager
     def resized(self) -> Iterator[None]:
