@@ -11,10 +11,10 @@ from pathlib import Path
 DIRECTORIES = "STEERSMAN_TEST_PROGRAMS"
 """Names directories, separated as in PATH, that are searched before it."""
 
-_MODULES = Path(sys.prefix) / "agents" / "node_modules"
+NODE_MODULES = Path(sys.prefix) / "agents" / "node_modules"
 HERMES = Path(sys.prefix) / "agents" / "hermes" / "bin"
 """Where `make agents` installs Hermes, whose dependencies are pinned to other versions than ours."""
-AGENTS = (str(_MODULES / ".bin"), str(_MODULES / "opencode-linux-x64" / "bin"), str(HERMES))
+AGENTS = (str(NODE_MODULES / ".bin"), str(NODE_MODULES / "opencode-linux-x64" / "bin"), str(HERMES))
 """Where `make agents` installs those that come from npm, and Hermes."""
 
 
