@@ -67,6 +67,10 @@ class Terminal:
             asyncio.get_running_loop().remove_reader(self._master)
         self.output += data
 
+    async def ended(self) -> int:
+        """Wait for its end, and no longer; the exit code."""
+        return await self._process.wait()
+
     async def finish(self, patience_s: float = 60) -> int:
         """Its exit code. Raises TimeoutError."""
         try:

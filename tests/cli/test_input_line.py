@@ -157,6 +157,30 @@ async def test_a_terminal_that_can_draw_nothing_takes_lines_too(steer: Steer, fa
     assert await terminal.ended() == 0
 
 
+@pytest.mark.parametrize(
+    ("kind", "question", "end"),
+    [("bell", "\a", "\a"), ("desktop", "\x1b]9;{run} asks: Bash\x1b\\", "\x1b]9;{run}: done\x1b\\"), ("none", "", "")],
+)
+async def test_who_looks_elsewhere_is_called(
+    steer: Steer, fake_host: FakeHost, run: str, kind: str, question: str, end: str
+) -> None:
+    terminal = await attached(steer, run, STEERSMAN_NOTIFY=kind)
+    assert not set("\a\x9d") & set(terminal.raw)
+    assert "\x1b]" not in terminal.raw
+    await fake_host.ask(run, "a-1", "Bash", command="make")
+    await terminal.until("Allow?")
+    calls = terminal.raw.count("\a") + terminal.raw.count("\x1b]")
+    assert calls == (0 if kind == "none" else 1)
+    assert question.format(run=run) in terminal.raw
+    terminal.type("y\n")
+    await until(lambda: fake_host.fake_run(run).decisions)
+    before = len(terminal.raw)
+    fake_host.finish(run, succeeded())
+    assert await terminal.ended() == 0
+    await terminal.until("succeeded")
+    assert end.format(run=run) in terminal.raw[before:]
+
+
 async def test_the_terminal_is_left_as_it_was(steer: Steer, fake_host: FakeHost, run: str) -> None:
     terminal = await steer.at_terminal("attach", run)
     before = terminal.modes()

@@ -13,6 +13,7 @@ from steersman.cli.exits import Exit
 from steersman.cli.options import AGENT_PANEL, LIMITS_PANEL
 from steersman.cli.output import console, remark, write_line
 from steersman.cli.targets import choose_host, resolve_run
+from steersman.cli.terminal.notices import Notify
 
 if TYPE_CHECKING:
     from steersman.client import Steersman
@@ -50,6 +51,14 @@ Worktree = Annotated[
     str | None, typer.Option(metavar="BRANCH", help="In a git worktree of that branch; both stay, nothing is merged.")
 ]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Cut nothing of what tools are given and answer.")]
+Notified = Annotated[
+    Notify,
+    typer.Option(
+        "--notify",
+        envvar="STEERSMAN_NOTIFY",
+        help="How the terminal calls you at a question and at the end: bell, desktop (OSC 9) or none.",
+    ),
+]
 After = Annotated[int, typer.Option(min=0, help="Begin after the event of this number.")]
 
 
@@ -92,6 +101,7 @@ def run(
     worktree: Worktree = None,
     request_file: RequestFile = None,
     verbose: Verbose = False,
+    notify: Notified = "bell",
     as_json: options.AsJsonLines = False,
 ) -> None:
     """Start a run and follow it. For agents "acp" and "process", the command line comes after --."""
@@ -128,7 +138,7 @@ def run(
         command=ctx.meta.get(AFTER_DASHES),
     )
     asked = request.merged(request.json_of(request_file), said) if request_file is not None else said
-    _start(ctx, asked, run_id, go_on=go_on, detach=detach, verbose=verbose, as_json=as_json)
+    _start(ctx, asked, run_id, go_on=go_on, detach=detach, verbose=verbose, notify=notify, as_json=as_json)
 
 
 def _start(
@@ -139,6 +149,7 @@ def _start(
     go_on: bool,
     detach: bool,
     verbose: bool,
+    notify: Notify,
     as_json: bool,
 ) -> None:
     async def work(steersman: "Steersman") -> Exit | None:
@@ -160,7 +171,9 @@ def _start(
             return started[0]
 
         try:
-            return await follow(steersman, begin, as_json=as_json, offers=_is_here(asked), verbose=verbose)
+            return await follow(
+                steersman, begin, as_json=as_json, offers=_is_here(asked), verbose=verbose, notify=notify
+            )
         except NoWorker as error:
             for run in started:
                 remark(waits_for_worker(run, error))
@@ -205,6 +218,7 @@ def attach(
     after: After = 0,
     tail: Annotated[int | None, typer.Option(min=0, help="Begin with the last so many events.")] = None,
     verbose: Verbose = False,
+    notify: Notified = "bell",
     as_json: Annotated[bool, typer.Option("--json", help="JSON lines, one an event.")] = False,
 ) -> None:
     """Follow a run: from its first event to its last, live or after the end."""
@@ -222,7 +236,7 @@ def attach(
         async def found() -> str:
             return run_id
 
-        return await follow(steersman, found, after=begin, as_json=as_json, verbose=verbose)
+        return await follow(steersman, found, after=begin, as_json=as_json, verbose=verbose, notify=notify)
 
     run_with_client(ctx, work)
 

@@ -21,6 +21,7 @@ from steersman.cli.terminal.approval_prompts import ApprovalPrompts
 from steersman.cli.terminal.event_pump import EventPump, KeyPress, Note, SourceEnded
 from steersman.cli.terminal.interactive import is_interactive
 from steersman.cli.terminal.keyboard import Interrupted, Keyboard
+from steersman.cli.terminal.notices import Notify, notifier
 from steersman.cli.terminal.refusals import Refusals
 from steersman.cli.terminal.renderer import Renderer
 from steersman.cli.terminal.run_status import RunStatus
@@ -73,6 +74,7 @@ async def follow(
     as_json: bool = False,
     offers: bool = False,
     verbose: bool = False,
+    notify: Notify = "none",
 ) -> Exit:
     """Show a run's events until its end or until the person leaves; the exit code. `which` starts or finds the run.
 
@@ -89,6 +91,8 @@ async def follow(
         # Signals are handled before the start: no Ctrl-C leaves a run behind whose id was not printed.
         keyboard = ending.enter_context(Keyboard(out, line))
         follower = Follower(steersman, await which(), after, out, keyboard, line, as_json=as_json, verbose=verbose)
+        if is_interactive() and not as_json:
+            follower.call = notifier(notify, sys.stdout)
         return await follower.run(offers=offers)
 
 
@@ -123,6 +127,8 @@ class Follower:
         self._pump = EventPump(self._events(), keyboard, self._read)
         self._refusals = Refusals()
         self._status = RunStatus()
+        self.call: Callable[[str], None] = notifier("none", sys.stdout)
+        """Calls the person, who may look elsewhere: at a question, and at the end."""
         self._left = asyncio.Event()
         """Set when the person leaves by a key or a word."""
 
@@ -193,11 +199,13 @@ class Follower:
         else:
             self._view.show(event)
         if self._person and isinstance(event, PermissionEvent) and event.state == "asked":
+            self.call(f"{self._run} asks: {event.tool}")
             await self._asked(lambda: self._approvals.ask(event.id))
         return is_terminal(event)
 
     async def _end(self, event: AgentEvent) -> Exit:
         if not self._json and isinstance(event, TerminalEvent):
+            self.call(f"{self._run}: {event.type}")
             await self._footer(event)
         return exit_of(event)
 
