@@ -22,6 +22,7 @@ from temporalio.api.history.v1 import History
 from temporalio.client import Client, WorkflowHistory
 
 import steersman
+from steersman._client import visibility
 from steersman.client import Steersman
 from steersman.contracts import names
 from steersman.contracts.errors import InvalidRequest
@@ -127,11 +128,9 @@ async def _write_histories(
 
 
 async def _executions(client: Client, id: str) -> AsyncIterator[WorkflowHistory]:
-    """Of one workflow, the oldest first. The newest by its id, as lists lag. Raises RunNotFound, SteersmanError."""
+    """Of one workflow, the oldest first. Raises RunNotFound, SteersmanError."""
     with translated(of=f"run {id}", address=client.service_client.config.target_host):
-        newest = await client.get_workflow_handle(id).describe()
-        listed = [each async for each in client.list_workflows(f'WorkflowId = "{id}"') if each.run_id != newest.run_id]
-        for each in [*sorted(listed, key=lambda each: each.start_time), newest]:
+        for each in await visibility.executions(client, id):
             yield await client.get_workflow_handle(id, run_id=each.run_id).fetch_history()
 
 

@@ -18,6 +18,7 @@ class Portal:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
+        self._closing: set[asyncio.Task[None]] = set()
         self._thread = threading.Thread(target=self._loop.run_forever, name="steersman", daemon=True)
         self._thread.start()
 
@@ -51,7 +52,11 @@ class Portal:
                     return
                 yield found[0]
         finally:
-            if not self._loop.is_closed():
+            if threading.current_thread() is self._thread:
+                # Found abandoned by a garbage collection that happened to run here.
+                self._closing.add(closing := self._loop.create_task(_close(items)))
+                closing.add_done_callback(self._closing.discard)
+            elif not self._loop.is_closed():
                 self.call(items.aclose())
 
     def close(self) -> None:
@@ -77,6 +82,10 @@ def _pass_on(ended: asyncio.Task[R], done: "Future[R]") -> None:
         done.set_exception(error)
     else:
         done.set_result(ended.result())
+
+
+async def _close(items: AsyncGenerator[Any, None]) -> None:
+    await items.aclose()
 
 
 async def _next(items: AsyncGenerator[R, None]) -> tuple[R] | None:

@@ -31,7 +31,7 @@ async def replay(files: Sequence[Path], codec: PayloadCodec | None) -> list[dict
     in the step at which it diverged, each with the `lines` of ours that did, innermost first; timers are not seen.
     """
     # Without a build id the SDK hashes every loaded module, which takes longer than the replay.
-    silent = Runtime(telemetry=TelemetryConfig(logging=None))  # it would log to stdout, which is for the answer
+    silent = _silent()
     converter = data_converter(codec)
     replayer = Replayer(workflows=WORKFLOWS, data_converter=converter, build_id="replay", runtime=silent)
     answers = []
@@ -46,12 +46,20 @@ async def replay(files: Sequence[Path], codec: PayloadCodec | None) -> list[dict
 
 async def step_through(file: Path, codec: PayloadCodec | None) -> str | None:
     """Replay one file in pdb; how it diverged. Raises ValueError where it is no history of ours."""
-    silent = Runtime(telemetry=TelemetryConfig(logging=None))
     history = _history(file)
-    if (kind := history.events[0].workflow_execution_started_event_attributes.workflow_type.name) not in _OURS:
+    if (kind := _kind(history)) not in _OURS:
         raise ValueError(_not_ours(file, kind))
-    failure = await debug(history, data_converter(codec), silent)
+    failure = await debug(history, data_converter(codec), _silent())
     return _sentence(str(failure)) if failure else None
+
+
+def _silent() -> Runtime:
+    """Any other logs to stdout, which is for the answer."""
+    return Runtime(telemetry=TelemetryConfig(logging=None))
+
+
+def _kind(history: WorkflowHistory) -> str:
+    return history.events[0].workflow_execution_started_event_attributes.workflow_type.name
 
 
 def _history(file: Path) -> WorkflowHistory:
@@ -79,7 +87,7 @@ async def _replay(replayer: Replayer, file: Path) -> dict[str, object]:
         history = _history(file)
     except ValueError as error:
         return answer | {"error": str(error)}
-    kind = history.events[0].workflow_execution_started_event_attributes.workflow_type.name
+    kind = _kind(history)
     answer |= {"id": history.workflow_id, "workflow": kind, "events": len(history.events)}
     if kind not in _OURS:
         return answer | {"error": _not_ours(file, kind)}

@@ -354,12 +354,14 @@ class RunController:
         """What a process's end makes of the run; None where another process may follow."""
         verdict, exit_fact = result.verdict, result.exit_fact
         if result.limit:
-            return self._totals.outcome("failed", result.limit.error(), _proof(result, result.limit.message))
+            report = proof(exit_fact, result.limit.message, proven=not verdict.unproven)
+            return self._totals.outcome("failed", result.limit.error(), report)
         if exit_fact.reason == "stopped" and exit_fact.why not in OWN_STOPS:
             return self._totals.outcome("stopped")
         if result.ended_at or (self._end_asked and verdict.resumable):
             asked_ms = result.ended_at * 1000 if result.ended_at else exit_fact.time_ms
-            return self._totals.interrupted(verdict.error, _proof(result, asked_ms=asked_ms))
+            report = proof(exit_fact, asked_ms=asked_ms, proven=not verdict.unproven)
+            return self._totals.interrupted(verdict.error, report)
         if verdict.error is None:
             return await self._succeeded(log)
         return None if verdict.resumable else self._totals.outcome("failed", verdict.error)
@@ -377,11 +379,6 @@ class RunController:
         event = ErrorEvent(time=datetime.now(UTC), message=wrong.message)
         self._monitor.observe(log.append(self._totals.ended, NEVER, [event]))
         return self._totals.outcome("failed", wrong)
-
-
-def _proof(result: AttemptResult, reason: str | None = None, asked_ms: float | None = None) -> StopReport:
-    report = proof(result.exit_fact, reason, asked_ms)
-    return report.model_copy(update={"outcome": "unverified"}) if result.verdict.unproven else report
 
 
 def _named(request: RunRequest) -> str:

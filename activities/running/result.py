@@ -64,14 +64,19 @@ def interrupted(ended: RunOutcome, total: Progress, request: RunRequest, error: 
     return ended.model_copy(update=told)
 
 
-def proof(exit_fact: ExitFact, reason: str | None = None, asked_ms: float | None = None) -> StopReport:
+def proof(
+    exit_fact: ExitFact, reason: str | None = None, asked_ms: float | None = None, *, proven: bool = True
+) -> StopReport:
     """The stop report of a process that was to end, by what its shim saw.
 
     Args:
         exit_fact: how it ended.
         reason: the limit that it was stopped for.
         asked_ms: when a person ended the run with its turn, in ms since 1970; None where a limit ended it.
+        proven: False where the agent works on elsewhere, for all that the end of its process says.
     """
+    if not proven:
+        return proof(exit_fact, reason, asked_ms).model_copy(update={"outcome": "unverified"})
     if exit_fact.stop is not None:
         return exit_fact.stop.model_copy(update={"reason": reason})
     if exit_fact.lost:

@@ -12,6 +12,7 @@ from typing import Final
 from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.common import WorkflowIDReusePolicy
 
+from steersman._client import visibility
 from steersman._client.backoff import Backoff
 from steersman._client.run_calls import RunCalls
 from steersman._client.run_start import start_run
@@ -129,11 +130,7 @@ class ThreadCalls:
         """First execution -> the newest, of each run, the oldest run first."""
         runs: dict[str, NewestRun] = {}
         with translated(of=f"thread {thread}", address=self._address):
-            listed = [each async for each in self.client.list_workflows(f'WorkflowId = "{thread}"')]
-            newest = await self.client.get_workflow_handle(thread).describe()
-            # What the list does not tell yet is told by the newest itself.
-            listed = [each for each in listed if each.run_id != newest.run_id]
-            for each in [*sorted(listed, key=lambda each: each.start_time), newest]:
+            for each in await visibility.executions(self.client, thread):
                 described = await self.client.get_workflow_handle(thread, run_id=each.run_id).describe()
                 first = described.raw_description.workflow_execution_info.first_run_id or each.run_id
                 runs[first] = NewestRun(each.run_id, described.status == WorkflowExecutionStatus.RUNNING)

@@ -23,6 +23,13 @@ async def list_runs(client: Client, query: str | None, limit: int, *, of_loops: 
     return [await _run_summary(execution) async for execution in found]
 
 
+async def executions(client: Client, id: str) -> list[WorkflowExecution]:
+    """All of one workflow, the oldest first; the newest by its id, as lists lag. Raises RPCError."""
+    newest = await client.get_workflow_handle(id).describe()
+    listed = [each async for each in client.list_workflows(f'WorkflowId = "{id}"') if each.run_id != newest.run_id]
+    return [*sorted(listed, key=lambda each: each.start_time), newest]
+
+
 async def list_loops(client: Client, query: str | None, limit: int) -> list[LoopSummary]:
     """The same of loops; a loop is listed once, whatever the number of its executions."""
     loops = f'WorkflowType="{names.LOOP_WORKFLOW}" AND ExecutionStatus != "ContinuedAsNew"'

@@ -1,0 +1,40 @@
+"""Coroutines run from code without an event loop."""
+
+import gc
+from collections.abc import AsyncGenerator
+
+import pytest
+
+from steersman.portal import Portal
+from tests.support.processes import until
+
+
+async def test_an_iterator_that_is_abandoned_is_closed_whoever_finds_it() -> None:
+    """Python may find it in any thread, the portal's own among them."""
+    closed: list[str] = []
+
+    async def items(name: str) -> AsyncGenerator[int, None]:
+        try:
+            yield 1
+        finally:
+            closed.append(name)
+
+    async def collect() -> None:
+        gc.collect()
+
+    portal = Portal()
+    try:
+        for name, find in (("here", gc.collect), ("there", lambda: portal.call(collect()))):
+            abandoned = [portal.iterate(items(name))]
+            assert next(abandoned[0]) == 1
+            abandoned.append(abandoned)  # type: ignore[arg-type] - a cycle: only a collection finds it
+            gc.disable()
+            del abandoned
+            find()
+            gc.enable()
+            await until(lambda: name in closed)  # noqa: B023 - called within the round
+        portal.close()
+        with pytest.raises(RuntimeError, match="closed"):
+            portal.call(collect())
+    finally:
+        portal.close()
