@@ -1,5 +1,6 @@
 """Checks of the Temporal server for `steer doctor`, and the one setting that `steer dev` makes on its own server."""
 
+import time
 from datetime import timedelta
 
 from temporalio.api.enums.v1 import TaskQueueType
@@ -14,6 +15,7 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
+from steersman._client.backoff import Backoff
 from steersman._client.host_calls import call_host
 from steersman._client.search_attributes import indexed_types
 from steersman.codec import VARIABLE, name_of
@@ -26,6 +28,8 @@ from steersman.hosts import host_name, state_directory
 
 CHECK_S = 60.0
 """A worker may take this many seconds to ask all its agents' programs for their versions."""
+NEW_WORKER_S = 3.0
+"""For this many seconds the server is asked again whether it knows of a worker."""
 
 
 class Check(TolerantModel):
@@ -119,14 +123,18 @@ async def _search_attributes(client: Client) -> Check:
 
 
 async def _workers(client: Client) -> Check:
-    answer = await client.workflow_service.describe_task_queue(
-        DescribeTaskQueueRequest(
-            namespace=client.namespace,
-            task_queue=TaskQueue(name=names.TASK_QUEUE),
-            task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
-        )
+    asked = DescribeTaskQueueRequest(
+        namespace=client.namespace,
+        task_queue=TaskQueue(name=names.TASK_QUEUE),
+        task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
     )
-    workers = sorted({poller.identity for poller in answer.pollers})
+    # A busy server takes a moment to know of a worker that has just begun.
+    backoff, begun = Backoff(), time.monotonic()
+    while not (pollers := (await client.workflow_service.describe_task_queue(asked)).pollers):
+        if time.monotonic() - begun > NEW_WORKER_S:
+            break
+        await backoff.pause()
+    workers = sorted({poller.identity for poller in pollers})
     return Check(
         check="worker",
         ok=bool(workers),

@@ -2,6 +2,7 @@
 
 import gc
 from collections.abc import AsyncGenerator
+from typing import Any
 
 import pytest
 
@@ -25,9 +26,9 @@ async def test_an_iterator_that_is_abandoned_is_closed_whoever_finds_it() -> Non
     portal = Portal()
     try:
         for name, find in (("here", gc.collect), ("there", lambda: portal.call(collect()))):
-            abandoned = [portal.iterate(items(name))]
+            abandoned: list[Any] = [portal.iterate(items(name))]
             assert next(abandoned[0]) == 1
-            abandoned.append(abandoned)  # type: ignore[arg-type] - a cycle: only a collection finds it
+            abandoned.append(abandoned)  # a cycle: only a collection finds it
             gc.disable()
             del abandoned
             find()
