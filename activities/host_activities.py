@@ -48,6 +48,7 @@ from steersman.contracts.activities import (
 )
 from steersman.contracts.errors import ActivityErrorType, AgentFailed, InvalidRequest, RunError, WorkspaceError
 from steersman.contracts.events import TerminalEvent
+from steersman.contracts.notices import NoticeKind
 from steersman.contracts.request import RunRequest
 from steersman.contracts.run import Changes, StopReport
 from steersman.contracts.workspace import Diff, LoopStep, RunDiffInput, UndoInput, Undone
@@ -63,8 +64,9 @@ ALL_GONE = 1 << 30
 class HostActivities:
     """Stateless but for readers' positions in logs: any worker of the host can answer."""
 
-    def __init__(self, context: ActivityContext, retention: Retention) -> None:
-        self._context, self._retention = context, retention
+    def __init__(self, context: ActivityContext, retention: Retention, notices: tuple[NoticeKind, ...] = ()) -> None:
+        """`notices`: what the operator is told of all runs."""
+        self._context, self._retention, self._notices = context, retention, notices
         self._host, self._agents, self._runtime = context.host, context.agents, context.runtime
         self._store, self._policy = context.store, context.policy
         self._locks = SessionLocks(context.store, context.runtime)
@@ -104,6 +106,7 @@ class HostActivities:
             agent_variables=tuple(sorted(kind.variables)),
             workspace_held_by=held_by,
             worktree=worktree,
+            notices=self._notices,
         )
 
     @activity.defn(name=names.STOP_AGENT)

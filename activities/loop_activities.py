@@ -48,8 +48,9 @@ from steersman.contracts.loop_activities import (
     SurveyInput,
 )
 from steersman.contracts.loop_state import ItemList
-from steersman.contracts.request import EnvValue, RunRequest
+from steersman.contracts.request import RunRequest
 from steersman.contracts.run import RunState
+from steersman.contracts.variables import EnvValue
 from steersman.contracts.workspace import Diff
 
 BEADS_ENV = {"BD_JSON_ENVELOPE": "0", "BEADS_NO_DAEMON": "1"}

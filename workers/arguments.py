@@ -89,6 +89,14 @@ def _add_permissions(add: Add, env: Mapping[str, str]) -> None:
         "may not be named by a request (STEERSMAN_ALLOW_SSH, ','-separated)",
     )
     add(
+        "--allow-webhook",
+        action="append",
+        default=None,
+        metavar="URL",
+        help="where requests may have webhooks told of their runs: what their addresses begin with "
+        "(STEERSMAN_ALLOW_WEBHOOK, ','-separated)",
+    )
+    add(
         "--allow-kubernetes",
         action="append",
         default=None,

@@ -18,7 +18,7 @@ from steersman.contracts import names
 from workers.replay_debug import debug, last_deeds
 from workers.wiring import WORKFLOWS
 
-_OURS = (names.RUN_WORKFLOW, names.LOOP_WORKFLOW, names.SWEEP_WORKFLOW)
+_OURS = (names.RUN_WORKFLOW, names.LOOP_WORKFLOW, names.SWEEP_WORKFLOW, names.NOTICE_WORKFLOW)
 _NAMED = ("activity_type", "workflow_type", "timer_id", "marker_name", "signal_name", "update_id")
 """Fields of an event that tell what it is of, apart from its type."""
 

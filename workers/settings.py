@@ -14,9 +14,11 @@ from temporalio.converter import PayloadCodec
 from activities.admission.pod_patterns import ClusterPattern, PodPattern
 from activities.admission.policy import Policy, lent_commands
 from activities.admission.ssh_patterns import SshPattern
+from activities.admission.webhook_patterns import Target
 from activities.agents.entry_points import Catalog
 from activities.runtimes.kubernetes import manifest
 from activities.store.held_sessions import held_in
+from activities.webhooks.webhooks import OwnWebhook
 from steersman.contracts.errors import InvalidRequest
 from steersman.contracts.kubernetes import KubernetesRuntime
 from steersman.contracts.model import JsonObject
@@ -48,6 +50,7 @@ class Settings:
     keep_days: float
     profile: str | None
     codec: PayloadCodec | None
+    webhook: OwnWebhook | None = None
 
 
 def agents_named(arguments: argparse.Namespace, env: Mapping[str, str]) -> list[str]:
@@ -70,8 +73,21 @@ def settings_of(
     policy = replace(_policy(arguments, env, state, frozenset(agents), frozenset(runtimes)), kinds=catalog.kinds)
     host = arguments.host or host_name(state)
     ssh_config = _absolute([arguments.ssh_config])[0] if arguments.ssh_config else None
+    try:
+        webhook = OwnWebhook.of(env)
+    except ValueError as error:
+        raise BadSettings(str(error)) from error
     return Settings(
-        state, host, catalog, policy, ssh_config, arguments.max_runs, arguments.keep_days, arguments.profile, codec
+        state,
+        host,
+        catalog,
+        policy,
+        ssh_config,
+        arguments.max_runs,
+        arguments.keep_days,
+        arguments.profile,
+        codec,
+        webhook,
     )
 
 
@@ -126,6 +142,9 @@ def _policy(
         ),
         allow_pod=_patterns(
             PodPattern.of, "--allow-pod", arguments.allow_pod or _listed(env.get("STEERSMAN_ALLOW_POD"), ",")
+        ),
+        allow_webhooks=_patterns(
+            Target.of, "--allow-webhook", arguments.allow_webhook or _listed(env.get("STEERSMAN_ALLOW_WEBHOOK"), ",")
         ),
         allow_rules=frozenset(arguments.allow_rule or _listed(env.get("STEERSMAN_ALLOW_RULE"), "\n")),
         allow_commands=_commands(arguments.allow_command or _listed(env.get("STEERSMAN_ALLOW_COMMAND"), "\n")),

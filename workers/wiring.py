@@ -21,6 +21,7 @@ from activities.host_activities import HostActivities
 from activities.host_sweep import Retention
 from activities.loop_activities import LoopActivities
 from activities.loops.loop_store import LoopStore
+from activities.notice_activities import NoticeActivities
 from activities.ports.agent import Agent
 from activities.ports.machine import Machine
 from activities.run_activities import RunActivities
@@ -53,9 +54,10 @@ from workers.succession import OnlyUnlessSucceeded, Succession
 from workflows.agent_loop import AgentLoop
 from workflows.agent_run import AgentRun
 from workflows.host_sweep import SweepHost
+from workflows.run_notice import RunNotice
 from workflows.runner import ReplaySafeRunner
 
-WORKFLOWS = [AgentRun, AgentLoop, SweepHost]
+WORKFLOWS = [AgentRun, AgentLoop, SweepHost, RunNotice]
 
 # The sandbox would load the workflows' files anew for each run: a checkout that changes under a living worker must not
 # mix old and new code. Tests and `replay` run them in the full sandbox.
@@ -94,6 +96,7 @@ class Activities:
     loop: LoopActivities
     carry: CarryActivities
     checkpoint: CheckpointActivities
+    notice: NoticeActivities
 
 
 def activities_of(settings: Settings, parts: Parts) -> Activities:
@@ -124,12 +127,15 @@ def activities_of(settings: Settings, parts: Parts) -> Activities:
     context = ActivityContext(
         client, settings.host, agents, runtime, store, policy, changes, carry, worktrees, pods.sweep
     )
-    host = HostActivities(context, Retention(settings.keep_days, loops))
+    host = HostActivities(
+        context, Retention(settings.keep_days, loops), settings.webhook.on if settings.webhook else ()
+    )
     run = RunActivities(context, parts.registry, host.lock_session, parts.polls)
     allowed = [agent for name, agent in agents.items() if name in policy.agents]
     hold, loop = HoldActivities(context, parts.registry), LoopActivities(client, agents, loops, policy)
     checkpoint = CheckpointActivities(context, loops, checkpoints)
-    return Activities(allowed, problems, host, hold, run, loop, CarryActivities(context), checkpoint)
+    notice = NoticeActivities(policy, settings.webhook)
+    return Activities(allowed, problems, host, hold, run, loop, CarryActivities(context), checkpoint, notice)
 
 
 def workers_of(settings: Settings, parts: Parts, activities: Activities) -> list[Worker]:
@@ -180,6 +186,7 @@ def workers_of(settings: Settings, parts: Parts, activities: Activities) -> list
             loop.list_checkpoints,
             loop.read_fork_point,
             loop.look_at_run,
+            activities.notice.send_notice,
         ],
         max_concurrent_activities=1000,
         build_id=build,

@@ -10,6 +10,7 @@ from activities.admission import trust
 from activities.admission.pod_patterns import ClusterPattern, PodPattern, refused
 from activities.admission.ssh_patterns import SshPattern, is_allowed
 from activities.admission.variables import BASE_ENV, is_guarded
+from activities.admission.webhook_patterns import Target, WrongUrl, checked
 from activities.agents.agent_kind import AgentKind
 from activities.agents.catalog import AGENTS
 from activities.ports.admission import Admission, Program
@@ -22,15 +23,15 @@ from steersman.contracts.agents import CAPABILITIES, VARIABLES_OF_MACHINES
 from steersman.contracts.errors import AgentNotInstalled, InvalidRequest, RunError, WorkspaceError
 from steersman.contracts.kubernetes import KubernetesRuntime
 from steersman.contracts.loop import Verify
+from steersman.contracts.notices import Webhook
 from steersman.contracts.request import (
     PERMISSION_ORDER,
     Caps,
-    FromEnv,
-    FromFile,
     PermissionMode,
     RunRequest,
 )
 from steersman.contracts.runtime import RUNTIMES, Runtime
+from steersman.contracts.variables import FromEnv, FromFile
 
 MAX_SECRET_FILE = 64 * 1024
 
@@ -62,6 +63,8 @@ class Policy:
     allow_ssh: tuple[SshPattern, ...] = ()
     allow_kubernetes: tuple[ClusterPattern, ...] = ()
     allow_pod: tuple[PodPattern, ...] = ()
+    allow_webhooks: tuple[Target, ...] = ()
+    """Beginnings of the addresses that requests may have told of their runs."""
     max_permission: PermissionMode = "full"
     caps: Caps = field(default_factory=Caps)
 
@@ -129,6 +132,7 @@ class Policy:
             raise InvalidRequest("options.add_dirs: these directories are not on the machine that runtime names")
         for name, value in request.env.items():
             self._check_env(request.agent, name, value)
+        self._check_notify(request)
         agent.check(request)  # last: it says what is on this host
         works_in = worktree or directory
         if self.lends and request.session is not None and not self._has_held(agent, request.session, works_in):
@@ -283,6 +287,37 @@ class Policy:
             raise InvalidRequest(f"env.{name}: may not be set by a request on this worker (see --allow-env)")
         if self.lends and isinstance(value, FromEnv) and not itself:
             raise InvalidRequest(f"env.{name}.from_env: on this worker a variable keeps its name, {value.from_env}")
+
+    def _check_notify(self, request: RunRequest) -> None:
+        for number, webhook in enumerate(request.notify):
+            self.webhook_target(webhook, f"notify.{number}")
+            self.webhook_secret(webhook, f"notify.{number}")
+
+    def webhook_target(self, webhook: Webhook, field_name: str) -> Target:
+        """Where the request's webhook is, if it may be told there. Raises InvalidRequest, which names no secret."""
+        literal = isinstance(webhook.url, str)
+        url = webhook.url if isinstance(webhook.url, str) else self._lent(webhook.url, f"{field_name}.url")
+        try:
+            target = checked(url, self.allow_webhooks)
+        except WrongUrl as error:
+            raise InvalidRequest(f"{field_name}.url: {error}") from error
+        if target is None:
+            what = url[:200] if literal else "what it names"
+            raise InvalidRequest(f"{field_name}.url: {what} is not allowed on this worker (see --allow-webhook)")
+        return target
+
+    def webhook_secret(self, webhook: Webhook, field_name: str) -> str | None:
+        """What signs what the request's webhook is told. Raises InvalidRequest."""
+        return self._lent(webhook.secret, f"{field_name}.secret") if webhook.secret else None
+
+    def _lent(self, value: FromEnv, field_name: str) -> str:
+        if value.from_env not in self.allow_env:
+            raise InvalidRequest(
+                f"{field_name}.from_env: {value.from_env} is not allowed on this worker (see --allow-env)"
+            )
+        if not self.environ.get(value.from_env):
+            raise InvalidRequest(f"{field_name}: the worker's environment has no {value.from_env}")
+        return self.environ[value.from_env]
 
     def _is_guarded(self, name: str) -> bool:
         return is_guarded(name) or any(kind.guards(name.upper()) for kind in self.kinds.values())

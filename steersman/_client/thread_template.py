@@ -10,7 +10,6 @@ from steersman.contracts.agents import at_most
 from steersman.contracts.errors import InvalidRequest
 from steersman.contracts.model import JsonObject
 from steersman.contracts.request import (
-    EnvValue,
     Fallback,
     FallbackCause,
     Limits,
@@ -21,6 +20,7 @@ from steersman.contracts.request import (
     parse_request,
 )
 from steersman.contracts.runtime import Runtime
+from steersman.contracts.variables import EnvValue
 
 _ANY: Final = TypeAdapter[Any](Any)
 WorkspaceOption = Workspace | dict[str, Any] | str | os.PathLike[str]

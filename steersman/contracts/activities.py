@@ -13,6 +13,7 @@ from steersman.contracts.errors import ErrorType
 from steersman.contracts.events import AgentEvent, TerminalEvent
 from steersman.contracts.messages import Decision
 from steersman.contracts.model import JsonObject, JsonValue, TolerantModel
+from steersman.contracts.notices import NoticeKind
 from steersman.contracts.request import Caps, RunRequest
 from steersman.contracts.run import (
     Approval,
@@ -56,6 +57,8 @@ class Claim(TolerantModel):
     """
     worktree: Worktree | None = None
     """Where the run is to work, for one that asks for a worktree."""
+    notices: tuple[NoticeKind, ...] = ()
+    """What the host's operator is told of all runs."""
 
 
 class RunAgentInput(TolerantModel):

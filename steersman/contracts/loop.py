@@ -19,7 +19,8 @@ from pydantic import (
 
 from steersman.contracts.agents import AGENT_VARIABLES, REPORTS, UNMETERED, Capabilities, at_most
 from steersman.contracts.model import Seconds, StrictModel, Text, no_nul
-from steersman.contracts.request import EnvValue, RunRequest, parse_object
+from steersman.contracts.request import RunRequest, parse_object
+from steersman.contracts.variables import EnvValue
 
 LoopMode = Literal["checkpoint", "batch", "autonomous"]
 SessionMode = Literal["continue", "fresh"]

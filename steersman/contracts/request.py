@@ -9,10 +9,8 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
     AfterValidator,
-    Discriminator,
     FailFast,
     Field,
-    Tag,
     ValidationError,
     field_validator,
     model_validator,
@@ -22,7 +20,9 @@ from steersman.contracts.agents import AGENT_VARIABLES, CAPABILITIES, ONLY_FULL,
 from steersman.contracts.errors import InvalidRequest, sentence
 from steersman.contracts.kubernetes import MAX_LEASE_S
 from steersman.contracts.model import AbsolutePath, JsonObject, Seconds, StrictModel, Text, TolerantModel, no_nul
+from steersman.contracts.notices import Webhook
 from steersman.contracts.runtime import LocalRuntime, Runtime
+from steersman.contracts.variables import ENV_NAME, EnvValue
 from steersman.contracts.workspace_holder import OnOverlap
 
 Q = TypeVar("Q", bound=StrictModel)
@@ -37,7 +37,6 @@ PERMISSION_ORDER: tuple[PermissionMode, ...] = ("read_only", "ask", "accept_edit
 """From the least to the most that an agent may do without approval."""
 
 SECRET_NAME = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)$", re.IGNORECASE)
-_ENV_NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
 _NO_REF = re.compile(r"[\x00-\x20\x7f~^:?*\[\\\ud800-\udfff]|\.\.|@\{")
 _RULE = re.compile(r"[A-Za-z_][A-Za-z0-9_*.:-]*(\([^\x00-\x1f\x7f]*\))?")
 
@@ -165,39 +164,6 @@ class StopLadder(StrictModel):
     kill_after_s: Annotated[float, Field(ge=0, le=3600, allow_inf_nan=False)] | None = None
 
 
-class FromEnv(StrictModel):
-    """The value of a variable of the worker's environment."""
-
-    from_env: Annotated[str, Field(pattern=_ENV_NAME.pattern)]
-
-
-class FromFile(StrictModel):
-    """The contents of a file on the worker's machine, without a trailing newline."""
-
-    from_file: AbsolutePath
-
-
-def _env_kind(value: object) -> str | None:
-    if isinstance(value, str):
-        return "literal"
-    if isinstance(value, FromEnv | FromFile):
-        return "from_env" if isinstance(value, FromEnv) else "from_file"
-    if isinstance(value, dict) and len(value) == 1:
-        return str(next(iter(value)))
-    return None
-
-
-EnvValue = Annotated[
-    Annotated[Text, Tag("literal")] | Annotated[FromEnv, Tag("from_env")] | Annotated[FromFile, Tag("from_file")],
-    Discriminator(
-        _env_kind,
-        custom_error_type="env_value",
-        custom_error_message='must be a string, {"from_env": NAME} or {"from_file": PATH}',
-    ),
-]
-"""A literal, or where the worker reads the value, so that no secret is in a workflow's history."""
-
-
 HomeKind = Literal["user", "isolated"]
 """Where an agent keeps settings, logins and sessions: as its user has them, or in a directory of the run's own."""
 
@@ -244,6 +210,8 @@ class RunRequest(StrictModel):
     fallback_on: Annotated[tuple[FallbackCause, ...], Field(exclude_if=lambda given: given == FALLBACK_CAUSES)] = (
         FALLBACK_CAUSES
     )
+    notify: Annotated[tuple[Webhook, ...], Field(max_length=4, exclude_if=lambda given: not given)] = ()
+    """Who is told of what happens."""
     """None of these is written where it says nothing: workers of an earlier build, which know no such field, refuse
     it.
     """
@@ -273,7 +241,7 @@ class RunRequest(StrictModel):
     @classmethod
     def _check_env(cls, env: dict[str, EnvValue]) -> dict[str, EnvValue]:
         for name, value in env.items():
-            if not _ENV_NAME.match(name):
+            if not ENV_NAME.match(name):
                 raise ValueError(f"{name[:80]!r} is not the name of an environment variable")
             if isinstance(value, str) and SECRET_NAME.search(name):
                 raise ValueError(f'{name} looks like a secret: give it as {{"from_env": ...}} or {{"from_file": ...}}')

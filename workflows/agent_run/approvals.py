@@ -36,6 +36,11 @@ class Approvals:
         """The approvals that wait for a decision."""
         return tuple(self._open.values())
 
+    @property
+    def decided(self) -> tuple[OutgoingDecision, ...]:
+        """All decisions so far."""
+        return tuple(self._decided.values())
+
     def on_asked(self, asked: ApprovalAsked, timeout: timedelta | None = None, now: datetime | None = None) -> None:
         """The agent asks, asks again after a takeover, or has withdrawn its question.
 

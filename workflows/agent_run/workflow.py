@@ -25,6 +25,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.agent_run.delivery import MessageDelivery
     from workflows.agent_run.ending import NOTHING, Ending, never_started, unverified
     from workflows.agent_run.handlers import RunHandlers
+    from workflows.agent_run.notices import Notices
     from workflows.agent_run.visibility import RunVisibility
     from workflows.host_claim import claim_host
     from workflows.waiting import ignore_exception, shielded
@@ -47,6 +48,7 @@ class AgentRun(RunHandlers):
         self.bounded = workflow.patched("bounded-messages")
         self.visibility = RunVisibility(immediate=not self.bounded)
         self.delivery = MessageDelivery(self.visibility, bounded=self.bounded)
+        self.notices = Notices(self.visibility, self.delivery)
         self.request = None
         self._started_at = workflow.now()
         self._invalid: InvalidRequest | None = None
@@ -77,7 +79,7 @@ class AgentRun(RunHandlers):
             return await self._close(Ending.failed(self._invalid))
         self.visibility.publish_initial(self.request)
         publishing = asyncio.create_task(self.visibility.publish_changes())
-        background = [asyncio.create_task(self.delivery.run())]
+        background = [asyncio.create_task(self.delivery.run()), asyncio.create_task(self.notices.run())]
         if self.delivery.approval_timeout is not None:
             denying = self.delivery.deny_overdue_approvals(self.delivery.approval_timeout)
             background.append(asyncio.create_task(denying))
@@ -104,6 +106,7 @@ class AgentRun(RunHandlers):
         request = self.request = claim.caps.held(request, can)
         self.visibility.update(host=claim.host, store=claim.store, capabilities=can, worktree=claim.worktree)
         self.delivery.on_claimed(request.agent, can)
+        self.notices.on_claimed(request, claim.notices)
         if ending := await self._settle_workspace(request, claim):
             return ending
         left_s = request.limits.duration_s
@@ -316,6 +319,7 @@ class AgentRun(RunHandlers):
         await shielded(workflow.wait_condition(workflow.all_handlers_finished))
         self.visibility.publish()
         result = self._result(ending)
+        await shielded(self.notices.tell_end(result))
         if ending.status == "succeeded":
             return result
         if ending.status == "cancelled":

@@ -1,0 +1,52 @@
+"""The activity that sends a notice. What a notice is of is the workflow's to say; retries are Temporal's."""
+
+import logging
+import time
+
+from temporalio import activity
+from temporalio.exceptions import ApplicationError
+
+from activities.activity_helpers import as_application_error
+from activities.admission.policy import Policy
+from activities.webhooks.body import answer_of, body_of, headers_of
+from activities.webhooks.sender import Unsent, post
+from activities.webhooks.webhooks import OwnWebhook, receiver_of
+from steersman.contracts import names
+from steersman.contracts.errors import InvalidRequest
+from steersman.contracts.notices import NoticeAnswer, NoticeInput
+
+log = logging.getLogger(__name__)
+UNSENT = "WebhookUnsent"
+"""The type of the failure while nobody has taken a notice."""
+
+
+class NoticeActivities:
+    """Stateless: any worker of the host can send it."""
+
+    def __init__(self, policy: Policy, own: OwnWebhook | None) -> None:
+        self._policy, self._own = policy, own
+
+    @activity.defn(name=names.SEND_NOTICE)
+    async def send_notice(self, given: NoticeInput) -> NoticeAnswer:
+        """Send it once. Its id is that of its workflow, in each try and after a reset: receivers know it by that."""
+        with as_application_error():
+            if given.webhook is not None:
+                receiver = receiver_of(given.webhook, self._policy)
+            elif self._own is not None:
+                receiver = self._own.receiver
+            else:
+                raise InvalidRequest("the operator of this worker names no webhook any more")
+            body = body_of(given.notice, receiver.format)
+            ident = activity.info().workflow_id or ""
+            try:
+                headers = headers_of(body, ident=ident, seconds=int(time.time()), secret=receiver.secret)
+            except ValueError as error:
+                raise InvalidRequest(f"notify: {error}") from error
+        try:
+            status, data = await post(receiver.target, headers, body, may_be_inside=receiver.may_be_inside)
+        except Unsent as error:
+            facts = {"run": given.notice.run, "kind": given.notice.type, "attempt": activity.info().attempt}
+            log.warning("%s", error, extra={"action": "notice_unsent", "facts": facts})
+            raise ApplicationError(str(error), type=UNSENT, non_retryable=error.final) from error
+        answer = answer_of(status, data)
+        return answer if receiver.decides else NoticeAnswer(status=status)

@@ -1,0 +1,1 @@
+"""Notices as webhooks take them, and how they are sent."""

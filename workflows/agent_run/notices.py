@@ -1,0 +1,184 @@
+"""Tells webhooks of a run: what the agent asks, what is decided, how it ends, when most of a budget is spent.
+
+Each notice is a workflow of its own, RunNotice, which outlives the run. An answer may decide an approval.
+"""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+from temporalio import workflow
+from temporalio.exceptions import ChildWorkflowError, FailureError, WorkflowAlreadyStartedError
+
+from steersman.contracts import names
+from steersman.contracts.activities import OutgoingDecision
+from steersman.contracts.messages import Decision
+from steersman.contracts.model import JsonObject
+from steersman.contracts.notices import (
+    BUDGET_SHARE,
+    MAX_NOTICE_INPUT,
+    MAX_NOTICE_TEXT,
+    Notice,
+    NoticeAnswer,
+    NoticeApproval,
+    NoticeBudget,
+    NoticeDecision,
+    NoticeInput,
+    NoticeKind,
+    NoticeResult,
+    Webhook,
+)
+from steersman.contracts.request import Limits, RunRequest
+from steersman.contracts.run import Approval, RunResult
+from workflows.agent_run.activities import run_key
+from workflows.agent_run.delivery import MessageDelivery
+from workflows.agent_run.visibility import RunVisibility
+from workflows.waiting import all_dispatched
+
+MAX_NOTICES = 200
+"""Of one run, beside that of its end: each is a workflow, and each takes of the run's history."""
+EXPIRES = timedelta(days=1)
+LEAST_S = 1.0
+LEFT_OUT: JsonObject = {"…": "too much to be sent: it is in the run's events"}
+
+
+News = tuple[str, dict[str, Any], Approval | None]
+"""Under which name it is remembered, the notice's fields, and the approval that waits."""
+
+
+class Notices:
+    """What was told so far, and what is to be told. Does nothing where nobody is to be told anything."""
+
+    def __init__(self, visibility: RunVisibility, delivery: MessageDelivery) -> None:
+        self._visibility, self._delivery = visibility, delivery
+        self._request: RunRequest | None = None
+        self._to: list[tuple[Webhook | None, tuple[NoticeKind, ...]]] = []
+        self._told: set[str] = set()
+        self._number = 0
+        self._answers: set[asyncio.Task[None]] = set()
+
+    def on_claimed(self, request: RunRequest, of_operator: tuple[NoticeKind, ...]) -> None:
+        """Who is to be told is known: whom the request names, and whom the host's operator does."""
+        self._request = request
+        self._to = [(each, each.on) for each in request.notify]
+        if of_operator:
+            self._to.append((None, of_operator))
+
+    async def run(self) -> None:
+        """Tell what happens, until cancelled."""
+        await workflow.wait_condition(lambda: bool(self._to))
+        while self._number < MAX_NOTICES:
+            await workflow.wait_condition(lambda: next(self._news(), None) is not None)
+            for key, fields, approval in list(self._news()):
+                self._told.add(key)
+                await self._tell(fields, approval)
+
+    def _news(self) -> Iterator[News]:
+        """What was not told yet."""
+        if self._wants("approval"):
+            for each in self._delivery.approvals.open:
+                if (key := f"approval {each.id}") not in self._told:
+                    yield key, {"type": "approval", "approval": _asked(each)}, each
+        if self._wants("decision"):
+            for made in self._delivery.approvals.decided:
+                if (key := f"decision {made.decision.id}") not in self._told:
+                    yield key, {"type": "decision", "decision": _decided(made)}, None
+        if self._wants("budget") and self._request:
+            for budget in self._budgets(self._request.limits):
+                if (key := f"budget {budget.of}") not in self._told:
+                    yield key, {"type": "budget", "budget": budget}, None
+
+    def _wants(self, kind: NoticeKind) -> bool:
+        return any(kind in kinds for _, kinds in self._to)
+
+    def _budgets(self, limits: Limits) -> list[NoticeBudget]:
+        """Those of which most is spent, as far as the run has been told."""
+        state = self._visibility.state
+        tokens = sum(state.usage.model_dump().values())
+        spent = {"cost_usd": state.cost_usd, "tokens": tokens, "turns": state.turns}
+        return [
+            NoticeBudget.model_validate({"of": name, "limit": limit, "spent": spent[name]})
+            for name in ("cost_usd", "tokens", "turns")
+            if (limit := getattr(limits, name)) is not None and spent[name] >= BUDGET_SHARE * limit
+        ]
+
+    async def tell_end(self, result: RunResult) -> None:
+        """The run is over. Returns once the notices have begun."""
+        text = result.text[:MAX_NOTICE_TEXT]
+        end = NoticeResult.model_validate({**result.model_dump(include=set(NoticeResult.model_fields)), "text": text})
+        await self._tell({"type": "end", "result": end}, None)
+
+    async def _tell(self, fields: dict[str, Any], approval: Approval | None) -> None:
+        kind: NoticeKind = fields["type"]
+        for webhook, kinds in self._to:
+            if kind in kinds:
+                self._number += 1
+                await self._start(webhook, fields, approval)
+
+    async def _start(self, webhook: Webhook | None, fields: dict[str, Any], approval: Approval | None) -> None:
+        state, key = self._visibility.state, run_key()
+        notice = Notice(
+            run=key.run,
+            execution=key.execution,
+            time=workflow.now(),
+            agent=state.agent or "",
+            workspace=state.workspace or "",
+            labels=state.labels,
+            **fields,
+        )
+        expires = EXPIRES
+        if approval and approval.deadline:
+            expires = min(expires, approval.deadline - workflow.now())
+        given = NoticeInput(
+            host=state.host or "",
+            notice=notice,
+            webhook=webhook,
+            expires_s=max(expires.total_seconds(), LEAST_S),
+        )
+        try:
+            sending = await workflow.start_child_workflow(
+                names.NOTICE_WORKFLOW,
+                given,
+                id=f"{key.run}:notice-{key.execution[-12:]}-{self._number}",
+                result_type=NoticeAnswer,
+                cancellation_type=workflow.ChildWorkflowCancellationType.ABANDON,
+                parent_close_policy=workflow.ParentClosePolicy.ABANDON,
+            )
+        except (WorkflowAlreadyStartedError, ChildWorkflowError):  # after a reset: it is on its way
+            return
+        if approval and webhook and webhook.decides:
+            answer = asyncio.create_task(self._take_answer(approval.id, sending))
+            self._answers.add(answer)
+            answer.add_done_callback(self._answers.discard)
+
+    async def _take_answer(self, approval: str, sending: "workflow.ChildWorkflowHandle[Any, NoticeAnswer]") -> None:
+        try:
+            answer = await sending
+        except FailureError as error:
+            workflow.logger.warning("nobody has taken a notice: %s", error.cause)
+            return
+        if answer.decision is None:
+            return
+        await all_dispatched()
+        decision = Decision(id=approval, decision=answer.decision, message=answer.message, remember=answer.remember)
+        if refusal := self._delivery.approvals.refusal(decision):
+            workflow.logger.info("a webhook's answer came too late: %s", refusal)
+            return
+        self._delivery.decide(decision)
+
+
+def _decided(made: OutgoingDecision) -> NoticeDecision:
+    decision = made.decision
+    return NoticeDecision(id=decision.id, tool=made.tool, decision=decision.decision, message=decision.message)
+
+
+def _asked(approval: Approval) -> NoticeApproval:
+    short = len(json.dumps(approval.input)) <= MAX_NOTICE_INPUT
+    return NoticeApproval(
+        id=approval.id,
+        tool=approval.tool,
+        input=approval.input if short else LEFT_OUT,
+        deadline=approval.deadline,
+    )
