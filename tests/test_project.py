@@ -120,7 +120,7 @@ def test_what_steersman_imports_is_what_it_asks_for() -> None:
                 imported |= {alias.name.partition(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 imported.add(node.module.partition(".")[0])
-    others = imported - sys.stdlib_module_names - {"steersman"}
+    others = {name.replace("_", "-") for name in imported - sys.stdlib_module_names - {"steersman"}}
     # protobuf is temporalio's; acp is the module of agent-client-protocol.
     assert others - asked == {"google", "acp"}
     assert "agent-client-protocol" in asked

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from steersman.contracts.budget import all_tokens
 from steersman.contracts.errors import BudgetExceeded, RunError, RunTimedOut
 from steersman.contracts.request import Limits
 from steersman.contracts.run import Usage
@@ -26,17 +27,13 @@ def reached(limits: Limits, *, turns: int, cost_usd: float, usage: Usage, silent
     """
     if limits.cost_usd is not None and cost_usd > limits.cost_usd:
         return Limit(f"limits.cost_usd: the agent has cost ${cost_usd:.4f} of ${limits.cost_usd:g}")
-    if limits.tokens is not None and (tokens := _all_tokens(usage)) > limits.tokens:
+    if limits.tokens is not None and (tokens := all_tokens(usage)) > limits.tokens:
         return Limit(f"limits.tokens: the agent has used {tokens} of {limits.tokens} tokens")
     if limits.turns is not None and turns > limits.turns:
         return Limit(f"limits.turns: the agent began turn {turns} of {limits.turns}")
     if limits.idle_s is not None and silent_s is not None and silent_s > limits.idle_s:
         return Limit(f"limits.idle_s: the agent said nothing for {limits.idle_s:g} s")
     return None
-
-
-def _all_tokens(usage: Usage) -> int:
-    return usage.input_tokens + usage.output_tokens + usage.cache_read_tokens + usage.cache_write_tokens
 
 
 def stopped_for(reason: str | None) -> Limit | None:

@@ -15,6 +15,7 @@ from activities.running.limits import Limit, reached
 from activities.running.progress import ProgressReporter, last_event
 from activities.running.totals import RunTotals
 from steersman.contracts.activities import ApprovalAsked, Progressed, Settlement
+from steersman.contracts.budget import nearly_spent
 from steersman.contracts.events import EventBase, UsageEvent
 from steersman.contracts.run import Handle
 
@@ -30,6 +31,8 @@ class RunMonitor:
         self._reporter = ProgressReporter(notifier, taken_over=earlier > 0)
         self.stop_times: StopTimes = run.agent.stop_times(run.request)
         self._part = 0
+        self._nearly_spent: set[str] = set()
+        """Limits of which most is spent, as the workflow has been told at once."""
         self.attempt: AttemptRunner | None = None
         """The attempt at work."""
         self.message_heard = asyncio.Event()
@@ -100,7 +103,11 @@ class RunMonitor:
     def tick(self) -> None:
         """A few times a second: what the agent did before it fell silent is told too, when its time has come."""
         self._lock_session()
-        self._reporter.consider(self.snapshot)
+        total = self._totals.total()
+        spent = nearly_spent(self._run.request.limits, turns=total.turns, cost_usd=total.cost_usd, usage=total.usage)
+        news = {each.of for each in spent} - self._nearly_spent
+        self._nearly_spent |= news
+        self._reporter.consider(self.snapshot, at_once=bool(news))
 
     def limit(self) -> Limit | None:
         """The limit that is reached, over all processes."""

@@ -66,6 +66,14 @@ Home = Annotated[
         rich_help_panel=AGENT_PANEL,
     ),
 ]
+Webhook = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="URL",
+        help="Told what waits for approval, when most of a limit is spent, and the end; from_env:NAME of the worker.",
+        rich_help_panel=AGENT_PANEL,
+    ),
+]
 Permissions = Annotated[
     PermissionMode | None,
     typer.Option(help="What it may do unasked; default accept_edits.", rich_help_panel=AGENT_PANEL),

@@ -133,6 +133,7 @@ def agent_fields(
     label: Iterable[str] | None,
     fallback: Iterable[str] | None,
     home: str | None = None,
+    webhook: Iterable[str] | None = None,
 ) -> dict[str, Any]:
     """The fields of a RunRequest that a run and the runs of a loop have alike. Without those that were not given."""
     return given(
@@ -142,6 +143,7 @@ def agent_fields(
         labels=pairs(label or (), "--label"),
         options=options(option or ()),
         home=home,
+        notify=[{"url": _env_value(url)} for url in webhook or ()],
         fallback=[given(agent=agent, model=named or None) for agent, _, named in _parted(fallback or ())],
     )
 

@@ -3,6 +3,7 @@
 Where a shape has changed, write the file anew: `python -m tests.client.test_typescript`.
 """
 
+import asyncio
 import json
 import os
 import re
@@ -76,11 +77,17 @@ async def test_the_official_client(
         run = f"typescript-{process.pid}"
         await until(lambda: fake_host.fake_run(run).messages)
         assert [each.text for each in fake_host.fake_run(run).messages] == ["Leave the slow tests out"]
+        assert process.stdout
+        said = [await asyncio.to_thread(process.stdout.readline) for _ in range(2)]
         fake_host.finish(run, succeeded("all of them pass"))
         result = await steersman.result(run)
-        said, _ = process.communicate(timeout=60)
+        said.append((await asyncio.to_thread(process.communicate, timeout=60))[0])
     assert result.status == "succeeded"
-    assert said.splitlines() == ["slow-tests is acknowledged", "phase running", "succeeded: all of them pass"]
+    assert "".join(said).splitlines() == [
+        "slow-tests is acknowledged",
+        "phase running",
+        "succeeded: all of them pass",
+    ]
 
 
 if __name__ == "__main__":

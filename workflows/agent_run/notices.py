@@ -14,23 +14,22 @@ from temporalio.exceptions import ChildWorkflowError, FailureError, WorkflowAlre
 
 from steersman.contracts import names
 from steersman.contracts.activities import OutgoingDecision
+from steersman.contracts.budget import nearly_spent
 from steersman.contracts.messages import Decision
 from steersman.contracts.model import JsonObject
 from steersman.contracts.notices import (
-    BUDGET_SHARE,
     MAX_NOTICE_INPUT,
     MAX_NOTICE_TEXT,
     Notice,
     NoticeAnswer,
     NoticeApproval,
-    NoticeBudget,
     NoticeDecision,
     NoticeInput,
     NoticeKind,
     NoticeResult,
     Webhook,
 )
-from steersman.contracts.request import Limits, RunRequest
+from steersman.contracts.request import RunRequest
 from steersman.contracts.run import Approval, RunResult
 from workflows.agent_run.activities import run_key
 from workflows.agent_run.delivery import MessageDelivery
@@ -86,23 +85,14 @@ class Notices:
                 if (key := f"decision {made.decision.id}") not in self._told:
                     yield key, {"type": "decision", "decision": _decided(made)}, None
         if self._wants("budget") and self._request:
-            for budget in self._budgets(self._request.limits):
+            state = self._visibility.state
+            limits = self._request.limits
+            for budget in nearly_spent(limits, turns=state.turns, cost_usd=state.cost_usd, usage=state.usage):
                 if (key := f"budget {budget.of}") not in self._told:
                     yield key, {"type": "budget", "budget": budget}, None
 
     def _wants(self, kind: NoticeKind) -> bool:
         return any(kind in kinds for _, kinds in self._to)
-
-    def _budgets(self, limits: Limits) -> list[NoticeBudget]:
-        """Those of which most is spent, as far as the run has been told."""
-        state = self._visibility.state
-        tokens = sum(state.usage.model_dump().values())
-        spent = {"cost_usd": state.cost_usd, "tokens": tokens, "turns": state.turns}
-        return [
-            NoticeBudget.model_validate({"of": name, "limit": limit, "spent": spent[name]})
-            for name in ("cost_usd", "tokens", "turns")
-            if (limit := getattr(limits, name)) is not None and spent[name] >= BUDGET_SHARE * limit
-        ]
 
     async def tell_end(self, result: RunResult) -> None:
         """The run is over. Returns once the notices have begun."""

@@ -1247,6 +1247,10 @@ export interface RunRequest {
     | [Fallback, Fallback, Fallback, Fallback]
     | [Fallback, Fallback, Fallback, Fallback, Fallback];
   fallback_on?: ("authentication" | "rate_limit" | "not_installed" | "overloaded")[];
+  /**
+   * @maxItems 4
+   */
+  notify?: [] | [Webhook] | [Webhook, Webhook] | [Webhook, Webhook, Webhook] | [Webhook, Webhook, Webhook, Webhook];
 }
 /**
  * Where the agent works: a directory that exists on a worker's host.
@@ -1313,6 +1317,33 @@ export interface Limits1 {
 export interface StopLadder {
   terminate_after_s?: number | null;
   kill_after_s?: number | null;
+}
+/**
+ * Who is told of a run. The operator says which addresses a request may name (`--allow-webhook`).
+ */
+export interface Webhook {
+  url: string | FromEnv;
+  /**
+   * @minItems 1
+   * @maxItems 4
+   */
+  on?:
+    | ["approval" | "decision" | "end" | "budget"]
+    | ["approval" | "decision" | "end" | "budget", "approval" | "decision" | "end" | "budget"]
+    | [
+        "approval" | "decision" | "end" | "budget",
+        "approval" | "decision" | "end" | "budget",
+        "approval" | "decision" | "end" | "budget"
+      ]
+    | [
+        "approval" | "decision" | "end" | "budget",
+        "approval" | "decision" | "end" | "budget",
+        "approval" | "decision" | "end" | "budget",
+        "approval" | "decision" | "end" | "budget"
+      ];
+  format?: "json" | "slack";
+  secret?: FromEnv | null;
+  decides?: boolean;
 }
 /**
  * A Markdown file in the workspace, or a directory of phases (`01-*.md`, `02-*.md`).

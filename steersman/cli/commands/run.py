@@ -83,6 +83,7 @@ def run(
     option: options.AgentOption = None,
     fallback: options.Fallback = None,
     home: options.Home = None,
+    webhook: options.Webhook = None,
     label: options.Label = None,
     max_turns: options.MaxTurns = None,
     max_cost: options.CostLimit = None,
@@ -124,7 +125,7 @@ def run(
         session=session,
         fork_session=fork,
         permissions=request.given(mode=mode, allow=allow, deny=deny),
-        **request.agent_fields(model, system_prompt, env, option, label, fallback, home),
+        **request.agent_fields(model, system_prompt, env, option, label, fallback, home, webhook),
         output_schema=request.json_of(schema) if schema is not None else None,
         limits=request.given(
             turns=max_turns,
