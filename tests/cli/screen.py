@@ -5,7 +5,7 @@ An escape sequence that it does not know is an error: nothing may reach a termin
 
 import re
 
-_TOKEN = re.compile(r"\x1b\[([0-9;?]*)([A-Za-z])|\x1b([78DM])|([\r\n\t\a])|([^\x00-\x1f\x7f])|(.)", re.DOTALL)
+_TOKEN = re.compile(r"\x1b\[([0-9;?]*)([A-Za-z])|\x1b([78DM])|([\r\n\t\a\b])|([^\x00-\x1f\x7f])|(.)", re.DOTALL)
 
 
 _MODES = ("1", "7", "12", "25", "2004")
@@ -82,6 +82,9 @@ class Screen:
         if control == "\a":
             return
         self._wraps = False
+        if control == "\b":
+            self._column = max(self._column - 1, 0)
+            return
         if control == "\t":
             self._column = min((self._column // 8 + 1) * 8, self.columns - 1)
             return

@@ -195,7 +195,7 @@ async def question(tmp_path: Path, workspace: str) -> AsyncIterator[Question]:
     server = DevServer(tmp_path).start()
     steer = Steer(server.address, tmp_path)
     try:
-        steersman = await Steersman.connect(address=server.address)
+        steersman = Steersman(await server.default.connect())
         async with FakeHost(steersman.temporal).at_work() as fake_host:
             run = await begin(steersman, workspace)
             terminal = await steer.at_terminal("attach", run)

@@ -8,33 +8,19 @@ import asyncio
 import io
 import os
 import re
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
-from prompt_toolkit.application import Application, in_terminal
-from prompt_toolkit.buffer import Buffer
-from prompt_toolkit.data_structures import Size
-from prompt_toolkit.filters import Condition
-from prompt_toolkit.input import create_input
-from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
-from prompt_toolkit.layout import (
-    BufferControl,
-    ConditionalContainer,
-    Dimension,
-    FormattedTextControl,
-    HSplit,
-    Layout,
-    Window,
-)
-from prompt_toolkit.layout.processors import BeforeInput
-from prompt_toolkit.output import ColorDepth
-from prompt_toolkit.output.vt100 import Vt100_Output
-from prompt_toolkit.styles import Style
 from rich.cells import cell_len
 
 from steersman.cli.terminal.status_bar import terminal_size
+
+if TYPE_CHECKING:
+    from prompt_toolkit.application import Application
+    from prompt_toolkit.buffer import Buffer
+    from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
 PROMPT = "» "
 LIVE_LINES = 6
@@ -72,7 +58,8 @@ class InputLine(io.TextIOBase):
     def __init__(self, out: TextIO, *, colored: bool = True) -> None:
         self._out = out
         self._colored = colored
-        self._buffer = Buffer(multiline=True)
+        self._buffer: Buffer | None = None
+        """What stands on the line, once it was opened. The library is loaded no earlier: a closed run needs none."""
         self._live = ""
         self._written: list[str] = []
         self._changed = asyncio.Event()
@@ -108,6 +95,25 @@ class InputLine(io.TextIOBase):
         """The terminal's file descriptor."""
         return self._out.fileno()
 
+    @contextmanager
+    def gathered(self) -> Iterator[None]:
+        """Meanwhile, for a run that has closed and needs no line: what is written goes out by the thousand, and at the
+        end.
+        """
+        self._drawn, draws = True, asyncio.create_task(self._draw_gathered())
+        try:
+            yield
+        finally:
+            self._drawn = False
+            draws.cancel()
+            self._put(self._taken())
+
+    async def _draw_gathered(self) -> None:
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            self._put(self._taken())
+
     # What is below the text.
 
     def live(self, text: str) -> None:
@@ -119,11 +125,11 @@ class InputLine(io.TextIOBase):
     @property
     def typed(self) -> str:
         """What stands on the line."""
-        return self._buffer.text
+        return self._buffer.text if self._buffer else ""
 
     def put_back(self, text: str) -> None:
         """Give the person back what was typed, unless something else stands there by now."""
-        if not self._buffer.text:
+        if self._buffer and not self._buffer.text:
             self._buffer.text = text
             self._buffer.cursor_position = len(text)
 
@@ -163,6 +169,8 @@ class InputLine(io.TextIOBase):
         if not self._drawn:
             yield
             return
+        from prompt_toolkit.application import in_terminal
+
         async with in_terminal():
             self._drawn = False
             self._put(self._taken())
@@ -172,6 +180,8 @@ class InputLine(io.TextIOBase):
                 self._drawn = True
 
     async def _draw(self) -> None:
+        from prompt_toolkit.application import in_terminal
+
         while not self._ending:
             await self._changed.wait()
             self._changed.clear()
@@ -185,9 +195,29 @@ class InputLine(io.TextIOBase):
         return text
 
     def _application(self, actions: Actions) -> "Application[None]":
+        from prompt_toolkit.application import Application
+        from prompt_toolkit.buffer import Buffer
+        from prompt_toolkit.data_structures import Size
+        from prompt_toolkit.filters import Condition
+        from prompt_toolkit.input import create_input
+        from prompt_toolkit.layout import (
+            BufferControl,
+            ConditionalContainer,
+            Dimension,
+            FormattedTextControl,
+            HSplit,
+            Layout,
+            Window,
+        )
+        from prompt_toolkit.layout.processors import BeforeInput
+        from prompt_toolkit.output import ColorDepth
+        from prompt_toolkit.output.vt100 import Vt100_Output
+        from prompt_toolkit.styles import Style
+
+        buffer = self._buffer = Buffer(multiline=True)
         live = Window(FormattedTextControl(self._live_end), wrap_lines=True, dont_extend_height=True)
         line = Window(
-            BufferControl(self._buffer, input_processors=[BeforeInput(PROMPT, style="class:prompt")]),
+            BufferControl(buffer, input_processors=[BeforeInput(PROMPT, style="class:prompt")]),
             height=Dimension(min=1, max=INPUT_LINES),
             wrap_lines=True,
             dont_extend_height=True,
@@ -203,7 +233,7 @@ class InputLine(io.TextIOBase):
 
         application: Application[None] = Application(
             layout=Layout(below, focused_element=line),
-            key_bindings=self._keys(actions),
+            key_bindings=_keys(buffer, actions),
             style=Style.from_dict({"status": "reverse", "prompt": "bold", "live": ""}),
             color_depth=None if self._colored else ColorDepth.DEPTH_1_BIT,
             erase_when_done=True,
@@ -229,42 +259,45 @@ class InputLine(io.TextIOBase):
             left -= needs
         return "\n".join(reversed(lines))
 
-    def _keys(self, actions: Actions) -> KeyBindings:
-        keys = KeyBindings()
 
-        def take() -> str:
-            text = self._buffer.text.strip()
-            self._buffer.reset(append_to_history=bool(text))
-            return text
+def _keys(buffer: "Buffer", actions: Actions) -> "KeyBindings":
+    from prompt_toolkit.key_binding import KeyBindings
 
-        @keys.add("enter")
-        @keys.add("c-j")
-        def _(_event: KeyPressEvent) -> None:
-            if text := take():
-                actions.say(text)
+    keys = KeyBindings()
 
-        @keys.add("escape", "enter")
-        def _(_event: KeyPressEvent) -> None:
-            self._buffer.insert_text("\n")
+    def take() -> str:
+        text = buffer.text.strip()
+        buffer.reset(append_to_history=bool(text))
+        return text
 
-        @keys.add("escape")
-        def _(_event: KeyPressEvent) -> None:
-            actions.escape(take())
+    @keys.add("enter")
+    @keys.add("c-j")
+    def _(_event: "KeyPressEvent") -> None:
+        if text := take():
+            actions.say(text)
 
-        @keys.add("c-c")
-        @keys.add("<sigint>")
-        def _(_event: KeyPressEvent) -> None:
-            actions.interrupt()
+    @keys.add("escape", "enter")
+    def _(_event: "KeyPressEvent") -> None:
+        buffer.insert_text("\n")
 
-        @keys.add("c-d")
-        def _(_event: KeyPressEvent) -> None:
-            if self._buffer.text:
-                self._buffer.delete()
-            else:
-                actions.leave()
+    @keys.add("escape")
+    def _(_event: "KeyPressEvent") -> None:
+        actions.escape(take())
 
-        @keys.add("c-z")
-        def _(event: KeyPressEvent) -> None:
-            event.app.suspend_to_background()
+    @keys.add("c-c")
+    @keys.add("<sigint>")
+    def _(_event: "KeyPressEvent") -> None:
+        actions.interrupt()
 
-        return keys
+    @keys.add("c-d")
+    def _(_event: "KeyPressEvent") -> None:
+        if buffer.text:
+            buffer.delete()
+        else:
+            actions.leave()
+
+    @keys.add("c-z")
+    def _(event: "KeyPressEvent") -> None:
+        event.app.suspend_to_background()
+
+    return keys

@@ -184,10 +184,15 @@ class Renderer:
         if not text:
             return
         if kind == "thinking" or parent or is_plain(text) or len(text) > MAX_BLOCK:
-            for line in text.split("\n"):
-                for part in self._wrapped(line, self.width - 4 if parent else self.width):
-                    prefix = ("  ↳ ", "dim cyan") if parent else ""
-                    self._print(Text.assemble(prefix, (part, "dim italic" if kind == "thinking" else "")))
+            width = self.width - 4 if parent else self.width
+            lines = [part for line in text.split("\n") for part in self._wrapped(line, width)]
+            if kind != "thinking" and not parent:
+                self._console.file.write("\n".join(lines) + "\n")
+                self._console.file.flush()
+                return
+            for line in lines:
+                prefix = ("  ↳ ", "dim cyan") if parent else ""
+                self._print(Text.assemble(prefix, (line, "dim italic" if kind == "thinking" else "")))
         else:
             from steersman.cli.terminal.markdown import print_markdown
 

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, TextIO, cast
 
 from rich.console import Console
 from rich.text import Text
+from temporalio.client import WorkflowExecutionStatus
+from temporalio.service import RPCError
 
 from steersman.cli.exits import Exit, code_of
 from steersman.cli.formatting import finalize_phrase, sessions_phrase
@@ -252,6 +254,10 @@ class Follower:
     @asynccontextmanager
     async def _input(self) -> AsyncIterator[None]:
         """Meanwhile the person can type: on a line of its own or, where nothing can be drawn, between the events."""
+        if self._line is not None and not await self._is_open():
+            with self._line.gathered():  # there is nobody to talk to, and nothing to wait for
+                yield
+            return
         if self._line is None:
             with self._keyboard.reading_lines() if self._person else ExitStack():
                 yield
@@ -264,6 +270,12 @@ class Follower:
             self._view.end_line()
         if typed := self._line.typed.strip():
             remark(f"not said: {typed}", "yellow")
+
+    async def _is_open(self) -> bool:
+        with suppress(RPCError):
+            described = await self._steersman.temporal.get_workflow_handle(self._run).describe()
+            return described.status == WorkflowExecutionStatus.RUNNING
+        return True
 
     def _status_line(self) -> str:
         return self._status.line(datetime.now(UTC), self._view.width)
