@@ -32,12 +32,14 @@ from steersman.contracts.activities import (
     Settlement,
     StopInput,
 )
+from steersman.contracts.notices import NoticeAnswer, NoticeInput
 from steersman.contracts.run import Approval, Handle, RunResult, RunState, StopReport
 from steersman.contracts.workspace_hold import HoldWorkspace, WorkspaceHeld
 from steersman.converter import DATA_CONVERTER
 from tests.support import processes
 from workflows.agent_loop import AgentLoop
 from workflows.agent_run import AgentRun
+from workflows.run_notice import RunNotice
 
 Run = WorkflowHandle[Any, Any]
 
@@ -75,6 +77,7 @@ class FakeHost:
         self.stops: list[StopInput] = []
         self.ends: list[FinalizeInput] = []
         self.runs: list[RunAgentInput] = []
+        self.notices: list[NoticeInput] = []
         self.holds: list[HoldWorkspace] = []
         self.free: asyncio.Future[WorkspaceHeld] = asyncio.get_running_loop().create_future()
         """When the workspace is free, for runs whose claim says that another one has it."""
@@ -108,6 +111,9 @@ class FakeHost:
 
     async def play_end(self, end: FinalizeInput) -> None:
         return None
+
+    async def play_notice(self, given: NoticeInput) -> NoticeAnswer:
+        return NoticeAnswer(status=200)
 
     # ---- the activities
 
@@ -160,6 +166,11 @@ class FakeHost:
         self.ends.append(end)
         await self.play_end(end)
 
+    @activity.defn(name=names.SEND_NOTICE)
+    async def send_notice(self, given: NoticeInput) -> NoticeAnswer:
+        self.notices.append(given)
+        return await self.play_notice(given)
+
     # ---- workers
 
     @asynccontextmanager
@@ -176,7 +187,9 @@ class FakeHost:
         async with AsyncExitStack() as stack:
             enter = stack.enter_async_context
             here = [self.claim_host, self.deliver_here]
-            await enter(self.worker(self.queue, workflows=[AgentRun], activities=here, max_cached_workflows=cached))
+            await enter(
+                self.worker(self.queue, workflows=[AgentRun, RunNotice], activities=here, max_cached_workflows=cached)
+            )
             await enter(self.hosting(runs=runs, host=host, delivery=delivery))
             yield self
         for run in self.started:
@@ -189,7 +202,7 @@ class FakeHost:
             enter = stack.enter_async_context
             if host:
                 queue = names.host_queue(self.host)
-                there = [self.claim_host, self.hold_workspace, self.stop_agent, self.finalize_run]
+                there = [self.claim_host, self.hold_workspace, self.stop_agent, self.finalize_run, self.send_notice]
                 await enter(self.worker(queue, activities=[*there, self.deliver_elsewhere]))
             if runs:
                 await enter(self.worker(names.runs_queue(self.host), activities=[self.run_agent]))
