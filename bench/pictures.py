@@ -115,11 +115,14 @@ class Studio:
         await self.stack.client.steer(run, STEER)
         await script.wait_requests(3)
         await until("the long check runs", lambda: len(log.read_text().splitlines()) >= 5)
-        await self.stack.client.interrupt(run, INTERRUPTION)
+        attached.type(INTERRUPTION)
+        await until("the terminal shows what is typed", lambda: INTERRUPTION[:20].encode() in attached.output)
+        shown = attached.output
+        attached.type("\x1b")
         code = await attached.finish()
         if code != 0:
             raise StackError(f"steer attach ended with {code}:\n{attached.output.decode(errors='replace')}")
-        terminal.svg(attached.output, f"steer attach {run}", "steer attach", COLUMNS, ROWS, PICTURES / "attach.svg")
+        terminal.svg(shown, f"steer attach {run}", "steer attach", COLUMNS, ROWS, PICTURES / "attach.svg")
         return run
 
     async def cancelled(self) -> str:

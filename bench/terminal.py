@@ -67,6 +67,10 @@ class Terminal:
             asyncio.get_running_loop().remove_reader(self._master)
         self.output += data
 
+    def type(self, keys: str) -> None:
+        """What a person presses."""
+        os.write(self._master, keys.encode())
+
     async def ended(self) -> int:
         """Wait for its end, and no longer; the exit code."""
         return await self._process.wait()
