@@ -2,6 +2,7 @@
 
 import logging
 import time
+from collections.abc import Mapping
 
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
@@ -10,7 +11,7 @@ from activities.activity_helpers import as_application_error
 from activities.admission.policy import Policy
 from activities.webhooks.body import answer_of, body_of, headers_of
 from activities.webhooks.sender import Unsent, post
-from activities.webhooks.webhooks import OwnWebhook, receiver_of
+from activities.webhooks.webhooks import OwnWebhook, Receiver, receiver_of
 from steersman.contracts import names
 from steersman.contracts.errors import InvalidRequest
 from steersman.contracts.notices import NoticeAnswer, NoticeInput
@@ -18,6 +19,8 @@ from steersman.contracts.notices import NoticeAnswer, NoticeInput
 log = logging.getLogger(__name__)
 UNSENT = "WebhookUnsent"
 """The type of the failure while nobody has taken a notice."""
+MAX_AT_ONCE = 100
+"""Of this worker: receivers that do not answer must not take the places of what stops agents."""
 
 
 class NoticeActivities:
@@ -25,6 +28,7 @@ class NoticeActivities:
 
     def __init__(self, policy: Policy, own: OwnWebhook | None) -> None:
         self._policy, self._own = policy, own
+        self._at_work = 0
 
     @activity.defn(name=names.SEND_NOTICE)
     async def send_notice(self, given: NoticeInput) -> NoticeAnswer:
@@ -43,10 +47,19 @@ class NoticeActivities:
             except ValueError as error:
                 raise InvalidRequest(f"notify: {error}") from error
         try:
-            status, data = await post(receiver.target, headers, body, may_be_inside=receiver.may_be_inside)
+            status, data = await self._post(receiver, headers, body)
         except Unsent as error:
             facts = {"run": given.notice.run, "kind": given.notice.type, "attempt": activity.info().attempt}
             log.warning("%s", error, extra={"action": "notice_unsent", "facts": facts})
             raise ApplicationError(str(error), type=UNSENT, non_retryable=error.final) from error
         answer = answer_of(status, data)
         return answer if receiver.decides else NoticeAnswer(status=status)
+
+    async def _post(self, receiver: Receiver, headers: Mapping[str, str], body: bytes) -> tuple[int, bytes]:
+        if self._at_work >= MAX_AT_ONCE:
+            raise Unsent(f"this worker waits for {MAX_AT_ONCE} receivers already")
+        self._at_work += 1
+        try:
+            return await post(receiver.target, headers, body, may_be_inside=receiver.may_be_inside)
+        finally:
+            self._at_work -= 1

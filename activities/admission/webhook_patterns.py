@@ -36,8 +36,9 @@ class Target:
         if parts.username is not None or parts.password is not None:
             raise WrongUrl("it must not have a user or a password")
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        if any(part in (".", "..") for part in parts.path.replace("%2e", ".").replace("%2E", ".").split("/")):
-            raise WrongUrl("its path must not have . or .. as a part")
+        plain = parts.path.lower().replace("%2e", ".")
+        if any(part in (".", "..") for part in plain.split("/")) or "%2f" in plain or "%5c" in plain:
+            raise WrongUrl("its path must not have . or .. as a part, nor an encoded slash")
         return cls(parts.scheme, parts.hostname.rstrip("."), port or _PORTS[parts.scheme], path)
 
     @property

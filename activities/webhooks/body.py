@@ -7,6 +7,7 @@ import hmac
 import json
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import quote
 
 from steersman.contracts.notices import Notice, NoticeAnswer, WebhookFormat
 from steersman.contracts.text import main_argument
@@ -52,6 +53,7 @@ def headers_of(body: bytes, *, ident: str, seconds: int, secret: str | None) -> 
 
     `secret`: as it stands, or `whsec_` and base64. Raises ValueError.
     """
+    ident = quote(ident, safe=":")  # ids of workflows may be of any characters
     headers = {"content-type": "application/json", "webhook-id": ident, "webhook-timestamp": str(seconds)}
     if secret is None:
         return headers

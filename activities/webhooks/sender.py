@@ -80,6 +80,8 @@ class _Backend(httpcore2.AsyncNetworkBackend):
             found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except OSError as error:
             raise Unsent(f"{host}: {error.strerror or error}") from error
+        except UnicodeError as error:
+            raise Unsent(f"{host} is no name of a host", final=True) from error
         addresses = list(dict.fromkeys(str(each[4][0]) for each in found))
         failure: Exception = Unsent(f"{host} has no address")
         for address in addresses:

@@ -12,6 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from aiohttp import web
 from temporalio.client import WorkflowHandle
 
 from steersman.contracts import names
@@ -70,6 +71,30 @@ async def claude_waited_for_ever(at: Recorder) -> Any:
     await run.execute_update(names.DECIDE, {"id": approval.id, "decision": "allow"})
     await at.script.wait_held()
     await run.cancel(reason="too dear")
+    return run
+
+
+async def claude_told_a_webhook(at: Recorder) -> Any:
+    """Which allows what is asked, and hears of that, of the budget and of the end."""
+
+    async def take(_request: web.Request) -> web.Response:
+        return web.json_response({"decision": "allow"})
+
+    application = web.Application()
+    application.router.add_post("/", take)
+    runner = web.AppRunner(application)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    url = f"http://127.0.0.1:{runner.addresses[0][1]}/"
+    await at.end()
+    await at.work("--allow-webhook", url)
+    webhook = {"url": url, "on": ["approval", "decision", "budget", "end"], "decides": True}
+    asks = {"permissions": {"mode": "ask"}, "limits": {"turns": 3}, "notify": [webhook]}
+    run = await at.start(agent="claude", prompt="work", **asks)
+    await at.script.wait_held()
+    await run.execute_update(names.INTERRUPT, {"end": True})
+    await closed(run)
+    await runner.cleanup()
     return run
 
 
@@ -164,6 +189,7 @@ RUNS = {
         claude_steered_interrupted_approved,
         claude_ended,
         claude_waited_for_ever,
+        claude_told_a_webhook,
         cancelled,
         input_was_no_object,
         agent_was_unknown,

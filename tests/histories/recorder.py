@@ -30,9 +30,9 @@ class Recorder:
         self._server = server
         self._workers: list[WorkerProcess] = []
 
-    async def work(self) -> WorkerProcess:
+    async def work(self, *more: str) -> WorkerProcess:
         """A worker, polling."""
-        flags = ("--state-dir", str(self.directory / "state"), "--host", HOST)
+        flags = ("--state-dir", str(self.directory / "state"), "--host", HOST, *more)
         model = {**self.script.env(self.directory / "config"), "HOME": str(self.directory)}
         log = self.directory / f"worker-{len(self._workers)}.log"
         worker = WorkerProcess(log, flags, {**self._server.default.env, **model})

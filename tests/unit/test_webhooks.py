@@ -74,6 +74,8 @@ def test_what_does_not_is_refused(url: str) -> None:
         "https://hooks.example.com/steersman/../admin",
         "https://hooks.example.com/steersman/%2e%2E/admin",
         "https://hooks.example.com/steersman/\\evil",
+        "https://hooks.example.com/steersman/..%2Fadmin",
+        "https://hooks.example.com/steersman/..%5cadmin",
         "https://hooks.example.com/steersman/x\r\nhost: evil",
         "https://hooks.example.com:99999/steersman/",
         "https://hooks.example.com/steersman/#x",
@@ -128,6 +130,11 @@ def test_a_signature_is_that_of_standard_webhooks(secret: str) -> None:
     signed = hmac.new(key, b'fix-1:notice-e-1.1700000000.{"a":1}', hashlib.sha256).digest()
     assert headers["webhook-signature"] == "v1," + base64.b64encode(signed).decode()
     assert (headers["webhook-id"], headers["webhook-timestamp"]) == ("fix-1:notice-e-1", "1700000000")
+
+
+def test_an_id_of_any_characters_is_a_header() -> None:
+    headers = headers_of(b"", ident="nächste\r\nx: y", seconds=1, secret="s")
+    assert headers["webhook-id"] == "n%C3%A4chste%0D%0Ax:%20y"
 
 
 def test_without_a_secret_nothing_is_signed_and_a_broken_one_is_named() -> None:

@@ -40,6 +40,8 @@ MAX_NOTICES = 200
 """Of one run, beside that of its end: each is a workflow, and each takes of the run's history."""
 EXPIRES = timedelta(days=1)
 LEAST_S = 1.0
+MAX_ID = 800
+"""Characters of a run's id in that of a notice: Temporal takes 1,000, and a longer one would hold up the run."""
 LEFT_OUT: JsonObject = {"…": "too much to be sent: it is in the run's events"}
 
 
@@ -96,8 +98,10 @@ class Notices:
 
     async def tell_end(self, result: RunResult) -> None:
         """The run is over. Returns once the notices have begun."""
-        text = result.text[:MAX_NOTICE_TEXT]
-        end = NoticeResult.model_validate({**result.model_dump(include=set(NoticeResult.model_fields)), "text": text})
+        told = result.model_dump(include=set(NoticeResult.model_fields))
+        for name in ("text", "error"):
+            told[name] = told[name] and told[name][:MAX_NOTICE_TEXT]
+        end = NoticeResult.model_validate(told)
         await self._tell({"type": "end", "result": end}, None)
 
     async def _tell(self, fields: dict[str, Any], approval: Approval | None) -> None:
@@ -131,7 +135,7 @@ class Notices:
             sending = await workflow.start_child_workflow(
                 names.NOTICE_WORKFLOW,
                 given,
-                id=f"{key.run}:notice-{key.execution[-12:]}-{self._number}",
+                id=f"{key.run[:MAX_ID]}:notice-{key.execution[-12:]}-{self._number}",
                 result_type=NoticeAnswer,
                 cancellation_type=workflow.ChildWorkflowCancellationType.ABANDON,
                 parent_close_policy=workflow.ParentClosePolicy.ABANDON,
