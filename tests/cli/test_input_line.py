@@ -44,6 +44,18 @@ async def test_a_line_is_said_into_the_turn(steer: Steer, fake_host: FakeHost, r
     assert [line for line in terminal.screen() if "look left" in line] == ["you: look left first"]
 
 
+async def test_what_is_said_as_the_run_ends_is_answered(steer: Steer, fake_host: FakeHost, run: str) -> None:
+    terminal = await attached(steer, run)
+    terminal.type("one last word\n")
+    fake_host.finish(run, succeeded())
+    assert await terminal.ended() == 0
+    await terminal.until("succeeded")
+    lines = terminal.screen()
+    said = next(number for number, line in enumerate(lines) if "one last word" in line)
+    answers = ("message ", "not said: ")
+    assert any(line.startswith(answers) for line in lines[said:]), lines
+
+
 async def test_what_is_typed_stays_readable_while_the_agent_talks(steer: Steer, fake_host: FakeHost, run: str) -> None:
     terminal = await attached(steer, run)
     terminal.type("half a line")

@@ -93,6 +93,11 @@ class EventPump(Generic[T]):
             await self._waiting.put(note)
             self._keyboard.wake.set()
 
+    def notes(self) -> list[Note]:
+        """The notes that nobody has taken yet, of all that waits."""
+        waiting = [self._waiting.get_nowait() for _ in range(self._waiting.qsize())]
+        return [each for each in waiting if isinstance(each, Note)]
+
     async def wait_idle(self, seconds: float) -> bool:
         """Wait at most `seconds` for the tasks; whether all are done."""
         if self._tasks:

@@ -57,6 +57,8 @@ AGAIN_S = 1.0
 """Between two looks whether a server, host or worker is there again."""
 STATE_TIMEOUT_S = 2
 """Seconds that the menu waits for the run's state, which says what the agent can do."""
+SETTLE_S = 6.0
+"""Seconds that leaving waits for the answers to what was said: a message's receipt takes at most 5."""
 RESULT_TIMEOUT_S = 10
 """Seconds that the footer waits for the run's result after its terminal event."""
 
@@ -131,6 +133,8 @@ class Follower:
         self._status = RunStatus()
         self.call: Callable[[str], None] = notifier("none", sys.stdout)
         """Calls the person, who may look elsewhere: at a question, and at the end."""
+        self._saying: list[str] = []
+        """What nobody has answered yet."""
         self._left = asyncio.Event()
         """Set when the person leaves by a key or a word."""
 
@@ -167,6 +171,7 @@ class Follower:
         try:
             async with self._input():
                 ended = await self._stream()
+                await self._settle()
             return await self._end(ended) if ended else self._leave()
         except SourceEnded:
             return await self._ended_before()
@@ -191,6 +196,16 @@ class Follower:
                     return event
         except Interrupted:
             return None
+
+    async def _settle(self) -> None:
+        """What was said last is heard of, or named: nothing that was typed is dropped silently."""
+        if self._saying:
+            with suppress(Interrupted):  # whoever presses Ctrl-C again does not wait
+                await self._keyboard.unless_interrupted(self._pump.wait_idle(SETTLE_S))
+        for text in self._saying:
+            self._view.note(f"not known whether it was said: {text}", "yellow")
+        for note in self._pump.notes():
+            self._view.note(note.text, note.style)
 
     async def _show(self, event: AgentEvent) -> bool:
         """Show it, and ask what it asks; whether it is the last."""
@@ -303,11 +318,14 @@ class Follower:
 
     async def _say(self, text: str) -> Note:
         self._view.note(f"you: {text}", "green")
+        self._saying.append(text)
         try:
             receipt = await self._steersman.steer(self._run, text)
         except (SteersmanError, RunError) as error:
             self._put_back(text)
             return Note(f"not said: {error}", "yellow")
+        finally:
+            self._saying.remove(text)
         return self._receipt("message", receipt, text)
 
     async def _end_turn(self, text: str) -> Note:

@@ -18,7 +18,7 @@ class RunStatus:
     def __init__(self) -> None:
         self.outage: str | None = None
         """Why nothing is heard at the moment."""
-        self._phase = "queued"
+        self._phase = "no event yet"
         self._asked: set[str] = set()
         self._began: datetime | None = None
         self._last: datetime | None = None
