@@ -40,6 +40,8 @@ def sentence(notice: Notice) -> str:
     if notice.result:
         cost = f", ${notice.result.cost_usd:.4f}" if notice.result.cost_usd else ""
         return f"{who} {notice.result.status}{cost}: {(notice.result.error or notice.result.text)[:500]}"
+    if notice.loop:
+        return f"{who} waits: {notice.loop.waits_for or notice.loop.status}. steer loop resume {notice.run}"
     return f"{who}: {notice.type}"
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from activities.admission.policy import Policy
 from activities.admission.webhook_patterns import Target, WrongUrl
-from steersman.contracts.notices import NOTICE_KINDS, NoticeKind, Webhook, WebhookFormat
+from steersman.contracts.notices import NOTICE_KINDS, USUAL_KINDS, NoticeKind, Webhook, WebhookFormat
 
 URL, SECRET = "STEERSMAN_WEBHOOK", "STEERSMAN_WEBHOOK_SECRET"
 KINDS, FORMAT = "STEERSMAN_WEBHOOK_ON", "STEERSMAN_WEBHOOK_FORMAT"
@@ -36,7 +36,7 @@ class OwnWebhook:
         url = environ.get(URL)
         if not url:
             return None
-        kinds = [each.strip() for each in environ.get(KINDS, "approval,end,budget").split(",") if each.strip()]
+        kinds = [each.strip() for each in environ.get(KINDS, ",".join(USUAL_KINDS)).split(",") if each.strip()]
         form = environ.get(FORMAT, "json")
         if unknown := set(kinds) - set(NOTICE_KINDS):
             raise ValueError(f"{KINDS}: {', '.join(sorted(unknown))}: what there is are {', '.join(NOTICE_KINDS)}")

@@ -8,8 +8,9 @@ from pydantic import Field
 from steersman.contracts.model import JsonObject, StrictModel, TolerantModel
 from steersman.contracts.variables import FromEnv, UrlValue
 
-NoticeKind = Literal["approval", "decision", "end", "budget"]
-NOTICE_KINDS: Final[tuple[NoticeKind, ...]] = ("approval", "decision", "end", "budget")
+NoticeKind = Literal["approval", "decision", "end", "budget", "waiting"]
+NOTICE_KINDS: Final[tuple[NoticeKind, ...]] = ("approval", "decision", "end", "budget", "waiting")
+USUAL_KINDS: Final[tuple[NoticeKind, ...]] = ("approval", "end", "budget", "waiting")
 WebhookFormat = Literal["json", "slack"]
 BUDGET_SHARE: Final = 0.8
 """Of a limit of cost, tokens or turns: when this much of it is spent, it is told."""
@@ -23,7 +24,7 @@ class Webhook(StrictModel):
 
     url: UrlValue
     """http or https. An address that is a secret itself, as Slack's are, is given as {"from_env": NAME}."""
-    on: Annotated[tuple[NoticeKind, ...], Field(min_length=1, max_length=4)] = ("approval", "end", "budget")
+    on: Annotated[tuple[NoticeKind, ...], Field(min_length=1, max_length=5)] = USUAL_KINDS
     format: WebhookFormat = "json"
     secret: FromEnv | None = None
     """Signs what is sent, as Standard Webhooks has it."""
@@ -68,8 +69,18 @@ class NoticeResult(TolerantModel):
     session_id: str | None = None
 
 
+class NoticeLoop(TolerantModel):
+    """A loop that waits for a person, or has ended."""
+
+    status: str
+    iteration: int
+    waits_for: str | None = None
+
+
 class Notice(TolerantModel):
-    """The body of format "json". Of the last four, one: that which `type` names (`result` of "end")."""
+    """The body of format "json". Of a run, one of `approval`, `decision`, `budget` and `result`: that which `type`
+    names (`result` of "end"). Of a loop, which `run` is the id of then, `loop`, and `budget` or `result`.
+    """
 
     type: NoticeKind
     run: str
@@ -82,6 +93,7 @@ class Notice(TolerantModel):
     decision: NoticeDecision | None = None
     budget: NoticeBudget | None = None
     result: NoticeResult | None = None
+    loop: NoticeLoop | None = None
 
 
 class NoticeInput(TolerantModel):

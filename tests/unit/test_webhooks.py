@@ -187,7 +187,7 @@ def test_an_answer_is_bounded() -> None:
     ("environ", "told"),
     [
         ({}, None),
-        ({"STEERSMAN_WEBHOOK": "http://10.0.0.1/x"}, ("approval", "end", "budget")),
+        ({"STEERSMAN_WEBHOOK": "http://10.0.0.1/x"}, ("approval", "end", "budget", "waiting")),
         ({"STEERSMAN_WEBHOOK": "https://a.example/x", "STEERSMAN_WEBHOOK_ON": "end, decision"}, ("decision", "end")),
     ],
 )

@@ -31,11 +31,13 @@ from steersman.contracts.loop_activities import (
     SurveyInput,
 )
 from steersman.contracts.loop_state import ItemList
+from steersman.contracts.notices import NoticeAnswer, NoticeInput
 from steersman.contracts.run import RunState, Usage
 from steersman.contracts.workspace_hold import HoldWorkspace, WorkspaceHeld
 from steersman.contracts.workspace_holder import WorkspaceHolder
 from tests.workflows.loop_results import exits, result
 from workflows.agent_loop import AgentLoop
+from workflows.run_notice import RunNotice
 
 __all__ = ["HELD", "FakeLoopHost", "Loop", "exits", "refusal"]
 
@@ -95,6 +97,7 @@ class FakeLoopHost:
         self.host = f"host-{uuid.uuid4().hex[:8]}"
         self.queue = f"steersman-{self.host}"
         self.loops: list[Loop] = []
+        self.notices: list[NoticeInput] = []
         self.script: list[dict[str, Any]] = []
         self.verdicts: list[dict[str, Any]] = []
         self.asked: list[dict[str, Any]] = []
@@ -226,6 +229,11 @@ class FakeLoopHost:
     async def look_at_run(self, wanted: LookInput) -> RunState:
         return self.known
 
+    @activity.defn(name=names.SEND_NOTICE)
+    async def send_notice(self, given: NoticeInput) -> NoticeAnswer:
+        self.notices.append(given)
+        return NoticeAnswer(status=200)
+
     # ---- workers and loops
 
     @asynccontextmanager
@@ -237,7 +245,7 @@ class FakeLoopHost:
             here = Worker(
                 self.client,
                 task_queue=self.queue,
-                workflows=[AgentLoop, run],
+                workflows=[AgentLoop, RunNotice, run],
                 activities=[self.claim_host, self.play_run],
                 max_cached_workflows=cached,
                 max_heartbeat_throttle_interval=timedelta(seconds=0.1),
@@ -259,6 +267,7 @@ class FakeLoopHost:
             self.drop_checkpoints,
             self.read_fork_point,
             self.look_at_run,
+            self.send_notice,
         ]
         throttle = timedelta(seconds=0.1)
         queue = names.host_queue(self.host)

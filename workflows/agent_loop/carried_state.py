@@ -16,6 +16,7 @@ from steersman.contracts.loop_state import (
     Verification,
 )
 from steersman.contracts.model import TolerantModel
+from steersman.contracts.notices import NoticeKind
 from steersman.contracts.run import Usage
 
 
@@ -117,6 +118,11 @@ class CarriedState(TolerantModel):
     """Rate-limited iterations in a row."""
     since_decision: int = 0
     """Iterations since a person last decided."""
+    notices: tuple[NoticeKind, ...] = ()
+    """What the host's operator is told."""
+    notices_told: tuple[str, ...] = ()
+    """The wait that was told, and the limits of which most is spent."""
+    notices_sent: int = 0
     last_error: str | None = None
     stop_reason: StopReason | None = None
     started_at: datetime | None = None

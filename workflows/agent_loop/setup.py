@@ -38,7 +38,12 @@ async def set_up(loop: LoopContext) -> None:
             return
         host = claim.host
     admitted = await _admit(host, request, forks=fork is not None)
-    state.update(host=host, capabilities=claim.capabilities, agent_variables=claim.agent_variables)
+    state.update(
+        host=host,
+        capabilities=claim.capabilities,
+        agent_variables=claim.agent_variables,
+        notices=claim.notices,
+    )
     if fork is not None:
         note = await _take_over(loop, fork)
     if not admitted:

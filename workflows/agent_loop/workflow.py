@@ -21,7 +21,7 @@ with workflow.unsafe.imports_passed_through():
     from steersman.contracts.messages import parse_message
     from steersman.contracts.request import oversized
     from steersman.contracts.run import MAX_REASON
-    from workflows.agent_loop import iterations, plans
+    from workflows.agent_loop import iterations, notices, plans
     from workflows.agent_loop.carried_state import CarriedState
     from workflows.agent_loop.decisions import Ending
     from workflows.agent_loop.handlers import LoopHandlers
@@ -60,6 +60,7 @@ class AgentLoop(LoopHandlers):
         if not self._state.carried.host:
             self._state.publish_initial()
         running = asyncio.ensure_future(self._run(self.loop, inputs[0]))
+        telling = asyncio.ensure_future(notices.run(self.loop))
         try:
             await workflow.wait([running])
         except asyncio.CancelledError:
@@ -70,6 +71,8 @@ class AgentLoop(LoopHandlers):
                 reason = (workflow.cancellation_reason() or "")[:MAX_REASON]
                 await shielded(iterations.cancel(self.loop, reason))
                 return await self._close(Ending("cancelled", given_reason=reason))
+        finally:
+            telling.cancel()
         return await self._close(running.result())
 
     async def _run(self, loop: LoopContext, request: Any) -> Ending:
@@ -92,6 +95,8 @@ class AgentLoop(LoopHandlers):
         state.set_status(ending.status)
         await shielded(workflow.wait_condition(workflow.all_handlers_finished))
         result = self._result(ending)
+        if self.loop is not None:
+            await shielded(notices.tell_end(self.loop, result))
         if ending.status in ("completed", "exited"):
             return result
         if ending.status == "cancelled":

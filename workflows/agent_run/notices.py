@@ -6,13 +6,11 @@ Each notice is a workflow of its own, RunNotice, which outlives the run. An answ
 import asyncio
 import json
 from collections.abc import Iterator
-from datetime import timedelta
 from typing import Any
 
 from temporalio import workflow
-from temporalio.exceptions import ChildWorkflowError, FailureError, WorkflowAlreadyStartedError
+from temporalio.exceptions import FailureError
 
-from steersman.contracts import names
 from steersman.contracts.activities import OutgoingDecision
 from steersman.contracts.budget import nearly_spent
 from steersman.contracts.messages import Decision
@@ -21,27 +19,25 @@ from steersman.contracts.notices import (
     MAX_NOTICE_INPUT,
     MAX_NOTICE_TEXT,
     Notice,
-    NoticeAnswer,
     NoticeApproval,
     NoticeDecision,
-    NoticeInput,
     NoticeKind,
     NoticeResult,
     Webhook,
 )
 from steersman.contracts.request import RunRequest
 from steersman.contracts.run import Approval, RunResult
+from workflows import notice_sending
 from workflows.agent_run.activities import run_key
 from workflows.agent_run.delivery import MessageDelivery
 from workflows.agent_run.visibility import RunVisibility
+from workflows.notice_sending import EXPIRES, Receivers, Sending, receivers
 from workflows.waiting import all_dispatched
 
 MAX_NOTICES = 200
 """Of one run, beside that of its end: each is a workflow, and each takes of the run's history."""
-EXPIRES = timedelta(days=1)
-LEAST_S = 1.0
-MAX_ID = 800
-"""Characters of a run's id in that of a notice: Temporal takes 1,000, and a longer one would hold up the run."""
+IN_LOOPS: tuple[NoticeKind, ...] = ("approval", "decision")
+"""What a loop's run tells: budgets and ends are the loop's to tell."""
 LEFT_OUT: JsonObject = {"…": "too much to be sent: it is in the run's events"}
 
 
@@ -55,7 +51,7 @@ class Notices:
     def __init__(self, visibility: RunVisibility, delivery: MessageDelivery) -> None:
         self._visibility, self._delivery = visibility, delivery
         self._request: RunRequest | None = None
-        self._to: list[tuple[Webhook | None, tuple[NoticeKind, ...]]] = []
+        self._to: Receivers = ()
         self._told: set[str] = set()
         self._number = 0
         self._answers: set[asyncio.Task[None]] = set()
@@ -63,9 +59,10 @@ class Notices:
     def on_claimed(self, request: RunRequest, of_operator: tuple[NoticeKind, ...]) -> None:
         """Who is to be told is known: whom the request names, and whom the host's operator does."""
         self._request = request
-        self._to = [(each, each.on) for each in request.notify]
-        if of_operator:
-            self._to.append((None, of_operator))
+        told = receivers(request.notify, of_operator)
+        if workflow.info().parent is not None:
+            told = tuple((webhook, tuple(each for each in kinds if each in IN_LOOPS)) for webhook, kinds in told)
+        self._to = tuple(each for each in told if each[1])
 
     async def run(self) -> None:
         """Tell what happens, until cancelled."""
@@ -122,32 +119,14 @@ class Notices:
             labels=state.labels,
             **fields,
         )
-        expires = EXPIRES
-        if approval and approval.deadline:
-            expires = min(expires, approval.deadline - workflow.now())
-        given = NoticeInput(
-            host=state.host or "",
-            notice=notice,
-            webhook=webhook,
-            expires_s=max(expires.total_seconds(), LEAST_S),
-        )
-        try:
-            sending = await workflow.start_child_workflow(
-                names.NOTICE_WORKFLOW,
-                given,
-                id=f"{key.run[:MAX_ID]}:notice-{key.execution[-12:]}-{self._number}",
-                result_type=NoticeAnswer,
-                cancellation_type=workflow.ChildWorkflowCancellationType.ABANDON,
-                parent_close_policy=workflow.ParentClosePolicy.ABANDON,
-            )
-        except (WorkflowAlreadyStartedError, ChildWorkflowError):  # after a reset: it is on its way
-            return
-        if approval and webhook and webhook.decides:
+        left = approval.deadline - workflow.now() if approval and approval.deadline else EXPIRES
+        sending = await notice_sending.start(state.host or "", notice, webhook, self._number, left)
+        if sending and approval and webhook and webhook.decides:
             answer = asyncio.create_task(self._take_answer(approval.id, sending))
             self._answers.add(answer)
             answer.add_done_callback(self._answers.discard)
 
-    async def _take_answer(self, approval: str, sending: "workflow.ChildWorkflowHandle[Any, NoticeAnswer]") -> None:
+    async def _take_answer(self, approval: str, sending: Sending) -> None:
         try:
             answer = await sending
         except FailureError as error:

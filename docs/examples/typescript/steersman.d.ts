@@ -1325,21 +1325,28 @@ export interface Webhook {
   url: string | FromEnv;
   /**
    * @minItems 1
-   * @maxItems 4
+   * @maxItems 5
    */
   on?:
-    | ["approval" | "decision" | "end" | "budget"]
-    | ["approval" | "decision" | "end" | "budget", "approval" | "decision" | "end" | "budget"]
+    | ["approval" | "decision" | "end" | "budget" | "waiting"]
+    | ["approval" | "decision" | "end" | "budget" | "waiting", "approval" | "decision" | "end" | "budget" | "waiting"]
     | [
-        "approval" | "decision" | "end" | "budget",
-        "approval" | "decision" | "end" | "budget",
-        "approval" | "decision" | "end" | "budget"
+        "approval" | "decision" | "end" | "budget" | "waiting",
+        "approval" | "decision" | "end" | "budget" | "waiting",
+        "approval" | "decision" | "end" | "budget" | "waiting"
       ]
     | [
-        "approval" | "decision" | "end" | "budget",
-        "approval" | "decision" | "end" | "budget",
-        "approval" | "decision" | "end" | "budget",
-        "approval" | "decision" | "end" | "budget"
+        "approval" | "decision" | "end" | "budget" | "waiting",
+        "approval" | "decision" | "end" | "budget" | "waiting",
+        "approval" | "decision" | "end" | "budget" | "waiting",
+        "approval" | "decision" | "end" | "budget" | "waiting"
+      ]
+    | [
+        "approval" | "decision" | "end" | "budget" | "waiting",
+        "approval" | "decision" | "end" | "budget" | "waiting",
+        "approval" | "decision" | "end" | "budget" | "waiting",
+        "approval" | "decision" | "end" | "budget" | "waiting",
+        "approval" | "decision" | "end" | "budget" | "waiting"
       ];
   format?: "json" | "slack";
   secret?: FromEnv | null;
