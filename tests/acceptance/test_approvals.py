@@ -32,6 +32,7 @@ async def permission_states(steersman: Steersman, run: str) -> list[str]:
     return [event.state for event in events if event.type == "permission"]
 
 
+@pytest.mark.exhaustive
 async def test_allowed(shared: Site, steersman: Steersman, model: ScriptedModel) -> None:
     workspace = shared.workspace()
     script = model.script("allow", tool("Bash", command="touch made"), say("made"))
@@ -82,6 +83,7 @@ async def test_a_decision_is_remembered_for_the_rest_of_the_run(
     assert [(workspace / f"made-{number}").exists() for number in range(3)] == [decision == "allow"] * 3
 
 
+@pytest.mark.exhaustive
 async def test_the_first_word_counts(shared: Site, steersman: Steersman, model: ScriptedModel) -> None:
     workspace = shared.workspace()
     commands = [tool("Bash", command="touch first"), tool("Bash", command="touch second")]
@@ -124,6 +126,7 @@ async def test_without_an_answer_it_is_denied_in_time_and_waiting_is_not_idling(
     assert await permission_states(steersman, run) == ["asked", "denied"]
 
 
+@pytest.mark.exhaustive
 async def test_an_interrupt_withdraws_the_question(shared: Site, steersman: Steersman, model: ScriptedModel) -> None:
     workspace = shared.workspace()
     script = model.script("withdrawn", tool("Bash", command="touch made"), say("without it"))
@@ -144,6 +147,7 @@ async def test_an_interrupt_withdraws_the_question(shared: Site, steersman: Stee
     assert await permission_states(steersman, run) == ["asked", "withdrawn"]
 
 
+@pytest.mark.exhaustive
 async def test_a_stop_while_it_waits(shared: Site, steersman: Steersman, model: ScriptedModel) -> None:
     script = model.script("stopped", tool("Bash", command="touch made"))
     run = await steersman.start(shared.claude(script, permissions=ASK))

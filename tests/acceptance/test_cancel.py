@@ -43,6 +43,7 @@ async def closed_as_cancelled(steersman: Steersman, run: str) -> None:
     assert in_order(events)
 
 
+@pytest.mark.exhaustive
 async def test_claude_is_stopped_while_it_streams(
     shared: Site, steersman: Steersman, model: ScriptedModel, mark: str
 ) -> None:
@@ -61,6 +62,7 @@ async def test_claude_is_stopped_while_it_streams(
     await closed_as_cancelled(steersman, run)
 
 
+@pytest.mark.exhaustive
 async def test_claude_is_stopped_in_a_tool(shared: Site, steersman: Steersman, model: ScriptedModel, mark: str) -> None:
     script = model.script("tool", SLEEP_IN_TOOL)
     run = await steersman.start(shared.claude(script, mark=mark, permissions={"mode": "full"}))
@@ -109,6 +111,7 @@ async def test_a_program_that_floods_is_stopped(shared: Site, steersman: Steersm
     assert events[-1].type == "cancelled"
 
 
+@pytest.mark.exhaustive
 async def test_cancel_of_the_temporal_cli_is_the_same_thing(shared: Site, steersman: Steersman, mark: str) -> None:
     run = await steersman.start(shared.process(*python(STUBBORN), mark=mark))
     await is_ready(steersman, run)
@@ -123,6 +126,7 @@ async def test_cancel_of_the_temporal_cli_is_the_same_thing(shared: Site, steers
     assert report.processes >= 4
 
 
+@pytest.mark.exhaustive
 async def test_the_stop_ladder_is_the_requests(shared: Site, steersman: Steersman, mark: str) -> None:
     stop = {"terminate_after_s": 0, "kill_after_s": 2.5}
     run = await steersman.start(shared.process(*python(STUBBORN), mark=mark, stop=stop))
@@ -153,6 +157,7 @@ async def test_a_run_cancelled_right_after_its_start_leaves_nothing(
     await gone(mark)
 
 
+@pytest.mark.exhaustive
 async def test_stopping_twice_at_once_and_after_the_end(shared: Site, steersman: Steersman, mark: str) -> None:
     run = await steersman.start(shared.process(*python(STUBBORN), mark=mark))
     await is_ready(steersman, run)
@@ -176,6 +181,7 @@ async def test_stop_of_a_run_that_ended_or_never_was(shared: Site, steersman: St
     assert (await steersman.state(run)).stop_report is None
 
 
+@pytest.mark.exhaustive
 async def test_a_queued_run_is_cancelled_before_anything_starts(site: Site, mark: str) -> None:
     worker = site.worker("--max-runs", "1")
     steersman = await site.steersman()

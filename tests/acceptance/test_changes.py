@@ -193,6 +193,7 @@ async def steer(shared: Site, tmp_path: Path) -> AsyncIterator[Steer]:
     await command.close()
 
 
+@pytest.mark.exhaustive
 async def test_what_a_person_sees(steer: Steer, repository: Path, tmp_path: Path) -> None:
     before = files(repository)
     said = await steer(
@@ -359,6 +360,7 @@ async def test_what_lies_beside_the_workspace_is_somebody_elses(
     assert (repository / "theirs" / "file").read_text() == "after\n"
 
 
+@pytest.mark.exhaustive
 async def test_nothing_is_undone_under_the_hands_of_another_run(
     shared: Site, steersman: Steersman, repository: Path
 ) -> None:

@@ -55,6 +55,7 @@ async def changed(steersman: Steersman, run: str) -> None:
     await until(there)
 
 
+@pytest.mark.exhaustive
 async def test_what_a_terminated_run_changed_is_taken_back(
     shared: Site, steersman: Steersman, steer: Steer, repository: Path
 ) -> None:
@@ -84,6 +85,7 @@ async def test_what_a_terminated_run_changed_is_taken_back(
     assert files(repository) == before
 
 
+@pytest.mark.exhaustive
 async def test_one_that_nobody_saw_end_is_kept_by_the_next_worker(site: Site) -> None:
     worker = site.worker()
     steersman = await site.steersman()
@@ -120,6 +122,7 @@ async def test_no_other_run_begins_before_it_is_kept(shared: Site, steersman: St
     assert (await steersman.state(waits)).changes.files == 1  # type: ignore[union-attr]
 
 
+@pytest.mark.exhaustive
 async def test_a_baseline_that_the_agent_has_written_itself_counts_for_nothing(
     shared: Site, steersman: Steersman, repository: Path
 ) -> None:
@@ -204,6 +207,7 @@ async def test_a_loops_run_at_work_shows_what_it_has_changed_so_far(shared: Site
     assert not (await steersman.diff(f"{loop}-1")).now
 
 
+@pytest.mark.exhaustive
 async def test_no_other_commit_of_a_loop_is_put_there(shared: Site, steersman: Steersman) -> None:
     """What a caller says of a loop's checkpoints is held against the loop's own word."""
     workspace = project(shared)

@@ -60,6 +60,7 @@ async def test_it_interrupts_a_tool_and_another_run_goes_on_with_the_session(
     assert second.requests[0].saw("on my way")
 
 
+@pytest.mark.exhaustive
 async def test_by_the_temporal_cli_while_an_approval_waits(
     shared: Site, steersman: Steersman, model: ScriptedModel
 ) -> None:

@@ -76,6 +76,7 @@ async def test_another_agent_goes_on_and_is_told_what_was_done(site: Site, model
     await gone(mark)
 
 
+@pytest.mark.exhaustive
 async def test_one_that_is_not_installed_is_passed_over(site: Site, model: ScriptedModel, mark: str) -> None:
     claude = model.script("a", say("done"))
     await site.worker(PATH="/usr/bin:/bin").ready()

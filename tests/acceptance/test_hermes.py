@@ -14,7 +14,6 @@ from tests.support.processes import lives, until
 from tests.support.programs import program
 
 
-@pytest.mark.exhaustive
 async def test_a_worker_that_is_killed_is_replaced_and_the_run_is_steered_and_stopped(
     site: Site, model: ScriptedModel, mark: str
 ) -> None:

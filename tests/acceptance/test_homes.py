@@ -171,6 +171,7 @@ async def _handle(steersman: Steersman, run: str) -> int | None:
     return handle.pid if handle else None
 
 
+@pytest.mark.exhaustive
 async def test_without_being_asked_it_has_its_users(claude: Homes) -> None:
     steersman = await claude.worker()
     run = await steersman.start(claude.request(claude.site.workspace()))
@@ -182,6 +183,7 @@ async def test_without_being_asked_it_has_its_users(claude: Homes) -> None:
     assert CANARY in json.dumps(claude.script.requests[0].body)
 
 
+@pytest.mark.exhaustive
 async def test_a_home_goes_with_a_run_that_is_stopped(claude: Homes, mark: str) -> None:
     steersman = await claude.worker()
     run = await steersman.start(claude.request(claude.site.workspace(), home="isolated"))

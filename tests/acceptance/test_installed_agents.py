@@ -147,6 +147,7 @@ async def test_a_run_whose_package_has_gone_waits_for_it_and_can_be_stopped(
     await gone(mark)
 
 
+@pytest.mark.exhaustive
 async def test_broken_packages_are_told_at_the_start_and_harm_no_other(site: Site, tmp_path: Path) -> None:
     target = tmp_path / "broken"
     write_package(target, "evil-claude", agent_point("claude", "evil_claude:ROW"), "raise AssertionError")
@@ -288,6 +289,7 @@ def test_the_suite_fails_where_declared_is_not_observed(installed: Path, tmp_pat
     }
 
 
+@pytest.mark.exhaustive
 def test_without_the_suite_it_says_what_to_do(installed: Path) -> None:
     done = steer(installed, "agents", "test", "no-such-agent", "-q")
     assert done.returncode == 2

@@ -123,6 +123,7 @@ async def test_without_a_repository(shared: Site, steersman: Steersman) -> None:
     assert ((path / "a").read_text(), (path / "b").read_text()) == ("two\n", "new\n")
 
 
+@pytest.mark.exhaustive
 async def test_a_directory_of_a_repository(shared: Site, steersman: Steersman, repository: Path) -> None:
     (repository / "sub").mkdir()
     run = await steersman.start(
@@ -146,6 +147,7 @@ async def failed(steersman: Steersman, run: str) -> RunResult:
     return error.value.result
 
 
+@pytest.mark.exhaustive
 async def test_a_failed_run_is_carried_back(shared: Site, steersman: Steersman, repository: Path) -> None:
     run = await steersman.start(isolated(shared, repository, EDIT + "raise SystemExit(3)"))
     result = await failed(steersman, run)
@@ -154,6 +156,7 @@ async def test_a_failed_run_is_carried_back(shared: Site, steersman: Steersman, 
     assert (repository / "edited").read_text() == "one\nTWO\nthree\n"
 
 
+@pytest.mark.exhaustive
 async def test_a_cancelled_run_is_carried_back(shared: Site, steersman: Steersman, repository: Path, mark: str) -> None:
     run = await steersman.start(isolated(shared, repository, EDIT + OBEDIENT, mark=mark))
     copy = await copy_of(steersman, run)
@@ -223,6 +226,7 @@ async def test_what_cannot_be_carried_back_waits_and_is_a_gate(
         await steersman.retry_workspace(run)
 
 
+@pytest.mark.exhaustive
 async def test_what_cannot_be_carried_back_can_be_given_up(
     shared: Site, steersman: Steersman, repository: Path
 ) -> None:
@@ -247,6 +251,7 @@ async def test_a_workspace_that_cannot_be_copied(shared: Site, steersman: Steers
     assert (await steersman.state(run)).attempt == 0
 
 
+@pytest.mark.exhaustive
 async def test_a_closed_run_that_is_reset_works_in_a_new_copy(
     shared: Site, steersman: Steersman, repository: Path
 ) -> None:

@@ -265,6 +265,7 @@ async def test_two_runs_in_copies_cannot_have_one_session(
     assert (await steersman.result(second)).session_id == session
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("elsewhere", [True, False])
 async def test_a_session_that_is_not_here_is_refused(
     shared: Site, steersman: Steersman, model: ScriptedModel, repository: Path, *, elsewhere: bool
@@ -298,6 +299,7 @@ async def test_where_less_than_everything_is_allowed(site: Site, model: Scripted
         await steersman.run(isolated(site, script, other, **reads))
 
 
+@pytest.mark.exhaustive
 async def test_a_terminated_run_leaves_its_session(
     shared: Site, steersman: Steersman, model: ScriptedModel, repository: Path, mark: str
 ) -> None:

@@ -40,6 +40,7 @@ async def test_turns(shared: Site, steersman: Steersman, model: ScriptedModel, m
     assert 3 <= len(script.requests) <= 4
 
 
+@pytest.mark.exhaustive
 async def test_cost_in_the_middle_of_a_turn(
     shared: Site, steersman: Steersman, model: ScriptedModel, mark: str
 ) -> None:
@@ -67,6 +68,7 @@ async def test_cost_over_attempts(shared: Site, steersman: Steersman, model: Scr
     assert (await steersman.state(run)).attempt == 2
 
 
+@pytest.mark.exhaustive
 async def test_tokens_in_the_middle_of_a_turn(
     shared: Site, steersman: Steersman, model: ScriptedModel, mark: str
 ) -> None:
@@ -79,6 +81,7 @@ async def test_tokens_in_the_middle_of_a_turn(
     assert await script.wait_outcome(script.requests[0]) == "hung up"
 
 
+@pytest.mark.exhaustive
 async def test_a_limit_of_the_provider_is_told_as_a_fact(
     shared: Site, steersman: Steersman, model: ScriptedModel, mark: str
 ) -> None:
@@ -94,6 +97,7 @@ async def test_a_limit_of_the_provider_is_told_as_a_fact(
     assert began + timedelta(seconds=44) < datetime.fromisoformat(str(limit["resets_at"]))
 
 
+@pytest.mark.exhaustive
 async def test_duration_of_a_program_that_will_not_go(shared: Site, steersman: Steersman, mark: str) -> None:
     run = await steersman.start(shared.process(*python(STUBBORN), mark=mark, limits={"duration_s": 1.5}))
 
@@ -104,6 +108,7 @@ async def test_duration_of_a_program_that_will_not_go(shared: Site, steersman: S
     assert (report.outcome, report.how) == ("stopped", "killed")
 
 
+@pytest.mark.exhaustive
 async def test_a_silent_program(shared: Site, steersman: Steersman, mark: str) -> None:
     run = await steersman.start(shared.process(*python(OBEDIENT), mark=mark, limits={"idle_s": 1}))
 

@@ -127,7 +127,6 @@ async def test_what_is_ignored_stays_from_run_to_run_or_not(
     assert not any(Path(each).exists() for each in directories)
 
 
-@pytest.mark.exhaustive
 async def test_what_cannot_be_carried_back_pauses_it(there: Elsewhere, steersman: Steersman, kind: str) -> None:
     workspace = project(there.site)
     told = Path(f"{workspace}.told")

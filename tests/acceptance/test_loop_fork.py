@@ -83,6 +83,7 @@ async def test_a_fork_into_a_worktree_leaves_the_open_loop_alone(
     await steersman.loops.exit(loop)
 
 
+@pytest.mark.exhaustive
 async def test_a_fork_of_nothing_is_refused(shared: Site, steersman: Steersman, model: ScriptedModel) -> None:
     script = model.script("nothing", tool("Bash", command=tick("one", "two")), say("done"))
     loop = await steersman.loops.start(claude_loop(shared, script, project(shared)))
@@ -97,7 +98,6 @@ async def test_a_fork_of_nothing_is_refused(shared: Site, steersman: Steersman, 
         await ended(steersman, await steersman.loops.start(request))
 
 
-@pytest.mark.exhaustive
 async def test_a_session_of_a_run_is_gone_on_with_or_forked(
     shared: Site, steersman: Steersman, model: ScriptedModel
 ) -> None:

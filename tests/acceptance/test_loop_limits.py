@@ -77,6 +77,7 @@ async def test_an_iteration_that_takes_too_long_has_failed(
     assert (await steersman.loops.state(loop)).failures == 0
 
 
+@pytest.mark.exhaustive
 async def test_failures_in_a_row_fail_the_loop(shared: Site, steersman: Steersman) -> None:
     workspace = project(shared)
     request = process_loop(shared, "echo the reason is this >&2; exit 7", workspace, limits={"failures": 2})
@@ -90,6 +91,7 @@ async def test_failures_in_a_row_fail_the_loop(shared: Site, steersman: Steersma
     assert [each.kind for each in await steersman.loops.checkpoints(loop)] == ["baseline", "failure", "failure"]
 
 
+@pytest.mark.exhaustive
 async def test_nothing_done_and_too_much_done_stop_the_loop(shared: Site, steersman: Steersman) -> None:
     # A commit alone is progress.
     commits = "git -c user.name=a -c user.email=a@b commit -q --allow-empty -m more"

@@ -89,6 +89,7 @@ async def test_a_run_that_somebody_ends_pauses_the_loop(
     assert script.requests[1].saw("Work on the plan below")
 
 
+@pytest.mark.exhaustive
 async def test_a_verification_that_somebody_stops_is_made_up_for(shared: Site, steersman: Steersman, mark: str) -> None:
     workspace = project(shared)
     verify = {"command": "until test -e ../verified.go; do sleep 0.05; done"}
@@ -107,6 +108,7 @@ async def test_a_verification_that_somebody_stops_is_made_up_for(shared: Site, s
     assert (workspace / "work").read_text() == "x\n"
 
 
+@pytest.mark.exhaustive
 async def test_the_run_at_work_asks_a_person(shared: Site, steersman: Steersman, model: ScriptedModel) -> None:
     workspace = project(shared)
     script = model.script("asks", BOTH, say("done"))

@@ -99,7 +99,6 @@ async def test_a_message_is_backed_up_at_once(
     assert said(script.requests[-1], "and paint it green") == 1
 
 
-@pytest.mark.exhaustive
 async def test_what_a_run_that_fails_with_its_pod_has_done_is_kept_at_a_ref(
     pods: OwnCluster, steersman: Steersman, repository: Path
 ) -> None:

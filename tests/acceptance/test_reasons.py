@@ -26,6 +26,7 @@ async def steer(site: Site, *words: str) -> str:
     return done.stdout + done.stderr
 
 
+@pytest.mark.exhaustive
 async def test_a_cancel(shared: Site, steersman: Steersman, mark: str) -> None:
     run = await steersman.start(shared.process(*python(OBEDIENT), mark=mark))
     await phase(steersman, run, "running")

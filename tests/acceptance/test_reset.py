@@ -198,6 +198,7 @@ async def test_a_run_that_is_cancelled_after_its_reset_stays_so(shared: Site, st
     assert in_order(await steersman.events(run))
 
 
+@pytest.mark.exhaustive
 async def test_a_run_that_a_person_ends_right_after_its_reset_leaves_no_agent_behind(
     site: Site, model: ScriptedModel, mark: str
 ) -> None:

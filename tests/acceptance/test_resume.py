@@ -69,6 +69,7 @@ async def test_a_killed_agent_goes_on_with_its_session(
     await gone(mark)
 
 
+@pytest.mark.exhaustive
 async def test_an_agent_killed_before_its_session_exists_starts_over(
     shared: Site, steersman: Steersman, model: ScriptedModel, mark: str
 ) -> None:
@@ -84,6 +85,7 @@ async def test_an_agent_killed_before_its_session_exists_starts_over(
     assert sum(text.count("build the thing") for text in script.requests[0].texts) == 1
 
 
+@pytest.mark.exhaustive
 async def test_what_a_killed_shim_left_is_cleared_away_and_the_session_resumed(
     shared: Site, steersman: Steersman, model: ScriptedModel, mark: str
 ) -> None:

@@ -146,6 +146,7 @@ async def test_a_run_keeps_its_session_over_takeover_resume_and_reset(site: Site
     assert (await steersman.result(run)).text == "c"
 
 
+@pytest.mark.exhaustive
 async def test_what_another_namespace_has_is_refused_without_its_name(site: Site, model: ScriptedModel) -> None:
     await site.worker().ready()
     other = await new_namespace(site.namespace.address)

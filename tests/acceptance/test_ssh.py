@@ -111,6 +111,7 @@ def elsewhere(site: Site) -> Iterator[Elsewhere]:
         found.end()
 
 
+@pytest.mark.exhaustive
 async def test_it_works_there_and_what_it_did_comes_back(
     there: Elsewhere, steersman: Steersman, repository: Path
 ) -> None:
@@ -134,6 +135,7 @@ async def test_it_works_there_and_what_it_did_comes_back(
     assert there.kept == []
 
 
+@pytest.mark.exhaustive
 async def test_without_a_repository(there: Elsewhere, steersman: Steersman) -> None:
     path = there.site.workspace()
     (path / "a").write_text("one\n")
@@ -205,6 +207,7 @@ async def test_a_killed_claude_goes_on_with_its_session_there(
     assert script.requests[-1].saw("a first step")
 
 
+@pytest.mark.exhaustive
 async def test_what_both_changed_is_named_and_kept(there: Elsewhere, steersman: Steersman, repository: Path) -> None:
     go = there.home / "go-conflict"
     run = await steersman.start(there.process(EDIT + WAIT.format(go=go), workspace=repository))
@@ -238,6 +241,7 @@ async def test_what_cannot_be_carried_back_waits_there(
     assert there.kept == []
 
 
+@pytest.mark.exhaustive
 async def test_a_terminated_run_is_stopped_and_carried_back(
     there: Elsewhere, steersman: Steersman, repository: Path, mark: str
 ) -> None:
@@ -269,6 +273,7 @@ async def test_no_secret_is_left_there(there: Elsewhere, steersman: Steersman, m
     assert there.kept == []
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("runtime", "error", "words"),
     [
@@ -498,6 +503,7 @@ async def test_the_doctor_looks_at_another_machine(there: Elsewhere, tmp_path: P
     assert (wrong.code, "must be a host's name" in wrong.err) == (2, True)
 
 
+@pytest.mark.exhaustive
 async def test_steer_run_there(there: Elsewhere, tmp_path: Path, repository: Path) -> None:
     steer = Steer(there.site.namespace.address, tmp_path, there.site.namespace.name)
     said = await steer("run", "process", "-w", str(repository), "--ssh", "place", "--", "sh", "-c", "echo new > made")

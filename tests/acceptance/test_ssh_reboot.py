@@ -63,7 +63,6 @@ async def test_a_program_has_crashed_and_what_it_did_comes_back(elsewhere: Elsew
     assert elsewhere.kept == []
 
 
-@pytest.mark.exhaustive
 async def test_claude_goes_on_with_its_session(elsewhere: Elsewhere, model: ScriptedModel, mark: str) -> None:
     await elsewhere.site.worker(*elsewhere.flags).ready()
     steersman = await elsewhere.site.steersman()

@@ -25,6 +25,7 @@ async def messages(steersman: Steersman, run: str) -> dict[str, MessageRecord]:
     return {each.id: each for each in (await steersman.state(run)).messages}
 
 
+@pytest.mark.exhaustive
 async def test_an_interrupt_with_a_text_ends_the_turn_and_goes_on_with_it(
     shared: Site, steersman: Steersman, model: ScriptedModel
 ) -> None:
@@ -49,6 +50,7 @@ async def test_an_interrupt_with_a_text_ends_the_turn_and_goes_on_with_it(
     assert [event.type for event in events].count("done") == 1
 
 
+@pytest.mark.exhaustive
 async def test_an_interrupt_without_a_text_parks_the_run_until_a_steer(
     shared: Site, steersman: Steersman, model: ScriptedModel
 ) -> None:
@@ -72,6 +74,7 @@ async def test_an_interrupt_without_a_text_parks_the_run_until_a_steer(
     assert said(script.requests[1], "now go on") == 1
 
 
+@pytest.mark.exhaustive
 async def test_an_interrupt_ends_a_tool_and_its_processes(
     shared: Site, steersman: Steersman, model: ScriptedModel, mark: str
 ) -> None:
@@ -130,6 +133,7 @@ async def test_five_steers_are_read_in_order_within_the_turn(
     assert [e.text for e in events if e.type == "message" and e.role == "user" and e.text in texts] == texts
 
 
+@pytest.mark.exhaustive
 async def test_the_same_id_twice_is_one_message(shared: Site, steersman: Steersman, model: ScriptedModel) -> None:
     workspace = shared.workspace()
     script = model.script("twice", TOOL_UNTIL_GO, say("read"))
@@ -164,6 +168,7 @@ async def test_a_steer_that_an_interrupt_overtakes_is_read_or_said_to_be_lost(
     assert said(script.requests[-1], "the small thing") == (record[steer.id].state == "acknowledged")
 
 
+@pytest.mark.exhaustive
 async def test_the_temporal_cli_steers_and_interrupts(shared: Site, steersman: Steersman, model: ScriptedModel) -> None:
     script = model.script("cli", hold("the wrong way"), hold("another wrong way"), say("the right way"))
     run = await steersman.start(shared.claude(script))

@@ -27,6 +27,7 @@ async def states(steersman: Steersman, run: str) -> dict[str, tuple[str, str | N
     return {each.id: (each.state, each.how) for each in (await steersman.state(run)).messages}
 
 
+@pytest.mark.exhaustive
 async def test_a_program_is_steered_and_ends_by_itself(shared: Site, steersman: Steersman) -> None:
     run = await steersman.start(shared.process(*python(LISTENING), prompt="begin", **LINES))
     async with following(steersman, run) as attached:

@@ -116,6 +116,7 @@ async def test_without_a_worker_the_next_one_or_the_lease_sees_to_it(
     await all_say(site, terminated, end)
 
 
+@pytest.mark.exhaustive
 async def test_a_worker_that_dies_over_it_leaves_the_rest_to_the_next(site: Site, mark: str) -> None:
     worker = site.worker()
     steersman = await site.steersman()
@@ -209,6 +210,7 @@ async def test_one_that_nobody_had_seen(site: Site) -> None:
     assert (end.stop_report.outcome, end.stop_report.processes) == ("stopped", 0)
 
 
+@pytest.mark.exhaustive
 async def test_temporals_own_timeout_and_a_deleted_run_are_told_alike(
     shared: Site, steersman: Steersman, mark: str
 ) -> None:
@@ -265,6 +267,7 @@ for number in range(1, 10_000):
 """Writes down what it has said."""
 
 
+@pytest.mark.exhaustive
 async def test_what_was_said_while_nobody_led_it_is_in_the_log(site: Site, mark: str) -> None:
     worker = site.worker()
     steersman = await site.steersman()

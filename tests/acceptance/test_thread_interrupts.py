@@ -124,6 +124,7 @@ async def test_01_interrupt_of_an_awaited_run(talk: Callable[..., Talk]) -> None
     await this.interrupted(run, "too slow")
 
 
+@pytest.mark.exhaustive
 async def test_02_interrupt_of_a_streamed_run(talk: Callable[..., Talk]) -> None:
     this = talk(THINKING)
     run = await this.streamed()
@@ -162,6 +163,7 @@ async def test_05_interrupt_of_a_run_that_was_only_just_asked_for(talk: Callable
     await this.goes_on(saw=NEXT)
 
 
+@pytest.mark.exhaustive
 async def test_06_interrupt_while_the_agent_starts(talk: Callable[..., Talk]) -> None:
     # Whether the model is asked before the stop depends on the moment.
     this = talk(lambda request: say("here I am") if request.saw(NEXT) else THINKING)
@@ -196,6 +198,7 @@ async def test_08_the_next_run_goes_on_with_the_session(talk: Callable[..., Talk
     assert (await this.goes_on(saw="remember the milk")).session_id == first.session_id
 
 
+@pytest.mark.exhaustive
 async def test_09_interrupt_after_the_end(talk: Callable[..., Talk]) -> None:
     this = talk(say("first"), say("here I am"))
     result = await this.thread.run(FIRST)
@@ -241,6 +244,7 @@ async def test_12_by_another_client_that_has_the_id(shared: Site, talk: Callable
     await this.goes_on()
 
 
+@pytest.mark.exhaustive
 async def test_13_a_signal_stops_an_awaited_run(talk: Callable[..., Talk]) -> None:
     this = talk(THINKING, say("here I am"))
     signal = AbortSignal()
@@ -252,6 +256,7 @@ async def test_13_a_signal_stops_an_awaited_run(talk: Callable[..., Talk]) -> No
     await this.goes_on()
 
 
+@pytest.mark.exhaustive
 async def test_14_a_signal_stops_a_streamed_run(talk: Callable[..., Talk]) -> None:
     this = talk(THINKING)
     signal = AbortSignal()
@@ -318,6 +323,7 @@ async def test_18_a_second_run_is_refused_and_the_first_goes_on(shared: Site, ta
     await gone(this.mark)
 
 
+@pytest.mark.exhaustive
 async def test_19_a_second_run_interrupts_the_first_on_request(shared: Site, talk: Callable[..., Talk]) -> None:
     this = talk(THINKING, say("here I am"))
     run = await this.streamed()
@@ -342,6 +348,7 @@ async def test_20_the_cancelled_task_takes_its_run_along(talk: Callable[..., Tal
     await this.goes_on()
 
 
+@pytest.mark.exhaustive
 async def test_21_whoever_leaves_the_stream_stops_the_run(talk: Callable[..., Talk]) -> None:
     this = talk(THINKING, say("here I am"))
     async with aclosing(this.thread.run_streamed(FIRST)) as events:
@@ -353,6 +360,7 @@ async def test_21_whoever_leaves_the_stream_stops_the_run(talk: Callable[..., Ta
     await this.goes_on()
 
 
+@pytest.mark.exhaustive
 async def test_22_other_threads_go_on(talk: Callable[..., Talk], shared: Site, model: ScriptedModel) -> None:
     this = talk(THINKING)
     other = Talk(shared, this.steersman, model.script("other", THINKING), f"{this.mark}-other")

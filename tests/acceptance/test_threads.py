@@ -156,6 +156,7 @@ async def test_a_run_that_nobody_owns_is_followed_by_anyone_and_earlier_ones_sta
     assert (await other.run("a third")).text == "three"
 
 
+@pytest.mark.exhaustive
 async def test_a_run_that_was_left_while_the_server_was_away_is_stopped_once_it_is_back(
     shared: Site, steersman: Steersman, model: ScriptedModel, mark: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

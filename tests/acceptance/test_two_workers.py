@@ -70,6 +70,7 @@ async def test_a_stop_right_after_a_workers_death_is_the_other_ones_to_carry_out
         assert in_order(await attached.end())
 
 
+@pytest.mark.exhaustive
 async def test_what_an_agent_said_while_nobody_led_it_is_in_the_log_of_its_stopped_run(site: Site, mark: str) -> None:
     first = site.worker()
     steersman = await site.steersman()
@@ -119,6 +120,7 @@ async def test_a_cancel_that_no_worker_heard_is_carried_out_by_the_next(site: Si
     assert (report.outcome, report.phase, report.how) == ("stopped", "running", "killed")
 
 
+@pytest.mark.exhaustive
 async def test_a_reset_run_goes_on_with_its_agent(
     shared: Site, steersman: Steersman, model: ScriptedModel, mark: str
 ) -> None:
@@ -161,6 +163,7 @@ async def test_a_reset_run_goes_on_with_its_agent(
     await gone(mark)
 
 
+@pytest.mark.exhaustive
 async def test_who_follows_a_run_and_waits_for_it_does_so_through_a_reset(
     shared: Site, steersman: Steersman, model: ScriptedModel
 ) -> None:

@@ -78,6 +78,7 @@ async def test_a_run_that_is_steered_and_taken_over(site: Site, model: ScriptedM
         assert words not in logged
 
 
+@pytest.mark.exhaustive
 async def test_a_run_that_is_stopped(shared: Site, steersman: Steersman, mark: str) -> None:
     run = await steersman.start(shared.process("sleep", "600", mark=mark))
     await reaches(shared, run, "0 agent_started")
@@ -94,6 +95,7 @@ async def test_a_run_that_is_stopped(shared: Site, steersman: Steersman, mark: s
     assert "a person's words" not in shared.workers[0].log.read_text(encoding="utf-8")
 
 
+@pytest.mark.exhaustive
 async def test_a_run_that_reaches_a_limit(shared: Site, steersman: Steersman, mark: str) -> None:
     run = await steersman.start(shared.process("sleep", "600", mark=mark, limits={"idle_s": 1}))
     with pytest.raises(RunError):

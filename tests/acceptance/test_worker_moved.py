@@ -192,7 +192,6 @@ async def test_one_whose_pod_is_being_made_gets_that_pod(moving: Moving) -> None
     assert (moving.ever(JOBS), moving.ever(PODS)) == (1, 1)
 
 
-@pytest.mark.exhaustive
 async def test_an_agent_works_on_and_none_of_its_words_is_lost_or_said_twice(moving: Moving, mark: str) -> None:
     steersman = await moving.begin()
     workspace = made(moving.site.workspace())

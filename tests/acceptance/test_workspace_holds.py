@@ -42,6 +42,7 @@ async def refused(steersman: Steersman, request: dict[str, Any], holder: str) ->
     return raised.value.message
 
 
+@pytest.mark.exhaustive
 async def test_a_second_run_is_refused_by_the_name_of_the_first_until_that_has_ended(
     shared: Site, steersman: Steersman
 ) -> None:
@@ -55,6 +56,7 @@ async def test_a_second_run_is_refused_by_the_name_of_the_first_until_that_has_e
     assert (await steersman.run(shared.process("true", workspace=workspace))).status == "succeeded"
 
 
+@pytest.mark.exhaustive
 async def test_directories_inside_and_around_and_links_to_them_are_held_too(
     shared: Site, steersman: Steersman, tmp_path: Path
 ) -> None:
@@ -198,6 +200,7 @@ async def test_a_closed_run_that_begins_anew_asks_for_its_workspace(site: Site) 
     await steersman.stop(second)
 
 
+@pytest.mark.exhaustive
 async def test_a_hold_that_was_lost_is_taken_anew_by_whoever_leads_the_run(site: Site) -> None:
     first = site.worker()
     await first.ready()
@@ -215,6 +218,7 @@ async def test_a_hold_that_was_lost_is_taken_anew_by_whoever_leads_the_run(site:
     await steersman.stop(run)
 
 
+@pytest.mark.exhaustive
 async def test_what_another_namespace_has_is_refused_without_its_name(site: Site) -> None:
     await site.worker().ready()
     other = await new_namespace(site.namespace.address)
@@ -232,6 +236,7 @@ async def test_what_another_namespace_has_is_refused_without_its_name(site: Site
     assert (await foreign.run(site.process("true", workspace=workspace))).status == "succeeded"
 
 
+@pytest.mark.exhaustive
 async def test_a_run_that_waits_for_a_slot_has_its_workspace_already(site: Site) -> None:
     await site.worker("--max-runs", "1").ready()
     steersman = await site.steersman()

@@ -111,6 +111,7 @@ async def test_nobody_passes_for_a_loops_child_by_what_a_request_says(shared: Si
     assert (await ended(steersman, loop)).status == "completed"
 
 
+@pytest.mark.exhaustive
 async def test_a_terminated_loop_gives_its_workspace_back_once_its_run_is_gone(
     shared: Site, steersman: Steersman, mark: str
 ) -> None:
@@ -129,6 +130,7 @@ async def test_a_terminated_loop_gives_its_workspace_back_once_its_run_is_gone(
     await until(free, 20)
 
 
+@pytest.mark.exhaustive
 async def test_a_loop_waits_on_when_its_worker_is_killed(site: Site) -> None:
     worker = site.worker()
     await worker.ready()

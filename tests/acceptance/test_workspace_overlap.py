@@ -36,6 +36,7 @@ def repository(shared: Site) -> Path:
     return path
 
 
+@pytest.mark.exhaustive
 async def test_interrupt_ends_the_holder_with_its_turn_and_goes_before_those_who_wait(
     shared: Site, steersman: Steersman, model: ScriptedModel
 ) -> None:
@@ -81,6 +82,7 @@ async def test_of_two_interrupts_the_later_one_has_it_in_the_end(shared: Site, s
     await steersman.stop(runs[-1])
 
 
+@pytest.mark.exhaustive
 async def test_interrupt_ends_a_loop(shared: Site, steersman: Steersman) -> None:
     workspace = project(shared)
     (workspace / "ignored").mkdir()
@@ -118,6 +120,7 @@ async def test_steer_gives_the_prompt_to_the_holder_and_says_so(
     assert "run me" in (await steersman.run(alone)).text
 
 
+@pytest.mark.exhaustive
 async def test_steer_is_refused_by_name_where_the_holder_cannot_take_it(shared: Site, steersman: Steersman) -> None:
     workspace = shared.workspace()
     holder = await running(steersman, at_work(shared, workspace))
@@ -129,6 +132,7 @@ async def test_steer_is_refused_by_name_where_the_holder_cannot_take_it(shared: 
     await steersman.stop(holder)
 
 
+@pytest.mark.exhaustive
 async def test_steer_towards_several_holders_is_refused(shared: Site, steersman: Steersman) -> None:
     workspace = shared.workspace()
     for name in "ab":
@@ -140,6 +144,7 @@ async def test_steer_towards_several_holders_is_refused(shared: Site, steersman:
         await steersman.stop(run)
 
 
+@pytest.mark.exhaustive
 async def test_steer_gives_feedback_to_a_loop(shared: Site, steersman: Steersman) -> None:
     workspace = project(shared)
     (workspace / "ignored").mkdir()

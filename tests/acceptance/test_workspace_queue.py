@@ -221,6 +221,7 @@ async def test_a_reset_keeps_the_place_in_the_order(site: Site) -> None:
     assert order(workspace) == [f"{what} {number}" for number in range(2) for what in ("begin", "end")]
 
 
+@pytest.mark.exhaustive
 async def test_nested_workspaces_wait_for_each_other_both_ways(shared: Site, steersman: Steersman) -> None:
     workspace = shared.workspace()
     (workspace / "a").mkdir()

@@ -69,6 +69,7 @@ async def test_work_stays_on_its_branch_and_goes_on_there(shared: Site, steersma
     assert standing(repository) == before
 
 
+@pytest.mark.exhaustive
 async def test_it_is_shown_and_taken_back(shared: Site, steersman: Steersman, repository: Path) -> None:
     below = repository / "below"
     below.mkdir()
@@ -126,6 +127,7 @@ async def test_what_cannot_be_is_said(shared: Site, steersman: Steersman, reposi
             await steersman.start(on_branch(program, name))
 
 
+@pytest.mark.exhaustive
 async def test_what_a_terminated_run_left_is_there_and_taken_back(
     shared: Site, steersman: Steersman, repository: Path
 ) -> None:
@@ -144,6 +146,7 @@ async def test_what_a_terminated_run_left_is_there_and_taken_back(
     assert (await steersman.undo(run)).files == 2
 
 
+@pytest.mark.exhaustive
 async def test_it_is_trusted_as_the_workspace_is(site: Site, model: ScriptedModel, tmp_path: Path) -> None:
     repository = made(site.workspace())
     (repository / "CLAUDE.md").write_text("Say moo.\n")
@@ -276,6 +279,7 @@ async def steer(shared: Site, tmp_path: Path) -> AsyncIterator[Steer]:
     await command.close()
 
 
+@pytest.mark.exhaustive
 async def test_what_a_person_sees(steer: Steer, repository: Path, tmp_path: Path) -> None:
     run = f"run-{tmp_path.name}"
     said = await steer("run", "process", "-w", str(repository), "--worktree", "fix", "--id", run, "--", *python(NOTES))

@@ -100,6 +100,7 @@ async def test_the_stand_in_is_taken_for_claude(tmp_path: Path) -> None:
     assert (outcome.status, outcome.text, outcome.session_id) == ("succeeded", "the answer", SESSION)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("frame", MALFORMED, ids=lambda frame: json.dumps(frame)[:60])
 async def test_a_malformed_control_frame_does_not_deafen_the_session(tmp_path: Path, frame: object) -> None:
     """What comes after it is still heard: a question that is asked then is answered."""
@@ -157,6 +158,7 @@ async def test_it_ends_with_garbage_and_an_exit_code(tmp_path: Path) -> None:
     assert "what to do" in (outcome.message or "")
 
 
+@pytest.mark.exhaustive
 async def test_it_will_not_leave_when_it_is_done(tmp_path: Path) -> None:
     deaf = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
     then = f"{deaf}{END}\ntime.sleep(600)"
@@ -177,6 +179,7 @@ async def test_it_never_acknowledges_a_message(tmp_path: Path) -> None:
         assert (await task).status == "stopped"
 
 
+@pytest.mark.exhaustive
 async def test_a_flood_is_read_in_order(tmp_path: Path) -> None:
     flood = [
         {"type": "assistant", "message": {"id": str(n), "content": [{"type": "text", "text": str(n)}]}}

@@ -171,6 +171,7 @@ async def test_a_snapshot_that_cannot_be_used_costs_time_alone(
     assert outcome.status == ("succeeded" if alive else "failed")
 
 
+@pytest.mark.exhaustive
 async def test_a_log_that_is_behind_the_snapshot_gets_what_it_lacks(process: ProcessKit) -> None:
     """As after a crash of the machine, which may lose what was written last in each file."""
     async with process.run(TALKING) as stage:

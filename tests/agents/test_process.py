@@ -75,6 +75,7 @@ def connections() -> int:
 # ---- output
 
 
+@pytest.mark.exhaustive
 async def test_a_process_that_says_ten_thousand_things_costs_little_history(process: ProcessKit) -> None:
     async with process.run("for number in range(10_000): print(number)") as stage:
         outcome = await stage.play()
@@ -299,6 +300,7 @@ def printing(*lines: str) -> str:
     return "".join(f"print({line!r})\n" for line in lines)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("lines", "answer"),
     [

@@ -32,6 +32,7 @@ async def test_a_recorded_history_replays_with_a_codec_and_without(tmp_path: Pat
     assert (said.code, said.err) == (0, "")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("words", [("list",), ("dev", "--headless"), ("worker", "check"), ("doctor",)])
 async def test_a_wrong_codec_is_told_at_once(tmp_path: Path, words: tuple[str, ...]) -> None:
     steer = Steer(NOWHERE, tmp_path)

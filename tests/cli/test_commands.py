@@ -293,6 +293,7 @@ async def test_nothing_the_agent_says_reaches_the_terminal_as_a_command(
     assert "[bold red]" in answer.out
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 async def test_a_signal_detaches_where_nobody_can_be_asked(
     steer: Steer, fake_host: FakeHost, steersman: Steersman, workspace: str, number: signal.Signals, code: int

@@ -200,6 +200,7 @@ async def test_a_temporal_of_the_operators_own_is_taken(own: Steer, tmp_path: Pa
     assert "is no program that can be run" in missing.err
 
 
+@pytest.mark.exhaustive
 async def test_a_history_that_is_no_history(own: Steer, tmp_path: Path) -> None:
     (tmp_path / "no.json").write_text(json.dumps({"events": "?"}))
     answer = await own("replay", str(tmp_path / "no.json"), "--json")
@@ -212,6 +213,7 @@ async def test_a_history_that_is_no_history(own: Steer, tmp_path: Path) -> None:
     assert (await own("replay", str(tmp_path / "missing.json"))).code == 3
 
 
+@pytest.mark.exhaustive
 async def test_a_history_that_the_code_at_hand_would_not_have_made(own: Steer, tmp_path: Path) -> None:
     recorded = (ROOT / "tests/histories/cancelled.json").read_text()
     assert '"run_agent"' in recorded

@@ -233,6 +233,7 @@ async def test_ctrl_c_deletes_what_was_made(doctor: Doctor) -> None:
     assert doctor.left() == 0
 
 
+@pytest.mark.exhaustive
 async def test_a_sweep_finds_what_a_killed_one_has_left(
     doctor: Doctor, client_namespace: Namespace, tmp_path: Path
 ) -> None:

@@ -16,6 +16,7 @@ from tests.client.fake_loop import FakeLoopHost, checkpoint
 pytestmark = pytest.mark.acceptance
 
 
+@pytest.mark.exhaustive
 async def test_following_on_a_pipe_shows_runs_and_remarks(
     steer: Steer, loop_host: FakeLoopHost, steersman: Steersman, place: str
 ) -> None:
@@ -86,6 +87,7 @@ async def test_json_lines_are_states_runs_events_and_the_result(
     assert answer.lines[-1]["type"] == "result"
 
 
+@pytest.mark.exhaustive
 async def test_a_signal_detaches_where_nobody_can_be_asked(
     steer: Steer, loop_host: FakeLoopHost, steersman: Steersman, place: str
 ) -> None:
@@ -136,6 +138,7 @@ async def test_the_verbs(steer: Steer, loop_host: FakeLoopHost, steersman: Steer
     assert (await steer("loop", "status", "loop-none")).code == 3
 
 
+@pytest.mark.exhaustive
 async def test_what_takes_something_back_asks_first(
     steer: Steer, loop_host: FakeLoopHost, steersman: Steersman, place: str
 ) -> None:
@@ -159,6 +162,7 @@ async def test_what_takes_something_back_asks_first(
     assert (await steer("loop", "checkpoints", loop, "delete", "77", "--yes")).code == 3
 
 
+@pytest.mark.exhaustive
 async def test_checkpoints(steer: Steer, loop_host: FakeLoopHost, steersman: Steersman, place: str) -> None:
     loop = await begin(steersman, place)
     old = now() - timedelta(days=8)
@@ -262,6 +266,7 @@ async def test_resume_without_an_id_says_what_could_be_where_nobody_can_choose(
     assert await loop_host.calls(loop) == []
 
 
+@pytest.mark.exhaustive
 async def test_resume_asks_for_a_fresh_session(
     steer: Steer, loop_host: FakeLoopHost, steersman: Steersman, place: str
 ) -> None:

@@ -97,6 +97,7 @@ async def test_a_second_ctrl_c_leaves_the_loop_paused(stage: Stage) -> None:
     assert (await stage.steersman.loops.state(stage.loop)).status == "paused"
 
 
+@pytest.mark.exhaustive
 async def test_what_the_loop_refuses_is_said(stage: Stage) -> None:
     terminal = await stage.menu_by_ctrl_c()
     await stage.machine.set_state(stage.loop, refuse="not \x1b[2J today")

@@ -65,6 +65,7 @@ async def test_every_word_of_start_reaches_the_request(
     }
 
 
+@pytest.mark.exhaustive
 async def test_a_program_as_the_agent_and_a_request_from_a_file(
     steer: Steer, loop_host: FakeLoopHost, steersman: Steersman, place: str
 ) -> None:

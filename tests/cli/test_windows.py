@@ -74,6 +74,7 @@ async def test_runs_are_shown_steered_followed_and_stopped(
     assert (followed.code, "first words" in followed.out) == (0, True)
 
 
+@pytest.mark.exhaustive
 async def test_at_a_console_nobody_is_asked(
     there: Steer, fake_host: FakeHost, steersman: Steersman, workspace: str
 ) -> None:

@@ -57,6 +57,7 @@ async def test_a_run_from_start_to_result(steersman: Steersman, fake_host: FakeH
     assert (await description.memo())["labels"] == {"team": "blue"}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("prompt", "words"),
     [
@@ -233,6 +234,7 @@ async def test_a_failure_after_an_end_says_that_a_person_had_ended_the_run(
     await ending
 
 
+@pytest.mark.exhaustive
 async def test_messages_reach_the_agent_once(steersman: Steersman, fake_host: FakeHost, workspace: str) -> None:
     run = await steersman.start(ask(workspace))
     await until_running(steersman, run)

@@ -239,6 +239,7 @@ async def test_following_over_runs(steersman: Steersman, loop_host: FakeLoopHost
     assert again.told == ["completed 2"]
 
 
+@pytest.mark.exhaustive
 async def test_following_catches_up_with_more_runs_than_a_state_shows(
     steersman: Steersman, loop_host: FakeLoopHost, workspace: str
 ) -> None:
@@ -339,6 +340,7 @@ async def test_a_terminated_loop_ends_for_its_followers_too(
     )
 
 
+@pytest.mark.exhaustive
 async def test_checkpoints(steersman: Steersman, loop_host: FakeLoopHost, workspace: str) -> None:
     loops = steersman.loops
     loop = await loops.start(ask(workspace))

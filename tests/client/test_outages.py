@@ -60,6 +60,7 @@ async def test_the_host_has_another_worker_now(steersman: Steersman, workspace: 
     assert following.seen == [(1, "init"), (2, "message"), (3, "message"), (4, "done")]
 
 
+@pytest.mark.exhaustive
 async def test_the_server_is_killed_and_comes_back(tmp_path: Path, workspace: str) -> None:
     server = DevServer(tmp_path).start()
     try:

@@ -93,6 +93,7 @@ async def test_any_client_goes_on_by_the_id_with_the_same_fields(
         await steersman.thread(agent="codex", workspace=workspace, thread_id=thread.id).run("what")
 
 
+@pytest.mark.exhaustive
 async def test_a_thread_goes_on_after_each_kind_of_end(played: Played, steersman: Steersman) -> None:
     thread = played.thread
     played.will(AgentCrashed("exit 3"))
@@ -155,6 +156,7 @@ async def test_the_interrupted_run_has_its_own_end_while_the_next_is_at_work(
         await second
 
 
+@pytest.mark.exhaustive
 async def test_a_run_that_is_being_stopped_is_waited_for_unless_a_signal_says_otherwise(
     steersman: Steersman, client_namespace: Namespace, workspace: str
 ) -> None:
@@ -194,6 +196,7 @@ async def until_stopping(steersman: Steersman, run: str) -> None:
     await until(stopping)
 
 
+@pytest.mark.exhaustive
 async def test_a_run_that_is_awaited_ends_with_whoever_awaits_it(
     steersman: Steersman, fake_host: FakeHost, workspace: str
 ) -> None:
@@ -244,6 +247,7 @@ async def test_a_loop_that_is_only_left_stops_the_run_in_the_end(played: Played,
     await until(cancelled)
 
 
+@pytest.mark.exhaustive
 async def test_any_reason_can_be_given(played: Played) -> None:
     for reason in ("y" * 5_000_000, "half a pair: \ud800", "several\nlines\0"):
         played.will(None, init())

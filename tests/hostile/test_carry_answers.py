@@ -535,6 +535,7 @@ def test_a_tree_with_very_many_entries(scene: Scene) -> None:
     assert returned is None or returned.changed
 
 
+@pytest.mark.exhaustive
 def test_a_small_pack_that_unfolds_to_very_much(scene: Scene) -> None:
     """A tree of trees, each many times the next: 10 ** 12 files in a few kilobytes."""
     pack = Pack()

@@ -165,6 +165,7 @@ print(connection.getresponse().status)
         assert done.stdout.strip() == status
 
 
+@pytest.mark.exhaustive
 async def test_the_temporal_cli_reads_histories_through_it(site: Site, keys: Path, tmp_path: Path) -> None:
     prompt = "find the canary"
     steersman = await site.steersman(EncryptionCodec(keys))

@@ -31,6 +31,7 @@ async def test_a_run_whose_shim_was_taken_hold_of_is_stopped(shared: Site, steer
     assert shared.workers[-1].said("run_seized")
 
 
+@pytest.mark.exhaustive
 async def test_a_run_whose_log_was_taken_hold_of_is_stopped(site: Site) -> None:
     first = site.worker()
     steersman = await site.steersman()

@@ -99,6 +99,7 @@ async def test_a_cancel_on_a_full_disk(site: Site, disk: Disk, mark: str) -> Non
     assert (await steersman.run(site.process("echo", "again"))).text == "again"
 
 
+@pytest.mark.exhaustive
 async def test_a_run_that_finds_no_room_fails_at_once(site: Site, disk: Disk, mark: str) -> None:
     await site.worker().ready()
     steersman = await site.steersman()

@@ -29,6 +29,7 @@ def far_away(workspace: Path, directory: Path) -> None:
     put(workspace, {".git/objects/info/alternates": f"{objects}\n"})
 
 
+@pytest.mark.exhaustive
 async def test_a_cancel_while_git_hangs(shared: Site, steersman: Steersman, mark: str, tmp_path: Path) -> None:
     workspace = project(shared)
     far_away(workspace, tmp_path)
@@ -43,6 +44,7 @@ async def test_a_cancel_while_git_hangs(shared: Site, steersman: Steersman, mark
     assert marked(f"/loops/{loop}/lock") == {}
 
 
+@pytest.mark.exhaustive
 async def test_a_loop_goes_on_without_the_files_that_git_hangs_at(
     shared: Site, steersman: Steersman, mark: str
 ) -> None:
@@ -58,6 +60,7 @@ async def test_a_loop_goes_on_without_the_files_that_git_hangs_at(
     assert list(refs(workspace, loop)) == [0]
 
 
+@pytest.mark.exhaustive
 async def test_a_workflow_of_somebody_elses_in_a_runs_place(shared: Site, steersman: Steersman, mark: str) -> None:
     loop = f"loop-{mark}"
     await shared.temporal(

@@ -409,6 +409,7 @@ def test_a_phase_whose_name_cannot_be_shown(top: Path, name: bytes) -> None:
     assert (plan.phases, plan.error) == ((), "plan holds a phase whose name cannot be shown")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "printed",
     [

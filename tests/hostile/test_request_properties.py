@@ -128,6 +128,7 @@ def judge(data: Any, policy: Policy, agent: Agent) -> tuple[RunRequest, Admissio
         return refusal.message
 
 
+@pytest.mark.exhaustive
 @given(data=requests, most=st.sampled_from(PERMISSION_ORDER[:-1]))
 def test_what_is_admitted_was_lent(data: dict[str, Any], most: Any, root: Path) -> None:
     policy = Policy(

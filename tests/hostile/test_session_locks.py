@@ -158,6 +158,7 @@ async def test_another_owners_run_keeps_it_unnamed(tmp_path: Path, host: Host) -
     assert list(host.file.parent.iterdir()) == []
 
 
+@pytest.mark.exhaustive
 async def test_somebody_who_keeps_the_place_locked_is_named(host: Host) -> None:
     host.file.parent.mkdir()
     descriptor = os.open(host.file.parent, os.O_RDONLY)

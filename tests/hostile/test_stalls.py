@@ -170,6 +170,7 @@ async def test_no_frame_of_an_agent_holds_the_loop(name: str, tmp_path: Path) ->
     assert max(map(len, written)) < 2 * 1024 * 1024
 
 
+@pytest.mark.exhaustive
 async def test_a_long_log_is_taken_over_and_read_beside_the_loop(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     with closing(EventLog(path)) as log:
@@ -259,6 +260,7 @@ async def test_no_request_holds_the_loop(name: str) -> None:
             parse_request(REQUESTS[name])
 
 
+@pytest.mark.exhaustive
 async def test_nothing_shown_holds_the_loop() -> None:
     for text in TEXTS.values():
         async with watched():
@@ -324,6 +326,7 @@ async def test_a_schema_that_takes_for_ever_is_given_up(name: str) -> None:
     assert time.monotonic() - before < 60
 
 
+@pytest.mark.exhaustive
 async def test_checks_run_beside_each_other_and_cancelled_ones_leave_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schemas, "DEADLINE_S", 2)
     async with watched():

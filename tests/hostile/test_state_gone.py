@@ -164,6 +164,7 @@ async def test_a_stop_says_unverified_and_leaves_nothing(place: Place, vanish: V
     nothing_pretends(place)
 
 
+@pytest.mark.exhaustive
 async def test_a_run_whose_directory_is_gone_fails_and_says_so(place: Place) -> None:
     without_run(place)
     error = await closed(place)
@@ -283,6 +284,7 @@ async def test_other_runs_and_their_agents_are_left_alone(site: Site, mark: str)
     assert (await steersman.stop(kept.run)).outcome == "stopped"
 
 
+@pytest.mark.exhaustive
 async def test_a_worker_that_takes_over_does_not_believe_where_an_agent_says_that_it_lives(place: Place) -> None:
     (meta,) = place.run_directory.glob("*/run.json")
     meta.write_text(json.dumps({**json.loads(meta.read_text()), "runtime": {"kind": "elsewhere"}}))

@@ -65,6 +65,7 @@ async def test_an_operators_caps_hold_whatever_a_request_says(site: Site, model:
     await gone(mark)
 
 
+@pytest.mark.exhaustive
 async def test_what_holds_secrets_goes_with_the_run(shared: Site, model: ScriptedModel, tmp_path: Path) -> None:
     steersman = await shared.steersman()
     server = {"type": "http", "url": "http://127.0.0.1:9/", "headers": {"X": "a-literal-in-a-header"}}
@@ -77,6 +78,7 @@ async def test_what_holds_secrets_goes_with_the_run(shared: Site, model: Scripte
     assert left == []
 
 
+@pytest.mark.exhaustive
 async def test_a_worker_that_may_not_go_on_with_a_run_leaves_nothing_of_it(site: Site, mark: str) -> None:
     worker = site.worker()
     await worker.ready()

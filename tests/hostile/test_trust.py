@@ -115,6 +115,7 @@ async def test_nothing_of_an_untrusted_workspace_runs(claude: ClaudeKit, tmp_pat
     assert ("THE-PROJECTS-WORD" in json.dumps(claude.script.requests[0].body)) == (mode != "read_only")
 
 
+@pytest.mark.exhaustive
 async def test_no_harmless_command_of_git_runs_what_its_configuration_names(claude: ClaudeKit, tmp_path: Path) -> None:
     traps = Traps(tmp_path)
     steps = (tool("Bash", command=HARMLESS), say("done"))
@@ -139,6 +140,7 @@ async def test_where_only_hooks_lie_in_wait_git_works_without_them(claude: Claud
     assert not result.is_error
 
 
+@pytest.mark.exhaustive
 async def test_an_agent_cannot_make_itself_trusted(claude: ClaudeKit, tmp_path: Path) -> None:
     traps = Traps(tmp_path)
     places = [".claude/settings.json", ".git/config", ".git/hooks/post-index-change", ".mcp.json", ".gitmodules"]

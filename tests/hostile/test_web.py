@@ -77,6 +77,7 @@ async def test_a_page_of_another_origin_reaches_nothing(dev: Dev, victim: str, t
     await nothing_came_of_it(dev, [f"cross-{port}-{way}" for port in ports for way in WAYS], victim, tmp_path)
 
 
+@pytest.mark.exhaustive
 @needs_browser
 async def test_a_foreign_name_for_this_machine_reaches_nothing(dev: Dev, victim: str, tmp_path: Path) -> None:
     ports = dev.ports()

@@ -73,6 +73,7 @@ async def test_an_old_cluster_drops_what_it_does_not_know(kube: Kube) -> None:
     await kube.of_job()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("settings", "replaced"), [(Settings(), False), (Settings(release=OLD), True)])
 async def test_whether_a_deleted_pod_is_a_failure_depends_on_the_release(kube: Kube, *, replaced: bool) -> None:
     kube.job()

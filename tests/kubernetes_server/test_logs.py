@@ -5,6 +5,8 @@ import threading
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
+
 from tests.kubernetes_server.kube import NAMESPACE, Kube, refused, said
 from tests.support.kubernetes import BackgroundServer
 from tests.support.processes import until
@@ -26,6 +28,7 @@ async def test_a_log_has_both_streams_and_a_last_line_without_an_end(kube: Kube)
     assert abs(datetime.fromisoformat(time[:26] + "Z") - datetime.now(UTC)) < timedelta(minutes=1)
 
 
+@pytest.mark.exhaustive
 async def test_a_log_since_a_time_begins_with_its_second(kube: Kube) -> None:
     kube.pod(command=("sh", "-c", "echo one; sleep 1.1; echo two; exec sleep 60"))
     await kube.phase("p", "Running")

@@ -52,6 +52,7 @@ def pid(git: GitRunner) -> int:
     return int((file.exists() and file.read_text()) or 0)
 
 
+@pytest.mark.exhaustive
 async def test_one_that_says_more_than_is_wanted(make: Make) -> None:
     before, git = pipes(), make(FLOOD, 60)
     assert await git.read("log", limit=4) == GitOutput(b"y\ny\n", cut=True)

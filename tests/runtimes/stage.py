@@ -44,7 +44,7 @@ KINDS = (
     pytest.param("elsewhere", marks=pytest.mark.exhaustive),
     pytest.param("multiplexed", marks=pytest.mark.exhaustive),
     "ssh",
-    "pod",
+    pytest.param("pod", marks=pytest.mark.exhaustive),
 )
 """Every place there is; what holds at one holds at all. `multiplexed` is `elsewhere` by one connection, as ssh and pods
 have it, too.

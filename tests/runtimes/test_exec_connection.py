@@ -356,6 +356,7 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.exhaustive
 @pytest.mark.property
 @settings(max_examples=15, deadline=None)
 @given(steps=STEPS)

@@ -108,6 +108,7 @@ async def test_prepared_twice_it_is_taken_once(site: PodSite) -> None:
     assert taken(site) == [site.name]
 
 
+@pytest.mark.exhaustive
 async def test_an_agent_in_it_is_stopped_with_proof(site: PodSite) -> None:
     await pool(site, 1)
     await site.made()
@@ -125,6 +126,7 @@ async def test_an_agent_in_it_is_stopped_with_proof(site: PodSite) -> None:
     assert taken(site) == []
 
 
+@pytest.mark.exhaustive
 async def test_what_ignores_sigterm_in_it_ends_with_it(site: PodSite) -> None:
     await pool(site, 1)
     pod = await site.made()

@@ -165,6 +165,7 @@ async def test_a_server_that_answers_nothing_is_given_up(site: PodSite, monkeypa
     assert site.left == []
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("why", ["ErrImagePull", "InvalidImageName"])
 async def test_an_image_that_is_not_to_be_had_is_named(
     site: PodSite, why: str, monkeypatch: pytest.MonkeyPatch
@@ -351,6 +352,7 @@ async def test_a_python_that_is_not_there_is_named(site: PodSite, monkeypatch: p
 # Ended by others.
 
 
+@pytest.mark.exhaustive
 async def test_a_killed_container_begins_again_with_its_files_and_its_agent_is_lost(site: PodSite) -> None:
     await site.made()
     run = site.run()
@@ -368,6 +370,7 @@ async def test_a_killed_container_begins_again_with_its_files_and_its_agent_is_l
     assert (len(site.ever(JOBS)), len(site.ever(PODS))) == (1, 1)
 
 
+@pytest.mark.exhaustive
 async def test_an_evicted_pod_is_gone_with_proof(site: PodSite) -> None:
     await site.made()
     run = site.run()
@@ -442,6 +445,7 @@ async def test_a_pod_that_is_taken_out_of_the_books_proves_nothing(site: PodSite
     assert (await run.runtime.stop(run.key, QUICK, "cancelled")).outcome == "unverified"
 
 
+@pytest.mark.exhaustive
 async def test_a_lost_node_proves_nothing_until_it_is_back(site: PodSite, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("activities.runtimes.shim_runtime.UNREACHABLE_S", 1)
     await site.made()
@@ -517,6 +521,7 @@ async def test_the_last_one_that_leaves_removes_it(site: PodSite) -> None:
     assert (await run.runtime.stop(run.key, QUICK, "cancelled")).outcome == "already_finished"
 
 
+@pytest.mark.exhaustive
 async def test_an_agent_at_work_keeps_its_pod(site: PodSite, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("activities.runtimes.shim_runtime.UNREACHABLE_S", 1)
     await site.made()

@@ -225,6 +225,7 @@ async def _answers(machine: SshMachine) -> bool:
         return False
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("shell", "words"),
     [
@@ -381,6 +382,7 @@ async def test_a_machine_behind_another_is_reached_as_the_users_config_says(conn
     assert isinstance(await fails(connect("inner")), MachineUnusable)
 
 
+@pytest.mark.exhaustive
 async def test_a_network_that_is_cut_is_noticed(connect: Connect, sshd: Sshd) -> None:
     machine = connect(options=("ServerAliveInterval=1", "ServerAliveCountMax=2"))
     stream = await machine.exec("cat")
@@ -466,6 +468,7 @@ async def test_a_server_that_is_restarted_under_a_living_agent_loses_and_doubles
     assert heard(await reading) == [b"heard %d" % number for number in range(40)]
 
 
+@pytest.mark.exhaustive
 async def test_a_connection_that_is_cut_at_any_byte_loses_and_doubles_nothing(behind: Behind) -> None:
     behind.proxy.cuts = [random.randrange(1, 400_000) for _ in range(6)]
     cuts = list(behind.proxy.cuts)
@@ -565,6 +568,7 @@ async def test_many_runs_on_one_machine_have_more_sessions_than_a_connection(tmp
     place.channels += channels
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif(not may_mount(), reason="mounts file systems")
 async def test_a_disk_that_is_full_there(tmp_path: Path, keep: Keep) -> None:
     place = keep(Place(tmp_path, "ssh"))

@@ -72,6 +72,7 @@ async def test_a_long_line_that_the_agent_never_ends_is_closed_at_its_end(shims:
     assert [len(line.data) for line in lines] == [3_000_000]
 
 
+@pytest.mark.exhaustive
 async def test_tiny_lines_in_a_flood_are_all_there_and_cost_little_memory(shims: Shims) -> None:
     shim = await shims.start(python("import sys; sys.stdout.write('y\\n' * 300_000)"))
     found = await collect(records(shim.directory))

@@ -27,6 +27,7 @@ async def test_a_reader_can_begin_after_any_record(every_shim: Shims) -> None:
         assert (await collect(stream), stream.ending) == (everything[after:], "exit")
 
 
+@pytest.mark.exhaustive
 async def test_a_big_journal_can_be_entered_anywhere(shims: Shims) -> None:
     shim = await shims.start(python("for n in range(60_000): print('%06d' % n + 'x' * 100)"))
     everything = await collect(records(shim.directory))
@@ -120,6 +121,7 @@ async def test_a_reader_that_does_not_read_costs_nothing(shims: Shims) -> None:
                 pass
 
 
+@pytest.mark.exhaustive
 async def test_many_small_records_are_read_fast_and_do_not_block_the_loop(shims: Shims) -> None:
     shim = await shims.start(
         python("import sys; sys.stdout.write('a line of usual length, more or less\\n' * 100_000)")

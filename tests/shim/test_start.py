@@ -146,6 +146,7 @@ async def test_the_first_input_is_there_before_anybody_connects(every_shim: Shim
     assert json.loads(found[-1].data)["code"] == 0
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("change", "error", "words"),
     [

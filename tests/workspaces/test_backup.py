@@ -112,6 +112,7 @@ async def test_what_is_done_after_a_loss_is_merged_with_what_was_done_before(bac
     assert not (backed.work.top / "sub" / "b").exists()
 
 
+@pytest.mark.exhaustive
 async def test_each_further_one_brings_what_is_new_alone(backed: Backed) -> None:
     await backed.out("head -c 300000 /dev/urandom > big" + COMMIT + "first")
     assert isinstance(backed.work.machine, CountedMachine)

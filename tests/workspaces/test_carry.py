@@ -205,6 +205,7 @@ async def test_without_a_commit(work: Carrying) -> None:
     assert work.here("git log --format=%s; git status --porcelain; git branch --show-current") == "first\n?? b\nmain\n"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("target", ["/etc/passwd", "../../secret", "d/../../x", ".git/config", "../top"])
 async def test_links_that_lead_out_stay_there(work: Carrying, target: str) -> None:
     await work.out("mkdir d; echo f > d/f" + COMMIT + "first")
@@ -301,6 +302,7 @@ IGNORED = (
 INCLUDE = (".env", "cache", "nowhere", "a/below")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("borrow", [True, False])
 async def test_what_is_listed_is_carried_although_it_is_ignored(work: Carrying, *, borrow: bool) -> None:
     work.borrow = borrow
@@ -498,6 +500,7 @@ async def test_a_work_tree_of_a_bare_repository(work: Carrying) -> None:
     assert work.here("git status --porcelain; git log --format=%s") == "second\nfirst\n"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("target", ["L/../../secret", "L/L/../../x", "./../..", "d/../a"])
 async def test_links_may_not_lead_through_others_and_up(work: Carrying, target: str) -> None:
     await work.out(ALONE)
@@ -545,6 +548,7 @@ async def test_a_disk_without_room_for_it_is_left_as_it_is(tmp_path: Path) -> No
         subprocess.run(["umount", disk], check=True)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("program", "error", "words"),
     [

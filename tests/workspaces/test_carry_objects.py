@@ -75,6 +75,7 @@ async def whole(work: Carrying, name: str) -> Carrying:
     return after
 
 
+@pytest.mark.exhaustive
 async def test_only_what_has_changed_is_sent_there_and_back(work: Carrying) -> None:
     await work.out(STATE)
     assert counted(work)["out"] > 5 * SIZE
@@ -260,6 +261,7 @@ async def test_a_store_that_cannot_be_used_is_done_without(work: Carrying) -> No
     await work.place.remove()
 
 
+@pytest.mark.exhaustive
 async def test_what_a_machine_says_that_it_has_is_not_trusted(work: Carrying) -> None:
     await work.out(STATE)
     state = json.loads((store(work) / "state.json").read_text())

@@ -63,6 +63,7 @@ async def refreshed(work: Carrying, name: str = "second") -> Carrying:
     return run
 
 
+@pytest.mark.exhaustive
 async def test_it_becomes_what_the_workspace_is(work: Carrying) -> None:
     copy = await work.out(STATE)
     work.in_copy(
@@ -94,6 +95,7 @@ async def test_nothing_unchanged_is_written_and_little_is_sent(work: Carrying) -
         assert (now.st_ino, now.st_mtime_ns, now.st_ctime_ns) == (was.st_ino, was.st_mtime_ns, was.st_ctime_ns), name
 
 
+@pytest.mark.exhaustive
 async def test_rules_that_only_the_copy_has_hide_nothing(work: Carrying) -> None:
     await work.out(STATE)
     work.in_copy(WORK + "mkdir -p m/n/o; echo '*.x' > m/.gitignore; echo o > m/n/.gitignore; "
@@ -166,6 +168,7 @@ async def test_whatever_an_agent_has_left(work: Carrying, left: str) -> None:
     assert (await run.back("echo theirs > a")).conflicts == []
 
 
+@pytest.mark.exhaustive
 async def test_sockets_go(work: Carrying) -> None:
     copy = await work.out(STATE)
     with socket.socket(socket.AF_UNIX) as listening:
@@ -212,6 +215,7 @@ async def test_without_a_copy_one_is_made(work: Carrying) -> None:
     check(work, {})
 
 
+@pytest.mark.exhaustive
 async def test_another_workspace_is_not_brought_into_it(work: Carrying) -> None:
     await work.out(STATE)
     run = work.another("second")
@@ -229,6 +233,7 @@ async def test_it_is_as_the_workspace_also_where_that_is_as_before(work: Carryin
     check(await refreshed(work), {})
 
 
+@pytest.mark.exhaustive
 async def test_who_had_it_before_does_not_carry_back_what_the_next_one_does(work: Carrying) -> None:
     """As a worker may try that was frozen when another one carried back in its place."""
     await work.out(STATE)

@@ -287,6 +287,7 @@ async def test_what_could_not_be_merged_stays_until_somebody_has_decided(lost: L
     assert lost.copies == []
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("how", ["unusable", "unreachable"])
 async def test_it_goes_when_the_loop_has_closed_and_is_taken_by_nobody_then(lost: Lost, how: str) -> None:
     first = await lost.carry.out(lost.directory, lost.work.top, loop=LOOP)

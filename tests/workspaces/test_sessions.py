@@ -217,6 +217,7 @@ def many(path: Path) -> None:
         (path.with_suffix("") / f"f{number}").touch()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [
@@ -334,6 +335,7 @@ async def test_the_way_out_is_cut(work: SessionCarrying, bytes_: int) -> None:
     assert (work.theirs().read_bytes(), inner(work.theirs(), "one").read_bytes()) == (FIRST, b"1")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("bytes_", CUTS)
 async def test_the_way_back_is_cut(out: SessionCarrying, bytes_: int) -> None:
     out.hold(out.theirs(), FIRST + MORE, one=b"12", two=b"2")

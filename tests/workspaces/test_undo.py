@@ -170,6 +170,7 @@ async def test_what_was_written_over_in_the_repository_is_not_restored(tree: Tre
     assert undone.conflicts == {b"a"}
 
 
+@pytest.mark.exhaustive
 async def test_deep_trees_and_large_files_are_no_surprise(tree: Tree) -> None:
     deep = "/".join(["a"] * 1300)
     tree.sh("touch k" + COMMIT)
