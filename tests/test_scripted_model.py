@@ -170,7 +170,9 @@ async def test_a_cut_stream_is_asked_for_again(tmp_path: Path) -> None:
         async with claude(script, tmp_path, include_partial_messages=True) as client:
             result, messages = await turn(client, "go")
         assert result.result == "whole"
-        assert deltas(messages) == ["ha", "whole"]
+        # What had come before the cut may go with the connection, unread.
+        assert deltas(messages) in (["ha", "whole"], ["whole"])
+        assert len(script.requests) == 2
         assert script.requests[0].outcome == "cut"
 
 

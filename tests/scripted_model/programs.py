@@ -129,7 +129,7 @@ def hermes_env(url: str, home: Path) -> dict[str, str]:
         "agent": {"api_max_retries": 1},
         "auxiliary": {"title_generation": {"enabled": False}},
         "memory": {"memory_enabled": False, "user_profile_enabled": False},
-        "security": {"tirith_enabled": False},
+        "security": {"tirith_enabled": False, "allow_lazy_installs": False},
     }
     directory = home / ".hermes"
     directory.mkdir(parents=True, exist_ok=True)
