@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-_PORTS = {"https": 443, "http": 80}
+PORTS = {"https": 443, "http": 80}
 
 
 class WrongUrl(ValueError):
@@ -31,7 +31,7 @@ class Target:
             port = parts.port
         except ValueError as error:
             raise WrongUrl("it is no URL") from error
-        if parts.scheme not in _PORTS or not parts.hostname:
+        if parts.scheme not in PORTS or not parts.hostname:
             raise WrongUrl("it has to begin with https:// or http:// and name a host")
         if parts.username is not None or parts.password is not None:
             raise WrongUrl("it must not have a user or a password")
@@ -39,7 +39,7 @@ class Target:
         plain = parts.path.lower().replace("%2e", ".")
         if any(part in (".", "..") for part in plain.split("/")) or "%2f" in plain or "%5c" in plain:
             raise WrongUrl("its path must not have . or .. as a part, nor an encoded slash")
-        return cls(parts.scheme, parts.hostname.rstrip("."), port or _PORTS[parts.scheme], path)
+        return cls(parts.scheme, parts.hostname.rstrip("."), port or PORTS[parts.scheme], path)
 
     @property
     def address(self) -> str | None:

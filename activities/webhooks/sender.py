@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 import httpcore2
 
-from activities.admission.webhook_patterns import Target
+from activities.admission.webhook_patterns import PORTS, Target
 
 REQUEST_S = 20.0
 MAX_ANSWER = 64 * 1024
@@ -53,7 +53,8 @@ async def _post(target: Target, headers: Mapping[str, str], body: bytes, backend
 
 
 def _host_header(target: Target, host: str) -> str:
-    return host if target.port == {"https": 443, "http": 80}[target.scheme] else f"{host}:{target.port}"
+    # The library leaves the brackets of an address of version 6 out.
+    return host if target.port == PORTS[target.scheme] else f"{host}:{target.port}"
 
 
 class _Backend(httpcore2.AsyncNetworkBackend):
@@ -93,19 +94,6 @@ class _Backend(httpcore2.AsyncNetworkBackend):
             except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as error:
                 failure = error
         raise failure
-
-    async def connect_unix_socket(
-        self,
-        path: str,
-        timeout: float | None = None,
-        socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
-    ) -> httpcore2.AsyncNetworkStream:
-        """No URL names one."""
-        raise NotImplementedError
-
-    async def sleep(self, seconds: float) -> None:
-        """See the library."""
-        await asyncio.sleep(seconds)
 
 
 def is_outside(address: str) -> bool:

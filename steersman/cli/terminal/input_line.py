@@ -5,17 +5,16 @@ edits and draws.
 """
 
 import asyncio
-import io
 import os
 import re
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TextIO
 
 from rich.cells import cell_len
 
-from steersman.cli.terminal.status_bar import terminal_size
+from steersman.cli.terminal.status_bar import TerminalStream, terminal_size
 
 if TYPE_CHECKING:
     from prompt_toolkit.application import Application
@@ -52,11 +51,11 @@ def can_draw(out: TextIO) -> bool:
     return size.columns >= MIN_COLUMNS and size.lines >= MIN_LINES
 
 
-class InputLine(io.TextIOBase):
+class InputLine(TerminalStream):
     """One line to type on. It is drawn while `opened`, but for the time of a question (`hidden`)."""
 
     def __init__(self, out: TextIO, *, colored: bool = True) -> None:
-        self._out = out
+        super().__init__(out)
         self._colored = colored
         self._buffer: Buffer | None = None
         """What stands on the line, once it was opened. The library is loaded no earlier: a closed run needs none."""
@@ -76,24 +75,9 @@ class InputLine(io.TextIOBase):
             self._put(text)
         return len(text)
 
-    def flush(self) -> None:
-        """Flush the terminal's stream."""
-        with suppress(OSError):
-            self._out.flush()
-
     def _put(self, text: str) -> None:
-        # A closed terminal takes no text; whoever reads from it notices that.
-        with suppress(OSError):
-            self._out.write(text)
-            self._out.flush()
-
-    def isatty(self) -> bool:
-        """Whether the stream is a terminal."""
-        return self._out.isatty()
-
-    def fileno(self) -> int:
-        """The terminal's file descriptor."""
-        return self._out.fileno()
+        super()._put(text)
+        self.flush()
 
     @contextmanager
     def gathered(self) -> Iterator[None]:
@@ -234,7 +218,7 @@ class InputLine(io.TextIOBase):
         application: Application[None] = Application(
             layout=Layout(below, focused_element=line),
             key_bindings=_keys(buffer, actions),
-            style=Style.from_dict({"status": "reverse", "prompt": "bold", "live": ""}),
+            style=Style.from_dict({"status": "reverse", "prompt": "bold"}),
             color_depth=None if self._colored else ColorDepth.DEPTH_1_BIT,
             erase_when_done=True,
             refresh_interval=TICK_S,

@@ -31,13 +31,37 @@ def terminal_size(out: TextIO) -> os.terminal_size:
         return os.terminal_size((0, 0))
 
 
-class StatusBar(io.TextIOBase):
+class TerminalStream(io.TextIOBase):
+    """A text stream before the terminal's. A closed terminal takes no text; whoever reads from it notices that."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+
+    def flush(self) -> None:
+        """Flush the terminal's stream."""
+        with suppress(OSError):
+            self._out.flush()
+
+    def _put(self, text: str) -> None:
+        with suppress(OSError):
+            self._out.write(text)
+
+    def isatty(self) -> bool:
+        """Whether the stream is a terminal."""
+        return self._out.isatty()
+
+    def fileno(self) -> int:
+        """The terminal's file descriptor."""
+        return self._out.fileno()
+
+
+class StatusBar(TerminalStream):
     """A text stream before the terminal's. What is written to it is printed above the line; `say` sets the line."""
 
     def __init__(
         self, out: TextIO, *, colored: bool = True, size: Callable[[TextIO], os.terminal_size] = terminal_size
     ) -> None:
-        self._out = out
+        super().__init__(out)
         self._size = size
         self._style = ("\x1b[7m", "\x1b[27m") if colored else ("", "")
         self._line = ""
@@ -54,24 +78,6 @@ class StatusBar(io.TextIOBase):
         self._advance(text)
         self._put(erasure + text + self._drawing())
         return len(text)
-
-    def flush(self) -> None:
-        """Flush the terminal's stream."""
-        with suppress(OSError):
-            self._out.flush()
-
-    def _put(self, text: str) -> None:
-        # A closed terminal takes no text; the keyboard, which reads from it, notices that.
-        with suppress(OSError):
-            self._out.write(text)
-
-    def isatty(self) -> bool:
-        """Whether the stream is a terminal."""
-        return self._out.isatty()
-
-    def fileno(self) -> int:
-        """The terminal's file descriptor."""
-        return self._out.fileno()
 
     # The line.
 
