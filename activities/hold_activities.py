@@ -26,6 +26,7 @@ from activities.workspace_holds import WorkspaceHolds
 from steersman.contracts import names
 from steersman.contracts.activities import RunKey
 from steersman.contracts.errors import ActivityErrorType, RunError
+from steersman.contracts.request import RunRequest
 from steersman.contracts.workspace_hold import HoldWorkspace, ListWorkspaces, Steered, WorkspaceHeld, Workspaces
 
 log = logging.getLogger("steersman.hosting")
@@ -58,7 +59,7 @@ class HoldActivities:
                 if hold is None:
                     return WorkspaceHeld(path=str(workspace))
                 with self._registry.leading(hold.key):  # so that another worker takes over at once
-                    return WorkspaceHeld(path=hold.path, steered=await self._take(hold, request.prompt))
+                    return WorkspaceHeld(path=hold.path, steered=await self._take(hold, request))
 
     @activity.defn(name=names.RELEASE_WORKSPACE)
     async def release_workspace(self) -> None:
@@ -72,11 +73,11 @@ class HoldActivities:
         found = map(self._holds.shown, heads(await self._holds.all()))
         return Workspaces(holders=tuple(each for each in found if each.path))
 
-    async def _take(self, hold: Hold, prompt: str) -> Steered | None:
+    async def _take(self, hold: Hold, request: RunRequest) -> Steered | None:
         """Raises RunError where it cannot be had; then nothing of it is left."""
         try:
             if hold.on_overlap == "steer":
-                return await self._steer(hold, prompt)
+                return await self._steer(hold, request)
             await self._wait(hold)
             await self._take_back(hold)
         except RunError:
@@ -134,7 +135,7 @@ class HoldActivities:
 
     # In the holder's place.
 
-    async def _steer(self, hold: Hold, prompt: str) -> Steered | None:
+    async def _steer(self, hold: Hold, request: RunRequest) -> Steered | None:
         """What became of the prompt; None where the workspace is this one's, as whoever had it has ended."""
         others, look = await self._holds.enter(hold), _Look(self._holds)
         while others:
@@ -145,7 +146,7 @@ class HoldActivities:
                 raise self._holds.refusal(hold, others)
             try:
                 if holders:
-                    return await self._holders.steer(holders[0], hold, prompt)
+                    return await self._holders.steer(holders[0], hold, request)
             except Over:
                 pass
             await look.again(others)

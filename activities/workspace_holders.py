@@ -28,6 +28,7 @@ from steersman.contracts.loop_messages import Exit, Feedback, LoopReceipt
 from steersman.contracts.loop_state import CLOSED
 from steersman.contracts.messages import Message, MessageReceipt
 from steersman.contracts.model import StrictModel
+from steersman.contracts.request import RunRequest
 from steersman.contracts.workspace import Undone
 from steersman.contracts.workspace_hold import Steered
 from steersman.contracts.workspace_holder import FOREIGN
@@ -95,18 +96,22 @@ class WorkspaceHolders:
             if error.status != RPCStatusCode.NOT_FOUND:
                 raise
 
-    async def steer(self, holder: Hold, by: Hold, text: str) -> Steered:
-        """Give it the text: a run as a steer message, a loop as feedback. Twice is once.
+    async def steer(self, holder: Hold, by: Hold, request: RunRequest) -> Steered:
+        """Give it the prompt: a run as a steer message, a loop as feedback. Twice is once.
 
         Raises Over, InvalidRequest where it does not take it, TimeoutError, RPCError.
         """
         try:
             if holder.kind == "loop":
-                note = await self._update(holder, names.FEEDBACK, _parsed(Feedback, text, by), LoopReceipt)
+                told = request.as_told()
+                if told.attachments:
+                    raise InvalidRequest("attachments: a loop has the workspace, and its feedback is text alone")
+                note = await self._update(holder, names.FEEDBACK, _parsed(Feedback, by, text=told.prompt), LoopReceipt)
                 if note.status in CLOSED:
                     raise Over
                 return Steered(kind="loop", id=holder.key.run, state="queued", how=note.note or None)
-            receipt = await self._update(holder, names.STEER, _parsed(Message, text, by), MessageReceipt)
+            message = _parsed(Message, by, text=request.prompt, attachments=request.attachments)
+            receipt = await self._update(holder, names.STEER, message, MessageReceipt)
         except ApplicationError as error:
             raise _cannot("steer", _name(holder), error.message) from error
         if receipt.state in ("rejected", "too_late"):
@@ -162,10 +167,10 @@ class WorkspaceHolders:
             raise
 
 
-def _parsed(model: type[Any], text: str, by: Hold) -> Any:
+def _parsed(model: type[Any], by: Hold, **fields: Any) -> Any:
     """Raises InvalidRequest for a text that the message cannot have."""
     try:
-        return model(text=text, id=_message_id(by))
+        return model(id=_message_id(by), **fields)
     except ValueError as error:
         raise InvalidRequest(
             f"prompt: it is too long to be given to another (workspace.on_overlap: steer): {error}"

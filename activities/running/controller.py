@@ -248,7 +248,7 @@ class RunController:
             return False
         noted = directory.part(part)
         if noted is None or noted.attempt != number:
-            told = await handover(self._run.request, error, self._totals.said, directory.events, self._run.baseline)
+            told = await handover(self._run.told, error, self._totals.said, directory.events, self._run.baseline)
             await asyncio.to_thread(directory.note_part, part, Part(number, error.message, told))
         return True
 
@@ -293,14 +293,14 @@ class RunController:
     ) -> AttemptResult:
         run, snapshots = self._run, Snapshots(self._run.directory.snapshot(number))
         transcript, snapshot = await snapshots.restored(
-            lambda: run.agent.transcript(run.agent_key, run.request, resumption), channel, log.source
+            lambda: run.agent.transcript(run.agent_key, run.told, resumption), channel, log.source
         )
         attempt = self._monitor.attempt = AttemptRunner(
             number=number,
             channel=channel,
             transcript=transcript,
             conversation=run.agent.converse(
-                run.agent_key, run.request, channel, transcript, self._monitor, self._what_is_wrong
+                run.agent_key, run.told, channel, transcript, self._monitor, self._what_is_wrong
             ),
             log=log,
             observer=self._monitor,

@@ -9,6 +9,7 @@ from typing import Any
 from activities.ports.baseline import Baseline
 from activities.store import disk
 from steersman.contracts.errors import AgentNotInstalled, AuthenticationFailed, RunError
+from steersman.contracts.events import MAX_TEXT
 from steersman.contracts.request import FallbackCause, RunRequest
 
 MAX_SAID = 8_000
@@ -69,7 +70,7 @@ def _messages(log: Path, prompt: str) -> Iterator[str]:
         lines = file.read(_MAX_TAIL).split(b"\n")
     for line in lines[1 if size > _MAX_TAIL else 0 :]:
         text = _message(line) if b'"role"' in line else ""
-        if text and not text.endswith(prompt):
+        if text and not text.endswith(prompt[:MAX_TEXT]):
             yield text
 
 

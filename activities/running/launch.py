@@ -42,6 +42,11 @@ class RunContext:
     capabilities: Capabilities | None = None
     """What a run of this agent can do; None of the first one, of which the claim has told."""
 
+    @property
+    def told(self) -> RunRequest:
+        """The request as its agent is told of it."""
+        return self.request.as_told()
+
 
 def further(run: RunContext, number: int, request: RunRequest, agent: Agent, **fields: Any) -> RunContext:
     """The run as the agent of `fallback[number - 1]` has it. Agents derive ids from the key: each has its own."""
@@ -58,7 +63,7 @@ async def prepare_launch(run: RunContext, number: int, resumption: Resumption | 
     home = await run.runtime.files(run.key, 1) / HOME / run.agent.name
     admission = await asyncio.to_thread(run.admission.admit, place, number, home)
     files = await run.runtime.files(run.key, number)
-    launch = run.agent.launch(run.agent_key, run.request, admission, files, resumption)
+    launch = run.agent.launch(run.agent_key, run.told, admission, files, resumption)
     untrusted = admission.untrusted
     complete = Launch(
         argv=_with_home(admission.home, launch.argv) if admission.home else launch.argv,

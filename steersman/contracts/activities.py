@@ -9,6 +9,7 @@ from typing import Literal
 from pydantic import Field
 
 from steersman.contracts.agents import Capabilities
+from steersman.contracts.attachments import Attachments
 from steersman.contracts.errors import ErrorType
 from steersman.contracts.events import AgentEvent, TerminalEvent
 from steersman.contracts.messages import Decision
@@ -183,6 +184,8 @@ class OutgoingMessage(TolerantModel):
     id: str
     kind: MessageKind
     text: str | None = None
+    """Texts that were attached are part of it."""
+    images: Attachments = ()
     end: bool = False
 
 

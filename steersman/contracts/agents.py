@@ -36,6 +36,8 @@ class Capabilities(TolerantModel):
     """Reports the tokens that it uses."""
     cost: bool = False
     """Reports what it costs, in US dollars."""
+    images: bool = False
+    """Can be given images, with its prompt and with messages."""
 
     @model_validator(mode="before")
     @classmethod
@@ -57,6 +59,7 @@ CAPABILITIES: Final[dict[str, Capabilities]] = {
         turns=True,
         tokens=True,
         cost=True,
+        images=True,
     ),
     "codex": Capabilities(
         steer=True,
@@ -67,9 +70,17 @@ CAPABILITIES: Final[dict[str, Capabilities]] = {
         permissions=True,
         turns=True,
         tokens=True,
+        images=True,
     ),
     "gemini": Capabilities(
-        steer=False, interrupt=True, resume=True, structured_output=True, permissions=True, turns=False, tokens=True
+        steer=False,
+        interrupt=True,
+        resume=True,
+        structured_output=True,
+        permissions=True,
+        turns=False,
+        tokens=True,
+        images=True,
     ),
     "opencode": Capabilities(
         steer=True,
@@ -81,6 +92,7 @@ CAPABILITIES: Final[dict[str, Capabilities]] = {
         turns=True,
         tokens=True,
         cost=True,
+        images=True,
     ),
     "hermes": Capabilities(
         steer=True,
@@ -92,7 +104,14 @@ CAPABILITIES: Final[dict[str, Capabilities]] = {
         tokens=True,
     ),
     "acp": Capabilities(
-        steer=True, interrupt=True, resume=True, fork=True, structured_output=True, permissions=True, turns=False
+        steer=True,
+        interrupt=True,
+        resume=True,
+        fork=True,
+        structured_output=True,
+        permissions=True,
+        turns=False,
+        images=True,
     ),
     "process": Capabilities(
         steer=False,
@@ -129,12 +148,21 @@ UNMETERED: Final = "it does not report what it uses; limit its duration instead"
 """Why limits of turns, tokens and cost are refused for an agent that does not report them."""
 
 
+NO_IMAGES: Final = "it cannot be given images: put them into the workspace, where it may have a tool that reads them"
+"""Why an attached image is refused for an agent that takes none."""
+
+
 def cannot(agent: str, can: Capabilities, verb: Literal["steer", "interrupt"]) -> str | None:
     """Why an agent cannot take such a message, and what to do instead; None where it can."""
     if (can.steer or can.soft_steer) if verb == "steer" else can.interrupt:
         return None
     instead = "interrupt it with that text" if can.interrupt else "stop the run, or wait for its end"
     return f'agent "{agent}" cannot {verb}: {instead}'
+
+
+def cannot_see(agent: str, can: Capabilities) -> str | None:
+    """Why an agent is given no images, and what to do instead; None where it is."""
+    return None if can.images else f'agent "{agent}": {NO_IMAGES}'
 
 
 AGENT_VARIABLES: Final[Mapping[str, frozenset[str]]] = {

@@ -5,6 +5,7 @@ from typing import Annotated, Final, Literal, TypeVar
 
 from pydantic import AfterValidator, Field, ValidationError
 
+from steersman.contracts.attachments import Attachments
 from steersman.contracts.errors import InvalidRequest, sentence
 from steersman.contracts.model import JsonObject, StrictModel, TolerantModel, no_nul
 from steersman.contracts.run import MessageState
@@ -23,6 +24,8 @@ class Message(StrictModel):
     text: MessageText | None = None
     id: MessageId | None = None
     reason: Annotated[str, Field(max_length=1000)] | None = None
+    attachments: Attachments = ()
+    """Files that go with the text."""
     end: bool = False
     """Of `interrupt` only, and without a text: end the run with the turn. The run succeeds with stop_reason
     "interrupted", and another run can resume its session.

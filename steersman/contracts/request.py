@@ -16,7 +16,16 @@ from pydantic import (
     model_validator,
 )
 
-from steersman.contracts.agents import AGENT_VARIABLES, CAPABILITIES, ONLY_FULL, UNMETERED, Capabilities, at_most
+from steersman.contracts.agents import (
+    AGENT_VARIABLES,
+    CAPABILITIES,
+    NO_IMAGES,
+    ONLY_FULL,
+    UNMETERED,
+    Capabilities,
+    at_most,
+)
+from steersman.contracts.attachments import Attachments, images, worded
 from steersman.contracts.errors import InvalidRequest, sentence
 from steersman.contracts.kubernetes import MAX_LEASE_S
 from steersman.contracts.model import AbsolutePath, JsonObject, Seconds, StrictModel, Text, TolerantModel, no_nul
@@ -187,6 +196,8 @@ class RunRequest(StrictModel):
     agent: Annotated[str, Field(pattern=AGENT_NAME)]
     """One that comes along (`AgentName`), or one that a package has added to the worker that takes the run."""
     prompt: Text = ""
+    attachments: Attachments = ()
+    """Files that go with the prompt."""
     workspace: Workspace
     runtime: Runtime = LocalRuntime()
     model: ModelName | None = None
@@ -338,12 +349,20 @@ class RunRequest(StrictModel):
             "limits.rate_limit_s": not can.tokens and self.limits.rate_limit_s is not None,
             "model": self.agent == "process" and self.model is not None,
             "system_prompt": self.agent == "process" and self.system_prompt is not None,
+            "attachments": not can.images and bool(images(self.attachments)),
         }
         field = next((field for field, wrong in unsupported.items() if wrong), None)
         if field is None:
             return None
-        instead = f": {UNMETERED}" if field.startswith("limits.") else ""
-        return f'{field} is not supported by agent "{self.agent}"{instead}'
+        why = f": {UNMETERED}" if field.startswith("limits.") else f": {NO_IMAGES}" if field == "attachments" else ""
+        return f'{field} is not supported by agent "{self.agent}"{why}'
+
+    def as_told(self) -> "RunRequest":
+        """The request as its agent has it: attached texts are part of the prompt, and only images are beside it."""
+        if not self.attachments:
+            return self
+        told = {"prompt": worded(self.prompt, self.attachments), "attachments": images(self.attachments)}
+        return self.model_copy(update=told)
 
     def outline(self) -> "RunRequest":
         """The request without its long fields, for activities that stop and close the run: their inputs have other long
@@ -362,7 +381,13 @@ class RunRequest(StrictModel):
                 )
                 for each in self.fallback
             )
-        emptied: dict[str, Any] = {"system_prompt": None, "output_schema": None, "env": {}, "labels": {}}
+        emptied: dict[str, Any] = {
+            "attachments": (),
+            "system_prompt": None,
+            "output_schema": None,
+            "env": {},
+            "labels": {},
+        }
         emptied["options"] = _switches(self.options)
         if self.workspace.on_overlap == "steer":  # which goes with a prompt, and has been decided by then
             emptied["workspace"] = self.workspace.model_copy(update={"on_overlap": "reject"})

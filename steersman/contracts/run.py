@@ -4,7 +4,7 @@ Times are aware UTC datetimes; money is US dollars.
 """
 
 from datetime import datetime
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
@@ -200,6 +200,8 @@ class MessageRecord(TolerantModel):
     text: str | None = None
     """The whole text while the message waits; the first 80 characters of a settled one."""
     reason: str | None = None
+    attachments: Annotated[tuple[str, ...], Field(exclude_if=lambda given: not given)] = ()
+    """The names of the files that go with the text."""
     state: MessageState = "queued"
     how: str | None = None
     """How it reached the agent: "mid_turn", "new_turn", "interrupted"; or why it did not."""

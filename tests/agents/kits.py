@@ -83,6 +83,10 @@ class Kit(Protocol):
 
     async def go_on(self, stage: Stage) -> None: ...
 
+    def asked_of_model(self) -> str:
+        """All that its model was asked, in whatever form; empty where nobody sees that."""
+        return ""
+
     def missing(self) -> Staged:
         """Its program is not installed."""
         ...
@@ -174,6 +178,9 @@ class ScriptedKit(Kit):
     async def go_on(self, stage: Stage) -> None:
         await self.script.wait_held()
         await self.script.release()
+
+    def asked_of_model(self) -> str:
+        return json.dumps([each.body for each in self.script.requests])
 
     def elsewhere(self, directory: Path) -> Kit:
         return type(self)(directory, self._model)

@@ -35,6 +35,7 @@ from steersman.contracts.activities import (
     RunOutcome,
     Settlement,
 )
+from steersman.contracts.attachments import Attachment
 from steersman.contracts.events import EventBase
 from steersman.contracts.messages import Decision
 from steersman.contracts.request import RunRequest, parse_request
@@ -198,9 +199,11 @@ class Stage:
         kill_marked(self.mark)
 
 
-def message(kind: MessageKind, text: str | None = None, name: str = "m-1") -> DeliverInput:
+def message(
+    kind: MessageKind, text: str | None = None, name: str = "m-1", images: tuple[Attachment, ...] = ()
+) -> DeliverInput:
     """One message for the agent."""
-    outgoing = OutgoingMessage(id=name, kind=kind, text=text)
+    outgoing = OutgoingMessage(id=name, kind=kind, text=text, images=images)
     return DeliverInput(key=RunKey(run="r", execution="e"), messages=(outgoing,), patience_s=20)
 
 

@@ -12,11 +12,14 @@ from activities.agents.agent_kind import what_is_wrong
 from activities.agents.entry_points import installed_catalog
 from activities.ports.runtime import Fenced, Launch, StopTimes
 from steersman.contracts.activities import RunOutcome, Settlement
+from steersman.contracts.attachments import Attachment
 from steersman.contracts.errors import AgentNotInstalled, ErrorType, InvalidRequest
 from steersman.contracts.events import is_terminal
+from steersman.contracts.run import MessageKind
 from tests.agents.kits import Kit, Staged
 from tests.agents.stage import Stage, deliver, message, word
 from tests.support.files import below
+from tests.support.images import attached, png
 from tests.support.processes import command_lines, lives, until
 
 pytestmark = [pytest.mark.integration, pytest.mark.linux]
@@ -298,6 +301,28 @@ async def test_it_is_interrupted_as_declared(kit: Kit) -> None:
         outcome = await ended(task)
     assert (outcome.status, outcome.attempts, outcome.text.endswith("the end")) == ("succeeded", 1, True)
     assert told_of(outcome, settled) == ("acknowledged" if can.interrupt else "rejected")
+
+
+@pytest.mark.parametrize("kind", ["interrupt", pytest.param("steer", marks=pytest.mark.exhaustive)])
+async def test_it_is_given_images_as_declared(kit: Kit, kind: MessageKind) -> None:
+    """With its prompt, and with what it is told while it works."""
+    first, second = (Attachment.model_validate(attached(png(red), f"{red}.png")) for red in (50, 250))
+    if not kit.can.images:
+        outcome = await played(kit.answering("seen", undeclared={"attachments": [first.model_dump()]}))
+        assert outcome is None or first.data not in kit.asked_of_model(), "it is given images, and does not declare it"
+        return
+    if kind == "steer" and not (kit.can.steer or kit.can.soft_steer):
+        return
+    async with kit.waiting("the end", attachments=[first.model_dump()], **kit.asked) as stage:
+        session, task = stage.start()
+        await stage.wait_for("message", text="at work", delta=kit.streams)
+        (settled,) = (await deliver(session, message(kind, "and that", images=(second,)))).messages
+        assert settled.state in {"acknowledged", "delivered"}, settled
+        outcome = await led_on(kit, stage, task)
+    assert (outcome.status, outcome.text.endswith("the end")) == ("succeeded", True)
+    asked = kit.asked_of_model()
+    assert [each.name for each in (first, second) if each.data in asked] == ["50.png", "250.png"]
+    assert "[Images: 50.png]" in asked
 
 
 async def test_it_resumes_and_forks_sessions_as_declared(kit: Kit) -> None:

@@ -86,12 +86,14 @@ def gemini_env(url: str, home: Path) -> dict[str, str]:
 
 def opencode_env(url: str, home: Path) -> dict[str, str]:
     limit = {"context": 128_000, "output": 8_192}
+    # Of a model that is not said to see, it is told instead of each image that it cannot.
+    sees = {"attachment": True, "modalities": {"input": ["text", "image"], "output": ["text"]}}
     provider = {
         "npm": "@ai-sdk/openai-compatible",
         "name": "Mock",
         "options": {"baseURL": f"{url}/v1", "apiKey": "mock"},
         "models": {
-            "mock-model": {"name": "M", "tool_call": True, "limit": limit},
+            "mock-model": {"name": "M", "tool_call": True, "limit": limit, **sees},
             "mock-small": {"name": "S", "limit": limit},
         },
     }

@@ -18,7 +18,7 @@ from steersman.contracts.activities import (
     SessionStarted,
     Settlement,
 )
-from steersman.contracts.agents import Capabilities, cannot
+from steersman.contracts.agents import Capabilities, cannot, cannot_see
 from steersman.contracts.messages import Decision, DecisionReceipt, Message, MessageReceipt
 from steersman.contracts.names import host_queue
 from steersman.contracts.run import MessageKind
@@ -113,7 +113,7 @@ class MessageDelivery:
         """A host has claimed the run: reject what was accepted before and the run, as that host has it, cannot take."""
         kinds: tuple[MessageKind, ...] = ("steer", "interrupt")
         refusals = {kind: why for kind in kinds if (why := cannot(agent, can, kind))}
-        if self.mailbox.refuse(refusals, workflow.now()):
+        if self.mailbox.refuse(refusals, workflow.now(), cannot_see(agent, can)):
             self.publish()
 
     def decide(self, decision: Decision) -> DecisionReceipt:

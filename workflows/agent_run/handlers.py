@@ -8,7 +8,8 @@ from temporalio.exceptions import ApplicationError
 
 from steersman.contracts import names
 from steersman.contracts.activities import ApprovalAsked, MessagesSettled, Progressed, SessionStarted
-from steersman.contracts.agents import Capabilities, at_most, cannot
+from steersman.contracts.agents import Capabilities, at_most, cannot, cannot_see
+from steersman.contracts.attachments import images
 from steersman.contracts.descriptions import OF_RUN
 from steersman.contracts.errors import REFUSED, ErrorType, InvalidRequest
 from steersman.contracts.messages import (
@@ -141,6 +142,8 @@ class RunHandlers:
             return "the run is ending: it takes no more messages"
         agent = self.visibility.state.agent or self.request.agent
         if refusal := cannot(agent, self._capabilities(agent), kind):
+            return refusal
+        if images(message.attachments) and (refusal := cannot_see(agent, self._capabilities(agent))):
             return refusal
         return self.delivery.mailbox.refusal(message)
 

@@ -6,6 +6,7 @@ from datetime import datetime
 from itertools import islice
 
 from steersman.contracts.activities import OutgoingMessage, Settlement
+from steersman.contracts.attachments import MAX_ATTACHED, Attachment, images, worded
 from steersman.contracts.messages import Message
 from steersman.contracts.run import FINAL_STATES, MessageKind, MessageRecord
 
@@ -13,6 +14,8 @@ MAX_MESSAGES = 1000
 """Messages that a run takes; more are refused with a reason. Temporal allows 2,000 updates in a history."""
 MAX_WAITING = 512_000
 """Bytes of messages, as JSON, that may wait for the agent. Temporal takes a payload of 2 MB."""
+MAX_WAITING_ATTACHED = 2 * MAX_ATTACHED
+"""Characters of their attachments that may wait: state and queries have none of them."""
 MAX_TOTAL = 8_000_000
 """Bytes of all messages that a run takes. Each is in its history, which may have 50 MB."""
 MAX_DELIVERY = 256_000
@@ -32,6 +35,8 @@ def invalid(kind: MessageKind, message: Message) -> str | None:
         return "Message: end is only for interrupt"
     if message.end and message.text:
         return "Message: end goes without a text"
+    if message.attachments and not (message.text or "").strip():
+        return "Message: attachments go with a text"
     if kind == "steer" and not (message.text or "").strip():
         return "Message: text is required"
     return None
@@ -52,6 +57,8 @@ class Mailbox:
         """The reason that was given with the first request to end the run."""
         self._tried: set[str] = set()
         self._early_settlements: dict[str, Settlement] = {}
+        self._attachments: dict[str, tuple[Attachment, ...]] = {}
+        """Of messages that wait."""
         self._sizes: dict[str, int] = {}
         self._waiting = self._total = 0
 
@@ -84,7 +91,10 @@ class Mailbox:
                 f"{self._waiting:,} bytes of messages wait for the agent already, and this one has {size:,}: "
                 f"no more than {MAX_WAITING:,} do"
             )
-        if self._total + size > MAX_TOTAL:
+        attached = _attached(message.attachments)
+        if attached and (waiting := sum(map(_attached, self._attachments.values()))) + attached > MAX_WAITING_ATTACHED:
+            return f"{waiting:,} characters of attachments wait for the agent already: say it again once it has those"
+        if self._total + size + attached > MAX_TOTAL:
             return f"the run has taken {self._total:,} bytes of messages already: no more than {MAX_TOTAL:,} in all"
         return None
 
@@ -94,12 +104,19 @@ class Mailbox:
         if message_id in self._messages:
             return message_id
         self._messages[message_id] = MessageRecord(
-            id=message_id, kind=kind, text=message.text, reason=message.reason, received_at=now
+            id=message_id,
+            kind=kind,
+            text=message.text,
+            reason=message.reason,
+            attachments=tuple(each.name for each in message.attachments),
+            received_at=now,
         )
         self._unsent.append(message_id)
         self._sizes[message_id] = size = _size(message.text, message.reason)
         self._waiting += size
-        self._total += size
+        self._total += size + _attached(message.attachments)
+        if message.attachments:
+            self._attachments[message_id] = message.attachments
         if message.end:
             self._end_requests.append(message_id)
             self.end_reason = self.end_reason or message.reason
@@ -128,7 +145,7 @@ class Mailbox:
             return len(self._unsent)
         size = count = 0
         for message_id in self._unsent:
-            size += self._sizes[message_id]
+            size += self._sizes[message_id] + _attached(self._attachments.get(message_id, ()))
             if count and size > MAX_DELIVERY:
                 break
             count += 1
@@ -136,13 +153,28 @@ class Mailbox:
 
     def _outgoing(self, ids: Iterable[str]) -> Iterable[OutgoingMessage]:
         for record in (self._messages[message_id] for message_id in ids):
-            yield OutgoingMessage(id=record.id, kind=record.kind, text=record.text, end=record.id in self._end_requests)
+            attached = self._attachments.get(record.id, ())
+            yield OutgoingMessage(
+                id=record.id,
+                kind=record.kind,
+                text=record.text if record.text is None else worded(record.text, attached),
+                images=images(attached),
+                end=record.id in self._end_requests,
+            )
 
-    def refuse(self, reasons: Mapping[MessageKind, str], now: datetime) -> bool:
-        """Reject what waits of these kinds; whether anything did. A request to end the run asks no agent, and stays."""
+    def refuse(self, reasons: Mapping[MessageKind, str], now: datetime, images_refused: str | None = None) -> bool:
+        """Reject what waits of these kinds, or has images that are refused; whether anything does. A request to end the
+        run asks no agent, and stays.
+        """
         waiting = [self._messages[each] for each in self._unsent if each not in self._end_requests]
-        refused = [each for each in waiting if each.kind in reasons]
-        self.settle([Settlement(id=each.id, state="rejected", how=reasons[each.kind]) for each in refused], now)
+        refused = []
+        for each in waiting:
+            how = reasons.get(each.kind)
+            if how is None and images(self._attachments.get(each.id, ())):
+                how = images_refused
+            if how is not None:
+                refused.append(Settlement(id=each.id, state="rejected", how=how))
+        self.settle(refused, now)
         return bool(refused)
 
     def mark_tried(self, messages: Iterable[OutgoingMessage]) -> None:
@@ -196,6 +228,7 @@ class Mailbox:
             )
             if final:
                 self._waiting -= self._sizes.pop(each.id)
+                self._attachments.pop(each.id, None)
                 self._unsent = [message_id for message_id in self._unsent if message_id != each.id]
 
     def close(self, now: datetime, *, interrupted: bool = False, journal_read: bool = False) -> None:
@@ -227,6 +260,11 @@ class Mailbox:
 def _size(*texts: str | None) -> int:
     """Bytes of the texts as JSON."""
     return sum(len(json.dumps(text, ensure_ascii=False).encode("utf-8", "replace")) for text in texts if text)
+
+
+def _attached(attachments: Iterable[Attachment]) -> int:
+    """Characters of their data."""
+    return sum(len(each.data) for each in attachments)
 
 
 def _shortened(text: str | None) -> str | None:

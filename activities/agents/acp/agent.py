@@ -130,6 +130,7 @@ class AcpAgent:
             fork=request.fork_session and not (resumption and resumption.session_id),
             settings=self.settings(request),
             prompt=prompt,
+            images=request.attachments if prompt and prompt[0] == frames.PROMPT else (),
             wait_s=lambda session: self.session_wait_s(request, session),
         )
         return self.conversation_kind(opening, request.permissions.mode, channel, transcript, approvals, check)

@@ -8,7 +8,7 @@ the next frame.
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, Literal
@@ -25,6 +25,7 @@ from activities.ports.agent import END_PREFIX, AnswerCheck, ApprovalRequester
 from activities.ports.runtime import Channel, ChannelClosed, Record
 from activities.untrusted_json import bounded, object_at
 from steersman.contracts.activities import ApprovalAsked, OutgoingDecision, OutgoingMessage, Settlement
+from steersman.contracts.attachments import Attachment
 from steersman.contracts.errors import InvalidRequest
 from steersman.contracts.request import PermissionMode
 from steersman.contracts.run import Approval
@@ -35,6 +36,7 @@ READING_TIME_S: Final = 0.3
 """A written prompt may take this many seconds to be read and still be answered as acknowledged at once."""
 QUIET_S, LOADED_S = 0.2, 30.0
 """A loaded session has been told again once the agent was silent for this many seconds, or after so many."""
+UNANNOUNCED: Final = "the agent does not announce that it takes images"
 SHOWN_INPUT: Final = 4096
 """Strings of a tool's input have this many characters in an approval."""
 
@@ -49,6 +51,8 @@ class Opening:
     settings: tuple[Setting, ...]
     prompt: tuple[str, str] | None
     """The first prompt's command id and text; None where a person's message is the first."""
+    images: tuple[Attachment, ...] = ()
+    """What goes with that."""
     wait_s: Callable[[str], float] = lambda _session: 0.0
     """Seconds before this session may be asked for."""
 
@@ -161,9 +165,11 @@ class AcpConversation:
             return Settlement(
                 id=message.id, state="rejected", how="the agent takes no messages in a turn: interrupt it"
             )
+        if message.images and not self._sees:
+            return Settlement(id=message.id, state="rejected", how=UNANNOUNCED)
         params = {
             "sessionId": self._transcript.progress.session_id,
-            "prompt": frames.blocks(*self._texts(message.text or "")),
+            "prompt": self._content((message.text or "",), message.images),
             # What comes too late must not begin a turn of its own, of which nobody would hear the end.
             "_meta": {"steering": {"idleBehavior": "promptRequired"}},
         }
@@ -172,7 +178,9 @@ class AcpConversation:
 
     async def _say_text(self, message: OutgoingMessage) -> Settlement:
         """Write the text once, as a prompt, and wait a moment until it was read."""
-        await self._prompt(MESSAGE + message.id, message.text or "")
+        if message.images and not self._sees:
+            return Settlement(id=message.id, state="rejected", how=UNANNOUNCED)
+        await self._prompt(MESSAGE + message.id, self._content((message.text or "",), message.images))
         await self._until(lambda: self._was_written(MESSAGE + message.id), SETTLEMENT_TIMEOUT_S)
         return await self._settled(message.id, READING_TIME_S)
 
@@ -239,7 +247,11 @@ class AcpConversation:
         if opening.prompt is not None and not self._was_written(opening.prompt[0]):
             if opening.session is not None:
                 await self._quiet()
-            await self._prompt(*opening.prompt, preamble=script.start.preamble)
+            command, text = opening.prompt
+            if opening.images and not self._sees:
+                self._fail(f"attachments: {UNANNOUNCED}")
+                return False
+            await self._prompt(command, self._content((script.start.preamble, text), opening.images))
         return True
 
     async def _quiet(self) -> None:
@@ -269,7 +281,7 @@ class AcpConversation:
     async def _write_late(self) -> None:
         """Messages that found no turn to steer begin one."""
         for message_id in list(self._messages.late):
-            await self._prompt(frames.AGAIN + message_id, self._transcript.steered.get(message_id, ""))
+            await self._prompt(frames.AGAIN + message_id, self._transcript.steered.get(message_id, []))
 
     async def _check_answer(self) -> None:
         """Hold a structured answer against its schema, and ask once more for one that does not fit."""
@@ -280,14 +292,20 @@ class AcpConversation:
         if wrong is None:
             script.answer_accepted = True
         else:
-            await self._prompt(frames.REPAIR, asking_again(wrong[:1000]))
+            await self._prompt(frames.REPAIR, self._content((asking_again(wrong[:1000]),)))
 
-    async def _prompt(self, command: str, text: str, preamble: str = "") -> None:
+    async def _prompt(self, command: str, content: Sequence[Frame]) -> None:
         session = self._transcript.progress.session_id or ""
-        await self._write(command, frames.prompt(command, session, *self._texts(preamble, text)))
+        await self._write(command, frames.prompt(command, session, content))
 
-    def _texts(self, *texts: str) -> tuple[str, ...]:
-        return session_start.plain(texts) if self._transcript.start.restricted else texts
+    def _content(self, texts: tuple[str, ...], images: Sequence[Attachment] = ()) -> list[Frame]:
+        said = session_start.plain(texts) if self._transcript.start.restricted else texts
+        return [*frames.text_blocks(*said), *frames.image_blocks(images)]
+
+    @property
+    def _sees(self) -> bool:
+        """The agent announces that prompts may have images."""
+        return object_at(self._transcript.abilities, "agentCapabilities", "promptCapabilities").get("image") is True
 
     async def _write(self, command: str, line: str) -> None:
         """Write once; the journal says so a moment later."""

@@ -6,9 +6,11 @@ tests hold these frames against its schema.
 """
 
 import json
+from collections.abc import Sequence
 from typing import Any, Final
 
 from activities.agents.frames import Frame
+from steersman.contracts.attachments import Attachment
 
 PROTOCOL_VERSION: Final = 1
 
@@ -42,14 +44,19 @@ def refusal(request_id: Any, method: str) -> str:
     return _line({"id": request_id, "error": {"code": METHOD_NOT_FOUND, "message": f"Method not found: {method}"}})
 
 
-def prompt(command: str, session: str, *texts: str) -> str:
-    """A line with a prompt: a block for each text."""
-    return request(command, "session/prompt", {"sessionId": session, "prompt": blocks(*texts)})
+def prompt(command: str, session: str, content: Sequence[Frame]) -> str:
+    """A line with a prompt of these content blocks."""
+    return request(command, "session/prompt", {"sessionId": session, "prompt": list(content)})
 
 
-def blocks(*texts: str) -> list[Frame]:
+def text_blocks(*texts: str) -> list[Frame]:
     """Content blocks of texts; empty ones are left out."""
     return [{"type": "text", "text": text} for text in texts if text]
+
+
+def image_blocks(images: Sequence[Attachment]) -> list[Frame]:
+    """Content blocks of images."""
+    return [{"type": "image", "mimeType": each.media_type, "data": each.data} for each in images]
 
 
 def is_request(frame: Frame) -> bool:

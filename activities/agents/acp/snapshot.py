@@ -45,7 +45,7 @@ class AcpSnapshot(Snapshot):
     start: Start
     abilities: Frame
     opened: Frame | None
-    steered: dict[Name, str]
+    steered: dict[Name, list[Frame]]
     set_up: set[Name]
     _meter: UsageMeter
     _calls: Annotated[dict[Name, Frame], Field(max_length=MAX_OPEN + 1)]
@@ -71,7 +71,7 @@ class AcpSnapshot(Snapshot):
 
     def frames(self) -> Iterable[Any]:
         """See Snapshot."""
-        return (self.pending, self._calls, self.abilities, self.opened)
+        return (self.pending, self._calls, self.abilities, self.opened, self.steered)
 
     def counts(self) -> bool:
         """Whether the progress has what was metered."""

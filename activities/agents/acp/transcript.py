@@ -81,8 +81,8 @@ class AcpTranscript:
         """The answer to `initialize`, empty before it."""
         self.opened: Frame | None = None
         """The answer to the request for the session, None before it."""
-        self.steered: dict[str, str] = {}
-        """Texts of the messages that are to steer the turn, until the agent has said what became of them."""
+        self.steered: dict[str, list[Frame]] = {}
+        """Content blocks of the messages that are to steer the turn, until the agent has said what became of them."""
         self.set_up: set[str] = set()
         """Ids of the settings that the agent has answered."""
         self.answer_accepted = False
@@ -206,7 +206,7 @@ class AcpTranscript:
             self.messages.cancel_written(command)
         if method == "_session/steering":
             self.messages.steering_written(command)
-            self.steered[command.removeprefix(MESSAGE)] = prompt_text(frame)
+            self.steered[command.removeprefix(MESSAGE)] = objects_in(object_at(frame, "params").get("prompt"))
             return [self._told(time, command, frame)]
         if method != "session/prompt":
             return []
@@ -437,5 +437,6 @@ class AcpTranscript:
 
 def prompt_text(frame: Frame) -> str:
     """The text of a prompt that was written, without what precedes a person's words."""
-    texts = [text_of(each.get("text")) for each in objects_in(object_at(frame, "params").get("prompt"))]
+    blocks = objects_in(object_at(frame, "params").get("prompt"))
+    texts = [text_of(each.get("text")) for each in blocks if each.get("type") == "text"]
     return texts[-1] if texts else ""

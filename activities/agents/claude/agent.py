@@ -115,10 +115,10 @@ class ClaudeAgent:
         argv += command_line.configuration_arguments(request, options_of(request), admission)
         private = command_line.private_files(request, options_of(request), admission, self._lent)
         argv += [each.argument(files) for each in private]
-        name, text = "prompt", request.prompt
+        name, text, images = "prompt", request.prompt, request.attachments
         if resumption and resumption.session_id:
-            name, text = f"resume-{resumption.attempt}", CONTINUE_PROMPT
-        frame = json.dumps(user_frame(key, name, text)) + "\n"
+            name, text, images = f"resume-{resumption.attempt}", CONTINUE_PROMPT, ()
+        frame = json.dumps(user_frame(key, name, text, images)) + "\n"
         return Launch(
             argv=tuple(argv),
             cwd=str(admission.directory),

@@ -4,12 +4,14 @@ Frames come from an agent that may be confused or hostile: every field is looked
 with Claude Code 2.1.327. The events that a frame becomes must not live here.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from activities.agents.command_ids import uuid_for
 from activities.agents.frames import Frame, TooMuch
 from activities.untrusted_json import object_at, objects_in, text_of
 from steersman.contracts.activities import RunKey
+from steersman.contracts.attachments import Attachment
 
 MAX_BLOCKS = 1_000
 """A message of more content blocks is left out."""
@@ -17,11 +19,15 @@ DELEGATED = ("local_agent", "local_workflow")
 """Task types that run an agent."""
 
 
-def user_frame(key: RunKey, name: str, text: str) -> dict[str, Any]:
+def user_frame(key: RunKey, name: str, text: str, images: Sequence[Attachment] = ()) -> dict[str, Any]:
     """A user frame of the stream-json input."""
+    shown = [
+        {"type": "image", "source": {"type": "base64", "media_type": each.media_type, "data": each.data}}
+        for each in images
+    ]
     return {
         "type": "user",
-        "message": {"role": "user", "content": text},
+        "message": {"role": "user", "content": [{"type": "text", "text": text}, *shown] if shown else text},
         "parent_tool_use_id": None,
         "session_id": "default",
         "uuid": uuid_for(key, name),

@@ -6,7 +6,7 @@ worker that takes the talk over goes on where the one before it stood.
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 from activities.agents.codex import frames
@@ -18,6 +18,7 @@ from activities.agents.frames import Frame
 from activities.ports.agent import END_PREFIX, ApprovalRequester
 from activities.ports.runtime import Channel, ChannelClosed, Record
 from steersman.contracts.activities import ApprovalAsked, OutgoingDecision, OutgoingMessage, Settlement
+from steersman.contracts.attachments import Attachment
 from steersman.contracts.model import JsonObject
 from steersman.contracts.request import RunRequest
 from steersman.contracts.run import Approval
@@ -92,7 +93,8 @@ class CodexConversation:
                 )
             opening = self._transcript.opening
             if self._transcript.thread and opening and not state.over and opening[0] not in state.written:
-                await self._write_text(*opening)
+                images = self._request.attachments if opening[0] == frames.PROMPT else ()
+                await self._write_text(*opening, images)
             for frame in list(state.pending.values()):
                 await self._requested(frame)
             for ident in self._asked.keys() - {str(each.get("id")) for each in state.pending.values()}:
@@ -125,8 +127,9 @@ class CodexConversation:
         if command not in self._transcript.state.written:
             await self._channel.write(command, frames.request(command, method, **params))
 
-    async def _write_text(self, command: str, text: str) -> None:
-        line = frames.turn(command, self._transcript.thread or "", text, self._request.output_schema, self._effort)
+    async def _write_text(self, command: str, text: str, images: Sequence[Attachment] = ()) -> None:
+        thread, schema = self._transcript.thread or "", self._request.output_schema
+        line = frames.turn(command, thread, text, schema, self._effort, images)
         await self._channel.write(command, line)
 
     # ---- messages
@@ -165,7 +168,7 @@ class CodexConversation:
         if opening and opening[0] not in transcript.state.written:
             await self._advance()  # the prompt comes first
         if command not in transcript.state.written and transcript.thread:
-            await self._write_text(command, message.text or "")
+            await self._write_text(command, message.text or "", message.images)
         await self._until(lambda: command in transcript.state.written, SETTLEMENT_TIMEOUT_S)
         await self._until(lambda: command not in transcript.state.owed, READING_TIME_S)
         return self._known(message)

@@ -4,12 +4,14 @@ The id of each of our requests is that of the command that writes it, so it is t
 """
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from activities.agents.frames import Frame
 from activities.agents.prompts import instructions
 from activities.ports.admission import Admission
-from steersman.contracts.model import JsonObject
+from steersman.contracts.attachments import Attachment
+from steersman.contracts.model import JsonObject, JsonValue
 from steersman.contracts.request import PermissionMode, RunRequest
 
 INITIALIZE = "initialize"
@@ -73,11 +75,23 @@ def session(asked: RunRequest, admission: Admission, resumed: str | None) -> str
     return request(SESSION, "thread/fork" if forks else "thread/resume", threadId=thread, excludeTurns=True, **params)
 
 
-def turn(command: str, thread: str, text: str, schema: JsonObject | None, effort: str | None) -> str:
+def turn(
+    command: str,
+    thread: str,
+    text: str,
+    schema: JsonObject | None,
+    effort: str | None,
+    images: Sequence[Attachment] = (),
+) -> str:
     """A text for the agent. While a turn runs it joins that turn (measured: as with turn/steer), else it begins one: so
     no text is lost to a turn that ends at that moment. `clientUserMessageId` comes back once the model is given it.
     """
-    params: JsonObject = {"threadId": thread, "input": [{"type": "text", "text": text}], "clientUserMessageId": command}
+    shown: list[JsonValue] = [{"type": "image", "url": f"data:{each.media_type};base64,{each.data}"} for each in images]
+    params: JsonObject = {
+        "threadId": thread,
+        "input": [{"type": "text", "text": text}, *shown],
+        "clientUserMessageId": command,
+    }
     if schema is not None:
         params["outputSchema"] = schema
     if effort is not None:

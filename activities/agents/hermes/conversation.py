@@ -16,6 +16,7 @@ from activities.agents.structured import asking_again
 from activities.ports.agent import END_PREFIX, AnswerCheck
 from activities.ports.runtime import Channel, ChannelClosed, Record
 from steersman.contracts.activities import OutgoingDecision, OutgoingMessage, Settlement
+from steersman.contracts.agents import NO_IMAGES
 
 READING_TIME_S = 0.3
 """A written text may take this many seconds to be read and still be answered as acknowledged at once."""
@@ -46,6 +47,8 @@ class HermesConversation:
 
     async def say(self, message: OutgoingMessage) -> Settlement:
         """Deliver a message once, and return its settlement so far. Raises ChannelClosed."""
+        if message.images:
+            return Settlement(id=message.id, state="rejected", how=NO_IMAGES)
         if message.kind == "interrupt" or message.end:
             if not await self._interrupt(message):
                 return Settlement(id=message.id, state="delivered")  # it comes again

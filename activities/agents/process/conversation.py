@@ -9,7 +9,7 @@ from activities.agents.process.options import Messages, message_line
 from activities.agents.process.transcript import ProcessTranscript
 from activities.ports.runtime import Channel, ChannelClosed, Record
 from steersman.contracts.activities import OutgoingDecision, OutgoingMessage, Settlement
-from steersman.contracts.agents import CAPABILITIES, cannot
+from steersman.contracts.agents import CAPABILITIES, NO_IMAGES, cannot
 
 RECORD_TIMEOUT_S = 20.0
 """The journal's record of what was written is awaited for this many seconds."""
@@ -47,6 +47,8 @@ class Lines(Silence):
         if message.kind != "steer":
             how = cannot("process", CAPABILITIES["process"], message.kind)
             return Settlement(id=message.id, state="rejected", how=how)
+        if message.images:
+            return Settlement(id=message.id, state="rejected", how=NO_IMAGES)
         try:
             line = message_line(self._messages, message)
         except ValueError as error:
