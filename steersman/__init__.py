@@ -8,13 +8,22 @@ All of it is loaded on demand: the command line needs little of it, and Temporal
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from steersman.attachments import attachment
     from steersman.client import Steersman
     from steersman.contracts.errors import InvalidRequest, RunError
     from steersman.errors import RunCancelled, SteersmanError
 
     __version__: str
 
-__all__ = ["InvalidRequest", "RunCancelled", "RunError", "Steersman", "SteersmanError", "__version__"]
+__all__ = [
+    "InvalidRequest",
+    "RunCancelled",
+    "RunError",
+    "Steersman",
+    "SteersmanError",
+    "__version__",
+    "attachment",
+]
 
 _HOMES = {
     "InvalidRequest": "steersman.contracts.errors",
@@ -22,6 +31,7 @@ _HOMES = {
     "RunError": "steersman.contracts.errors",
     "Steersman": "steersman.client",
     "SteersmanError": "steersman.errors",
+    "attachment": "steersman.attachments",
 }
 
 

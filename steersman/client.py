@@ -11,7 +11,7 @@ in steersman.errors; besides, every call that reaches the server may raise Serve
 and UnreadablePayload (another codec). Nothing is decided here: the workflow decides what becomes of a run.
 """
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, Unpack
@@ -32,6 +32,7 @@ from steersman._client.start_metadata import task_of
 from steersman.connection import connect
 from steersman.contracts import names
 from steersman.contracts.activities import CarriedBack, PruneInput, RunKey, Swept, WorkspaceInput
+from steersman.contracts.attachments import Attachment
 from steersman.contracts.events import AgentEvent
 from steersman.contracts.messages import Decision, DecisionReceipt, Message, MessageReceipt, parse_message
 from steersman.contracts.request import AgentName, RunRequest
@@ -367,7 +368,9 @@ class Steersman:
 
     # Messages, decisions and the stop.
 
-    async def steer(self, run_id: str, text: str, *, id: str | None = None) -> MessageReceipt:
+    async def steer(
+        self, run_id: str, text: str, *, attachments: Sequence[Attachment] = (), id: str | None = None
+    ) -> MessageReceipt:
         """Send a message into the agent's running turn.
 
         Returns once the agent has it, or within some 5 s with state "queued" where no worker is there or the run's
@@ -376,14 +379,17 @@ class Steersman:
         Args:
             run_id: the run's id.
             text: at most 100,000 characters.
+            attachments: files that go with it, of `steersman.attachment`; together at most 525,000 bytes.
             id: 1 to 100 of A-Z a-z 0-9 . _ : -; by default a new one.
 
         Raises:
             InvalidRequest: the text or the id is wrong.
-            MessageRefused: this agent cannot be steered, the run is ending, or too many messages wait; `.reason`.
+            MessageRefused: this agent cannot be steered, or be given images, the run is ending, or too much waits;
+                `.reason`.
             RunNotRunning, RunNotFound, ServerUnreachable.
         """
-        message = parse_message(Message, {"text": text, "id": id or new_message_id()})
+        fields = {"text": text, "attachments": tuple(attachments), "id": id or new_message_id()}
+        message = parse_message(Message, fields)
         return await self._runs.send_message(run_id, names.STEER, message)
 
     async def interrupt(
@@ -391,6 +397,7 @@ class Steersman:
         run_id: str,
         text: str | None = None,
         *,
+        attachments: Sequence[Attachment] = (),
         id: str | None = None,
         reason: str | None = None,
         end: bool = False,
@@ -400,12 +407,19 @@ class Steersman:
         Args:
             run_id: the run's id.
             text: the agent's next turn begins with it.
+            attachments: as of `steer`; with a text.
             id: as of `steer`.
             reason: at most 1000 characters, kept with the message.
             end: end the run with the turn; without a text. The run succeeds with stop_reason "interrupted", and another
                 run can resume its session.
         """
-        fields = {"text": text, "id": id or new_message_id(), "reason": reason, "end": end}
+        fields = {
+            "text": text,
+            "attachments": tuple(attachments),
+            "id": id or new_message_id(),
+            "reason": reason,
+            "end": end,
+        }
         message = parse_message(Message, fields)
         return await self._runs.send_message(run_id, names.INTERRUPT, message)
 

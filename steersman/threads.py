@@ -13,7 +13,7 @@ its first run on, and as long as the server keeps its newest run: a closed one f
 run can be gone on with as a thread, too. What a run comes to is decided by its workflow, nothing here.
 """
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -34,6 +34,7 @@ from steersman._client.thread_template import (
 from steersman._client.workflow_outcome import terminal_event
 from steersman.abort import AbortSignal, Signal
 from steersman.contracts.agents import at_most
+from steersman.contracts.attachments import Attachment
 from steersman.contracts.errors import InvalidRequest
 from steersman.contracts.events import AgentEvent, is_terminal
 from steersman.contracts.model import JsonObject
@@ -92,6 +93,7 @@ class Thread:
         prompt: str,
         *,
         signal: Signal | None = None,
+        attachments: Sequence[Attachment] = (),
         on_running: OnRunning = "reject",
         output_schema: JsonObject | None = None,
     ) -> RunResult:
@@ -103,6 +105,7 @@ class Thread:
         Args:
             prompt: what to do.
             signal: stops the run once it is set; where it is set already, no run is started.
+            attachments: files that go with the prompt, of `steersman.attachment`.
             on_running: where the thread has an open run, whoever started it: "reject" refuses this one, "interrupt"
                 cancels that one, waits for its end, and begins. One that was cancelled already is waited for, by
                 "reject" for 30 s.
@@ -118,7 +121,7 @@ class Thread:
             RunTerminated, RunError: as `Steersman.result`.
             ServerUnreachable: the run may or may not be at work.
         """
-        request = self._request(prompt, output_schema, on_running)
+        request = self._request(prompt, attachments, output_schema, on_running)
         async with OwnedRun(self._calls.runs, self._id, signal) as owned:
             execution = await self._start(owned, request, on_running)
             return await run_result(self._calls.runs, self._id, execution)
@@ -128,6 +131,7 @@ class Thread:
         prompt: str,
         *,
         signal: Signal | None = None,
+        attachments: Sequence[Attachment] = (),
         on_running: OnRunning = "reject",
         output_schema: JsonObject | None = None,
     ) -> AsyncGenerator[AgentEvent, None]:
@@ -139,7 +143,7 @@ class Thread:
 
         Raises as `run`, before the first event; HostUnreachable: the events cannot be had, and the run may be at work.
         """
-        request = self._request(prompt, output_schema, on_running)
+        request = self._request(prompt, attachments, output_schema, on_running)
         async with OwnedRun(self._calls.runs, self._id, signal) as owned:
             try:
                 execution = await self._start(owned, request, on_running)
@@ -151,14 +155,19 @@ class Thread:
                     yield event
 
     async def start(
-        self, prompt: str, *, on_running: OnRunning = "reject", output_schema: JsonObject | None = None
+        self,
+        prompt: str,
+        *,
+        attachments: Sequence[Attachment] = (),
+        on_running: OnRunning = "reject",
+        output_schema: JsonObject | None = None,
     ) -> str:
         """Start the thread's next run and return its execution, Temporal's run id: it goes on, whoever leaves.
 
         `attach` follows it, `interrupt` stops it. Whoever is cancelled before this returns stops it, too.
         Takes and raises what `run` does before a run begins.
         """
-        request = self._request(prompt, output_schema, on_running)
+        request = self._request(prompt, attachments, output_schema, on_running)
         async with OwnedRun(self._calls.runs, self._id) as owned:
             return await self._start(owned, request, on_running)
 
@@ -284,10 +293,17 @@ class Thread:
                 if not await calls.until_moved(self._id, execution) and not is_waited_for:
                     raise
 
-    def _request(self, prompt: str, output_schema: JsonObject | None, on_running: OnRunning) -> RunRequest:
+    def _request(
+        self,
+        prompt: str,
+        attachments: Sequence[Attachment],
+        output_schema: JsonObject | None,
+        on_running: OnRunning,
+    ) -> RunRequest:
         if on_running not in get_args(OnRunning):
             raise InvalidRequest(f"on_running: must be one of {', '.join(get_args(OnRunning))}")
-        return checked({**as_json(self._template), "prompt": prompt, "output_schema": output_schema})
+        own = {"prompt": prompt, "attachments": attachments, "output_schema": output_schema}
+        return checked({**as_json(self._template), **own})
 
 
 def new_thread(

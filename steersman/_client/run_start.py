@@ -6,6 +6,7 @@ from temporalio.client import Client
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 
 from steersman._client.start_metadata import run_metadata
+from steersman._client.thread_template import as_json
 from steersman.contracts import names
 from steersman.contracts.errors import InvalidRequest
 from steersman.contracts.request import RunRequest, oversized, parse_request
@@ -14,7 +15,7 @@ from steersman.errors import translated
 
 def checked(request: RunRequest | dict[str, Any]) -> RunRequest:
     """The request, if it is one that can be sent. Raises InvalidRequest, which names the field."""
-    data = request.model_dump(mode="json") if isinstance(request, RunRequest) else request
+    data = as_json(request)
     parsed = parse_request(data)
     if wrong_size := oversized(data, "RunRequest"):
         raise InvalidRequest(wrong_size)

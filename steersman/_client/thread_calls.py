@@ -47,6 +47,8 @@ class ThreadRun:
     """Another one only where the run was reset: the id that it began with."""
     prompt: str
     is_open: bool
+    told: str = ""
+    """The prompt as its agent was given it: with the texts that were attached."""
 
 
 @dataclass(frozen=True)
@@ -121,10 +123,11 @@ class ThreadCalls:
         Raises ServerUnreachable, ServerRefused.
         """
         found = await self._executions(thread)
-        return [
-            ThreadRun(run.execution, first, (await self.request(thread, run)).prompt, run.is_open)
-            for first, run in found.items()
-        ]
+        runs = []
+        for first, run in found.items():
+            request = await self.request(thread, run)
+            runs.append(ThreadRun(run.execution, first, request.prompt, run.is_open, request.as_told().prompt))
+        return runs
 
     async def _executions(self, thread: str) -> dict[str, NewestRun]:
         """First execution -> the newest, of each run, the oldest run first."""

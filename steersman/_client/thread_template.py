@@ -47,7 +47,7 @@ class ThreadOptions(TypedDict, total=False):
 
 def thread_template(fields: Mapping[str, Any]) -> RunRequest:
     """What all runs have: a request without what is one run's own. Raises InvalidRequest."""
-    own = {"prompt": "-", "output_schema": None, "session": None, "fork_session": False}
+    own = {"prompt": "-", "attachments": (), "output_schema": None, "session": None, "fork_session": False}
     template = parse_request({**as_json(dict(fields)), **own})
     if not at_most(template.agent).resume:
         raise InvalidRequest(f'agent "{template.agent}" cannot resume a session, so it can have no threads')

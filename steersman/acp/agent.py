@@ -28,9 +28,10 @@ from acp.schema import (
 
 from steersman import __version__
 from steersman.acp.errors import as_request_errors
-from steersman.acp.prompts import Block, text_of
+from steersman.acp.prompts import Block, images_of, text_of
 from steersman.acp.session import Cursor, Session
 from steersman.client import Steersman
+from steersman.contracts.agents import at_most
 from steersman.contracts.request import PermissionMode
 from steersman.reports import RunSummary
 from steersman.threads import Thread
@@ -65,12 +66,12 @@ class SteersmanAgent:
         await asyncio.gather(*(each.aclose() for each in self._sessions.values()))
 
     async def initialize(self, protocol_version: int, **_: Any) -> InitializeResponse:
-        """Say what this agent can: text in, sessions that are loaded, resumed, listed; no MCP servers."""
+        """Say what this agent can: texts and images in, sessions that are loaded, resumed, listed; no MCP servers."""
         return InitializeResponse(
             protocol_version=acp.PROTOCOL_VERSION,
             agent_capabilities=AgentCapabilities(
                 load_session=True,
-                prompt_capabilities=PromptCapabilities(embedded_context=True),
+                prompt_capabilities=PromptCapabilities(embedded_context=True, image=self._sees),
                 session_capabilities=SessionCapabilities(
                     list=SessionListCapabilities(), resume=SessionResumeCapabilities()
                 ),
@@ -140,13 +141,19 @@ class SteersmanAgent:
     async def prompt(self, session_id: str, prompt: Sequence[Block], **_: Any) -> PromptResponse:
         """See Session.prompt."""
         session = self._session(session_id)
-        text = text_of(prompt)
-        return await session.prompt(text)
+        with as_request_errors():
+            text, images = text_of(prompt), images_of(prompt)
+        return await session.prompt(text, images)
 
     async def cancel(self, session_id: str, **_: Any) -> None:
         """See Session.cancel. A session that is not open here is left alone."""
         if session_id in self._sessions:
             await self._sessions[session_id].cancel()
+
+    @property
+    def _sees(self) -> bool:
+        """Whether the agent of new sessions can be given images, as far as that is known without asking a worker."""
+        return at_most(str(self._fields.get("agent"))).images
 
     def _thread(self, cwd: str) -> Thread:
         workspace = {**self._fields.get("workspace", {}), "path": cwd}

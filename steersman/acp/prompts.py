@@ -1,7 +1,9 @@
-"""What an editor says, as the text of a prompt. No I/O."""
+"""What an editor says, as a prompt: its text, and the images that go with it. No I/O."""
 
 from collections.abc import Iterable
+from pathlib import PurePosixPath
 from typing import Final
+from urllib.parse import unquote, urlsplit
 
 from acp.exceptions import RequestError
 from acp.schema import (
@@ -13,9 +15,12 @@ from acp.schema import (
     TextResourceContents,
 )
 
+from steersman.attachments import named
+from steersman.contracts.attachments import Attachment
+
 Block = TextContentBlock | ImageContentBlock | AudioContentBlock | ResourceContentBlock | EmbeddedResourceContentBlock
 
-TEXT_ONLY: Final = "an agent is given text alone: no images, no audio, no binary files"
+TEXT_AND_IMAGES: Final = "an agent is given texts and images alone: no audio, no other binary files"
 
 
 def text_of(blocks: Iterable[Block]) -> str:
@@ -34,5 +39,18 @@ def _text(block: Block) -> str:
             return f"\n[{block.name}]({block.uri})\n"
         case EmbeddedResourceContentBlock(resource=TextResourceContents() as file):
             return f"\n[{file.uri}]:\n{file.text}\n"
+        case ImageContentBlock():
+            return ""
         case _:
-            raise RequestError.invalid_params({"details": TEXT_ONLY})
+            raise RequestError.invalid_params({"details": TEXT_AND_IMAGES})
+
+
+def images_of(blocks: Iterable[Block]) -> tuple[Attachment, ...]:
+    """The images, in their order. Raises InvalidRequest for one that is none, or too large."""
+    images = [block for block in blocks if isinstance(block, ImageContentBlock)]
+    return tuple(named(_name(block) or f"image-{number}", block.data) for number, block in enumerate(images, start=1))
+
+
+def _name(block: ImageContentBlock) -> str:
+    """The file's own, where the editor says it."""
+    return PurePosixPath(unquote(urlsplit(block.uri or "").path)).name

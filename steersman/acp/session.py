@@ -21,6 +21,7 @@ from steersman._client.backoff import OUTAGE_S, while_unreachable
 from steersman.acp.errors import INTERNAL, as_request_errors, failure
 from steersman.acp.updates import Updates, ended
 from steersman.client import Steersman
+from steersman.contracts.attachments import Attachment, worded
 from steersman.contracts.events import (
     AgentEvent,
     CancelledEvent,
@@ -133,13 +134,13 @@ class Session:
         """The thread's."""
         return self.thread.id
 
-    async def prompt(self, text: str) -> PromptResponse:
+    async def prompt(self, text: str, images: Sequence[Attachment] = ()) -> PromptResponse:
         """Run the agent on the text; say it into the run that is open. Returns at that run's end.
 
         Raises RequestError: it failed, or cannot be asked.
         """
         with as_request_errors():
-            taken = await self._taken(text, self._cancels)
+            taken = await self._taken(text, images, self._cancels)
             if taken is None:
                 return PromptResponse(stop_reason="cancelled")
             run, end = taken
@@ -179,7 +180,7 @@ class Session:
             is_known = after is not None and after.is_in(run)
             if not is_known and run.prompt:
                 await self._send(Cursor(run.execution, 0), [helpers.update_user_message_text(run.prompt)])
-            followed = Run(run.execution, run.prompt)
+            followed = Run(run.execution, run.told)
             followed.known = after.seq if after is not None and is_known else 0
             if run.is_open:
                 self._follow(followed)
@@ -211,42 +212,44 @@ class Session:
         at = next((n for n, run in enumerate(runs) if after is not None and after.is_in(run)), 0)
         return runs[at:]
 
-    async def _taken(self, text: str, cancels: int) -> tuple[Run, asyncio.Task[AgentEvent]] | None:
+    async def _taken(
+        self, text: str, images: Sequence[Attachment], cancels: int
+    ) -> tuple[Run, asyncio.Task[AgentEvent]] | None:
         """The run that has the text: a new one, or the open one. None: one more cancel than so many came before."""
         while self._stopping:
             await asyncio.wait(self._stopping)
         while self._cancels == cancels:
             if self._followed is not None and not self._followed[1].done():
                 followed = self._followed
-                if await self._is_said(followed[0], text):
+                if await self._is_said(followed[0], text, images):
                     return followed
                 await asyncio.wait({followed[1]})
                 continue
             try:
-                execution = await self._started(text)
+                execution = await self._started(text, images)
             except ThreadBusy as busy:  # somebody else has started it
                 self._follow(Run(busy.execution))
                 continue
             except RunInterrupted:
                 return None
-            return self._follow(Run(execution, text))
+            return self._follow(Run(execution, worded(text, images)))
         return None
 
-    async def _started(self, text: str) -> str:
+    async def _started(self, text: str, images: Sequence[Attachment]) -> str:
         """Start a run: to the end, also where the editor leaves meanwhile."""
-        starting = asyncio.create_task(self.thread.start(text))
+        starting = asyncio.create_task(self.thread.start(text, attachments=images))
         self._beginning[starting] = self.thread
         starting.add_done_callback(self._beginning.pop)
         return await asyncio.shield(starting)
 
-    async def _is_said(self, run: Run, text: str) -> bool:
+    async def _is_said(self, run: Run, text: str, images: Sequence[Attachment]) -> bool:
         """Say it into the running turn; to an agent that hears nothing meanwhile, in its place. False: the run ends."""
-        run.said.append(text)
+        run.said.append(worded(text, images))
         try:
             try:
-                receipt = await self._steersman.steer(self.id, text)
+                receipt = await self._steersman.steer(self.id, text, attachments=images)
             except MessageRefused:
-                receipt = await self._steersman.interrupt(self.id, text)
+                receipt = await self._steersman.interrupt(self.id, text, attachments=images)
             return receipt.state not in ("rejected", "too_late")
         except RunNotRunning:
             return False

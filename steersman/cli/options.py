@@ -66,6 +66,14 @@ Home = Annotated[
         rich_help_panel=AGENT_PANEL,
     ),
 ]
+Attach = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--attach",
+        metavar="FILE",
+        help="An image or a text that goes with what is said; as often as needed.",
+    ),
+]
 Webhook = Annotated[
     list[str] | None,
     typer.Option(

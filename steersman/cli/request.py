@@ -8,9 +8,12 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from steersman.contracts.attachments import Attachment
 
 
 class Never:
@@ -171,6 +174,19 @@ def merged(base: Any, said: dict[str, Any]) -> Any:
         if isinstance(base.get(name), dict) and isinstance(said.get(name), dict):
             both[name] = {**base[name], **said[name]}
     return both
+
+
+def attachments(paths: Iterable[str] | None) -> "list[Attachment]":
+    """The files that go with a prompt or message."""
+    if not paths:
+        return []
+    from steersman.attachments import attachment
+    from steersman.contracts.errors import InvalidRequest
+
+    try:
+        return [attachment(Path(path).expanduser()) for path in paths]
+    except InvalidRequest as error:
+        raise typer.BadParameter(f"--attach: {error.message.removeprefix('attachment: ')}") from error
 
 
 def _read(path: str) -> str:

@@ -56,9 +56,9 @@ class Attachment(StrictModel):
         try:
             content = self.content
         except (binascii.Error, ValueError):
-            raise ValueError(f"{self.name}: data is not base64") from None
+            raise ValueError("data is not base64") from None
         if media_type(content) is None:
-            raise ValueError(f"{self.name}: is neither an image (PNG, JPEG, GIF, WebP) nor a text in UTF-8")
+            raise ValueError("is neither an image (PNG, JPEG, GIF, WebP) nor a text in UTF-8")
         return self
 
     @property

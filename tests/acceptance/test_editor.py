@@ -1,6 +1,8 @@
 """`steer acp` with the official Python client as the editor, and the real Claude Code at work behind it."""
 
 import asyncio
+import base64
+import json
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -15,8 +17,10 @@ from steersman.client import Steersman
 from tests.acceptance.editors import Editor, editor, environment, shown
 from tests.acceptance.site import Site, claudes, gone, phase
 from tests.scripted_model import Script, ScriptedModel, answer, fail, hold, say, tool
+from tests.support.images import png
 from tests.support.processes import until
 
+IMAGE = base64.b64encode(png()).decode()
 THINKING = hold("thinking")
 WORKING = hold("working")
 
@@ -53,16 +57,22 @@ class TestPrompt:
             assert script.requests[-1].saw("once more")
             assert await opened.close() == ""
 
-    async def test_takes_links_and_files_and_no_images(self, shared: Site, model: ScriptedModel, mark: str) -> None:
+    async def test_takes_links_files_and_images(self, shared: Site, model: ScriptedModel, mark: str) -> None:
         script = model.script("files", say("Read"))
         file = acp.resource_block(acp.embedded_text_resource("file:///src/a.py", "x = 41"))
         link = acp.resource_link_block("b.py", "file:///src/b.py")
         async with session(shared, script, mark) as (opened, id):
-            with pytest.raises(RequestError):
-                await opened.agent.prompt(id, [acp.image_block("aGk=", "image/png")])
-            await opened.agent.prompt(id, [acp.text_block("Look at "), file, link])
-        for part in ("Look at", "file:///src/a.py", "x = 41", "file:///src/b.py"):
+            assert opened.about.agent_capabilities.prompt_capabilities.image
+            with pytest.raises(RequestError, match="neither an image"):
+                await opened.agent.prompt(id, [acp.text_block("Look"), acp.image_block("/w==", "image/png")])
+            with pytest.raises(RequestError) as refused:
+                await opened.agent.prompt(id, [acp.audio_block("aGk=", "audio/wav")])
+            assert "no audio" in str(refused.value.data)
+            shown = acp.image_block(IMAGE, "image/png", uri="file:///src/red%20one.png")
+            await opened.agent.prompt(id, [acp.text_block("Look at "), file, link, shown])
+        for part in ("Look at", "file:///src/a.py", "x = 41", "file:///src/b.py", "[Images: red one.png]"):
             assert script.requests[-1].saw(part)
+        assert IMAGE in json.dumps(script.requests[-1].body)
 
     async def test_that_fails_says_why(self, shared: Site, model: ScriptedModel, mark: str) -> None:
         async with session(shared, model.script("refused", *[fail(401, "no such key")] * 12, repeat=True), mark) as (

@@ -1,15 +1,18 @@
 """What is said to a running agent reaches it once, in order, and is acknowledged; the session goes on."""
 
 import asyncio
+import json
 
 import pytest
 
 from steersman.client import Steersman
+from steersman.contracts.attachments import Attachment
 from steersman.contracts.run import MessageRecord
 from steersman.errors import MessageRefused, RunNotRunning
 from tests.acceptance.programs import OBEDIENT, python
 from tests.acceptance.site import Site, following, in_order, phase
 from tests.scripted_model import Request, ScriptedModel, hold, say, tool
+from tests.support.images import attached, png
 from tests.support.processes import marked, until
 
 LONG_TOOL = tool("Bash", command="python3 -c 'import time; time.sleep(60)'")
@@ -201,3 +204,21 @@ async def test_who_cannot_listen_says_so(shared: Site, steersman: Steersman) -> 
     with pytest.raises(RunNotRunning):
         await steersman.steer(run, "too late")
     assert (await steersman.state(run)).messages == ()
+
+
+async def test_images_reach_the_model_with_the_prompt_and_with_a_message(
+    shared: Site, steersman: Steersman, model: ScriptedModel
+) -> None:
+    first, second = attached(png(50), "50.png"), attached(png(250), "250.png")
+    script = model.script("seen", hold("the first"), say("the second"))
+    run = await steersman.start(shared.claude(script, attachments=[first, attached(b"x = 41", "a.py")]))
+    await script.wait_held()
+    assert script.requests[0].saw("x = 41")
+    assert first["data"] in json.dumps(script.requests[0].body)
+
+    receipt = await steersman.interrupt(run, "and this one?", attachments=[Attachment.model_validate(second)])
+    result = await steersman.result(run)
+
+    assert (result.text, result.messages_delivered) == ("the second", 1)
+    assert second["data"] in json.dumps(script.requests[1].body)
+    assert (await messages(steersman, run))[receipt.id].attachments == ("250.png",)

@@ -1,6 +1,7 @@
 """The input line below an attached run, at a real terminal."""
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +11,7 @@ from tests.cli.terminal import Terminal
 from tests.cli.test_commands import begin
 from tests.cli.test_terminal import MENU, until
 from tests.client.fake_host import FakeHost, init, said, succeeded, tool_use
+from tests.support.images import png
 
 pytestmark = pytest.mark.acceptance
 ESCAPE = "\x1b"
@@ -80,6 +82,25 @@ async def test_several_lines_that_are_pasted_are_one_message(steer: Steer, fake_
     await until(lambda: heard(fake_host, run) == [("steer", "first\nsecond")])
     terminal.type("//not ours\n")
     await until(lambda: heard(fake_host, run)[1:] == [("steer", "/not ours")])
+
+
+async def test_files_go_with_what_is_said_next(steer: Steer, fake_host: FakeHost, run: str, tmp_path: Path) -> None:
+    (tmp_path / "red one.png").write_bytes(png())
+    (tmp_path / "notes").write_text("look here")
+    terminal = await attached(steer, run)
+    terminal.type(f"/attach {tmp_path}/nothing\n")
+    await terminal.until("No such file")
+    terminal.type(f"/attach '{tmp_path}/red one.png' {tmp_path}/notes\n")
+    await terminal.until("goes with what you say next: red one.png, notes")
+    terminal.type("what is it?\n")
+    await terminal.until("you: what is it? [red one.png] [notes]")
+    await terminal.until("message acknowledged")
+    terminal.type("and now?\n")
+    await until(lambda: len(heard(fake_host, run)) == 2)
+    first, second = fake_host.fake_run(run).messages
+    assert [each.content for each in first.images] == [png()]
+    assert first.text == 'what is it?\n\n<file name="notes">\nlook here\n</file>\n\n[Images: red one.png]'
+    assert (second.text, second.images) == ("and now?", ())
 
 
 @pytest.mark.parametrize("typed", ["", "turn round"])

@@ -1,13 +1,16 @@
 """The messages of a run: each taken once, delivered in order, settled once."""
 
+import json
 from datetime import UTC, datetime, timedelta
 from typing import get_args
 
 import pytest
 
 from steersman.contracts.activities import Settlement
+from steersman.contracts.attachments import MAX_ATTACHED, Attachment
 from steersman.contracts.messages import Message
 from steersman.contracts.run import FINAL_STATES, MessageState
+from tests.support.images import attached, png
 from workflows.agent_run.messages import (
     MAX_DELIVERY,
     MAX_EARLY_SETTLEMENTS,
@@ -65,6 +68,47 @@ def test_what_the_claiming_host_cannot_do_is_refused_and_an_end_stays() -> None:
     assert mailbox.refuse({"steer": "nor that"}, LATER)
     assert not mailbox.refuse({"steer": "nor that", "interrupt": "it cannot"}, LATER)
     assert ids(mailbox) == ["end"]
+
+
+def picture(size: int) -> Attachment:
+    """Of so many characters of base64, about."""
+    return Attachment.model_validate(attached(png() + bytes(size * 3 // 4), "a.png"))
+
+
+def test_attachments_wait_for_the_agent_and_are_forgotten_with_it() -> None:
+    mailbox, large = Mailbox(), picture(MAX_ATTACHED - 1000)
+    for name in ("one", "two"):
+        message = Message(id=name, text="look", attachments=(large,))
+        assert mailbox.refusal(message) is None
+        mailbox.accept("steer", message, NOW)
+    assert ids(mailbox) == ["one"], "each is a delivery of its own"
+    assert [each.images for each in mailbox.unsent()] == [(large,)]
+    assert mailbox.refusal(Message(text="plain")) is None
+    refused = Message(id="three", text="look", attachments=(large,))
+    assert "wait for the agent already" in (mailbox.refusal(refused) or "")
+    mailbox.settle([Settlement(id="one", state="acknowledged")], LATER)
+    assert mailbox.refusal(refused) is None
+    assert ids(mailbox) == ["two"]
+    assert large.data not in json.dumps([each.model_dump(mode="json") for each in mailbox.records])
+
+
+def test_attachments_count_among_all_that_a_run_takes() -> None:
+    mailbox, count = Mailbox(), 0
+    message = Message(text="look", attachments=(picture(MAX_ATTACHED - 1000),))
+    while mailbox.refusal(message) is None:
+        mailbox.settle([Settlement(id=mailbox.accept("steer", message, NOW), state="acknowledged")], LATER)
+        count += 1
+    assert count == MAX_TOTAL // MAX_ATTACHED
+    assert "already" in (mailbox.refusal(message) or "")
+    assert mailbox.refusal(Message(text="plain")) is None
+
+
+def test_what_cannot_be_seen_is_refused_and_the_rest_stays() -> None:
+    mailbox = said("one")
+    mailbox.accept("steer", Message(id="seen", text="look", attachments=(picture(100),)), NOW)
+    assert mailbox.refuse({}, LATER, "it cannot see")
+    assert ids(mailbox) == ["steer-1"]
+    assert (mailbox["seen"].state, mailbox["seen"].how) == ("rejected", "it cannot see")
 
 
 def test_a_settled_message_is_not_taken_again() -> None:

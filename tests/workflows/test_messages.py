@@ -22,9 +22,10 @@ from steersman.contracts.activities import (
     Settlement,
     StopInput,
 )
-from steersman.contracts.agents import CAPABILITIES
+from steersman.contracts.agents import CAPABILITIES, at_most
 from steersman.contracts.messages import MessageReceipt
 from steersman.contracts.run import Approval, RunState, StopReport
+from tests.support.images import attached, png
 from tests.workflows.fake_host import (
     QUIET,
     STOPPED,
@@ -121,6 +122,50 @@ async def test_the_host_that_claims_a_run_says_what_it_can_do(fake: FakeHost) ->
         assert why in await refusal(run, names.STEER, {"text": "this one takes none"})
         await phase(run, "running")
     assert not fake.deliveries
+
+
+async def test_files_go_with_a_message(fake: FakeHost) -> None:
+    picture, notes = attached(png(), "red.png"), attached(b"look here", "notes")
+    async with fake.at_work():
+        run = await fake.start()
+        await phase(run, "running")
+        receipt = await say(run, text="what is it?", attachments=[picture, notes])
+        assert receipt.state == "acknowledged"
+        (record,) = (await state(run)).messages
+        assert "attachments go with a text" in await refusal(run, names.STEER, {"attachments": [notes]})
+        assert "attachments.0" in await refusal(run, names.STEER, {"text": "x", "attachments": [{"name": "a"}]})
+    ((message,),) = (each.messages for each in fake.deliveries)
+    assert [(each.name, each.content) for each in message.images] == [("red.png", png())]
+    assert message.text == 'what is it?\n\n<file name="notes">\nlook here\n</file>\n\n[Images: red.png]'
+    assert (record.text, record.attachments) == ("what is it?", ("red.png", "notes"))
+
+
+async def test_an_agent_that_cannot_see_is_given_no_images(fake: FakeHost) -> None:
+    """Known by the claim: what was taken before it is rejected."""
+    claiming, go_on = asyncio.Event(), asyncio.Event()
+    blind = at_most("claude").model_copy(update={"images": False})
+
+    async def dawdle(request: Any) -> Claim:
+        claiming.set()
+        await go_on.wait()
+        return Claim(host=fake.host, capabilities=blind)
+
+    fake.play_claim = dawdle  # type: ignore[method-assign]
+    picture, notes = [attached(png(), "red.png")], [attached(b"look here", "notes")]
+    async with fake.at_work():
+        run = await fake.start()
+        await claiming.wait()
+        early = asyncio.ensure_future(say(run, id="early", text="look", attachments=picture))
+        await until(lambda: messages(run))
+        go_on.set()
+        assert (await early).state == "rejected"
+        assert "cannot be given images" in ((await early).how or "")
+        await phase(run, "running")
+        assert "cannot be given images" in await refusal(run, names.STEER, {"text": "x", "attachments": picture})
+        assert (await say(run, text="read", attachments=notes)).state == "acknowledged"
+    assert [each.text for delivery in fake.deliveries for each in delivery.messages] == [
+        'read\n\n<file name="notes">\nlook here\n</file>'
+    ]
 
 
 async def test_an_interrupt_needs_no_text(fake: FakeHost) -> None:

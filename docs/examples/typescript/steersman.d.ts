@@ -340,6 +340,13 @@ export interface Approval {
   deadline?: string | null;
 }
 /**
+ * A file, whole. Its data must be those of an image (PNG, JPEG, GIF, WebP) or of a text in UTF-8.
+ */
+export interface Attachment {
+  name: string;
+  data: string;
+}
+/**
  * What an agent supports; a request that needs more is refused.
  */
 export interface Capabilities {
@@ -353,6 +360,7 @@ export interface Capabilities {
   turns?: boolean;
   tokens?: boolean;
   cost?: boolean;
+  images?: boolean;
 }
 /**
  * A workspace as it was when it was copied for a run, and the copy.
@@ -1212,6 +1220,207 @@ export interface LoopRequest {
 export interface RunRequest {
   agent: string;
   prompt?: string;
+  /**
+   * @maxItems 20
+   */
+  attachments?:
+    | []
+    | [Attachment]
+    | [Attachment, Attachment]
+    | [Attachment, Attachment, Attachment]
+    | [Attachment, Attachment, Attachment, Attachment]
+    | [Attachment, Attachment, Attachment, Attachment, Attachment]
+    | [Attachment, Attachment, Attachment, Attachment, Attachment, Attachment]
+    | [Attachment, Attachment, Attachment, Attachment, Attachment, Attachment, Attachment]
+    | [Attachment, Attachment, Attachment, Attachment, Attachment, Attachment, Attachment, Attachment]
+    | [Attachment, Attachment, Attachment, Attachment, Attachment, Attachment, Attachment, Attachment, Attachment]
+    | [
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment
+      ]
+    | [
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment
+      ]
+    | [
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment
+      ]
+    | [
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment
+      ]
+    | [
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment
+      ]
+    | [
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment
+      ]
+    | [
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment
+      ]
+    | [
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment
+      ]
+    | [
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment
+      ]
+    | [
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment
+      ]
+    | [
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment
+      ];
   workspace: Workspace;
   runtime?: LocalRuntime | SshRuntime | KubernetesRuntime;
   model?: string | null;
@@ -1536,6 +1745,207 @@ export interface Message {
   text?: string | null;
   id?: string | null;
   reason?: string | null;
+  /**
+   * @maxItems 20
+   */
+  attachments?:
+    | []
+    | [Attachment]
+    | [Attachment, Attachment]
+    | [Attachment, Attachment, Attachment]
+    | [Attachment, Attachment, Attachment, Attachment]
+    | [Attachment, Attachment, Attachment, Attachment, Attachment]
+    | [Attachment, Attachment, Attachment, Attachment, Attachment, Attachment]
+    | [Attachment, Attachment, Attachment, Attachment, Attachment, Attachment, Attachment]
+    | [Attachment, Attachment, Attachment, Attachment, Attachment, Attachment, Attachment, Attachment]
+    | [Attachment, Attachment, Attachment, Attachment, Attachment, Attachment, Attachment, Attachment, Attachment]
+    | [
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment
+      ]
+    | [
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment
+      ]
+    | [
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment
+      ]
+    | [
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment
+      ]
+    | [
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment
+      ]
+    | [
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment
+      ]
+    | [
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment
+      ]
+    | [
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment
+      ]
+    | [
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment
+      ]
+    | [
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment
+      ]
+    | [
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment,
+        Attachment
+      ];
   end?: boolean;
 }
 /**
@@ -1555,6 +1965,7 @@ export interface MessageRecord {
   kind: "steer" | "interrupt";
   text?: string | null;
   reason?: string | null;
+  attachments?: string[];
   state?: "queued" | "delivered" | "acknowledged" | "rejected" | "too_late" | "unverified";
   how?: string | null;
   received_at: string;

@@ -7,9 +7,9 @@ import typer
 from steersman.cli.connection import run_with_client
 from steersman.cli.exits import Exit
 from steersman.cli.formatting import deadline_phrase, flat, stop_result_phrase
-from steersman.cli.options import AsJson, OpenRun, Reason, StopReason
+from steersman.cli.options import AsJson, Attach, OpenRun, Reason, StopReason
 from steersman.cli.output import console, emit, remark, write_line
-from steersman.cli.request import optional_text, text_of
+from steersman.cli.request import attachments, optional_text, text_of
 from steersman.cli.targets import NEWEST, resolve_loop, resolve_run, warn_unsent_reason
 
 if TYPE_CHECKING:
@@ -25,15 +25,16 @@ def steer(
     ctx: typer.Context,
     run: OpenRun,
     text: Annotated[str, typer.Argument(help="What to say; - reads stdin, @FILE a file.")],
+    attach: Attach = None,
     message_id: MessageId = None,
     as_json: AsJson = False,
 ) -> None:
     """Say something into the running turn, without stopping it."""
-    said = text_of(text)
+    said, files = text_of(text), attachments(attach)
 
     async def work(steersman: "Steersman") -> Exit:
         run_id = await resolve_run(steersman, run, among_open=True)
-        return _receipt(await steersman.steer(run_id, said, id=message_id), as_json=as_json)
+        return _receipt(await steersman.steer(run_id, said, attachments=files, id=message_id), as_json=as_json)
 
     run_with_client(ctx, work)
 
@@ -42,17 +43,18 @@ def interrupt(
     ctx: typer.Context,
     run: OpenRun,
     text: Annotated[str | None, typer.Argument(help="Go on with this; - reads stdin, @FILE a file.")] = None,
+    attach: Attach = None,
     reason: Reason = None,
     end: Annotated[bool, typer.Option("--end", help="End the run with the turn; its session is kept.")] = False,
     message_id: MessageId = None,
     as_json: AsJson = False,
 ) -> None:
     """End the running turn at once and keep the session; with a text, go on with that."""
-    said = optional_text(text)
+    said, files = optional_text(text), attachments(attach)
 
     async def work(steersman: "Steersman") -> Exit:
         run_id = await resolve_run(steersman, run, among_open=True)
-        receipt = await steersman.interrupt(run_id, said, id=message_id, reason=reason, end=end)
+        receipt = await steersman.interrupt(run_id, said, attachments=files, id=message_id, reason=reason, end=end)
         return _receipt(receipt, as_json=as_json)
 
     run_with_client(ctx, work)

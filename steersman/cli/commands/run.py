@@ -66,6 +66,7 @@ def run(
     ctx: typer.Context,
     agent: Agent = None,
     prompt: Prompt = None,
+    attach: options.Attach = None,
     workspace: options.Workspace = None,
     on_overlap: options.OnOverlap = None,
     detach: Detach = False,
@@ -113,6 +114,7 @@ def run(
     said = request.given(
         agent=agent,
         prompt=request.optional_text(prompt),
+        attachments=request.attachments(attach),
         workspace=request.given(
             **_workspace(workspace, request_file),
             host=host,

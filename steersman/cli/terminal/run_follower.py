@@ -5,10 +5,12 @@ unless the person chooses to stop it.
 """
 
 import asyncio
+import shlex
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import ExitStack, aclosing, asynccontextmanager, suppress
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, TextIO, cast
 
 from rich.console import Console
@@ -16,6 +18,7 @@ from rich.text import Text
 from temporalio.client import WorkflowExecutionStatus
 from temporalio.service import RPCError
 
+from steersman.attachments import attachment
 from steersman.cli.exits import Exit, code_of
 from steersman.cli.formatting import finalize_phrase, sessions_phrase
 from steersman.cli.output import console, remark, terminal_console, write_line
@@ -29,7 +32,8 @@ from steersman.cli.terminal.renderer import Renderer
 from steersman.cli.terminal.run_status import RunStatus
 from steersman.client import Steersman
 from steersman.contracts.agents import cannot
-from steersman.contracts.errors import ErrorType, RunError
+from steersman.contracts.attachments import Attachment
+from steersman.contracts.errors import ErrorType, InvalidRequest, RunError
 from steersman.contracts.events import (
     AgentEvent,
     CancelledEvent,
@@ -49,6 +53,7 @@ if TYPE_CHECKING:
 HELP = (
     "Enter says the text into the running turn; Alt-Enter begins a new line",
     "Esc ends the turn, and goes on with the text if there is one",
+    "/attach FILE sends an image or a text along with what you say next",
     "/stop stops the run, /leave and Ctrl-D leave it at work, Ctrl-C opens the menu; // begins a text with a /",
 )
 KEEP, INTERRUPT = "[K]eep running (default)", "[I]nterrupt with a message"
@@ -135,6 +140,8 @@ class Follower:
         """Calls the person, who may look elsewhere: at a question, and at the end."""
         self._saying: list[str] = []
         """What nobody has answered yet."""
+        self._attached: list[Attachment] = []
+        """Files that go with what is said next."""
         self._left = asyncio.Event()
         """Set when the person leaves by a key or a word."""
 
@@ -307,26 +314,40 @@ class Follower:
             self._pump.run_beside(self._stop())
         elif text == "/leave":
             self._go()
+        elif text.partition(" ")[0] == "/attach":
+            self._attach(text.removeprefix("/attach"))
         elif text in ("/help", "?"):
             for line in HELP:
                 self._view.note(line)
         else:
             self._pump.run_beside(self._say(text.removeprefix("/") if text.startswith("//") else text), in_turn=True)
 
+    def _attach(self, words: str) -> None:
+        """Take files along with what is said next; they are read now."""
+        try:
+            found = [attachment(Path(each).expanduser()) for each in shlex.split(words)]
+        except (InvalidRequest, ValueError) as error:
+            self._view.note(str(error), "yellow")
+            return
+        self._attached += found
+        names = ", ".join(each.name for each in self._attached)
+        self._view.note(f"goes with what you say next: {names}" if names else "/attach FILE: which one?")
+
     def _escape(self, text: str) -> None:
         self._pump.run_beside(self._end_turn(text), in_turn=True)
 
     async def _say(self, text: str) -> Note:
-        self._view.note(f"you: {text}", "green")
+        files, self._attached = self._attached, []
+        self._view.note("".join([f"you: {text}", *(f" [{each.name}]" for each in files)]), "green")
         self._saying.append(text)
         try:
-            receipt = await self._steersman.steer(self._run, text)
+            receipt = await self._steersman.steer(self._run, text, attachments=files)
         except (SteersmanError, RunError) as error:
-            self._put_back(text)
+            self._put_back(text, files)
             return Note(f"not said: {error}", "yellow")
         finally:
             self._saying.remove(text)
-        return self._receipt("message", receipt, text)
+        return self._receipt("message", receipt, text, files)
 
     async def _end_turn(self, text: str) -> Note:
         if refusal := await self._cannot_interrupt():
@@ -334,14 +355,15 @@ class Follower:
             return Note(refusal, "yellow")
         return await self._interrupt(text or None)
 
-    def _receipt(self, word: str, receipt: "MessageReceipt", text: str | None) -> Note:
+    def _receipt(self, word: str, receipt: "MessageReceipt", text: str | None, files: "Sequence[Attachment]") -> Note:
         how = f" ({receipt.how})" if receipt.how else ""
         if receipt.state in ("rejected", "too_late"):
-            self._put_back(text or "")
+            self._put_back(text or "", files)
             return Note(f"{word} {receipt.state.replace('_', ' ')}{how}", "yellow")
         return Note(f"{word} {receipt.state}{how}")
 
-    def _put_back(self, text: str) -> None:
+    def _put_back(self, text: str, files: "Sequence[Attachment]" = ()) -> None:
+        self._attached = [*files, *self._attached]
         if self._line:
             self._line.put_back(text)
 
@@ -384,11 +406,15 @@ class Follower:
         return cannot(state.agent or "?", state.capabilities, "interrupt")
 
     async def _interrupt(self, text: str | None) -> Note:
+        files: list[Attachment] = []
+        if text:
+            files, self._attached = self._attached, []
         try:
-            receipt = await self._steersman.interrupt(self._run, text)
+            receipt = await self._steersman.interrupt(self._run, text, attachments=files)
         except (SteersmanError, RunError) as error:
+            self._attached = [*files, *self._attached]
             return Note(f"not interrupted: {error}")
-        return self._receipt("interrupt", receipt, text)
+        return self._receipt("interrupt", receipt, text, files)
 
     async def _stop(self) -> Note | None:
         self._view.note("stopping ...")

@@ -1,0 +1,47 @@
+"""Files of this machine as attachments: they go with a prompt or a message, whole, and are nowhere else to be had."""
+
+import base64
+import os
+import re
+from pathlib import Path
+from typing import Final
+
+from pydantic import ValidationError
+
+from steersman.contracts.attachments import MAX_ATTACHED, Attachment
+from steersman.contracts.errors import InvalidRequest, sentence
+
+MAX_BYTES: Final = MAX_ATTACHED // 4 * 3
+"""Of all attachments of a request or message together."""
+_NOT_IN_NAMES: Final = re.compile(r'[\x00-\x1f\x7f/\\"<>]')
+
+
+def attachment(path: str | os.PathLike[str]) -> Attachment:
+    """The file as it is now, under its name: an image (PNG, JPEG, GIF, WebP) or a text in UTF-8.
+
+    Raises InvalidRequest: it cannot be read, is neither, or has more than 525,000 bytes.
+    """
+    try:
+        with Path(path).open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise InvalidRequest(f"attachment: cannot read {os.fspath(path)}: {error.strerror or error}") from error
+    if len(content) > MAX_BYTES:
+        raise InvalidRequest(
+            f"attachment: {os.fspath(path)} has more than {MAX_BYTES:,} bytes: make an image smaller, or put the file "
+            "into the workspace and name it in the prompt"
+        )
+    if not content:
+        raise InvalidRequest(f"attachment: {os.fspath(path)} is empty")
+    try:
+        return named(Path(path).name, base64.b64encode(content).decode())
+    except InvalidRequest as error:
+        raise InvalidRequest(error.message.replace("attachment:", f"attachment: {os.fspath(path)}", 1)) from error
+
+
+def named(name: str, data: str) -> Attachment:
+    """Base64 as an attachment of about that name. Raises InvalidRequest as `attachment`."""
+    try:
+        return Attachment(name=_NOT_IN_NAMES.sub("_", name)[-200:], data=data)
+    except ValidationError as error:
+        raise InvalidRequest(sentence(error, "attachment")) from error
