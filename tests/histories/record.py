@@ -19,6 +19,7 @@ from steersman.contracts import names
 from tests.histories.loops import LOOPS, Scenario
 from tests.histories.recorder import HOST, Recorder, at_work, closed, state
 from tests.scripted_model import Hold, Say, ScriptedModel, Step, Tool, answer, hold, say, tool
+from tests.support.images import attached, png
 from tests.support.processes import until
 from tests.support.temporal import DevServer, connect
 
@@ -95,6 +96,19 @@ async def claude_told_a_webhook(at: Recorder) -> Any:
     await run.execute_update(names.INTERRUPT, {"end": True})
     await closed(run)
     await runner.cleanup()
+    return run
+
+
+async def claude_was_shown_files(at: Recorder) -> Any:
+    """With its prompt, in its turn, and with the text that follows an interrupt."""
+    files = [attached(png(), "red.png"), attached(b"look here", "notes")]
+    run = await at.start(agent="claude", prompt="work", permissions={"mode": "full"}, attachments=files)
+    await at.script.wait_held()
+    await run.signal(names.STEER, {"text": "and this", "attachments": files})
+    await at.script.release()
+    await at.script.wait_requests(4)
+    await at.script.wait_held()
+    await run.execute_update(names.INTERRUPT, {"text": "make it short", "attachments": files})
     return run
 
 
@@ -190,6 +204,7 @@ RUNS = {
         claude_ended,
         claude_waited_for_ever,
         claude_told_a_webhook,
+        claude_was_shown_files,
         cancelled,
         input_was_no_object,
         agent_was_unknown,
