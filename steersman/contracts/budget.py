@@ -1,4 +1,4 @@
-"""What is left of a run's limits of cost, tokens and turns."""
+"""What is left of the limits of a run or loop."""
 
 from steersman.contracts.notices import BUDGET_SHARE, NoticeBudget
 from steersman.contracts.request import Limits
@@ -10,12 +10,15 @@ def all_tokens(usage: Usage) -> int:
     return usage.input_tokens + usage.output_tokens + usage.cache_read_tokens + usage.cache_write_tokens
 
 
-def nearly_spent(limits: Limits, *, turns: int, cost_usd: float, usage: Usage) -> tuple[NoticeBudget, ...]:
-    """The limits of which most is spent."""
+def nearly_spent(
+    limits: Limits, *, turns: int, cost_usd: float, usage: Usage, active_s: float = 0
+) -> tuple[NoticeBudget, ...]:
+    """The limits of which most is spent. `active_s`: what limits.duration_s counts."""
     spent = (
         ("cost_usd", limits.cost_usd, cost_usd),
         ("tokens", limits.tokens, all_tokens(usage)),
         ("turns", limits.turns, turns),
+        ("duration_s", limits.duration_s, active_s),
     )
     return tuple(
         NoticeBudget.model_validate({"of": name, "limit": limit, "spent": used})

@@ -53,7 +53,7 @@ class NoticeDecision(TolerantModel):
 class NoticeBudget(TolerantModel):
     """A limit of which most is spent."""
 
-    of: Literal["cost_usd", "tokens", "turns"]
+    of: Literal["cost_usd", "tokens", "turns", "duration_s"]
     limit: float
     spent: float
 

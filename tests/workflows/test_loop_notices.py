@@ -7,7 +7,7 @@ import pytest
 
 from tests.workflows.fake_host import until
 from tests.workflows.fake_loop_host import HELD, FakeLoopHost, Loop
-from tests.workflows.loop_client import cancelled, decision, ended, reaches, tell
+from tests.workflows.loop_client import cancelled, checkpoints, decision, ended, reaches, tell
 from tests.workflows.loop_results import exits
 from tests.workflows.test_notices import URL
 
@@ -77,6 +77,17 @@ async def test_most_of_a_budget_is_told_once(loop_fake: FakeLoopHost) -> None:
     await ended(loop)
     await until(lambda: "end" in [kind for kind, _ in told(loop_fake)])
     assert [kind for kind, _ in told(loop_fake)] == ["budget", "end"]
+
+
+async def test_most_of_its_time_is_told_after_an_iteration(loop_fake: FakeLoopHost) -> None:
+    loop_fake.verdicts = [exits(1)]
+    loop = await start(loop_fake, mode="checkpoint")
+    await reaches(loop, decision(1))
+    active_s = (await checkpoints(loop))[-1].totals.active_s
+    await tell(loop, "set_limits", duration_s=active_s / 0.9)
+    await until(lambda: "budget" in [kind for kind, _ in told(loop_fake)])
+    (budget,) = (each.notice.budget for each in loop_fake.notices if each.notice.budget)
+    assert (budget.of, budget.spent) == ("duration_s", active_s)
 
 
 async def test_who_is_told_nothing_costs_no_history(loop_fake: FakeLoopHost) -> None:

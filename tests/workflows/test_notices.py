@@ -147,6 +147,15 @@ async def test_how_it_ends_is_told_whichever_way(fake: FakeHost) -> None:
     assert [(each.status, each.error) for each in results if each] == [("cancelled", None), ("failed", "no")]
 
 
+async def test_most_of_its_time_is_told(fake: FakeHost) -> None:
+    async with fake.at_work():
+        run = await fake.start(limits={"duration_s": 5}, notify=[{"url": URL, "on": ["budget", "end"]}])
+        await until(lambda: told(fake) == ["budget", "end"])
+    assert "longer than 5 s" in (await failed(run))[1]
+    (budget,) = (each.notice.budget for each in fake.notices if each.notice.budget)
+    assert (budget.of, budget.limit, budget.spent) == ("duration_s", 5, 4)
+
+
 async def test_the_operator_is_told_of_every_run_and_of_no_address(fake: FakeHost) -> None:
     async def claim(request: Any) -> Claim:
         return Claim(host=fake.host, notices=("end",))

@@ -32,8 +32,12 @@ def _news(loop: LoopContext) -> list[tuple[str, dict[str, Any]]]:
     carried = loop.state.carried
     if not carried.host or not receivers(loop.request.run.notify, carried.notices):
         return []
-    limits = Limits(cost_usd=carried.limits.cost_usd, tokens=carried.limits.tokens)
-    spent = nearly_spent(limits, turns=0, cost_usd=carried.totals.cost_usd, usage=carried.totals.usage)
+    own, totals = carried.limits, carried.totals
+    limits = Limits(cost_usd=own.cost_usd, tokens=own.tokens, duration_s=own.duration_s)
+    # As of the newest checkpoint: by the clock, a replay could come to another answer.
+    kept = loop.state.archive.recent
+    active_s = kept[-1].totals.active_s if kept else totals.active_s
+    spent = nearly_spent(limits, turns=0, cost_usd=totals.cost_usd, usage=totals.usage, active_s=active_s)
     found = [(f"budget {each.of}", {"type": "budget", "budget": each}) for each in spent]
     if wait := _wait(loop):
         found.append((wait, {"type": "waiting"}))

@@ -16,6 +16,7 @@ from steersman.contracts.budget import nearly_spent
 from steersman.contracts.messages import Decision
 from steersman.contracts.model import JsonObject
 from steersman.contracts.notices import (
+    BUDGET_SHARE,
     MAX_NOTICE_INPUT,
     MAX_NOTICE_TEXT,
     Notice,
@@ -38,6 +39,8 @@ MAX_NOTICES = 200
 """Of one run, beside that of its end: each is a workflow, and each takes of the run's history."""
 IN_LOOPS: tuple[NoticeKind, ...] = ("approval", "decision")
 """What a loop's run tells: budgets and ends are the loop's to tell."""
+LEAST_S = 0.001
+"""A wait of no time at all starts no timer, and a replay must see the same timers."""
 LEFT_OUT: JsonObject = {"…": "too much to be sent: it is in the run's events"}
 
 
@@ -55,6 +58,10 @@ class Notices:
         self._told: set[str] = set()
         self._number = 0
         self._answers: set[asyncio.Task[None]] = set()
+        self._left_s: float | None = None
+        """Of limits.duration_s, once the agent may begin."""
+        self._active_s = 0.0
+        """What is known to be spent of that."""
 
     def on_claimed(self, request: RunRequest, of_operator: tuple[NoticeKind, ...]) -> None:
         """Who is to be told is known: whom the request names, and whom the host's operator does."""
@@ -64,9 +71,29 @@ class Notices:
             told = tuple((webhook, tuple(each for each in kinds if each in IN_LOOPS)) for webhook, kinds in told)
         self._to = tuple(each for each in told if each[1])
 
+    def on_begun(self, left_s: float | None) -> None:
+        """The agent may begin, and take so long."""
+        self._left_s = left_s
+
     async def run(self) -> None:
         """Tell what happens, until cancelled."""
         await workflow.wait_condition(lambda: bool(self._to))
+        clock = asyncio.create_task(self._watch_duration())
+        try:
+            await self._tell_news()
+        finally:
+            clock.cancel()
+
+    async def _watch_duration(self) -> None:
+        await workflow.wait_condition(lambda: self._left_s is not None)
+        limit_s = self._request.limits.duration_s if self._request else None
+        if limit_s is None or self._left_s is None or not self._wants("budget"):
+            return
+        until_s = self._left_s - (1 - BUDGET_SHARE) * limit_s
+        await workflow.sleep(max(until_s, LEAST_S), summary="tell that most of limits.duration_s is spent")
+        self._active_s = BUDGET_SHARE * limit_s
+
+    async def _tell_news(self) -> None:
         while self._number < MAX_NOTICES:
             await workflow.wait_condition(lambda: next(self._news(), None) is not None)
             for key, fields, approval in list(self._news()):
@@ -86,7 +113,8 @@ class Notices:
         if self._wants("budget") and self._request:
             state = self._visibility.state
             limits = self._request.limits
-            for budget in nearly_spent(limits, turns=state.turns, cost_usd=state.cost_usd, usage=state.usage):
+            cost, usage, turns = state.cost_usd, state.usage, state.turns
+            for budget in nearly_spent(limits, turns=turns, cost_usd=cost, usage=usage, active_s=self._active_s):
                 if (key := f"budget {budget.of}") not in self._told:
                     yield key, {"type": "budget", "budget": budget}, None
 

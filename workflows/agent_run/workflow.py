@@ -112,6 +112,7 @@ class AgentRun(RunHandlers):
         left_s = request.limits.duration_s
         if left_s is not None and self._waited_s:
             left_s = max(left_s - self._waited_s, LEAST_S)
+        self.notices.on_begun(left_s)
         agent = activities.run_agent(self.visibility.state, request)
         ignore_exception(agent)  # a stop waits for it no longer than REPORT_TIMEOUT
         ended_while_queued = asyncio.create_task(workflow.wait_condition(self._ended_while_queued))
