@@ -19,6 +19,10 @@ SIGNALS_FIRST = "signals-first"
 """
 
 
+TIMER_SUMMARIES = "timer-summaries"
+"""The patch of runs and loops whose timers all say what they are for: such a timer begins one step later."""
+
+
 async def all_dispatched() -> None:
     """Wait until all signals and updates of this workflow task have been handed to their handlers.
 
@@ -45,14 +49,23 @@ def ignore_exception(task: "asyncio.Task[Any]") -> None:
     task.add_done_callback(lambda _: task.cancelled() or task.exception())
 
 
-async def within(timeout: timedelta, condition: Callable[[], bool]) -> bool:
-    """Wait for a condition, at most `timeout`; return whether it became true."""
+async def within(timeout: timedelta, condition: Callable[[], bool], summary: str) -> bool:
+    """Wait for a condition, at most `timeout`; return whether it became true. `summary`: the timer's, in the Web UI."""
+    at_most = max(timeout.total_seconds(), 0.0)
     task = asyncio.ensure_future(workflow.wait_condition(condition))
+    if not workflow.patched(TIMER_SUMMARIES):
+        try:
+            await workflow.wait([task], timeout=at_most)
+            return task.done()
+        finally:
+            task.cancel()
+    timer = asyncio.ensure_future(workflow.sleep(at_most, summary=summary))
     try:
-        await workflow.wait([task], timeout=max(timeout.total_seconds(), 0.0))
+        await workflow.wait([task, timer], return_when=asyncio.FIRST_COMPLETED)
         return task.done()
     finally:
         task.cancel()
+        timer.cancel()
 
 
 async def shielded(work: Awaitable[T]) -> T:

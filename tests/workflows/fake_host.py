@@ -309,6 +309,14 @@ async def cancelled(run: Run) -> RunState:
     return await state(run)
 
 
+async def timers(workflow: WorkflowHandle[Any, Any]) -> list[str]:
+    """What the Web UI says of each timer of the history; empty where it says nothing."""
+    started = [
+        each async for each in workflow.fetch_history_events() if each.HasField("timer_started_event_attributes")
+    ]
+    return [each.user_metadata.summary.data.decode() for each in started]
+
+
 async def event_types(run: Run) -> list[str]:
     """The run's history as names of event types."""
     history = await run.fetch_history()

@@ -299,11 +299,11 @@ async def test_the_result_of_a_cancelled_run_keeps_what_was_known(fake: FakeHost
 
 async def test_the_duration_limit_stops_the_agent(fake: FakeHost) -> None:
     async with fake.at_work():
-        run = await fake.start(limits={"duration_s": 0.5})
+        run = await fake.start(limits={"duration_s": 3})  # a busy machine needs a second to begin
         await phase(run, "running")
         kind, message, result = await failed(run)
         assert (kind, result.session_id) == ("RunTimedOut", "s-1")
-        assert message == "limits.duration_s: the run took longer than 0.5 s"
+        assert message == "limits.duration_s: the run took longer than 3 s"
         assert [stop.reason for stop in fake.stops] == ["duration"]
         assert (await state(run)).stop_report == STOPPED.model_copy(update={"phase": "running", "reason": message})
 
@@ -318,7 +318,7 @@ async def test_a_cancel_while_the_duration_limit_stops_the_agent(fake: FakeHost)
 
     fake.play_stop = slowly  # type: ignore[method-assign]
     async with fake.at_work():
-        run = await fake.start(limits={"duration_s": 0.3})
+        run = await fake.start(limits={"duration_s": 3})  # as above
         await stopping.wait()
         await run.cancel()
         go_on.set()

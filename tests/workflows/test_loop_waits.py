@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from temporalio.testing import WorkflowEnvironment
 
+from tests.workflows.fake_host import timers
 from tests.workflows.fake_loop_host import HELD, FakeLoopHost
 from tests.workflows.loop_client import checkpoints, ended, kinds, never_retried, reaches, state, tell
 from tests.workflows.loop_results import exits, fails, limited, never_began, result
@@ -31,6 +32,7 @@ async def test_a_rate_limit_is_waited_for_and_costs_no_iteration(loop_fake: Fake
     assert first["prompt"] != second["prompt"]
     assert kinds(await checkpoints(loop)) == ["baseline", "pause", "iteration"]
     assert (await state(loop)).last_error is None
+    assert await timers(loop) == ['"the provider limits the account"']
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,7 @@ from tests.workflows.fake_host import (
     phase,
     state,
     succeeded,
+    timers,
     until,
 )
 
@@ -469,6 +470,7 @@ async def test_what_is_said_to_a_run_that_no_worker_takes_is_answered_within_fiv
         run = await fake.start()
         receipt = await asyncio.wait_for(say(run, id="m", text="are you there?"), 30)
         assert (receipt.state, receipt.how) == ("queued", "no worker has taken the run yet")
+        assert await timers(run) == ['"answer that it waits"']
 
 
 async def test_a_worker_that_is_known_to_hold_the_session_gets_what_another_is_asked_for(fake: FakeHost) -> None:

@@ -115,7 +115,7 @@ async def _end(loop: LoopContext, handle: ChildHandle, *, can_interrupt: bool) -
         reason = ((pause.reason if pause else loop.pending.exit) or "")[:MAX_REASON] or None
         try:
             await cancellable(handle.signal(names.INTERRUPT, Message(end=True, reason=reason)))
-            await within(INTERRUPT_TIMEOUT, handle.done)
+            await within(INTERRUPT_TIMEOUT, handle.done, "cancel the run that was asked to end its turn")
         except FailureError as error:
             workflow.logger.info("the run could not be interrupted: %s", error.message)
     handle.cancel()

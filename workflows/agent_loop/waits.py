@@ -11,6 +11,7 @@ from workflows.agent_loop.carried_state import WaitReason
 from workflows.agent_loop.decisions import Ending
 from workflows.agent_loop.requests import PendingRequests
 from workflows.agent_loop.state import LoopContext
+from workflows.display import summary
 from workflows.waiting import SIGNALS_FIRST, within
 
 MAX_EVENTS = 2000
@@ -80,7 +81,7 @@ async def _wait(loop: LoopContext, hold: WaitReason) -> bool:
     timeout = remaining = hold.until - workflow.now()
     if state.carried.limits.duration_s is not None:
         timeout = min(timeout, timedelta(seconds=state.carried.limits.duration_s - state.active_s()))
-    woken = await within(timeout, lambda: not pending.idle)
+    woken = await within(timeout, lambda: not pending.idle, summary(hold.reason or "begin the next iteration"))
     # Not by the clock: it may stand still for a workflow that was queried just then.
     fired = timeout == remaining and not woken
     if pending.wake_requested or (fired if workflow.patched(SIGNALS_FIRST) else workflow.now() >= hold.until):

@@ -93,7 +93,7 @@ class MessageDelivery:
             await workflow.wait_condition(settled)
             return None
         if not settled():  # a message that is sent again is settled, mostly, and needs no timer
-            await within(ANSWER_TIMEOUT, lambda: settled() or self._obstacle is not None)
+            await within(ANSWER_TIMEOUT, lambda: settled() or self._obstacle is not None, "answer that it waits")
         if settled():
             return None
         if self._obstacle is not None:
@@ -186,7 +186,7 @@ class MessageDelivery:
         while True:
             await workflow.wait_condition(lambda: self._has_work() or self._unconfirmed)
             if not self._has_work():
-                if not await within(resend, lambda: self._has_work() or not self._unconfirmed):
+                if not await within(resend, lambda: self._has_work() or not self._unconfirmed, "deliver it again"):
                     resend = min(resend * 2, MAX_RESEND_INTERVAL)
                     self.mailbox.resend(only_unconfirmed=True)
                 continue
