@@ -3,13 +3,16 @@
 import asyncio
 import time
 from collections import OrderedDict
+from contextlib import suppress
 from pathlib import Path
 
 from activities.store import disk
 from activities.store.event_reader import Cursor, read
+from activities.store.log_watch import watched
 from steersman.contracts.activities import EventPage, ReadEvents, RunKey
 
-POLL_S = 0.02
+FIRST_LOOK_S, LAST_LOOK_S = 0.02, 0.25
+"""Seconds between two looks at a log that is written elsewhere: the longer it is silent, the more."""
 MAX_WAIT_S = 60.0
 MAX_CURSORS = 1000
 MAX_PAGE = 2_000_000
@@ -26,20 +29,25 @@ class EventPages:
         """The next page of the log; waits up to wait_s seconds for its first event. Raises OSError."""
         cursor = self._cursors.pop((wanted.key, wanted.after), None) or Cursor()
         until = time.monotonic() + min(wanted.wait_s, MAX_WAIT_S)
-        size = -1
-        while True:
-            now = disk.length(path)
-            if now != size:
-                size = now
-                if now >= 0:
-                    max_bytes = min(wanted.max_bytes, MAX_PAGE)
-                    events, ended = await asyncio.to_thread(read, path, cursor, wanted.after, max_bytes)
-                    if events or ended:
-                        self._remember(wanted.key, cursor)
-                        return EventPage(events=tuple(events), ended=ended)
-            if time.monotonic() >= until:
-                return EventPage(events=(), ended=False, known=now >= 0)
-            await asyncio.sleep(POLL_S)
+        size, pause_s = -1, FIRST_LOOK_S
+        with watched(path) as changed:
+            while True:
+                changed.clear()
+                now = disk.length(path)
+                if now != size:
+                    size, pause_s = now, FIRST_LOOK_S
+                    if now >= 0:
+                        max_bytes = min(wanted.max_bytes, MAX_PAGE)
+                        events, ended = await asyncio.to_thread(read, path, cursor, wanted.after, max_bytes)
+                        if events or ended:
+                            self._remember(wanted.key, cursor)
+                            return EventPage(events=tuple(events), ended=ended)
+                left_s = until - time.monotonic()
+                if left_s <= 0:
+                    return EventPage(events=(), ended=False, known=now >= 0)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(changed.wait(), min(pause_s, left_s))
+                pause_s = min(pause_s * 1.5, LAST_LOOK_S)
 
     def _remember(self, key: RunKey, cursor: Cursor) -> None:
         self._cursors[(key, cursor.seq)] = cursor

@@ -17,6 +17,7 @@ from activities.shim.program.lock import take
 from activities.store import disk, lines
 from activities.store.event_lines import END, Source, encode, is_terminal_fields
 from activities.store.fence import Fence
+from activities.store.log_watch import written
 from steersman.contracts.events import EventBase
 
 LAST_WORDS_S = 6.0
@@ -38,6 +39,7 @@ class EventLog:
         self.seq = 0
         self.source: Source = (0, 0, 0)
         self.ended = False
+        self._path = path
         self._fence = Fence(path, epoch)
         try:
             self._size = self._recover()
@@ -94,6 +96,7 @@ class EventLog:
                 os.ftruncate(log, self._size)
                 raise
             self._size += len(data)
+        written(self._path)
 
     def _recover(self) -> int:
         """Cut off a line that a killed worker left torn, as the journal has it; returns the log's size."""
