@@ -7,7 +7,7 @@ run closed are given by the caller.
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing
+from contextlib import aclosing, closing
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -122,30 +122,30 @@ class EventLogReader:
     ) -> AsyncGenerator[AgentEvent, None]:
         last, endless_since, wait_s = after, 0.0, 0.0
         pauses = Backoff()
-        while True:
-            was_closed = closed.done()
-            page = await self._page_or_close(last, closed, wait_s)
-            for event in page.events:
-                if event.seq > last:
-                    last = event.seq
-                    yield event
-            if page.ended or (page.events and is_terminal(page.events[-1])):
-                return
-            if page.events:
-                pauses.reset()
-            elif was_closed:
-                # The read began after the workflow had closed, and the log has no end.
-                endless_since = endless_since or time.monotonic()
-                end = await self._end_with_retries()
-                if not end.known and time.monotonic() - endless_since > LOG_START_S:
-                    if not last:
-                        yield await unlogged_end()
+        with closing(_Pages(self, closed)) as pages:
+            while True:
+                page, was_closed = await pages.next(last, wait_s)
+                for event in page.events:
+                    if event.seq > last:
+                        last = event.seq
+                        yield event
+                if _ends(page):
                     return
-                # A known run without a terminal event was reset: it goes on as a new execution.
-                wait_s = LONG_POLL_S if end.known and end.event is None else 0.0
-            if not page.known:
-                # The host has claimed the run and not begun its log.
-                await pauses.pause()
+                if page.events:
+                    pauses.reset()
+                elif was_closed:
+                    # The read began after the workflow had closed, and the log has no end.
+                    endless_since = endless_since or time.monotonic()
+                    end = await self._end_with_retries()
+                    if not end.known and time.monotonic() - endless_since > LOG_START_S:
+                        if not last:
+                            yield await unlogged_end()
+                        return
+                    # A known run without a terminal event was reset: it goes on as a new execution.
+                    wait_s = LONG_POLL_S if end.known and end.event is None else 0.0
+                if not page.known:
+                    # The host has claimed the run and not begun its log.
+                    await pauses.pause()
 
     async def _end_with_retries(self) -> RunEnd:
         while True:
@@ -157,7 +157,7 @@ class EventLogReader:
             self._backoff.reset()
             return end
 
-    async def _page_or_close(self, after: int, closed: asyncio.Future[WorkflowOutcome], wait_s: float) -> EventPage:
+    async def page_or_close(self, after: int, closed: asyncio.Future[WorkflowOutcome], wait_s: float) -> EventPage:
         """The next events, or none as soon as the run closes. A run that has closed is waited for `wait_s` seconds."""
         if closed.done():
             # A host may know the end of a run that the server has forgotten.
@@ -188,3 +188,39 @@ class EventLogReader:
             if page.ended:
                 break
         return events[:limit]
+
+
+class _Pages:
+    """The pages of a log, one after another: the host reads on while a page is shown."""
+
+    def __init__(self, reader: EventLogReader, closed: asyncio.Future[WorkflowOutcome]) -> None:
+        self._reader, self._closed = reader, closed
+        self._ahead: asyncio.Future[tuple[EventPage, bool]] | None = None
+
+    async def next(self, after: int, wait_s: float) -> tuple[EventPage, bool]:
+        """The page after this event, see `page_or_close`; and whether the run had closed before it was asked for."""
+        reading, self._ahead = self._ahead, None
+        page, was_closed = await (reading or self._read(after, wait_s))
+        if page.events and not _ends(page):
+            self._ahead = asyncio.ensure_future(self._read(page.events[-1].seq, wait_s))
+            self._ahead.add_done_callback(_forget)
+        return page, was_closed
+
+    async def _read(self, after: int, wait_s: float) -> tuple[EventPage, bool]:
+        was_closed = self._closed.done()
+        return await self._reader.page_or_close(after, self._closed, wait_s), was_closed
+
+    def close(self) -> None:
+        """Wait for nothing any more."""
+        if self._ahead is not None:
+            self._ahead.cancel()
+
+
+def _ends(page: EventPage) -> bool:
+    return page.ended or (bool(page.events) and is_terminal(page.events[-1]))
+
+
+def _forget(read: asyncio.Future[tuple[EventPage, bool]]) -> None:
+    """What becomes of a read that nobody waits for any more is nobody's matter."""
+    if not read.cancelled():
+        read.exception()

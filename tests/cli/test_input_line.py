@@ -28,6 +28,8 @@ async def run(fake_host: FakeHost, steersman: Steersman, workspace: str) -> str:
 async def attached(steer: Steer, run: str, **env: str) -> Terminal:
     terminal = await steer.at_terminal("attach", run, **env)
     await terminal.until("session s-1")
+    if env.get("TERM") != "dumb":
+        await terminal.until("»")  # before that the terminal itself edits the line, and Ctrl-D is its own
     return terminal
 
 
