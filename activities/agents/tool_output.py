@@ -26,6 +26,8 @@ LEAST: Final = 500
 SLOWER_MS: Final = 600_000
 """What a call may still have told of it is given out over this time, by what is left at each moment."""
 _OVERLAP: Final = 200
+_LOOKED_AT: Final = 64 * 1024
+"""What is known is looked for in so many characters of the end: of a hostile text it takes long."""
 _GAP: Final = 50
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -90,7 +92,7 @@ class ToolOutput:
         known = self.end[-_OVERLAP:]
         if whole.startswith(known, max(self.size - len(known), 0)):
             new = whole[self.size :]
-        elif known and (at := whole.rfind(known)) >= 0:
+        elif known and (at := whole.rfind(known, max(len(whole) - _LOOKED_AT, 0))) >= 0:
             new = whole[at + len(known) :]
         else:
             new, self.omitted = whole, True

@@ -95,6 +95,11 @@ class TestOutputOfAToolAtWork:
         failed = shown(*CALL, tool_result("Bash", "one\ntwo\nthree", is_error=True), verbose=True)
         assert failed == f"{told}  │ one\n  │ two\n  │ three\n"
 
+    def test_what_its_agent_has_left_out_of_the_beginning_comes_with_the_result(self) -> None:
+        text = shown(*CALL, tool_result("Bash", "zero\none\ntwo\nthree\n"), verbose=True)
+        lines = [line.removeprefix("  │ ") for line in text.splitlines()]
+        assert lines[-5:] == ["one", "two", "three", "… and before that:", "zero"]
+
     def test_where_some_is_left_out_the_result_is_printed_whole(self) -> None:
         left_out = tool_output("Bash", "nine\n", omitted=True)
         text = shown(*CALL, left_out, tool_result("Bash", "one\ntwo\n...\nnine\n"), verbose=True)

@@ -298,10 +298,8 @@ class Renderer:
 
     def _result(self, event: ToolResultEvent) -> list[Text]:
         style = "red" if event.is_error else "dim"
-        rest, told = self._tools.ended(event)
-        if self._verbose and self._live is None and told:
-            lines = rest
-        else:
+        lines = self._tools.ended(event)
+        if lines is None or not self._verbose or self._live:
             lines = [line for line in clean(event.text).split("\n") if line.strip()]
         shown = self._block_of([(line, style) for line in lines], RESULT_LINES)
         if event.is_error and not lines:

@@ -13,6 +13,7 @@ MAX_END = 4_000
 """Characters of the end of a call's output that are kept to be shown, and of a line that has not ended."""
 MAX_CALLS = 50
 OMITTED = "…"
+BEFORE = "… and before that:"
 LAST = "… more comes with the result"
 _SEQUENCE = re.compile(r"\x1b\[[0-9:;<=>?]*[ -/]*[@-~]")
 _BEGUN = re.compile(r"\x1b(?:\[[0-9:;<=>?]*[ -/]*)?$")
@@ -82,7 +83,14 @@ class RunningTools:
         lines = [*before, *output_lines(ended)]
         return [*lines, LAST] if event.truncated else lines
 
-    def ended(self, event: ToolResultEvent) -> tuple[list[str], bool]:
-        """A call has ended: the line that had not, and whether its result is what was told already."""
+    def ended(self, event: ToolResultEvent) -> list[str] | None:
+        """A call has ended: the lines of its result that were not told before; None where those are all.
+
+        Agents leave out what a call puts out in its first moments (Codex).
+        """
         call = self._calls.pop(event.id, Call())
-        return output_lines(call.line), call.told is not None and call.told.strip() == event.text.strip() != ""
+        told, text = (call.told or "").strip(), event.text.strip()
+        if not told or not text.endswith(told):
+            return None
+        before = output_lines(text[: -len(told)])
+        return [*output_lines(call.line), *([BEFORE] if before else []), *before]
