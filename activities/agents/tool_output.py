@@ -11,7 +11,7 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from activities.agents.snapshot_fields import Name
-from steersman.contracts.events import MAX_TEXT, MAX_TOOL_OUTPUT, ToolOutputEvent
+from steersman.contracts.events import MAX_CALL_OUTPUT, MAX_TEXT, MAX_TOOL_OUTPUT, ToolOutputEvent
 
 MAX_END: Final = 16_000
 """Characters of the end of a call's output that are kept for a result that comes without any."""
@@ -19,7 +19,7 @@ MAX_CALLS: Final = 50
 """Calls of which output is kept; an older one begins anew."""
 EVENT_COST: Final = 200
 """An event counts as so many characters beside its text."""
-BURST: Final = 64 * 1024
+BURST: Final = 128 * 1024
 """So many characters of a call are told at once."""
 LEAST: Final = 500
 """Of a flood no event is made of fewer characters than this."""
@@ -64,7 +64,7 @@ class ToolOutput:
     """The end of what is not told yet."""
     omitted: bool = False
     """Something before what is held is not told."""
-    left: Annotated[int, Field(ge=0, le=MAX_TEXT)] = MAX_TEXT
+    left: Annotated[int, Field(ge=0, le=MAX_CALL_OUTPUT)] = MAX_CALL_OUTPUT
     """Characters that may still be told."""
     room: Annotated[int, Field(ge=0, le=BURST)] = BURST
     """Characters that may be told now."""

@@ -17,6 +17,8 @@ from steersman.contracts.run import Changes, Finalize, StopReport, Usage, Worktr
 MAX_TEXT: Final = 256 * 1024
 MAX_TOOL_OUTPUT: Final = 2_000
 """Characters of a tool's output in one event."""
+MAX_CALL_OUTPUT: Final = 512 * 1024
+"""Characters of a call's output in all its events."""
 
 
 class EventBase(TolerantModel):
@@ -66,8 +68,8 @@ class ToolUseEvent(EventBase):
 class ToolOutputEvent(EventBase):
     """What a tool has put out since the last such event, while it works. Told as far as its agent tells it.
 
-    One has at most MAX_TOOL_OUTPUT characters, those of a call together at most MAX_TEXT: a flood is told of in part,
-    ever less often; `truncated` says that this was the last of it. The result follows.
+    One has at most MAX_TOOL_OUTPUT characters, those of a call together at most MAX_CALL_OUTPUT: a flood is told of in
+    part, ever less often; `truncated` says that this was the last of it. The result follows.
     """
 
     type: Literal["tool_output"] = "tool_output"

@@ -18,7 +18,7 @@ from activities.ports.agent import ApprovalRequester, ExitFact
 from activities.ports.runtime import Channel
 from steersman.contracts.activities import ApprovalAsked, RunOutcome
 from steersman.contracts.errors import AgentNotInstalled, ErrorType, InvalidRequest
-from steersman.contracts.events import MAX_TEXT
+from steersman.contracts.events import MAX_CALL_OUTPUT, MAX_TEXT
 from steersman.contracts.request import parse_request
 from tests.agents.journals import Line
 from tests.agents.kits import CodexKit
@@ -149,7 +149,7 @@ async def test_a_flood_is_told_in_part_and_alike_by_workers_that_follow_each_oth
         stage.directory.events.unlink()
         await stage.play()
         assert stage.directory.events.read_bytes() == written
-    assert sum(len(event.text) for event in told) < MAX_TEXT
+    assert sum(len(event.text) for event in told) < MAX_CALL_OUTPUT
     assert any(event.omitted for event in told)
     assert (len(result.text) <= MAX_TEXT, result.text[:4], result.text[-8:]) == (True, "1\n2\n", "the end\n")
     assert len(written) < 3 * MAX_TEXT

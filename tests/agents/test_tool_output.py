@@ -11,7 +11,7 @@ from activities.agents.acp.transcript import AcpTranscript
 from activities.agents.codex.transcript import CodexTranscript
 from activities.agents.tool_output import BURST, EVENT_COST, LEAST, MAX_CALLS, MAX_END, ToolOutputs, both_ends
 from activities.ports.runtime import Record
-from steersman.contracts.events import MAX_TEXT, MAX_TOOL_OUTPUT, EventBase, ToolOutputEvent
+from steersman.contracts.events import MAX_CALL_OUTPUT, MAX_TEXT, MAX_TOOL_OUTPUT, EventBase, ToolOutputEvent
 from tests.agents.journals import Line
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -42,7 +42,7 @@ class TestPieces:
         """Ten a second, for ten minutes: as dots of a test suite come."""
         outputs = ToolOutputs()
         told = [event for each in range(6000) for event in outputs.added(at(each / 10), "t", ".")]
-        assert 600 < len(told) < 2000
+        assert 1500 < len(told) < 3000
         assert not any(event.omitted for event in told)
         assert 5950 < sum(map(len, texts(told))) <= 6000
 
@@ -54,13 +54,13 @@ class TestPieces:
             told += outputs.added(at(each / per_second), "t", "x" * piece)
         assert all(len(event.text) <= MAX_TOOL_OUTPUT for event in told)
         spent = sum(len(event.text) + EVENT_COST for event in told)
-        assert spent <= min(MAX_TEXT, BURST + MAX_TEXT * COUNT / per_second / 600 + 1)
+        assert spent <= min(MAX_CALL_OUTPUT, BURST + MAX_CALL_OUTPUT * COUNT / per_second / 600 + 1)
 
     def test_a_flood_of_hours_is_told_of_ever_less_often_and_the_last_says_so(self) -> None:
         outputs, told = ToolOutputs(), list[ToolOutputEvent]()
         for each in range(4 * 3600):
             told += outputs.added(at(each), "t", "x" * 8192)
-        assert sum(len(event.text) for event in told) <= MAX_TEXT
+        assert sum(len(event.text) for event in told) <= MAX_CALL_OUTPUT
         minutes = {(event.time - START) // timedelta(minutes=1) for event in told}
         assert minutes >= set(range(30)), "in each of the first minutes something is told"
         assert max(minutes) > 50
@@ -72,7 +72,7 @@ class TestPieces:
         outputs, told = ToolOutputs(), list[ToolOutputEvent]()
         for each in range(2000):
             told += outputs.added(at(1e8 if each % 2 else 0), "t", "x" * 8192)
-        assert sum(len(event.text) for event in told) <= MAX_TEXT
+        assert sum(len(event.text) for event in told) <= MAX_CALL_OUTPUT
 
     def test_each_call_has_its_own_share_and_so_many_are_kept(self) -> None:
         outputs = ToolOutputs()
@@ -244,7 +244,7 @@ class TestJournals:
             except ValueError:
                 continue
             told = [event for event in fed(restored, records[60:]) if isinstance(event, ToolOutputEvent)]
-            assert sum(len(event.text) for event in told) <= MAX_TEXT
+            assert sum(len(event.text) for event in told) <= MAX_CALL_OUTPUT
 
 
 @pytest.mark.parametrize("value", [None, 7, ["a"], {"a": 1}, "\ud800", "x" * 1_000_000, True])

@@ -93,7 +93,7 @@ class TestOutputOfAToolAtWork:
         whole = shown(*CALL, tool_result("Bash", "one\ntwo\nthree\n"), verbose=True)
         assert whole == f"{told}  │ one\n  │ two\n  │ three\n"
         failed = shown(*CALL, tool_result("Bash", "one\ntwo\nthree", is_error=True), verbose=True)
-        assert failed == f"{told}  │ one\n  │ two\n  │ three\n"
+        assert failed == f"{told}  │ one\n  │ two\n  │ three\n  │ failed\n"
 
     def test_what_its_agent_has_left_out_of_the_beginning_comes_with_the_result(self) -> None:
         text = shown(*CALL, tool_result("Bash", "zero\none\ntwo\nthree\n"), verbose=True)

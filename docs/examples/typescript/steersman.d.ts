@@ -95,8 +95,8 @@ export interface ToolUseEvent {
 /**
  * What a tool has put out since the last such event, while it works. Told as far as its agent tells it.
  *
- * One has at most MAX_TOOL_OUTPUT characters, those of a call together at most MAX_TEXT: a flood is told of in part,
- * ever less often; `truncated` says that this was the last of it. The result follows.
+ * One has at most MAX_TOOL_OUTPUT characters, those of a call together at most MAX_CALL_OUTPUT: a flood is told of in
+ * part, ever less often; `truncated` says that this was the last of it. The result follows.
  */
 export interface ToolOutputEvent {
   seq?: number;

@@ -299,10 +299,11 @@ class Renderer:
     def _result(self, event: ToolResultEvent) -> list[Text]:
         style = "red" if event.is_error else "dim"
         lines = self._tools.ended(event)
-        if lines is None or not self._verbose or self._live:
+        printed = lines is not None and self._verbose and self._live is None
+        if lines is None or not printed:
             lines = [line for line in clean(event.text).split("\n") if line.strip()]
         shown = self._block_of([(line, style) for line in lines], RESULT_LINES)
-        if event.is_error and not lines:
+        if event.is_error and (printed or not lines):
             shown.append(Text("  │ failed", style=style))
         return shown
 
