@@ -2,7 +2,7 @@
 
 import pytest
 
-from steersman.cli.terminal.running_tools import LAST, MAX_CALLS, MAX_END, RunningTools, output_lines
+from steersman.cli.terminal.running_tools import LAST, MAX_CALLS, MAX_END, MAX_LINE, RunningTools, output_lines
 from steersman.contracts.events import CancelledEvent, EventBase
 from tests.client.fake_host import now, said, tool_output, tool_result, tool_use
 
@@ -62,8 +62,11 @@ class TestLastLines:
         tools = RunningTools()
         for number in range(3 * MAX_CALLS):
             for _ in range(10):
-                tools.on_event(tool_output(f"tool-{number}", "x" * 2000))
-        assert sum(len(line) for line in tools.last_lines(5)) == MAX_END
+                event = tool_output(f"tool-{number}", "x" * 2000)
+                tools.on_event(event)
+                assert tools.new_lines(event) in ([], ["tool:"])
+        assert [len(line) for line in tools.last_lines(5)] == [MAX_LINE]
+        assert [len(line) for line in tools.new_lines(tool_output(f"tool-{number}", "\n"))] == [MAX_END]
 
     def test_the_last_of_too_much_is_said_to_be(self) -> None:
         assert last_lines(tool_output("Bash", "one", truncated=True)) == ["one", LAST]

@@ -60,10 +60,14 @@ PLAN_MARKS = {"completed": "✓", "in_progress": "▸"}
 CHANGE_MARKS = {"created": "+", "edited": "~", "deleted": "-"}
 
 
+Live = str | Callable[[], str]
+"""A clean text that is shown without being kept, or what makes it whenever it is drawn."""
+
+
 class Renderer:
     """Prints one run's events in order, and keeps how much of a streaming message it has printed."""
 
-    def __init__(self, console: Console, *, live: Callable[[str], None] | None = None, verbose: bool = False) -> None:
+    def __init__(self, console: Console, *, live: Callable[[Live], None] | None = None, verbose: bool = False) -> None:
         """`live` shows a text that is still coming: what was said is printed by whole blocks then, as Markdown, its
         words wrapped, and below it what a tool at work has put out last. Without it everything is printed as it comes.
         `verbose`: nothing of tools is cut and, without `live`, what they put out is printed as it comes.
@@ -103,7 +107,7 @@ class Renderer:
                 for line in self._lines(event):
                     self._print(line)
         if tools_changed and self._live and self._open is None:
-            self._live(self._at_work())
+            self._live(self._at_work)
 
     def note(self, text: str, style: str = "dim") -> None:
         """Print a line of this program."""
@@ -132,7 +136,7 @@ class Renderer:
         else:
             self._say(self._open, self._block)
             self._block = ""
-            self._live(self._at_work())
+            self._live(self._at_work)
         self._open = None
 
     def _print(self, text: Text | None = None, end: str = "\n") -> None:

@@ -11,6 +11,8 @@ from steersman.contracts.events import EventBase, ToolOutputEvent, ToolResultEve
 
 MAX_END = 4_000
 """Characters of the end of a call's output that are kept to be shown, and of a line that has not ended."""
+MAX_LINE = 400
+"""Characters of one of the last lines."""
 MAX_CALLS = 50
 OMITTED = "…"
 BEFORE = "… and before that:"
@@ -20,11 +22,12 @@ _BEGUN = re.compile(r"\x1b(?:\[[0-9:;<=>?]*[ -/]*)?$")
 """The beginning of a sequence, of which the rest is still coming."""
 
 
-def output_lines(text: str) -> list[str]:
-    """The lines that a terminal would have of it, without empty ones."""
-    text = _BEGUN.sub("", _SEQUENCE.sub("", text))
+def output_lines(text: str, last: int = 0) -> list[str]:
+    """The lines that a terminal would have of it, without empty ones: all, or the beginnings of so many of the last."""
+    text = _BEGUN.sub("", _SEQUENCE.sub("", text)) if "\x1b" in text else text
     lines = (line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
-    return [clean(line.expandtabs()) for line in lines if line.strip()]
+    shown = [line for line in lines if line.strip()][-last:]
+    return [clean((line[:MAX_LINE] if last else line).expandtabs()) for line in shown]
 
 
 @dataclass
@@ -69,7 +72,7 @@ class RunningTools:
     def last_lines(self, most: int) -> list[str]:
         """The last lines of the call that has put something out last."""
         end = next((call.end for call in reversed(self._calls.values()) if call.end), "")
-        return output_lines(end)[-most:]
+        return output_lines(end, most)
 
     def new_lines(self, event: ToolOutputEvent) -> list[str]:
         """The lines that have ended with this event; before them whose they are, where others came in between."""
