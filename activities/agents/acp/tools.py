@@ -82,10 +82,10 @@ def ended(time: datetime, call: Frame, calls: dict[str, Frame], outputs: ToolOut
     known["ended"] = True
     failed = call.get("status") == "failed"
     outputs.added(time, ident, _terminal_output(call))
-    put_out, cut = outputs.close(ident)
+    end, cut = outputs.close(ident)
     contents = objects_in(call.get("content"))
     said = _content_text(call) or _output(call.get("rawOutput"))
-    text = said or put_out
+    text = said or end
     found.append(
         ToolResultEvent(
             time=time,
