@@ -16,7 +16,7 @@ MAX_SAID = 8_000
 """Characters of the last agent's words; of each message of people, a quarter as many."""
 MAX_DIFF = 30_000
 MAX_MESSAGES = 20
-_MAX_TAIL = 512 * 1024
+_MAX_TAIL = 4 * 1024 * 1024
 """Only this many bytes of the log's end are looked at."""
 _OVERLOADED = frozenset({503, 529})
 _RATE_LIMITED = 429

@@ -16,7 +16,7 @@ from activities.running.progress import ProgressReporter, last_event
 from activities.running.totals import RunTotals
 from steersman.contracts.activities import ApprovalAsked, Progressed, Settlement
 from steersman.contracts.budget import nearly_spent
-from steersman.contracts.events import EventBase, UsageEvent
+from steersman.contracts.events import EventBase, ToolOutputEvent, UsageEvent
 from steersman.contracts.run import Handle
 
 MAX_SESSIONS = 20
@@ -96,7 +96,7 @@ class RunMonitor:
     def observe(self, events: list[EventBase]) -> None:
         """New events of the agent's process."""
         for event in events:
-            if not isinstance(event, UsageEvent) and not getattr(event, "delta", False):
+            if not isinstance(event, UsageEvent | ToolOutputEvent) and not getattr(event, "delta", False):
                 self._totals.last_event = last_event(event)
         self.tick()
 

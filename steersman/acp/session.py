@@ -29,6 +29,7 @@ from steersman.contracts.events import (
     FailedEvent,
     MessageEvent,
     PermissionEvent,
+    ToolOutputEvent,
     UsageEvent,
     is_terminal,
 )
@@ -50,6 +51,8 @@ END_S: Final = 10.0
 OLD_S: Final = 0.5
 OLD: Final = timedelta(seconds=1)
 """An approval that was asked for longer ago may be decided already: the next events say so within OLD_S."""
+OLD_OUTPUT: Final = timedelta(seconds=30)
+"""Output of a tool at work is told to an editor that comes no longer than this afterwards: the result has it."""
 OPTIONS: Final = [
     PermissionOption(option_id="allow", name="Allow", kind="allow_once"),
     PermissionOption(option_id="allow_always", name="Allow for the rest of this run", kind="allow_always"),
@@ -289,7 +292,8 @@ class Session:
             run.said.remove(event.text)
             return
         updates = run.updates.of(event)
-        if event.seq > run.known:
+        past = isinstance(event, ToolOutputEvent) and datetime.now(UTC) - event.time > OLD_OUTPUT
+        if event.seq > run.known and not past:
             await self._send(Cursor(run.execution, event.seq), updates)
         if isinstance(event, PermissionEvent):
             if (question := run.questions.pop(event.id, None)) is not None:

@@ -18,10 +18,13 @@ from steersman.contracts.events import (
     PlanUpdateEvent,
     ProgressEvent,
     RateLimitEvent,
+    ToolOutputEvent,
     ToolResultEvent,
     ToolUseEvent,
 )
 
+MAX_OUTPUT: Final = 4_000
+"""Characters of a working call's output that are shown: its end."""
 TITLE: Final = 120
 """Characters of a tool call's title."""
 KINDS: Final[dict[str, ToolKind]] = {
@@ -61,16 +64,16 @@ class Updates:
         """What has come piece by piece, by its kind and the sub-agent's call: the whole of it follows."""
         self._tools: dict[str, ToolUseEvent] = {}
         """The calls without a result, by their ids."""
+        self._outputs: dict[str, str] = {}
+        """The end of what these have put out."""
 
     def of(self, event: AgentEvent) -> list[Any]:
         """The updates that tell the event; none for one that says nothing to a reader."""
         match event:
             case MessageEvent():
                 return self._message(event)
-            case ToolUseEvent():
-                return [self._tool_call(event)]
-            case ToolResultEvent():
-                return [self._result(event)]
+            case ToolUseEvent() | ToolOutputEvent() | ToolResultEvent():
+                return self._tool(event)
             case FileChangeEvent():
                 return [self._change(event)]
             case PlanUpdateEvent():
@@ -78,13 +81,28 @@ class Updates:
             case _:
                 return [helpers.update_agent_thought_text(f"{said}\n") for said in _remarks(event)]
 
+    def _tool(self, event: ToolUseEvent | ToolOutputEvent | ToolResultEvent) -> list[Any]:
+        if isinstance(event, ToolOutputEvent):
+            return self._output(event)
+        return [self._tool_call(event) if isinstance(event, ToolUseEvent) else self._result(event)]
+
     def _tool_call(self, event: ToolUseEvent) -> Any:
         self._tools[event.id] = event
         title, kind = _title(event.name, event.input), _kind(event.name)
         return helpers.start_tool_call(event.id, title, kind=kind, status="in_progress", raw_input=event.input)
 
+    def _output(self, event: ToolOutputEvent) -> list[Any]:
+        """The end of a call's output so far: an update's content is all of the call's."""
+        if event.id not in self._tools:
+            return []
+        before = "…\n" if event.omitted else self._outputs.get(event.id, "")
+        text = self._outputs[event.id] = (before + event.text)[-MAX_OUTPUT:]
+        content = [helpers.tool_content(helpers.text_block(text))]
+        return [helpers.update_tool_call(event.id, status="in_progress", content=content)]
+
     def _result(self, event: ToolResultEvent) -> Any:
         self._tools.pop(event.id, None)
+        self._outputs.pop(event.id, None)
         content = [helpers.tool_content(helpers.text_block(event.text))]
         status: ToolCallStatus = "failed" if event.is_error else "completed"
         return helpers.update_tool_call(event.id, status=status, content=content)

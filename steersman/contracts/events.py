@@ -15,6 +15,10 @@ from steersman.contracts.model import JsonObject, JsonValue, TolerantModel
 from steersman.contracts.run import Changes, Finalize, StopReport, Usage, Worktree
 
 MAX_TEXT: Final = 256 * 1024
+MAX_TOOL_OUTPUT: Final = 2_000
+"""Characters of a tool's output in one event."""
+MAX_CALL_OUTPUT: Final = 512 * 1024
+"""Characters of a call's output in all its events."""
 
 
 class EventBase(TolerantModel):
@@ -59,6 +63,20 @@ class ToolUseEvent(EventBase):
     name: str
     input: JsonObject
     parent_tool_id: str | None = None
+
+
+class ToolOutputEvent(EventBase):
+    """What a tool has put out since the last such event, while it works. Told as far as its agent tells it.
+
+    One has at most MAX_TOOL_OUTPUT characters, those of a call together at most MAX_CALL_OUTPUT: a flood is told of in
+    part, ever less often; `truncated` says that this was the last of it. The result follows.
+    """
+
+    type: Literal["tool_output"] = "tool_output"
+    id: str
+    text: str
+    omitted: bool = False
+    """Output of the call that came before this text was left out."""
 
 
 class ToolResultEvent(EventBase):
@@ -195,6 +213,7 @@ AgentEvent = Annotated[
     InitEvent
     | MessageEvent
     | ToolUseEvent
+    | ToolOutputEvent
     | ToolResultEvent
     | FileChangeEvent
     | PlanUpdateEvent

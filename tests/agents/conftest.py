@@ -109,6 +109,7 @@ NOT_OF_SLOW = (
     "test_messages_are_taken_as_declared",
     "test_its_session_goes_on_wherever_its_files_are",
     "test_it_answers_by_a_schema_as_declared",
+    "test_output_of_a_tool_at_work_is_told_as_the_kit_says",
     "test_the_newest_worker_has_it",
     "test_another_worker_that_reads_a_finished_journal_comes_to_the_same",
     "test_a_stop_by_another_hand_ends_the_session",

@@ -40,6 +40,9 @@ print("at work", flush=True)
 time.sleep(600)
 """
 
+SHORT = f"for i in {' '.join(map(str, range(20)))}; do echo working; sleep 0.1; done"
+ALOUD = f"{SHORT}; until [ -e go ]; do echo working; sleep 0.1; done; echo worked"
+
 ASKED = "touch asked"
 
 
@@ -70,6 +73,15 @@ class Kit(Protocol):
         text once it has read that; begun again after a crash, at once.
         """
         ...
+
+    tells_output: bool = False
+    """It tells what a tool of its own puts out while the tool works."""
+
+    def working_aloud(self, **fields: Any) -> Staged | None:
+        """A tool of its own puts out "working", again and again, for two seconds at least and until the workspace has a
+        file `go`, and then "worked"; it says something, and ends well. None: it has no such tool.
+        """
+        return None
 
     def answering_by_schema(self, value: Mapping[str, Any], **fields: Any) -> Staged:
         """It answers with that value, as it does where the request has an `output_schema`."""
@@ -172,6 +184,9 @@ class ScriptedKit(Kit):
         family.write_text(FAMILY)
         return self.run(answer(Say("at work"), self.shell(f"{sys.executable} {family}")), **fields)
 
+    def working_aloud(self, **fields: Any) -> Staged | None:
+        return self.run(answer(Say("at work"), self.shell(ALOUD)), say("done"), **fields)
+
     def waiting(self, text: str, **fields: Any) -> Staged:
         return self.run(answer(Say("at work"), Hold(), Say(f"\n{text}")), say(text), **fields)
 
@@ -213,6 +228,7 @@ class ClaudeKit(ScriptedKit):
 
 class CodexKit(ScriptedKit):
     name = "codex"
+    tells_output = True
 
     @property
     def home(self) -> Path:
@@ -350,6 +366,7 @@ class CodexAcpKit(AcpKit):
     own: Mapping[str, Any] = {"options": {"mode": "read-only"}}
     goes_on = False
     gives_up = True
+    tells_output = True
     refused = ErrorType.AUTHENTICATION_FAILED
 
     @property
@@ -374,6 +391,7 @@ class OpencodeKit(AcpKit):
     command = (str(PROGRAMS.parent / "opencode-linux-x64" / "bin" / "opencode"),)
     own: Mapping[str, Any] = {}
     more = frozenset[str]()
+    tells_output = True
     goes_on = False
     silent_s = 30.0
     asks_for_all = False

@@ -18,6 +18,7 @@ from activities.ports.agent import ApprovalRequester, ExitFact
 from activities.ports.runtime import Channel
 from steersman.contracts.activities import ApprovalAsked, RunOutcome
 from steersman.contracts.errors import AgentNotInstalled, ErrorType, InvalidRequest
+from steersman.contracts.events import MAX_CALL_OUTPUT, MAX_TEXT
 from steersman.contracts.request import parse_request
 from tests.agents.journals import Line
 from tests.agents.kits import CodexKit
@@ -128,6 +129,30 @@ class TestAnswers:
             await stage.play()
             (result,) = stage.said("tool_result")
         assert result.text == "key= token=\n"
+
+
+@pytest.mark.exhaustive
+async def test_a_flood_is_told_in_part_and_alike_by_workers_that_follow_each_other(codex: CodexKit) -> None:
+    flood = "sleep 1; seq 1000000; touch half; until [ -e go ]; do sleep 0.1; done; seq 1000000; echo the end"
+    async with codex.run(shell(flood, yield_time_ms=600_000), say("done")) as stage:
+        stage.start()
+        await until(lambda: len(stage.said("tool_output")) > 5, 30)
+        await stage.detach()
+        stage.start()
+        await until((stage.workspace / "half").exists, 60)
+        await stage.detach()
+        (stage.workspace / "go").touch()
+        outcome = await stage.play()
+        assert outcome.status == "succeeded"
+        told, (result,) = stage.said("tool_output"), stage.said("tool_result")
+        written = stage.directory.events.read_bytes()
+        stage.directory.events.unlink()
+        await stage.play()
+        assert stage.directory.events.read_bytes() == written
+    assert sum(len(event.text) for event in told) < MAX_CALL_OUTPUT
+    assert any(event.omitted for event in told)
+    assert (len(result.text) <= MAX_TEXT, result.text[:4], result.text[-8:]) == (True, "1\n2\n", "the end\n")
+    assert len(written) < 3 * MAX_TEXT
 
 
 class TestSteer:

@@ -389,6 +389,31 @@ async def _asks_nobody(staged: Staged) -> None:
         return
 
 
+async def test_output_of_a_tool_at_work_is_told_as_the_kit_says(kit: Kit) -> None:
+    staged = kit.working_aloud()
+    if staged is None:
+        pytest.skip("it has no tool that puts anything out")
+    async with staged as stage:
+        _, task = stage.start()
+        await until(lambda: stage.said("tool_use"), 40)
+        if kit.tells_output:
+            await until(lambda: stage.said("tool_output"), 40)
+            assert not stage.said("tool_result"), "it is told while the tool works"
+        (stage.workspace / "go").touch()
+        outcome = await ended(task, 60)
+        (used,), told, (result,) = (stage.said(f"tool_{kind}") for kind in ("use", "output", "result"))
+        written = stage.directory.events.read_bytes()
+        stage.directory.events.unlink()
+        await stage.play()
+        assert stage.directory.events.read_bytes() == written
+    assert outcome.status == "succeeded"
+    assert bool(told) == kit.tells_output, "it does not tell what its kit says" if kit.tells_output else "it tells more"
+    assert {event.id for event in (*told, result)} == {used.id}
+    assert all(used.seq < event.seq < result.seq for event in told)
+    assert "working" in "".join(event.text for event in told) or not told
+    assert "worked" in result.text
+
+
 async def test_it_reports_what_it_uses_as_declared(kit: Kit) -> None:
     async with kit.answering("42, of course") as stage:
         outcome = await stage.play()

@@ -26,7 +26,9 @@ ESCAPES = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|[78DM])")
 
 
 class Terminal:
-    """100 columns, 40 lines."""
+    """100 columns, 40 lines, until it is resized."""
+
+    columns = 100
 
     def __init__(self, master: int, process: subprocess.Popen[bytes] | Forked) -> None:
         self._master = master
@@ -81,7 +83,12 @@ class Terminal:
 
     def screen(self) -> list[str]:
         """The lines of the terminal and of its scrollback."""
-        return Screen(100, 40).feed(self.raw).text
+        return Screen(self.columns, 40).feed(self.raw).text
+
+    def resize(self, columns: int) -> None:
+        """What was printed before has to fit, too."""
+        self.columns = columns
+        fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
 
     @property
     def pid(self) -> int:

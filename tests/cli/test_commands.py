@@ -16,7 +16,7 @@ from steersman.client import Steersman
 from steersman.contracts.agents import CAPABILITIES
 from steersman.contracts.errors import AgentFailed
 from tests.cli.steer import ROOT, Steer, ended, line_with
-from tests.client.fake_host import FakeHost, init, said, succeeded, tool_result, tool_use
+from tests.client.fake_host import FakeHost, init, said, succeeded, tool_output, tool_result, tool_use
 from tests.support.processes import until
 
 pytestmark = pytest.mark.acceptance
@@ -56,6 +56,23 @@ async def test_run_streams_and_ends_with_what_it_cost(steer: Steer, fake_host: F
     assert "16 more lines" in answer.out
     assert "succeeded · $0.0123 · 2 turns" in answer.out.splitlines()[-1]
     assert "\x1b" not in answer.out
+
+
+async def test_output_of_tools_at_work_on_pipes(
+    steer: Steer, fake_host: FakeHost, steersman: Steersman, workspace: str
+) -> None:
+    run = await begin(steersman, workspace)
+    output = [tool_output("Bash", f"test {number}\n") for number in range(10)]
+    fake_host.show(run, init(), tool_use("Bash", command="make"), *output, tool_result("Bash", "all passed"))
+    fake_host.finish(run, succeeded())
+    plain = await steer("attach", run)
+    assert plain.out.splitlines()[1:-1] == ["▸ Bash make", "  │ all passed"]
+    lines = (await steer("attach", run, "-v")).out.splitlines()
+    assert lines[-12:-1] == [*(f"  │ test {number}" for number in range(10)), "  │ all passed"]
+    as_json = (await steer("attach", run, "--json")).lines
+    assert [line["text"] for line in as_json if line["type"] == "tool_output"] == [each.text for each in output]
+    assert (await steer("attach", run, "--tail", "3")).out.splitlines()[:2] == ["▸ Bash make", "  │ all passed"]
+    assert len((await steer("attach", run, "--tail", "3", "--json")).lines) == 3
 
 
 async def test_json_lines_are_the_events(steer: Steer, fake_host: FakeHost, workspace: str) -> None:

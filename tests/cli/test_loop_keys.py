@@ -12,7 +12,8 @@ from steersman.contracts.agents import CAPABILITIES
 from tests.cli.loopstage import MENU, Stage
 from tests.cli.steer import Steer
 from tests.cli.terminal import Terminal
-from tests.client.fake_host import init, said, succeeded
+from tests.cli.test_terminal import until
+from tests.client.fake_host import init, said, succeeded, tool_output, tool_result, tool_use
 
 pytestmark = pytest.mark.acceptance
 
@@ -53,6 +54,22 @@ async def test_keys_while_it_streams(stage: Stage) -> None:
     assert await terminal.ended() == 130
     await terminal.until(f"the loop goes on; follow it again with: steer loop attach {stage.loop}")
     assert "npq" not in terminal.text, "keys are not shown"
+
+
+async def test_the_line_at_the_bottom_has_what_a_tool_at_work_put_out_last(stage: Stage) -> None:
+    run = await stage.at_work()
+    terminal = await stage.attach()
+    await terminal.until("first words")
+    output = tool_output("Bash", "\x1b[32mone\x1b[0m passed\n10%\rtwo passed\n")
+    stage.machine.show(run, tool_use("Bash", command="make test"), output)
+    await until(lambda: "".join(terminal.screen()[-1:]).endswith(" · two passed"))
+    assert "▸ Bash make test" in terminal.screen()
+    stage.machine.show(run, tool_result("Bash", "2 passed"))
+    await until(lambda: "  │ 2 passed" in terminal.screen() and "two passed" not in terminal.screen()[-1])
+    stage.machine.finish(run, succeeded())
+    terminal.type("q")
+    assert await terminal.ended() == 130
+    assert not any("two passed" in line for line in terminal.screen())
 
 
 async def test_keys_offer_what_the_agent_can_do(stage: Stage) -> None:

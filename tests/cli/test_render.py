@@ -19,12 +19,13 @@ from steersman.contracts.events import (
     RateLimitEvent,
 )
 from steersman.contracts.run import Finalize, StopReport
-from tests.client.fake_host import now, said, tool_result, tool_use
+from tests.client.fake_host import now, said, tool_output, tool_result, tool_use
 
 
-def shown(*events: EventBase, width: int = 60) -> str:
+def shown(*events: EventBase, width: int = 60, verbose: bool = False) -> str:
     out = io.StringIO()
-    renderer = Renderer(Console(file=out, width=width, markup=False, emoji=False, highlight=False, soft_wrap=True))
+    console = Console(file=out, width=width, markup=False, emoji=False, highlight=False, soft_wrap=True)
+    renderer = Renderer(console, verbose=verbose)
     for event in events:
         renderer.show(event)
     renderer.end_line()
@@ -73,6 +74,48 @@ def test_a_line_is_a_line() -> None:
     assert lines[1:6] == ["  │ a", "  │ b", "  │ c", "  │ d", "  │ … 1 more line"]
     assert lines[6] == "  │ failed"
     assert lines[8:] == ["✓ look", "○ do", "· resumed⏎session", "! rate limit five_hour rejected"]
+
+
+BEGUN = "▸ Bash make\n"
+CALL = (tool_use("Bash", command="make"), tool_output("Bash", "one\ntw"), tool_output("Bash", "o\nthree"))
+
+
+class TestOutputOfAToolAtWork:
+    """Where nothing can be drawn."""
+
+    def test_it_is_not_printed_unasked(self) -> None:
+        assert shown(*CALL) == BEGUN
+        assert shown(*CALL, tool_result("Bash", "all")) == f"{BEGUN}  │ all\n"
+
+    def test_it_is_printed_as_it_comes_and_once(self) -> None:
+        told = f'{BEGUN}  │ {{\n  │   "command": "make"\n  │ }}\n'
+        assert shown(*CALL, verbose=True) == f"{told}  │ one\n  │ two\n"
+        whole = shown(*CALL, tool_result("Bash", "one\ntwo\nthree\n"), verbose=True)
+        assert whole == f"{told}  │ one\n  │ two\n  │ three\n"
+        failed = shown(*CALL, tool_result("Bash", "one\ntwo\nthree", is_error=True), verbose=True)
+        assert failed == f"{told}  │ one\n  │ two\n  │ three\n  │ failed\n"
+
+    def test_what_its_agent_has_left_out_of_the_beginning_comes_with_the_result(self) -> None:
+        text = shown(*CALL, tool_result("Bash", "zero\none\ntwo\nthree\n"), verbose=True)
+        lines = [line.removeprefix("  │ ") for line in text.splitlines()]
+        assert lines[-5:] == ["one", "two", "three", "… and before that:", "zero"]
+
+    def test_where_some_is_left_out_the_result_is_printed_whole(self) -> None:
+        left_out = tool_output("Bash", "nine\n", omitted=True)
+        text = shown(*CALL, left_out, tool_result("Bash", "one\ntwo\n...\nnine\n"), verbose=True)
+        lines = [line.removeprefix("  │ ") for line in text.splitlines()]
+        assert lines[-9:] == ["one", "two", "three", "…", "nine", "one", "two", "...", "nine"]
+
+    def test_lines_of_two_calls_are_told_apart(self) -> None:
+        other = (tool_use("Test"), tool_output("Test", "ok\n"))
+        text = shown(*CALL, *other, tool_output("Bash", " four\n"), tool_output("Test", "ok\n"), verbose=True)
+        lines = [line.removeprefix("  │ ") for line in text.splitlines() if line.startswith("  │")]
+        assert lines[-6:] == ["two", "ok", "Bash:", "three four", "Test:", "ok"]
+
+    def test_hostile_text_moves_nothing(self) -> None:
+        hostile = tool_output("Bash", "\x1b[2J\x1b]0;t\x07\x1bc\u202e\x9b31m a\rb\n\x1b[")
+        assert shown(hostile, verbose=True) == "  │ tool:\n  │ b\n"
+        assert "\x1b" not in shown(hostile, tool_output("Bash", "31mx\n"), verbose=True)
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,7 @@ from steersman.contracts.events import (
     InitEvent,
     MessageEvent,
     PermissionEvent,
+    ToolOutputEvent,
     ToolResultEvent,
     ToolUseEvent,
     is_terminal,
@@ -70,6 +71,10 @@ def said(text: str, **fields: Any) -> MessageEvent:
 
 def tool_use(name: str, **arguments: Any) -> ToolUseEvent:
     return ToolUseEvent(time=now(), id=f"t-{name}", name=name, input=arguments)
+
+
+def tool_output(name: str, text: str, **fields: Any) -> ToolOutputEvent:
+    return ToolOutputEvent(time=now(), id=f"t-{name}", text=text, **fields)
 
 
 def tool_result(name: str, text: str, *, is_error: bool = False) -> ToolResultEvent:

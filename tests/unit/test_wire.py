@@ -27,6 +27,7 @@ SAMPLES: list[dict[str, Any]] = [
     {"type": "init", "session_id": "s", "model": "m", "version": "1", "tools": ["Bash"]},
     {"type": "message", "role": "user", "kind": "text", "text": "ü\u2028\n", "delta": True, "message_id": "i"},
     {"type": "tool_use", "id": "t", "name": "Bash", "input": {"a": [1, None, {"b": 1.5}]}, "parent_tool_id": "p"},
+    {"type": "tool_output", "id": "t", "text": "x\r\n\x1b[1m", "omitted": True, "truncated": True},
     {"type": "tool_result", "id": "t", "name": "Bash", "text": "x", "is_error": True, "truncated": True},
     {"type": "file_change", "path": "/w/f", "change": "created", "tool_id": "t"},
     {"type": "plan_update", "items": [{"text": "one", "status": "pending"}]},

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
@@ -16,6 +16,7 @@ from activities.agents.acp.usage import UsageMeter
 from activities.agents.frames import Frame
 from activities.agents.snapshot_fields import ErrorField, Name
 from activities.agents.snapshots import Snapshot
+from activities.agents.tool_output import ToolOutputs
 from activities.ports.agent import MAX_STRUCTURED, Progress
 from steersman.contracts.events import MAX_TEXT
 
@@ -63,6 +64,7 @@ class AcpSnapshot(Snapshot):
     _broken: bool
     _error: ErrorField
     version: Literal[1] = VERSION
+    _outputs: ToolOutputs = field(default_factory=ToolOutputs)
 
     @classmethod
     def names(cls) -> Iterator[str]:

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, Final, Literal
 
 from activities.agents.frames import Frame
+from activities.agents.tool_output import ToolOutputs, both_ends
 from activities.untrusted_json import bounded, object_at, objects_in, text_of
 from steersman.contracts.events import MAX_TEXT, EventBase, FileChangeEvent, ToolResultEvent, ToolUseEvent
 
@@ -55,8 +56,24 @@ def told(time: datetime, call: Frame, calls: dict[str, Frame], *, now: bool) -> 
     return [event]
 
 
-def ended(time: datetime, call: Frame, calls: dict[str, Frame]) -> list[EventBase]:
-    """Take a call's result."""
+def put_out(time: datetime, call: Frame, calls: dict[str, Frame], outputs: ToolOutputs) -> list[EventBase]:
+    """Take what an update says of the output of a call at work.
+
+    The protocol has it whole in each update (opencode). By a convention beside it, an update has what is new of a
+    terminal's (codex-acp). What a call that waits has for its content is no output, but a description of it.
+    """
+    ident = tool_id(call)
+    if ident not in calls or calls[ident]["ended"]:
+        return []
+    if new := _terminal_output(call):
+        return [*outputs.added(time, ident, new)]
+    if call.get("status") == "in_progress" and (whole := _content_text(call)):
+        return [*outputs.replaced(time, ident, whole)]
+    return []
+
+
+def ended(time: datetime, call: Frame, calls: dict[str, Frame], outputs: ToolOutputs) -> list[EventBase]:
+    """Take a call's result. Where it has no text, it is the end of what the call has put out."""
     found = told(time, call, calls, now=True)
     ident = tool_id(call)
     known = calls.get(ident, {"name": None, "ended": False})
@@ -64,17 +81,19 @@ def ended(time: datetime, call: Frame, calls: dict[str, Frame]) -> list[EventBas
         return found
     known["ended"] = True
     failed = call.get("status") == "failed"
+    outputs.added(time, ident, _terminal_output(call))
+    end, cut = outputs.close(ident)
     contents = objects_in(call.get("content"))
-    text = "\n".join(filter(None, (text_of(object_at(each, "content").get("text")) for each in contents)))
-    text = text or _output(call.get("rawOutput"))
+    said = _content_text(call) or _output(call.get("rawOutput"))
+    text = said or end
     found.append(
         ToolResultEvent(
             time=time,
             id=ident,
             name=known["name"],
-            text=text[:MAX_TEXT],
+            text=both_ends(text),
             is_error=failed,
-            truncated=len(text) > MAX_TEXT,
+            truncated=len(text) > MAX_TEXT or (cut and not said),
         )
     )
     if not failed:
@@ -85,6 +104,17 @@ def ended(time: datetime, call: Frame, calls: dict[str, Frame]) -> list[EventBas
 def _change(time: datetime, ident: str, diff: Frame) -> FileChangeEvent:
     change: Literal["created", "edited"] = "edited" if diff.get("oldText") else "created"
     return FileChangeEvent(time=time, path=text_of(diff.get("path"))[:4096], change=change, tool_id=ident)
+
+
+def _content_text(call: Frame) -> str:
+    """The text of a call's content."""
+    contents = objects_in(call.get("content"))
+    return "\n".join(filter(None, (text_of(object_at(each, "content").get("text")) for each in contents)))
+
+
+def _terminal_output(call: Frame) -> str:
+    """What is new of a terminal's output."""
+    return text_of(object_at(call, "_meta", "terminal_output_delta").get("data"))
 
 
 def _output(value: Any) -> str:

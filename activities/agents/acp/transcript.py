@@ -27,6 +27,7 @@ from activities.agents.command_ids import MESSAGE
 from activities.agents.crashes import crash
 from activities.agents.frames import Frame, parse_frame
 from activities.agents.structured import answer_in
+from activities.agents.tool_output import ToolOutputs
 from activities.ports.agent import ExitFact, Progress, Resumption, Verdict
 from activities.ports.runtime import Record
 from activities.untrusted_json import name_of, object_at, objects_in, text_of
@@ -92,6 +93,7 @@ class AcpTranscript:
         self._structured = structured
         self._meter = UsageMeter()
         self._calls: dict[str, Frame] = {}
+        self._outputs = ToolOutputs()
         self._buffer: list[str] = []
         self._buffer_kind = self._buffer_id = self._spoken = ""
         self._denied = ""
@@ -339,9 +341,11 @@ class AcpTranscript:
 
     def _tool(self, time: datetime, kind: str, call: Frame) -> list[EventBase]:
         if call.get("status") in ("completed", "failed"):
-            return tools.ended(time, call, self._calls)
+            return tools.ended(time, call, self._calls, self._outputs)
         # A call that is only announced follows with what it is about.
-        return tools.told(time, call, self._calls, now=kind == "tool_call_update" or call.get("status") != "pending")
+        now = kind == "tool_call_update" or call.get("status") != "pending"
+        found = tools.told(time, call, self._calls, now=now)
+        return [*found, *tools.put_out(time, call, self._calls, self._outputs)] if kind == "tool_call_update" else found
 
     # ---- what the agent says
 
@@ -396,6 +400,7 @@ class AcpTranscript:
             if call["shown"] and not call["ended"]
         ]
         self._calls.clear()
+        self._outputs.clear()
         found += self._turn_used(time, result)
         if self.turn_open:
             return found

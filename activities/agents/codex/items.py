@@ -3,6 +3,7 @@
 from datetime import datetime
 
 from activities.agents.frames import Frame
+from activities.agents.tool_output import both_ends
 from activities.untrusted_json import MAX_NAME, bounded, name_of, object_at, objects_in, text_of
 from steersman.contracts.events import (
     MAX_TEXT,
@@ -82,7 +83,7 @@ def result_events(time: datetime, item: Frame, name: str) -> list[EventBase]:
     text = text_of(item.get("aggregatedOutput")) or _said_by_tool(item) or ("declined" if status == "declined" else "")
     found: list[EventBase] = [
         ToolResultEvent(
-            time=time, id=ident, name=name, text=text[:MAX_TEXT], is_error=failed, truncated=len(text) > MAX_TEXT
+            time=time, id=ident, name=name, text=both_ends(text), is_error=failed, truncated=len(text) > MAX_TEXT
         )
     ]
     if item.get("type") == "fileChange" and not failed:

@@ -12,6 +12,7 @@ from pydantic import Field
 from activities.agents.frames import Frame
 from activities.agents.snapshot_fields import Name
 from activities.agents.snapshots import Snapshot
+from activities.agents.tool_output import ToolOutputs
 from activities.ports.agent import Progress
 from activities.untrusted_json import MAX_NAME
 from steersman.contracts.activities import Settlement
@@ -67,6 +68,8 @@ class CodexState(Snapshot):
     """Open tool calls: item id -> name and input."""
     closed: Annotated[set[Name], Field(max_length=MAX_OPEN_ITEMS)] = field(default_factory=set)
     """Calls of the last turn that ended with it."""
+    outputs: ToolOutputs = field(default_factory=ToolOutputs)
+    """Of the open tool calls."""
     before: Usage | None = None
     """What the thread had used before this process."""
     format: Literal[1] = 1

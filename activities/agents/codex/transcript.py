@@ -163,6 +163,7 @@ class CodexTranscript:
             "turn/completed": self._turn_completed,
             "item/started": self._item_started,
             "item/completed": self._item_completed,
+            "item/commandExecution/outputDelta": self._output_told,
             "thread/tokenUsage/updated": self._usage_updated,
             "serverRequest/resolved": lambda time, params: approvals.resolved(time, params, self.state),
             "error": lambda time, params: [items.retry_event(time, params)] if params.get("willRetry") else [],
@@ -223,6 +224,7 @@ class CodexTranscript:
             found.append(items.unfinished_event(time, ident, item["name"]))
         state.closed = set(state.items)
         state.items.clear()
+        state.outputs.clear()
         for command in [each for each, its in state.owed.items() if its == ended]:
             del state.owed[command]
             self._settle(command, "rejected", "the turn ended before the agent had read it")
@@ -311,8 +313,16 @@ class CodexTranscript:
             self.state.closed.discard(ident)
             return []
         begun = self.state.items.pop(ident, None)
+        self.state.outputs.close(ident)
         use = [] if begun else [items.use_event(time, item, name)]  # an interrupt came before its beginning was told
         return [*use, *items.result_events(time, item, name)]
+
+    def _output_told(self, time: datetime, params: Frame) -> list[EventBase]:
+        """What a command has put out since Codex said so last: not all of what it has put out at its beginning."""
+        ident = text_of(params.get("itemId"))[:MAX_NAME]
+        if ident not in self.state.items:
+            return []
+        return [*self.state.outputs.added(time, ident, text_of(params.get("delta")))]
 
     def _usage_updated(self, time: datetime, params: Frame) -> list[EventBase]:
         """Totals are the thread's, which an earlier process may have begun: its share is not this one's."""

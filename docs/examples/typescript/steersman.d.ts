@@ -4,6 +4,7 @@ export type AgentEvent =
   | InitEvent
   | MessageEvent
   | ToolUseEvent
+  | ToolOutputEvent
   | ToolResultEvent
   | FileChangeEvent
   | PlanUpdateEvent
@@ -90,6 +91,22 @@ export interface ToolUseEvent {
     [k: string]: JsonValue;
   };
   parent_tool_id?: string | null;
+}
+/**
+ * What a tool has put out since the last such event, while it works. Told as far as its agent tells it.
+ *
+ * One has at most MAX_TOOL_OUTPUT characters, those of a call together at most MAX_CALL_OUTPUT: a flood is told of in
+ * part, ever less often; `truncated` says that this was the last of it. The result follows.
+ */
+export interface ToolOutputEvent {
+  seq?: number;
+  time: string;
+  attempt?: number;
+  truncated?: boolean;
+  type: "tool_output";
+  id: string;
+  text: string;
+  omitted?: boolean;
 }
 /**
  * The tool's result.

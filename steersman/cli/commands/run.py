@@ -233,7 +233,7 @@ def attach(
 
         run_id, begin = await resolve_run(steersman, run), after
         if tail is not None:
-            known = await steersman.events(run_id)
+            known = [each for each in await steersman.events(run_id) if as_json or each.type != "tool_output"]
             begin = known[-tail - 1].seq if len(known) > tail else 0
 
         async def found() -> str:

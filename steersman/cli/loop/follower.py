@@ -176,7 +176,9 @@ class Follower:
         if self._status_bar is None or state is None:
             return
         line = "" if self._followed.closed else formatting.status_line(state, self._followed.read_at, datetime.now(UTC))
-        self._status_bar.say(f"pausing · {line}" if self._followed.pausing else line)
+        line = f"pausing · {line}" if self._followed.pausing else line
+        at_work = self._view.tool_line() if line else ""
+        self._status_bar.say(f"{line} · {at_work}" if at_work else line)
 
     async def _tick(self) -> None:
         while True:

@@ -59,7 +59,7 @@ class InputLine(TerminalStream):
         self._colored = colored
         self._buffer: Buffer | None = None
         """What stands on the line, once it was opened. The library is loaded no earlier: a closed run needs none."""
-        self._live = ""
+        self._live: str | Callable[[], str] = ""
         self._written: list[str] = []
         self._changed = asyncio.Event()
         self._drawn = self._ending = False
@@ -100,8 +100,10 @@ class InputLine(TerminalStream):
 
     # What is below the text.
 
-    def live(self, text: str) -> None:
-        """Show a text that is still coming, clean already, without keeping it: its end, if it is long."""
+    def live(self, text: str | Callable[[], str]) -> None:
+        """Show a text that is still coming, clean already, without keeping it: its end, if it is long. A function is
+        asked for it whenever it is drawn.
+        """
         self._live = text
         if self._drawn:
             self._changed.set()
@@ -209,7 +211,7 @@ class InputLine(TerminalStream):
         status = Window(
             FormattedTextControl(lambda: [("class:status", actions.status())]), height=1, style="class:status"
         )
-        below = HSplit([ConditionalContainer(live, Condition(lambda: bool(self._live))), line, status])
+        below = HSplit([ConditionalContainer(live, Condition(lambda: bool(self._live_text()))), line, status])
 
         def size() -> Size:
             known = terminal_size(self._out)
@@ -230,11 +232,14 @@ class InputLine(TerminalStream):
         application.timeoutlen = ESCAPE_S
         return application
 
+    def _live_text(self) -> str:
+        return self._live if isinstance(self._live, str) else self._live()
+
     def _live_end(self) -> str:
         """The last lines: the width counts, and not where lines end."""
         columns = max(terminal_size(self._out).columns, MIN_COLUMNS)
         lines, left = [], LIVE_LINES
-        for text in reversed(_STYLE.sub("", self._live).split("\n")):
+        for text in reversed(_STYLE.sub("", self._live_text()).split("\n")):
             needs = max(-(-cell_len(text) // columns), 1)
             if needs > left:
                 lines.append(text[-left * columns // 2 :] if left else "")

@@ -25,6 +25,7 @@ from steersman.cli.formatting import (
 )
 from steersman.cli.terminal.blocks import is_plain, whole_blocks
 from steersman.cli.terminal.edits import edit_lines
+from steersman.cli.terminal.running_tools import RunningTools
 from steersman.contracts.events import (
     CancelledEvent,
     DoneEvent,
@@ -38,6 +39,7 @@ from steersman.contracts.events import (
     PlanUpdateEvent,
     ProgressEvent,
     RateLimitEvent,
+    ToolOutputEvent,
     ToolResultEvent,
     ToolUseEvent,
     UsageEvent,
@@ -46,6 +48,8 @@ from steersman.contracts.run import Changes, RunResult, Worktree
 from steersman.contracts.text import main_argument
 
 RESULT_LINES = 4
+OUTPUT_LINES = 5
+"""Of a tool at work."""
 EDIT_LINES = 12
 EDIT_STYLES = {"+": "green", "-": "red"}
 MAX_BLOCK = 4_000
@@ -56,12 +60,17 @@ PLAN_MARKS = {"completed": "✓", "in_progress": "▸"}
 CHANGE_MARKS = {"created": "+", "edited": "~", "deleted": "-"}
 
 
+Live = str | Callable[[], str]
+"""A clean text that is shown without being kept, or what makes it whenever it is drawn."""
+
+
 class Renderer:
     """Prints one run's events in order, and keeps how much of a streaming message it has printed."""
 
-    def __init__(self, console: Console, *, live: Callable[[str], None] | None = None, verbose: bool = False) -> None:
+    def __init__(self, console: Console, *, live: Callable[[Live], None] | None = None, verbose: bool = False) -> None:
         """`live` shows a text that is still coming: what was said is printed by whole blocks then, as Markdown, its
-        words wrapped. Without it everything is printed as it comes. `verbose`: nothing of tools is cut.
+        words wrapped, and below it what a tool at work has put out last. Without it everything is printed as it comes.
+        `verbose`: nothing of tools is cut and, without `live`, what they put out is printed as it comes.
         """
         self._console = console
         self._live, self._verbose = live, verbose
@@ -69,6 +78,7 @@ class Renderer:
         """With `live`: what was said since the last whole block."""
         self._streams: dict[tuple[str, str | None], tuple[str | None, str]] = {}
         self._open: tuple[str, str | None] | None = None
+        self._tools = RunningTools()
         self.last_seq = 0
         self.first_time: datetime | None = None
         self._usage: UsageEvent | None = None
@@ -80,9 +90,12 @@ class Renderer:
         self.last_seq = event.seq
         self.first_time = self.first_time or event.time
         self._attempts = max(self._attempts, event.attempt)
+        tools_changed = self._tools.on_event(event)
         match event:
             case MessageEvent():
                 self._message(event)
+            case ToolOutputEvent():
+                self._tool_output(event)
             case UsageEvent():
                 self._usage = event
             case DoneEvent():
@@ -93,6 +106,8 @@ class Renderer:
                 self.end_line()
                 for line in self._lines(event):
                     self._print(line)
+        if tools_changed and self._live and self._open is None:
+            self._live(self._at_work)
 
     def note(self, text: str, style: str = "dim") -> None:
         """Print a line of this program."""
@@ -121,7 +136,7 @@ class Renderer:
         else:
             self._say(self._open, self._block)
             self._block = ""
-            self._live("")
+            self._live(self._at_work)
         self._open = None
 
     def _print(self, text: Text | None = None, end: str = "\n") -> None:
@@ -135,6 +150,22 @@ class Renderer:
                 parts.append((style.without_color if out.no_color else style).render(part, color_system=system))
         out.file.write("".join(parts))
         out.file.flush()
+
+    # Tools at work.
+
+    def tool_line(self) -> str:
+        """The last line that a tool at work has put out, clean; empty where there is none."""
+        return "".join(self._tools.last_lines(1))
+
+    def _at_work(self) -> str:
+        """What a tool at work has put out last."""
+        return "\n".join(self._cut(Text(f"  │ {line}")).plain for line in self._tools.last_lines(OUTPUT_LINES))
+
+    def _tool_output(self, event: ToolOutputEvent) -> None:
+        if self._verbose and self._live is None and (lines := self._tools.new_lines(event)):
+            self.end_line()
+            for line in lines:
+                self._print(Text(f"  │ {line}", style="dim"))
 
     # Messages.
 
@@ -270,10 +301,13 @@ class Renderer:
         return shown
 
     def _result(self, event: ToolResultEvent) -> list[Text]:
-        lines = [line for line in clean(event.text).split("\n") if line.strip()]
         style = "red" if event.is_error else "dim"
+        lines = self._tools.ended(event)
+        printed = lines is not None and self._verbose and self._live is None
+        if lines is None or not printed:
+            lines = [line for line in clean(event.text).split("\n") if line.strip()]
         shown = self._block_of([(line, style) for line in lines], RESULT_LINES)
-        if event.is_error and not lines:
+        if event.is_error and (printed or not lines):
             shown.append(Text("  │ failed", style=style))
         return shown
 
