@@ -1,10 +1,14 @@
 """The agent's sessions of a run that works in a copy: carried to where the agent looks for them there, and back.
 
     runs/<run>/<execution>/sessions.json         where they are, here and at the place
+                          /sessions-begun.json   which of the agent's own ids are the run's
                           /sessions-back.json    what became of them
 
 A session belongs to the leader, under the workspace's own directory; at the place it is under the copy's. What came
 back continues the leader's, or is kept under an id of its own: see workspaces.carry.session_program. Twice is once.
+
+An agent that keeps sessions by their ids alone has one file for both where the place sees the leader's own home, as a
+copy on this machine does: such a session is not carried, and never removed.
 """
 
 import asyncio
@@ -26,6 +30,7 @@ from activities.store.run_directory import RunDirectory
 from activities.store.runs import RunStore
 from activities.store.session_locks import SessionLocks
 from activities.workspaces.carry.copies import WorkspaceCopy
+from activities.workspaces.carry.session_names import is_anywhere, named, sources_of
 from activities.workspaces.carry.session_program import MAX_SESSIONS, Failed, Session
 from activities.workspaces.carry.sessions import SentSession, SessionPlace, SessionsFailed, stored
 from activities.workspaces.printable_text import printable
@@ -38,7 +43,8 @@ log = logging.getLogger("steersman.running")
 
 class _Held(BaseModel):
     """`here` and `there`: the agent's own directory on the leader, and at the place. `directory`: the workspace there.
-    `session`: the one that was carried out. `forked`: the run works in a copy of that one.
+    `session`: the one that was carried out. `forked`: the run works in a copy of that one. `sources`: the sessions that
+    it begins with. `remains`: what of these was at the place before.
     """
 
     agent: str
@@ -48,6 +54,14 @@ class _Held(BaseModel):
     directory: str
     session: str | None = None
     forked: bool = False
+    sources: tuple[str, ...] = ()
+    remains: tuple[str, ...] = ()
+
+
+class _Begun(BaseModel):
+    """Sessions of the agent's own ids that are the run's: nothing was here under their ids."""
+
+    sessions: tuple[str, ...] = ()
 
 
 class _Back(BaseModel):
@@ -80,12 +94,16 @@ class RunSessions:
         home, files = sessions.home(environment), sessions.files(request.session, workspace)
         if home is None:
             raise InvalidRequest(f"session: where {request.agent} keeps its sessions is not known (HOME is not set)")
+        anywhere = is_anywhere(sessions, request.session)
+        if anywhere and request.runtime.kind == "local":
+            return  # it is not carried: the agent finds it, or does not
         try:
             if files is not None and _session(home, files).exists():
                 return
         except (Failed, OSError) as error:
             raise InvalidRequest(f"session: {request.session} cannot be read: {error}") from error
-        raise InvalidRequest(f"session: no conversation {request.session} was held in this workspace")
+        where = "on this host" if anywhere else "in this workspace"
+        raise InvalidRequest(f"session: no conversation {request.session} was held {where}")
 
     async def out(
         self,
@@ -119,16 +137,23 @@ class RunSessions:
             session=request.session,
             forked=request.fork_session,
         )
+        if request.session:
+            sources = await asyncio.to_thread(sources_of, sessions, request.session, Path(home), workspace)
+            held = held.model_copy(update={"sources": sources})
+        with _brought(OSError):
+            carried, remains = await self._apart(directory, held, sessions, _given(held, sessions))
+        before, _ = await asyncio.to_thread(self._held, directory)
+        again = before is not None and (before.agent, before.session) == (held.agent, held.session)
+        held = held.model_copy(update={"remains": before.remains if before and again else remains})
         await asyncio.to_thread(note, directory.path / "sessions.json", held)
         restored = await self._restore(directory, held, sessions, backup) if backup else set()
-        if request.session is None or request.session in restored:
-            return
-        ours, theirs = sessions.files(request.session, workspace), sessions.files(request.session, PurePath(copy))
-        assert ours
-        assert theirs
+        wanted = [session for session in carried if session not in restored]
+        if len(wanted) > MAX_SESSIONS:
+            raise WorkspaceError(f"session: it was forked more than {MAX_SESSIONS} times")
         with _brought():
-            place = await self._place(directory, held)
-            await place.receive(_session(home, ours), theirs)
+            if wanted:
+                place = await self._place(directory, held)
+                await place.receive([(_here(held, sessions, each), carried[each]) for each in wanted])
 
     async def back_up(self, directory: RunDirectory, into: Path) -> None:
         """Have the run's sessions below this directory, as they are at the place now.
@@ -142,7 +167,7 @@ class RunSessions:
         place = await self._place(directory, held)
         async with place.sent(found, directory.path) as sent:
             for each in sent:
-                await asyncio.to_thread(each.write_whole_lines, _session(str(into), found[each.number]))
+                await asyncio.to_thread(each.write_whole_lines, _session(str(into), found[each.number], each.at))
 
     async def _restore(self, directory: RunDirectory, held: _Held, sessions: AgentSessions, backup: Path) -> set[str]:
         """Bring what was backed up to the place, and return the ids. Raises WorkspaceError, MachineUnreachable."""
@@ -152,7 +177,7 @@ class RunSessions:
             kept = _session(str(backup), files)
             with _brought(Failed, OSError):
                 if await asyncio.to_thread(kept.exists):
-                    await place.receive(kept, files)
+                    await place.receive([(kept, files)])
                     restored.add(session)
         return restored
 
@@ -169,8 +194,12 @@ class RunSessions:
             return  # set aside by a reset: what is at the place is of the new beginning
         found = await asyncio.to_thread(self._found, directory, held, sessions)
         before = known.kept if known else {}  # of a worker that was killed after it had removed them
+        there: dict[str, SessionFiles] = {}
         try:
-            back = _Back(kept={**before, **await self._carry_back(directory, held, sessions, found)})
+            there, _ = await self._apart(directory, held, sessions, {**_given(held, sessions), **found})
+            await asyncio.to_thread(self._note_shared, held, [each for each in found if each not in there])
+            apart = {session: files for session, files in found.items() if session in there}
+            back = _Back(kept={**before, **await self._carry_back(directory, held, sessions, apart)})
         except (SessionsFailed, Failed, MachineUnusable, MachineGone, OSError) as error:
             back = _Back(kept=before, error=printable(str(error))[:1000])
             facts = {"run": directory.key.run, "error": back.error}
@@ -180,7 +209,7 @@ class RunSessions:
             return
         with suppress(SessionsFailed, MachineUnusable, MachineGone):
             place = await self._place(directory, held)
-            await place.remove(list(found.values()))
+            await place.remove([files for session, files in there.items() if session not in held.remains])
             await asyncio.to_thread(
                 note, directory.path / "sessions-back.json", back.model_copy(update={"removed": True})
             )
@@ -231,19 +260,63 @@ class RunSessions:
     ) -> str:
         """Write the session where it belongs, and return the id that it has there. Raises Failed, OSError.
 
-        Never under an id of the agent's choice: it could be that of a session of another workspace.
+        Under an id of the agent's choice only where no session had that here: it could be one of another workspace.
         """
+        of = sessions.files(session, PurePath(held.directory))
+        assert of
+        if of.first_line and sent.first_line() is None:
+            return session  # it ended before there was anything in it
         kept = sessions.kept(directory.agent_key, session)
-        for name in (session, kept) if session in self._own(directory, held, sessions) else (kept,):
+        own = self._own(directory, held, sessions)
+        if session not in own and sessions.begun(directory.agent_key, 1) is None:
+            own += self._begun(directory, held, sessions, session)
+        for name in (session, kept) if session in own else (kept,):
             files = sessions.files(name, PurePath(held.workspace))
             assert files
-            here = _session(held.here, files)
-            if sent.fits(here):
+            its = named(sent, (session, of), (name, files), {*own, *held.sources})
+            here = _session(held.here, files, its.at)
+            if its.fits(here):
                 if not here.exists():
                     note_held(self._store.state, held.agent, name, held.workspace)
-                sent.write(here)
+                its.write(here)
                 return name
         raise Failed(f"session {session}: what is on the host, also under {kept}, is another one")
+
+    def _begun(self, directory: RunDirectory, held: _Held, sessions: AgentSessions, session: str) -> tuple[str, ...]:
+        """The sessions of ids of the agent's choice that are the run's: this one, too, if there is none here. Raises
+        Failed, OSError.
+        """
+        path = directory.path / "sessions-begun.json"
+        begun = noted(path, _Begun) or _Begun()
+        if session not in begun.sessions and not _here(held, sessions, session).exists():
+            begun = _Begun(sessions=(*begun.sessions, session))
+            note(path, begun)
+        return begun.sessions
+
+    def _note_shared(self, held: _Held, sessions: list[str]) -> None:
+        """To which workspace sessions belong that began in the copy, and were here all along. Raises OSError."""
+        for session in sessions:
+            if self._agents[held.agent].keeps(session, Path(held.directory)):
+                note_held(self._store.state, held.agent, session, held.workspace)
+
+    async def _apart(
+        self, directory: RunDirectory, held: _Held, sessions: AgentSessions, found: Mapping[str, SessionFiles]
+    ) -> tuple[dict[str, SessionFiles], tuple[str, ...]]:
+        """Those of the sessions whose files at the place are not the leader's own, and which of them are there that an
+        agent keeps by their ids alone. Raises SessionsFailed, MachineUnusable, MachineUnreachable, OSError.
+        """
+        anywhere = [session for session in found if is_anywhere(sessions, session)]
+        if not anywhere:
+            return dict(found), ()
+        copy = await self._copy_at(await asyncio.to_thread(self._copies.location, directory))
+        place = SessionPlace(copy.machine, held.there, copy.python)
+        shared = copy.is_here and await asyncio.to_thread(_is_same, held.here, held.there)
+        there: list[bool] = []
+        if not shared:
+            shared, there = await place.look([found[each] for each in anywhere], Path(held.here))
+        if shared:
+            return {session: files for session, files in found.items() if session not in anywhere}, ()
+        return dict(found), tuple(each for each, is_there in zip(anywhere, there, strict=True) if is_there)
 
     def _held(self, directory: RunDirectory) -> tuple[_Held | None, AgentSessions | None]:
         """What is written down of the run's sessions, and whose they are; None for what there is not."""
@@ -265,7 +338,7 @@ class RunSessions:
         """The session that the run was given, and those that its processes were told to begin."""
         attempts = range(1, self._runtime.attempts(directory.key) + 1)
         begun = [sessions.begun(directory.agent_key, attempt) for attempt in attempts]
-        return begun if held.session is None else [held.session, *begun]
+        return [each for each in (held.session, *begun) if each is not None]
 
     async def _place(self, directory: RunDirectory, held: _Held) -> SessionPlace:
         copy = await self._copy_at(await asyncio.to_thread(self._copies.location, directory))
@@ -282,5 +355,23 @@ def _brought(*also: type[Exception]) -> Iterator[None]:
         raise WorkspaceError(f"session: it cannot be brought to the copy: {printable(str(error))}") from error
 
 
-def _session(home: str, files: SessionFiles) -> Session:
-    return Session(home, files.conversation, files.folder)
+def _session(home: str, files: SessionFiles, at: str | None = None) -> Session:
+    return Session(home, files.conversation, files.folder, at)
+
+
+def _here(held: _Held, sessions: AgentSessions, session: str) -> Session:
+    """A session as it is on the leader."""
+    files = sessions.files(session, PurePath(held.workspace))
+    assert files
+    return _session(held.here, files)
+
+
+def _is_same(directory: str, other: str) -> bool:
+    return Path(directory).resolve() == Path(other).resolve()
+
+
+def _given(held: _Held, sessions: AgentSessions) -> dict[str, SessionFiles]:
+    """The files at the place of the session that the run was given, after those that it begins with."""
+    given = (*held.sources, held.session) if held.session else ()
+    found = {session: sessions.files(session, PurePath(held.directory)) for session in given}
+    return {session: files for session, files in found.items() if files}
