@@ -32,7 +32,7 @@ from activities.store.session_locks import SessionLocks
 from activities.workspaces.carry.copies import WorkspaceCopy
 from activities.workspaces.carry.session_names import is_anywhere, named, sources_of
 from activities.workspaces.carry.session_program import MAX_SESSIONS, Failed, Session
-from activities.workspaces.carry.sessions import SentSession, SessionPlace, SessionsFailed, stored
+from activities.workspaces.carry.sessions import HeldFiles, SentSession, SessionPlace, SessionsFailed, stored
 from activities.workspaces.printable_text import printable
 from steersman.contracts.activities import CarriedBack
 from steersman.contracts.errors import InvalidRequest, WorkspaceError
@@ -44,7 +44,7 @@ log = logging.getLogger("steersman.running")
 class _Held(BaseModel):
     """`here` and `there`: the agent's own directory on the leader, and at the place. `directory`: the workspace there.
     `session`: the one that was carried out. `forked`: the run works in a copy of that one. `sources`: the sessions that
-    it begins with. `remains`: what of these was at the place before.
+    it begins with.
     """
 
     agent: str
@@ -55,7 +55,6 @@ class _Held(BaseModel):
     session: str | None = None
     forked: bool = False
     sources: tuple[str, ...] = ()
-    remains: tuple[str, ...] = ()
 
 
 class _Begun(BaseModel):
@@ -141,10 +140,7 @@ class RunSessions:
             sources = await asyncio.to_thread(sources_of, sessions, request.session, Path(home), workspace)
             held = held.model_copy(update={"sources": sources})
         with _brought(OSError):
-            carried, remains = await self._apart(directory, held, sessions, _given(held, sessions))
-        before, _ = await asyncio.to_thread(self._held, directory)
-        again = before is not None and (before.agent, before.session) == (held.agent, held.session)
-        held = held.model_copy(update={"remains": before.remains if before and again else remains})
+            carried = await self._apart(directory, held, sessions, _given(held, sessions))
         await asyncio.to_thread(note, directory.path / "sessions.json", held)
         restored = await self._restore(directory, held, sessions, backup) if backup else set()
         wanted = [session for session in carried if session not in restored]
@@ -153,7 +149,8 @@ class RunSessions:
         with _brought():
             if wanted:
                 place = await self._place(directory, held)
-                await place.receive([(_here(held, sessions, each), carried[each]) for each in wanted])
+                marked = self._marked(directory, held, sessions, {each: carried[each] for each in wanted})
+                await place.receive([(_here(held, sessions, each), files) for each, files in marked.items()])
 
     async def back_up(self, directory: RunDirectory, into: Path) -> None:
         """Have the run's sessions below this directory, as they are at the place now.
@@ -177,7 +174,8 @@ class RunSessions:
             kept = _session(str(backup), files)
             with _brought(Failed, OSError):
                 if await asyncio.to_thread(kept.exists):
-                    await place.receive([(kept, files)])
+                    marked = self._marked(directory, held, sessions, {session: files})
+                    await place.receive([(kept, marked[session])])
                     restored.add(session)
         return restored
 
@@ -196,7 +194,7 @@ class RunSessions:
         before = known.kept if known else {}  # of a worker that was killed after it had removed them
         there: dict[str, SessionFiles] = {}
         try:
-            there, _ = await self._apart(directory, held, sessions, {**_given(held, sessions), **found})
+            there = await self._apart(directory, held, sessions, {**_given(held, sessions), **found})
             await asyncio.to_thread(self._note_shared, held, [each for each in found if each not in there])
             apart = {session: files for session, files in found.items() if session in there}
             back = _Back(kept={**before, **await self._carry_back(directory, held, sessions, apart)})
@@ -209,7 +207,7 @@ class RunSessions:
             return
         with suppress(SessionsFailed, MachineUnusable, MachineGone):
             place = await self._place(directory, held)
-            await place.remove([files for session, files in there.items() if session not in held.remains])
+            await place.remove(list(self._marked(directory, held, sessions, there).values()))
             await asyncio.to_thread(
                 note, directory.path / "sessions-back.json", back.model_copy(update={"removed": True})
             )
@@ -301,22 +299,29 @@ class RunSessions:
 
     async def _apart(
         self, directory: RunDirectory, held: _Held, sessions: AgentSessions, found: Mapping[str, SessionFiles]
-    ) -> tuple[dict[str, SessionFiles], tuple[str, ...]]:
-        """Those of the sessions whose files at the place are not the leader's own, and which of them are there that an
-        agent keeps by their ids alone. Raises SessionsFailed, MachineUnusable, MachineUnreachable, OSError.
+    ) -> dict[str, SessionFiles]:
+        """Those of the sessions whose files at the place are not the leader's own. Raises SessionsFailed,
+        MachineUnusable, MachineUnreachable, OSError.
         """
         anywhere = [session for session in found if is_anywhere(sessions, session)]
         if not anywhere:
-            return dict(found), ()
+            return dict(found)
         copy = await self._copy_at(await asyncio.to_thread(self._copies.location, directory))
         place = SessionPlace(copy.machine, held.there, copy.python)
         shared = copy.is_here and await asyncio.to_thread(_is_same, held.here, held.there)
-        there: list[bool] = []
-        if not shared:
-            shared, there = await place.look([found[each] for each in anywhere], Path(held.here))
-        if shared:
-            return {session: files for session, files in found.items() if session not in anywhere}, ()
-        return dict(found), tuple(each for each, is_there in zip(anywhere, there, strict=True) if is_there)
+        if shared or await place.is_ours(Path(held.here)):
+            return {session: files for session, files in found.items() if session not in anywhere}
+        return dict(found)
+
+    def _marked(
+        self, directory: RunDirectory, held: _Held, sessions: AgentSessions, found: Mapping[str, SessionFiles]
+    ) -> dict[str, HeldFiles]:
+        """The sessions as the run has them at the place."""
+        run, given = directory.id, _given(held, sessions)
+        return {
+            session: HeldFiles(files, run, session not in given) if is_anywhere(sessions, session) else HeldFiles(files)
+            for session, files in found.items()
+        }
 
     def _held(self, directory: RunDirectory) -> tuple[_Held | None, AgentSessions | None]:
         """What is written down of the run's sessions, and whose they are; None for what there is not."""

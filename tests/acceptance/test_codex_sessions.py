@@ -11,12 +11,15 @@ import pytest
 
 from steersman.client import Steersman
 from steersman.contracts.errors import InvalidRequest
-from tests.acceptance.site import Site
+from steersman.errors import RunCancelled
+from tests.acceptance.site import Site, gone
 from tests.acceptance.test_changes import made
 from tests.acceptance.test_isolated_sessions import UNKNOWN
+from tests.acceptance.test_session_locks import session_of
 from tests.acceptance.test_ssh import THERE
-from tests.scripted_model import Hold, Say, Script, ScriptedModel, answer, say
+from tests.scripted_model import Hold, Say, Script, ScriptedModel, answer, hold, say, tool
 from tests.support.files import below
+from tests.support.processes import until
 from tests.support.programs import program
 from tests.support.sshd import Sshd
 from tests.support.sshd import missing as no_sshd
@@ -210,5 +213,51 @@ async def test_where_less_than_everything_is_allowed(site: Site, model: Scripted
             assert script.requests[-1].saw("the first word")
             with pytest.raises(InvalidRequest, match="was held in this workspace"):
                 await steersman.run(codexes.request(script, other, session=session, **reads))
+    finally:
+        codexes.end()
+
+
+@pytest.mark.exhaustive
+async def test_a_terminated_run_leaves_its_session(
+    codexes: Codexes, steersman: Steersman, model: ScriptedModel, repository: Path, mark: str
+) -> None:
+    script = model.script("terminated", tool("exec_command", cmd=f"echo {mark}"), hold("thinking"))
+    run = await steersman.start(codexes.request(script, repository, runtime=THERE))
+    await script.wait_held()
+    session = await session_of(steersman, run)
+    await codexes.site.temporal("workflow", "terminate", "--workflow-id", run, "--reason", "away with it")
+    await until(lambda: any(str(session) in name for name in held(codexes.here)), 20)
+    for runtime in ({}, {"runtime": THERE}):  # what waits there for a sweep is in nobody's way
+        script = model.script(f"after-{bool(runtime)}", say("after"))
+        assert (await steersman.run(codexes.request(script, repository, session=session, **runtime))).text == "after"
+        assert script.requests[-1].saw(mark)
+
+
+@pytest.mark.exhaustive
+async def test_a_machine_that_is_lost_brings_the_session_once_it_is_back(
+    site: Site, model: ScriptedModel, mark: str
+) -> None:
+    if reason := no_sshd():
+        pytest.skip(reason)
+    codexes = Codexes(site)
+    try:
+        await codexes.worker()
+        steersman = await site.steersman()
+        repository = made(site.workspace())
+        script = model.script("lost", tool("exec_command", cmd=f"echo {mark}"), hold("thinking"))
+        request = codexes.request(script, repository, runtime=THERE)
+        run = await steersman.start({**request, "env": {**request["env"], "RUN_MARK": mark}})
+        await script.wait_held()
+        session = await session_of(steersman, run)
+        codexes.sshd.stop()
+        assert (await asyncio.wait_for(steersman.stop(run), 120)).outcome == "unverified"
+        with pytest.raises(RunCancelled):
+            await steersman.result(run)
+        assert held(codexes.here) == []
+        codexes.sshd.start()
+        await codexes.worker()  # which sweeps
+        await gone(mark, 60)
+        await until(lambda: any(str(session) in name for name in held(codexes.here)), 30)
+        await until(lambda: held(codexes.there) == [])
     finally:
         codexes.end()

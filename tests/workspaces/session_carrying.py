@@ -36,7 +36,9 @@ class SessionCarrying:
     variable = "CLAUDE_CONFIG_DIR"
     is_here = True
 
-    def __init__(self, root: Path, *, python: str = sys.executable, session: str | None = SESSION) -> None:
+    def __init__(
+        self, root: Path, *, python: str = sys.executable, session: str | None = SESSION, run: str = "run"
+    ) -> None:
         self.workspace, self.copy = root / "work", root / "there" / "copy"
         self.here, self.there = root / "here" / self.name, root / "there" / self.name
         for each in (self.workspace, self.copy, self.here):
@@ -45,7 +47,7 @@ class SessionCarrying:
         self.store = RunStore(root / "state", Ownership("cluster", "default"))
         self.runtime = ShimRuntime(self.store, "host")
         self.machine = ChildMachine(root / "there", {"PATH": os.environ["PATH"]})
-        self.run = self.store.create(RunKey(run="run", execution="e"))
+        self.run = self.store.create(RunKey(run=run, execution="e"))
         self.python = python
         kept = KeptCopies(root / "state", Ownership("cluster", "default"))
         self.sessions = RunSessions({self.name: self.agent}, kept, self._copy_at, self.store, self.runtime)

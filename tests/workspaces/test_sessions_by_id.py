@@ -26,6 +26,7 @@ NEW = "01a215b2-e0e6-77a1-a141-a1b05fe358af"
 OTHER = "01a215b2-e0e6-77a1-a141-a1b05fe358bb"
 MORE = b'{"type":"response_item"}\n'
 FIRST = thread(SESSION)
+HERE = str(rollout(Path(), SESSION))
 
 
 def but_first(*cases: Any) -> list[Any]:
@@ -69,7 +70,8 @@ def files(home: Path) -> dict[str, bytes]:
 
 
 async def test_it_goes_out_grows_and_comes_back(out: CodexCarrying) -> None:
-    assert out.theirs().read_bytes() == FIRST
+    mark = f"{HERE}.{out.run.id}.made"
+    assert files(out.there) == {HERE: FIRST, mark: b""}
     assert out.theirs().stat().st_mode & 0o777 == 0o600
     out.hold(out.theirs(), FIRST + MORE)
     told = await out.back()
@@ -186,9 +188,45 @@ async def test_a_session_that_the_place_had_before_stays_there(work: CodexCarryi
     await work.out()
     await work.out()  # once more, by another worker
     work.started()
+    await work.lock(SESSION)
     work.hold(work.theirs(), FIRST + MORE)
-    assert (await work.back()).session_error is None
-    assert work.ours().read_bytes() == work.theirs().read_bytes() == FIRST + MORE
+    for _ in range(2):
+        assert (await work.back()).session_error is None
+        (work.run.path / "sessions-back.json").unlink()
+    assert files(work.here) == files(work.there) == {HERE: FIRST + MORE}
+
+
+async def test_a_run_that_ends_late_takes_no_session_from_another(work: CodexCarrying, tmp_path: Path) -> None:
+    """A run was terminated, and its copy waits for a sweep; the next run goes on with its session there, and a third
+    one with what that was forked from.
+    """
+    forked = thread(SESSION, forked_from=OTHER)
+    work.hold(work.ours(), forked)
+    work.hold(work.ours(OTHER), thread(OTHER))
+    await work.out()
+    work.started()
+    await work.back(keep=True)
+    others = [CodexCarrying(tmp_path, run="second"), CodexCarrying(tmp_path, run="third", session=OTHER)]
+    for each in others:
+        await each.out()
+        each.started()
+    await work.back()
+    assert work.theirs().read_bytes() == forked
+    for each, session, text in ((others[1], OTHER, thread(OTHER)), (others[0], SESSION, forked)):
+        each.hold(each.theirs(session), text + MORE)
+        assert (await each.back()).session_error is None
+        assert each.ours(session).read_bytes() == text + MORE
+        await each.close()
+    assert files(work.there) == {}
+
+
+async def test_a_program_that_is_killed_while_it_removes(out: CodexCarrying) -> None:
+    """Its mark is gone the next time, too."""
+    await out.back(keep=True)
+    out.theirs().unlink()
+    assert [each.endswith(".made") for each in files(out.there)] == [True]
+    await out.back()
+    assert files(out.there) == {}
 
 
 async def test_another_one_is_there_already(work: CodexCarrying) -> None:
@@ -197,6 +235,7 @@ async def test_another_one_is_there_already(work: CodexCarrying) -> None:
     work.hold(theirs, b"another")
     with pytest.raises(WorkspaceError, match=r"cannot be brought to the copy: .* is another one"):
         await work.out()
+    await work.back()
     assert files(work.there) == {str(theirs.relative_to(work.there)): b"another"}
 
 
@@ -209,7 +248,7 @@ async def test_what_it_was_forked_from_goes_with_it(work: CodexCarrying) -> None
     work.hold(work.ours(NEW), thread(NEW, forked_from=SESSION))  # which is a circle
     before = files(work.here)
     await work.out()
-    assert files(work.there) == before
+    assert {name: text for name, text in files(work.there).items() if name.endswith(".jsonl")} == before
     work.started()
     forked = "01a215b2-e0e6-77a1-a141-a1b05fe358cc"
     work.hold(work.theirs(forked), thread(forked, forked_from=SESSION))
@@ -302,9 +341,6 @@ async def test_a_linked_day_is_passed_over(fresh: CodexCarrying, tmp_path: Path)
     assert list(files(fresh.here).values()) == [thread(NEW)]
 
 
-HERE = str(rollout(Path(), SESSION))
-
-
 def said(**fields: object) -> str:
     size = len(FIRST) + 1
     return json.dumps({"session": 0, "path": "", "size": size, "at": HERE, **fields}) + "\n" + FIRST.decode() + "x"
@@ -328,7 +364,7 @@ def said(**fields: object) -> str:
 async def test_a_place_that_lies_about_names(out: CodexCarrying, fields: dict[str, object]) -> None:
     answer = out.store.state.parent / "answer"
     answer.write_text(said(**fields) + '{"end": true}\n')
-    look = '{"ok": true, "there": [false], "shared": false}'
+    look = '{"ok": true, "shared": false}'
     lying = _with_place(out, f'case "$*" in *send*) cat {answer};; *) echo {shlex.quote(look)};; esac')
     assert (await asyncio.wait_for(lying.back(), 20)).session_error
     assert files(out.here) == {HERE: FIRST}
@@ -336,9 +372,7 @@ async def test_a_place_that_lies_about_names(out: CodexCarrying, fields: dict[st
     assert (await out.back()).session_error is None
 
 
-@pytest.mark.parametrize(
-    "look", but_first("", "[]", '{"ok": true}', '{"ok": true, "there": [true, true]}', '{"ok": true, "there": "x"}')
-)
+@pytest.mark.parametrize("look", but_first("", "[]", "{}", '{"shared": true}', '{"error": "no"}'))
 async def test_a_place_that_does_not_say_what_it_has(work: CodexCarrying, look: str) -> None:
     work.hold(work.ours(), FIRST)
     lying = _with_place(work, f"echo {shlex.quote(look)}")

@@ -14,6 +14,13 @@ On the way a session is a line of JSON and the bytes for each of its files, the 
     {"session": NUMBER, "path": PATH IN THE FOLDER, "" FOR THE CONVERSATION, "size": BYTES, "at": NAME}
 
 and {"end": true} after the last of them. `at`, with a conversation alone: where it is.
+
+Of an agent that keeps sessions by their ids alone several runs may have one here at a time, also one that was here
+before. So each run has a mark beside the conversation, made before that is, which says whether that was brought:
+
+    CONVERSATION.RUN.made | CONVERSATION.RUN.found
+
+Who takes the last mark away removes the conversation, unless it was found here.
 """
 
 from __future__ import annotations
@@ -53,6 +60,7 @@ CHUNK = 1024 * 1024
 LOCK_S = 5.0
 """Another worker may take this many seconds over a file."""
 DIGIT = "#"
+MADE, FOUND = "made", "found"
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,254}")
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -144,7 +152,7 @@ class Session:
             with os.fdopen(os.open(name, flags, 0o600, dir_fd=directory), "r+b", 0) as file:
                 if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                     raise Failed(f"{self._shown(path)} is no file")
-                self._lock(path, file)
+                self._lock(path, file.fileno())
                 has = os.fstat(file.fileno()).st_size
                 self._compare(path, file, source, min(has, size))
                 if has >= size:
@@ -153,6 +161,46 @@ class Session:
                     raise Differs(f"{self._shown(path)} was written meanwhile")
                 _copy(source, file, size - has)
                 os.fsync(file.fileno())
+
+    @contextlib.contextmanager
+    def marked(self, run: str) -> Iterator[None]:
+        """Mark the conversation as this run's, too; nobody else makes or removes it within the block."""
+        *place, name = self._place("", make=True)
+        with self._directory(place, make=True) as directory:
+            self._lock("", directory)
+            marks = _marks(directory, name)
+            if run not in marks:
+                brought = MADE in marks.values() or not _is_there(directory, name)
+                mark = f"{name}.{run}.{MADE if brought else FOUND}"
+                os.close(os.open(mark, os.O_WRONLY | os.O_CREAT | _FILE, 0o600, dir_fd=directory))
+            yield
+
+    def unmark(self, run: str, *, begun: bool) -> None:
+        """Take the run's mark away, and the conversation if no other run has it, and it was brought here. `begun`: if
+        the run has no mark: it began there, with the run.
+        """
+        try:
+            *place, name = self._found()
+        except FileNotFoundError:
+            self._unmark_gone(run)
+            return
+        with contextlib.suppress(FileNotFoundError), self._directory(place) as directory:
+            self._lock("", directory)
+            marks = _marks(directory, name)
+            mine = marks.pop(run, MADE if begun else FOUND)
+            if mine == MADE and not marks:
+                os.unlink(name, dir_fd=directory)
+            for kind in (MADE, FOUND):
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(f"{name}.{run}.{kind}", dir_fd=directory)
+
+    def _unmark_gone(self, run: str) -> None:
+        """The same for one that was removed by a program that was killed then."""
+        for kind in (MADE, FOUND):
+            with contextlib.suppress(FileNotFoundError):
+                *place, name = Session(self._home, f"{self._pattern}.{run}.{kind}", None).name().split("/")
+                with self._directory(place) as directory:
+                    os.unlink(name, dir_fd=directory)
 
     def remove(self) -> None:
         """Remove it, and the directory of its conversation where nothing else is in that. For this program alone: it
@@ -221,11 +269,11 @@ class Session:
             raise Failed("a session of this agent is one file")
         return self._folder
 
-    def _lock(self, path: str, file: IO[bytes]) -> None:
+    def _lock(self, path: str, descriptor: int) -> None:
         deadline = time.monotonic() + LOCK_S
         while True:
             try:
-                return fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
                 if error.errno not in (errno.EAGAIN, errno.EACCES):
                     return None  # a file system without locks
@@ -268,6 +316,20 @@ class Session:
 
     def _shown(self, path: str) -> str:
         return os.path.join(self._home, *self._place(path))
+
+
+def _marks(directory: int, name: str) -> dict[str, str]:
+    """Which runs have the conversation of this name, and whether it was brought."""
+    mark = re.compile(re.escape(name) + rf"\.([0-9a-f]+)\.({MADE}|{FOUND})")
+    return {found[1]: found[2] for found in map(mark.fullmatch, os.listdir(directory)) if found}
+
+
+def _is_there(directory: int, name: str) -> bool:
+    try:
+        os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def send(sessions: list[Session]) -> Iterator[bytes]:
@@ -337,7 +399,9 @@ def _receive(home: str, asked: list[dict[str, Any]], stream: IO[bytes]) -> None:
     while (found := heading(_parsed(stream.readline(MAX_LINE)), conversations)) is not None:
         number, path, size, name = found
         source = _Bounded(stream, size)
-        Session(home, conversations[number], asked[number]["folder"], name).grow(path, source, size)
+        session, run = Session(home, conversations[number], asked[number]["folder"], name), asked[number].get("run")
+        with contextlib.nullcontext() if run is None or path else session.marked(run):
+            session.grow(path, source, size)
         source.skip()
 
 
@@ -405,10 +469,12 @@ def _do(command: str, home: str, asked: dict[str, Any], stdin: IO[bytes], out: I
         _receive(home, asked["sessions"], stdin)
     elif command == "look":
         answer["shared"] = os.path.lexists(os.path.join(home, *_parts(asked["probe"])))
-        answer["there"] = [session.exists() for session in sessions]
     else:
-        for session in sessions:
-            session.remove()
+        for each, session in zip(asked["sessions"], sessions):
+            if each.get("run") is None:
+                session.remove()
+            else:
+                session.unmark(each["run"], begun=each["begun"])
     out.write(_line(answer))
 
 

@@ -45,22 +45,18 @@ class SessionPlace:
     home: str
     python: str
 
-    async def look(self, sessions: Sequence[SessionFiles], ours: Path) -> tuple[bool, list[bool]]:
-        """Whether `home` is this directory of ours, and which of the sessions are there. Raises OSError, too."""
+    async def is_ours(self, ours: Path) -> bool:
+        """Whether `home` is this directory of ours. Raises OSError, too."""
         probe = ours / f"steersman-probe-{secrets.token_hex(16)}"
         try:
             await asyncio.to_thread(_touch, probe)
-            async with self._command("look", sessions, probe=probe.name) as stream:
+            async with self._command("look", [], probe=probe.name) as stream:
                 stream.stdin.close()
-                answer = await _answer(stream)
+                return (await _answer(stream)).get("shared") is True
         finally:
             await asyncio.to_thread(probe.unlink, missing_ok=True)
-        there = answer.get("there")
-        if not isinstance(there, list) or len(there) != len(sessions):
-            raise SessionsFailed("the machine did not say which sessions it has")
-        return answer.get("shared") is True, [each is True for each in there]
 
-    async def receive(self, sessions: Sequence[tuple[Session, SessionFiles]]) -> None:
+    async def receive(self, sessions: Sequence[tuple[Session, "HeldFiles"]]) -> None:
         """Bring sessions of ours there. What is there already stays where it has all of it."""
         async with self._command("receive", [theirs for _, theirs in sessions]) as stream:
             try:
@@ -75,29 +71,45 @@ class SessionPlace:
         directory = await asyncio.to_thread(tempfile.TemporaryDirectory, dir=scratch)
         try:
             found: list[list[_File]] = [[] for _ in sessions]
-            async with self._command("send", sessions) as stream:
+            async with self._command("send", [HeldFiles(each) for each in sessions]) as stream:
                 stream.stdin.close()
                 names = await _take(stream, sessions, found, Path(directory.name))
             yield [SentSession(number, files, names.get(number)) for number, files in enumerate(found) if files]
         finally:
             await asyncio.to_thread(directory.cleanup)
 
-    async def remove(self, sessions: Sequence[SessionFiles]) -> None:
-        """Remove sessions there."""
+    async def remove(self, sessions: Sequence["HeldFiles"]) -> None:
+        """Remove sessions there; of those with a mark only what no other run has, and was not there before."""
         async with self._command("remove", sessions) as stream:
             await _answer(stream)
 
     @asynccontextmanager
-    async def _command(self, command: str, sessions: Sequence[SessionFiles], **more: str) -> AsyncIterator[Stream]:
+    async def _command(self, command: str, sessions: Sequence["HeldFiles"], **more: str) -> AsyncIterator[Stream]:
         stream = await shipped_program.start(self.machine, self.python, _PROGRAM, command, self.home)
         try:
-            asked = [{"conversation": each.conversation, "folder": each.folder} for each in sessions]
+            asked = [each.to_json() for each in sessions]
             with suppress(BrokenPipeError, ConnectionResetError):
                 stream.stdin.write(json.dumps({"sessions": asked, **more}).encode() + b"\n")
                 await stream.stdin.drain()
             yield stream
         finally:
             stream.kill()
+
+
+@dataclass(frozen=True)
+class HeldFiles:
+    """A session as a run has it at a place. `run`: its mark there, where other runs may have the same files; `begun`:
+    they began with the run.
+    """
+
+    files: SessionFiles
+    run: str | None = None
+    begun: bool = False
+
+    def to_json(self) -> dict[str, object]:
+        """As the program is asked for it."""
+        names: dict[str, object] = {"conversation": self.files.conversation, "folder": self.files.folder}
+        return names if self.run is None else {**names, "run": self.run, "begun": self.begun}
 
 
 _File = tuple[str, Path, int]
