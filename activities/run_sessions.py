@@ -1,7 +1,7 @@
 """The agent's sessions of a run that works in a copy: carried to where the agent looks for them there, and back.
 
     runs/<run>/<execution>/sessions.json         where they are, here and at the place
-                          /sessions-begun.json   which of the agent's own ids are the run's
+                          /sessions-begun/       an empty file for each of the agent's own ids that is the run's
                           /sessions-back.json    what became of them
 
 A session belongs to the leader, under the workspace's own directory; at the place it is under the copy's. What came
@@ -23,6 +23,7 @@ from activities.ports.agent import Agent
 from activities.ports.runtime import Runtime
 from activities.ports.sessions import AgentSessions, SessionFiles
 from activities.shim.client import MachineGone, MachineUnusable
+from activities.store import disk
 from activities.store.held_sessions import note_held
 from activities.store.kept_copies import CopyLocation, KeptCopies
 from activities.store.notes import note, noted
@@ -55,12 +56,6 @@ class _Held(BaseModel):
     session: str | None = None
     forked: bool = False
     sources: tuple[str, ...] = ()
-
-
-class _Begun(BaseModel):
-    """Sessions of the agent's own ids that are the run's: nothing was here under their ids."""
-
-    sessions: tuple[str, ...] = ()
 
 
 class _Back(BaseModel):
@@ -101,8 +96,8 @@ class RunSessions:
                 return
         except (Failed, OSError) as error:
             raise InvalidRequest(f"session: {request.session} cannot be read: {error}") from error
-        where = "on this host" if anywhere else "in this workspace"
-        raise InvalidRequest(f"session: no conversation {request.session} was held {where}")
+        where = f"is kept by {request.agent} on this host" if anywhere else "was held in this workspace"
+        raise InvalidRequest(f"session: no conversation {request.session} {where}")
 
     async def out(
         self,
@@ -266,12 +261,11 @@ class RunSessions:
             return session  # it ended before there was anything in it
         kept = sessions.kept(directory.agent_key, session)
         own = self._own(directory, held, sessions)
-        if session not in own and sessions.begun(directory.agent_key, 1) is None:
-            own += self._begun(directory, held, sessions, session)
-        for name in (session, kept) if session in own else (kept,):
+        begun = self._begun(directory, held, sessions, session)
+        for name in (session, kept) if session in {*own, *begun} else (kept,):
             files = sessions.files(name, PurePath(held.workspace))
             assert files
-            its = named(sent, (session, of), (name, files), {*own, *held.sources})
+            its = named(sent, (session, of), (name, files), {*own, *begun, *held.sources})
             here = _session(held.here, files, its.at)
             if its.fits(here):
                 if not here.exists():
@@ -280,16 +274,18 @@ class RunSessions:
                 return name
         raise Failed(f"session {session}: what is on the host, also under {kept}, is another one")
 
-    def _begun(self, directory: RunDirectory, held: _Held, sessions: AgentSessions, session: str) -> tuple[str, ...]:
-        """The sessions of ids of the agent's choice that are the run's: this one, too, if there is none here. Raises
+    def _begun(self, directory: RunDirectory, held: _Held, sessions: AgentSessions, session: str) -> set[str]:
+        """The sessions of the agent's own ids that are the run's: this one, too, if none of its id is here. Raises
         Failed, OSError.
         """
-        path = directory.path / "sessions-begun.json"
-        begun = noted(path, _Begun) or _Begun()
-        if session not in begun.sessions and not _here(held, sessions, session).exists():
-            begun = _Begun(sessions=(*begun.sessions, session))
-            note(path, begun)
-        return begun.sessions
+        if sessions.begun(directory.agent_key, 1) is not None:
+            return set()
+        is_here = _here(held, sessions, session).exists()  # before it is asked whose that is: it may be coming
+        begun = directory.path / "sessions-begun"
+        begun.mkdir(mode=0o700, exist_ok=True)
+        if not is_here:
+            (begun / session).touch(mode=0o600)
+        return set(disk.names(begun))
 
     def _note_shared(self, held: _Held, sessions: list[str]) -> None:
         """To which workspace sessions belong that began in the copy, and were here all along. Raises OSError."""

@@ -186,7 +186,7 @@ async def test_a_session_that_is_not_here_is_refused(
 ) -> None:
     script = model.script("none")
     for fields, words in (
-        ({"runtime": THERE}, f"no conversation {UNKNOWN} was held on this host"),
+        ({"runtime": THERE}, f"no conversation {UNKNOWN} is kept by codex on this host"),
         ({"workspace": {"path": str(repository), "isolation": "copy"}}, "no rollout found"),
     ):
         with pytest.raises(InvalidRequest, match=words):

@@ -397,7 +397,8 @@ async def test_a_worker_is_killed_while_it_is_written(fresh: CodexCarrying, byte
     """What it has begun under the agent's own id, the next one continues."""
     fresh.hold(fresh.theirs(NEW), thread(NEW) + MORE * 100)
     await fresh.lock(NEW)
-    (fresh.run.path / "sessions-begun.json").write_text(json.dumps({"sessions": [NEW]}))
+    (fresh.run.path / "sessions-begun").mkdir()
+    (fresh.run.path / "sessions-begun" / NEW).touch()
     fresh.hold(fresh.ours(NEW), (thread(NEW) + MORE * 100)[:bytes_])
     told = await fresh.back()
     assert (told.sessions, told.session_error) == ({}, None)
@@ -495,7 +496,7 @@ def test_which_sessions_a_request_may_name(work: CodexCarrying) -> None:
         {"agent": "codex", "prompt": "x", "session": SESSION, "runtime": ssh, "workspace": workspace}
     )
     work.sessions.check(work.request, work.workspace, environment)
-    with pytest.raises(InvalidRequest, match=f"no conversation {SESSION} was held on this host"):
+    with pytest.raises(InvalidRequest, match=f"no conversation {SESSION} is kept by codex on this host"):
         work.sessions.check(elsewhere, work.workspace, environment)
     work.hold(work.ours(), FIRST)
     work.sessions.check(elsewhere, work.workspace, environment)
