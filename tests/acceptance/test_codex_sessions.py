@@ -12,13 +12,17 @@ import pytest
 from steersman.client import Steersman
 from steersman.contracts.errors import InvalidRequest
 from steersman.errors import RunCancelled
+from tests.acceptance.own_cluster import OwnCluster
 from tests.acceptance.site import Site, gone
 from tests.acceptance.test_changes import made
 from tests.acceptance.test_isolated_sessions import UNKNOWN
+from tests.acceptance.test_pod_backups import backed_up
 from tests.acceptance.test_session_locks import session_of
 from tests.acceptance.test_ssh import THERE
 from tests.scripted_model import Hold, Say, Script, ScriptedModel, answer, hold, say, tool
 from tests.support.files import below
+from tests.support.kubernetes import Settings, background_server
+from tests.support.kubernetes import missing as no_cluster
 from tests.support.processes import until
 from tests.support.programs import program
 from tests.support.sshd import Sshd
@@ -51,16 +55,7 @@ class Codexes:
         await self.site.worker(*ssh, *allowed, *flags, **environment).ready()
 
     def request(self, script: Script, workspace: Path, **fields: Any) -> dict[str, Any]:
-        key = {"OPENAI_API_KEY": {"from_env": "OPENAI_API_KEY"}, "OPENAI_BASE_URL": f"{script.url}/v1"}
-        return {
-            "agent": "codex",
-            "prompt": "go",
-            "model": "mock-model",
-            "workspace": {"path": str(workspace)},
-            "permissions": {"mode": "full"},
-            "env": key,
-            **fields,
-        }
+        return requested(script, workspace, **fields)
 
     def isolated(self, script: Script, workspace: Path, **fields: Any) -> dict[str, Any]:
         return self.request(script, workspace, **fields) | {
@@ -70,6 +65,20 @@ class Codexes:
     def end(self) -> None:
         self.site.end()
         self.sshd.close()
+
+
+def requested(script: Script, workspace: Path, **fields: Any) -> dict[str, Any]:
+    """A request for Codex with that script as its model."""
+    key = {"OPENAI_API_KEY": {"from_env": "OPENAI_API_KEY"}, "OPENAI_BASE_URL": f"{script.url}/v1"}
+    return {
+        "agent": "codex",
+        "prompt": "go",
+        "model": "mock-model",
+        "workspace": {"path": str(workspace)},
+        "permissions": {"mode": "full"},
+        "env": key,
+        **fields,
+    }
 
 
 def held(home: Path) -> list[str]:
@@ -261,3 +270,36 @@ async def test_a_machine_that_is_lost_brings_the_session_once_it_is_back(
         await until(lambda: held(codexes.there) == [])
     finally:
         codexes.end()
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(240)
+async def test_its_pod_is_lost(site: Site, model: ScriptedModel, tmp_path: Path) -> None:
+    """The next pod has the session as the last backup has it, and in the end it is here."""
+    if reason := no_cluster():
+        pytest.skip(reason)
+    (site.root / "cluster").mkdir()
+    with background_server(site.root / "cluster", Settings(programs={"codex": program("codex")})) as cluster:
+        pods = OwnCluster(site, cluster)
+        allowed = ("--allow-env", "OPENAI_API_KEY", "--allow-env", "OPENAI_BASE_URL")
+        key = {"OPENAI_API_KEY": "sk-test"}
+        try:
+            await site.worker(*pods.flags, *allowed, KUBECONFIG=str(pods.config), **key).ready()
+            steersman, repository = await site.steersman(), made(site.workspace())
+            steps = (tool("exec_command", cmd="echo a first step | tee step"), hold("thinking"), say("finished"))
+            script = model.script("lost", *steps)
+            run = await steersman.start(requested(script, repository, runtime=pods.runtime(backup_s=1)))
+            await script.wait_held()
+            await backed_up(pods)
+            pods.lose()
+            result = await asyncio.wait_for(steersman.result(run), 120)
+            assert (result.status, result.text, result.attempts) == ("succeeded", "finished", 2)
+            assert script.requests[-1].saw("a first step")
+            assert result.finalize
+            assert (result.finalize.sessions, result.finalize.session_error) == ({}, None)
+            script = model.script("after", say("after"))
+            after = requested(script, repository, session=result.session_id, runtime=pods.runtime())
+            assert (await steersman.run(after)).session_id == result.session_id
+            assert script.requests[-1].saw("a first step")
+        finally:
+            site.end()
