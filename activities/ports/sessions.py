@@ -28,12 +28,14 @@ class SessionFiles:
     """The files of one session, relative to the agent's own directory; names of `A-Z a-z 0-9 . _ -` alone.
 
     `conversation` is what it cannot be without, and only grows; in its name `#` stands for any digit. `folder`: all
-    files below it belong to it, too. `first_line`: None where the conversation is found by its name alone.
+    files below it belong to it, too. `first_line`: None where the conversation is found by its name alone. `put_away`:
+    further names under which the agent may keep the conversation, and does not go on with it.
     """
 
     conversation: str
     folder: str | None = None
     first_line: FirstLine | None = None
+    put_away: tuple[str, ...] = ()
 
 
 class AgentSessions(Protocol):

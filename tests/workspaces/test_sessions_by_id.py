@@ -110,9 +110,12 @@ async def test_a_session_that_the_run_began_keeps_its_id(fresh: CodexCarrying) -
     assert list(files(fresh.there)) == [str(rollout(fresh.there, OTHER).relative_to(fresh.there))]
 
 
-async def test_an_id_that_was_here_before_is_not_the_agents_to_choose(fresh: CodexCarrying) -> None:
+@pytest.mark.parametrize(
+    "before", but_first("sessions/2025/01/01/{}", "archived_sessions/{}", "sessions/2025/01/01/{}.zst")
+)
+async def test_an_id_that_was_here_before_is_not_the_agents_to_choose(fresh: CodexCarrying, before: str) -> None:
     """A place that has learned a session of the user's, and goes on with it as if it were the run's."""
-    mine = rollout(fresh.here, NEW, "2025-01-01T00-00-00")
+    mine = fresh.here / before.format(rollout(fresh.here, NEW, "2025-01-01T00-00-00").name)
     fresh.hold(mine, thread(NEW))
     fresh.hold(rollout(fresh.there, NEW), thread(NEW) + MORE)
     await fresh.lock(NEW)
@@ -497,6 +500,10 @@ def test_which_sessions_a_request_may_name(work: CodexCarrying) -> None:
     )
     work.sessions.check(work.request, work.workspace, environment)
     with pytest.raises(InvalidRequest, match=f"no conversation {SESSION} is kept by codex on this host"):
+        work.sessions.check(elsewhere, work.workspace, environment)
+    archived = work.here / "archived_sessions" / work.ours().name
+    work.hold(archived, FIRST)
+    with pytest.raises(InvalidRequest, match=f"codex has put {SESSION} away, at {archived}"):
         work.sessions.check(elsewhere, work.workspace, environment)
     work.hold(work.ours(), FIRST)
     work.sessions.check(elsewhere, work.workspace, environment)

@@ -7,8 +7,8 @@ for that. The first line has the id, too, and that one counts: a thread with the
 that, whatever ids further lines have. A forked thread begins with another one, of which it has the id and a number of
 lines: that one's file has to be there. Measured with 0.163.0.
 
-Left out are threads of its sub-agents, which have files of their own, archived ones and compressed ones (a feature that
-is off).
+Left out are threads of its sub-agents, which have files of their own, archived ones, which it does not resume, and
+compressed ones (a feature that is off).
 """
 
 import json
@@ -22,7 +22,9 @@ from activities.ports.sessions import SessionFiles
 from activities.untrusted_json import object_at
 from steersman.contracts.activities import RunKey
 
-_PLACE = "sessions/####/##/##/rollout-####-##-##T##-##-##-{}.jsonl"
+_NAME = "rollout-####-##-##T##-##-##-{}.jsonl"
+_PLACE = f"sessions/####/##/##/{_NAME}"
+_PUT_AWAY = (f"archived_sessions/{_NAME}", f"{_PLACE}.zst")
 
 
 class CodexSessions:
@@ -35,7 +37,10 @@ class CodexSessions:
 
     def files(self, session: str, directory: PurePath) -> SessionFiles | None:
         """One file, wherever the thread was held."""
-        return SessionFiles(_PLACE.format(session), None, ThreadHeader()) if records.is_id(session) else None
+        if not records.is_id(session):
+            return None
+        put_away = tuple(each.format(session) for each in _PUT_AWAY)
+        return SessionFiles(_PLACE.format(session), None, ThreadHeader(), put_away)
 
     def begun(self, key: RunKey, attempt: int) -> str | None:
         """Codex chooses the ids of its threads."""
