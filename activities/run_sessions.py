@@ -5,6 +5,9 @@
 
 A session belongs to the leader, under the workspace's own directory; at the place it is under the copy's. What came
 back continues the leader's, or is kept under an id of its own: see workspaces.carry.session_program. Twice is once.
+
+An agent that keeps sessions by their ids alone has one file for both where the place sees the leader's own home, as a
+copy on this machine does: such a session is not carried, and never removed.
 """
 
 import asyncio
@@ -18,36 +21,23 @@ from pydantic import BaseModel
 from activities.ports.agent import Agent
 from activities.ports.runtime import Runtime
 from activities.ports.sessions import AgentSessions, SessionFiles
+from activities.returned_sessions import HeldSessions, ReturnedSessions, here_of, put_away, session_at
 from activities.shim.client import MachineGone, MachineUnusable
-from activities.store.held_sessions import note_held
 from activities.store.kept_copies import CopyLocation, KeptCopies
 from activities.store.notes import note, noted
 from activities.store.run_directory import RunDirectory
 from activities.store.runs import RunStore
 from activities.store.session_locks import SessionLocks
 from activities.workspaces.carry.copies import WorkspaceCopy
-from activities.workspaces.carry.session_program import MAX_SESSIONS, Failed, Session
-from activities.workspaces.carry.sessions import SentSession, SessionPlace, SessionsFailed, stored
+from activities.workspaces.carry.session_names import is_anywhere, sources_of
+from activities.workspaces.carry.session_program import MAX_SESSIONS, Failed
+from activities.workspaces.carry.sessions import HeldFiles, SessionPlace, SessionsFailed, stored
 from activities.workspaces.printable_text import printable
 from steersman.contracts.activities import CarriedBack
 from steersman.contracts.errors import InvalidRequest, WorkspaceError
 from steersman.contracts.request import RunRequest
 
 log = logging.getLogger("steersman.running")
-
-
-class _Held(BaseModel):
-    """`here` and `there`: the agent's own directory on the leader, and at the place. `directory`: the workspace there.
-    `session`: the one that was carried out. `forked`: the run works in a copy of that one.
-    """
-
-    agent: str
-    here: str
-    there: str
-    workspace: str
-    directory: str
-    session: str | None = None
-    forked: bool = False
 
 
 class _Back(BaseModel):
@@ -71,6 +61,7 @@ class RunSessions:
         self._agents, self._copies, self._copy_at = agents, copies, copy_at
         self._store, self._runtime = store, runtime
         self._locks = SessionLocks(store, runtime)
+        self._returned = ReturnedSessions(agents, store, runtime)
 
     def check(self, request: RunRequest, workspace: Path, environment: Mapping[str, str]) -> None:
         """Raises InvalidRequest for a session that this host does not have for the workspace (resolved)."""
@@ -80,12 +71,19 @@ class RunSessions:
         home, files = sessions.home(environment), sessions.files(request.session, workspace)
         if home is None:
             raise InvalidRequest(f"session: where {request.agent} keeps its sessions is not known (HOME is not set)")
+        anywhere = is_anywhere(sessions, request.session)
+        if anywhere and request.runtime.kind == "local":
+            return  # it is not carried: the agent finds it, or does not
         try:
-            if files is not None and _session(home, files).exists():
+            if files is not None and session_at(home, files).exists():
                 return
+            if files is not None and (away := put_away(home, files)):
+                where = f"{request.agent} has put {request.session} away, at {home}/{away}"
+                raise InvalidRequest(f"session: {where}: have it bring that back")
         except (Failed, OSError) as error:
             raise InvalidRequest(f"session: {request.session} cannot be read: {error}") from error
-        raise InvalidRequest(f"session: no conversation {request.session} was held in this workspace")
+        where = f"is kept by {request.agent} on this host" if anywhere else "was held in this workspace"
+        raise InvalidRequest(f"session: no conversation {request.session} {where}")
 
     async def out(
         self,
@@ -110,7 +108,7 @@ class RunSessions:
         home, other = sessions.home(here), sessions.home(there)
         if home is None or other is None:
             return
-        held = _Held(
+        held = HeldSessions(
             agent=request.agent,
             here=home,
             there=other,
@@ -119,16 +117,21 @@ class RunSessions:
             session=request.session,
             forked=request.fork_session,
         )
+        if request.session:
+            sources = await asyncio.to_thread(sources_of, sessions, request.session, Path(home), workspace)
+            held = held.model_copy(update={"sources": sources})
+        with _brought(OSError):
+            carried = await self._apart(directory, held, sessions, _given(held, sessions))
         await asyncio.to_thread(note, directory.path / "sessions.json", held)
         restored = await self._restore(directory, held, sessions, backup) if backup else set()
-        if request.session is None or request.session in restored:
-            return
-        ours, theirs = sessions.files(request.session, workspace), sessions.files(request.session, PurePath(copy))
-        assert ours
-        assert theirs
+        wanted = [session for session in carried if session not in restored]
+        if len(wanted) > MAX_SESSIONS:
+            raise WorkspaceError(f"session: it was forked more than {MAX_SESSIONS} times")
         with _brought():
-            place = await self._place(directory, held)
-            await place.receive(_session(home, ours), theirs)
+            if wanted:
+                place = await self._place(directory, held)
+                marked = self._marked(directory, held, sessions, {each: carried[each] for each in wanted})
+                await place.receive([(here_of(held, sessions, each), files) for each, files in marked.items()])
 
     async def back_up(self, directory: RunDirectory, into: Path) -> None:
         """Have the run's sessions below this directory, as they are at the place now.
@@ -142,17 +145,20 @@ class RunSessions:
         place = await self._place(directory, held)
         async with place.sent(found, directory.path) as sent:
             for each in sent:
-                await asyncio.to_thread(each.write_whole_lines, _session(str(into), found[each.number]))
+                await asyncio.to_thread(each.write_whole_lines, session_at(str(into), found[each.number], each.at))
 
-    async def _restore(self, directory: RunDirectory, held: _Held, sessions: AgentSessions, backup: Path) -> set[str]:
+    async def _restore(
+        self, directory: RunDirectory, held: HeldSessions, sessions: AgentSessions, backup: Path
+    ) -> set[str]:
         """Bring what was backed up to the place, and return the ids. Raises WorkspaceError, MachineUnreachable."""
         restored = set()
         place = await self._place(directory, held)
         for session, files in (await asyncio.to_thread(self._found, directory, held, sessions)).items():
-            kept = _session(str(backup), files)
+            kept = session_at(str(backup), files)
             with _brought(Failed, OSError):
                 if await asyncio.to_thread(kept.exists):
-                    await place.receive(kept, files)
+                    marked = self._marked(directory, held, sessions, {session: files})
+                    await place.receive([(kept, marked[session])])
                     restored.add(session)
         return restored
 
@@ -169,8 +175,12 @@ class RunSessions:
             return  # set aside by a reset: what is at the place is of the new beginning
         found = await asyncio.to_thread(self._found, directory, held, sessions)
         before = known.kept if known else {}  # of a worker that was killed after it had removed them
+        there: dict[str, SessionFiles] = {}
         try:
-            back = _Back(kept={**before, **await self._carry_back(directory, held, sessions, found)})
+            there = await self._apart(directory, held, sessions, {**_given(held, sessions), **found})
+            await asyncio.to_thread(self._returned.note_shared, held, [each for each in found if each not in there])
+            apart = {session: files for session, files in found.items() if session in there}
+            back = _Back(kept={**before, **await self._carry_back(directory, held, sessions, apart)})
         except (SessionsFailed, Failed, MachineUnusable, MachineGone, OSError) as error:
             back = _Back(kept=before, error=printable(str(error))[:1000])
             facts = {"run": directory.key.run, "error": back.error}
@@ -180,7 +190,7 @@ class RunSessions:
             return
         with suppress(SessionsFailed, MachineUnusable, MachineGone):
             place = await self._place(directory, held)
-            await place.remove(list(found.values()))
+            await place.remove(list(self._marked(directory, held, sessions, there).values()))
             await asyncio.to_thread(
                 note, directory.path / "sessions-back.json", back.model_copy(update={"removed": True})
             )
@@ -198,7 +208,7 @@ class RunSessions:
             if held.forked and session == held.session:
                 continue
             if sent := await asyncio.to_thread(stored, backup, files):
-                taken = await asyncio.to_thread(self._take, directory, held, sessions, session, sent)
+                taken = await asyncio.to_thread(self._returned.take, directory, held, sessions, session, sent)
                 kept |= {session: taken} if taken != session else {}
         await asyncio.to_thread(note, directory.path / "sessions-back.json", _Back(kept=kept, removed=True))
 
@@ -211,7 +221,7 @@ class RunSessions:
         return back.model_copy(update={"finalize": back.finalize.model_copy(update=told)})
 
     async def _carry_back(
-        self, directory: RunDirectory, held: _Held, sessions: AgentSessions, found: Mapping[str, SessionFiles]
+        self, directory: RunDirectory, held: HeldSessions, sessions: AgentSessions, found: Mapping[str, SessionFiles]
     ) -> dict[str, str]:
         kept: dict[str, str] = {}
         names = [session for session in found if not (held.forked and session == held.session)]
@@ -219,55 +229,56 @@ class RunSessions:
         async with place.sent([found[each] for each in names], directory.path) as sent:
             for each in sent:
                 session = names[each.number]
-                taken = await asyncio.to_thread(self._take, directory, held, sessions, session, each)
+                taken = await asyncio.to_thread(self._returned.take, directory, held, sessions, session, each)
                 if taken != session:
                     kept[session] = taken
                     facts = {"run": directory.key.run, "session": session, "kept": taken}
                     log.info("a session is kept under another id", extra={"action": "session_kept", "facts": facts})
         return kept
 
-    def _take(
-        self, directory: RunDirectory, held: _Held, sessions: AgentSessions, session: str, sent: SentSession
-    ) -> str:
-        """Write the session where it belongs, and return the id that it has there. Raises Failed, OSError.
-
-        Never under an id of the agent's choice: it could be that of a session of another workspace.
+    async def _apart(
+        self, directory: RunDirectory, held: HeldSessions, sessions: AgentSessions, found: Mapping[str, SessionFiles]
+    ) -> dict[str, SessionFiles]:
+        """Those of the sessions whose files at the place are not the leader's own. Raises SessionsFailed,
+        MachineUnusable, MachineUnreachable, OSError.
         """
-        kept = sessions.kept(directory.agent_key, session)
-        for name in (session, kept) if session in self._own(directory, held, sessions) else (kept,):
-            files = sessions.files(name, PurePath(held.workspace))
-            assert files
-            here = _session(held.here, files)
-            if sent.fits(here):
-                if not here.exists():
-                    note_held(self._store.state, held.agent, name, held.workspace)
-                sent.write(here)
-                return name
-        raise Failed(f"session {session}: what is on the host, also under {kept}, is another one")
+        anywhere = [session for session in found if is_anywhere(sessions, session)]
+        if not anywhere:
+            return dict(found)
+        copy = await self._copy_at(await asyncio.to_thread(self._copies.location, directory))
+        place = SessionPlace(copy.machine, held.there, copy.python)
+        shared = copy.is_here and await asyncio.to_thread(_is_same, held.here, held.there)
+        if shared or await place.is_ours(Path(held.here)):
+            return {session: files for session, files in found.items() if session not in anywhere}
+        return dict(found)
 
-    def _held(self, directory: RunDirectory) -> tuple[_Held | None, AgentSessions | None]:
+    def _marked(
+        self, directory: RunDirectory, held: HeldSessions, sessions: AgentSessions, found: Mapping[str, SessionFiles]
+    ) -> dict[str, HeldFiles]:
+        """The sessions as the run has them at the place."""
+        run, given = directory.id, _given(held, sessions)
+        return {
+            session: HeldFiles(files, run, session not in given) if is_anywhere(sessions, session) else HeldFiles(files)
+            for session, files in found.items()
+        }
+
+    def _held(self, directory: RunDirectory) -> tuple[HeldSessions | None, AgentSessions | None]:
         """What is written down of the run's sessions, and whose they are; None for what there is not."""
-        held = noted(directory.path / "sessions.json", _Held)
+        held = noted(directory.path / "sessions.json", HeldSessions)
         agent = self._agents.get(held.agent) if held else None
         return held, agent.sessions if agent else None
 
-    def _found(self, directory: RunDirectory, held: _Held, sessions: AgentSessions) -> dict[str, SessionFiles]:
+    def _found(self, directory: RunDirectory, held: HeldSessions, sessions: AgentSessions) -> dict[str, SessionFiles]:
         """The sessions that the run's processes may have at the place."""
         found: dict[str, SessionFiles] = {}
         told = self._locks.held_by(held.agent, directory)
-        for session in (*self._own(directory, held, sessions), *told):
+        for session in (*self._returned.own(directory, held, sessions), *told):
             files = sessions.files(session, PurePath(held.directory))
             if files is not None and len(found) < MAX_SESSIONS:
                 found[session] = files
         return found
 
-    def _own(self, directory: RunDirectory, held: _Held, sessions: AgentSessions) -> list[str]:
-        """The session that the run was given, and those that its processes were told to begin."""
-        attempts = range(1, self._runtime.attempts(directory.key) + 1)
-        begun = [sessions.begun(directory.agent_key, attempt) for attempt in attempts]
-        return begun if held.session is None else [held.session, *begun]
-
-    async def _place(self, directory: RunDirectory, held: _Held) -> SessionPlace:
+    async def _place(self, directory: RunDirectory, held: HeldSessions) -> SessionPlace:
         copy = await self._copy_at(await asyncio.to_thread(self._copies.location, directory))
         return SessionPlace(copy.machine, held.there, copy.python)
 
@@ -282,5 +293,12 @@ def _brought(*also: type[Exception]) -> Iterator[None]:
         raise WorkspaceError(f"session: it cannot be brought to the copy: {printable(str(error))}") from error
 
 
-def _session(home: str, files: SessionFiles) -> Session:
-    return Session(home, files.conversation, files.folder)
+def _is_same(directory: str, other: str) -> bool:
+    return Path(directory).resolve() == Path(other).resolve()
+
+
+def _given(held: HeldSessions, sessions: AgentSessions) -> dict[str, SessionFiles]:
+    """The files at the place of the session that the run was given, after those that it begins with."""
+    given = (*held.sources, held.session) if held.session else ()
+    found = {session: sessions.files(session, PurePath(held.directory)) for session in given}
+    return {session: files for session, files in found.items() if files}

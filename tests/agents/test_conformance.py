@@ -11,6 +11,8 @@ import pytest
 from activities.agents.agent_kind import what_is_wrong
 from activities.agents.entry_points import installed_catalog
 from activities.ports.runtime import Fenced, Launch, StopTimes
+from activities.ports.sessions import SessionFiles
+from activities.workspaces.carry.session_program import Session, filled
 from steersman.contracts.activities import RunOutcome, Settlement
 from steersman.contracts.attachments import Attachment
 from steersman.contracts.errors import AgentNotInstalled, ErrorType, InvalidRequest
@@ -432,12 +434,14 @@ async def test_its_session_goes_on_wherever_its_files_are(kit: Kit, tmp_path: Pa
     if sessions is None:
         return
     assert kit.can.resume
-    assert session == sessions.begun(stage.directory.agent_key, 1)
+    assert session
+    assert sessions.begun(stage.directory.agent_key, 1) in (session, None)
     home, files = Path(sessions.home(stage.environment) or ""), sessions.files(session, stage.workspace)
     assert files
+    conversation = Session(str(home), files.conversation, files.folder).name()
     its = [path for path in below(home) if session in str(path.relative_to(home)) and path.is_file()]
-    assert home / files.conversation in its
-    others = [str(path.relative_to(home)) for path in its if path != home / files.conversation]
+    assert home / conversation in its
+    others = [str(path.relative_to(home)) for path in its if path != home / conversation]
     assert all(files.folder and name.startswith(f"{files.folder}/") for name in others)
 
     (tmp_path / "there").mkdir()
@@ -445,11 +449,21 @@ async def test_its_session_goes_on_wherever_its_files_are(kit: Kit, tmp_path: Pa
     async with kit.elsewhere(tmp_path / "there").answering("the second word", session=name) as there:
         copied = sessions.files(name, there.workspace)
         assert copied
-        place = Path(sessions.home(there.environment) or "", copied.conversation)
+        at = filled(copied.conversation, conversation, files.conversation)
+        place = Path(sessions.home(there.environment) or "", at)
         place.parent.mkdir(parents=True)
-        before = (home / files.conversation).read_bytes()
+        before = _under(files, session, name, (home / conversation).read_bytes())
         place.write_bytes(before)
         outcome = await there.play()
     assert (outcome.text, outcome.session_id) == ("the second word", name)
     assert place.read_bytes().startswith(before)
     assert len(place.read_bytes()) > len(before)
+
+
+def _under(files: SessionFiles, session: str, name: str, conversation: bytes) -> bytes:
+    """The conversation as it is kept under this id."""
+    if files.first_line is None:
+        return conversation
+    line = conversation[: conversation.index(b"\n") + 1]
+    assert files.first_line.source(line, session) is None
+    return files.first_line.renamed(line, session, name) + conversation[len(line) :]

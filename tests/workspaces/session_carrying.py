@@ -1,6 +1,6 @@
 """A run in a copy, its agent's sessions on the leader and at a place that is reached by programs alone.
 
-The agent is a claude whose process nobody starts: its files are written as Claude Code writes them.
+The agent is a claude, or a codex, whose process nobody starts: its files are written as the program writes them.
 """
 
 import os
@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from activities.agents.claude.agent import ClaudeAgent
+from activities.agents.codex.agent import CodexAgent
+from activities.ports.agent import Agent
 from activities.run_sessions import RunSessions
 from activities.runtimes.machine import ChildMachine
 from activities.runtimes.shim_runtime import ShimRuntime
@@ -28,27 +30,37 @@ MORE = b'{"type":"assistant"}\n'
 
 
 class SessionCarrying:
-    """`here`, `there`: Claude Code's own directories. `python`: a program in place of the place's interpreter."""
+    """`here`, `there`: the agent's own directories. `python`: a program in place of the place's interpreter."""
 
-    def __init__(self, root: Path, *, python: str = sys.executable, session: str | None = SESSION) -> None:
+    name = "claude"
+    variable = "CLAUDE_CONFIG_DIR"
+    is_here = True
+
+    def __init__(
+        self, root: Path, *, python: str = sys.executable, session: str | None = SESSION, run: str = "run"
+    ) -> None:
         self.workspace, self.copy = root / "work", root / "there" / "copy"
-        self.here, self.there = root / "here" / "claude", root / "there" / "claude"
+        self.here, self.there = root / "here" / self.name, root / "there" / self.name
         for each in (self.workspace, self.copy, self.here):
             each.mkdir(parents=True, exist_ok=True)
-        self.agent = ClaudeAgent({})
+        self.agent = self.made()
         self.store = RunStore(root / "state", Ownership("cluster", "default"))
         self.runtime = ShimRuntime(self.store, "host")
         self.machine = ChildMachine(root / "there", {"PATH": os.environ["PATH"]})
-        self.run = self.store.create(RunKey(run="run", execution="e"))
+        self.run = self.store.create(RunKey(run=run, execution="e"))
         self.python = python
         kept = KeptCopies(root / "state", Ownership("cluster", "default"))
-        self.sessions = RunSessions({"claude": self.agent}, kept, self._copy_at, self.store, self.runtime)
+        self.sessions = RunSessions({self.name: self.agent}, kept, self._copy_at, self.store, self.runtime)
         fields: dict[str, Any] = {} if session is None else {"session": session}
         workspace = {"path": str(self.workspace), "isolation": "copy"}
-        self.request = parse_request({"agent": "claude", "prompt": "x", "workspace": workspace, **fields})
+        self.request = parse_request({"agent": self.name, "prompt": "x", "workspace": workspace, **fields})
+
+    def made(self) -> Agent:
+        """The agent."""
+        return ClaudeAgent({})
 
     async def _copy_at(self, where: CopyLocation) -> WorkspaceCopy:
-        return WorkspaceCopy(self.machine, str(self.copy), self.python)
+        return WorkspaceCopy(self.machine, str(self.copy), self.python, is_here=self.is_here)
 
     def ours(self, session: str = SESSION) -> Path:
         """The conversation on the leader; its folder has the name without `.jsonl`."""
@@ -67,7 +79,9 @@ class SessionCarrying:
     def begun(self) -> str:
         """The session that the run's first process begins, where it begins one."""
         assert self.agent.sessions
-        return self.agent.sessions.begun(self.run.agent_key, 1)
+        begun = self.agent.sessions.begun(self.run.agent_key, 1)
+        assert begun
+        return begun
 
     @property
     def kept(self) -> str:
@@ -83,7 +97,7 @@ class SessionCarrying:
 
     async def out(self, backup: Path | None = None) -> None:
         """Before the first process, which there is from then on."""
-        here, there = ({"CLAUDE_CONFIG_DIR": str(each)} for each in (self.here, self.there))
+        here, there = ({self.variable: str(each)} for each in (self.here, self.there))
         await self.sessions.out(self.run, self.request, self.workspace, str(self.copy), here, there, backup)
 
     def started(self) -> None:
@@ -92,7 +106,7 @@ class SessionCarrying:
 
     async def lock(self, session: str) -> None:
         """The agent has said that it has this session."""
-        await SessionLocks(self.store, self.runtime).take("claude", session, self.run)
+        await SessionLocks(self.store, self.runtime).take(self.name, session, self.run)
 
     async def back(self, *, keep: bool = False) -> Finalize:
         await self.sessions.back(self.run, keep=keep)
@@ -100,6 +114,32 @@ class SessionCarrying:
 
     async def close(self) -> None:
         await self.machine.aclose()
+
+
+class CodexCarrying(SessionCarrying):
+    """Codex keeps a thread by its id alone, in whichever directory it was held."""
+
+    name = "codex"
+    variable = "CODEX_HOME"
+
+    def made(self) -> Agent:
+        return CodexAgent({"CODEX_HOME": str(self.here)})
+
+    def _place(self, home: Path, directory: Path, session: str) -> Path:
+        return rollout(home, session)
+
+
+def rollout(home: Path, thread: str, time: str = "2026-11-26T02-32-54") -> Path:
+    """The file of a thread."""
+    return home.joinpath("sessions", *time[:10].split("-"), f"rollout-{time}-{thread}.jsonl")
+
+
+def thread(name: str, *, cwd: str = "/work", forked_from: str | None = None, more: str = "") -> bytes:
+    """The beginning of a thread, as Codex writes it."""
+    forked = f'"forked_from_id":"{forked_from}",' if forked_from else ""
+    header = f'"session_id":"{name}","id":"{name}",{forked}{more}"cwd":"{cwd}"'
+    first = f'{{"timestamp":"2026-11-26T02:32:54.358Z","ordinal":0,"type":"session_meta","payload":{{{header}}}}}\n'
+    return f'{first}{{"type":"event_msg","payload":{{"thread_id":"{name}"}}}}\n'.encode()
 
 
 def _hold(path: Path, data: bytes) -> None:

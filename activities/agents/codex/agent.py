@@ -9,6 +9,7 @@ from pathlib import Path, PurePath
 from activities.agents.codex import api_key, frames, records
 from activities.agents.codex.conversation import CodexConversation
 from activities.agents.codex.options import check_supported, options_of
+from activities.agents.codex.sessions import CodexSessions
 from activities.agents.codex.transcript import CodexTranscript
 from activities.agents.prompts import CONTINUE_PROMPT
 from activities.ports.admission import Admission, Program, WorkspaceFiles
@@ -46,7 +47,7 @@ class CodexAgent:
 
     name = "codex"
     files = FILES
-    sessions: AgentSessions | None = None  # a thread's id is of Codex's own making
+    sessions: AgentSessions | None = CodexSessions()
 
     def __init__(self, environ: Mapping[str, str], cli: str | None = None) -> None:
         self._environ = environ

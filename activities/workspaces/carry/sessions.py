@@ -5,12 +5,13 @@
 import asyncio
 import json
 import os
+import secrets
 import tempfile
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from activities.ports.machine import Machine, Stream
 from activities.ports.sessions import SessionFiles
@@ -19,9 +20,14 @@ from activities.workspaces.carry import session_program, shipped_program
 from activities.workspaces.carry.session_program import CHUNK, MAX_BYTES, MAX_FILES, Differs, Failed, Session
 from activities.workspaces.printable_text import printable
 
+if TYPE_CHECKING:
+    from activities.workspaces.carry.session_program import Source
+
 _PROGRAM = Path(__file__).with_name("session_program.py")
 STALLED_S = 120
 """A machine on which nothing moves for this many seconds is given up."""
+MAX_FIRST_LINE = 4 * 1024 * 1024
+"""A first line that says whose the conversation is has at most this many bytes."""
 
 
 class SessionsFailed(Exception):
@@ -39,11 +45,22 @@ class SessionPlace:
     home: str
     python: str
 
-    async def receive(self, here: Session, files: SessionFiles) -> None:
-        """Bring a session there. What is there already stays where it has all of it."""
-        async with self._command("receive", [files]) as stream:
+    async def is_ours(self, ours: Path) -> bool:
+        """Whether `home` is this directory of ours. Raises OSError, too."""
+        probe = ours / f"steersman-probe-{secrets.token_hex(16)}"
+        try:
+            await asyncio.to_thread(_touch, probe)
+            async with self._command("look", [], probe=probe.name) as stream:
+                stream.stdin.close()
+                return (await _answer(stream)).get("shared") is True
+        finally:
+            await asyncio.to_thread(probe.unlink, missing_ok=True)
+
+    async def receive(self, sessions: Sequence[tuple[Session, "HeldFiles"]]) -> None:
+        """Bring sessions of ours there. What is there already stays where it has all of it."""
+        async with self._command("receive", [theirs for _, theirs in sessions]) as stream:
             try:
-                await _feed(stream, here)
+                await _feed(stream, [ours for ours, _ in sessions])
             except (Failed, OSError) as error:
                 raise SessionsFailed(printable(str(error))) from error
             await _answer(stream)
@@ -53,26 +70,26 @@ class SessionPlace:
         """Those of the sessions that are there, in their order, in files of ours as long as the block lasts."""
         directory = await asyncio.to_thread(tempfile.TemporaryDirectory, dir=scratch)
         try:
-            found = [SentSession(number, []) for number in range(len(sessions))]
-            async with self._command("send", sessions) as stream:
+            found: list[list[_File]] = [[] for _ in sessions]
+            async with self._command("send", [HeldFiles(each) for each in sessions]) as stream:
                 stream.stdin.close()
-                await _take(stream, found, Path(directory.name))
-            yield [each for each in found if each.files]
+                names = await _take(stream, sessions, found, Path(directory.name))
+            yield [SentSession(number, files, names.get(number)) for number, files in enumerate(found) if files]
         finally:
             await asyncio.to_thread(directory.cleanup)
 
-    async def remove(self, sessions: Sequence[SessionFiles]) -> None:
-        """Remove sessions there."""
+    async def remove(self, sessions: Sequence["HeldFiles"]) -> None:
+        """Remove sessions there; of those with a mark only what no other run has, and was not there before."""
         async with self._command("remove", sessions) as stream:
             await _answer(stream)
 
     @asynccontextmanager
-    async def _command(self, command: str, sessions: Sequence[SessionFiles]) -> AsyncIterator[Stream]:
+    async def _command(self, command: str, sessions: Sequence["HeldFiles"], **more: str) -> AsyncIterator[Stream]:
         stream = await shipped_program.start(self.machine, self.python, _PROGRAM, command, self.home)
         try:
-            asked = {"sessions": [{"conversation": each.conversation, "folder": each.folder} for each in sessions]}
+            asked = [each.to_json() for each in sessions]
             with suppress(BrokenPipeError, ConnectionResetError):
-                stream.stdin.write(json.dumps(asked).encode() + b"\n")
+                stream.stdin.write(json.dumps({"sessions": asked, **more}).encode() + b"\n")
                 await stream.stdin.drain()
             yield stream
         finally:
@@ -80,18 +97,65 @@ class SessionPlace:
 
 
 @dataclass(frozen=True)
+class HeldFiles:
+    """A session as a run has it at a place. `run`: its mark there, where other runs may have the same files; `begun`:
+    they began with the run.
+    """
+
+    files: SessionFiles
+    run: str | None = None
+    begun: bool = False
+
+    def to_json(self) -> dict[str, object]:
+        """As the program is asked for it."""
+        names: dict[str, object] = {"conversation": self.files.conversation, "folder": self.files.folder}
+        return names if self.run is None else {**names, "run": self.run, "begun": self.begun}
+
+
+_File = tuple[str, Path, int]
+"""A file of a session: its path, "" for the conversation, its content, its size."""
+
+
+@dataclass(frozen=True)
+class _Head:
+    """The first line of a conversation: as it is to be, and how many bytes of the file it takes the place of."""
+
+    line: bytes
+    replaced: int
+
+
+@dataclass(frozen=True)
 class SentSession:
-    """A session as it came: the number that it was asked for by, and its files: path, content and size."""
+    """A session as it came: the number that it was asked for by, its files, and the name of its conversation where
+    that was looked for.
+    """
 
     number: int
-    files: list[tuple[str, Path, int]]
+    files: list[_File]
+    at: str | None = None
+    _head: _Head | None = None
+
+    def first_line(self) -> bytes | None:
+        """That of the conversation; None where the agent had not yet written all of it. Raises Failed, OSError."""
+        content = next(content for path, content, _ in self.files if not path)
+        with content.open("rb") as file:
+            line = file.readline(MAX_FIRST_LINE)
+        if len(line) == MAX_FIRST_LINE:
+            raise Failed("the first line of a session is too long")
+        return line if line.endswith(b"\n") else None
+
+    def headed(self, line: bytes, replaced: bytes, at: str | None) -> "SentSession":
+        """The same session with this first line, in place of the one that it came with, and this name."""
+        more = len(line) - len(replaced)
+        files = [(path, content, size if path else size + more) for path, content, size in self.files]
+        return replace(self, files=files, at=at, _head=_Head(line, len(replaced)))
 
     def fits(self, here: Session) -> bool:
         """Whether what is here is the beginning of this session, or has all of it. Raises Failed, OSError."""
         try:
-            for path, content, size in self.files:
-                with content.open("rb") as file:
-                    here.lacks(path, file, size)
+            for each in self.files:
+                with self._opened(each) as source:
+                    here.lacks(each[0], source, each[2])
         except Differs:
             return False
         return True
@@ -99,13 +163,13 @@ class SentSession:
     def write(self, here: Session) -> None:
         """Have the session here be this one, where it fits: the conversation last. Raises Failed, OSError."""
         conversation = [each for each in self.files if not each[0]]
-        for path, content, size in conversation:
-            with content.open("rb") as file:
-                if not here.lacks(path, file, size):
+        for each in conversation:
+            with self._opened(each) as source:
+                if not here.lacks(each[0], source, each[2]):
                     return  # somebody has gone on with it from there
-        for path, content, size in (*(each for each in self.files if each[0]), *conversation):
-            with content.open("rb") as file:
-                here.grow(path, file, size)
+        for each in (*(each for each in self.files if each[0]), *conversation):
+            with self._opened(each) as source:
+                here.grow(each[0], source, each[2])
 
     def write_whole_lines(self, here: Session) -> None:
         """Write the session where none is, without a line of the conversation that the agent was just writing.
@@ -116,15 +180,44 @@ class SentSession:
             with content.open("rb") as file:
                 here.grow(path, file, size if path else _end_of_lines(file, size))
 
+    @contextmanager
+    def _opened(self, file: _File) -> Iterator["Source"]:
+        path, content, _ = file
+        with content.open("rb") as opened:
+            if path or self._head is None:
+                yield opened
+                return
+            opened.seek(self._head.replaced)
+            yield _Headed(self._head.line, opened)
+
+
+class _Headed:
+    """A line, and then what is left of a file."""
+
+    def __init__(self, line: bytes, file: BinaryIO) -> None:
+        self._line, self._file = line, file
+
+    def read(self, size: int, /) -> bytes:
+        if not self._line:
+            return self._file.read(size)
+        chunk, self._line = self._line[:size], self._line[size:]
+        return chunk
+
 
 def stored(home: Path, files: SessionFiles) -> SentSession | None:
     """A session that was written below a directory of ours; None where none was. Blocks. Raises Failed, OSError."""
     within = home / files.folder if files.folder else home
+    session = Session(str(home), files.conversation, files.folder)
     found = []
-    for path in Session(str(home), files.conversation, files.folder).paths():
-        content = within / path if path else home / files.conversation
+    for path in session.paths():
+        content = within / path if path else home / session.name()
         found.append((path, content, content.stat().st_size))
-    return SentSession(0, found) if found else None
+    return SentSession(0, found, session.name()) if found else None
+
+
+def _touch(path: Path) -> None:
+    with suppress(FileNotFoundError):  # without the directory there is nothing to share
+        path.touch(mode=0o600, exist_ok=False)
 
 
 def _end_of_lines(file: BinaryIO, size: int) -> int:
@@ -142,26 +235,32 @@ def _end_of_lines(file: BinaryIO, size: int) -> int:
     return end
 
 
-async def _take(stream: Stream, found: list[SentSession], directory: Path) -> None:
-    """What the program sends, which may be hostile, in files of ours."""
+async def _take(
+    stream: Stream, sessions: Sequence[SessionFiles], found: list[list[_File]], directory: Path
+) -> dict[int, str]:
+    """What the program sends, which may be hostile, in files of ours; the names that were looked for."""
     files = total = 0
+    names: dict[int, str] = {}
+    conversations = [each.conversation for each in sessions]
     try:
-        while heading := session_program.heading(await _line(stream), len(found)):
-            number, path, size = heading
+        while heading := session_program.heading(await _line(stream), conversations):
+            number, path, size, name = heading
             files, total = files + 1, total + size
             if files > MAX_FILES or total > MAX_BYTES:
                 raise Failed(f"there are more than {MAX_FILES:,} files or {MAX_BYTES >> 30} GiB of sessions")
-            if any(path == each[0] for each in found[number].files):
+            if any(path == each[0] for each in found[number]):
                 raise Failed("a session has a file twice")
             content = directory / str(files)
             with os.fdopen(os.open(content, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
                 await _write(stream, file, size)
-            found[number].files.append((path, content, size))
+            found[number].append((path, content, size))
+            if name is not None:
+                names[number] = name
     except Failed as error:
         raise SessionsFailed(printable(str(error))) from error
-    for each in found:
-        if each.files and each.files[-1][0]:
-            raise SessionsFailed("a session came without its conversation")
+    if any(each and each[-1][0] for each in found):
+        raise SessionsFailed("a session came without its conversation")
+    return names
 
 
 async def _write(stream: Stream, file: BinaryIO, size: int) -> None:
@@ -174,8 +273,8 @@ async def _write(stream: Stream, file: BinaryIO, size: int) -> None:
         size -= len(chunk)
 
 
-async def _feed(stream: Stream, here: Session) -> None:
-    frames = session_program.send([here])
+async def _feed(stream: Stream, here: list[Session]) -> None:
+    frames = session_program.send(here)
     with suppress(BrokenPipeError, ConnectionResetError):
         while chunk := await asyncio.to_thread(next, frames, None):
             stream.stdin.write(chunk)
@@ -184,10 +283,11 @@ async def _feed(stream: Stream, here: Session) -> None:
     stream.stdin.close()
 
 
-async def _answer(stream: Stream) -> None:
+async def _answer(stream: Stream) -> dict[str, object]:
     answer = await _line(stream)
     if not answer.get("ok"):
         raise SessionsFailed(printable(str(answer.get("error") or "the session was refused"))[:1000])
+    return answer
 
 
 async def _line(stream: Stream) -> dict[str, object]:

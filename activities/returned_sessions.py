@@ -1,0 +1,120 @@
+"""Sessions that a run's agent held elsewhere, back on the leader: written where they belong, under which id.
+
+    runs/<run>/<execution>/sessions-begun/       an empty file for each of the agent's own ids that is the run's
+
+How they come must not live here.
+"""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path, PurePath
+
+from pydantic import BaseModel
+
+from activities.ports.agent import Agent
+from activities.ports.runtime import Runtime
+from activities.ports.sessions import AgentSessions, SessionFiles
+from activities.store import disk
+from activities.store.held_sessions import note_held
+from activities.store.run_directory import RunDirectory
+from activities.store.runs import RunStore
+from activities.workspaces.carry.session_names import named
+from activities.workspaces.carry.session_program import Failed, Session
+from activities.workspaces.carry.sessions import SentSession
+
+
+class HeldSessions(BaseModel):
+    """Where a run's sessions are. `here` and `there`: the agent's own directory on the leader, and at the place.
+    `directory`: the workspace there. `session`: the one that was carried out. `forked`: the run works in a copy of that
+    one. `sources`: the sessions that it begins with.
+    """
+
+    agent: str
+    here: str
+    there: str
+    workspace: str
+    directory: str
+    session: str | None = None
+    forked: bool = False
+    sources: tuple[str, ...] = ()
+
+
+class ReturnedSessions:
+    """Those of all runs of this host."""
+
+    def __init__(self, agents: Mapping[str, Agent], store: RunStore, runtime: Runtime) -> None:
+        self._agents, self._store, self._runtime = agents, store, runtime
+
+    def own(self, directory: RunDirectory, held: HeldSessions, sessions: AgentSessions) -> list[str]:
+        """The session that the run was given, and those that its processes were told to begin."""
+        attempts = range(1, self._runtime.attempts(directory.key) + 1)
+        begun = [sessions.begun(directory.agent_key, attempt) for attempt in attempts]
+        return [each for each in (held.session, *begun) if each is not None]
+
+    def take(
+        self, directory: RunDirectory, held: HeldSessions, sessions: AgentSessions, session: str, sent: SentSession
+    ) -> str:
+        """Write the session where it belongs, and return the id that it has there. Raises Failed, OSError.
+
+        Under an id of the agent's choice only where no session had that here: it could be one of another workspace.
+        """
+        of = sessions.files(session, PurePath(held.directory))
+        assert of
+        if of.first_line and sent.first_line() is None:
+            return session  # it ended before there was anything in it
+        kept = sessions.kept(directory.agent_key, session)
+        own = self.own(directory, held, sessions)
+        begun = self._begun(directory, held, sessions, session)
+        for name in (session, kept) if session in {*own, *begun} else (kept,):
+            files = sessions.files(name, PurePath(held.workspace))
+            assert files
+            its = named(sent, (session, of), (name, files), {*own, *begun, *held.sources})
+            here = session_at(held.here, files, its.at)
+            if its.fits(here):
+                if not here.exists():
+                    note_held(self._store.state, held.agent, name, held.workspace)
+                its.write(here)
+                return name
+        raise Failed(f"session {session}: what is on the host, also under {kept}, is another one")
+
+    def _begun(self, directory: RunDirectory, held: HeldSessions, sessions: AgentSessions, session: str) -> set[str]:
+        """The sessions of the agent's own ids that are the run's: this one, too, if none of its id is here. Raises
+        Failed, OSError.
+        """
+        if sessions.begun(directory.agent_key, 1) is not None:
+            return set()
+        files = sessions.files(session, PurePath(held.workspace))
+        assert files
+        # Before it is asked whose that is: it may be coming.
+        is_here = session_at(held.here, files).exists() or put_away(held.here, files) is not None
+        begun = directory.path / "sessions-begun"
+        begun.mkdir(mode=0o700, exist_ok=True)
+        if not is_here:
+            (begun / session).touch(mode=0o600)
+        return set(disk.names(begun))
+
+    def note_shared(self, held: HeldSessions, sessions: list[str]) -> None:
+        """To which workspace sessions belong that began in the copy, and were here all along. Raises OSError."""
+        for session in sessions:
+            if self._agents[held.agent].keeps(session, Path(held.directory)):
+                note_held(self._store.state, held.agent, session, held.workspace)
+
+
+def session_at(home: str, files: SessionFiles, at: str | None = None) -> Session:
+    """A session below this home of an agent; `at`: see Session."""
+    return Session(home, files.conversation, files.folder, at)
+
+
+def here_of(held: HeldSessions, sessions: AgentSessions, session: str) -> Session:
+    """A session as it is on the leader."""
+    files = sessions.files(session, PurePath(held.workspace))
+    assert files
+    return session_at(held.here, files)
+
+
+def put_away(home: str, files: SessionFiles) -> str | None:
+    """Where the agent has put the conversation away; None where it has not. Raises Failed, OSError."""
+    for conversation in files.put_away:
+        with suppress(FileNotFoundError):
+            return Session(home, conversation, None).name()
+    return None
