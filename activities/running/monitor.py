@@ -103,23 +103,37 @@ class RunMonitor:
     def tick(self) -> None:
         """A few times a second: what the agent did before it fell silent is told too, when its time has come."""
         self._lock_session()
-        total = self._totals.total()
-        spent = nearly_spent(self._run.request.limits, turns=total.turns, cost_usd=total.cost_usd, usage=total.usage)
-        news = {each.of for each in spent} - self._nearly_spent
-        self._nearly_spent |= news
-        self._reporter.consider(self.snapshot, at_once=bool(news))
+        news = False
+        if self._is_metered:
+            total, limits = self._totals.total(), self._run.request.limits
+            spent = nearly_spent(limits, turns=total.turns, cost_usd=total.cost_usd, usage=total.usage)
+            names = {each.of for each in spent}
+            news = not names <= self._nearly_spent
+            self._nearly_spent |= names
+        self._reporter.consider(self.snapshot, has_session=self._session is not None, at_once=news)
 
     def limit(self) -> Limit | None:
         """The limit that is reached, over all processes."""
-        total, attempt = self._totals.total(), self.attempt
+        limits, attempt = self._run.request.limits, self.attempt
+        if not self._is_metered and limits.idle_s is None:
+            return None
+        total = self._totals.total()
         hears = attempt is not None and attempt.transcript.working and not attempt.channel.is_cut
         silent = time.time() - attempt.last_word if attempt and hears else None
-        return reached(
-            self._run.request.limits, turns=total.turns, cost_usd=total.cost_usd, usage=total.usage, silent_s=silent
-        )
+        return reached(limits, turns=total.turns, cost_usd=total.cost_usd, usage=total.usage, silent_s=silent)
+
+    @property
+    def _is_metered(self) -> bool:
+        """There is a limit of what the agent uses: only then it is added up a few times a second."""
+        limits = self._run.request.limits
+        return (limits.cost_usd, limits.tokens, limits.turns) != (None, None, None)
+
+    @property
+    def _session(self) -> str | None:
+        return self.attempt.transcript.progress.session_id if self.attempt else None
 
     def _lock_session(self) -> None:
         """The agent's session, also one that it has begun itself, is this run's alone while the run is open."""
-        session = self.attempt.transcript.progress.session_id if self.attempt else None
+        session = self._session
         if session and session not in self.locked and len(self.locked) < MAX_SESSIONS:
             self.locked[session] = asyncio.ensure_future(self._run.admission.lock_session(session))

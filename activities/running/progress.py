@@ -41,14 +41,15 @@ class ProgressReporter:
         self._queue.append(tell)
         self._wake.set()
 
-    def consider(self, snapshot: Callable[[], Progressed], *, at_once: bool = False) -> None:
-        """Tell how far the run is, if it is time for it, or is to be told `at_once`."""
-        now = time.monotonic()
-        if now < self._next and self._said_session and not at_once:
+    def consider(self, snapshot: Callable[[], Progressed], *, has_session: bool = False, at_once: bool = False) -> None:
+        """Tell how far the run is, if it is time for it, the agent's session is seen first, or it is to be told
+        `at_once`.
+        """
+        now, first_sight = time.monotonic(), has_session and not self._said_session
+        if now < self._next and not first_sight and not at_once:
             return
         progress = snapshot()
-        first_sight = progress.session_id is not None and not self._said_session
-        if (now < self._next and not first_sight and not at_once) or progress == self._said:
+        if progress == self._said:
             return
         self._said, self._said_session = progress, self._said_session or first_sight
         if now >= self._next:

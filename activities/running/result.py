@@ -8,7 +8,7 @@ from activities.ports.runtime import Record
 from steersman.contracts.activities import RunOutcome
 from steersman.contracts.errors import InvalidRequest, RunError
 from steersman.contracts.request import RunRequest
-from steersman.contracts.run import StopReport, Usage
+from steersman.contracts.run import StopReport
 
 MAX_RESULT = 600_000
 """The text of an outcome has at most this many bytes as JSON. The event log has it as it came."""
@@ -19,7 +19,7 @@ def total_of(attempts: Iterable[Progress]) -> Progress:
     total = Progress()
     for each in attempts:
         total.session_id = each.session_id or total.session_id
-        total.usage = Usage() + total.usage + each.usage
+        total.usage += each.usage
         total.cost_usd += each.cost_usd
         total.turns += each.turns
         total.text, total.structured, total.stop_reason = each.text, each.structured, each.stop_reason

@@ -15,7 +15,9 @@ EXIT_S = 3.0
 """A process that owes nothing more is stopped this many seconds after its stdin was closed."""
 TURN_END_S = 5.0
 """An agent is stopped this many seconds after a person ended the run with its turn, if the turn goes on."""
-WATCH_S = 0.25
+WATCH_S, SILENT_WATCH_S = 0.25, 1.0
+"""Seconds between two looks at a process: at one at work, and at one that has been silent for SILENT_S."""
+SILENT_S = 10.0
 FINISHED, HOPELESS, INTERRUPTED = "finished", "hopeless", "interrupted"
 OWN_STOPS = (FINISHED, HOPELESS, INTERRUPTED)
 """Reasons for which a supervisor itself stops a process: its transcript says what that end means."""
@@ -42,7 +44,8 @@ class Supervisor:
     async def watch(self) -> None:
         """Look at limits and silence until a limit is reached."""
         while self._state.limit is None:
-            await asyncio.sleep(WATCH_S)
+            is_silent = time.time() - self._state.last_word > SILENT_S
+            await asyncio.sleep(SILENT_WATCH_S if is_silent else WATCH_S)
             self.enforce()
             self._observer.tick()
             self.close_if_finished()

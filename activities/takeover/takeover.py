@@ -32,6 +32,8 @@ PULSE_S = 0.5
 """Seconds between two pulses of this worker."""
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.1, 2.0
 """Seconds until the server is asked again about a run that nobody leads yet."""
+LATE_PAUSE_S = 20.0
+"""The same, once no fallen worker can be handed anything any more: such a run waits for a free place."""
 SCAN_S = 2.0
 """Those that wait are looked through this often, in seconds, and for this long after a death: the worker may have been
 handed one that it had not entered yet."""
@@ -117,8 +119,10 @@ class Takeover:
                     "takeover_failed", "a fallen worker's runs could not be given back yet", fallen[0].peer, error=told
                 )
                 given = False
-            self._pause = FIRST_PAUSE_S if given else min(self._pause * 2, LAST_PAUSE_S)
-            self._next = time.monotonic() + self._pause
+            now = time.monotonic()
+            longest_s = LAST_PAUSE_S if any(now <= each.until for each in fallen) else LATE_PAUSE_S
+            self._pause = FIRST_PAUSE_S if given else min(self._pause * 2, longest_s)
+            self._next = now + self._pause
 
     @asynccontextmanager
     async def _claim(self) -> AsyncIterator[None]:

@@ -47,7 +47,7 @@ def tellings(clock: Clock, *, hours: int, deploy_every_s: float) -> int:
         milestones = ProgressReporter(notifier, taken_over=age > 0)
         until = clock.now + deploy_every_s
         while clock.now < until:
-            milestones.consider(progress)
+            milestones.consider(progress, has_session=True)
             clock.now += 5
         asyncio.run(_carried(milestones))
     return len(told)
