@@ -17,6 +17,7 @@ from steersman.contracts.agents import CAPABILITIES
 from steersman.contracts.errors import AgentFailed
 from tests.cli.steer import ROOT, Steer, ended, line_with
 from tests.client.fake_host import FakeHost, init, said, succeeded, tool_output, tool_result, tool_use
+from tests.support.images import png
 from tests.support.processes import until
 
 pytestmark = pytest.mark.acceptance
@@ -149,6 +150,8 @@ async def test_a_request_from_a_file_with_words_over_it(steer: Steer, fake_host:
         (["run", "claude", "x", "--max-turns", "0"], "limits.turns"),
         (["run", "claude", "x", "--max-cost", "0"], "limits.cost_usd"),
         (["run", "claude", "x", "--label", "blue"], "--label"),
+        (["run", "claude", "x", "--attach", "/nowhere"], "/nowhere"),
+        (["steer", "run-1", "x", "--attach", sys.executable], "neither an image"),
         (["attach"], "RUN"),
     ],
 )
@@ -209,6 +212,23 @@ async def test_saying_something(steer: Steer, fake_host: FakeHost, steersman: St
     late = await steer("say", run, "too late")
     assert late.code == 5
     assert "closed" in late.err
+
+
+async def test_files_that_go_along(steer: Steer, fake_host: FakeHost, workspace: str, tmp_path: Path) -> None:
+    (tmp_path / "red.png").write_bytes(png())
+    (tmp_path / "notes").write_text("look here")
+    files = ["--attach", f"{tmp_path}/red.png", "--attach", f"{tmp_path}/notes"]
+    answer = await steer("run", "claude", "what is it?", "-w", workspace, "-d", "--id", "run-files", *files)
+    assert answer.code == 0, answer.err
+    run = fake_host.fake_run("run-files")
+    await asyncio.wait_for(run.started.wait(), 10)
+    assert [(each.name, each.is_image) for each in run.request.attachments] == [("red.png", True), ("notes", False)]
+    for words in (["steer", "run-files", "and now?"], ["interrupt", "run-files", "stop that"]):
+        assert (await steer(*words, *files)).code == 0
+    assert [[each.content for each in message.images] for message in run.messages] == [[png()], [png()]]
+    assert "and now? [red.png] [notes]" in (await steer("show", "run-files")).out
+    without = await steer("interrupt", "run-files", *files)
+    assert (without.code, "attachments go with a text" in without.err) == (2, True)
 
 
 async def test_approvals(steer: Steer, fake_host: FakeHost, steersman: Steersman, workspace: str) -> None:

@@ -252,13 +252,7 @@ def _print_state(run: str, state: "RunState", wait: str | None, of_workflow: "li
         ("tokens", f"{use.input_tokens} in, {use.output_tokens} out, {cached}" if use.output_tokens else None),
         ("last", f"{last.seq} {last.type}: {last.summary}" if last else None),
         *(("waits for", _approval_line(each)) for each in state.approvals),
-        *(
-            (
-                each.kind,
-                f"{each.id}  {each.state}{f' ({each.how})' if each.how else ''}  {each.text or ''}{_reason(each)}",
-            )
-            for each in state.messages
-        ),
+        *((each.kind, _message(each)) for each in state.messages),
         ("messages", f"wait: {state.messages_wait}" if state.messages_wait else None),
         ("stop", stop_phrase(state.stop_report, _what_was_done(state)) if state.stop_report else None),
         ("copy", state.carried.directory if state.carried and state.closed_as is None else None),
@@ -279,5 +273,8 @@ def _what_was_done(state: "RunState") -> str:
     return (state.closed_as or "cancelled").replace("_", " ")
 
 
-def _reason(message: "MessageRecord") -> str:
-    return f"  reason: {message.reason}" if message.reason else ""
+def _message(message: "MessageRecord") -> str:
+    how = f" ({message.how})" if message.how else ""
+    files = "".join(f" [{each}]" for each in message.attachments)
+    reason = f"  reason: {message.reason}" if message.reason else ""
+    return f"{message.id}  {message.state}{how}  {message.text or ''}{files}{reason}"
