@@ -9,7 +9,7 @@ from typing import Literal
 from pydantic import Field
 
 from steersman.contracts.agents import Capabilities
-from steersman.contracts.attachments import Attachments
+from steersman.contracts.attachments import Attachments, images, worded
 from steersman.contracts.errors import ErrorType
 from steersman.contracts.events import AgentEvent, TerminalEvent
 from steersman.contracts.messages import Decision
@@ -184,9 +184,15 @@ class OutgoingMessage(TolerantModel):
     id: str
     kind: MessageKind
     text: str | None = None
-    """Texts that were attached are part of it."""
-    images: Attachments = ()
+    attachments: Attachments = ()
     end: bool = False
+
+    def as_told(self) -> "OutgoingMessage":
+        """As its agent has it: attached texts are part of the text, and only images are beside it."""
+        if not self.attachments:
+            return self
+        told = {"text": worded(self.text or "", self.attachments), "attachments": images(self.attachments)}
+        return self.model_copy(update=told)
 
 
 class OutgoingDecision(TolerantModel):

@@ -203,7 +203,7 @@ def message(
     kind: MessageKind, text: str | None = None, name: str = "m-1", images: tuple[Attachment, ...] = ()
 ) -> DeliverInput:
     """One message for the agent."""
-    outgoing = OutgoingMessage(id=name, kind=kind, text=text, images=images)
+    outgoing = OutgoingMessage(id=name, kind=kind, text=text, attachments=images)
     return DeliverInput(key=RunKey(run="r", execution="e"), messages=(outgoing,), patience_s=20)
 
 

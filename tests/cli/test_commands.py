@@ -225,7 +225,7 @@ async def test_files_that_go_along(steer: Steer, fake_host: FakeHost, workspace:
     assert [(each.name, each.is_image) for each in run.request.attachments] == [("red.png", True), ("notes", False)]
     for words in (["steer", "run-files", "and now?"], ["interrupt", "run-files", "stop that"]):
         assert (await steer(*words, *files)).code == 0
-    assert [[each.content for each in message.images] for message in run.messages] == [[png()], [png()]]
+    assert [[each.content for each in message.attachments] for message in run.messages] == [[png(), b"look here"]] * 2
     assert "and now? [red.png] [notes]" in (await steer("show", "run-files")).out
     without = await steer("interrupt", "run-files", *files)
     assert (without.code, "attachments go with a text" in without.err) == (2, True)

@@ -100,9 +100,9 @@ async def test_files_go_with_what_is_said_next(steer: Steer, fake_host: FakeHost
     terminal.type("and now?\n")
     await until(lambda: len(heard(fake_host, run)) == 2)
     first, second = fake_host.fake_run(run).messages
-    assert [each.content for each in first.images] == [png()]
-    assert first.text == 'what is it?\n\n<file name="notes">\nlook here\n</file>\n\n[Images: red one.png]'
-    assert (second.text, second.images) == ("and now?", ())
+    assert [each.content for each in first.attachments] == [png(), b"look here"]
+    assert first.as_told().text == 'what is it?\n\n<file name="notes">\nlook here\n</file>\n\n[Images: red one.png]'
+    assert (second.text, second.attachments) == ("and now?", ())
 
 
 @pytest.mark.parametrize("typed", ["", "turn round"])

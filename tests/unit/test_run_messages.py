@@ -82,7 +82,7 @@ def test_attachments_wait_for_the_agent_and_are_forgotten_with_it() -> None:
         assert mailbox.refusal(message) is None
         mailbox.accept("steer", message, NOW)
     assert ids(mailbox) == ["one"], "each is a delivery of its own"
-    assert [each.images for each in mailbox.unsent()] == [(large,)]
+    assert [each.attachments for each in mailbox.unsent()] == [(large,)]
     assert mailbox.refusal(Message(text="plain")) is None
     refused = Message(id="three", text="look", attachments=(large,))
     assert "wait for the agent already" in (mailbox.refusal(refused) or "")

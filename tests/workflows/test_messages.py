@@ -10,6 +10,7 @@ from temporalio.client import WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
+from steersman.attachments import MAX_BYTES
 from steersman.contracts import names
 from steersman.contracts.activities import (
     ApprovalAsked,
@@ -136,8 +137,8 @@ async def test_files_go_with_a_message(fake: FakeHost) -> None:
         assert "attachments go with a text" in await refusal(run, names.STEER, {"attachments": [notes]})
         assert "attachments.0" in await refusal(run, names.STEER, {"text": "x", "attachments": [{"name": "a"}]})
     ((message,),) = (each.messages for each in fake.deliveries)
-    assert [(each.name, each.content) for each in message.images] == [("red.png", png())]
-    assert message.text == 'what is it?\n\n<file name="notes">\nlook here\n</file>\n\n[Images: red.png]'
+    assert [(each.name, each.content) for each in message.attachments] == [("red.png", png()), ("notes", b"look here")]
+    assert message.text == "what is it?"
     assert (record.text, record.attachments) == ("what is it?", ("red.png", "notes"))
 
 
@@ -164,9 +165,21 @@ async def test_an_agent_that_cannot_see_is_given_no_images(fake: FakeHost) -> No
         await phase(run, "running")
         assert "cannot be given images" in await refusal(run, names.STEER, {"text": "x", "attachments": picture})
         assert (await say(run, text="read", attachments=notes)).state == "acknowledged"
-    assert [each.text for delivery in fake.deliveries for each in delivery.messages] == [
-        'read\n\n<file name="notes">\nlook here\n</file>'
-    ]
+    assert [each.text for delivery in fake.deliveries for each in delivery.messages] == ["read"]
+
+
+async def test_attached_texts_that_grow_as_json_are_delivered_all_the_same(fake: FakeHost) -> None:
+    """A control character is one byte of a file, and six of a JSON text: 3 MB, where a payload may have 2."""
+    bells = attached(b"\a" * MAX_BYTES, "bells")
+    async with fake.at_work():
+        run = await fake.start(attachments=[bells])
+        await phase(run, "running")
+        for kind in ("one", "two"):
+            assert (await say(run, text=kind, attachments=[bells])).state == "acknowledged"
+        fake.ending.set_result(done())
+        await succeeded(run)
+    told = [each.as_told() for delivery in fake.deliveries for each in delivery.messages]
+    assert [(len(each.text or "") > MAX_BYTES, each.attachments) for each in told] == [(True, ())] * 2
 
 
 async def test_an_interrupt_needs_no_text(fake: FakeHost) -> None:

@@ -6,7 +6,7 @@ from datetime import datetime
 from itertools import islice
 
 from steersman.contracts.activities import OutgoingMessage, Settlement
-from steersman.contracts.attachments import MAX_ATTACHED, Attachment, images, worded
+from steersman.contracts.attachments import MAX_ATTACHED, Attachment, images
 from steersman.contracts.messages import Message
 from steersman.contracts.run import FINAL_STATES, MessageKind, MessageRecord
 
@@ -153,12 +153,11 @@ class Mailbox:
 
     def _outgoing(self, ids: Iterable[str]) -> Iterable[OutgoingMessage]:
         for record in (self._messages[message_id] for message_id in ids):
-            attached = self._attachments.get(record.id, ())
             yield OutgoingMessage(
                 id=record.id,
                 kind=record.kind,
-                text=record.text if record.text is None else worded(record.text, attached),
-                images=images(attached),
+                text=record.text,
+                attachments=self._attachments.get(record.id, ()),
                 end=record.id in self._end_requests,
             )
 

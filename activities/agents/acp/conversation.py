@@ -165,11 +165,11 @@ class AcpConversation:
             return Settlement(
                 id=message.id, state="rejected", how="the agent takes no messages in a turn: interrupt it"
             )
-        if message.images and not self._sees:
+        if message.attachments and not self._sees:
             return Settlement(id=message.id, state="rejected", how=UNANNOUNCED)
         params = {
             "sessionId": self._transcript.progress.session_id,
-            "prompt": self._content((message.text or "",), message.images),
+            "prompt": self._content((message.text or "",), message.attachments),
             # What comes too late must not begin a turn of its own, of which nobody would hear the end.
             "_meta": {"steering": {"idleBehavior": "promptRequired"}},
         }
@@ -178,9 +178,9 @@ class AcpConversation:
 
     async def _say_text(self, message: OutgoingMessage) -> Settlement:
         """Write the text once, as a prompt, and wait a moment until it was read."""
-        if message.images and not self._sees:
+        if message.attachments and not self._sees:
             return Settlement(id=message.id, state="rejected", how=UNANNOUNCED)
-        await self._prompt(MESSAGE + message.id, self._content((message.text or "",), message.images))
+        await self._prompt(MESSAGE + message.id, self._content((message.text or "",), message.attachments))
         await self._until(lambda: self._was_written(MESSAGE + message.id), SETTLEMENT_TIMEOUT_S)
         return await self._settled(message.id, READING_TIME_S)
 

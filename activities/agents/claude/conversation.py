@@ -150,7 +150,7 @@ class ClaudeConversation:
         command = MESSAGE + message.id
         if not self._written(command):
             with writing_as(command):
-                await self._client.query(_one(user_frame(self._key, command, message.text or "", message.images)))
+                await self._client.query(_one(user_frame(self._key, command, message.text or "", message.attachments)))
 
         def state() -> str | None:
             known = self._messages.settlement(message.id)

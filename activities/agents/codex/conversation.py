@@ -168,7 +168,7 @@ class CodexConversation:
         if opening and opening[0] not in transcript.state.written:
             await self._advance()  # the prompt comes first
         if command not in transcript.state.written and transcript.thread:
-            await self._write_text(command, message.text or "", message.images)
+            await self._write_text(command, message.text or "", message.attachments)
         await self._until(lambda: command in transcript.state.written, SETTLEMENT_TIMEOUT_S)
         await self._until(lambda: command not in transcript.state.owed, READING_TIME_S)
         return self._known(message)

@@ -47,7 +47,7 @@ class HermesConversation:
 
     async def say(self, message: OutgoingMessage) -> Settlement:
         """Deliver a message once, and return its settlement so far. Raises ChannelClosed."""
-        if message.images:
+        if message.attachments:
             return Settlement(id=message.id, state="rejected", how=NO_IMAGES)
         if message.kind == "interrupt" or message.end:
             if not await self._interrupt(message):

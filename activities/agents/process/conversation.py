@@ -47,7 +47,7 @@ class Lines(Silence):
         if message.kind != "steer":
             how = cannot("process", CAPABILITIES["process"], message.kind)
             return Settlement(id=message.id, state="rejected", how=how)
-        if message.images:
+        if message.attachments:
             return Settlement(id=message.id, state="rejected", how=NO_IMAGES)
         try:
             line = message_line(self._messages, message)
