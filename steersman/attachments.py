@@ -2,18 +2,16 @@
 
 import base64
 import os
-import re
 from pathlib import Path
 from typing import Final
 
 from pydantic import ValidationError
 
-from steersman.contracts.attachments import MAX_ATTACHED, Attachment
+from steersman.contracts.attachments import MAX_ATTACHED, NOT_IN_NAMES, Attachment
 from steersman.contracts.errors import InvalidRequest, sentence
 
 MAX_BYTES: Final = MAX_ATTACHED // 4 * 3
 """Of all attachments of a request or message together."""
-_NOT_IN_NAMES: Final = re.compile(r'[\x00-\x1f\x7f/\\"<>]')
 
 
 def attachment(path: str | os.PathLike[str]) -> Attachment:
@@ -42,6 +40,6 @@ def attachment(path: str | os.PathLike[str]) -> Attachment:
 def named(name: str, data: str) -> Attachment:
     """Base64 as an attachment of about that name. Raises InvalidRequest as `attachment`."""
     try:
-        return Attachment(name=_NOT_IN_NAMES.sub("_", name)[-200:], data=data)
+        return Attachment(name=NOT_IN_NAMES.sub("_", name)[-200:], data=data)
     except ValidationError as error:
         raise InvalidRequest(sentence(error, "attachment")) from error

@@ -13,12 +13,12 @@ from temporalio import workflow
 
 T = TypeVar("T")
 
+MIN_TIMER = timedelta(milliseconds=1)
+"""A wait of no time at all starts no timer, and a replay must see the same timers."""
 SIGNALS_FIRST = "signals-first"
 """The patch of loops that handle signals before updates, and go by timers: see `all_dispatched`. Asked for first in
 `AgentLoop.__init__`.
 """
-
-
 TIMER_SUMMARIES = "timer-summaries"
 """The patch of runs and loops whose timers all say what they are for: such a timer begins one step later."""
 

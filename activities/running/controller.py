@@ -124,7 +124,7 @@ class RunController:
 
     async def deliver(self, delivery: DeliverInput) -> Delivered:
         """Messages and decisions for the agent, in order."""
-        # Not before: as JSON in a payload an attached text could be thrice as large as in base64.
+        # Not before: as JSON in a payload an attached text can be several times as large as in base64.
         delivery = delivery.model_copy(update={"messages": tuple(each.as_told() for each in delivery.messages)})
         # Kept here too: the process may die before the end is in its journal, and no other must follow it then.
         self._end_asked = self._end_asked or any(each.end for each in delivery.messages)

@@ -14,6 +14,7 @@ from typing import Any, Final
 from temporalio.client import Client
 
 from steersman._client.backoff import OUTAGE_S, Backoff
+from steersman._client.futures import retrieve_exception
 from steersman._client.host_calls import call_host
 from steersman._client.workflow_outcome import WorkflowOutcome, log_unreachable
 from steersman.contracts.activities import EndRun, EventPage, ReadEvents, RunEnd, RunKey
@@ -203,7 +204,7 @@ class _Pages:
         page, was_closed = await (reading or self._read(after, wait_s))
         if page.events and not _ends(page):
             self._ahead = asyncio.ensure_future(self._read(page.events[-1].seq, wait_s))
-            self._ahead.add_done_callback(_forget)
+            self._ahead.add_done_callback(retrieve_exception)
         return page, was_closed
 
     async def _read(self, after: int, wait_s: float) -> tuple[EventPage, bool]:
@@ -218,9 +219,3 @@ class _Pages:
 
 def _ends(page: EventPage) -> bool:
     return page.ended or (bool(page.events) and is_terminal(page.events[-1]))
-
-
-def _forget(read: asyncio.Future[tuple[EventPage, bool]]) -> None:
-    """What becomes of a read that nobody waits for any more is nobody's matter."""
-    if not read.cancelled():
-        read.exception()

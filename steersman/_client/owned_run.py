@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 from steersman._client.backoff import OUTAGE_S, while_unreachable
+from steersman._client.futures import retrieve_exception
 from steersman._client.run_calls import RunCalls
 from steersman._client.run_end import request_stop, stop_run
 from steersman.abort import AbortSignal, Signal, reason_of
@@ -152,5 +153,4 @@ def _keep(task: asyncio.Task[Any]) -> None:
 
 def _forget(task: asyncio.Task[Any]) -> None:
     _stops.discard(task)
-    if not task.cancelled():
-        task.exception()  # retrieved: whoever it would have been told has left
+    retrieve_exception(task)  # whoever it would have been told has left

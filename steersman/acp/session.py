@@ -18,6 +18,7 @@ from acp.schema import AllowedOutcome, PermissionOption, PromptResponse
 from acp.schema import Usage as AcpUsage
 
 from steersman._client.backoff import OUTAGE_S, while_unreachable
+from steersman._client.futures import retrieve_exception
 from steersman.acp.errors import INTERNAL, as_request_errors, failure
 from steersman.acp.updates import Updates, ended
 from steersman.client import Steersman
@@ -260,7 +261,7 @@ class Session:
     def _follow(self, run: Run) -> tuple[Run, asyncio.Task[AgentEvent]]:
         """Tell the run's events as they come, until its end."""
         end = asyncio.create_task(self._tell_run(run))
-        end.add_done_callback(_forget)
+        end.add_done_callback(retrieve_exception)  # who awaits it has its error, who looks on was told
         self._followed = run, end
         return self._followed
 
@@ -323,12 +324,6 @@ class Session:
     async def _remark(self, text: str) -> None:
         with suppress(ConnectionError):
             await self._client.session_update(self.id, helpers.update_agent_thought_text(f"{text}\n"))
-
-
-def _forget(end: asyncio.Task[AgentEvent]) -> None:
-    """Whoever awaits it has its error; whoever looks on was told."""
-    if not end.cancelled():
-        end.exception()
 
 
 def _usage(usage: Usage | None) -> AcpUsage | None:

@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+import re
 from collections.abc import Sequence
 from typing import Annotated, Final
 
@@ -37,8 +38,12 @@ def media_type(content: bytes) -> str | None:
         return None
 
 
+NOT_IN_NAMES: Final = re.compile(r'[\x00-\x1f\x7f/\\"<>]')
+"""What no attachment's name has."""
+
+
 def _file_name(name: str) -> str:
-    if any(ord(each) < 0x20 or each in '\x7f/\\"<>' for each in name):
+    if NOT_IN_NAMES.search(name):
         raise ValueError('must be the name of a file, without directories, control characters, " < >')
     return name
 

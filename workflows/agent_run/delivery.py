@@ -26,7 +26,7 @@ from workflows.agent_run.activities import deliver_locally, deliver_through, run
 from workflows.agent_run.approvals import Approvals
 from workflows.agent_run.messages import Mailbox
 from workflows.agent_run.visibility import RunVisibility
-from workflows.waiting import within
+from workflows.waiting import MIN_TIMER, within
 
 ANSWER_TIMEOUT = timedelta(seconds=4.5)
 """How long an update waits for its message to be settled before it answers why the message waits."""
@@ -35,8 +35,6 @@ RESEND_INTERVAL = timedelta(seconds=30)
 RETRY_INTERVAL = timedelta(seconds=1)
 """When a delivery that no worker took is tried again. Doubled each time."""
 MAX_RESEND_INTERVAL = timedelta(minutes=10)
-MIN_TIMER = timedelta(milliseconds=1)
-"""A wait of no time at all starts no timer, and a replay must see the same timers."""
 UNANSWERED = "it is on its way to the worker that holds the agent's session, which has not answered yet"
 NO_SESSION = "no worker holds the agent's session at the moment: the message waits for one"
 

@@ -6,6 +6,7 @@ Each notice is a workflow of its own, RunNotice, which outlives the run. An answ
 import asyncio
 import json
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 from temporalio import workflow
@@ -33,14 +34,12 @@ from workflows.agent_run.activities import run_key
 from workflows.agent_run.delivery import MessageDelivery
 from workflows.agent_run.visibility import RunVisibility
 from workflows.notice_sending import EXPIRES, Receivers, Sending, receivers
-from workflows.waiting import all_dispatched
+from workflows.waiting import MIN_TIMER, all_dispatched
 
 MAX_NOTICES = 200
 """Of one run, beside that of its end: each is a workflow, and each takes of the run's history."""
 IN_LOOPS: tuple[NoticeKind, ...] = ("approval", "decision")
 """What a loop's run tells: budgets and ends are the loop's to tell."""
-LEAST_S = 0.001
-"""A wait of no time at all starts no timer, and a replay must see the same timers."""
 LEFT_OUT: JsonObject = {"…": "too much to be sent: it is in the run's events"}
 
 
@@ -89,8 +88,8 @@ class Notices:
         limit_s = self._request.limits.duration_s if self._request else None
         if limit_s is None or self._left_s is None or not self._wants("budget"):
             return
-        until_s = self._left_s - (1 - BUDGET_SHARE) * limit_s
-        await workflow.sleep(max(until_s, LEAST_S), summary="tell that most of limits.duration_s is spent")
+        until = timedelta(seconds=self._left_s - (1 - BUDGET_SHARE) * limit_s)
+        await workflow.sleep(max(until, MIN_TIMER), summary="tell that most of limits.duration_s is spent")
         self._active_s = BUDGET_SHARE * limit_s
 
     async def _tell_news(self) -> None:

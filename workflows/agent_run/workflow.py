@@ -28,13 +28,11 @@ with workflow.unsafe.imports_passed_through():
     from workflows.agent_run.notices import Notices
     from workflows.agent_run.visibility import RunVisibility
     from workflows.host_claim import claim_host
-    from workflows.waiting import ignore_exception, shielded
+    from workflows.waiting import MIN_TIMER, ignore_exception, shielded
     from workflows.workspace_hold import WORKSPACE_HOLDS
 
 REPORT_TIMEOUT = timedelta(seconds=10)
 """How long a stopped agent's `run_agent` may take to report what it knows."""
-LEAST_S = 0.001
-"""A timer of no time at all is none, and a replay must see the same timers."""
 STOP_AFTER_RESET = "stop-after-reset"
 StopCause = Literal["cancelled", "duration", "ended"]
 
@@ -111,7 +109,7 @@ class AgentRun(RunHandlers):
             return ending
         left_s = request.limits.duration_s
         if left_s is not None and self._waited_s:
-            left_s = max(left_s - self._waited_s, LEAST_S)
+            left_s = max(left_s - self._waited_s, MIN_TIMER.total_seconds())
         self.notices.on_begun(left_s)
         agent = activities.run_agent(self.visibility.state, request)
         ignore_exception(agent)  # a stop waits for it no longer than REPORT_TIMEOUT
