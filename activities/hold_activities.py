@@ -16,15 +16,13 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from activities.activity_helpers import as_application_error, heartbeating
 from activities.context import ActivityContext
-from activities.store.hold_files import Hold, PlaceLost, heads
-from activities.store.ownership import Ownership
+from activities.store.hold_files import Hold, Holder, PlaceLost, heads
 from activities.takeover.registry import Registry
 from activities.temporal.callers import caller
 from activities.temporal.execution import standing
 from activities.workspace_holders import Over, WorkspaceHolders
 from activities.workspace_holds import WorkspaceHolds
 from steersman.contracts import names
-from steersman.contracts.activities import RunKey
 from steersman.contracts.errors import ActivityErrorType, RunError
 from steersman.contracts.request import RunRequest
 from steersman.contracts.workspace_hold import HoldWorkspace, ListWorkspaces, Steered, WorkspaceHeld, Workspaces
@@ -98,14 +96,14 @@ class HoldActivities:
 
     async def _wait(self, hold: Hold) -> None:
         others, look = await self._holds.enter(hold), _Look(self._holds)
-        told: dict[tuple[Ownership, RunKey], float] = {}
+        told: dict[Holder, float] = {}
         while others:
             if hold.on_overlap in ("interrupt", "rollback"):
                 await self._end(hold, [each for each in heads(others) if each.held], told)
             await look.again(others)
             others = await self._files.turn(hold)
 
-    async def _end(self, hold: Hold, holders: Sequence[Hold], told: dict[tuple[Ownership, RunKey], float]) -> None:
+    async def _end(self, hold: Hold, holders: Sequence[Hold], told: dict[Holder, float]) -> None:
         """Have these end, kindly at first. `told`: when each of them was asked."""
         new = [each for each in holders if each.holder not in told]
         for each in new:

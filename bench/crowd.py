@@ -3,8 +3,13 @@
 import asyncio
 import json
 import os
+import secrets
 import time
+from datetime import timedelta
 from pathlib import Path
+
+from temporalio import activity, workflow
+from temporalio.worker import Worker
 
 from bench.agents import Bench, soon
 from bench.figures import Figure, Goal
@@ -21,7 +26,8 @@ MIB = 1024 * 1024
 
 
 async def crowd(bench: Bench) -> list[Figure]:
-    """200 processes that wait until all are there."""
+    """200 processes that wait until all are there; before them, as many workflows of which each calls one activity."""
+    trivial_s = await _trivial(bench)
     await asyncio.gather(*(bench.stack.client.run(bench.process("true")) for _ in range(WARM_UP)))
     gate, here = bench.workspace / "gate", bench.workspace / "here"
     os.mkfifo(gate)
@@ -53,9 +59,42 @@ async def crowd(bench: Bench) -> list[Figure]:
         Figure(f"{RUNS} runs at once: worker memory a run", "MiB", (each["Rss"],), Goal(p50=1), "", note, told),
         Figure(f"{RUNS} runs at once: RSS of each shim", "MiB", tuple(shims), Goal(p99=14)),
         Figure(
+            f"{RUNS} runs at once: all at work",
+            "s",
+            (all_there,),
+            Goal(p50=2 * trivial_s),
+            f"{RUNS} workflows of one trivial activity, all ended: {trivial_s:.1f} s",
+        ),
+        Figure(
             f"{RUNS} runs at once: none lost, all of it", "s", (took,), None, "", f"all at work after {all_there:.1f} s"
         ),
     ]
+
+
+@activity.defn(name="bench-nothing")
+async def _nothing() -> None:
+    """What a workflow of one trivial activity calls."""
+
+
+@workflow.defn(name="bench-trivial", sandboxed=False)
+class _Trivial:
+    @workflow.run
+    async def run(self) -> None:
+        await workflow.execute_activity(_nothing, schedule_to_close_timeout=timedelta(minutes=5))
+
+
+async def _trivial(bench: Bench) -> float:
+    """Seconds that as many workflows take on the same server, of a worker in this process."""
+    client = bench.stack.client.temporal
+    async with Worker(client, task_queue="bench-trivial", workflows=[_Trivial], activities=[_nothing]):
+        begun = time.monotonic()
+        await asyncio.gather(
+            *(
+                client.execute_workflow(_Trivial.run, id=f"trivial-{secrets.token_hex(6)}", task_queue="bench-trivial")
+                for _ in range(RUNS)
+            )
+        )
+        return time.monotonic() - begun
 
 
 async def cancelled_beside(bench: Bench) -> list[Figure]:

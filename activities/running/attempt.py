@@ -209,6 +209,7 @@ class AttemptRunner:
         if record.stream in ("in", "out", "err"):
             # What is said now is said now, whatever became of the clock by which its time was taken.
             self._state.last_word = time.time() if self._state.live.is_set() else record.time_ms / 1000
+            self._state.changed.set()
         if record.stream == "in" and record.id.startswith(END_PREFIX):
             self._state.ended_at = self._state.ended_at or record.time_ms / 1000
         if record.stream == "err":

@@ -58,6 +58,7 @@ class MessageWriter:
         if self._state.closing and not self._state.ended_at:
             return self._late(delivery.messages)
         self._state.ended_at = self._state.ended_at or time.time()
+        self._state.changed.set()
         answers = self._late(each for each in delivery.messages if not each.end)
         try:
             for message in delivery.messages:

@@ -4,6 +4,7 @@ Which attempt follows must not live here.
 """
 
 import asyncio
+import math
 import time
 
 from activities.ports.runtime import StopTimes
@@ -17,7 +18,7 @@ from activities.running.totals import RunTotals
 from steersman.contracts.activities import ApprovalAsked, Progressed, Settlement
 from steersman.contracts.budget import nearly_spent
 from steersman.contracts.events import EventBase, ToolOutputEvent, UsageEvent
-from steersman.contracts.run import Handle
+from steersman.contracts.run import Handle, LastEvent
 
 MAX_SESSIONS = 20
 """A run locks at most this many sessions of its agent; one that is resumed and never cleared has one."""
@@ -33,6 +34,8 @@ class RunMonitor:
         self._part = 0
         self._nearly_spent: set[str] = set()
         """Limits of which most is spent, as the workflow has been told at once."""
+        self._told: tuple[int, int, LastEvent | None] | None = None
+        """How far the journal was read, and what the log had last, when the workflow was told all of it."""
         self.attempt: AttemptRunner | None = None
         """The attempt at work."""
         self.message_heard = asyncio.Event()
@@ -101,7 +104,10 @@ class RunMonitor:
         self.tick()
 
     def tick(self) -> None:
-        """A few times a second: what the agent did before it fell silent is told too, when its time has come."""
+        """See AttemptObserver: what the agent did before it fell silent is told too, when its time has come."""
+        state = (self.attempts, self.attempt.fed if self.attempt else 0, self._totals.last_event)
+        if state == self._told:
+            return
         self._lock_session()
         news = False
         if self._is_metered:
@@ -110,7 +116,8 @@ class RunMonitor:
             names = {each.of for each in spent}
             news = not names <= self._nearly_spent
             self._nearly_spent |= names
-        self._reporter.consider(self.snapshot, has_session=self._session is not None, at_once=news)
+        if self._reporter.consider(self.snapshot, has_session=self._session is not None, at_once=news):
+            self._told = state
 
     def limit(self) -> Limit | None:
         """The limit that is reached, over all processes."""
@@ -121,6 +128,12 @@ class RunMonitor:
         hears = attempt is not None and attempt.transcript.working and not attempt.channel.is_cut
         silent = time.time() - attempt.last_word if attempt and hears else None
         return reached(limits, turns=total.turns, cost_usd=total.cost_usd, usage=total.usage, silent_s=silent)
+
+    def silence_left_s(self) -> float:
+        """See AttemptObserver."""
+        idle_s, attempt = self._run.request.limits.idle_s, self.attempt
+        left = attempt.last_word + idle_s - time.time() if attempt and idle_s is not None else math.inf
+        return left if left > 0 else math.inf
 
     @property
     def _is_metered(self) -> bool:

@@ -35,11 +35,15 @@ class AttemptObserver(Protocol):
         ...
 
     def tick(self) -> None:
-        """Called a few times a second."""
+        """Called a few times a second, and ever less often while the process is silent."""
         ...
 
     def limit(self) -> Limit | None:
         """The run's limit that is reached, over all its processes."""
+        ...
+
+    def silence_left_s(self) -> float:
+        """Seconds until the agent's silence reaches its limit; infinite without one, or once it is beyond it."""
         ...
 
     def live(self, number: int) -> None:

@@ -41,21 +41,22 @@ class ProgressReporter:
         self._queue.append(tell)
         self._wake.set()
 
-    def consider(self, snapshot: Callable[[], Progressed], *, has_session: bool = False, at_once: bool = False) -> None:
+    def consider(self, snapshot: Callable[[], Progressed], *, has_session: bool = False, at_once: bool = False) -> bool:
         """Tell how far the run is, if it is time for it, the agent's session is seen first, or it is to be told
-        `at_once`.
+        `at_once`. Returns whether the workflow is told all of it.
         """
         now, first_sight = time.monotonic(), has_session and not self._said_session
         if now < self._next and not first_sight and not at_once:
-            return
+            return False
         progress = snapshot()
         if progress == self._said:
-            return
+            return True
         self._said, self._said_session = progress, self._said_session or first_sight
         if now >= self._next:
             self._lengthen()
             self._next = now + self._interval
         self.put(lambda: self._notifier.progressed(progress))
+        return True
 
     def _lengthen(self) -> None:
         self._interval *= 2 if self._interval < 64 else 3

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any
 
 from activities.ports.agent import Transcript
@@ -15,9 +16,10 @@ EXIT_S = 3.0
 """A process that owes nothing more is stopped this many seconds after its stdin was closed."""
 TURN_END_S = 5.0
 """An agent is stopped this many seconds after a person ended the run with its turn, if the turn goes on."""
-WATCH_S, SILENT_WATCH_S = 0.25, 1.0
-"""Seconds between two looks at a process: at one at work, and at one that has been silent for SILENT_S."""
+WATCH_S, LAST_WATCH_S = 0.25, 30.0
+"""Seconds between two looks at a process: at one at work, and at the most."""
 SILENT_S = 10.0
+"""A process that has been silent for this many seconds is looked at ever less often."""
 FINISHED, HOPELESS, INTERRUPTED = "finished", "hopeless", "interrupted"
 OWN_STOPS = (FINISHED, HOPELESS, INTERRUPTED)
 """Reasons for which a supervisor itself stops a process: its transcript says what that end means."""
@@ -44,11 +46,22 @@ class Supervisor:
     async def watch(self) -> None:
         """Look at limits and silence until a limit is reached."""
         while self._state.limit is None:
-            is_silent = time.time() - self._state.last_word > SILENT_S
-            await asyncio.sleep(SILENT_WATCH_S if is_silent else WATCH_S)
+            await self._pause()
             self.enforce()
             self._observer.tick()
             self.close_if_finished()
+
+    async def _pause(self) -> None:
+        """Until the next look: of a silent process in proportion to its silence, and at once when something happens."""
+        silent_s = time.time() - self._state.last_word
+        if silent_s < SILENT_S or self._state.ended_at:
+            await asyncio.sleep(WATCH_S)
+            return
+        self._state.changed.clear()
+        pause_s = min(silent_s * WATCH_S / SILENT_S, LAST_WATCH_S, self._observer.silence_left_s())
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(pause_s, WATCH_S)):
+                await self._state.changed.wait()
 
     def enforce(self) -> None:
         """Stop the process if a limit is reached; a dead process's journal is only read."""

@@ -23,6 +23,8 @@ _LAST_PAUSE_S = 10.0
 """Seconds between two tries to reach a machine that cannot be reached."""
 LOOK_S = 20.0
 """Seconds between two looks whether records that are there have come: their way may be cut, and nobody say so."""
+RENEWAL_S = 30.0
+"""Seconds between two renewals of a lease, at the most: a shim that its agent has frozen is noticed then, too."""
 
 
 class ShimChannel:
@@ -211,11 +213,15 @@ class ShimChannel:
             return self._connection
 
     async def _renew(self, lease_left: timedelta) -> None:
-        pause = min(max(lease_left.total_seconds() / 4, 0.2), 30.0)
+        pause = min(max(lease_left.total_seconds() / 4, 0.2), RENEWAL_S)
         while True:
             await asyncio.sleep(pause)
             with contextlib.suppress(ChannelClosed):
-                await self._with(lambda connection: connection.renew())
+                await self._with(_greeted)  # every command renews, also the one that comes before each use
+
+
+async def _greeted(connection: shim.Connection) -> None:
+    """Nothing but what `_connected` asks."""
 
 
 def _joined(joiner: shim.LineJoiner, record: shim.Record) -> shim.Record:

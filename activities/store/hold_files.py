@@ -27,6 +27,8 @@ from steersman.contracts.errors import InvalidRequest
 from steersman.contracts.workspace_holder import HolderKind, OnOverlap, is_within, overlap
 
 T = TypeVar("T")
+Holder = tuple[str, str, str, str]
+"""Cluster, namespace, run and execution."""
 
 MAX_WAITING = 500
 """At most this many runs wait on a host: each has a slot of the host's queue, which stops need, too."""
@@ -53,9 +55,9 @@ class Hold:
     """Unix time at which it came."""
 
     @property
-    def holder(self) -> tuple[Ownership, RunKey]:
-        """Whose it is."""
-        return self.owner, self.key
+    def holder(self) -> Holder:
+        """Whose it is, for comparisons: hundreds of them are made for each run that starts."""
+        return self.owner.cluster, self.owner.namespace, self.key.run, self.key.execution
 
     @property
     def turn(self) -> tuple[bool, int]:

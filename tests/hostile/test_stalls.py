@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager, closing, suppress
@@ -148,6 +149,9 @@ class Quiet:
 
     def limit(self) -> None:
         return None
+
+    def silence_left_s(self) -> float:
+        return math.inf
 
     def live(self, number: int) -> None: ...
 
