@@ -8,7 +8,7 @@ from datetime import timedelta
 from functools import partial
 
 from temporalio.client import Client
-from temporalio.worker import Worker
+from temporalio.worker import Worker, WorkflowRunner
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from activities.agents.agent_kind import Finding
@@ -46,6 +46,7 @@ from activities.workspaces.carry.carrier import WorkspaceCarrier
 from activities.workspaces.carry.copies import WorkspaceCopy
 from activities.workspaces.checkpoints import WorkspaceCheckpoints
 from activities.workspaces.git.shadows import Shadows
+from steersman.codec import uses_context
 from steersman.contracts import names
 from workers.build import build_id
 from workers.pod_copy import PodCopy
@@ -61,10 +62,8 @@ WORKFLOWS = [AgentRun, AgentLoop, SweepHost, RunNotice]
 
 # The sandbox would load the workflows' files anew for each run: a checkout that changes under a living worker must not
 # mix old and new code. Tests and `replay` run them in the full sandbox.
-AS_STARTED = ReplaySafeRunner(
-    SandboxedWorkflowRunner(
-        restrictions=SandboxRestrictions.default.with_passthrough_modules("workflows", "steersman", "pydantic")
-    )
+_AS_STARTED = SandboxedWorkflowRunner(
+    restrictions=SandboxRestrictions.default.with_passthrough_modules("workflows", "steersman", "pydantic")
 )
 
 
@@ -97,6 +96,11 @@ class Activities:
     carry: CarryActivities
     checkpoint: CheckpointActivities
     notice: NoticeActivities
+
+
+def workflow_runner(client: Client) -> WorkflowRunner:
+    """What runs the workflows of a worker with that client."""
+    return ReplaySafeRunner(_AS_STARTED, contexts=uses_context(client.data_converter.payload_codec))
 
 
 def activities_of(settings: Settings, parts: Parts) -> Activities:
@@ -149,7 +153,7 @@ def workers_of(settings: Settings, parts: Parts, activities: Activities) -> list
         task_queue=names.TASK_QUEUE,
         workflows=WORKFLOWS,
         activities=[host.claim_host, run.deliver_messages],
-        workflow_runner=AS_STARTED,
+        workflow_runner=workflow_runner(client),
         # How long the runs of a worker that was killed wait for it before another answers for them.
         sticky_queue_schedule_to_start_timeout=timedelta(seconds=1),
         build_id=build,

@@ -8,12 +8,16 @@ fails the next workflow task of that cached workflow, and the server hands the t
 query that brings the cached workflow further events fails as well: two portions of one workflow task make such a
 history too, and the SDK answers a task that brings nothing new without asking the runner. A client that asks again is
 answered.
+
+For each payload the SDK asks the sandbox for its context, which is a sixth of what a worker does as it starts runs.
+Only codecs that go by contexts need them.
 """
 
 from typing import Any
 
 from temporalio.bridge.proto.workflow_activation import WorkflowActivation
 from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
+from temporalio.converter import StorageDriverStoreContext
 from temporalio.worker import WorkflowInstance, WorkflowInstanceDetails, WorkflowRunner
 from temporalio.workflow import Info, _Definition
 
@@ -21,10 +25,10 @@ from steersman.contracts.errors import ASK_AGAIN
 
 
 class ReplaySafeRunner(WorkflowRunner):
-    """Wraps another runner."""
+    """Wraps another runner. `contexts`: the worker's codec goes by what its payloads are for."""
 
-    def __init__(self, runner: WorkflowRunner) -> None:
-        self._runner = runner
+    def __init__(self, runner: WorkflowRunner, *, contexts: bool = True) -> None:
+        self._runner, self._contexts = runner, contexts
 
     def prepare_workflow(self, defn: _Definition) -> None:
         """See WorkflowRunner."""
@@ -32,7 +36,7 @@ class ReplaySafeRunner(WorkflowRunner):
 
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
         """See WorkflowRunner."""
-        return _ReplaySafeInstance(self._runner.create_instance(det))
+        return _ReplaySafeInstance(self._runner.create_instance(det), contexts=self._contexts)
 
     def set_worker_level_failure_exception_types(self, types: Any) -> None:
         """See WorkflowRunner."""
@@ -42,8 +46,8 @@ class ReplaySafeRunner(WorkflowRunner):
 class _ReplaySafeInstance(WorkflowInstance):
     """Notices events that came ahead of their workflow task: the activation's clock does not move for them."""
 
-    def __init__(self, instance: WorkflowInstance) -> None:
-        self._instance = instance
+    def __init__(self, instance: WorkflowInstance, *, contexts: bool) -> None:
+        self._instance, self._contexts = instance, contexts
         self._time: tuple[int, int] | None = None
         self._same_time = self._took_ahead = False
 
@@ -61,10 +65,12 @@ class _ReplaySafeInstance(WorkflowInstance):
         return self._instance.activate(act)
 
     def get_serialization_context(self, command_info: Any) -> Any:
-        return self._instance.get_serialization_context(command_info)
+        return self._instance.get_serialization_context(command_info) if self._contexts else None
 
     def get_external_store_context(self, command_info: Any) -> Any:
-        return self._instance.get_external_store_context(command_info)
+        if self._contexts:
+            return self._instance.get_external_store_context(command_info)
+        return StorageDriverStoreContext(target=None)
 
     def get_info(self) -> Info:
         return self._instance.get_info()

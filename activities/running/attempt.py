@@ -21,7 +21,7 @@ from activities.running.limits import Limit
 from activities.running.messages import MessageWriter
 from activities.running.observer import AttemptObserver
 from activities.running.result import exit_fact_of
-from activities.running.supervision import Supervisor
+from activities.running.supervision import SILENT_S, Supervisor
 from activities.store.eventlog import EventLog
 from activities.store.snapshots import Snapshot, Snapshots
 from steersman.contracts.activities import DeliverInput, Settlement
@@ -208,8 +208,10 @@ class AttemptRunner:
         self._first_ms, self._last_ms = self._first_ms or record.time_ms, record.time_ms
         if record.stream in ("in", "out", "err"):
             # What is said now is said now, whatever became of the clock by which its time was taken.
-            self._state.last_word = time.time() if self._state.live.is_set() else record.time_ms / 1000
-            self._state.changed.set()
+            said = time.time() if self._state.live.is_set() else record.time_ms / 1000
+            if said - self._state.last_word > SILENT_S:
+                self._state.woken.set()
+            self._state.last_word = said
         if record.stream == "in" and record.id.startswith(END_PREFIX):
             self._state.ended_at = self._state.ended_at or record.time_ms / 1000
         if record.stream == "err":

@@ -16,8 +16,8 @@ class AttemptState:
     """All that the process has said before is read, and it is at work."""
     open: asyncio.Event = field(default_factory=asyncio.Event)
     """The conversation is open: messages can be written."""
-    changed: asyncio.Event = field(default_factory=asyncio.Event)
-    """Something was said, or the run is to end with its turn: set for whoever waits out a silence."""
+    woken: asyncio.Event = field(default_factory=asyncio.Event)
+    """The process is to be looked at: a silence has ended, messages were written, its run is to end with its turn."""
     closing: bool = False
     """The process's stdin was closed, or it is being stopped."""
     limit: Limit | None = None

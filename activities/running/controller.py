@@ -80,12 +80,12 @@ class RunController:
 
     async def _lead(self) -> RunOutcome:
         log = await self._open_log()
-        self._monitor.preparing()
         beside = [asyncio.create_task(self._monitor.run())]
         if self._run.backup:
             beside.append(asyncio.create_task(back_up(self._run.key, self._run.backup, self._monitor)))
         try:
-            return await self._run_attempts(log)
+            with self._monitor.preparing():
+                return await self._run_attempts(log)
         finally:
             tasks: list[asyncio.Future[Any]] = [*beside, *self._background_tasks, *self._monitor.locked.values()]
             for task in tasks:

@@ -33,24 +33,30 @@ class MessageWriter:
         if any(each.end for each in delivery.messages):
             return await self._deliver_end(delivery)
         await self._state.open.wait()
-        async with self._order:
-            if self._state.closing:
-                return self._late(delivery.messages)
-            answers = []
-            try:
-                for decision in delivery.decisions:
-                    await self._conversation.decide(decision)
-                for message in delivery.messages:
-                    if self._state.ended_at:
-                        answers += self._late([message])
-                        continue
-                    self._reported[message.id] = Settlement(id=message.id, state="delivered")
-                    answer = await self._say(message)
-                    self._reported[message.id] = answer
-                    answers.append(answer)
-            except ChannelClosed:
-                return answers or None
-            return answers
+        try:
+            async with self._order:
+                return await self._hand_over(delivery)
+        finally:
+            self._state.woken.set()  # the process may have waited for no more than that
+
+    async def _hand_over(self, delivery: DeliverInput) -> list[Settlement] | None:
+        if self._state.closing:
+            return self._late(delivery.messages)
+        answers = []
+        try:
+            for decision in delivery.decisions:
+                await self._conversation.decide(decision)
+            for message in delivery.messages:
+                if self._state.ended_at:
+                    answers += self._late([message])
+                    continue
+                self._reported[message.id] = Settlement(id=message.id, state="delivered")
+                answer = await self._say(message)
+                self._reported[message.id] = answer
+                answers.append(answer)
+        except ChannelClosed:
+            return answers or None
+        return answers
 
     async def _deliver_end(self, delivery: DeliverInput) -> list[Settlement] | None:
         """An end does not wait behind other messages, which are of no use any more, nor for an agent's handshake."""
@@ -58,7 +64,7 @@ class MessageWriter:
         if self._state.closing and not self._state.ended_at:
             return self._late(delivery.messages)
         self._state.ended_at = self._state.ended_at or time.time()
-        self._state.changed.set()
+        self._state.woken.set()
         answers = self._late(each for each in delivery.messages if not each.end)
         try:
             for message in delivery.messages:

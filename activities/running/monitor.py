@@ -6,6 +6,8 @@ Which attempt follows must not live here.
 import asyncio
 import math
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from activities.ports.runtime import StopTimes
 from activities.ports.workflow import AgentAtWork, Notifier
@@ -20,6 +22,9 @@ from steersman.contracts.budget import nearly_spent
 from steersman.contracts.events import EventBase, ToolOutputEvent, UsageEvent
 from steersman.contracts.run import Handle, LastEvent
 
+PREPARING_S = 2.0
+"""A worker that has no process after this many seconds says that it prepares one: what is over sooner nobody would see.
+"""
 MAX_SESSIONS = 20
 """A run locks at most this many sessions of its agent; one that is resumed and never cleared has one."""
 
@@ -61,9 +66,17 @@ class RunMonitor:
         """How far the run is."""
         return self._totals.progressed(self.attempts)
 
-    def preparing(self) -> None:
-        """This worker has taken the run."""
-        if self._earlier == 0:
+    @contextmanager
+    def preparing(self) -> Iterator[None]:
+        """This worker has taken the run, for the length of a block in which it may come to a process."""
+        later = asyncio.get_running_loop().call_later(PREPARING_S, self._tell_preparing)
+        try:
+            yield
+        finally:
+            later.cancel()
+
+    def _tell_preparing(self) -> None:
+        if self._earlier == 0 and self.attempts == 0:
             self._reporter.put(self._notifier.preparing)
 
     def started(self, handle: Handle, number: int) -> None:

@@ -16,9 +16,11 @@ EXIT_S = 3.0
 """A process that owes nothing more is stopped this many seconds after its stdin was closed."""
 TURN_END_S = 5.0
 """An agent is stopped this many seconds after a person ended the run with its turn, if the turn goes on."""
-WATCH_S, LAST_WATCH_S = 0.25, 30.0
+WATCH_S, LAST_WATCH_S = 1.0, 30.0
 """Seconds between two looks at a process: at one at work, and at the most."""
-SILENT_S = 10.0
+ENDED_WATCH_S = 0.25
+"""The same, once a person has ended the run with the turn."""
+SILENT_S = 40.0
 """A process that has been silent for this many seconds is looked at ever less often."""
 FINISHED, HOPELESS, INTERRUPTED = "finished", "hopeless", "interrupted"
 OWN_STOPS = (FINISHED, HOPELESS, INTERRUPTED)
@@ -52,16 +54,17 @@ class Supervisor:
             self.close_if_finished()
 
     async def _pause(self) -> None:
-        """Until the next look: of a silent process in proportion to its silence, and at once when something happens."""
-        silent_s = time.time() - self._state.last_word
-        if silent_s < SILENT_S or self._state.ended_at:
-            await asyncio.sleep(WATCH_S)
-            return
-        self._state.changed.clear()
-        pause_s = min(silent_s * WATCH_S / SILENT_S, LAST_WATCH_S, self._observer.silence_left_s())
+        """Until the next look: of a silent process in proportion to its silence, and at once when it is woken."""
+        state = self._state
+        state.woken.clear()
+        if state.ended_at:
+            pause_s = ENDED_WATCH_S
+        else:
+            silent_s = time.time() - state.last_word
+            pause_s = min(max(silent_s / SILENT_S, 1) * WATCH_S, LAST_WATCH_S, max(self._observer.silence_left_s(), 0))
         with suppress(TimeoutError):
-            async with asyncio.timeout(max(pause_s, WATCH_S)):
-                await self._state.changed.wait()
+            async with asyncio.timeout(pause_s):
+                await state.woken.wait()
 
     def enforce(self) -> None:
         """Stop the process if a limit is reached; a dead process's journal is only read."""

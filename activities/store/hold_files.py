@@ -13,7 +13,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -56,7 +56,7 @@ class Hold:
 
     @property
     def holder(self) -> Holder:
-        """Whose it is, for comparisons: hundreds of them are made for each run that starts."""
+        """Whose it is."""
         return self.owner.cluster, self.owner.namespace, self.key.run, self.key.execution
 
     @property
@@ -108,7 +108,7 @@ def in_the_way(mine: Hold, all_holds: Iterable[Hold]) -> list[Hold]:
 
     A child shares what its parent has, and the parent what its child has: then nobody else can have any of it.
     """
-    others = [each for each in all_holds if each.holder != mine.holder and each.overlaps(mine.path)]
+    others = [each for each in all_holds if each.overlaps(mine.path) and each.holder != mine.holder]
     under_parent = any(mine.is_child_of(each) and each.held and is_within(mine.path, each.path) for each in others)
     if under_parent:
         return []
@@ -143,11 +143,15 @@ class HoldFiles:
 
     def all(self) -> list[Hold]:
         """In order."""
+        return in_order(self._by_name().values())
+
+    def _by_name(self) -> dict[str, Hold]:
+        """All holds by the names of their files: one is looked for by its name, as there may be hundreds."""
         before = self._known
         self._known = known = {
             file: before[file] if file in before else self._read(file.name) for file in self._files()
         }
-        return in_order(hold for hold in known.values() if hold is not None)
+        return {file.name: hold for file, hold in known.items() if hold is not None}
 
     def waiting(self, owner: Ownership) -> list[str]:
         """The runs and loops of this owner that wait for a workspace."""
@@ -185,7 +189,7 @@ class HoldFiles:
 
     async def put(self, asked: Hold) -> None:
         """Enter it as it is, whoever is in the way: its agent is at work. Raises OSError."""
-        await self._exclusively(lambda: self._write(replace(self._placed(asked, self.all()), held=True)))
+        await self._exclusively(lambda: self._write(replace(self._placed(asked, self._by_name()), held=True)))
 
     async def remove(self, owner: Ownership, key: RunKey) -> None:
         """Give back what the run or loop has, or waits for. Raises OSError."""
@@ -196,12 +200,13 @@ class HoldFiles:
         await self._exclusively(lambda: self._leave(asked))
 
     def _enter(self, asked: Hold, *, waits: bool) -> list[Hold]:
-        known = self.all()
+        known = self._by_name()
         mine = self._placed(asked, known)
         if mine.held:
             return []
-        others = in_the_way(mine, known)
-        if others and waits and sum(not each.held and each.holder != mine.holder for each in known) >= MAX_WAITING:
+        others = in_the_way(mine, known.values())
+        waiting = [each for each in known.values() if not each.held and each.holder != mine.holder] if others else []
+        if waits and len(waiting) >= MAX_WAITING:
             raise InvalidRequest(
                 f"workspace.on_overlap: {MAX_WAITING} runs of this host wait for their workspaces already"
             )
@@ -214,25 +219,27 @@ class HoldFiles:
         await self._exclusively(lambda: self._note(asked, takes_back))
 
     def _note(self, asked: Hold, takes_back: Iterable[RunKey]) -> None:
-        for each in self.all():
-            if each.holder == asked.holder:
-                return self._write(replace(each, takes_back=tuple(takes_back)))
-        raise PlaceLost(f"{asked.key.run} has no place in the order of {asked.path} any more")
+        mine = self.of(asked.owner, asked.key)
+        if mine is None:
+            raise PlaceLost(f"{asked.key.run} has no place in the order of {asked.path} any more")
+        self._write(replace(mine, takes_back=tuple(takes_back)))
 
     def _turn(self, asked: Hold) -> list[Hold]:
-        if all(each.holder != asked.holder for each in self.all()):
+        if self.of(asked.owner, asked.key) is None:
             raise PlaceLost(f"{asked.key.run} has no place in the order of {asked.path} any more")
         return self._enter(asked, waits=True)
 
     def _leave(self, asked: Hold) -> None:
-        if any(each.holder == asked.holder and not each.held for each in self.all()):
+        mine = self.of(asked.owner, asked.key)
+        if mine is not None and not mine.held:
             self._place.joinpath(file_name(asked)).unlink(missing_ok=True)
 
-    def _placed(self, asked: Hold, known: Sequence[Hold]) -> Hold:
-        before = next((each for each in known if each.holder == asked.holder), None)
+    def _placed(self, asked: Hold, known: Mapping[str, Hold]) -> Hold:
+        before = known.get(file_name(asked))
         if before is not None and before.path == asked.path:
             return replace(before, kind=asked.kind, parent=asked.parent, on_overlap=asked.on_overlap)
-        return replace(asked, number=max((each.number for each in known), default=0) + 1, since=time.time())
+        number = max((each.number for each in known.values()), default=0) + 1
+        return replace(asked, number=number, since=time.time())
 
     def _write(self, hold: Hold) -> None:
         text, path = hold.to_json(), self._place / file_name(hold)

@@ -84,10 +84,10 @@ async def watched(silent_s: float, looks: Looks) -> AsyncIterator[tuple[AttemptS
 async def test_a_process_that_speaks_again_is_looked_at_at_once() -> None:
     looks = Looks()
     async with watched(HOUR_S, looks) as (state, _), asyncio.timeout(10):
-        await asyncio.sleep(1)
+        await asyncio.sleep(1.5)
         assert looks.number == 0
         state.last_word = time.time()
-        state.changed.set()
+        state.woken.set()
         while looks.number < 3:
             await asyncio.sleep(0.01)
 
@@ -102,5 +102,5 @@ async def test_the_end_of_a_turn_that_a_person_ended_is_not_slept_through(monkey
     async with watched(HOUR_S, Looks()) as (state, stops), asyncio.timeout(10):
         await asyncio.sleep(0.1)
         state.ended_at = time.time()
-        state.changed.set()
+        state.woken.set()
         assert await stops.reason == "interrupted"

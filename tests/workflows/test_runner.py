@@ -1,18 +1,22 @@
 """A run that was asked something while events waited for it goes on from its history, and that history replays."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from temporalio.api.common.v1 import Payload
 from temporalio.bridge.proto.workflow_activation import WorkflowActivation
 from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
+from temporalio.client import Client
+from temporalio.converter import PayloadCodec, SerializationContext, WithSerializationContext
 from temporalio.worker import Worker
 
+from steersman.codec import data_converter
 from steersman.contracts.errors import ASK_AGAIN
 from tests.workflows.fake_host import QUIET, FakeHost, Run, done, phase, replays, state, succeeded, until
-from workers.wiring import AS_STARTED
+from workers.wiring import workflow_runner
 from workflows.agent_run import AgentRun
 from workflows.runner import ReplaySafeRunner
 
@@ -79,7 +83,7 @@ def deciding(fake: FakeHost) -> Worker:
         fake.queue,
         workflows=[AgentRun],
         activities=[fake.claim_host, fake.deliver_here],
-        workflow_runner=AS_STARTED,
+        workflow_runner=workflow_runner(fake.client),
         sticky_queue_schedule_to_start_timeout=timedelta(seconds=1),
     )
 
@@ -120,3 +124,40 @@ async def test_its_history_replays(fake: FakeHost) -> None:
     for number in range(TRIES):  # about every third one is taken too early
         run = await asked_while_nobody_was_there(FakeHost(fake.client), 0.04 + 0.01 * number)
         await replays(run)
+
+
+class BoundCodec(PayloadCodec, WithSerializationContext):
+    """Reads a payload only where it is read for the workflow that it was written for."""
+
+    def __init__(self, workflow: str | None = None) -> None:
+        self._workflow = workflow
+
+    def with_context(self, context: SerializationContext) -> "BoundCodec":
+        return BoundCodec(getattr(context, "workflow_id", None))
+
+    async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        of = str(self._workflow).encode()
+        return [Payload(metadata={**each.metadata, "of": of}, data=each.data) for each in payloads]
+
+    async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        assert [each.metadata["of"].decode() for each in payloads] == [str(self._workflow)] * len(payloads)
+        return [Payload(metadata={"encoding": each.metadata["encoding"]}, data=each.data) for each in payloads]
+
+
+async def test_a_codec_that_goes_by_what_payloads_are_for_is_told(fake: FakeHost) -> None:
+    service = fake.client.service_client
+    client = Client(service, namespace=fake.client.namespace, data_converter=data_converter(BoundCodec()))
+    bound = FakeHost(client)
+    async with bound.hosting(), deciding(bound):
+        run = await bound.start()
+        bound.ending.set_result(done("read"))
+        assert (await succeeded(run)).text == "read"
+    written = {
+        payload.metadata["of"].decode()
+        for event in (await run.fetch_history()).events
+        for payload in (
+            *event.activity_task_scheduled_event_attributes.input.payloads,
+            *event.workflow_execution_completed_event_attributes.result.payloads,
+        )
+    }
+    assert written == {run.id}
