@@ -30,6 +30,10 @@ READ_S: Final = 3.0
 """The reading itself may take this many seconds, beside the long poll."""
 FIRST_READ_OUTAGE_S: Final = 10.0
 """The first read is retried for this many seconds, later ones for OUTAGE_S."""
+PAGE: Final = 1_500_000
+"""Bytes of events that are asked for at once. A call costs as much as a megabyte does; Temporal takes 2 MiB, of which a
+codec may need some.
+"""
 READ_AFTER_CLOSE_S: Final = 1.0
 """A read that is under way when the run closes gets this many seconds to return."""
 END_S: Final = 60.0
@@ -63,7 +67,8 @@ class EventLogReader:
 
         Raises: HostUnreachable, ServerUnreachable, ServerRefused, after retries.
         """
-        argument = ReadEvents(key=self._location.key, after=after, wait_s=wait_s, store=self._location.store)
+        where = self._location
+        argument = ReadEvents(key=where.key, after=after, wait_s=wait_s, max_bytes=PAGE, store=where.store)
         while True:
             try:
                 page = await call_host(
