@@ -5,10 +5,11 @@ import json
 import time
 from collections import OrderedDict
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from activities.store import disk
-from activities.store.event_reader import Cursor, read_json
+from activities.store.event_reader import Cursor, page_end, read_json
 from activities.store.log_watch import watched
 from steersman.contracts.activities import ReadEvents, RunKey
 
@@ -42,13 +43,15 @@ class EventPages:
                     size, pause_s = now, FIRST_LOOK_S
                     if now >= 0:
                         max_bytes = min(wanted.max_bytes, MAX_PAGE)
-                        events, ended = await asyncio.to_thread(read_json, path, cursor, wanted.after, max_bytes)
-                        if events or ended:
+                        found = await asyncio.to_thread(_read, path, cursor, wanted.after, max_bytes)
+                        if found.events or found.ended:
                             self._remember(wanted.key, cursor)
-                            return _page(events, ended=ended)
+                            if found.next:
+                                self._remember(wanted.key, found.next)
+                            return found.json()
                 left_s = until - time.monotonic()
                 if left_s <= 0:
-                    return _page([], ended=False, known=now >= 0)
+                    return _Page([], ended=False, known=now >= 0).json()
                 with suppress(TimeoutError):
                     await asyncio.wait_for(changed.wait(), min(pause_s, left_s))
                 pause_s = min(pause_s * 1.5, LAST_LOOK_S)
@@ -59,7 +62,22 @@ class EventPages:
             self._cursors.popitem(last=False)
 
 
-def _page(events: list[bytes], *, ended: bool, known: bool = True) -> bytes:
-    # The log has its events as JSON: to make models of them, and JSON of these, would take most of the time.
-    flags = json.dumps({"ended": ended, "known": known}, separators=(",", ":"))
-    return b'{"events":[%s],%s' % (b",".join(events), flags[1:].encode())
+@dataclass(frozen=True)
+class _Page:
+    """An EventPage. Its events are JSON, as in the log: models of them, and JSON of these, would take half the time."""
+
+    events: list[bytes]
+    ended: bool
+    known: bool = True
+    next: Cursor | None = None
+    """Where the page after this one ends."""
+
+    def json(self) -> bytes:
+        """As pydantic would write it."""
+        more = {"ended": self.ended, "known": self.known, "next_end": self.next and self.next.seq}
+        return b'{"events":[%s],%s' % (b",".join(self.events), json.dumps(more, separators=(",", ":"))[1:].encode())
+
+
+def _read(path: Path, cursor: Cursor, after: int, max_bytes: int) -> _Page:
+    events, ended = read_json(path, cursor, after, max_bytes)
+    return _Page(events, ended, next=None if ended else page_end(path, cursor, max_bytes))

@@ -87,6 +87,17 @@ def read_json(path: Path, cursor: Cursor, after: int, max_bytes: int) -> tuple[l
     return texts, ended
 
 
+def page_end(path: Path, cursor: Cursor, max_bytes: int) -> Cursor | None:
+    """Where a page of max_bytes that begins at the cursor ends; None where the log does not fill it. Raises OSError."""
+    with os.fdopen(disk.open_regular(path), "rb") as file:
+        file.seek(cursor.offset)
+        data = file.read(max_bytes + 1)
+    whole = data.rfind(b"\n", 0, max_bytes) + 1
+    if len(data) <= max_bytes or not whole:
+        return None
+    return Cursor(cursor.seq + data.count(b"\n", 0, whole), cursor.offset + whole)
+
+
 def _lines(path: Path, cursor: Cursor, after: int, max_bytes: int) -> tuple[list[bytes], bool]:
     if cursor.seq > after:
         cursor.seq = cursor.offset = 0

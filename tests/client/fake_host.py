@@ -119,6 +119,8 @@ class FakeHost:
         self.refuse: str | None = None
         self.reads = 0
         self.failing_reads = 0
+        self.next_end: int | None = 6
+        """What a page says of the end of the next one, counted from its own beginning."""
         self.changed = asyncio.Event()
 
     def fake_run(self, run: str) -> FakeRun:
@@ -220,7 +222,9 @@ class FakeHost:
                 # Three events a page, so that readers need several pages.
                 page = tuple(log[asked.after : asked.after + 3])
                 ended = ended and (not page or is_terminal(page[-1]))
-                return EventPage.model_validate({"events": page, "ended": ended})
+                more = len(log) > asked.after + 6
+                next_end = asked.after + self.next_end if self.next_end and more else None
+                return EventPage.model_validate({"events": page, "ended": ended, "next_end": next_end})
             activity.heartbeat()
             await _at_most(self.changed, min(1.0, deadline - time.monotonic()))
 

@@ -158,3 +158,21 @@ async def test_a_line_that_no_worker_has_written_spoils_no_page(
     answer = await EventPages().page(ReadEvents(key=KEY), path)
     assert texts(answer) == read
     json.loads(answer, parse_constant=pytest.fail)
+
+
+@pytest.mark.parametrize("longest", [1, 300, 3000])
+async def test_a_page_says_where_the_next_one_ends(log: EventLog, tmp_path: Path, longest: int) -> None:
+    """So that the one after it can be asked for at the same time: it begins where the next one ends."""
+    path = tmp_path / "events.jsonl"
+    for number in range(200):
+        log.append(1, number, [progress("x" * (number * 7919 % longest))])
+    ends, said = [0], []
+    while (found := await page(path, ends[-1], max_bytes=2000)).events:
+        ends.append(found.events[-1].seq)
+        said.append(found.next_end)
+    assert ends[-1] == 200
+    told = [end for end in said if end is not None]
+    assert [end for end, where in zip(ends[2:], said, strict=False) if where is not None] == told
+    assert said[-2:] == [None, None]
+    if longest < 2000:
+        assert len(told) == len(said) - 2
