@@ -20,7 +20,7 @@ COMMANDS = "steersman.cli.commands"
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 GC_THRESHOLD = 250_000
 """Python looks for garbage after this many allocations. A start makes 110,000 objects and hardly any garbage: one look
-at them takes as long as a twentieth of the start. `run_with_client` has it look sooner, once all is loaded."""
+at them takes a twenty-fifth of the start. `run_with_client` has it look sooner, once all is loaded."""
 
 
 class SteerGroup(LazyGroup):
