@@ -227,3 +227,21 @@ def test_whole_messages_look_as_streamed_ones_do() -> None:
             for parent in (None, "t"):
                 about = {"kind": kind, "parent_tool_id": parent}
                 assert printed(whole(text, **about)) == printed(delta(text, **about), whole(text, **about))
+
+
+def test_what_nothing_follows_is_seen_at_once() -> None:
+    class Pipe(io.StringIO):
+        seen = ""
+
+        def flush(self) -> None:
+            self.seen = self.getvalue()
+
+    out = Pipe()
+    renderer = Renderer(Console(file=out))
+    renderer.show(said("one"), more=True)
+    assert out.seen == ""
+    renderer.show(said("two"))
+    assert out.seen == "one\ntwo\n"
+    renderer.show(said("three"), more=True)
+    renderer.note("note")
+    assert out.seen == "one\ntwo\nthree\nnote\n"
