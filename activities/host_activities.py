@@ -8,6 +8,8 @@ from functools import partial
 from pathlib import Path
 
 from temporalio import activity
+from temporalio.api.common.v1 import Payload
+from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
 from activities.activity_helpers import as_application_error, git_errors, heartbeating
@@ -37,7 +39,6 @@ from steersman.contracts.activities import (
     CheckAgents,
     Claim,
     EndRun,
-    EventPage,
     Finalized,
     FinalizeInput,
     PruneInput,
@@ -269,8 +270,8 @@ class HostActivities:
         return RunEnd(event=await asyncio.to_thread(terminal_event, directory.events))
 
     @activity.defn(name=names.READ_EVENTS)
-    async def read_events(self, wanted: ReadEvents) -> EventPage:
-        """Events after a number; waits up to wait_s for the first of them."""
+    async def read_events(self, wanted: ReadEvents) -> RawValue:
+        """Events after a number, an EventPage; waits up to wait_s for the first of them."""
         with as_application_error():
             path = (await asyncio.to_thread(self._store.readable, wanted.key)).events
         try:
@@ -278,7 +279,8 @@ class HostActivities:
         except StoreGone as error:
             raise ApplicationError(str(error), type=ActivityErrorType.STATE_GONE, non_retryable=True) from error
         async with heartbeating():  # so that the death of this worker is noticed while a reader waits
-            return await self._pages.page(wanted, path)
+            page = await self._pages.page(wanted, path)
+        return RawValue(Payload(metadata={"encoding": b"json/plain"}, data=page))
 
     @activity.defn(name=names.CHECK_AGENTS)
     async def check_agents(self, _asked: CheckAgents) -> AgentChecks:

@@ -29,10 +29,10 @@ async def commands(bench: Bench) -> list[Figure]:
     alone: list[float] = []
     lost: list[str] = []
     for _ in range(SAMPLES):
-        alone.append(await _timed(lost, "-c", CLIENT_ALONE))
+        alone.append(await timed(lost, "-c", CLIENT_ALONE))
         for what, words in calls.items():
             steer = ("-m", "steersman.cli", "--address", bench.stack.address, *words)
-            took[what].append(await _timed(lost, *steer))
+            took[what].append(await timed(lost, *steer))
     await bench.stack.client.stop(run)
     baseline = f"import temporalio.client: {spread(alone)}"
     return [
@@ -41,7 +41,8 @@ async def commands(bench: Bench) -> list[Figure]:
     ]
 
 
-async def _timed(lost: list[str], *words: str) -> float:
+async def timed(lost: list[str], *words: str) -> float:
+    """Milliseconds that a Python program of these arguments takes, its output thrown away; `lost`: what went wrong."""
     begun = time.monotonic()
     process = await asyncio.create_subprocess_exec(
         sys.executable, *words, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE

@@ -1,47 +1,59 @@
-"""`steer attach` of a long run at a terminal, from the start of the process to its end."""
+"""`steer attach` of closed runs, a long one and one that said nothing, from the start of the process to its end."""
 
 import os
 import sys
 import time
 
 from bench.agents import Bench
+from bench.commands import CLIENT_ALONE, timed
 from bench.figures import Figure, Goal, spread
 from bench.terminal import Terminal
 
-SAMPLES = 7
+SAMPLES = 11
 LINES = 20_000
 WIDTH, HEIGHT = 100, 40
+LONG = Goal(p50=1000)
+EMPTY = Goal(p50=450)
 SAYS = f"for n in range({LINES}): print('line', n, 'of what a program says about its work in a few words')"
 
 
 async def attached(bench: Bench) -> list[Figure]:
-    """A closed run of so many lines, each an event, alternating with one that said nothing."""
+    """A run of so many lines, each an event, at a terminal and in a pipe, in turn with an empty one and the floor."""
     client = bench.stack.client
     long, short = [await client.start(bench.process(sys.executable, "-c", says)) for says in (SAYS, "")]
     for run in (long, short):
         await client.result(run)
-    events = len(await client.events(long))
-    took: dict[str, list[float]] = {long: [], short: []}
+    events = f"{len(await client.events(long)):,} events"
     lost: list[str] = []
-    for _ in range(SAMPLES):
-        for run, samples in took.items():
-            samples.append(await _timed(bench, run, lost))
-    return [
-        Figure(
-            f"attach of a closed run of {events:,} events at a terminal, the whole command",
-            "ms",
-            tuple(took[long]),
-            Goal(p50=1000),
-            f"of a run that said nothing: {spread(took[short])}",
-            lost="; ".join(lost),
+    samples = [
+        (
+            await timed(lost, "-c", CLIENT_ALONE),
+            await _at_terminal(bench, short, lost),
+            await _at_terminal(bench, long, lost),
+            await timed(lost, *_steer(bench, long)),
         )
+        for _ in range(SAMPLES)
+    ]
+    alone, empty, terminal, pipe = map(list, zip(*samples, strict=True))
+    baseline = f"import temporalio.client: {spread(alone)}"
+    rows = (
+        (f"a closed run of {events} at a terminal", terminal, LONG),
+        (f"a closed run of {events} in a pipe", pipe, LONG),
+        ("a closed run that said nothing at a terminal", empty, EMPTY),
+    )
+    return [
+        Figure(f"attach of {what}, the whole command", "ms", tuple(took), goal, baseline, lost="; ".join(lost))
+        for what, took, goal in rows
     ]
 
 
-async def _timed(bench: Bench, run: str, lost: list[str]) -> float:
-    steer = [sys.executable, "-m", "steersman.cli", "--address", bench.stack.address, "attach", run]
+def _steer(bench: Bench, run: str) -> list[str]:
+    return ["-m", "steersman.cli", "--address", bench.stack.address, "attach", run]
+
+
+async def _at_terminal(bench: Bench, run: str, lost: list[str]) -> float:
     begun = time.monotonic()
-    terminal = await Terminal.start(steer, os.environ, WIDTH, HEIGHT)
+    terminal = await Terminal.start([sys.executable, *_steer(bench, run)], os.environ, WIDTH, HEIGHT)
     await terminal.ended()
     took = 1000 * (time.monotonic() - begun)
     code = await terminal.finish()

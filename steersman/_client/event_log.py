@@ -30,6 +30,10 @@ READ_S: Final = 3.0
 """The reading itself may take this many seconds, beside the long poll."""
 FIRST_READ_OUTAGE_S: Final = 10.0
 """The first read is retried for this many seconds, later ones for OUTAGE_S."""
+PAGE: Final = 1_500_000
+"""Bytes of events that are asked for at once. A call costs as much as a megabyte does; Temporal takes 2 MiB, of which a
+codec may need some.
+"""
 READ_AFTER_CLOSE_S: Final = 1.0
 """A read that is under way when the run closes gets this many seconds to return."""
 END_S: Final = 60.0
@@ -63,7 +67,8 @@ class EventLogReader:
 
         Raises: HostUnreachable, ServerUnreachable, ServerRefused, after retries.
         """
-        argument = ReadEvents(key=self._location.key, after=after, wait_s=wait_s, store=self._location.store)
+        where = self._location
+        argument = ReadEvents(key=where.key, after=after, wait_s=wait_s, max_bytes=PAGE, store=where.store)
         while True:
             try:
                 page = await call_host(
@@ -192,20 +197,29 @@ class EventLogReader:
 
 
 class _Pages:
-    """The pages of a log, one after another: the host reads on while a page is shown."""
+    """The pages of a log, one after another: the host reads the next two while a page is shown."""
 
     def __init__(self, reader: EventLogReader, closed: asyncio.Future[WorkflowOutcome]) -> None:
         self._reader, self._closed = reader, closed
-        self._ahead: asyncio.Future[tuple[EventPage, bool]] | None = None
+        self._ahead: dict[int, asyncio.Future[tuple[EventPage, bool]]] = {}
+        """Reads under way, by the event that they begin after."""
 
     async def next(self, after: int, wait_s: float) -> tuple[EventPage, bool]:
         """The page after this event, see `page_or_close`; and whether the run had closed before it was asked for."""
-        reading, self._ahead = self._ahead, None
+        reading = self._ahead.pop(after, None)
         page, was_closed = await (reading or self._read(after, wait_s))
         if page.events and not _ends(page):
-            self._ahead = asyncio.ensure_future(self._read(page.events[-1].seq, wait_s))
-            self._ahead.add_done_callback(retrieve_exception)
+            last = page.events[-1].seq
+            self._read_ahead({last} if page.next_end is None else {last, page.next_end}, wait_s)
+            await asyncio.sleep(0)  # asked for before this page is gone through
         return page, was_closed
+
+    def _read_ahead(self, begins: set[int], wait_s: float) -> None:
+        for other in self._ahead.keys() - begins:
+            self._ahead.pop(other).cancel()
+        for begin in sorted(begins - self._ahead.keys()):
+            reading = self._ahead[begin] = asyncio.ensure_future(self._read(begin, wait_s))
+            reading.add_done_callback(retrieve_exception)
 
     async def _read(self, after: int, wait_s: float) -> tuple[EventPage, bool]:
         was_closed = self._closed.done()
@@ -213,8 +227,8 @@ class _Pages:
 
     def close(self) -> None:
         """Wait for nothing any more."""
-        if self._ahead is not None:
-            self._ahead.cancel()
+        for reading in self._ahead.values():
+            reading.cancel()
 
 
 def _ends(page: EventPage) -> bool:

@@ -10,13 +10,13 @@ from typing import Final, TypeVar
 
 from temporalio.client import ActivityFailureError, Client
 from temporalio.common import RetryPolicy
+from temporalio.exceptions import ApplicationError, TimeoutType
 from temporalio.exceptions import TimeoutError as TemporalTimeout
-from temporalio.exceptions import TimeoutType
 from temporalio.service import RPCError
 
 from steersman.contracts.model import StrictModel, TolerantModel
 from steersman.contracts.names import host_queue
-from steersman.errors import HostUnreachable, ServerRefused, SteersmanError, translate
+from steersman.errors import HostUnreachable, ServerRefused, SteersmanError, UnreadablePayload, translate
 
 A = TypeVar("A", bound=TolerantModel)
 
@@ -47,7 +47,8 @@ async def call_host(
     Raises:
         HostUnreachable: no worker of that host took the call, or the worker died over it.
         ServerUnreachable: the Temporal server does not answer.
-        ServerRefused: the activity failed; the message is the activity's.
+        ServerRefused: the activity failed, the message is the activity's; or its result has another shape.
+        UnreadablePayload: the result cannot be decrypted here.
     """
     takes = timedelta(seconds=takes_s)
     try:
@@ -66,6 +67,10 @@ async def call_host(
             return answer
     except ActivityFailureError as failure:
         raise _translated(failure.cause, host) from failure
+    except UnreadablePayload:
+        raise
+    except ApplicationError as error:  # of the data converter
+        raise ServerRefused(f"host {host} answers in a way that this version does not understand") from error
     except TimeoutError as error:
         raise HostUnreachable(f"host {host} did not answer in time", host) from error
     except RPCError as error:

@@ -1,5 +1,6 @@
 """From a command to the client: the connection options, and one event loop for the command's work."""
 
+import gc
 import os
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -9,6 +10,9 @@ from typing import TYPE_CHECKING
 import typer
 
 from steersman.cli.exits import Exit
+
+GC_THRESHOLD = 50_000
+"""Python looks for garbage after this many allocations, once all is loaded."""
 
 if TYPE_CHECKING:
     from steersman.client import Steersman
@@ -47,6 +51,8 @@ def run_with_client(ctx: typer.Context, work: "Work") -> None:
     with _no_pydantic_plugins():
         from steersman.client import Steersman
 
+    gc.freeze()  # what was loaded stays: no look for garbage goes through it
+    gc.set_threshold(GC_THRESHOLD)
     options = connection_options(ctx)
 
     async def connected() -> Exit | None:

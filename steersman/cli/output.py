@@ -65,10 +65,11 @@ def emit(answer: "BaseModel | Sequence[BaseModel] | Mapping[str, Any]") -> None:
     write_line(json.dumps(data, indent=2 if sys.stdout.isatty() else None))
 
 
-def write_line(line: str) -> None:
-    """Print one line and flush it, for a program that reads line by line."""
+def write_line(line: str, *, more: bool = False) -> None:
+    """Print one line and flush it, for a program that reads line by line; `more`: another line follows at once."""
     sys.stdout.write(line + "\n")
-    sys.stdout.flush()
+    if not more:
+        sys.stdout.flush()
 
 
 DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}

@@ -306,6 +306,10 @@ class EventPage(TolerantModel):
     """The last event of the page is the terminal one, or the reader has it already."""
     known: bool = True
     """False: this host has no log of the run: it was never started there, or was pruned."""
+    next_end: int | None = None
+    """The number of the last event of the next page, of as many bytes, where the log fills that page: a reader may ask
+    for what comes after it already.
+    """
 
 
 class EndRun(TolerantModel):

@@ -234,4 +234,4 @@ TERMINAL_TYPES: Final = frozenset({"done", "cancelled", "failed"})
 
 def is_terminal(event: EventBase) -> TypeGuard[TerminalEvent]:
     """Whether it is the last event of a run."""
-    return isinstance(event, DoneEvent | CancelledEvent | FailedEvent)
+    return getattr(event, "type", None) in TERMINAL_TYPES

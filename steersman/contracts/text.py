@@ -38,6 +38,8 @@ _LINK: Final = re.compile(r"//|www\.", re.IGNORECASE)
 
 def visible(text: str) -> str:
     """The text with every control or invisible character made visible, line ends and tabs excepted."""
+    if text.isascii() and (text.isprintable() or text.replace("\n", "").replace("\t", "").isprintable()):
+        return text  # as nearly all texts, in a tenth of the time
     return _INVISIBLE.sub(_shown, text.replace("\r\n", "\n"))
 
 

@@ -10,6 +10,7 @@ from steersman.cli import request
 from steersman.cli.formatting import clean, duration, flat, sessions_phrase, shortened, stop_phrase
 from steersman.cli.terminal.renderer import Renderer
 from steersman.contracts.events import (
+    ErrorEvent,
     EventBase,
     FileChangeEvent,
     MessageEvent,
@@ -187,3 +188,60 @@ def test_a_file_is_completed_by_words() -> None:
         "env": {"A": "1"},
     }
     assert request.merged(["no", "object"], said) == ["no", "object"]
+
+
+def test_a_line_in_one_style_is_colored() -> None:
+    out = io.StringIO()
+    renderer = Renderer(Console(file=out, force_terminal=True, color_system="standard"))
+    renderer.note("note", "red")
+    renderer.show(ErrorEvent(time=now(), message="lost"))
+    renderer.show(delta("thought", kind="thinking"))
+    renderer.end_line()
+    assert out.getvalue() == "\x1b[31mnote\x1b[0m\n\x1b[31m! lost\x1b[0m\n\x1b[2;3mthought\x1b[0m\n"
+
+
+def test_whole_messages_look_as_streamed_ones_do() -> None:
+    """At a terminal, by blocks."""
+    texts = [
+        "plain",
+        "*strong*",
+        "one\n\ntwo",
+        " ",
+        "x" * 5000,
+        "",
+        "日本 " * 40,
+        "- a\n- b\n\n```\ncode\n```\n",
+        "\x1b[1m\r",
+    ]
+
+    def printed(*events: MessageEvent) -> str:
+        out = io.StringIO()
+        renderer = Renderer(Console(file=out, width=60, color_system=None), live=lambda _: None)
+        for event in events:
+            renderer.show(event)
+        renderer.end_line()
+        return out.getvalue()
+
+    for text in texts:
+        for kind in ("text", "thinking"):
+            for parent in (None, "t"):
+                about = {"kind": kind, "parent_tool_id": parent}
+                assert printed(whole(text, **about)) == printed(delta(text, **about), whole(text, **about))
+
+
+def test_what_nothing_follows_is_seen_at_once() -> None:
+    class Pipe(io.StringIO):
+        seen = ""
+
+        def flush(self) -> None:
+            self.seen = self.getvalue()
+
+    out = Pipe()
+    renderer = Renderer(Console(file=out))
+    renderer.show(said("one"), more=True)
+    assert out.seen == ""
+    renderer.show(said("two"))
+    assert out.seen == "one\ntwo\n"
+    renderer.show(said("three"), more=True)
+    renderer.note("note")
+    assert out.seen == "one\ntwo\nthree\nnote\n"

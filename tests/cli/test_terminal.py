@@ -36,6 +36,7 @@ async def test_colors_only_where_they_are_wanted(
     await colored.until("succeeded")
     assert "\x1b[1;36mBash" in colored.raw
     assert "hi ␛[5mthere" in colored.raw
+    assert "\x1b[1;32msucceeded" in colored.raw
     plain = await steer.at_terminal("attach", run, NO_COLOR="1")
     assert await plain.ended() == 0
     await plain.until("succeeded")

@@ -107,7 +107,9 @@ class FakeRun:
 
 
 class FakeHost:
-    """The host's workers. `refuse`: the message with which claim_host refuses; `failing_reads`: the next reads fail."""
+    """The host's workers. `refuse`: the message with which claim_host refuses; `failing_reads`: the next reads fail,
+    every other one by an answer that no client understands.
+    """
 
     def __init__(self, client: Client, host: str = "fake-host") -> None:
         self.client = client
@@ -117,6 +119,8 @@ class FakeHost:
         self.refuse: str | None = None
         self.reads = 0
         self.failing_reads = 0
+        self.next_end: int | None = 6
+        """What a page says of the end of the next one, counted from its own beginning."""
         self.changed = asyncio.Event()
 
     def fake_run(self, run: str) -> FakeRun:
@@ -201,11 +205,13 @@ class FakeHost:
         self.show(asked.key.run, asked.event)
 
     @activity.defn(name=names.READ_EVENTS)
-    async def read_events(self, asked: ReadEvents) -> EventPage:
+    async def read_events(self, asked: ReadEvents) -> Any:
         self.reads += 1
         if self.failing_reads:
             self.failing_reads -= 1
-            raise RuntimeError("the log is locked")
+            if self.failing_reads % 2:
+                raise RuntimeError("the log is locked")
+            return {"events": [{"type": "unheard of"}], "ended": True}
         deadline = time.monotonic() + asked.wait_s
         while True:
             if asked.key.run not in self.fake_runs:
@@ -216,7 +222,9 @@ class FakeHost:
                 # Three events a page, so that readers need several pages.
                 page = tuple(log[asked.after : asked.after + 3])
                 ended = ended and (not page or is_terminal(page[-1]))
-                return EventPage.model_validate({"events": page, "ended": ended})
+                more = len(log) > asked.after + 6
+                next_end = asked.after + self.next_end if self.next_end and more else None
+                return EventPage.model_validate({"events": page, "ended": ended, "next_end": next_end})
             activity.heartbeat()
             await _at_most(self.changed, min(1.0, deadline - time.monotonic()))
 

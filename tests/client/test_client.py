@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 
+from steersman._client.host_calls import call_host
 from steersman.client import Steersman
+from steersman.contracts.activities import EventPage, ReadEvents, RunKey
 from steersman.contracts.errors import AgentCrashed, InvalidRequest
 from steersman.contracts.events import AgentEvent, CancelledEvent
+from steersman.contracts.names import READ_EVENTS
 from steersman.errors import (
     AlreadyDecided,
     AlreadyRunning,
@@ -171,6 +174,33 @@ async def test_failures_in_the_middle_lose_and_repeat_nothing(
             await asyncio.sleep(0.01)
     fake_host.finish(run, succeeded())
     assert await follower == [*((n, "message") for n in range(1, 21)), (21, "done")]
+
+
+@pytest.mark.parametrize("next_end", [None, 6, 5, 3, 1, 0, -1, 7, 100])
+async def test_each_event_comes_once_whatever_a_host_says_of_its_next_page(
+    steersman: Steersman, fake_host: FakeHost, workspace: str, next_end: int | None
+) -> None:
+    fake_host.next_end = next_end
+    run = await steersman.start(ask(workspace))
+    fake_host.show(run, *(said(f"{number}") for number in range(20)))
+    following = types(steersman, run)
+    follower = asyncio.create_task(following)
+    await until_running(steersman, run)
+    fake_host.show(run, *(said(f"{number}") for number in range(20, 30)))
+    fake_host.finish(run, succeeded())
+    everything = [*((number, "message") for number in range(1, 31)), (31, "done")]
+    assert await follower == everything
+    assert await types(steersman, run) == everything
+    assert await types(steersman, run, after=17) == everything[17:]
+
+
+async def test_an_answer_that_is_no_page_of_events_is_refused(
+    steersman: Steersman, fake_host: FakeHost, workspace: str
+) -> None:
+    fake_host.failing_reads = 1
+    nothing = ReadEvents(key=RunKey(run="r", execution="e"))
+    with pytest.raises(ServerRefused, match=f"host {fake_host.host} answers in a way that this version does not"):
+        await call_host(steersman.temporal, fake_host.host, READ_EVENTS, nothing, EventPage)
 
 
 async def test_a_run_that_never_had_a_host_has_one_event(

@@ -1,6 +1,7 @@
 """Readers that wait for the next event of a log: woken at once, and asleep while it is silent."""
 
 import asyncio
+import json
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,8 +13,8 @@ from activities.store import disk, event_pages
 from activities.store.event_pages import LAST_LOOK_S, EventPages
 from activities.store.eventlog import EventLog
 from activities.store.log_watch import watched, written
-from steersman.contracts.activities import ReadEvents, RunKey
-from steersman.contracts.events import ProgressEvent
+from steersman.contracts.activities import EventPage, ReadEvents, RunKey
+from steersman.contracts.events import DoneEvent, ProgressEvent
 
 KEY = RunKey(run="r", execution="e")
 
@@ -22,8 +23,8 @@ def progress(text: str) -> ProgressEvent:
     return ProgressEvent(time=datetime.now(UTC), text=text)
 
 
-def texts(page: Any) -> list[str]:
-    return [each.text for each in page.events]
+def texts(page: bytes) -> list[str]:
+    return [event.text for event in EventPage.model_validate_json(page).events if isinstance(event, ProgressEvent)]
 
 
 @pytest.fixture
@@ -105,3 +106,73 @@ def test_a_reader_whose_loop_has_ended_is_in_nobodys_way(tmp_path: Path) -> None
     watching = asyncio.run(left())
     written(path)
     watching.__exit__(None, None, None)
+
+
+async def page(path: Path, after: int = 0, **more: Any) -> EventPage:
+    answer = await EventPages().page(ReadEvents(key=KEY, after=after, **more), path)
+    assert b"source" not in answer
+    return EventPage.model_validate_json(answer)
+
+
+async def test_pages_have_the_events_of_the_log_each_once(log: EventLog, tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    written_events = log.append(1, 1, [progress(f"{number} \u2028 'x' \\ 日本") for number in range(100)])
+    log.end(DoneEvent(time=datetime.now(UTC), text="done"))
+    events: list[Any] = []
+    while not (found := await page(path, len(events), max_bytes=1000)).ended:
+        assert 0 < len(found.events) < 10
+        events += found.events
+    assert [*events, *found.events][:-1] == written_events
+    assert found.events[-1].type == "done"
+    at_end = await page(path, 101)
+    assert (at_end.events, at_end.ended) == ((), True)
+    unknown = await page(tmp_path / "none")
+    assert (unknown.events, unknown.ended, unknown.known) == ((), False, False)
+
+
+@pytest.mark.parametrize(
+    ("line", "read"),
+    [
+        (b'{"seq":1,"time":"2026-01-02T00:00:00Z","type":"progress","text":"bare"}', ["bare"]),
+        (
+            b'{"seq":1,"time":"2026-01-02T00:00:00Z","type":"progress","text":"a","data":{"n":NaN},"source":[1,1,0]}',
+            ["a"],
+        ),
+        (b'{"seq":1,"source":[1,1,0]},{"seq":2,"source":[1,1,0]}', None),
+        (b'{"seq":1,"time":"2026-01-02T00:00:00Z","type":"progress","text":"a"],"ended":true,"source":[1,1,0]}', None),
+        (b'{"seq":1,"time":"2026-01-02T00:00:00Z","type":"progress","text":"\xff","source":[1,1,0]}', None),
+        (b"[" * 5000 + b',"source":[1,1,0]}', None),
+        (b"", None),
+    ],
+    ids=["no source", "not a number", "two in one", "the page's end", "no UTF-8", "deep", "empty"],
+)
+async def test_a_line_that_no_worker_has_written_spoils_no_page(
+    tmp_path: Path, line: bytes, read: list[str] | None
+) -> None:
+    path = tmp_path / "events.jsonl"
+    path.write_bytes(line + b"\n")
+    if read is None:
+        with pytest.raises(ValueError, match="validation error"):
+            await page(path)
+        return
+    answer = await EventPages().page(ReadEvents(key=KEY), path)
+    assert texts(answer) == read
+    json.loads(answer, parse_constant=pytest.fail)
+
+
+@pytest.mark.parametrize("longest", [1, 300, 3000])
+async def test_a_page_says_where_the_next_one_ends(log: EventLog, tmp_path: Path, longest: int) -> None:
+    """So that the one after it can be asked for at the same time: it begins where the next one ends."""
+    path = tmp_path / "events.jsonl"
+    for number in range(200):
+        log.append(1, number, [progress("x" * (number * 7919 % longest))])
+    ends, said = [0], []
+    while (found := await page(path, ends[-1], max_bytes=2000)).events:
+        ends.append(found.events[-1].seq)
+        said.append(found.next_end)
+    assert ends[-1] == 200
+    told = [end for end in said if end is not None]
+    assert [end for end, where in zip(ends[2:], said, strict=False) if where is not None] == told
+    assert said[-2:] == [None, None]
+    if longest < 2000:
+        assert len(told) == len(said) - 2

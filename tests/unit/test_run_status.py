@@ -7,8 +7,8 @@ from rich.cells import cell_len
 
 from steersman.cli.terminal.run_status import RunStatus
 from steersman.contracts.events import (
+    AgentEvent,
     DoneEvent,
-    EventBase,
     InitEvent,
     MessageEvent,
     PermissionEvent,
@@ -25,7 +25,7 @@ def at(seconds: float) -> datetime:
     return BEGAN + timedelta(seconds=seconds)
 
 
-def line(*events: EventBase, width: int = 60, now: datetime = NOW) -> str:
+def line(*events: AgentEvent, width: int = 60, now: datetime = NOW) -> str:
     status = RunStatus()
     for event in events:
         status.on_event(event)
@@ -58,7 +58,7 @@ SPENT = UsageEvent(time=at(121), usage=Usage(), cost_usd=0.0123, turns=4)
         ((INIT, DoneEvent(time=at(120), text="x")), "ended · 2 min 05 s"),
     ],
 )
-def test_it_says_how_the_run_stands(events: tuple[EventBase, ...], said: str) -> None:
+def test_it_says_how_the_run_stands(events: tuple[AgentEvent, ...], said: str) -> None:
     assert line(*events, width=40) == said
 
 

@@ -10,7 +10,7 @@ from steersman.cli.terminal.keyboard import Keyboard
 from steersman.cli.terminal.renderer import Renderer
 from steersman.client import Steersman
 from steersman.contracts.errors import RunError
-from steersman.contracts.events import AgentEvent, PermissionEvent, is_terminal
+from steersman.contracts.events import AgentEvent, is_terminal
 from steersman.contracts.run import Approval
 from steersman.errors import SteersmanError, Unreachable
 
@@ -37,7 +37,7 @@ class ApprovalPrompts:
             self._over = True
             for settled in self._settled.values():
                 settled.set()
-        elif isinstance(event, PermissionEvent):
+        elif event.type == "permission":
             settled = self._settled_event(event.id)
             if event.state == "asked":
                 settled.clear()

@@ -3,7 +3,9 @@
 import re
 
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
-_MARKUP = re.compile(r"[`*_|\[~]|^ {0,3}(?:#{1,6} |>|[-+] |\d{1,9}[.)] |---)|^(?: {4}|\t)", re.MULTILINE)
+_SIGN = re.compile(r"[`*_|\[~]")
+_BEGINNING = re.compile(r" {0,3}(?:#{1,6} |>|[-+] |\d{1,9}[.)] |---)| {4}|\t")
+"""Of a line."""
 
 
 def whole_blocks(text: str) -> tuple[str, str]:
@@ -33,4 +35,4 @@ def whole_blocks(text: str) -> tuple[str, str]:
 
 def is_plain(text: str) -> bool:
     """Whether Markdown would show the text as it is, but for its line ends."""
-    return _MARKUP.search(text) is None
+    return _SIGN.search(text) is None and not any(map(_BEGINNING.match, text.split("\n")))

@@ -4,6 +4,7 @@ It reads ahead of what is shown, so that a question at the terminal does not hol
 """
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ from steersman.cli.terminal.keyboard import Keyboard
 T = TypeVar("T")
 READ_AHEAD = 2000
 """The pump reads at most this many items that are not shown yet."""
+SLICE = 200
+"""After this many items in a row the event loop has a turn: for keys, signals, and the reading of more."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,9 @@ class EventPump(Generic[T]):
         """`on_read` is called with each item when it is read, which may be long before it is shown."""
         self._keyboard = keyboard
         self._on_read = on_read
-        self._waiting: asyncio.Queue[T | Note] = asyncio.Queue(READ_AHEAD)
+        self._waiting: deque[T | Note] = deque()
+        self._room = asyncio.Event()
+        self._taken = 0
         self._reading = asyncio.create_task(self._read(source))
         self._reading.add_done_callback(lambda _: keyboard.wake.set())
         self._tasks: list[asyncio.Task[None]] = []
@@ -51,8 +56,20 @@ class EventPump(Generic[T]):
         async with aclosing(source) as items:
             async for item in items:
                 self._on_read(item)
-                await self._waiting.put(item)
+                if len(self._waiting) >= READ_AHEAD:
+                    await self._wait_for_room()
+                self._waiting.append(item)
                 self._keyboard.wake.set()
+
+    async def _wait_for_room(self) -> None:
+        while len(self._waiting) >= READ_AHEAD:
+            self._room.clear()
+            await self._room.wait()
+
+    @property
+    def has_more(self) -> bool:
+        """Whether `next` returns without waiting."""
+        return bool(self._waiting)
 
     async def next(self) -> T | Note | KeyPress | None:
         """The next item, note or key press; None for Ctrl-C.
@@ -67,8 +84,12 @@ class EventPump(Generic[T]):
                 return None
             if not keyboard.keys.empty():
                 return KeyPress(keyboard.keys.get_nowait())
-            if not self._waiting.empty():
-                return self._waiting.get_nowait()
+            if self._waiting:
+                self._room.set()
+                self._taken += 1
+                if self._taken % SLICE == 0:
+                    await asyncio.sleep(0)
+                return self._waiting.popleft()
             if self._reading.done():
                 self._reading.result()
                 raise SourceEnded
@@ -90,13 +111,16 @@ class EventPump(Generic[T]):
         finally:
             work.close()
         if note is not None:
-            await self._waiting.put(note)
+            await self._wait_for_room()
+            self._waiting.append(note)
             self._keyboard.wake.set()
 
     def notes(self) -> list[Note]:
         """The notes that nobody has taken yet, of all that waits."""
-        waiting = [self._waiting.get_nowait() for _ in range(self._waiting.qsize())]
-        return [each for each in waiting if isinstance(each, Note)]
+        notes = [each for each in self._waiting if isinstance(each, Note)]
+        self._waiting.clear()
+        self._room.set()
+        return notes
 
     async def wait_idle(self, seconds: float) -> bool:
         """Wait at most `seconds` for the tasks; whether all are done."""

@@ -75,9 +75,12 @@ class InputLine(TerminalStream):
             self._put(text)
         return len(text)
 
+    def flush(self) -> None:
+        """Nothing: what is printed at once is flushed, and what waits to be drawn cannot be."""
+
     def _put(self, text: str) -> None:
         super()._put(text)
-        self.flush()
+        super().flush()
 
     @contextmanager
     def gathered(self) -> Iterator[None]:

@@ -21,7 +21,7 @@ class Refusals:
 
     def on_event(self, event: AgentEvent) -> None:
         """Keep what the summary needs of it."""
-        if not isinstance(event, PermissionEvent):
+        if event.type != "permission":
             return
         if event.state == "asked" and len(self._asked) < MAX_KEPT:
             self._asked[event.id] = event

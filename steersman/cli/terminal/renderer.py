@@ -10,6 +10,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 from rich.console import COLOR_SYSTEMS, Console
+from rich.style import Style
 from rich.text import Text
 
 from steersman.cli.formatting import (
@@ -56,6 +57,7 @@ MAX_BLOCK = 4_000
 """Characters of a message that are kept back until a block of it is whole."""
 MEASURE_S = 0.25
 """The terminal's width is looked at no more often than this."""
+THINKING = "dim italic"
 PLAN_MARKS = {"completed": "✓", "in_progress": "▸"}
 CHANGE_MARKS = {"created": "+", "edited": "~", "deleted": "-"}
 
@@ -72,7 +74,9 @@ class Renderer:
         words wrapped, and below it what a tool at work has put out last. Without it everything is printed as it comes.
         `verbose`: nothing of tools is cut and, without `live`, what they put out is printed as it comes.
         """
-        self._console = console
+        self._console, self._file = console, console.file
+        self._colors = COLOR_SYSTEMS.get(console.color_system or "")
+        self._more = False
         self._live, self._verbose = live, verbose
         self._block = ""
         """With `live`: what was said since the last whole block."""
@@ -85,8 +89,15 @@ class Renderer:
         self._attempts = 1
         self._measured, self._width = -MEASURE_S, 80
 
-    def show(self, event: EventBase) -> None:
-        """Print one event."""
+    def show(self, event: EventBase, *, more: bool = False) -> None:
+        """Print one event. `more`: others are there, and will be shown at once: nothing need be flushed before."""
+        self._more = more
+        try:
+            self._show(event)
+        finally:
+            self._more = False
+
+    def _show(self, event: EventBase) -> None:
         self.last_seq = event.seq
         self.first_time = self.first_time or event.time
         self._attempts = max(self._attempts, event.attempt)
@@ -132,24 +143,31 @@ class Renderer:
         if self._open is None:
             return
         if self._live is None:
-            self._print()
+            self._put("")
         else:
             self._say(self._open, self._block)
             self._block = ""
             self._live(self._at_work)
         self._open = None
 
-    def _print(self, text: Text | None = None, end: str = "\n") -> None:
+    def _print(self, text: Text) -> None:
         """As the console does, a dozen times faster: here nothing is measured, wrapped or looked up."""
-        out = self._console
-        system, parts = COLOR_SYSTEMS.get(out.color_system or ""), []
-        for part, style, _ in (text or Text()).render(out, end):
-            if style is None or system is None:
-                parts.append(part)
-            else:
-                parts.append((style.without_color if out.no_color else style).render(part, color_system=system))
-        out.file.write("".join(parts))
-        out.file.flush()
+        if text.spans:
+            self._put("".join(self._styled(part, style) for part, style, _ in text.render(self._console)))
+        else:
+            self._put(text.plain, text.style)
+
+    def _put(self, text: str, style: str | Style = "", end: str = "\n") -> None:
+        """Print a clean text in one style."""
+        self._file.write(self._styled(text, style) + end)
+        if not self._more:
+            self._file.flush()
+
+    def _styled(self, text: str, style: str | Style | None) -> str:
+        if not style or self._colors is None:
+            return text
+        found = self._console.get_style(style, default="")
+        return (found.without_color if self._console.no_color else found).render(text, color_system=self._colors)
 
     # Tools at work.
 
@@ -184,21 +202,39 @@ class Renderer:
             return
         streamed = self._streams.pop(key, (None, ""))[1]
         rest = _unsaid(event.text, streamed)
+        if rest == event.text and event.parent_tool_id is None and self._is_block(rest):
+            self.end_line()
+            self._say_at_once(event.kind, rest)
+            return
         if rest:
             if rest == event.text:
                 self.end_line()
             self._write(key, rest)
         self.end_line()
 
+    def _is_block(self, text: str) -> bool:
+        """Whether a text is one block of a message by itself."""
+        return self._live is None or (len(text) <= MAX_BLOCK and "\n" not in text)
+
+    def _say_at_once(self, kind: str, text: str) -> None:
+        """As `_write` and `end_line` do of a message that does not stream: most of a program's lines."""
+        if not text:
+            return
+        if self._live is None:
+            self._put(clean(text), THINKING if kind == "thinking" else "")
+        else:
+            self._say((kind, None), text)
+            self._live(self._at_work)
+
     def _write(self, key: tuple[str, str | None], text: str) -> None:
         kind, parent = key
         if self._open != key:
             self.end_line()
             if parent and self._live is None:
-                self._print(Text("  ↳ ", style="dim cyan"), end="")
+                self._put("  ↳ ", "dim cyan", end="")
             self._open = key
         if self._live is None:
-            self._print(Text(clean(text), style="dim italic" if kind == "thinking" else ""), end="")
+            self._put(clean(text), THINKING if kind == "thinking" else "", end="")
             return
         self._block += text
         if "\n" in text or len(self._block) > MAX_BLOCK:
@@ -206,7 +242,11 @@ class Renderer:
             if len(self._block) > MAX_BLOCK:
                 whole, self._block = whole + self._block, ""
             self._say(key, whole)
-        self._live(clean(self._block[-MAX_BLOCK // 4 :]))
+        self._live(self._coming)
+
+    def _coming(self) -> str:
+        """The end of the block that is still coming."""
+        return clean(self._block[-MAX_BLOCK // 4 :])
 
     def _say(self, key: tuple[str, str | None], text: str) -> None:
         """Print whole blocks."""
@@ -218,12 +258,11 @@ class Renderer:
             width = self.width - 4 if parent else self.width
             lines = [part for line in text.split("\n") for part in self._wrapped(line, width)]
             if kind != "thinking" and not parent:
-                self._console.file.write("\n".join(lines) + "\n")
-                self._console.file.flush()
+                self._put("\n".join(lines))
                 return
             for line in lines:
                 prefix = ("  ↳ ", "dim cyan") if parent else ""
-                self._print(Text.assemble(prefix, (line, "dim italic" if kind == "thinking" else "")))
+                self._print(Text.assemble(prefix, (line, THINKING if kind == "thinking" else "")))
         else:
             from steersman.cli.terminal.markdown import print_markdown
 
@@ -315,7 +354,8 @@ class Renderer:
         return self._cut(Text(mark + flat(text), style=style))
 
     def _cut(self, text: Text) -> Text:
-        text.truncate(self.width, overflow="ellipsis")
+        if len(text) > self.width or not text.plain.isascii():
+            text.truncate(self.width, overflow="ellipsis")
         return text
 
     # The end.

@@ -39,7 +39,6 @@ from steersman.contracts.events import (
     CancelledEvent,
     DoneEvent,
     FailedEvent,
-    PermissionEvent,
     TerminalEvent,
     is_terminal,
 )
@@ -203,6 +202,8 @@ class Follower:
                     return event
         except Interrupted:
             return None
+        finally:
+            self._out.file.flush()
 
     async def _settle(self) -> None:
         """What was said last is heard of, or named: nothing that was typed is dropped silently."""
@@ -219,10 +220,10 @@ class Follower:
         self._refusals.on_event(event)
         if self._json:
             self._view.last_seq = event.seq
-            write_line(event.model_dump_json(ensure_ascii=True))
+            write_line(event.model_dump_json(ensure_ascii=True), more=self._pump.has_more)
         else:
-            self._view.show(event)
-        if self._person and isinstance(event, PermissionEvent) and event.state == "asked":
+            self._view.show(event, more=self._pump.has_more)
+        if self._person and event.type == "permission" and event.state == "asked":
             self.call(f"{self._run} asks: {event.tool}")
             await self._asked(lambda: self._approvals.ask(event.id))
         return is_terminal(event)

@@ -5,7 +5,7 @@ from datetime import datetime
 from rich.cells import cell_len
 
 from steersman.cli.formatting import counted, duration, flat
-from steersman.contracts.events import EventBase, PermissionEvent, RateLimitEvent, UsageEvent, is_terminal
+from steersman.contracts.events import AgentEvent, UsageEvent
 
 SILENT_S = 10
 """An agent that has said nothing for so long is said to be silent."""
@@ -24,20 +24,23 @@ class RunStatus:
         self._last: datetime | None = None
         self._usage: UsageEvent | None = None
 
-    def on_event(self, event: EventBase) -> None:
+    def on_event(self, event: AgentEvent) -> None:
         """Note an event, in the order of their numbers."""
         self.outage = None
         self._began, self._last = self._began or event.time, event.time
-        if isinstance(event, UsageEvent):
-            self._usage = event
-        elif isinstance(event, PermissionEvent):
-            (self._asked.add if event.state == "asked" else self._asked.discard)(event.id)
-        if is_terminal(event):
-            self._phase = "ended"
-        elif isinstance(event, RateLimitEvent) and event.status == "rejected":
-            self._phase = "rate limit" + (f" until {event.resets_at.astimezone():%H:%M}" if event.resets_at else "")
-        elif not isinstance(event, RateLimitEvent | UsageEvent | PermissionEvent):
-            self._phase = "at work"
+        match event.type:
+            case "usage":
+                self._usage = event
+            case "permission":
+                (self._asked.add if event.state == "asked" else self._asked.discard)(event.id)
+            case "rate_limit":
+                if event.status == "rejected":
+                    until = f" until {event.resets_at.astimezone():%H:%M}" if event.resets_at else ""
+                    self._phase = f"rate limit{until}"
+            case "done" | "cancelled" | "failed":
+                self._phase = "ended"
+            case _:
+                self._phase = "at work"
 
     def line(self, now: datetime, width: int) -> str:
         """One clean line, with what keys do where that has room."""

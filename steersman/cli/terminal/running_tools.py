@@ -7,13 +7,22 @@ import re
 from dataclasses import dataclass
 
 from steersman.cli.formatting import clean
-from steersman.contracts.events import EventBase, ToolOutputEvent, ToolResultEvent, ToolUseEvent, is_terminal
+from steersman.contracts.events import (
+    TERMINAL_TYPES,
+    EventBase,
+    ToolOutputEvent,
+    ToolResultEvent,
+    ToolUseEvent,
+    is_terminal,
+)
 
 MAX_END = 4_000
 """Characters of the end of a call's output that are kept to be shown, and of a line that has not ended."""
 MAX_LINE = 400
 """Characters of one of the last lines."""
 MAX_CALLS = 50
+KINDS = frozenset({"tool_use", "tool_output", "tool_result", *TERMINAL_TYPES})
+"""Of events that change which calls are at work, or what they have put out."""
 OMITTED = "…"
 BEFORE = "… and before that:"
 LAST = "… more comes with the result"
@@ -53,6 +62,8 @@ class RunningTools:
 
     def on_event(self, event: EventBase) -> bool:
         """Note an event; whether other lines may have to be shown now."""
+        if getattr(event, "type", None) not in KINDS and event.attempt <= self._attempt:
+            return False
         changed = isinstance(event, ToolOutputEvent | ToolResultEvent)
         if is_terminal(event) or event.attempt > self._attempt:  # the process that they were calls of has ended
             changed, self._attempt = changed or bool(self._calls), event.attempt
