@@ -51,14 +51,14 @@ async def serve(settings: Settings) -> int:
         queue = names.worker_queue(settings.host, name)
         registry = await asyncio.to_thread(Registry.open, settings.state, owner, client.identity, queue)
         stack.callback(registry.close)
-        spare = await stack.enter_async_context(shim.Spare())
+        forks = await stack.enter_async_context(shim.ForkServer())
         policy, admitted = settings.policy, settings.state / "machines"
         machines = SshMachines(policy.check_runtime, policy.environ, settings.ssh_config, admitted)
         stack.push_async_callback(machines.aclose)
         pods = KubernetesPods(policy.check_runtime, policy.environ, settings.state, owner, identity.first)
         stack.push_async_callback(pods.aclose)
         succession = Succession(client, settings.host)
-        parts = Parts(client, polls, owner, identity, registry, spare, machines, pods, succession)
+        parts = Parts(client, polls, owner, identity, registry, forks, machines, pods, succession)
         failures = await _poll(settings, parts)
     if failures:
         logs.write("worker_failed", "; ".join(failures), level=logging.ERROR)

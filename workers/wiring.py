@@ -76,7 +76,7 @@ class Parts:
     owner: Ownership
     identity: StoreIdentity
     registry: Registry
-    spare: shim.Spare
+    forks: shim.ForkServer
     machines: SshMachines
     pods: KubernetesPods
     succession: Succession
@@ -111,7 +111,7 @@ def activities_of(settings: Settings, parts: Parts) -> Activities:
     machines, pods = parts.machines, parts.pods
     kept = KeptCopies(settings.state, parts.owner)
     places: dict[str, PlaceOf] = {
-        "local": partial(local_place, spare=parts.spare),
+        "local": partial(local_place, forks=parts.forks),
         "ssh": lambda run: MachinePlace(run, machines.of(run.placement)),
         "kubernetes": lambda run: pods.place(run, kept.location(run).id),
     }

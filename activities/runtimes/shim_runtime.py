@@ -240,9 +240,9 @@ def _machine_of(directory: RunDirectory) -> str:
     return json.dumps(directory.placement, sort_keys=True)
 
 
-def local_place(directory: RunDirectory, spare: shim.Spare | None = None) -> Place:
+def local_place(directory: RunDirectory, forks: shim.ForkServer | None = None) -> Place:
     """The place of a run on this machine."""
-    return LocalPlace(directory, LocalAccess(spare) if spare else LOCAL)
+    return LocalPlace(directory, LocalAccess(forks) if forks else LOCAL)
 
 
 async def _stop(directory: RunDirectory, place: Place, times: StopTimes, reason: str) -> StopReport:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from activities.shim.client import Input, Moved, Spare, Spec, StdinClosed, is_alive, launching, records, start
+from activities.shim.client import ForkServer, Input, Moved, Spec, StdinClosed, is_alive, launching, records, start
 from activities.shim.program.shim import NAME
 from tests.agents.kits import ClaudeKit
 from tests.scripted_model import say, tool
@@ -120,8 +120,8 @@ asyncio.run(main())
 
     async def test_ps_shows_whose_shim_it_is(self, shims: Shims) -> None:
         directory = shims.directory()
-        async with Spare() as spare:
-            status = await start(directory, Spec(SLEEP, "/", dict(os.environ)), spare=spare)
+        async with ForkServer() as forks:
+            status = await start(directory, Spec(SLEEP, "/", dict(os.environ)), forks=forks)
         shown = Path(f"/proc/{status.shim_pid}/cmdline").read_bytes().replace(b"\0", b" ").decode().split()
         assert shown == [NAME, str(directory)]
         assert Path(f"/proc/{status.shim_pid}/comm").read_text().strip() == NAME
@@ -224,8 +224,8 @@ class TestEnvironment:
     ) -> None:
         monkeypatch.setenv("CANARY", "c4n4ry-of-the-worker")
         shim = await shims.start(SLEEP, env={"PATH": os.environ["PATH"], "OWN": "c4n4ry-of-the-agent"})
-        async with Spare() as spare:
-            status = await start(shims.directory(), Spec(SLEEP, "/", {"PATH": os.environ["PATH"]}), spare=spare)
+        async with ForkServer() as forks:
+            status = await start(shims.directory(), Spec(SLEEP, "/", {"PATH": os.environ["PATH"]}), forks=forks)
         for pid in (shim.status.shim_pid, status.shim_pid):
             assert b"c4n4ry" not in Path(f"/proc/{pid}/environ").read_bytes()
         assert b"c4n4ry-of-the-agent" in Path(f"/proc/{shim.status.pid}/environ").read_bytes()

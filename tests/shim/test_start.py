@@ -1,6 +1,7 @@
 """Starting: the agent gets what it was promised, nobody else sees its secrets, and every refusal says why."""
 
 import asyncio
+import fcntl
 import json
 import os
 import signal
@@ -8,6 +9,7 @@ import stat
 import time
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,16 +18,17 @@ from activities.shim.client import (
     AgentNotFound,
     AlreadyRunning,
     AlreadyUsed,
+    ForkServer,
     Input,
     InvalidSpec,
     NoDirectory,
-    Spare,
     Spec,
     StartFailed,
     StartRefused,
     Tombstoned,
     entomb,
     is_alive,
+    launching,
     records,
     start,
 )
@@ -237,29 +240,92 @@ async def test_a_shim_is_small(shims: Shims) -> None:
     assert resident <= 14 * 1024
 
 
-async def test_a_launcher_in_reserve_starts_what_it_is_told_and_leaves_with_its_owner(shims: Shims) -> None:
-    async with Spare() as spare:
+async def test_a_fork_server_starts_what_it_is_told_and_leaves_with_its_owner(shims: Shims) -> None:
+    async with ForkServer() as forks:
+        (server,) = fork_servers()
         directory = shims.directory()
         spec = Spec(["sh", "-c", "pwd"], shims.root, dict(os.environ))
-        await start(directory, spec, spare=spare)
+        await start(directory, spec, forks=forks)
         assert output(await collect(records(directory))) == [str(shims.root).encode()]
         with pytest.raises(AgentNotFound):
-            await start(shims.directory(), Spec(["no-such-program"], shims.root, dict(os.environ)), spare=spare)
-        await until(waiting_launchers)
-    await until(lambda: not waiting_launchers())
+            await start(shims.directory(), Spec(["no-such-program"], shims.root, dict(os.environ)), forks=forks)
+        with pytest.raises(AlreadyRunning):
+            await start(directory, spec, forks=forks)
+        await until(lambda: not children_of(server))
+        assert fork_servers() == [server]
+    assert not fork_servers()
 
 
-def waiting_launchers() -> list[int]:
-    """Launchers in reserve that are children of this process."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            words = (entry / "cmdline").read_bytes().split(b"\0")
-            parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-        except OSError:
-            continue
-        if b"wait" in words and parent == os.getpid():
-            found.append(int(entry.name))
-    return found
+async def test_many_starts_at_once_are_told_apart(shims: Shims) -> None:
+    async with ForkServer() as forks:
+        spec = [Spec(["echo", str(number)], shims.root, dict(os.environ)) for number in range(30)]
+        directories = [shims.directory() for _ in spec]
+        await asyncio.gather(*(start(*each, forks=forks) for each in zip(directories, spec, strict=True)))
+        said = [output(await collect(records(directory))) for directory in directories]
+    assert said == [[str(number).encode()] for number in range(30)]
+
+
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGSTOP])
+async def test_a_fork_server_that_is_gone_or_stopped_holds_up_no_start(
+    shims: Shims, sent: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launching, "FORKED_S", 0.5)
+    async with ForkServer() as forks:
+        (server,) = fork_servers()
+        os.kill(server, sent)
+        spec = Spec(["echo", "there"], shims.root, dict(os.environ))
+        for _ in range(2):
+            directory = shims.directory()
+            await start(directory, spec, forks=forks)
+            assert output(await collect(records(directory))) == [b"there"]
+            await until(lambda: fork_servers() not in ([], [server]))
+    assert not fork_servers()
+
+
+async def test_a_launcher_whose_start_is_given_up_is_killed(shims: Shims) -> None:
+    directory = shims.directory()
+    Path(directory).mkdir(mode=0o700, exist_ok=True)
+    wire = json.dumps(Spec(SLEEP, shims.root, dict(os.environ)).to_wire()).encode()
+    async with ForkServer() as forks:
+        (server,) = fork_servers()
+        with (Path(directory) / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # a launcher tries for it for a while: time enough to stop it
+            launch = await stopped_launch(forks, server, str(directory), wire)
+        launch.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await launch
+        await until(lambda: not children_of(server))
+
+
+async def stopped_launch(forks: ForkServer, server: int, directory: str, wire: bytes) -> "asyncio.Task[Any]":
+    """A launch whose launcher was stopped before it could answer."""
+    while True:
+        launch = asyncio.create_task(forks.launch(directory, wire))
+        while not children_of(server) and not launch.done():
+            await asyncio.sleep(0.001)
+        for launcher in children_of(server):
+            os.kill(launcher, signal.SIGSTOP)
+        if children_of(server) and not launch.done():
+            return launch
+        await launch
+
+
+def fork_servers() -> list[int]:
+    """Those of this process."""
+    return [pid for pid in children_of(os.getpid()) if b"serve" in words_of(pid)]
+
+
+def words_of(pid: int) -> list[bytes]:
+    """A process's command line."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return []
+
+
+def children_of(parent: int) -> list[int]:
+    """Those that have not been waited for."""
+    try:
+        return [int(each) for each in Path(f"/proc/{parent}/task/{parent}/children").read_text().split()]
+    except OSError:
+        return []

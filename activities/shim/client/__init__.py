@@ -36,7 +36,7 @@ from activities.shim.client.errors import (
     Tombstoned,
 )
 from activities.shim.client.journal import Line, LineJoiner, Record, RecordParser
-from activities.shim.client.launching import Spare, start
+from activities.shim.client.launching import ForkServer, start
 from activities.shim.client.leftovers import (
     find_strays,
     has_stray,
@@ -64,6 +64,7 @@ __all__ = [
     "Connection",
     "ExitReport",
     "Fenced",
+    "ForkServer",
     "Input",
     "InvalidCommand",
     "InvalidSpec",
@@ -85,7 +86,6 @@ __all__ = [
     "ShimError",
     "ShimGone",
     "ShimUnresponsive",
-    "Spare",
     "Spec",
     "StartFailed",
     "StartRefused",

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 from activities.shim.client.dialing import DIAL_TIMEOUT, dial
 from activities.shim.client.errors import JournalCorrupt, ShimGone, error_of
 from activities.shim.client.journal import begins
-from activities.shim.client.launching import Spare, start
+from activities.shim.client.launching import ForkServer, start
 from activities.shim.client.reports import Spec, Status
 from activities.shim.program import control
 
@@ -70,13 +70,13 @@ class ShimAccess(Protocol):
 
 
 class LocalAccess:
-    """The shims of this machine, without a process for each look. `spare`: see `launching.Spare`."""
+    """The shims of this machine, without a process for each look. `forks`: see `launching.ForkServer`."""
 
-    def __init__(self, spare: Spare | None = None) -> None:
-        self._spare = spare
+    def __init__(self, forks: ForkServer | None = None) -> None:
+        self._forks = forks
 
     async def start(self, directory: Directory, spec: Spec) -> Status:
-        return await start(directory, spec, spare=self._spare)
+        return await start(directory, spec, forks=self._forks)
 
     async def dial(self, directory: Directory, epoch: int | None, timeout: timedelta = DIAL_TIMEOUT) -> Dialed:
         return Dialed(*await dial(directory, epoch, timeout))

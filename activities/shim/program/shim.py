@@ -39,6 +39,7 @@ MARK = "STEERSMAN_MARK"
 FILES = "files"
 NAME = "steersman-shim"  # how ps and other shims know a shim; execve takes it away from the agent
 READ_SIZE = 64 * 1024
+FORK_MESSAGE = struct.Struct("!cQ")
 OUTPUT_READ_SIZE = 32 * 1024  # a read of nothing but empty lines becomes 40 times as much journal
 PIECE_SIZE = 224 * 1024  # a longer line is journaled in pieces; one more read on top of it makes 256 KiB
 COMMAND_LIMIT = 64 * 1024 * 1024
@@ -1645,20 +1646,21 @@ def main(arguments: list[str]) -> int:
     foreground = arguments[:2] == ["run", "--foreground"]
     if foreground:
         arguments = ["run", *arguments[2:]]
-    if len(arguments) != 2 or arguments[0] not in ("run", "wait"):
+    if len(arguments) != 2 or arguments[0] not in ("run", "serve"):
         sys.stderr.write("usage: shim.py run [--foreground] DIRECTORY [--processes proc|ps]   (a JSON spec on stdin)\n")
-        sys.stderr.write("       shim.py wait -     (the same later: DIRECTORY, a newline and the spec on stdin)\n")
+        sys.stderr.write("       shim.py serve -     (launchers on demand: stdin is a socket, see fork_launchers)\n")
         return 2
     close_inherited()
     libc = Libc()
     # Secrets pass through here: no core dump, and nobody without privileges opens our memory or descriptors by /proc.
     libc.prctl(PR_SET_DUMPABLE, 0)
-    raw, directory = read_all(0), arguments[1]
-    if arguments[0] == "wait":
-        if not raw:
-            return 0  # whoever kept this one in reserve is gone
-        name, _, raw = raw.partition(b"\n")
-        directory = os.fsdecode(name)
+    if arguments[0] == "serve":
+        return fork_launchers(table, libc)
+    return launch_and_answer(arguments[1], table, read_all(0), libc, foreground=foreground)
+
+
+def launch_and_answer(directory: str, table: str, raw: bytes, libc: Libc, *, foreground: bool) -> int:
+    """What `launch` says, on stdout; the launcher's exit code."""
     try:
         answer = launch(directory, table, raw, libc, foreground=foreground)
     except Refused as refused:
@@ -1667,6 +1669,78 @@ def main(arguments: list[str]) -> int:
         answer = Refused("os_error", str(error)).reply
     os.write(1, json.dumps(answer).encode() + b"\n")
     return 0 if answer["ok"] else 1
+
+
+class ForkedLaunchers:
+    """The launchers that this process has forked and that have not ended, by the numbers that their asker gave them."""
+
+    def __init__(self, table: str, libc: Libc) -> None:
+        self.table, self.libc = table, libc
+        self.pids: dict[int, int] = {}
+
+    def reap(self, *_: object) -> None:
+        for number, pid in list(self.pids.items()):
+            try:
+                if os.waitpid(pid, os.WNOHANG)[0]:
+                    del self.pids[number]
+            except ChildProcessError:
+                pass  # this is a fork of the server, whose signal it was
+
+    def fork(self, number: int, control: socket.socket, fd: int) -> None:
+        pid = os.fork()
+        if pid == 0:
+            control.detach()
+            launch_for(fd, self.table, self.libc)
+        self.pids[number] = pid
+
+    def kill(self, number: int) -> None:
+        if number in self.pids:
+            os.kill(self.pids[number], signal.SIGKILL)
+
+
+def fork_launchers(table: str, libc: Libc) -> int:
+    """A launcher for each that is asked for, by a fork: without the start of an interpreter. Ends with its stdin.
+
+    Each message is FORK_MESSAGE: `s` and a number, with a socket. On that the new launcher sends an empty line, takes
+    the directory, a newline and the spec, to their end, and answers. `k` and a number: that launcher is killed.
+    """
+    control, launchers = socket.socket(fileno=0), ForkedLaunchers(table, libc)
+    signal.signal(signal.SIGCHLD, launchers.reap)
+    while True:
+        message, sockets, _, _ = socket.recv_fds(control, FORK_MESSAGE.size, 1)
+        if len(message) != FORK_MESSAGE.size:
+            return 0
+        kind, number = FORK_MESSAGE.unpack(message)
+        # Until that is over, what has ended stays a child of ours: its pid is nobody else's.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
+        if kind == b"k":
+            launchers.kill(number)
+        elif sockets:
+            launchers.fork(number, control, sockets[0])
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
+        for fd in sockets:
+            os.close(fd)
+
+
+def launch_for(fd: int, table: str, libc: Libc) -> NoReturn:
+    """The life of a launcher that was forked. Its socket is its stderr, too: where it fails, that is its answer."""
+    code = 1
+    try:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
+        for target in (0, 1, 2):
+            os.dup2(fd, target)
+        close_inherited()
+        os.write(1, b"\n")
+        name, _, raw = read_all(0).partition(b"\n")
+        if name:  # else nobody waits for it any more
+            code = launch_and_answer(os.fsdecode(name), table, raw, libc, foreground=False)
+    except BaseException:  # noqa: BLE001 - no launcher goes on as a server
+        import traceback
+
+        os.write(2, traceback.format_exc().encode("utf-8", "replace"))
+    finally:
+        os._exit(code)
 
 
 if __name__ == "__main__":
