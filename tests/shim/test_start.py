@@ -282,6 +282,22 @@ async def test_a_fork_server_that_is_gone_or_stopped_holds_up_no_start(
     assert not fork_servers()
 
 
+async def test_a_fork_server_that_is_killed_among_many_starts_loses_none(shims: Shims) -> None:
+    async with ForkServer() as forks:
+        (server,) = fork_servers()
+        spec = Spec(["echo", "there"], shims.root, dict(os.environ))
+        directories = [shims.directory() for _ in range(30)]
+        starting = [asyncio.create_task(start(directory, spec, forks=forks)) for directory in directories]
+        while not children_of(server):
+            await asyncio.sleep(0.001)
+        os.kill(server, signal.SIGKILL)
+        await asyncio.gather(*starting)
+        said = [output(await collect(records(directory))) for directory in directories]
+        await start(shims.directory(), spec, forks=forks)
+        await until(fork_servers)
+    assert said == [[b"there"]] * 30
+
+
 async def test_a_launcher_whose_start_is_given_up_is_killed(shims: Shims) -> None:
     directory = shims.directory()
     Path(directory).mkdir(mode=0o700, exist_ok=True)

@@ -28,7 +28,7 @@ PROGRAM = Path(program.__path__[0])
 _CARRY_THROUGH_S = 10.0
 _KILLED_S = 1.0
 FORKED_S = 5.0
-"""A fork server that has not forked after this many seconds is killed: somebody may have stopped it."""
+"""A fork server that has forked nothing for this many seconds is killed: somebody may have stopped it."""
 
 
 def launcher(python: str) -> list[str]:
@@ -81,6 +81,8 @@ class ForkServer:
         self._control: socket.socket | None = None
         self._beginning: asyncio.Task[None] | None = None
         self._numbers = itertools.count()
+        self._forked = 0
+        """How many launchers have said that they are there."""
 
     async def __aenter__(self) -> Self:
         await self._begin()
@@ -104,7 +106,7 @@ class ForkServer:
 
         Raises StartFailed where it gave no answer.
         """
-        number = next(self._numbers)
+        number, server = next(self._numbers), self._process
         ours, theirs = socket.socketpair()
         with theirs:
             is_sent = self._send(b"s", number, theirs)
@@ -115,7 +117,7 @@ class ForkServer:
             raise
         try:
             if not is_sent or not await self._is_forked(reader):
-                self._replace()
+                self._replace(server, kill=is_sent)
                 return None
             try:
                 writer.write(os.fsencode(place) + b"\n" + wire)
@@ -133,11 +135,19 @@ class ForkServer:
         return _answer(output, output)
 
     async def _is_forked(self, reader: asyncio.StreamReader) -> bool:
-        try:
-            async with asyncio.timeout(FORKED_S):
-                return await reader.readline() == b"\n"
-        except (TimeoutError, OSError):
-            return False
+        while True:
+            forked = self._forked
+            try:
+                async with asyncio.timeout(FORKED_S):
+                    is_there = await reader.readline() == b"\n"
+            except TimeoutError:
+                if self._forked == forked:
+                    return False
+                continue  # it is at others, as fast as it can
+            except OSError:
+                return False
+            self._forked += is_there
+            return is_there
 
     def _send(self, kind: bytes, number: int, *sockets: socket.socket) -> bool:
         if self._control is None:
@@ -148,10 +158,14 @@ class ForkServer:
         except OSError:
             return False
 
-    def _replace(self) -> None:
-        """Have another one soon."""
-        self._kill_server()
-        if self._beginning is None or self._beginning.done():
+    def _replace(self, server: asyncio.subprocess.Process | None, *, kill: bool) -> None:
+        """Have another one in this one's place soon, if it has ended, or is to be killed."""
+        if server is not self._process:
+            return
+        if kill:
+            self._kill_server()
+        is_gone = kill or server is None or server.returncode is not None
+        if is_gone and (self._beginning is None or self._beginning.done()):
             self._beginning = asyncio.create_task(self._begin())
 
     def _kill_server(self) -> None:
