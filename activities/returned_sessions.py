@@ -20,7 +20,7 @@ from activities.store.run_directory import RunDirectory
 from activities.store.runs import RunStore
 from activities.workspaces.carry.session_names import named
 from activities.workspaces.carry.session_program import Failed, Session
-from activities.workspaces.carry.sessions import SentSession
+from activities.workspaces.carry.sessions import SentSession, session_at
 
 
 class HeldSessions(BaseModel):
@@ -60,7 +60,7 @@ class ReturnedSessions:
         """
         of = sessions.files(session, PurePath(held.directory))
         assert of
-        if of.first_line and sent.first_line() is None:
+        if (of.first_line or of.every_line) and sent.first_line() is None:
             return session  # it ended before there was anything in it
         kept = sessions.kept(directory.agent_key, session)
         own = self.own(directory, held, sessions)
@@ -98,11 +98,6 @@ class ReturnedSessions:
         for session in sessions:
             if self._agents[held.agent].keeps(session, Path(held.directory)):
                 note_held(self._store.state, held.agent, session, held.workspace)
-
-
-def session_at(home: str, files: SessionFiles, at: str | None = None) -> Session:
-    """A session below this home of an agent; `at`: see Session."""
-    return Session(home, files.conversation, files.folder, at)
 
 
 def here_of(held: HeldSessions, sessions: AgentSessions, session: str) -> Session:

@@ -21,7 +21,7 @@ from pydantic import BaseModel
 from activities.ports.agent import Agent
 from activities.ports.runtime import Runtime
 from activities.ports.sessions import AgentSessions, SessionFiles
-from activities.returned_sessions import HeldSessions, ReturnedSessions, here_of, put_away, session_at
+from activities.returned_sessions import HeldSessions, ReturnedSessions, here_of, put_away
 from activities.shim.client import MachineGone, MachineUnusable
 from activities.store.kept_copies import CopyLocation, KeptCopies
 from activities.store.notes import note, noted
@@ -31,7 +31,7 @@ from activities.store.session_locks import SessionLocks
 from activities.workspaces.carry.copies import WorkspaceCopy
 from activities.workspaces.carry.session_names import is_anywhere, sources_of
 from activities.workspaces.carry.session_program import MAX_SESSIONS, Failed
-from activities.workspaces.carry.sessions import HeldFiles, SessionPlace, SessionsFailed, stored
+from activities.workspaces.carry.sessions import HeldFiles, SessionPlace, SessionsFailed, session_at, stored
 from activities.workspaces.printable_text import printable
 from steersman.contracts.activities import CarriedBack
 from steersman.contracts.errors import InvalidRequest, WorkspaceError
