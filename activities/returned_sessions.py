@@ -39,6 +39,27 @@ class HeldSessions(BaseModel):
     sources: tuple[str, ...] = ()
 
 
+class Back(BaseModel):
+    """What became of a run's sessions. `kept`: as Finalize.sessions. `removed`: nothing of them is at the place any
+    more.
+    """
+
+    kept: dict[str, str] = {}
+    error: str | None = None
+    removed: bool = False
+
+
+def note_begun(directory: RunDirectory, session: str, *, is_here: bool) -> set[str]:
+    """The sessions of the agent's own ids that are the run's: this one, too, if none of its id is here. Raises
+    OSError.
+    """
+    begun = directory.path / "sessions-begun"
+    begun.mkdir(mode=0o700, exist_ok=True)
+    if not is_here:
+        (begun / session).touch(mode=0o600)
+    return set(disk.names(begun))
+
+
 class ReturnedSessions:
     """Those of all runs of this host."""
 
@@ -78,20 +99,14 @@ class ReturnedSessions:
         raise Failed(f"session {session}: what is on the host, also under {kept}, is another one")
 
     def _begun(self, directory: RunDirectory, held: HeldSessions, sessions: AgentSessions, session: str) -> set[str]:
-        """The sessions of the agent's own ids that are the run's: this one, too, if none of its id is here. Raises
-        Failed, OSError.
-        """
+        """As `note_begun`, of an agent that chooses its ids. Raises Failed, OSError."""
         if sessions.begun(directory.agent_key, 1) is not None:
             return set()
         files = sessions.files(session, PurePath(held.workspace))
         assert files
         # Before it is asked whose that is: it may be coming.
         is_here = session_at(held.here, files).exists() or put_away(held.here, files) is not None
-        begun = directory.path / "sessions-begun"
-        begun.mkdir(mode=0o700, exist_ok=True)
-        if not is_here:
-            (begun / session).touch(mode=0o600)
-        return set(disk.names(begun))
+        return note_begun(directory, session, is_here=is_here)
 
     def note_shared(self, held: HeldSessions, sessions: list[str]) -> None:
         """To which workspace sessions belong that began in the copy, and were here all along. Raises OSError."""

@@ -280,7 +280,7 @@ async def test_a_conversation_that_is_too_long_to_be_looked_at_stays_there(out: 
     with out.theirs().open("r+b") as file:
         file.truncate(MAX_LINES + 1)
     told = await out.back()
-    assert "has more than 256 MiB" in (told.session_error or "")
+    assert "has more than 128 MiB" in (told.session_error or "")
     assert out.ours().read_bytes() == FIRST
 
 

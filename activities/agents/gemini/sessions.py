@@ -38,10 +38,12 @@ _MESSAGE = '\n{"id":"'
 _KEY = b"sessionId"
 _ESCAPE = re.compile(rb"\\u00[4-7]")
 """How a letter can be spelled in JSON; Gemini CLI spells none so."""
-_TOKEN = re.compile(rb'"((?:[^"\\]|\\.)*)"(\s*:)?|[{}\[\]]', re.DOTALL)
+_TOKEN = re.compile(rb'"([^"\\]*+(?:\\.[^"\\]*+)*+)"(\s*:)?|[^"]++', re.DOTALL)
 _VALUE = re.compile(rb'\s*"([^"\\]*)"')
 _BREAK = re.compile(b"\r|\xe2\x80\xa8|\xe2\x80\xa9")
 """What ends a line for Node.js, too."""
+_BEGIN = re.compile(b"(?:" + _BREAK.pattern + rb")[ \t]*+(?=\{)")
+_OPENING, _CLOSING = (b"{", b"["), (b"}", b"]")
 _DEEPEST = 2
 """A record says its id itself, or in `$set`."""
 
@@ -86,15 +88,23 @@ class Records:
         """Each id is replaced where it stands, and nothing else is touched."""
         if is_first and not line.startswith(_FIRST.format(session).encode()):
             raise ValueError(f"it does not say that it is of session {session}")
-        renamed, at = b"", 0
+        parts, at = [], 0
         for value in _ids(line):
-            renamed, at = renamed + line[at : value.start(1)] + name.encode(), value.end(1)
             _check(value, session)
-        renamed += line[at:]
-        for part in _BREAK.split(renamed) if _BREAK.search(renamed) else ():
+            parts += [line[at : value.start(1)], name.encode()]
+            at = value.end(1)
+        renamed = b"".join([*parts, line[at:]]) if parts else line
+        for part in _inner(renamed):
             for value in _ids(part):
                 _check(value, name)
         return renamed
+
+
+def _inner(line: bytes) -> Iterator[bytes]:
+    """The further lines that Node.js finds in it, as far as they may be records."""
+    for found in _BEGIN.finditer(line):
+        end = _BREAK.search(line, found.end())
+        yield line[found.end() : end.start() if end else len(line)]
 
 
 def _check(value: "re.Match[bytes]", session: str) -> None:
@@ -108,8 +118,9 @@ def _ids(line: bytes) -> Iterator["re.Match[bytes]"]:
         return
     depth = 0
     for token in _TOKEN.finditer(line):
-        depth += {b"{": 1, b"[": 1, b"}": -1, b"]": -1}.get(token[0], 0)
-        if token[2] and depth <= _DEEPEST and _spelled(token[1]) == _KEY:
+        if token[1] is None:
+            depth += sum(token[0].count(each) for each in _OPENING) - sum(token[0].count(each) for each in _CLOSING)
+        elif token[2] and depth <= _DEEPEST and _spelled(token[1]) == _KEY:
             value = _VALUE.match(line, token.end())
             if value is None:
                 raise ValueError("it says an id that is none")

@@ -30,7 +30,7 @@ MAX_FIRST_LINE = 4 * 1024 * 1024
 """A first line that says whose the conversation is has at most this many bytes."""
 
 
-MAX_LINES = 256 * 1024 * 1024
+MAX_LINES = 128 * 1024 * 1024
 """A conversation of which every line may say that has at most this many bytes."""
 
 
