@@ -29,7 +29,7 @@ from activities.store.notes import note, noted
 from activities.store.run_directory import RunDirectory
 from activities.store.runs import RunStore
 from activities.store.session_locks import SessionLocks
-from activities.workspaces.carry.archives import MAX_ARCHIVE, ArchivePlace
+from activities.workspaces.carry.archives import MAX_ARCHIVE, ArchivePlace, NoProgram
 from activities.workspaces.carry.copies import WorkspaceCopy
 from activities.workspaces.carry.session_program import MAX_SESSIONS
 from activities.workspaces.carry.sessions import SessionsFailed
@@ -104,13 +104,18 @@ class RunArchives:
         if request.session and request.session not in data:
             data[request.session] = await self._written_out(held, archives, request.session)
         await asyncio.to_thread(note, directory.path / "archives.json", held)
-        place = await self._place(directory, held, archives)
+        try:
+            await self._bring(await self._place(directory, held, archives), data, held.directory)
+        except NoProgram:  # the agent says so that is to be started there, and another one may follow
+            (directory.path / "archives.json").unlink(missing_ok=True)
+
+    async def _bring(self, place: ArchivePlace, data: Mapping[str, bytes], directory: str) -> None:
         for session, each in data.items():
-            archive = _archive(archives, each, session)
+            archive = _archive(place.archives, each, session)
             if (behind := archive.newest_s - await place.time_s()) > CLOCKS_S:
                 why = "the next message would come before it"
                 raise SessionsFailed(f"the clock there is {behind:.0f} s behind the session's newest message: {why}")
-            await place.take_in(archive.data(), held.directory)
+            await place.take_in(archive.data(), directory)
 
     async def _written_out(self, held: HeldArchives, archives: SessionArchives, session: str) -> bytes:
         found = await self._ours(held, archives).written_out(session) if archives.is_id(session) else None

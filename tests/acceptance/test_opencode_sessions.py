@@ -227,7 +227,8 @@ async def test_its_pod_is_lost(site: Site, model: ScriptedModel, mark: str) -> N
         allowed = (part for name in variables for part in ("--allow-env", name))
         path = f"{Path(program('opencode')).parent}{os.pathsep}{os.environ['PATH']}"
         try:
-            await site.worker(*pods.flags, *allowed, KUBECONFIG=str(pods.config), PATH=path, **variables).ready()
+            flags = (*pods.flags, *allowed, "--trust", str(site.root))  # else no further process is started there
+            await site.worker(*flags, KUBECONFIG=str(pods.config), PATH=path, **variables).ready()
             steersman, repository = await site.steersman(), made(site.workspace())
             step = tool("bash", command=f"echo {mark} | tee step", description="x")
             script = model.script("lost", step, hold("thinking"), say("finished"))

@@ -25,6 +25,7 @@ from steersman.contracts.activities import CarriedBack, RunKey
 from steersman.contracts.errors import InvalidRequest, WorkspaceError
 from steersman.contracts.request import parse_request
 from steersman.contracts.run import Finalize
+from tests.support.parameters import but_first
 from tests.workspaces import opencode_stand_in
 
 pytestmark = pytest.mark.integration
@@ -240,7 +241,19 @@ def _lies() -> dict[str, dict[str, Any]]:
     return {"session": archive(VICTIM, "mine", "lies"), **found}
 
 
-@pytest.mark.parametrize("kind", _lies())
+@pytest.mark.parametrize("kind", [kind for kind in _lies() if kind != "same id"])
+def test_what_is_another_sessions_is_refused(kind: str) -> None:
+    with pytest.raises(ValueError, match=r"it (has|does not say)"):
+        OpencodeArchives().archive(json.dumps(_lies()[kind]).encode(), NEW)
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"info":[]}', b"\xff", b"[" * 200_000, b"[1," * 2_000_001])
+def test_what_is_no_archive_is_refused(data: bytes) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011 - what is wrong with it differs
+        OpencodeArchives().archive(data, NEW)
+
+
+@pytest.mark.parametrize("kind", but_first("same id", *(kind for kind in _lies() if kind != "same id")))
 async def test_a_place_writes_into_no_other_session(fresh: ArchiveCarrying, kind: str) -> None:
     fresh.hold(archive(VICTIM, "mine"))
     before = fresh.held(VICTIM)
@@ -294,7 +307,7 @@ async def test_a_machine_whose_clock_is_behind_is_told_of(tmp_path: Path) -> Non
     await work.close()
 
 
-@pytest.mark.parametrize("said", ["", "words\n", "0 99999999999\n", "0 10\nabc", "x" * 2_000_000])
+@pytest.mark.parametrize("said", but_first("0 10\nabc", "", "words\n", "0 99999999999\n", "x" * 2_000_000))
 async def test_a_place_that_answers_nonsense(out: ArchiveCarrying, said: str) -> None:
     there = Path(out.there["HOME"], "sh")
     (there.parent / "answer").write_text(said)
@@ -309,6 +322,18 @@ async def test_a_program_that_fails_says_why(out: ArchiveCarrying) -> None:
     Path(out.there["PATH"].partition(":")[0], "opencode").write_text("#!/bin/sh\necho the disk is full >&2\nexit 3\n")
     told = await out.back()
     assert told.session_error == "opencode could not write it out: the disk is full (exit code 3)"
+
+
+async def test_a_place_without_the_program_is_left_to_who_starts_it(tmp_path: Path) -> None:
+    """So that the run fails as one of an agent that is not installed, or goes on with the next agent."""
+    work = ArchiveCarrying(tmp_path)
+    work.hold(archive(SESSION, "one"))
+    work.there = {**work.there, "PATH": os.environ["PATH"]}
+    await work.out()
+    told = await work.back()
+    assert (told.sessions, told.session_error) == ({}, None)
+    assert work.texts() == ["one"]
+    await work.close()
 
 
 async def test_a_place_that_is_lost_is_begun_with_what_was_backed_up(out: ArchiveCarrying, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from activities.workspaces.carry.sessions import MAX_LINES
 from steersman.contracts.errors import InvalidRequest
 from tests.shim.conftest import oldest_python
 from tests.support.files import below
+from tests.support.parameters import but_first
 from tests.workspaces.session_carrying import SESSION, GeminiCarrying, begun_chat, chat, said_chat
 
 pytestmark = pytest.mark.integration
@@ -170,6 +171,16 @@ async def test_a_session_of_another_workspace_is_refused(work: GeminiCarrying, t
     assert not work.there.exists()
 
 
+async def test_a_link_in_the_place_of_all_sessions_is_named(work: GeminiCarrying) -> None:
+    """As somebody has it who keeps them on another disk: no link is followed, and nobody is told that there is none."""
+    work.hold(work.ours(), FIRST)
+    place = work.here / ".gemini" / "tmp"
+    place.rename(work.here / "elsewhere")
+    place.symlink_to(work.here / "elsewhere")
+    with pytest.raises(InvalidRequest, match=r"tmp below .* is a link"):
+        await work.out()
+
+
 async def test_neither_side_is_lost(out: GeminiCarrying) -> None:
     """Each record of the run's has the id under which it is kept."""
     mine = FIRST + said_chat(SESSION, "a person was here")
@@ -210,6 +221,17 @@ LIES: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("lie", LIES)
+def test_a_record_that_says_another_id_is_refused(lie: str) -> None:
+    with pytest.raises(ValueError, match="it says"):
+        [Records().renamed(line, SESSION, SESSION, is_first=False) for line in LIES[lie].splitlines(keepends=True)]
+
+
+def test_the_first_record_says_whose_it_is() -> None:
+    with pytest.raises(ValueError, match="does not say that it is of session"):
+        Records().renamed(MORE, SESSION, SESSION, is_first=True)
+
+
+@pytest.mark.parametrize("lie", but_first(*LIES))
 async def test_a_place_writes_into_no_other_session(out: GeminiCarrying, lie: str) -> None:
     """For Gemini CLI the last id that a file says is the session's, and the newest file that of a session."""
     victim = chat(out.here, "work", VICTIM, "2026-11-26T02-35")
@@ -253,7 +275,7 @@ def test_what_a_conversation_is_about_is_no_matter(line: str) -> None:
     assert Records().renamed(data, SESSION, NEW, is_first=False) == data
 
 
-@pytest.mark.parametrize("hostile", ["link", "directory", "several", "mark"])
+@pytest.mark.parametrize("hostile", but_first("several", "link", "directory", "mark"))
 async def test_what_the_agent_put_in_the_way_there_loses_nothing(out: GeminiCarrying, hostile: str) -> None:
     elsewhere = out.there.parent / "elsewhere"
     elsewhere.mkdir()
@@ -292,7 +314,7 @@ async def test_a_conversation_of_many_lines(out: GeminiCarrying) -> None:
     assert out.ours().read_bytes() == many
 
 
-@pytest.mark.parametrize("has", [FIRST[:60], EMPTY, FIRST])
+@pytest.mark.parametrize("has", but_first(EMPTY, FIRST[:60], FIRST))
 async def test_a_writer_that_was_killed_is_gone_on_from(out: GeminiCarrying, has: bytes) -> None:
     """On both ways: what is there is no conversation yet, perhaps."""
     out.theirs().write_bytes(has)

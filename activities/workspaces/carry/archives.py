@@ -15,6 +15,8 @@ MAX_ARCHIVE = 64 * 1024 * 1024
 PATIENCE_S = 180.0
 """What a program does with a session may take this many seconds."""
 _SAID = 500
+_NO_PROGRAM = 127
+"""How `env` ends where it does not find the program."""
 
 _SCRATCH = "umask 077; scratch=$(mktemp -d) || exit 1; trap 'rm -rf \"$scratch\"' EXIT; "
 _WRITE_OUT = f"""{_SCRATCH}
@@ -28,6 +30,10 @@ cat >"$scratch/session" && cd "$1" && shift && "$@" "$scratch/session" >"$scratc
 tail -c {_SAID} "$scratch/out" >"$scratch/said"
 printf '%s %s\\n' "$code" "$(wc -c <"$scratch/said")" && cat "$scratch/said"
 """
+
+
+class NoProgram(SessionsFailed):
+    """The agent's program is not on PATH there."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +57,7 @@ class ArchivePlace:
         text = _text(said)
         if self.archives.is_absent(text):
             return None
-        raise SessionsFailed(f"{self.archives.written_out(session)[0]} could not write it out: {_why(code, text)}")
+        raise _failed(code, f"{self.archives.written_out(session)[0]} could not write it out", text)
 
     async def take_in(self, data: bytes, directory: str) -> None:
         """Have the session here, held in this directory."""
@@ -62,7 +68,7 @@ class ArchivePlace:
             stream.stdin.close()
             code, said = await _answer(stream)
         if code != 0:
-            raise SessionsFailed(f"{self.archives.taken_in()[0]} could not take it in: {_why(code, _text(said))}")
+            raise _failed(code, f"{self.archives.taken_in()[0]} could not take it in", _text(said))
 
     async def time_s(self) -> float:
         """The time by the machine's clock, in seconds since 1970."""
@@ -121,5 +127,6 @@ def _text(said: bytes) -> str:
     return printable(" ".join(said.decode(errors="replace").split()))
 
 
-def _why(code: int, said: str) -> str:
-    return f"{said or 'it said nothing'} (exit code {code})"
+def _failed(code: int, what: str, said: str) -> SessionsFailed:
+    kind = NoProgram if code == _NO_PROGRAM else SessionsFailed
+    return kind(f"{what}: {said or 'it said nothing'} (exit code {code})")

@@ -116,7 +116,7 @@ class _Files:
         try:
             with self.entered(parts) as directory:
                 return os.listdir(directory)
-        except (FileNotFoundError, Failed):
+        except FileNotFoundError:
             return []
 
     @contextlib.contextmanager
@@ -383,7 +383,9 @@ class Session:
         if chosen is None:
             return False
         *place, _ = _filled(self._pattern, chosen).split("/")
-        return not any(self._is_held([*place, name]) for name in self._files.names(place))
+        with contextlib.suppress(Failed):  # a link in its place has none
+            return not any(self._is_held([*place, name]) for name in self._files.names(place))
+        return True
 
     def _own(self) -> list[list[str]]:
         """The conversation, and further files of its name that begin as it does."""
