@@ -20,12 +20,14 @@ from activities.store.kept_copies import CopyLocation, KeptCopies
 from activities.store.ownership import Ownership
 from activities.store.runs import RunStore
 from activities.store.session_locks import SessionLocks
+from activities.workspaces.carry.archives import ArchivePlace
 from activities.workspaces.carry.copies import WorkspaceCopy
 from steersman.contracts.activities import CarriedBack, RunKey
 from steersman.contracts.errors import InvalidRequest, WorkspaceError
 from steersman.contracts.request import parse_request
 from steersman.contracts.run import Finalize
 from tests.support.parameters import but_first
+from tests.support.programs import program
 from tests.workspaces import opencode_stand_in
 
 pytestmark = pytest.mark.integration
@@ -38,11 +40,11 @@ def message(session: str, number: int, text: str, **info: Any) -> dict[str, Any]
     """One message, with one part; its id is that of its number and session."""
     mark = f"{session[-10:]}{number:04}"
     ident = f"msg_{0x216898DDC000 + number:012x}{mark}"
-    role = "assistant" if number % 2 else "user"
+    role = {"role": "assistant" if number % 2 else "user"}
     time = {"created": 1_700_000_000_000 + number, "completed": 1_700_000_000_000 + number}
     part = {"type": "text", "text": text, "id": f"prt_{0x216898DDC000 + number:012x}{mark}"}
     return {
-        "info": {"id": ident, "sessionID": session, "role": role, "time": time, **info},
+        "info": {"id": ident, "sessionID": session, "time": time, **role, **info},
         "parts": [{**part, "sessionID": session, "messageID": ident}],
     }
 
@@ -369,3 +371,24 @@ async def test_a_fork_leaves_what_it_was_forked_from(tmp_path: Path) -> None:
     assert (await work.back()).sessions == {}
     assert (work.texts(), work.texts(NEW)) == (["one"], ["one", "forked"])
     await work.close()
+
+
+async def test_the_real_program_adds_what_is_new_and_changes_nothing(tmp_path: Path) -> None:
+    """As the one that stands in for it here; and it writes out all of a session, which it does not do into a pipe."""
+    path = f"{Path(program('opencode')).parent}{os.pathsep}{os.environ['PATH']}"
+    archives, machine = OpencodeArchives(), ChildMachine(tmp_path, {"PATH": os.environ["PATH"]})
+    place = ArchivePlace(machine, archives, archives.environment({"HOME": str(tmp_path / "home"), "PATH": path}))
+    (tmp_path / "held").mkdir()
+    model = {"providerID": "mock", "modelID": "mock-model"}
+    for texts in (["one", "two"], ["changed", "two", "x" * 200_000]):
+        said = [
+            message(SESSION, number, text, role="user", agent="build", model=model) for number, text in enumerate(texts)
+        ]
+        await place.take_in(json.dumps({**archive(SESSION), "messages": said}).encode(), str(tmp_path / "held"))
+    data = await place.written_out(SESSION)
+    await machine.aclose()
+    assert data
+    assert len(archives.archive(data, SESSION).ids) == 3
+    found = json.loads(data)
+    assert found["info"]["directory"] == str(tmp_path / "held")
+    assert [part["text"] for each in found["messages"] for part in each["parts"]] == ["one", "two", "x" * 200_000]
