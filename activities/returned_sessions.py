@@ -20,7 +20,7 @@ from activities.store.run_directory import RunDirectory
 from activities.store.runs import RunStore
 from activities.workspaces.carry.session_names import named
 from activities.workspaces.carry.session_program import Failed, Session
-from activities.workspaces.carry.sessions import SentSession
+from activities.workspaces.carry.sessions import SentSession, session_at
 
 
 class HeldSessions(BaseModel):
@@ -37,6 +37,27 @@ class HeldSessions(BaseModel):
     session: str | None = None
     forked: bool = False
     sources: tuple[str, ...] = ()
+
+
+class Back(BaseModel):
+    """What became of a run's sessions. `kept`: as Finalize.sessions. `removed`: nothing of them is at the place any
+    more.
+    """
+
+    kept: dict[str, str] = {}
+    error: str | None = None
+    removed: bool = False
+
+
+def note_begun(directory: RunDirectory, session: str, *, is_here: bool) -> set[str]:
+    """The sessions of the agent's own ids that are the run's: this one, too, if none of its id is here. Raises
+    OSError.
+    """
+    begun = directory.path / "sessions-begun"
+    begun.mkdir(mode=0o700, exist_ok=True)
+    if not is_here:
+        (begun / session).touch(mode=0o600)
+    return set(disk.names(begun))
 
 
 class ReturnedSessions:
@@ -60,7 +81,7 @@ class ReturnedSessions:
         """
         of = sessions.files(session, PurePath(held.directory))
         assert of
-        if of.first_line and sent.first_line() is None:
+        if (of.first_line or of.every_line) and sent.first_line() is None:
             return session  # it ended before there was anything in it
         kept = sessions.kept(directory.agent_key, session)
         own = self.own(directory, held, sessions)
@@ -78,31 +99,20 @@ class ReturnedSessions:
         raise Failed(f"session {session}: what is on the host, also under {kept}, is another one")
 
     def _begun(self, directory: RunDirectory, held: HeldSessions, sessions: AgentSessions, session: str) -> set[str]:
-        """The sessions of the agent's own ids that are the run's: this one, too, if none of its id is here. Raises
-        Failed, OSError.
-        """
+        """As `note_begun`, of an agent that chooses its ids. Raises Failed, OSError."""
         if sessions.begun(directory.agent_key, 1) is not None:
             return set()
         files = sessions.files(session, PurePath(held.workspace))
         assert files
         # Before it is asked whose that is: it may be coming.
         is_here = session_at(held.here, files).exists() or put_away(held.here, files) is not None
-        begun = directory.path / "sessions-begun"
-        begun.mkdir(mode=0o700, exist_ok=True)
-        if not is_here:
-            (begun / session).touch(mode=0o600)
-        return set(disk.names(begun))
+        return note_begun(directory, session, is_here=is_here)
 
     def note_shared(self, held: HeldSessions, sessions: list[str]) -> None:
         """To which workspace sessions belong that began in the copy, and were here all along. Raises OSError."""
         for session in sessions:
             if self._agents[held.agent].keeps(session, Path(held.directory)):
                 note_held(self._store.state, held.agent, session, held.workspace)
-
-
-def session_at(home: str, files: SessionFiles, at: str | None = None) -> Session:
-    """A session below this home of an agent; `at`: see Session."""
-    return Session(home, files.conversation, files.folder, at)
 
 
 def here_of(held: HeldSessions, sessions: AgentSessions, session: str) -> Session:

@@ -17,8 +17,9 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
+from activities.run_archives import CopyAt
 from activities.run_changes import refs_of
-from activities.run_sessions import CopyAt, RunSessions
+from activities.run_sessions import RunSessions
 from activities.shim.client import MachineUnreachable
 from activities.store import disk
 from activities.store.kept_copies import KeptCopies

@@ -12,26 +12,25 @@ copy on this machine does: such a session is not carried, and never removed.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePath
 
-from pydantic import BaseModel
-
 from activities.ports.agent import Agent
+from activities.ports.archives import ArchivingAgent
 from activities.ports.runtime import Runtime
 from activities.ports.sessions import AgentSessions, SessionFiles
-from activities.returned_sessions import HeldSessions, ReturnedSessions, here_of, put_away, session_at
+from activities.returned_sessions import Back, HeldSessions, ReturnedSessions, here_of, put_away
+from activities.run_archives import CopyAt, RunArchives
 from activities.shim.client import MachineGone, MachineUnusable
-from activities.store.kept_copies import CopyLocation, KeptCopies
+from activities.store.kept_copies import KeptCopies
 from activities.store.notes import note, noted
 from activities.store.run_directory import RunDirectory
 from activities.store.runs import RunStore
 from activities.store.session_locks import SessionLocks
-from activities.workspaces.carry.copies import WorkspaceCopy
 from activities.workspaces.carry.session_names import is_anywhere, sources_of
 from activities.workspaces.carry.session_program import MAX_SESSIONS, Failed
-from activities.workspaces.carry.sessions import HeldFiles, SessionPlace, SessionsFailed, stored
+from activities.workspaces.carry.sessions import HeldFiles, SessionPlace, SessionsFailed, session_at, stored
 from activities.workspaces.printable_text import printable
 from steersman.contracts.activities import CarriedBack
 from steersman.contracts.errors import InvalidRequest, WorkspaceError
@@ -40,28 +39,23 @@ from steersman.contracts.request import RunRequest
 log = logging.getLogger("steersman.running")
 
 
-class _Back(BaseModel):
-    """`kept`: as Finalize.sessions. `removed`: nothing of them is at the place any more."""
-
-    kept: dict[str, str] = {}
-    error: str | None = None
-    removed: bool = False
-
-
-CopyAt = Callable[[CopyLocation], Awaitable[WorkspaceCopy]]
-"""Makes what speaks of the copy there. Raises MachineUnreachable."""
-
-
 class RunSessions:
-    """`copies`: where the copies of runs are."""
+    """`copies`: where the copies of runs are. `archives`: those of agents that keep sessions in a database."""
 
     def __init__(
-        self, agents: Mapping[str, Agent], copies: KeptCopies, copy_at: CopyAt, store: RunStore, runtime: Runtime
+        self,
+        agents: Mapping[str, Agent],
+        copies: KeptCopies,
+        copy_at: CopyAt,
+        store: RunStore,
+        runtime: Runtime,
+        archives: RunArchives | None = None,
     ) -> None:
         self._agents, self._copies, self._copy_at = agents, copies, copy_at
         self._store, self._runtime = store, runtime
         self._locks = SessionLocks(store, runtime)
         self._returned = ReturnedSessions(agents, store, runtime)
+        self._archives = archives
 
     def check(self, request: RunRequest, workspace: Path, environment: Mapping[str, str]) -> None:
         """Raises InvalidRequest for a session that this host does not have for the workspace (resolved)."""
@@ -101,13 +95,17 @@ class RunSessions:
 
         Raises InvalidRequest, WorkspaceError, MachineUnreachable, OSError.
         """
-        sessions = self._agents[request.agent].sessions
+        agent = self._agents[request.agent]
+        if isinstance(agent, ArchivingAgent) and self._archives:
+            with _brought():
+                return await self._archives.out(directory, request, workspace, copy, here, there, backup)
+        sessions = agent.sessions
         if sessions is None:
-            return
+            return None
         await asyncio.to_thread(self.check, request, workspace, here)
         home, other = sessions.home(here), sessions.home(there)
         if home is None or other is None:
-            return
+            return None
         held = HeldSessions(
             agent=request.agent,
             here=home,
@@ -132,12 +130,15 @@ class RunSessions:
                 place = await self._place(directory, held)
                 marked = self._marked(directory, held, sessions, {each: carried[each] for each in wanted})
                 await place.receive([(here_of(held, sessions, each), files) for each, files in marked.items()])
+        return None
 
     async def back_up(self, directory: RunDirectory, into: Path) -> None:
         """Have the run's sessions below this directory, as they are at the place now.
 
         Raises SessionsFailed, Failed, MachineUnusable, MachineGone, MachineUnreachable, OSError.
         """
+        if self._archives:
+            await self._archives.back_up(directory, into)
         held, sessions = await asyncio.to_thread(self._held, directory)
         if held is None or sessions is None:
             return
@@ -167,8 +168,10 @@ class RunSessions:
 
         `keep`: they stay at the place, too. Raises MachineUnreachable, OSError.
         """
+        if self._archives:
+            await self._archives.back(directory, keep=keep)
         held, sessions = await asyncio.to_thread(self._held, directory)
-        known = await asyncio.to_thread(noted, directory.path / "sessions-back.json", _Back)
+        known = await asyncio.to_thread(noted, directory.path / "sessions-back.json", Back)
         if held is None or sessions is None or (known and known.removed):
             return
         if self._store.directory(directory.key).path != directory.path:
@@ -180,9 +183,9 @@ class RunSessions:
             there = await self._apart(directory, held, sessions, {**_given(held, sessions), **found})
             await asyncio.to_thread(self._returned.note_shared, held, [each for each in found if each not in there])
             apart = {session: files for session, files in found.items() if session in there}
-            back = _Back(kept={**before, **await self._carry_back(directory, held, sessions, apart)})
+            back = Back(kept={**before, **await self._carry_back(directory, held, sessions, apart)})
         except (SessionsFailed, Failed, MachineUnusable, MachineGone, OSError) as error:
-            back = _Back(kept=before, error=printable(str(error))[:1000])
+            back = Back(kept=before, error=printable(str(error))[:1000])
             facts = {"run": directory.key.run, "error": back.error}
             log.warning("sessions could not be brought back", extra={"action": "sessions_not_carried", "facts": facts})
         await asyncio.to_thread(note, directory.path / "sessions-back.json", back)
@@ -200,6 +203,8 @@ class RunSessions:
 
         Raises Failed, OSError.
         """
+        if self._archives:
+            await self._archives.back_from(directory, backup)
         held, sessions = await asyncio.to_thread(self._held, directory)
         if held is None or sessions is None:
             return
@@ -210,11 +215,11 @@ class RunSessions:
             if sent := await asyncio.to_thread(stored, backup, files):
                 taken = await asyncio.to_thread(self._returned.take, directory, held, sessions, session, sent)
                 kept |= {session: taken} if taken != session else {}
-        await asyncio.to_thread(note, directory.path / "sessions-back.json", _Back(kept=kept, removed=True))
+        await asyncio.to_thread(note, directory.path / "sessions-back.json", Back(kept=kept, removed=True))
 
     async def told(self, directory: RunDirectory, back: CarriedBack) -> CarriedBack:
         """What became of the copy, with what became of the sessions."""
-        known = await asyncio.to_thread(noted, directory.path / "sessions-back.json", _Back)
+        known = await asyncio.to_thread(noted, directory.path / "sessions-back.json", Back)
         if known is None:
             return back
         told = {"sessions": known.kept, "session_error": known.error}

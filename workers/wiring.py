@@ -25,6 +25,7 @@ from activities.notice_activities import NoticeActivities
 from activities.ports.agent import Agent
 from activities.ports.machine import Machine
 from activities.run_activities import RunActivities
+from activities.run_archives import RunArchives
 from activities.run_backups import RunBackups
 from activities.run_carry import RunCarry
 from activities.run_changes import RunChanges
@@ -125,7 +126,8 @@ def activities_of(settings: Settings, parts: Parts) -> Activities:
     carrier = WorkspaceCarrier(shadows, settings.state / "workspaces")
     here = ChildMachine(settings.state, {"PATH": policy.environ.get("PATH", os.defpath)})
     copy_at = partial(_copy_at, here, machines, pods)
-    sessions = RunSessions(agents, kept, copy_at, store, runtime)
+    archives = RunArchives(agents, here, kept, copy_at, store, runtime)
+    sessions = RunSessions(agents, kept, copy_at, store, runtime, archives)
     backups = RunBackups(carrier, kept, copy_at, sessions, policy.within)
     carry = RunCarry(backups, changes, settings.state)
     context = ActivityContext(

@@ -17,7 +17,8 @@ from activities.ports.admission import Admission, Program
 from activities.ports.agent import Agent
 from activities.ports.place import PlaceInfo
 from activities.store import disk
-from activities.workspaces.carry.session_program import Failed, Session
+from activities.workspaces.carry.session_program import Failed
+from activities.workspaces.carry.sessions import session_at
 from activities.workspaces.git.allowed_roots import AllowedRoots
 from steersman.contracts.agents import CAPABILITIES, VARIABLES_OF_MACHINES
 from steersman.contracts.errors import AgentNotInstalled, InvalidRequest, RunError, WorkspaceError
@@ -193,7 +194,7 @@ class Policy:
         if home is None or files is None or self.held(agent.name, session) != directory:
             return False
         try:
-            return Session(home, files.conversation, files.folder).exists()
+            return session_at(home, files).exists()
         except (Failed, OSError):
             return False
 

@@ -23,19 +23,56 @@ class FirstLine(Protocol):
         ...
 
 
+class EveryLine(Protocol):
+    """What the lines of a conversation say of its session, where any of them may name it."""
+
+    def renamed(self, line: bytes, session: str, name: str, *, is_first: bool) -> bytes:
+        """The line as it names this session instead; one that names none as it is.
+
+        Raises ValueError for a line that names another session, and for a first one that names none. The line may be
+        hostile.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class ChosenDirectory:
+    """A directory of the agent's for sessions that were held in one directory, by a name that the agent has chosen.
+
+    `held_in`: where they were held. `roots`: directories that have one of that name each, the first of them that of the
+    sessions. `mark`: the file in it that says where they were held. `record`: the file of JSON that has the name, at
+    the path `projects`, `held_in`: it counts unless a mark says otherwise. `name`: the one that it is given where it
+    has none, with a number if that is another one's.
+    """
+
+    held_in: str
+    roots: tuple[str, ...]
+    mark: str
+    record: str
+    name: str
+
+
 @dataclass(frozen=True)
 class SessionFiles:
     """The files of one session, relative to the agent's own directory; names of `A-Z a-z 0-9 . _ -` alone.
 
-    `conversation` is what it cannot be without, and only grows; in its name `#` stands for any digit. `folder`: all
-    files below it belong to it, too. `first_line`: None where the conversation is found by its name alone. `put_away`:
-    further names under which the agent may keep the conversation, and does not go on with it.
+    `conversation` is what it cannot be without, and only grows; in its name `#` stands for any digit, and `*` for the
+    name of the directory `chosen`. `folder`: all files below it belong to it, too. `first_line`, `every_line`: where
+    the conversation itself names the session. `put_away`: further names under which the agent may keep the
+    conversation, and does not go on with it. `begins`, `has`: ASCII at the beginning of the conversation, and within
+    it, which further files of such a name have not. `brought`: the name that it gets where it is brought; None: the
+    digits that it has.
     """
 
     conversation: str
     folder: str | None = None
     first_line: FirstLine | None = None
     put_away: tuple[str, ...] = ()
+    every_line: EveryLine | None = None
+    chosen: ChosenDirectory | None = None
+    begins: str = ""
+    has: str = ""
+    brought: str | None = None
 
 
 class AgentSessions(Protocol):

@@ -1,8 +1,6 @@
 """A session of the real Codex goes on wherever a run works: in the workspace, in a copy, on another machine."""
 
 import asyncio
-import os
-import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,40 +17,25 @@ from tests.acceptance.test_isolated_sessions import UNKNOWN
 from tests.acceptance.test_pod_backups import backed_up
 from tests.acceptance.test_session_locks import session_of
 from tests.acceptance.test_ssh import THERE
+from tests.acceptance.two_homes import TwoHomes
 from tests.scripted_model import Hold, Say, Script, ScriptedModel, answer, hold, say, tool
 from tests.support.files import below
 from tests.support.kubernetes import Settings, background_server
 from tests.support.kubernetes import missing as no_cluster
 from tests.support.processes import until
 from tests.support.programs import program
-from tests.support.sshd import Sshd
 from tests.support.sshd import missing as no_sshd
 from tests.support.temporal import new_namespace
 
 pytestmark = pytest.mark.acceptance
+NO_MODEL = "http://127.0.0.1:1/v1"
 
 
-class Codexes:
-    """A worker that has Codex, and another machine that has it, too. `here`, `there`: the homes of both."""
+class Codexes(TwoHomes):
+    """A worker that has Codex, and another machine that has it, too."""
 
     def __init__(self, site: Site) -> None:
-        self.site, self.here, self.there = site, site.root / "here", site.root / "elsewhere"
-        self.here.mkdir()
-        (self.there / ".local" / "bin").mkdir(parents=True)
-        (self.there / ".profile").write_text('export PATH="$HOME/.local/bin:$PATH"\n')
-        wrapper = self.there / ".local" / "bin" / "codex"
-        wrapper.write_text(f'#!/bin/sh\nexec {shlex.quote(program("codex"))} "$@"\n')
-        wrapper.chmod(0o755)
-        self.sshd = Sshd(site.root / "sshd", self.there)
-
-    async def worker(self, *flags: str) -> None:
-        """One that is at work."""
-        path = f"{Path(program('codex')).parent}{os.pathsep}{os.environ['PATH']}"
-        names = ("OPENAI_API_KEY", "OPENAI_BASE_URL")
-        allowed = (part for name in names for part in ("--allow-env", name))
-        ssh = ("--allow-ssh", "place", "--ssh-config", str(self.sshd.config))
-        environment = {"HOME": str(self.here), "PATH": path, "OPENAI_API_KEY": "sk-test"}
-        await self.site.worker(*ssh, *allowed, *flags, **environment).ready()
+        super().__init__(site, "codex", OPENAI_API_KEY="sk-test", OPENAI_BASE_URL=NO_MODEL)
 
     def request(self, script: Script, workspace: Path, **fields: Any) -> dict[str, Any]:
         return requested(script, workspace, **fields)
@@ -61,10 +44,6 @@ class Codexes:
         return self.request(script, workspace, **fields) | {
             "workspace": {"path": str(workspace), "isolation": "copy"},
         }
-
-    def end(self) -> None:
-        self.site.end()
-        self.sshd.close()
 
 
 def requested(script: Script, workspace: Path, **fields: Any) -> dict[str, Any]:

@@ -11,8 +11,8 @@ import pytest
 from activities.agents.agent_kind import what_is_wrong
 from activities.agents.entry_points import installed_catalog
 from activities.ports.runtime import Fenced, Launch, StopTimes
-from activities.ports.sessions import SessionFiles
-from activities.workspaces.carry.session_program import Session, filled
+from activities.workspaces.carry.session_names import named
+from activities.workspaces.carry.sessions import session_at, stored
 from steersman.contracts.activities import RunOutcome, Settlement
 from steersman.contracts.attachments import Attachment
 from steersman.contracts.errors import AgentNotInstalled, ErrorType, InvalidRequest
@@ -426,7 +426,7 @@ async def test_it_reports_what_it_uses_as_declared(kit: Kit) -> None:
 
 
 @pytest.mark.parametrize("renamed", [True, False])
-async def test_its_session_goes_on_wherever_its_files_are(kit: Kit, tmp_path: Path, *, renamed: bool) -> None:
+async def test_its_session_goes_on_wherever_its_files_are(kit: Kit, private: Path, *, renamed: bool) -> None:
     """In another directory of another machine, and under another id, a conversation that only grows."""
     async with kit.answering("the first word") as stage:
         session = (await stage.play()).session_id
@@ -438,32 +438,24 @@ async def test_its_session_goes_on_wherever_its_files_are(kit: Kit, tmp_path: Pa
     assert sessions.begun(stage.directory.agent_key, 1) in (session, None)
     home, files = Path(sessions.home(stage.environment) or ""), sessions.files(session, stage.workspace)
     assert files
-    conversation = Session(str(home), files.conversation, files.folder).name()
+    sent = stored(home, files)
+    assert sent
+    conversation = Path(session_at(str(home), files).location(""))
     its = [path for path in below(home) if session in str(path.relative_to(home)) and path.is_file()]
-    assert home / conversation in its
-    others = [str(path.relative_to(home)) for path in its if path != home / conversation]
+    others = [str(path.relative_to(home)) for path in its if path != conversation]
     assert all(files.folder and name.startswith(f"{files.folder}/") for name in others)
 
-    (tmp_path / "there").mkdir()
+    (private / "there").mkdir()
     name = sessions.kept(stage.directory.agent_key, session) if renamed else session
-    async with kit.elsewhere(tmp_path / "there").answering("the second word", session=name) as there:
+    async with kit.elsewhere(private / "there").answering("the second word", session=name) as there:
         copied = sessions.files(name, there.workspace)
         assert copied
-        at = filled(copied.conversation, conversation, files.conversation)
-        place = Path(sessions.home(there.environment) or "", at)
-        place.parent.mkdir(parents=True)
-        before = _under(files, session, name, (home / conversation).read_bytes())
-        place.write_bytes(before)
+        brought = named(sent, (session, files), (name, copied), ())
+        at = session_at(sessions.home(there.environment) or "", copied, copied.brought or brought.at)
+        brought.write(at)
+        place = Path(at.location(""))
+        before = place.read_bytes()
         outcome = await there.play()
     assert (outcome.text, outcome.session_id) == ("the second word", name)
     assert place.read_bytes().startswith(before)
     assert len(place.read_bytes()) > len(before)
-
-
-def _under(files: SessionFiles, session: str, name: str, conversation: bytes) -> bytes:
-    """The conversation as it is kept under this id."""
-    if files.first_line is None:
-        return conversation
-    line = conversation[: conversation.index(b"\n") + 1]
-    assert files.first_line.source(line, session) is None
-    return files.first_line.renamed(line, session, name) + conversation[len(line) :]

@@ -86,6 +86,15 @@ class TestSessions:
         assert sessions.wait_s("0ldc0ffe-0000-4000-8000-000000000002", environ, is_here=True) == 0
         assert sessions.wait_s("0ldc0ffe-0000-4000-8000-000000000002", environ, is_here=False) > 0
 
+    def test_one_that_was_brought_waits_for_nothing(self, tmp_path: Path) -> None:
+        """What a process began where it works, it does, also if the run has another one."""
+        agent, session = GeminiAgent({"HOME": str(tmp_path)}), "0c0ffee0-0000-4000-8000-000000000002"
+        workspace, there = {"path": str(tmp_path)}, {"kind": "ssh", "address": "place"}
+        given = {"agent": "gemini", "prompt": "p", "workspace": workspace, "runtime": there, "session": session}
+        request = parse_request(given)
+        assert agent.session_wait_s(request, session) == 0
+        assert agent.session_wait_s(request, session.replace("2", "3")) > 0
+
 
 class TestTrust:
     @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """A run in a copy, its agent's sessions on the leader and at a place that is reached by programs alone.
 
-The agent is a claude, or a codex, whose process nobody starts: its files are written as the program writes them.
+The agent is a claude, a codex or a gemini, whose process nobody starts: its files are written as the program does.
 """
 
 import os
@@ -10,6 +10,7 @@ from typing import Any
 
 from activities.agents.claude.agent import ClaudeAgent
 from activities.agents.codex.agent import CodexAgent
+from activities.agents.gemini.agent import GeminiAgent
 from activities.ports.agent import Agent
 from activities.run_sessions import RunSessions
 from activities.runtimes.machine import ChildMachine
@@ -127,6 +128,47 @@ class CodexCarrying(SessionCarrying):
 
     def _place(self, home: Path, directory: Path, session: str) -> Path:
         return rollout(home, session)
+
+
+class GeminiCarrying(SessionCarrying):
+    """Gemini CLI keeps a session in a directory that it has named for the one in which it was held. `here` and `there`
+    are homes of the user.
+    """
+
+    name = "gemini"
+    variable = "GEMINI_CLI_HOME"
+    named = "work"
+    """The name that the leader's has for the workspace."""
+
+    def made(self) -> Agent:
+        return GeminiAgent({"GEMINI_CLI_HOME": str(self.here)})
+
+    def _place(self, home: Path, directory: Path, session: str) -> Path:
+        if home == self.here:
+            return chat(home, self.named, session)
+        return chat(home, "copy", session, BROUGHT)
+
+
+BROUGHT = "2000-01-01T00-00"
+"""The minute of a conversation that was brought."""
+
+
+def chat(home: Path, name: str, session: str, minute: str = "2026-11-26T02-32") -> Path:
+    """The file of a session of Gemini CLI, in the directory of that name."""
+    return home / ".gemini" / "tmp" / name / "chats" / f"session-{minute}-{session[:8]}.jsonl"
+
+
+def begun_chat(session: str) -> bytes:
+    """The beginning of each file of a session, as Gemini CLI writes it."""
+    first = f'{{"sessionId":"{session}","projectHash":"e7","startTime":"2026-11-26T06:09:02.042Z","kind":"main"}}\n'
+    context = '{"$set":{"messages":[{"id":"d0","type":"user","content":[{"text":"<session_context>"}]}]}}\n'
+    return f"{first}{context}".encode()
+
+
+def said_chat(session: str, text: str = "the first word") -> bytes:
+    """What a process adds that goes on with one, or begins it: it says the id once more."""
+    again = f'{{"$set":{{"sessionId":"{session}"}}}}\n'
+    return f'{again}{{"id":"75","type":"user","content":[{{"text":"{text}"}}]}}\n'.encode()
 
 
 def rollout(home: Path, thread: str, time: str = "2026-11-26T02-32-54") -> Path:

@@ -9,7 +9,6 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,6 +18,7 @@ from steersman.contracts.errors import InvalidRequest, WorkspaceError
 from steersman.contracts.request import parse_request
 from tests.shim.conftest import oldest_python
 from tests.support.files import below
+from tests.support.parameters import but_first
 from tests.workspaces.session_carrying import SESSION, CodexCarrying, rollout, thread
 
 pytestmark = pytest.mark.integration
@@ -27,12 +27,6 @@ OTHER = "01a215b2-e0e6-77a1-a141-a1b05fe358bb"
 MORE = b'{"type":"response_item"}\n'
 FIRST = thread(SESSION)
 HERE = str(rollout(Path(), SESSION))
-
-
-def but_first(*cases: Any) -> list[Any]:
-    """`make test` tries the first of them, `make test-all` each."""
-    given = [each if isinstance(each, tuple) else (each,) for each in cases]
-    return [pytest.param(*each, marks=pytest.mark.exhaustive if number else ()) for number, each in enumerate(given)]
 
 
 @pytest.fixture

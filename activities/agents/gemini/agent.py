@@ -12,11 +12,13 @@ from pathlib import Path, PurePath
 from activities.agents import programs
 from activities.agents.acp.agent import AcpAgent
 from activities.agents.acp.session_start import Setting
-from activities.agents.gemini import sessions, trust
+from activities.agents.gemini import trust
+from activities.agents.gemini.sessions import GeminiSessions, wait_s
 from activities.ports.admission import Admission, Program, WorkspaceFiles
 from activities.ports.agent import Resumption
 from activities.ports.place import PlaceInfo
 from activities.ports.runtime import Launch
+from activities.ports.sessions import AgentSessions
 from steersman.contracts.activities import RunKey
 from steersman.contracts.errors import InvalidRequest, PlaceError
 from steersman.contracts.request import RunRequest
@@ -60,6 +62,7 @@ class GeminiAgent(AcpAgent):
 
     name = "gemini"
     files = FILES
+    sessions: AgentSessions | None = GeminiSessions()
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._environ = environ
@@ -128,9 +131,13 @@ class GeminiAgent(AcpAgent):
         return ()
 
     def session_wait_s(self, request: RunRequest, session: str) -> float:
-        """A session that is loaded in the minute in which it began is lost (measured)."""
+        """A session that is loaded in the minute in which it began is lost (measured); one that was brought began long
+        ago by its name.
+        """
+        if request.is_carried and session == request.session:
+            return 0.0
         is_here = request.runtime.kind == "local" and request.home == "user"
-        return sessions.wait_s(session, self._environ, is_here=is_here)
+        return wait_s(session, self._environ, is_here=is_here)
 
 
 def _shared_directory(directory: Path) -> Path | None:

@@ -20,10 +20,12 @@ from activities.agents.acp.agent import AcpAgent
 from activities.agents.acp.conversation import AcpConversation
 from activities.agents.acp.options import options_of
 from activities.agents.acp.transcript import AcpTranscript
+from activities.agents.opencode.archives import OpencodeArchives
 from activities.agents.opencode.conversation import OpencodeConversation
 from activities.agents.opencode.transcript import OpencodeTranscript
 from activities.ports.admission import Admission, Program, Untrusted, WorkspaceFiles
 from activities.ports.agent import Resumption
+from activities.ports.archives import SessionArchives
 from activities.ports.place import PlaceInfo
 from activities.ports.runtime import Launch
 from activities.untrusted_json import parse_object
@@ -51,6 +53,7 @@ class OpencodeAgent(AcpAgent):
 
     name = "opencode"
     files = FILES
+    archives: SessionArchives = OpencodeArchives()
     conversation_kind: ClassVar[type[AcpConversation]] = OpencodeConversation
     transcript_kind: ClassVar[type[AcpTranscript]] = OpencodeTranscript
 
@@ -78,10 +81,12 @@ class OpencodeAgent(AcpAgent):
 
     def own_environment(self, request: RunRequest, admission: Admission, files: PurePath) -> dict[str, str]:
         """The configuration, and a password for the server that `opencode acp` opens on the loopback interface, which
-        is any local user's otherwise.
+        is any local user's otherwise. On another machine it has a database alone: the run's sessions go with that.
         """
+        own = self.archives.database(admission.directory) if admission.place else {}
         off = _UNTRUSTED if admission.untrusted else ()
         return {
+            **own,
             **{f"OPENCODE_DISABLE_{what}": "1" for what in ("AUTOUPDATE", *off)},
             "OPENCODE_PURE": "0",  # "1" loads no plugins
             "OPENCODE_SERVER_PASSWORD": secrets.token_urlsafe(32),

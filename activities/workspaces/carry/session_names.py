@@ -8,16 +8,18 @@ from contextlib import suppress
 from pathlib import Path, PurePath
 
 from activities.ports.sessions import AgentSessions, SessionFiles
-from activities.workspaces.carry.session_program import MAX_SESSIONS, Failed, Session, filled
-from activities.workspaces.carry.sessions import MAX_FIRST_LINE, SentSession
+from activities.workspaces.carry.session_program import MAX_SESSIONS, Failed, filled
+from activities.workspaces.carry.sessions import MAX_FIRST_LINE, SentSession, session_at
 
 
 def is_anywhere(sessions: AgentSessions, session: str) -> bool:
     """Whether the agent keeps it by its id alone, in whichever directory it is held."""
     one, other = (sessions.files(session, PurePath(directory)) for directory in ("/one", "/other"))
-    return (
-        one is not None and other is not None and (one.conversation, one.folder) == (other.conversation, other.folder)
-    )
+    return one is not None and other is not None and _names(one) == _names(other)
+
+
+def _names(files: SessionFiles) -> tuple[object, ...]:
+    return files.conversation, files.folder, files.chosen
 
 
 def sources_of(sessions: AgentSessions, session: str, home: Path, workspace: Path) -> tuple[str, ...]:
@@ -39,10 +41,10 @@ def _source(sessions: AgentSessions, session: str, home: Path, workspace: Path) 
     if files is None or files.first_line is None:
         return None
     with suppress(Failed, OSError, ValueError):  # what is wrong with it, the agent says that is to go on with it
-        with Session(str(home), files.conversation, files.folder).read("")[0] as file:
+        with session_at(str(home), files).read("")[0] as file:
             source = files.first_line.source(file.readline(MAX_FIRST_LINE), session)
         its = sessions.files(source, workspace) if source else None
-        if its and Session(str(home), its.conversation, its.folder).exists():
+        if its and session_at(str(home), its).exists():
             return source
     return None
 
@@ -56,6 +58,11 @@ def named(
     Failed, OSError.
     """
     at = None if sent.at is None else filled(name[1].conversation, sent.at, was[1].conversation)
+    if (lines := was[1].every_line) is not None:
+        try:
+            return sent.renamed(lambda line, is_first: lines.renamed(line, was[0], name[0], is_first=is_first), at)
+        except ValueError as error:
+            raise Failed(f"session {was[0]}: {error}") from error
     line = sent.first_line() if was[1].first_line else None
     if line is None or was[1].first_line is None:
         return sent.headed(b"", b"", at)

@@ -7,9 +7,9 @@ import json
 import os
 import secrets
 import tempfile
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -28,6 +28,10 @@ STALLED_S = 120
 """A machine on which nothing moves for this many seconds is given up."""
 MAX_FIRST_LINE = 4 * 1024 * 1024
 """A first line that says whose the conversation is has at most this many bytes."""
+
+
+MAX_LINES = 128 * 1024 * 1024
+"""A conversation of which every line may say that has at most this many bytes."""
 
 
 class SessionsFailed(Exception):
@@ -60,7 +64,7 @@ class SessionPlace:
         """Bring sessions of ours there. What is there already stays where it has all of it."""
         async with self._command("receive", [theirs for _, theirs in sessions]) as stream:
             try:
-                await _feed(stream, [ours for ours, _ in sessions])
+                await _feed(stream, sessions)
             except (Failed, OSError) as error:
                 raise SessionsFailed(printable(str(error))) from error
             await _answer(stream)
@@ -109,6 +113,10 @@ class HeldFiles:
     def to_json(self) -> dict[str, object]:
         """As the program is asked for it."""
         names: dict[str, object] = {"conversation": self.files.conversation, "folder": self.files.folder}
+        if self.files.chosen is not None:
+            names["chosen"] = asdict(self.files.chosen)
+        for name, value in (("begins", self.files.begins), ("has", self.files.has)):
+            names |= {name: value} if value else {}
         return names if self.run is None else {**names, "run": self.run, "begun": self.begun}
 
 
@@ -134,6 +142,7 @@ class SentSession:
     files: list[_File]
     at: str | None = None
     _head: _Head | None = None
+    _renamed: Callable[[bytes, bool], bytes] | None = None
 
     def first_line(self) -> bytes | None:
         """That of the conversation; None where the agent had not yet written all of it. Raises Failed, OSError."""
@@ -149,6 +158,20 @@ class SentSession:
         more = len(line) - len(replaced)
         files = [(path, content, size if path else size + more) for path, content, size in self.files]
         return replace(self, files=files, at=at, _head=_Head(line, len(replaced)))
+
+    def renamed(self, line: Callable[[bytes, bool], bytes], at: str | None) -> "SentSession":
+        """The same session with each line of its conversation as it is after this, which is told which is the first,
+        and this name. A line that does not end is left out: the agent was writing it, or did not come to its end.
+
+        Raises Failed, OSError, and what `line` does.
+        """
+        (conversation,) = (each for each in self.files if not each[0])
+        if conversation[2] > MAX_LINES:
+            raise Failed(f"a session of which each line is looked at has more than {MAX_LINES >> 20} MiB")
+        with conversation[1].open("rb") as file:
+            size = sum(len(each) for each in _lines(file, line))
+        files = [(path, content, had if path else size) for path, content, had in self.files]
+        return replace(self, files=files, at=at, _renamed=line)
 
     def fits(self, here: Session) -> bool:
         """Whether what is here is the beginning of this session, or has all of it. Raises Failed, OSError."""
@@ -184,6 +207,9 @@ class SentSession:
     def _opened(self, file: _File) -> Iterator["Source"]:
         path, content, _ = file
         with content.open("rb") as opened:
+            if not path and self._renamed is not None:
+                yield _Renamed(_lines(opened, self._renamed))
+                return
             if path or self._head is None:
                 yield opened
                 return
@@ -204,13 +230,39 @@ class _Headed:
         return chunk
 
 
+class _Renamed:
+    """Lines, as they come."""
+
+    def __init__(self, lines: Iterator[bytes]) -> None:
+        self._lines, self._line = lines, memoryview(b"")
+
+    def read(self, size: int, /) -> bytes:
+        if not self._line:
+            self._line = memoryview(next(self._lines, b""))
+        chunk, self._line = self._line[:size], self._line[size:]
+        return bytes(chunk)
+
+
+def _lines(file: BinaryIO, renamed: Callable[[bytes, bool], bytes]) -> Iterator[bytes]:
+    """The whole lines of a conversation, renamed."""
+    is_first = True
+    while (line := file.readline()).endswith(b"\n"):
+        yield renamed(line, is_first)
+        is_first = False
+
+
+def session_at(home: str, files: SessionFiles, at: str | None = None) -> Session:
+    """A session below this home of an agent; `at`: see Session."""
+    chosen = None if files.chosen is None else asdict(files.chosen)
+    return Session(home, files.conversation, files.folder, at, chosen=chosen, begins=files.begins, has=files.has)
+
+
 def stored(home: Path, files: SessionFiles) -> SentSession | None:
     """A session that was written below a directory of ours; None where none was. Blocks. Raises Failed, OSError."""
-    within = home / files.folder if files.folder else home
-    session = Session(str(home), files.conversation, files.folder)
+    session = session_at(str(home), files)
     found = []
     for path in session.paths():
-        content = within / path if path else home / session.name()
+        content = Path(session.location(path))
         found.append((path, content, content.stat().st_size))
     return SentSession(0, found, session.name()) if found else None
 
@@ -273,8 +325,9 @@ async def _write(stream: Stream, file: BinaryIO, size: int) -> None:
         size -= len(chunk)
 
 
-async def _feed(stream: Stream, here: list[Session]) -> None:
-    frames = session_program.send(here)
+async def _feed(stream: Stream, sessions: Sequence[tuple[Session, HeldFiles]]) -> None:
+    names = {number: theirs.files.brought for number, (_, theirs) in enumerate(sessions) if theirs.files.brought}
+    frames = session_program.send([ours for ours, _ in sessions], names)
     with suppress(BrokenPipeError, ConnectionResetError):
         while chunk := await asyncio.to_thread(next, frames, None):
             stream.stdin.write(chunk)
