@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from temporalio.common import SearchAttributeKey
+from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
 
 from steersman.contracts import names
 from steersman.contracts.text import literal
@@ -15,6 +15,17 @@ MAX_LINE = 160
 """Characters of a line."""
 MAX_VALUE = 500
 """Characters of a value in a Markdown list."""
+
+
+def queued(agent: str) -> TypedSearchAttributes:
+    """Those of a run that has just been started."""
+    return TypedSearchAttributes(
+        [
+            SearchAttributePair(AGENT_NAME, agent),
+            SearchAttributePair(RUN_PHASE, "queued"),
+            SearchAttributePair(COST_USD, 0.0),
+        ]
+    )
 
 
 def one_line(text: str, limit: int = MAX_LINE) -> str:

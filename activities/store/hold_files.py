@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar, get_args
+from typing import Any, TypeVar, get_args
 
 from activities.store import disk
 from activities.store.directory_lock import exclusively
@@ -125,13 +125,8 @@ class PlaceLost(Exception):
     """Whoever waited has no place in the order any more: it was given back, or its file was removed."""
 
 
-class _File(NamedTuple):
-    """A file as it was when it was read: each is written anew under its name, never changed."""
-
-    name: str
-    inode: int
-    modified: int
-    size: int
+_File = tuple[str, int, int, int]
+"""A file as it was when it was read, name, inode, time and size: each is written anew under its name, never changed."""
 
 
 class HoldFiles:
@@ -148,10 +143,8 @@ class HoldFiles:
     def _by_name(self) -> dict[str, Hold]:
         """All holds by the names of their files: one is looked for by its name, as there may be hundreds."""
         before = self._known
-        self._known = known = {
-            file: before[file] if file in before else self._read(file.name) for file in self._files()
-        }
-        return {file.name: hold for file, hold in known.items() if hold is not None}
+        self._known = known = {file: before[file] if file in before else self._read(file[0]) for file in self._files()}
+        return {file[0]: hold for file, hold in known.items() if hold is not None}
 
     def waiting(self, owner: Ownership) -> list[str]:
         """The runs and loops of this owner that wait for a workspace."""
@@ -161,12 +154,14 @@ class HoldFiles:
         """The run's or loop's hold."""
         return self._read(_name_of(owner, key))
 
-    def _files(self) -> Iterator["_File"]:
+    def _files(self) -> Iterator[_File]:
         with suppress(OSError), os.scandir(self._place) as entries:
             for entry in entries:
-                with suppress(OSError):
+                try:
                     found = entry.stat(follow_symlinks=False)
-                    yield _File(entry.name, found.st_ino, found.st_mtime_ns, found.st_size)
+                except OSError:
+                    continue
+                yield entry.name, found.st_ino, found.st_mtime_ns, found.st_size
 
     def _read(self, name: str) -> Hold | None:
         """None for a file that no worker has written: it says nothing."""

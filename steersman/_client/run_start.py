@@ -1,10 +1,13 @@
 """A run's start: its request judged, its workflow begun. What becomes of it afterwards is in run_calls and run_end."""
 
+from functools import partial
 from typing import Any
 
 from temporalio.client import Client
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
+from temporalio.service import RPCError
 
+from steersman._client.search_attributes import are_unknown, queued
 from steersman._client.start_metadata import run_metadata
 from steersman._client.thread_template import as_json
 from steersman.contracts import names
@@ -32,14 +35,21 @@ async def start_run(
 
     Raises: AlreadyRunning where a run of this id is open, or, by `reuse`, has been; ServerUnreachable, ServerRefused.
     """
+    start = partial(
+        client.start_workflow,
+        names.RUN_WORKFLOW,
+        request.model_dump(mode="json", exclude_defaults=True),
+        id=run_id,
+        task_queue=names.TASK_QUEUE,
+        id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
+        id_reuse_policy=reuse,
+        **run_metadata(request),
+    )
     with translated(of=f"run {run_id}", address=client.service_client.config.target_host):
-        handle = await client.start_workflow(
-            names.RUN_WORKFLOW,
-            request.model_dump(mode="json", exclude_defaults=True),
-            id=run_id,
-            task_queue=names.TASK_QUEUE,
-            id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
-            id_reuse_policy=reuse,
-            **run_metadata(request),
-        )
+        try:
+            handle = await start(search_attributes=queued(request.agent))
+        except RPCError as error:
+            if not are_unknown(error):
+                raise
+            handle = await start()
     return handle.first_execution_run_id or ""

@@ -3,7 +3,8 @@
 from typing import Final
 
 from temporalio.api.enums.v1 import IndexedValueType
-from temporalio.common import SearchAttributeKey
+from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
+from temporalio.service import RPCError, RPCStatusCode
 
 from steersman.contracts import names
 
@@ -18,3 +19,19 @@ def indexed_types() -> dict[str, IndexedValueType.ValueType]:
         name: IndexedValueType.Value(f"INDEXED_VALUE_TYPE_{kind.upper()}")
         for name, kind in names.SEARCH_ATTRIBUTES.items()
     }
+
+
+def queued(agent: str) -> TypedSearchAttributes:
+    """Those of a run that has just been started: set with the start, they cost it no change of its own."""
+    return TypedSearchAttributes(
+        [
+            SearchAttributePair(AGENT_NAME, agent),
+            SearchAttributePair(RUN_PHASE, "queued"),
+            SearchAttributePair(COST_USD, 0.0),
+        ]
+    )
+
+
+def are_unknown(error: RPCError) -> bool:
+    """Whether the namespace has no such search attributes: the first worker adds them."""
+    return error.status == RPCStatusCode.INVALID_ARGUMENT and "search attribute" in error.message

@@ -7,6 +7,10 @@ from contextlib import aclosing
 from typing import Any
 
 import pytest
+from google.protobuf.duration_pb2 import Duration
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest
+from temporalio.client import Client, WorkflowExecutionStatus
 
 from steersman._client.host_calls import call_host
 from steersman.client import Steersman
@@ -28,6 +32,7 @@ from steersman.errors import (
 )
 from tests.client.fake_host import KILLED, FakeHost, init, said, succeeded
 from tests.support.processes import until
+from tests.support.temporal import connect
 
 pytestmark = pytest.mark.integration
 
@@ -58,6 +63,23 @@ async def test_a_run_from_start_to_result(steersman: Steersman, fake_host: FakeH
     description = await steersman.temporal.get_workflow_handle(run).describe()
     assert await description.static_summary() == "claude: Fix it"
     assert (await description.memo())["labels"] == {"team": "blue"}
+    # What it is was written with its start; each change afterwards is one more that is billed.
+    kinds = [event.event_type async for event in steersman.temporal.get_workflow_handle(run).fetch_history_events()]
+    assert EventType.EVENT_TYPE_WORKFLOW_PROPERTIES_MODIFIED not in kinds
+    first_task = kinds[: kinds.index(EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)]
+    # That one is of the workflow's patch.
+    assert first_task.count(EventType.EVENT_TYPE_UPSERT_WORKFLOW_SEARCH_ATTRIBUTES) == 1
+
+
+async def test_a_namespace_that_no_worker_has_prepared_takes_runs(client: Client, workspace: str) -> None:
+    name = f"bare-{uuid.uuid4()}"
+    asked = RegisterNamespaceRequest(namespace=name, workflow_execution_retention_period=Duration(seconds=86400))
+    await client.workflow_service.register_namespace(asked)
+    bare = Steersman(await connect(client.service_client.config.target_host, name))
+    run = await bare.start(ask(workspace))
+    description = await bare.temporal.get_workflow_handle(run).describe()
+    assert (description.status, list(description.typed_search_attributes)) == (WorkflowExecutionStatus.RUNNING, [])
+    await bare.temporal.get_workflow_handle(run).terminate()
 
 
 @pytest.mark.exhaustive

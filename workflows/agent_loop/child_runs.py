@@ -24,7 +24,7 @@ from workflows.agent_loop.activities import loop_key
 from workflows.agent_loop.carried_state import CarriedState
 from workflows.agent_loop.outcomes import ChildResult, IterationOutcome
 from workflows.agent_loop.state import ActiveChild, LoopContext
-from workflows.display import summary
+from workflows.display import queued, summary
 from workflows.waiting import cancellable, within
 
 INTERRUPT_TIMEOUT = timedelta(seconds=30)
@@ -85,6 +85,7 @@ async def _start_workflow(run_id: str, run: RunRequest, about: str) -> ChildHand
         # A loop that is terminated must not leave its agent at work.
         parent_close_policy=workflow.ParentClosePolicy.REQUEST_CANCEL,
         memo=_memo(run),
+        search_attributes=queued(run.agent),
         static_summary=summary(about),
     )
     return handle

@@ -10,7 +10,7 @@ from steersman.contracts.request import RunRequest
 from steersman.contracts.run import Approval, Handle, Phase, RunState
 from steersman.contracts.text import main_argument
 from workflows.agent_run.activities import run_key
-from workflows.display import AGENT_NAME, COST_USD, RUN_PHASE, markdown_list, one_line
+from workflows.display import AGENT_NAME, COST_USD, RUN_PHASE, markdown_list, one_line, queued
 
 
 class RunVisibility:
@@ -38,10 +38,10 @@ class RunVisibility:
             labels=request.labels,
             execution=run_key().execution,
         )
-        workflow.upsert_memo({"agent": request.agent, "workspace": request.workspace.path, "labels": request.labels})
-        workflow.upsert_search_attributes(
-            [AGENT_NAME.value_set(request.agent), RUN_PHASE.value_set("queued"), COST_USD.value_set(0.0)]
-        )
+        memo = {"agent": request.agent, "workspace": request.workspace.path, "labels": request.labels}
+        if not _is_introduced(request.agent, memo):
+            workflow.upsert_memo(memo)
+            workflow.upsert_search_attributes([pair.key.value_set(pair.value) for pair in queued(request.agent)])
         self._published = RunState()
 
     def update(self, **changes: Any) -> None:
@@ -94,6 +94,13 @@ class RunVisibility:
     def in_phase(self, *phases: Phase) -> bool:
         """Whether the run is in one of these phases."""
         return self.state.phase in phases
+
+
+def _is_introduced(agent: str, memo: dict[str, Any]) -> bool:
+    """Whether whoever started the run has set all of it. Older clients set the memo alone."""
+    attributes = workflow.info().typed_search_attributes
+    is_told = all(attributes.get(pair.key) == pair.value for pair in queued(agent))
+    return is_told and all(workflow.memo_value(name, None) == memo[name] for name in memo)
 
 
 def details(state: RunState) -> str:
