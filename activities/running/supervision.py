@@ -20,7 +20,7 @@ WATCH_S, LAST_WATCH_S = 1.0, 30.0
 """Seconds between two looks at a process: at one at work, and at the most."""
 ENDED_WATCH_S = 0.25
 """The same, once a person has ended the run with the turn."""
-SILENT_S = 40.0
+SILENT_S = 10.0
 """A process that has been silent for this many seconds is looked at ever less often."""
 FINISHED, HOPELESS, INTERRUPTED = "finished", "hopeless", "interrupted"
 OWN_STOPS = (FINISHED, HOPELESS, INTERRUPTED)

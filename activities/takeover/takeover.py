@@ -66,6 +66,8 @@ class Takeover:
         self._fallen: dict[tuple[str, bool], Fallen] = {}
         self._next = self._next_scan = 0.0
         self._pause = FIRST_PAUSE_S
+        self._has_fallen = asyncio.Event()
+        """There is a fallen worker, or there was one since this was looked at."""
         self._closing: set[asyncio.Task[None]] = set()
         self._pending = PendingActivities(client)
 
@@ -95,6 +97,7 @@ class Takeover:
             if how not in self._fallen:
                 self._next = self._next_scan = 0.0
                 self._pause = FIRST_PAUSE_S
+                self._has_fallen.set()
                 until = time.monotonic() + (SCAN_S if peer.is_gone else LAST_POLL_S)
                 self._fallen[how] = Fallen(peer, until)
                 if peer.state == "ended":
@@ -106,8 +109,11 @@ class Takeover:
 
     async def _watch_fallen(self) -> None:
         while True:
+            await self._has_fallen.wait()
             await asyncio.sleep(FIRST_PAUSE_S)
             fallen = [each for each in self._fallen.values() if not each.over]
+            if not fallen:
+                self._has_fallen.clear()
             if not fallen or time.monotonic() < self._next:
                 continue
             try:
