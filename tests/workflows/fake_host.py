@@ -50,6 +50,11 @@ STOPPED = StopReport(outcome="stopped", phase="running", how="terminated", proce
 WAIT_S = 20.0
 
 
+async def found_nothing(stop: StopInput) -> StopReport:
+    """Plays stop_agent for a run of which the host has no process."""
+    return StopReport(outcome="already_finished", phase=stop.phase, how="exited")
+
+
 def done(text: str = "done", **fields: Any) -> RunOutcome:
     """What run_agent answers for an agent that did its work."""
     facts = {"status": "succeeded", "text": text, "session_id": "s-1", "attempts": 1, "turns": 1, **fields}

@@ -19,8 +19,10 @@ from tests.workflows.fake_host import (
     done,
     event_types,
     failed,
+    found_nothing,
     never_retried,
     phase,
+    replays,
     state,
     succeeded,
     until,
@@ -60,14 +62,43 @@ async def test_queued_with_no_worker_at_all(fake: FakeHost) -> None:
 
 
 async def test_queued_for_want_of_room(anywhere_queued: FakeHost) -> None:
+    anywhere_queued.play_stop = found_nothing  # type: ignore[method-assign]
     run = await anywhere_queued.start()
-    await until(lambda: _has(run, "ACTIVITY_TASK_SCHEDULED"))
+    await until(lambda: _is_claimed(run))
     await run.cancel()
     closed = await cancelled(run)
     assert closed.stop_report is not None
     assert (closed.stop_report.outcome, closed.stop_report.phase) == ("stopped", "queued")
     assert (closed.stop_report.how, closed.stop_report.processes) == ("exited", 0)
     assert not anywhere_queued.runs
+
+
+async def test_a_worker_that_was_killed_before_it_could_tell_may_have_begun(anywhere_queued: FakeHost) -> None:
+    run = await anywhere_queued.start()
+    await until(lambda: _is_claimed(run))
+    await run.cancel()
+    closed = await cancelled(run)
+    assert closed.stop_report == STOPPED.model_copy(update={"phase": "queued"})
+    await replays(run)
+
+
+async def test_without_a_worker_of_its_host_nobody_knows_whether_a_run_was_started(fake: FakeHost) -> None:
+    async with fake.at_work(runs=False, host=False):
+        run = await fake.start()
+        await until(lambda: _is_claimed(run))
+        await run.cancel()
+        await until(lambda: _stop_report(run))
+        async with fake.hosting(runs=False, delivery=False):
+            closed = await cancelled(run)
+    assert closed.stop_report == StopReport(outcome="unverified", phase="queued")
+
+
+async def _is_claimed(run: Any) -> bool:
+    return (await state(run)).host is not None
+
+
+async def _stop_report(run: Any) -> StopReport | None:
+    return (await state(run)).stop_report
 
 
 @pytest.fixture

@@ -30,6 +30,7 @@ ONCE = RetryPolicy(maximum_attempts=1)
 RUN_HEARTBEAT_TIMEOUT = timedelta(minutes=5)
 """When the server gives `run_agent` to another worker, where no worker of the host has noticed that the leader died."""
 UNLIMITED = timedelta(days=3650)
+AT_ONCE_TIMEOUT = timedelta(seconds=2)
 CARRY_QUEUE_TIMEOUT = timedelta(minutes=10)
 CARRY_TIMEOUT = timedelta(hours=2)
 LOCAL_ACK_TIMEOUT = timedelta(seconds=0.25)
@@ -111,11 +112,11 @@ def run_agent(state: RunState, request: RunRequest) -> workflow.ActivityHandle[R
 
 
 def stop_agent(
-    state: RunState, request: RunRequest, phase: Phase, reason: str, *, hurried: bool = False
+    state: RunState, request: RunRequest, phase: Phase, reason: str, *, hurried: bool = False, at_once: bool = False
 ) -> workflow.ActivityHandle[StopReport]:
     """Stop the agent and prove it; a second stop joins the first. Raises ActivityError if no worker answers.
 
-    `hurried`: SIGTERM now and SIGKILL 1.5 s later, whatever the request says.
+    `hurried`: SIGTERM now and SIGKILL 1.5 s later, whatever the request says. `at_once`: a worker has to be there.
     """
     return workflow.start_activity(
         names.STOP_AGENT,
@@ -133,6 +134,7 @@ def stop_agent(
         result_type=StopReport,
         # When no worker is left on the host, the shim's lease has ended the agent by then.
         schedule_to_close_timeout=timedelta(seconds=request.lease_s + 120) + _longest_stop(request),
+        schedule_to_start_timeout=AT_ONCE_TIMEOUT if at_once else None,
         heartbeat_timeout=HEARTBEAT_TIMEOUT,
         retry_policy=RETRY_FOREVER,
         summary="hurry the stop" if hurried else "stop the agent and prove it",

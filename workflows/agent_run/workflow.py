@@ -34,6 +34,8 @@ with workflow.unsafe.imports_passed_through():
 REPORT_TIMEOUT = timedelta(seconds=10)
 """How long a stopped agent's `run_agent` may take to report what it knows."""
 STOP_AFTER_RESET = "stop-after-reset"
+STOP_UNTOLD = "stop-untold"
+"""The patch of runs that ask their host before they say that nothing was started."""
 StopCause = Literal["cancelled", "duration", "ended"]
 
 
@@ -223,9 +225,19 @@ class AgentRun(RunHandlers):
         """The report of a stop for which this execution has had no process started."""
         return await self._stop_earlier(request, phase, cause) if _was_reset() else never_started(phase)
 
-    async def _stop_earlier(self, request: RunRequest, phase: Phase, cause: StopCause) -> StopReport:
-        """The same, where an execution that a reset replaced may have started one."""
-        report = await self._stop_agent(request, phase, cause)
+    async def _stop_untold(self, request: RunRequest, phase: Phase, cause: StopCause) -> StopReport:
+        """The report of a stop that found the agent with no worker. One may have had it, started a process, and died
+        before it could tell: only the host knows.
+        """
+        if _was_reset() or not workflow.patched(STOP_UNTOLD):
+            return await self._stop_before_work(request, phase, cause)
+        return await self._stop_earlier(request, phase, cause, at_once=True)
+
+    async def _stop_earlier(
+        self, request: RunRequest, phase: Phase, cause: StopCause, *, at_once: bool = False
+    ) -> StopReport:
+        """The same, where a process may have been started that this execution was not told of."""
+        report = await self._stop_agent(request, phase, cause, at_once=at_once)
         return never_started(phase) if report.outcome == "already_finished" else report
 
     async def _stop(self, request: RunRequest, agent: workflow.ActivityHandle[RunOutcome], cause: StopCause) -> Ending:
@@ -237,7 +249,7 @@ class AgentRun(RunHandlers):
             # No worker has taken it: the server withdraws it at once, and no process can exist.
             await workflow.wait([agent], timeout=REPORT_TIMEOUT.total_seconds())
             if agent.done() and _was_withdrawn(agent) and self.delivery.session is None:
-                report = await self._stop_before_work(request, phase, cause)
+                report = await self._stop_untold(request, phase, cause)
         if report is None:
             report = await self._stop_agent(request, phase, cause)
             await workflow.wait([agent], timeout=REPORT_TIMEOUT.total_seconds())
@@ -251,9 +263,11 @@ class AgentRun(RunHandlers):
             return Ending.of(outcome) if outcome.status == "succeeded" else Ending.interrupted(outcome)
         return Ending("failed", outcome, ErrorType.RUN_TIMED_OUT, reason or "")
 
-    async def _stop_agent(self, request: RunRequest, phase: Phase, cause: StopCause) -> StopReport:
+    async def _stop_agent(
+        self, request: RunRequest, phase: Phase, cause: StopCause, *, at_once: bool = False
+    ) -> StopReport:
         state = self.visibility.state
-        stop = activities.stop_agent(state, request, phase, cause)
+        stop = activities.stop_agent(state, request, phase, cause, at_once=at_once)
         hurry = asyncio.ensure_future(workflow.wait_condition(lambda: self.hurry_requested))
         try:
             await workflow.wait([stop, hurry], return_when=asyncio.FIRST_COMPLETED)
