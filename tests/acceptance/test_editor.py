@@ -90,7 +90,7 @@ class TestPrompt:
             first = asyncio.create_task(opened.prompt(id, "do this"))
             await script.wait_held()
             second = asyncio.create_task(opened.prompt(id, "and that"))
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(5)
             await script.release()
             assert [(await each).stop_reason for each in (first, second)] == ["end_turn", "end_turn"]
         assert script.requests[-1].saw("and that")
