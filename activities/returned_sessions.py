@@ -1,11 +1,14 @@
 """Sessions that a run's agent held elsewhere, back on the leader: written where they belong, under which id.
 
     runs/<run>/<execution>/sessions-begun/       an empty file for each of the agent's own ids that is the run's
+                          /sessions-back.json    what became of them
 
 How they come must not live here.
 """
 
-from collections.abc import Mapping
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path, PurePath
 
@@ -14,13 +17,18 @@ from pydantic import BaseModel
 from activities.ports.agent import Agent
 from activities.ports.runtime import Runtime
 from activities.ports.sessions import AgentSessions, SessionFiles
+from activities.shim.client import MachineGone, MachineUnusable
 from activities.store import disk
 from activities.store.held_sessions import note_held
+from activities.store.notes import note, noted
 from activities.store.run_directory import RunDirectory
 from activities.store.runs import RunStore
 from activities.workspaces.carry.session_names import named
 from activities.workspaces.carry.session_program import Failed, Session
-from activities.workspaces.carry.sessions import SentSession, session_at
+from activities.workspaces.carry.sessions import SentSession, SessionsFailed, session_at
+from activities.workspaces.printable_text import printable
+
+log = logging.getLogger("steersman.running")
 
 
 class HeldSessions(BaseModel):
@@ -58,6 +66,40 @@ def note_begun(directory: RunDirectory, session: str, *, is_here: bool) -> set[s
     if not is_here:
         (begun / session).touch(mode=0o600)
     return set(disk.names(begun))
+
+
+async def take_back(
+    directory: RunDirectory,
+    store: RunStore,
+    bring: Callable[[dict[str, str]], Awaitable[None]],
+    remove: Callable[[], Awaitable[None]],
+    *,
+    keep: bool,
+) -> None:
+    """Have a run's sessions brought from the place, and then removed there; record what became of them. Twice is once.
+
+    `bring` adds to what became of them. `keep`: they stay at the place, too. Raises MachineUnreachable, OSError.
+    """
+    record = directory.path / "sessions-back.json"
+    known = await asyncio.to_thread(noted, record, Back)
+    if known and known.removed:
+        return
+    if store.directory(directory.key).path != directory.path:
+        return  # set aside by a reset: what is at the place is of the new beginning
+    kept = dict(known.kept) if known else {}  # of a worker that was killed after it had removed them
+    try:
+        await bring(kept)
+        back = Back(kept=kept)
+    except (SessionsFailed, Failed, MachineUnusable, MachineGone, OSError) as error:
+        back = Back(kept=kept, error=printable(str(error))[:1000])
+        facts = {"run": directory.key.run, "error": back.error}
+        log.warning("sessions could not be brought back", extra={"action": "sessions_not_carried", "facts": facts})
+    await asyncio.to_thread(note, record, back)
+    if keep or back.error:
+        return
+    with suppress(SessionsFailed, MachineUnusable, MachineGone):
+        await remove()
+        await asyncio.to_thread(note, record, back.model_copy(update={"removed": True}))
 
 
 class ReturnedSessions:

@@ -11,7 +11,6 @@ on with that. Twice is once. A copy on this machine has the leader's own databas
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
 from pathlib import Path, PurePath
 
 from pydantic import BaseModel
@@ -20,7 +19,7 @@ from activities.ports.agent import Agent
 from activities.ports.archives import Archive, ArchivingAgent, SessionArchives
 from activities.ports.machine import Machine
 from activities.ports.runtime import Runtime
-from activities.returned_sessions import Back, note_begun
+from activities.returned_sessions import Back, note_begun, take_back
 from activities.shim.client import MachineGone, MachineUnusable
 from activities.store import disk
 from activities.store.held_sessions import note_held
@@ -140,46 +139,23 @@ class RunArchives:
 
     async def back(self, directory: RunDirectory, *, keep: bool) -> None:
         """As RunSessions.back. Raises MachineUnreachable, OSError."""
-        written = await asyncio.to_thread(self._held, directory)
-        known = await asyncio.to_thread(noted, directory.path / "sessions-back.json", Back)
-        if written is None or (known and known.removed):
+        if (written := await asyncio.to_thread(self._held, directory)) is None:
             return
         held, archives = written
-        if self._store.directory(directory.key).path != directory.path:
-            return  # set aside by a reset: what is at the place is of the new beginning
-        kept = known.kept if known else {}
-        try:
-            await self._bring_back(directory, held, archives, kept, keep=keep)
-            back = Back(kept=kept)
-        except (SessionsFailed, MachineUnusable, MachineGone, OSError) as error:
-            back = Back(kept=kept, error=printable(str(error))[:1000])
-            facts = {"run": directory.key.run, "error": back.error}
-            log.warning("sessions could not be brought back", extra={"action": "sessions_not_carried", "facts": facts})
-        await asyncio.to_thread(note, directory.path / "sessions-back.json", back)
-        if keep or back.error:
-            return
-        with suppress(SessionsFailed, MachineUnusable, MachineGone):
+
+        async def bring(kept: dict[str, str]) -> None:
+            place = await self._place(directory, held, archives)
+            for session in await asyncio.to_thread(self._sessions, directory, held, archives):
+                if (data := await place.written_out(session)) is not None:
+                    archive = _archive(archives, data, session)
+                    came = archive.whole() if keep else archive
+                    kept |= _moved(session, await self._take(directory, held, archives, session, came))
+
+        async def remove() -> None:
             place = await self._place(directory, held, archives)
             await place.remove(archives.files(held.there, PurePath(held.directory)))
-            removed = back.model_copy(update={"removed": True})
-            await asyncio.to_thread(note, directory.path / "sessions-back.json", removed)
 
-    async def _bring_back(
-        self,
-        directory: RunDirectory,
-        held: HeldArchives,
-        archives: SessionArchives,
-        kept: dict[str, str],
-        *,
-        keep: bool,
-    ) -> None:
-        """`kept` gets what became of each."""
-        place = await self._place(directory, held, archives)
-        for session in await asyncio.to_thread(self._sessions, directory, held, archives):
-            if (data := await place.written_out(session)) is not None:
-                archive = _archive(archives, data, session)
-                came = archive.whole() if keep else archive
-                kept |= _moved(session, await self._take(directory, held, archives, session, came))
+        await take_back(directory, self._store, bring, remove, keep=keep)
 
     async def back_from(self, directory: RunDirectory, backup: Path) -> None:
         """The place was lost for good: bring back what was backed up, and record what became of it. Raises OSError."""

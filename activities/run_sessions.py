@@ -13,16 +13,16 @@ copy on this machine does: such a session is not carried, and never removed.
 import asyncio
 import logging
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path, PurePath
 
 from activities.ports.agent import Agent
 from activities.ports.archives import ArchivingAgent
 from activities.ports.runtime import Runtime
 from activities.ports.sessions import AgentSessions, SessionFiles
-from activities.returned_sessions import Back, HeldSessions, ReturnedSessions, here_of, put_away
+from activities.returned_sessions import Back, HeldSessions, ReturnedSessions, here_of, put_away, take_back
 from activities.run_archives import CopyAt, RunArchives
-from activities.shim.client import MachineGone, MachineUnusable
+from activities.shim.client import MachineUnusable
 from activities.store.kept_copies import KeptCopies
 from activities.store.notes import note, noted
 from activities.store.run_directory import RunDirectory
@@ -171,32 +171,22 @@ class RunSessions:
         if self._archives:
             await self._archives.back(directory, keep=keep)
         held, sessions = await asyncio.to_thread(self._held, directory)
-        known = await asyncio.to_thread(noted, directory.path / "sessions-back.json", Back)
-        if held is None or sessions is None or (known and known.removed):
+        if held is None or sessions is None:
             return
-        if self._store.directory(directory.key).path != directory.path:
-            return  # set aside by a reset: what is at the place is of the new beginning
         found = await asyncio.to_thread(self._found, directory, held, sessions)
-        before = known.kept if known else {}  # of a worker that was killed after it had removed them
         there: dict[str, SessionFiles] = {}
-        try:
-            there = await self._apart(directory, held, sessions, {**_given(held, sessions), **found})
+
+        async def bring(kept: dict[str, str]) -> None:
+            there.update(await self._apart(directory, held, sessions, {**_given(held, sessions), **found}))
             await asyncio.to_thread(self._returned.note_shared, held, [each for each in found if each not in there])
             apart = {session: files for session, files in found.items() if session in there}
-            back = Back(kept={**before, **await self._carry_back(directory, held, sessions, apart)})
-        except (SessionsFailed, Failed, MachineUnusable, MachineGone, OSError) as error:
-            back = Back(kept=before, error=printable(str(error))[:1000])
-            facts = {"run": directory.key.run, "error": back.error}
-            log.warning("sessions could not be brought back", extra={"action": "sessions_not_carried", "facts": facts})
-        await asyncio.to_thread(note, directory.path / "sessions-back.json", back)
-        if keep or back.error:
-            return
-        with suppress(SessionsFailed, MachineUnusable, MachineGone):
+            kept |= await self._carry_back(directory, held, sessions, apart)
+
+        async def remove() -> None:
             place = await self._place(directory, held)
             await place.remove(list(self._marked(directory, held, sessions, there).values()))
-            await asyncio.to_thread(
-                note, directory.path / "sessions-back.json", back.model_copy(update={"removed": True})
-            )
+
+        await take_back(directory, self._store, bring, remove, keep=keep)
 
     async def back_from(self, directory: RunDirectory, backup: Path) -> None:
         """The place was lost for good: bring back what was backed up of its sessions, and record what became of them.

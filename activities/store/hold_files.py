@@ -214,14 +214,17 @@ class HoldFiles:
         await self._exclusively(lambda: self._note(asked, takes_back))
 
     def _note(self, asked: Hold, takes_back: Iterable[RunKey]) -> None:
+        self._write(replace(self._had(asked), takes_back=tuple(takes_back)))
+
+    def _had(self, asked: Hold) -> Hold:
+        """What whoever waits has already. Raises PlaceLost."""
         mine = self.of(asked.owner, asked.key)
         if mine is None:
             raise PlaceLost(f"{asked.key.run} has no place in the order of {asked.path} any more")
-        self._write(replace(mine, takes_back=tuple(takes_back)))
+        return mine
 
     def _turn(self, asked: Hold) -> list[Hold]:
-        if self.of(asked.owner, asked.key) is None:
-            raise PlaceLost(f"{asked.key.run} has no place in the order of {asked.path} any more")
+        self._had(asked)
         return self._enter(asked, waits=True)
 
     def _leave(self, asked: Hold) -> None:

@@ -17,7 +17,7 @@ from tests.acceptance.test_isolated_sessions import UNKNOWN
 from tests.acceptance.test_pod_backups import backed_up
 from tests.acceptance.test_session_locks import session_of
 from tests.acceptance.test_ssh import THERE
-from tests.acceptance.two_homes import TwoHomes
+from tests.acceptance.two_homes import TwoHomes, at_work
 from tests.scripted_model import Hold, Say, Script, ScriptedModel, answer, hold, say, tool
 from tests.support.files import below
 from tests.support.kubernetes import Settings, background_server
@@ -70,12 +70,9 @@ def codexes(tmp_path_factory: pytest.TempPathFactory, dev_server: str) -> Iterat
     """With a worker at work."""
     if reason := no_sshd():
         pytest.skip(reason)
-    found = Codexes(Site(tmp_path_factory.mktemp("codexes"), asyncio.run(new_namespace(dev_server))))
-    try:
-        asyncio.run(found.worker())
+    site = Site(tmp_path_factory.mktemp("codexes"), asyncio.run(new_namespace(dev_server)))
+    with at_work(Codexes(site)) as found:
         yield found
-    finally:
-        found.end()
 
 
 @pytest.fixture

@@ -33,6 +33,11 @@ async def session(site: Site, script: Script, mark: str, *arguments: str) -> Asy
         yield opened, new.session_id
 
 
+async def is_told(steersman: Steersman, id: str) -> bool:
+    """Whether its agent was given a message."""
+    return any(each.state != "queued" for each in (await steersman.state(id)).messages)
+
+
 async def exists(steersman: Steersman, id: str) -> bool:
     with suppress(RPCError):
         await steersman.temporal.get_workflow_handle(id).describe()
@@ -84,13 +89,15 @@ class TestPrompt:
         assert isinstance(raised.value.data, dict)
         assert raised.value.data["type"] == "AuthenticationFailed"
 
-    async def test_while_one_is_at_work_is_heard_by_it(self, shared: Site, model: ScriptedModel, mark: str) -> None:
+    async def test_while_one_is_at_work_is_heard_by_it(
+        self, shared: Site, steersman: Steersman, model: ScriptedModel, mark: str
+    ) -> None:
         script = model.script("steered", answer(*WORKING.parts, *tool("Bash", command="true").parts), say("Both"))
         async with session(shared, script, mark, "--mode", "full") as (opened, id):
             first = asyncio.create_task(opened.prompt(id, "do this"))
             await script.wait_held()
             second = asyncio.create_task(opened.prompt(id, "and that"))
-            await asyncio.sleep(5)
+            await until(lambda: is_told(steersman, id))
             await script.release()
             assert [(await each).stop_reason for each in (first, second)] == ["end_turn", "end_turn"]
         assert script.requests[-1].saw("and that")

@@ -20,7 +20,7 @@ from tests.acceptance.test_isolated_sessions import UNKNOWN
 from tests.acceptance.test_pod_backups import backed_up
 from tests.acceptance.test_session_locks import session_of
 from tests.acceptance.test_ssh import THERE
-from tests.acceptance.two_homes import TwoHomes
+from tests.acceptance.two_homes import TwoHomes, at_work
 from tests.scripted_model import Hold, Say, Script, ScriptedModel, answer, hold, say, tool
 from tests.support.files import below
 from tests.support.kubernetes import background_server
@@ -85,12 +85,9 @@ def geminis(root: Path, dev_server: str) -> Iterator[Geminis]:
     """With a worker at work."""
     if reason := no_sshd():
         pytest.skip(reason)
-    found = Geminis(Site(root, asyncio.run(new_namespace(dev_server))))
-    try:
-        asyncio.run(found.worker())
+    site = Site(root, asyncio.run(new_namespace(dev_server)))
+    with at_work(Geminis(site)) as found:
         yield found
-    finally:
-        found.end()
 
 
 @pytest.fixture

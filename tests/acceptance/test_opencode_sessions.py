@@ -21,7 +21,7 @@ from tests.acceptance.test_changes import made
 from tests.acceptance.test_pod_backups import times
 from tests.acceptance.test_session_locks import session_of
 from tests.acceptance.test_ssh import THERE
-from tests.acceptance.two_homes import TwoHomes
+from tests.acceptance.two_homes import TwoHomes, at_work
 from tests.scripted_model import Hold, Say, Script, ScriptedModel, answer, hold, say, tool
 from tests.support.files import below
 from tests.support.kubernetes import background_server
@@ -96,12 +96,9 @@ def opencodes(tmp_path_factory: pytest.TempPathFactory, dev_server: str) -> Iter
     """With a worker at work."""
     if reason := no_sshd():
         pytest.skip(reason)
-    found = Opencodes(Site(tmp_path_factory.mktemp("opencodes"), asyncio.run(new_namespace(dev_server))))
-    try:
-        asyncio.run(found.worker())
+    site = Site(tmp_path_factory.mktemp("opencodes"), asyncio.run(new_namespace(dev_server)))
+    with at_work(Opencodes(site)) as found:
         yield found
-    finally:
-        found.end()
 
 
 @pytest.fixture

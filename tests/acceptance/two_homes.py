@@ -1,8 +1,12 @@
 """A worker that has an agent's program, and another machine that has it, too, each with a home of its own."""
 
+import asyncio
 import os
 import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 from tests.acceptance.site import Site
 from tests.support.programs import program
@@ -34,3 +38,16 @@ class TwoHomes:
     def end(self) -> None:
         self.site.end()
         self.sshd.close()
+
+
+Homes = TypeVar("Homes", bound=TwoHomes)
+
+
+@contextmanager
+def at_work(homes: Homes) -> Iterator[Homes]:
+    """With a worker, for the length of a block."""
+    try:
+        asyncio.run(homes.worker())
+        yield homes
+    finally:
+        homes.end()

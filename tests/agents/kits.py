@@ -74,6 +74,8 @@ class Kit(Protocol):
         """
         ...
 
+    broken_off: str = ""
+    """A pattern of the names of files that it was writing, and does not read, when its process ended."""
     tells_output: bool = False
     """It tells what a tool of its own puts out while the tool works."""
 
@@ -229,6 +231,7 @@ class ClaudeKit(ScriptedKit):
 class CodexKit(ScriptedKit):
     name = "codex"
     tells_output = True
+    broken_off = r"shell_snapshots/[^/]+\.tmp-\d+"
 
     @property
     def home(self) -> Path:

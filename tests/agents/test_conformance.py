@@ -1,6 +1,7 @@
 """What every agent must do on every runtime, the real programs included."""
 
 import asyncio
+import re
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -441,13 +442,10 @@ async def test_its_session_goes_on_wherever_its_files_are(kit: Kit, private: Pat
     sent = stored(home, files)
     assert sent
     conversation = Path(session_at(str(home), files).location(""))
-
-    def others() -> list[str]:
-        its = [path for path in below(home) if session in str(path.relative_to(home)) and path.is_file()]
-        names = [str(path.relative_to(home)) for path in its if path != conversation]
-        return [name for name in names if not files.folder or not name.startswith(f"{files.folder}/")]
-
-    await until(lambda: not others())  # what it needs for a moment, it removes
+    its = [path for path in below(home) if session in str(path.relative_to(home)) and path.is_file()]
+    others = [str(path.relative_to(home)) for path in its if path != conversation]
+    others = [name for name in others if not re.fullmatch(kit.broken_off, name)]
+    assert all(files.folder and name.startswith(f"{files.folder}/") for name in others)
 
     (private / "there").mkdir()
     name = sessions.kept(stage.directory.agent_key, session) if renamed else session
