@@ -224,7 +224,7 @@ class Campaign:
     async def _judge(self) -> None:
         found = self.report.findings
         found += self._machine.ends
-        found += workerlogs.findings(worker.log for worker in self._machine.site.workers)
+        found += workerlogs.findings((worker.log for worker in self._machine.site.workers), self._machine.frozen)
         for each in self._all:
             runs = [run async for run in self._runs_of(each)]
             for run in runs:
@@ -291,7 +291,8 @@ class Campaign:
             for event in history.events:
                 cause = event.workflow_task_failed_event_attributes.cause
                 text = event.workflow_task_failed_event_attributes.failure.message
-                if cause and text != ASK_AGAIN and _cause(history, event.event_id) not in TEMPORALS_OWN:
+                frozen = bool(self._machine.frozen) and text.startswith(workerlogs.DEADLOCK)
+                if cause and text != ASK_AGAIN and not frozen and _cause(history, event.event_id) not in TEMPORALS_OWN:
                     self.report.findings.append(
                         f"{row.id}: a workflow task failed: {_cause(history, event.event_id)}: {text}"
                     )

@@ -40,6 +40,8 @@ class Machine:
     site: Site
     places: list[Place] = field(default_factory=list)
     ends: list[str] = field(default_factory=list)
+    frozen: set[str] = field(default_factory=set)
+    """The logs of workers that were frozen."""
     server_struck: bool = False
     disk_full: bool = False
     _own_disk: bool = False
@@ -137,6 +139,7 @@ class Machine:
     def freeze_worker(self, number: int, frozen_s: float) -> None:
         place = self.places[number]
         place.struck = True
+        self.frozen.add(place.worker.log.name)
         place.worker.freeze()
 
         async def thaw() -> None:

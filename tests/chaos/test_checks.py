@@ -221,6 +221,12 @@ class TestWorkerLogs:
         log.write_text(f"{line}\n")
         assert len(workerlogs.findings([log])) == found
 
+    def test_a_freeze_explains_a_workflow_task_that_took_too_long(self, tmp_path: Path) -> None:
+        log = tmp_path / "worker-0.log"
+        log.write_text('{"level": "error", "action": "t", "error": "_DeadlockError: [TMPRL1101] Potential deadlock"}\n')
+        assert len(workerlogs.findings([log], {"worker-1.log"})) == 1
+        assert not workerlogs.findings([log], {"worker-0.log"})
+
 
 class TestEvidence:
     def test_what_began_a_turn_that_was_ended_at_once_is_in_the_session_alone(self, tmp_path: Path) -> None:

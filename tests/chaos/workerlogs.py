@@ -1,7 +1,7 @@
 """What workers logged, and whether the faults explain it."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from pathlib import Path
 
 EXPLAINED = (
@@ -10,12 +10,20 @@ EXPLAINED = (
     "nobody says whether the run has begun already",  # the server is struck, too, and is asked again
     "No space left on device; free some space, or make it writable",  # a run waits, or is refused, while that lasts
 )
+DEADLOCK = "[TMPRL1101]"
+"""What the SDK says of a workflow task that took more than two seconds: a freeze in the middle of one looks like that.
+The server hands out the task again.
+"""
 
 
-def findings(logs: Iterable[Path]) -> list[str]:
-    """Lines of level error; of what is no JSON, such as a traceback, all that stands together is one finding."""
+def findings(logs: Iterable[Path], frozen: Container[str] = ()) -> list[str]:
+    """Lines of level error; of what is no JSON, such as a traceback, all that stands together is one finding.
+
+    `frozen`: names of the logs of workers that were frozen.
+    """
     found = []
     for path in logs:
+        explained = (*EXPLAINED, DEADLOCK) if path.name in frozen else EXPLAINED
         strange: list[str] = []
         for line in [*path.read_text(encoding="utf-8", errors="replace").splitlines(), "{}"]:
             level = _level(line)
@@ -27,7 +35,7 @@ def findings(logs: Iterable[Path]) -> list[str]:
             if strange:
                 found.append(f"{path.name}: " + " | ".join([strange[0], *strange[-3:]])[:1500])
                 strange = []
-            if level in {"error", "critical"} and not any(each in line for each in EXPLAINED):
+            if level in {"error", "critical"} and not any(each in line for each in explained):
                 found.append(f"{path.name}: {line[:1500]}")
     return found
 
