@@ -25,7 +25,12 @@ T = TypeVar("T")
 
 _ANSWER_S = 5.0
 _PAUSE_S = 1.0
-_NOT_READY = (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.RESOURCE_EXHAUSTED)
+_NOT_READY = (
+    RPCStatusCode.UNAVAILABLE,
+    RPCStatusCode.DEADLINE_EXCEEDED,
+    RPCStatusCode.RESOURCE_EXHAUSTED,
+    RPCStatusCode.UNKNOWN,  # "transport error": the server ended in the middle of its answer
+)
 
 
 async def connect(settings: Settings, identity: str) -> tuple[Client, Client]:

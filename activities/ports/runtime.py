@@ -186,8 +186,12 @@ class Runtime(Protocol):
         """Where this attempt's process will find `Launch.files`. Raises RunError, Unreachable."""
         ...
 
-    async def open(self, key: RunKey, attempt: int, epoch: int, launch: Launch | None) -> Channel:
+    async def open(
+        self, key: RunKey, attempt: int, epoch: int, launch: Launch | None, *, leads: bool = True
+    ) -> Channel:
         """Attach to this attempt's process, dead or alive, or start it with `launch`.
+
+        `leads`: False: only in order to read, beside whoever leads it.
 
         Raises RunError, Fenced, Incompatible, AlreadyStopped, Unreachable. A machine that cannot be used until a person
         has mended something (a key, a name, a missing program) is a RunError only where a process is to be started.

@@ -12,6 +12,7 @@ from activities.ports.runtime import Fenced, Runtime
 from activities.ports.workflow import AgentAtWork
 from activities.running.controller import RunController
 from activities.running.launch import RunContext, further
+from activities.store.disk import is_unwritable
 from activities.store.run_directory import RunDirectory
 from steersman.contracts.activities import ApprovalAsked, Progressed, Settlement
 from steersman.contracts.errors import WorkspaceError
@@ -57,7 +58,8 @@ async def complete(
 ) -> bool:
     """Add to the log what the journals hold beyond it. A journal that cannot be read is logged, and keeps no run open.
 
-    False where a newer worker has the log: then its end is not to be written either.
+    False where a newer worker has the log: then its end is not to be written either. Raises OSError where the disk has
+    no room for it: the log is to be completed and ended when there is some.
     """
     closed = ClosedRun()
     try:
@@ -77,7 +79,9 @@ async def complete(
         await RunController(replace(run, fallback=fallback), closed).complete()
     except Fenced:
         return False
-    except Exception as error:  # noqa: BLE001 - an agent may have written there
+    except Exception as error:  # an agent may have written there
+        if is_unwritable(error):
+            raise
         facts = {"run": directory.key.run, "error": f"{type(error).__name__}: {error}"}
         log.warning("a run's log could not be completed", extra={"action": "log_incomplete", "facts": facts})
     return True

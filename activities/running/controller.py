@@ -101,9 +101,12 @@ class RunController:
         """
         log = await self._open_log()
         try:
+            if log.ended:
+                return  # by another worker, meanwhile
             for number in range(1, self._run.runtime.attempts(self._run.key) + 1):
                 self._take_part(number)
-                channel = await self._run.runtime.open(self._run.key, number, self._run.epoch, None)
+                # Not as its leader: of two workers that do this with one epoch, the shim would refuse the second one.
+                channel = await self._run.runtime.open(self._run.key, number, self._run.epoch, None, leads=False)
                 if channel.known < NEVER:
                     await channel.close()
                     return

@@ -30,8 +30,8 @@ RENEWAL_S = 30.0
 class ShimChannel:
     """See ports.runtime.Channel. Reconnects as often as it takes while the shim lives, or while nobody can tell.
 
-    `clear`: kills what a lost shim left. `mirror`: the leader's copy of a journal that is elsewhere. `cause`: the
-    place's.
+    `clear`: kills what a lost shim left. `epoch`: None to read alone. `mirror`: the leader's copy of a journal that is
+    elsewhere. `cause`: the place's.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class ShimChannel:
         handle: ShimHandle,
         clear: Callable[[], Awaitable[shim.Clearance]],
         process: Handle | None,
-        epoch: int,
+        epoch: int | None,
         connection: shim.Connection | None,
         mirror: Mirror | None = None,
         cause: Callable[[], Awaitable[str]] | None = None,
@@ -152,6 +152,8 @@ class ShimChannel:
                 return True
             return not (await connection.write(data, id=command)).duplicate
 
+        if self._epoch is None:
+            raise ChannelClosed("this channel only reads")
         return await self._with(send)
 
     async def stop(self, times: StopTimes, reason: str) -> StopReport:

@@ -80,9 +80,11 @@ class ShimRuntime:
         with _reaching(to_launch=True):
             return (await self._place(self._store.directory(key)).handle(attempt)).directory / FILES
 
-    async def open(self, key: RunKey, attempt: int, epoch: int, launch: Launch | None) -> Channel:
+    async def open(
+        self, key: RunKey, attempt: int, epoch: int, launch: Launch | None, *, leads: bool = True
+    ) -> Channel:
         """Attach to the attempt's process, or start it. Raises RunError, Fenced, AlreadyStopped, Unreachable."""
-        directory = self._store.directory(key)
+        directory, at_shim = self._store.directory(key), epoch if leads else None
         if launch is not None and directory.is_removed:
             raise AlreadyStopped("what the run had on its machine was removed: nothing starts there any more")
         place = self._place(directory)
@@ -94,7 +96,7 @@ class ShimRuntime:
                 await _start(handle, launch, directory.tag)
             name = await place.name()
             try:
-                connection = await _connect(handle, epoch)
+                connection = await _connect(handle, at_shim)
             except shim.ShimGone:
                 await place.clear(attempt)
                 connection = None
@@ -112,7 +114,7 @@ class ShimRuntime:
                 raise
         clear = partial(place.clear, attempt)
         process = _process(self._host, connection.hello, name) if connection else None
-        return ShimChannel(handle, clear, process, epoch, connection, mirror, place.cause)
+        return ShimChannel(handle, clear, process, at_shim, connection, mirror, place.cause)
 
     async def stop(
         self, key: RunKey, times: StopTimes, reason: str, *, known: int = 0, patient: bool = True
@@ -348,7 +350,7 @@ async def _start(handle: ShimHandle, launch: Launch, tag: str) -> None:
         raise _translated(error, launch) from error
 
 
-async def _connect(handle: ShimHandle, epoch: int) -> shim.Connection:
+async def _connect(handle: ShimHandle, epoch: int | None) -> shim.Connection:
     try:
         return await handle.connect(epoch, QUICK)
     except shim.ShimUnresponsive:

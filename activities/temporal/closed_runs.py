@@ -101,9 +101,17 @@ class ClosedRuns:
             return WorkflowClose("gone", datetime.now(UTC)) if error.status == RPCStatusCode.NOT_FOUND else None
 
     async def request_of(self, key: RunKey) -> RunRequest | None:
-        """The run's request; None where the server does not have it, or it cannot be decoded here."""
+        """The run's request; None where the server does not have it, or it cannot be decoded here.
+
+        Raises RPCError where the server does not answer.
+        """
         try:
             started = await self._started(key.run, key.execution)
+        except RPCError as error:
+            if error.status == RPCStatusCode.NOT_FOUND:
+                return None
+            raise
+        try:
             (fields,) = await self._client.data_converter.decode(started.input.payloads, [object])
             return parse_request(fields)
         except Exception as error:  # noqa: BLE001 - a codec raises what it likes; the log is then closed as it is

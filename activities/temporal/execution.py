@@ -72,6 +72,8 @@ async def _pending(client: Client) -> PendingActivityInfo | None:
     found = await client.get_workflow_handle(info.workflow_id or "").describe()
     if found.run_id != info.workflow_run_id:
         return None  # a reset: another execution goes on with the agent
+    if found.status != WorkflowExecutionStatus.RUNNING:
+        return None  # the server lists the activities of a terminated workflow on
     for each in found.raw_description.pending_activities:
         if each.activity_id == info.activity_id and epoch_of(each.last_started_time.ToDatetime(UTC)) == epoch():
             return each

@@ -305,6 +305,9 @@ class Campaign:
         replayer = Replayer(workflows=[AgentRun, AgentLoop, SweepHost], data_converter=DATA_CONVERTER, build_id="chaos")
         results = await replayer.replay_workflows(each(), raise_on_replay_failure=False)
         for run_id, failure in results.replay_failures.items():
+            (self._root / f"{run_id}.json").write_text(
+                next(each for each in histories if each.run_id == run_id).to_json()
+            )
             self.report.findings.append(f"execution {run_id}: its history does not replay: {failure}")
 
 

@@ -211,6 +211,8 @@ class TestWorkerLogs:
             ('{"level": "info", "action": "worker_ready"}', 0),
             ('{"level": "error", "action": "temporal.core", "message": "no server"}', 0),
             ('{"level": "error", "action": "run_seized"}', 1),
+            ('{"level": "warning", "action": "sweep_failed"}', 0),
+            ('{"level": "warning", "action": "log_incomplete"}', 1),
             ("Traceback (most recent call last):", 1),
             ("Traceback\n  File\nRPCError: no", 1),
             ("7", 1),

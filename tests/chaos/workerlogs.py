@@ -10,6 +10,8 @@ EXPLAINED = (
     "nobody says whether the run has begun already",  # the server is struck, too, and is asked again
     "No space left on device; free some space, or make it writable",  # a run waits, or is refused, while that lasts
 )
+LOST = '"action": "log_incomplete"'
+"""A warning by which a log was ended without what its agent had said last."""
 DEADLOCK = "[TMPRL1101]"
 """What the SDK says of a workflow task that took more than two seconds: a freeze in the middle of one looks like that.
 The server hands out the task again.
@@ -17,7 +19,7 @@ The server hands out the task again.
 
 
 def findings(logs: Iterable[Path], frozen: Container[str] = ()) -> list[str]:
-    """Lines of level error; of what is no JSON, such as a traceback, all that stands together is one finding.
+    """Lines of level error, and of what was lost. Of what is no JSON, as a traceback, all together is one finding.
 
     `frozen`: names of the logs of workers that were frozen.
     """
@@ -35,7 +37,7 @@ def findings(logs: Iterable[Path], frozen: Container[str] = ()) -> list[str]:
             if strange:
                 found.append(f"{path.name}: " + " | ".join([strange[0], *strange[-3:]])[:1500])
                 strange = []
-            if level in {"error", "critical"} and not any(each in line for each in explained):
+            if (level in {"error", "critical"} or LOST in line) and not any(each in line for each in explained):
                 found.append(f"{path.name}: {line[:1500]}")
     return found
 

@@ -40,8 +40,11 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "_PAUSE_S", 0.0)
 
 
-async def test_a_server_that_is_starting_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
-    starting = Server(RPCStatusCode.UNAVAILABLE, RPCStatusCode.UNAVAILABLE)
+@pytest.mark.parametrize("refusal", [RPCStatusCode.UNAVAILABLE, RPCStatusCode.UNKNOWN])  # UNKNOWN: "transport error"
+async def test_a_server_that_is_starting_is_waited_for(
+    refusal: RPCStatusCode, caplog: pytest.LogCaptureFixture
+) -> None:
+    starting = Server(refusal, refusal)
     assert await connection.add_search_attributes(starting.client())
     assert [record.action for record in caplog.records] == ["server_not_ready"]  # type: ignore[attr-defined]
     starting.refusals = [RPCStatusCode.UNAVAILABLE]

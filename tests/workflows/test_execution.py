@@ -45,6 +45,7 @@ class Attempts:
         """The number of each attempt, as the server counts."""
         self._asked: list[asyncio.Event] = []
         self._answers: list[asyncio.Future[bool]] = []
+        self._answering: list[asyncio.Task[None]] = []
 
     @activity.defn(name=ACTIVITY)
     async def held(self) -> int:
@@ -52,8 +53,13 @@ class Attempts:
         self._asked.append(asked)
         self._answers.append(asyncio.get_running_loop().create_future())
         self.begun.append(activity.info().attempt)
-        await asked.wait()
-        self._answers[which].set_result(await is_current(self._client))
+
+        async def answer() -> None:
+            await asked.wait()
+            self._answers[which].set_result(await is_current(self._client))
+
+        self._answering.append(asyncio.create_task(answer()))
+        await asyncio.shield(self._answering[which])  # a frozen worker would not hear of a cancel
         if not self._answers[which].result():
             # The server would take its result for that of the attempt that has its number now.
             await asyncio.Event().wait()
@@ -97,6 +103,26 @@ async def test_an_attempt_with_the_number_of_an_older_one_is_not_taken_for_it(te
         assert not await attempts.stands(1)
         assert await attempts.stands(2)
         assert await run.result() == 2
+
+
+async def test_none_is_current_once_its_workflow_was_terminated(temporal: Client) -> None:
+    """The server lists it among the pending activities of the closed workflow."""
+    attempts = Attempts(temporal)
+    queue = f"execution-{uuid4()}"
+    async with (
+        asyncio.timeout(30),
+        Worker(
+            temporal,
+            task_queue=queue,
+            workflows=[Holds],
+            activities=[attempts.held],
+            workflow_runner=UnsandboxedWorkflowRunner(),
+        ),
+    ):
+        run = await temporal.start_workflow(Holds.run, id=queue, task_queue=queue)
+        await _until(lambda: attempts.begun == [1])
+        await run.terminate()
+        assert not await attempts.stands(0)
 
 
 async def _until(true: Callable[[], bool]) -> None:
