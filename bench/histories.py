@@ -17,6 +17,7 @@ from bench.stack import ROOT
 from steersman.converter import DATA_CONVERTER
 from tests.scripted_model import say
 from workflows.agent_run import AgentRun
+from workflows.runner import ReplaySafeRunner
 
 THINGS = 10_000
 REPLAYS = 20
@@ -57,7 +58,8 @@ async def replay(history: str) -> float:
     """Milliseconds. Raises what a replay raises when the code has diverged."""
     begun = time.monotonic()
     # A default build id is a hash of every loaded module: ten times what the replay itself takes.
-    replayer = Replayer(workflows=[AgentRun], data_converter=DATA_CONVERTER, build_id="bench")
+    runner = ReplaySafeRunner()
+    replayer = Replayer(workflows=[AgentRun], data_converter=DATA_CONVERTER, workflow_runner=runner, build_id="bench")
     await replayer.replay_workflow(WorkflowHistory.from_json("run", history))
     return 1000 * (time.monotonic() - begun)
 

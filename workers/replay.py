@@ -17,6 +17,7 @@ from steersman.codec import data_converter
 from steersman.contracts import names
 from workers.replay_debug import debug, last_deeds
 from workers.wiring import WORKFLOWS
+from workflows.runner import ReplaySafeRunner
 
 _OURS = (names.RUN_WORKFLOW, names.LOOP_WORKFLOW, names.SWEEP_WORKFLOW, names.NOTICE_WORKFLOW)
 _NAMED = ("activity_type", "workflow_type", "timer_id", "marker_name", "signal_name", "update_id")
@@ -33,7 +34,13 @@ async def replay(files: Sequence[Path], codec: PayloadCodec | None) -> list[dict
     # Without a build id the SDK hashes every loaded module, which takes longer than the replay.
     silent = _silent()
     converter = data_converter(codec)
-    replayer = Replayer(workflows=WORKFLOWS, data_converter=converter, build_id="replay", runtime=silent)
+    replayer = Replayer(
+        workflows=WORKFLOWS,
+        data_converter=converter,
+        workflow_runner=ReplaySafeRunner(),
+        build_id="replay",
+        runtime=silent,
+    )
     answers = []
     for file in files:
         answer = await _replay(replayer, file)

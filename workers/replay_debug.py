@@ -29,6 +29,7 @@ from temporalio.worker import (
 
 import workflows
 from workers.wiring import WORKFLOWS
+from workflows.runner import ReplaySafeRunner
 
 _OURS: Final = str(Path(workflows.__file__).resolve().parent)
 MAX_LINES: Final = 4
@@ -74,7 +75,7 @@ def _replayer(
         build_id="replay",
         runtime=runtime,
         interceptors=[interceptor],
-        workflow_runner=UnsandboxedWorkflowRunner(),
+        workflow_runner=ReplaySafeRunner(UnsandboxedWorkflowRunner()),
         workflow_task_executor=executor,
         debug_mode=True,
     )

@@ -1,34 +1,53 @@
-"""The WorkflowRunner of our workers: the SDK's, except that it gives up a cached workflow that no replay would reach.
+"""The WorkflowRunner of our workers and of every replay: the SDK's, except for three things.
 
-A query that waits for a worker while something happens to its run brings that worker the history with events behind the
-last workflow task that was started. The SDK (temporalio 1.35.0) lets the workflow take them at once, and puts what the
-workflow commanded into the next workflow task, together with the commands of that task: the history then has the
-commands of two activations where a replay has one. Such a run would be lost with its worker's cache. So the runner
-fails the next workflow task of that cached workflow, and the server hands the task out again with the whole history. A
-query that brings the cached workflow further events fails as well: two portions of one workflow task make such a
-history too, and the SDK answers a task that brings nothing new without asking the runner. A client that asks again is
-answered.
+It gives up a cached workflow that no replay would reach. A query that waits for a worker while something happens to its
+run brings that worker the history with events behind the last workflow task that was started. The SDK (temporalio
+1.35.0) lets the workflow take them at once, and puts what the workflow commanded into the next workflow task, together
+with the commands of that task: the history then has the commands of two activations where a replay has one. Such a run
+would be lost with its worker's cache. So the runner fails the next workflow task of that cached workflow, and the
+server hands the task out again with the whole history. A query that brings the cached workflow further events fails as
+well: two portions of one workflow task make such a history too, and the SDK answers a task that brings nothing new
+without asking the runner. A client that asks again is answered.
 
-For each payload the SDK asks the sandbox for its context, which is a sixth of what a worker does as it starts runs.
-Only codecs that go by contexts need them.
+It leaves no two workflow tasks in a row without a command. The SDK takes the second of such for a heartbeat, and joins
+it with the next one where that follows at once, as one does that an update brings: but only where it reads the history
+from its beginning, and not where it finds that the update was accepted there (sdk-rust 1146). So what a worker makes of
+an update depends on whether it has the workflow in its cache, and such a history does not replay. The second one of two
+gets a command that changes nothing: a memo that is not there is removed. Only in workflows that have asked for the
+patch NO_EMPTY_TASKS, by which a replay knows.
+
+It asks for less. For each payload the SDK asks the sandbox for its context, which is a sixth of what a worker does as
+it starts runs. Only codecs that go by contexts need them.
 """
 
 from typing import Any
 
-from temporalio.bridge.proto.workflow_activation import WorkflowActivation
+from temporalio.api.common.v1 import Payload
+from temporalio.bridge.proto.workflow_activation import WorkflowActivation, WorkflowActivationJob
+from temporalio.bridge.proto.workflow_commands import WorkflowCommand
 from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
 from temporalio.converter import StorageDriverStoreContext
 from temporalio.worker import WorkflowInstance, WorkflowInstanceDetails, WorkflowRunner
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 from temporalio.workflow import Info, _Definition
 
+from steersman.contracts import names
 from steersman.contracts.errors import ASK_AGAIN
+from workflows.waiting import NO_EMPTY_TASKS
+
+_NO_MEMO = "steersman_workflow_task"
+_NOTHING = Payload(metadata={"encoding": b"binary/null"})
+_NOT_OF_HISTORY = ("initialize_workflow", "notify_has_patch", "update_random_seed", "do_update")
+"""Jobs that do not come of an event of their own; an accepted update has a command."""
 
 
 class ReplaySafeRunner(WorkflowRunner):
-    """Wraps another runner. `contexts`: the worker's codec goes by what its payloads are for."""
+    """Wraps another runner, the SDK's full sandbox by default. `contexts`: the worker's codec goes by what its payloads
+    are for.
+    """
 
-    def __init__(self, runner: WorkflowRunner, *, contexts: bool = True) -> None:
-        self._runner, self._contexts = runner, contexts
+    def __init__(self, runner: WorkflowRunner | None = None, *, contexts: bool = True) -> None:
+        self._runner, self._contexts = runner or SandboxedWorkflowRunner(), contexts
 
     def prepare_workflow(self, defn: _Definition) -> None:
         """See WorkflowRunner."""
@@ -50,6 +69,7 @@ class _ReplaySafeInstance(WorkflowInstance):
         self._instance, self._contexts = instance, contexts
         self._time: tuple[int, int] | None = None
         self._same_time = self._took_ahead = False
+        self._fills = self._was_empty = False
 
     def activate(self, act: WorkflowActivation) -> WorkflowActivationCompletion:
         kinds = {job.WhichOneof("variant") for job in act.jobs}
@@ -62,7 +82,27 @@ class _ReplaySafeInstance(WorkflowInstance):
                 return completion
             time = (act.timestamp.seconds, act.timestamp.nanos)
             self._same_time, self._time = time == self._time, time
+            completion = self._instance.activate(act)
+            self._fill(act, completion)
+            return completion
         return self._instance.activate(act)
+
+    def _fill(self, act: WorkflowActivation, completion: WorkflowActivationCompletion) -> None:
+        """See the module. An activation of the same workflow task as the one before has nothing to add."""
+        if not completion.HasField("successful"):
+            return
+        commands = completion.successful.commands
+        self._fills = self._fills or any(each.set_patch_marker.patch_id == NO_EMPTY_TASKS for each in commands)
+        is_empty = not any(map(_makes_event, commands))
+        if self._same_time:
+            self._was_empty = self._was_empty and is_empty
+        elif not is_empty:
+            self._was_empty = False
+        elif any(map(_counts, act.jobs)):
+            if self._fills and self._was_empty:
+                commands.add().modify_workflow_properties.upserted_memo.fields[_NO_MEMO].CopyFrom(_NOTHING)
+                is_empty = False
+            self._was_empty = is_empty
 
     def get_serialization_context(self, command_info: Any) -> Any:
         return self._instance.get_serialization_context(command_info) if self._contexts else None
@@ -77,3 +117,17 @@ class _ReplaySafeInstance(WorkflowInstance):
 
     def get_thread_id(self) -> int | None:
         return self._instance.get_thread_id()
+
+
+def _counts(job: WorkflowActivationJob) -> bool:
+    """Whether a job tells of an event that the workflow may go by. A workflow task of refused updates alone is not in
+    the history; what a run's worker says of its progress can be told with the next one.
+    """
+    if job.HasField("signal_workflow"):
+        return job.signal_workflow.signal_name != names.PROGRESSED
+    return job.WhichOneof("variant") not in _NOT_OF_HISTORY
+
+
+def _makes_event(command: WorkflowCommand) -> bool:
+    """Whether the history shows it: a refused update leaves nothing there."""
+    return not command.update_response.HasField("rejected")

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from temporalio.api.enums.v1 import WorkflowTaskFailedCause
-from temporalio.client import WorkflowHistory
+from temporalio.client import ScheduleActionExecutionStartWorkflow, ScheduleOverlapPolicy, WorkflowHistory
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.runtime import Runtime, TelemetryConfig
 from temporalio.service import RPCError
@@ -34,6 +34,7 @@ from tests.support.processes import marked, until
 from workflows.agent_loop import AgentLoop
 from workflows.agent_run import AgentRun
 from workflows.host_sweep import SweepHost
+from workflows.runner import ReplaySafeRunner
 
 RETIRED_S = 45.0
 """A subject that is still at work after so long is cancelled: some never end by themselves."""
@@ -41,6 +42,7 @@ LED_S = 60.0
 """How long after the last fault every open run may be without somebody who leads it."""
 CLOSING_S = 90.0
 GONE_S = 15.0
+SWEPT_S = 60.0
 READERS = 2
 TEMPORALS_OWN = {"RESET_WORKFLOW", "UNHANDLED_COMMAND", "FORCE_CLOSE_COMMAND"}
 """Why Temporal itself fails a workflow task: not by any fault of its code."""
@@ -192,12 +194,25 @@ class Campaign:
             await until(lambda: not self._open, CLOSING_S)
         self._machine.look_after()
         await self._machine.mend()
-        host = await self._machine.places[0].worker.ready()
-        await self._steersman.temporal.get_schedule_handle(f"steersman-sweep-{host}").trigger()
+        await self._sweep(await self._machine.places[0].worker.ready())
         closed = [each for each in self._all if each.closed_as]
         with contextlib.suppress(AssertionError):
             await until(lambda: not any(marked(each.mark) for each in closed), GONE_S)
-        await asyncio.sleep(2)  # readers show the end, the sweep closes logs: both are looked at as they are then
+        await asyncio.sleep(2)  # readers show the end: they are looked at as they are then
+
+    async def _sweep(self, host: str) -> None:
+        """Sweep the host to the end, beside a sweep whose worker has died."""
+        schedule = self._steersman.temporal.get_schedule_handle(f"steersman-sweep-{host}")
+        before = (await schedule.describe()).info.num_actions
+        await schedule.trigger(overlap=ScheduleOverlapPolicy.ALLOW_ALL)
+
+        async def started() -> bool:
+            return (await schedule.describe()).info.num_actions > before
+
+        await until(started)
+        sweep = (await schedule.describe()).info.recent_actions[-1].action
+        assert isinstance(sweep, ScheduleActionExecutionStartWorkflow)
+        await asyncio.wait_for(self._steersman.temporal.get_workflow_handle(sweep.workflow_id).result(), SWEPT_S)
 
     async def _all_led(self) -> None:
         """Every open run has a worker that lives, again."""
@@ -302,7 +317,12 @@ class Campaign:
             for history in histories:
                 yield history
 
-        replayer = Replayer(workflows=[AgentRun, AgentLoop, SweepHost], data_converter=DATA_CONVERTER, build_id="chaos")
+        replayer = Replayer(
+            workflows=[AgentRun, AgentLoop, SweepHost],
+            data_converter=DATA_CONVERTER,
+            workflow_runner=ReplaySafeRunner(),
+            build_id="chaos",
+        )
         results = await replayer.replay_workflows(each(), raise_on_replay_failure=False)
         for run_id, failure in results.replay_failures.items():
             (self._root / f"{run_id}.json").write_text(

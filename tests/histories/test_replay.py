@@ -14,6 +14,7 @@ from steersman.converter import DATA_CONVERTER
 from workflows.agent_loop import AgentLoop
 from workflows.agent_run import AgentRun
 from workflows.host_sweep import SweepHost
+from workflows.runner import ReplaySafeRunner
 
 HISTORIES = sorted(Path(__file__).parent.glob("*.json"))
 WORKFLOWS: list[type] = [AgentRun, AgentLoop, SweepHost]
@@ -24,7 +25,7 @@ async def replayed(text: str) -> Exception | None:
     started = json.loads(text)["events"][0]["workflowExecutionStartedEventAttributes"]
     # Its own id: the runs of a loop are named after it.
     history = WorkflowHistory.from_json(started["workflowId"], text)
-    replayer = Replayer(workflows=WORKFLOWS, data_converter=DATA_CONVERTER)
+    replayer = Replayer(workflows=WORKFLOWS, data_converter=DATA_CONVERTER, workflow_runner=ReplaySafeRunner())
     result = await replayer.replay_workflow(history, raise_on_replay_failure=False)
     return result.replay_failure
 

@@ -40,6 +40,7 @@ from tests.support import processes
 from workflows.agent_loop import AgentLoop
 from workflows.agent_run import AgentRun
 from workflows.run_notice import RunNotice
+from workflows.runner import ReplaySafeRunner
 
 Run = WorkflowHandle[Any, Any]
 
@@ -217,6 +218,7 @@ class FakeHost:
 
     def worker(self, queue: str, **options: Any) -> Worker:
         """A worker of this host; a cancel reaches its activities with the next heartbeat, at the latest."""
+        options = {"workflow_runner": ReplaySafeRunner(), **options}
         throttle = timedelta(seconds=0.1)
         return Worker(self.client, task_queue=queue, max_heartbeat_throttle_interval=throttle, **options)
 
@@ -331,7 +333,9 @@ async def event_types(run: Run) -> list[str]:
 async def replays(workflow: WorkflowHandle[Any, Any]) -> None:
     """The history of its last execution, a run's or a loop's, replays in the full sandbox."""
     history = await workflow.fetch_history()
-    await Replayer(workflows=[AgentLoop, AgentRun], data_converter=DATA_CONVERTER).replay_workflow(history)
+    workflows = [AgentLoop, AgentRun]
+    replayer = Replayer(workflows=workflows, data_converter=DATA_CONVERTER, workflow_runner=ReplaySafeRunner())
+    await replayer.replay_workflow(history)
 
 
 async def never_failed(workflow: WorkflowHandle[Any, Any]) -> None:

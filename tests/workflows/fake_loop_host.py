@@ -38,6 +38,7 @@ from steersman.contracts.workspace_holder import WorkspaceHolder
 from tests.workflows.loop_results import exits, result
 from workflows.agent_loop import AgentLoop
 from workflows.run_notice import RunNotice
+from workflows.runner import ReplaySafeRunner
 
 __all__ = ["HELD", "FakeLoopHost", "Loop", "exits", "refusal"]
 
@@ -245,6 +246,7 @@ class FakeLoopHost:
             here = Worker(
                 self.client,
                 task_queue=self.queue,
+                workflow_runner=ReplaySafeRunner(),
                 workflows=[AgentLoop, RunNotice, run],
                 activities=[self.claim_host, self.play_run],
                 max_cached_workflows=cached,

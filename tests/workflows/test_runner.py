@@ -14,11 +14,25 @@ from temporalio.converter import PayloadCodec, SerializationContext, WithSeriali
 from temporalio.worker import Worker
 
 from steersman.codec import data_converter
+from steersman.contracts import names
+from steersman.contracts.activities import Delivered, DeliverInput, Settlement
 from steersman.contracts.errors import ASK_AGAIN
-from tests.workflows.fake_host import QUIET, FakeHost, Run, done, phase, replays, state, succeeded, until
+from tests.workflows.fake_host import (
+    QUIET,
+    FakeHost,
+    Run,
+    done,
+    event_types,
+    phase,
+    replays,
+    state,
+    succeeded,
+    until,
+)
 from workers.wiring import workflow_runner
 from workflows.agent_run import AgentRun
 from workflows.runner import ReplaySafeRunner
+from workflows.waiting import NO_EMPTY_TASKS
 
 TRIES = 8
 
@@ -28,6 +42,8 @@ class Played:
 
     def __init__(self) -> None:
         self.activations: list[str] = []
+        self.commands: list[str] = []
+        """What the workflow commands in each activation that follows, if anything."""
 
     def create_instance(self, det: Any) -> Any:
         return self
@@ -36,6 +52,13 @@ class Played:
         self.activations.append(",".join(str(job.WhichOneof("variant")) for job in act.jobs))
         completion = WorkflowActivationCompletion(run_id=act.run_id)
         completion.successful.SetInParent()
+        if self.commands and (command := self.commands.pop(0)):
+            added = completion.successful.commands.add()
+            getattr(added, command).SetInParent()
+            if command == "set_patch_marker":
+                added.set_patch_marker.patch_id = NO_EMPTY_TASKS
+            if command == "update_response":
+                added.update_response.rejected.message = "no"
         return completion
 
 
@@ -75,6 +98,34 @@ def test_a_query_alone_and_a_task_of_several_activations_are_nothing_special(act
     jobs = [("initialize_workflow", 1), ("query_workflow", 1), ("signal_workflow", 2), ("query_workflow", 2)]
     jobs += [("resolve_activity", 3), ("resolve_activity", 3), ("signal_workflow", 4), ("query_workflow", 4)]
     assert [activate(job, seconds) for job, seconds in [*jobs, ("fire_timer", 5)]] == [""] * 9
+
+
+@pytest.mark.parametrize(
+    ("jobs", "commands", "filled"),
+    [
+        ("signal_workflow fire_timer resolve_activity fire_timer", "", [1, 3]),  # every second one
+        ("signal_workflow fire_timer signal_workflow", " start_timer", []),  # not beside one that has a command
+        ("signal_workflow do_update fire_timer", " update_response", [2]),  # a refused update is not in the history
+        ("signal_workflow progressed progressed fire_timer", "", [3]),
+    ],
+)
+def test_no_two_tasks_in_a_row_have_no_command(played: Played, jobs: str, commands: str, filled: list[int]) -> None:
+    runner: Any = played
+    detail: Any = None
+    for patch, expected in (("set_patch_marker", filled), ("start_timer", [])):
+        instance = ReplaySafeRunner(runner).create_instance(detail)
+        played.commands = [patch, *commands.split(" ")]
+        found = []
+        for number, name in enumerate(["initialize_workflow", *jobs.split()]):
+            act = WorkflowActivation(run_id="r")
+            act.timestamp.seconds = number
+            job = act.jobs.add()
+            getattr(job, "signal_workflow" if name == "progressed" else name).SetInParent()
+            if name == "progressed":
+                job.signal_workflow.signal_name = names.PROGRESSED
+            if any(c.HasField("modify_workflow_properties") for c in instance.activate(act).successful.commands):
+                found.append(number - 1)
+        assert found == expected
 
 
 def deciding(fake: FakeHost) -> Worker:
@@ -124,6 +175,52 @@ async def test_its_history_replays(fake: FakeHost) -> None:
     for number in range(TRIES):  # about every third one is taken too early
         run = await asked_while_nobody_was_there(FakeHost(fake.client), 0.04 + 0.01 * number)
         await replays(run)
+
+
+async def told_while_nobody_decided(fake: FakeHost) -> Run:
+    """Two workflow tasks in which nothing is to be done; then a worker that knows nothing yet is told two things."""
+    async with fake.hosting():
+        async with deciding(fake):
+            run = await fake.start()
+            await phase(run, "running")
+            taken = asyncio.Event()
+
+            async def take(delivery: DeliverInput) -> Delivered:
+                await taken.wait()
+                return Delivered(here=True, messages=tuple(_read(each.id) for each in delivery.messages))
+
+            fake.play_delivery = take  # type: ignore[method-assign]
+            await run.signal(names.STEER, {"id": "m-1", "text": "one"})
+            await until(lambda: fake.deliveries)
+            await fake.ask(run.id, "a-1", withdrawn=True)
+            await until(lambda: _has_answered(run, tasks=4))
+            taken.set()
+            await until(lambda: _has_answered(run, tasks=5))
+        update = asyncio.create_task(run.execute_update(names.STEER, {"id": "m-3", "text": "three"}))
+        await until(lambda: _is_waiting(run))
+        await run.signal(names.STEER, {"id": "m-2", "text": "two"})
+        async with deciding(fake):
+            await update
+            fake.ending.set_result(done())
+            await succeeded(run)
+    return run
+
+
+def _read(message: str) -> Settlement:
+    return Settlement(id=message, state="acknowledged", how="mid_turn")
+
+
+async def _has_answered(run: Run, tasks: int) -> bool:
+    return (await event_types(run)).count("WORKFLOW_TASK_COMPLETED") >= tasks
+
+
+async def _is_waiting(run: Run) -> bool:
+    return (await run.describe()).raw_description.HasField("pending_workflow_task")
+
+
+@pytest.mark.integration
+async def test_a_run_that_is_told_something_after_tasks_without_a_command_replays(fake: FakeHost) -> None:
+    await replays(await told_while_nobody_decided(fake))
 
 
 class BoundCodec(PayloadCodec, WithSerializationContext):
