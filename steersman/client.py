@@ -21,6 +21,7 @@ from temporalio.converter import PayloadCodec
 
 from steersman._client import visibility
 from steersman._client.event_log import EventLogReader, LogLocation
+from steersman._client.execution_status import know_paused
 from steersman._client.host_calls import GIT_S, A, call_host
 from steersman._client.kept_files import KeptOfRun, kept_of_run
 from steersman._client.owned_run import OwnedRun
@@ -70,6 +71,7 @@ class Steersman:
 
     def __init__(self, client: Client) -> None:
         """`client`: connected, with `steersman.codec.data_converter(codec)` or Temporal's own pydantic converter."""
+        know_paused()
         self._client = client
         self._address = client.service_client.config.target_host
         self._runs = RunCalls(client)

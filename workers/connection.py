@@ -15,6 +15,7 @@ from temporalio.runtime import LogForwardingConfig, LoggingConfig, Runtime, Tele
 from temporalio.service import RPCError, RPCStatusCode
 
 from activities.store.ownership import Ownership
+from steersman._client.execution_status import know_paused
 from steersman._client.search_attributes import indexed_types
 from steersman.codec import data_converter
 from steersman.contracts import names
@@ -39,6 +40,7 @@ async def connect(settings: Settings, identity: str) -> tuple[Client, Client]:
     The second has a connection of its own: proxies before a server allow a connection a hundred calls or so at a time,
     and there is one such call for each run.
     """
+    know_paused()
     config = ClientConfig.load_client_connect_config(profile=settings.profile)
     config.setdefault("target_host", "127.0.0.1:7233")
     converter = data_converter(settings.codec)

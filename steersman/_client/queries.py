@@ -4,7 +4,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 from temporalio.api.enums.v1 import PendingWorkflowTaskState
-from temporalio.client import WorkflowHandle, WorkflowQueryFailedError
+from temporalio.client import WorkflowHandle, WorkflowQueryFailedError, WorkflowQueryRejectedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from steersman.contracts import names
@@ -21,6 +21,10 @@ STALE_REPEATS: Final = 5
 TASK_FAILS: Final = (
     "cannot be looked at: its workflow task fails again and again. The worker's log says why; where runs are "
     "encrypted, `steer doctor` tells whether it has the key"
+)
+PAUSED: Final = (
+    "is paused in Temporal: until `temporal workflow unpause` nobody can look at it, and what it is told waits, as a "
+    "stop does. Its agent works on"
 )
 _TIMED_OUT: Final = (RPCStatusCode.CANCELLED, RPCStatusCode.DEADLINE_EXCEEDED)
 
@@ -58,6 +62,8 @@ async def _query(
                 repeats -= 1
                 continue
             raise ServerRefused(f"{of} cannot be looked at: {error.message}") from error
+        except WorkflowQueryRejectedError as error:
+            raise ServerRefused(f"{of} {PAUSED}") from error
         except RPCError as error:
             unmet = error.status == RPCStatusCode.FAILED_PRECONDITION
             if unmet and "closed before" in error.message:
