@@ -52,6 +52,18 @@ async def claude_steered_interrupted_approved(at: Recorder) -> Any:
     return run
 
 
+async def claude_withdrew_nothing(at: Recorder) -> Any:
+    """Questions that were never asked are withdrawn: workflow tasks in which nothing is to be done."""
+    run = await at.start(agent="claude", prompt="work", permissions={"mode": "ask"})
+    await until(lambda: _asked(run))
+    for number in range(4):
+        withdrawn = {"id": f"none-{number}", "tool": "Bash", "input": {}, "since": "2026-01-01T00:00:00Z"}
+        await run.signal(names.APPROVAL_ASKED, {"approval": withdrawn, "withdrawn": True})
+        await state(run)
+    await run.cancel()
+    return run
+
+
 async def claude_ended(at: Recorder) -> Any:
     """A steer waits behind the tool when the run is ended with its turn."""
     run = await at.start(agent="claude", prompt="work", permissions={"mode": "ask"}, limits={"tokens": 100_000})
@@ -201,6 +213,7 @@ RUNS = {
         process_succeeded,
         process_failed,
         claude_steered_interrupted_approved,
+        claude_withdrew_nothing,
         claude_ended,
         claude_waited_for_ever,
         claude_told_a_webhook,
