@@ -25,6 +25,7 @@ from activities.running.heartbeat import HeartbeatDetails
 from activities.store.eventlog import end_log
 from activities.store.identity import StoreGone
 from activities.store.run_directory import RunGone
+from activities.takeover.priority import prefer
 from activities.takeover.registry import Registry
 from activities.temporal.execution import is_current, is_wanted, standing, until_closed
 from activities.temporal.notifier import WorkflowNotifier
@@ -154,7 +155,10 @@ class RunActivities:
             self._let_go[key] = PAUSED
             while len(self._let_go) > MAX_LET_GO:
                 self._let_go.popitem(last=False)
-        why = "the worker shuts down" if details and details.worker_shutdown else "the activity was taken back"
+        why = "the activity was taken back"
+        if details and details.worker_shutdown:
+            why, info = "the worker shuts down", activity.info()
+            await uncancelled(prefer(self._context.client, info.workflow_id or "", info.activity_id))
         raise _retried_at_once(f"{why}; the agent works on")
 
     async def _end_closed(self, key: RunKey, controller: RunController, work: "asyncio.Task[RunOutcome]") -> None:

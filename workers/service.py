@@ -7,7 +7,7 @@ import os
 import secrets
 import signal
 import socket
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -85,10 +85,14 @@ async def _poll(settings: Settings, parts: Parts) -> list[str]:
         return [await _give_way(parts.succession, activities)]
     load_extensions()
     workers = workers_of(settings, parts, activities)
-    polling = [asyncio.create_task(worker.run()) for worker in workers]
     holds = HoldFiles(settings.state)
-    waiting = partial(holds.waiting, parts.owner)
-    takeover = asyncio.create_task(Takeover(parts.client, parts.registry, waiting).run())
+    taking_over = Takeover(parts.client, parts.registry, partial(holds.waiting, parts.owner))
+    takeover = asyncio.create_task(taking_over.run())
+    of_runs = names.runs_queue(settings.host)
+    polling = [
+        asyncio.create_task(_after(taking_over.looked(), worker) if worker.task_queue == of_runs else worker.run())
+        for worker in workers
+    ]
     succeeded = asyncio.create_task(parts.succession.watch())
     over = [asyncio.create_task(stop.wait()), *polling, takeover, succeeded]
     beside: list[asyncio.Task[None]] = []
@@ -119,6 +123,11 @@ async def _poll(settings: Settings, parts: Parts) -> list[str]:
         elif succession_over:
             failures.append(await _give_way(parts.succession, activities))
     return failures
+
+
+async def _after(what: Awaitable[None], worker: Worker) -> None:
+    await what
+    await worker.run()
 
 
 async def _give_way(succession: Succession, activities: Activities) -> str:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Collection, Iterable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 from temporalio.api.enums.v1 import PendingActivityState
 from temporalio.api.workflow.v1 import PendingActivityInfo
@@ -10,6 +10,7 @@ from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.service import RPCError, RPCStatusCode
 
+from activities.takeover.priority import prefer
 from steersman.contracts import names
 from steersman.contracts.errors import ActivityErrorType
 
@@ -65,6 +66,8 @@ class PendingActivities:
         ]
         for each in held:
             async with self._requests:
+                if each.activity_type.name == names.RUN_AGENT:
+                    await prefer(self._client, run, each.activity_id)
                 await self._fail(run, each.activity_id)
         return bool(held)
 
@@ -82,3 +85,8 @@ class PendingActivities:
         except RPCError as error:
             if error.status != RPCStatusCode.NOT_FOUND:  # else it was done meanwhile, or the run has closed
                 raise
+
+
+def is_held_up(activity: PendingActivityInfo) -> bool:
+    """Whether the server waits before it hands out the next attempt."""
+    return activity.state not in STARTED and activity.next_attempt_schedule_time.ToDatetime(UTC) > datetime.now(UTC)

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from activities.takeover.peers import Peer
-from activities.takeover.pending import STARTED, PendingActivities
+from activities.takeover.pending import STARTED, PendingActivities, is_held_up
 from activities.takeover.registry import Registry
 from activities.takeover.sticky_queue import close_sticky_queue
 from steersman.contracts import names
@@ -41,6 +41,7 @@ ENTRY_S = 10.0
 """A worker that was handed a run enters it within this many seconds."""
 LAST_POLL_S = 70.0
 """A frozen process may be handed tasks for this many seconds, while its last polls stand."""
+FIRST_LOOK_S = 5.0
 CLAIM_S = 3.0
 """A claim that another worker holds is waited for at most this many seconds: that worker may be frozen."""
 
@@ -70,6 +71,16 @@ class Takeover:
         """There is a fallen worker, or there was one since this was looked at."""
         self._closing: set[asyncio.Task[None]] = set()
         self._pending = PendingActivities(client)
+        self._looked = asyncio.Event()
+        self._held_up = False
+        """A run that was given back is not handed out yet: the server waits before each further attempt."""
+
+    async def looked(self) -> None:
+        """Wait until the runs of workers that had fallen before are given back, for at most FIRST_LOOK_S seconds: a
+        worker that takes further runs before has no room for them.
+        """
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._looked.wait(), FIRST_LOOK_S)
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -77,6 +88,8 @@ class Takeover:
         try:
             while True:
                 self._note(await asyncio.to_thread(self._registry.peers))
+                if not self._fallen:
+                    self._looked.set()
                 await asyncio.sleep(LOOK_S)
         finally:
             for task in (*beside, *self._closing):
@@ -119,6 +132,8 @@ class Takeover:
             try:
                 async with self._claim():
                     given = await self._give_back(fallen)
+                if not given and not self._held_up:
+                    self._looked.set()
             except Exception as error:  # noqa: BLE001 - whatever it is, the other workers are to be watched on
                 told = f"{type(error).__name__}: {error}"
                 _log(
@@ -147,6 +162,7 @@ class Takeover:
     async def _give_back(self, fallen: list[Fallen]) -> bool:
         """Give back what these workers are at; whether there was anything. Raises RPCError."""
         led: dict[RunKey, list[Fallen]] = {}
+        self._held_up = False
         for each in fallen:
             for key in await asyncio.to_thread(each.peer.runs):
                 led.setdefault(key, []).append(each)
@@ -167,6 +183,7 @@ class Takeover:
         pending = await self._pending.of(key.run)
         given = await self._pending.give_back(key.run, pending, self._identities)
         leading = [each for each in pending if each.activity_type.name == names.RUN_AGENT]
+        self._held_up = self._held_up or any(map(is_held_up, leading))
         waits = any(each.state not in STARTED for each in leading)
         # A worker that is handed the run names itself as soon as it enters it: until then, this is all that names it.
         # Not for long: another run may have the id by now, or another host the run.

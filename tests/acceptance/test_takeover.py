@@ -4,7 +4,9 @@ import asyncio
 import json
 import shutil
 import time
+from collections.abc import Iterator
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from temporalio.api.taskqueue.v1 import TaskQueue
@@ -46,6 +48,39 @@ async def started(site: Site, steersman: Steersman, mark: str, count: int) -> li
     for run in runs:
         await phase(steersman, run, "running")
     return runs
+
+
+@pytest.fixture
+def in_order(tmp_path: Path) -> Iterator[Site]:
+    """A site whose server keeps a queue in one piece: it goes by priorities within each of several alone."""
+    made = Site(tmp_path, settings=tuple(f"matching.numTaskqueue{each}Partitions=1" for each in ("Read", "Write")))
+    try:
+        yield made
+    finally:
+        made.end()
+
+
+@pytest.mark.parametrize("ends", ["killed", "terminated"])
+async def test_an_agent_at_work_goes_before_runs_that_wait_for_room(in_order: Site, mark: str, ends: str) -> None:
+    site = in_order
+    room = ("--max-runs", "1")
+    worker = site.worker(*room)
+    steersman = await site.steersman()
+    await worker.ready()
+    (at_work,) = await started(site, steersman, mark, 1)
+    waiting = [await steersman.start(site.process("true")) for _ in range(8)]
+    for run in waiting:
+        await phase(steersman, run, "queued")
+    if ends == "killed":
+        worker.kill()
+    else:
+        await worker.terminate()
+    following = site.worker(*room)
+    await all_led_by(steersman, [at_work], following)
+    assert {(await steersman.state(run)).phase for run in waiting} == {"queued"}
+    await steersman.stop(at_work)
+    for run in waiting:
+        await phase(steersman, run, "closed")
 
 
 async def test_one_killed_worker_after_another_and_the_runs_go_on_at_once(site: Site, mark: str) -> None:
