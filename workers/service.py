@@ -7,7 +7,7 @@ import os
 import secrets
 import signal
 import socket
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -90,7 +90,7 @@ async def _poll(settings: Settings, parts: Parts) -> list[str]:
     takeover = asyncio.create_task(taking_over.run())
     of_runs = names.runs_queue(settings.host)
     polling = [
-        asyncio.create_task(_after(taking_over.looked(), worker) if worker.task_queue == of_runs else worker.run())
+        asyncio.create_task(_after(taking_over.looked, worker) if worker.task_queue == of_runs else worker.run())
         for worker in workers
     ]
     succeeded = asyncio.create_task(parts.succession.watch())
@@ -125,8 +125,8 @@ async def _poll(settings: Settings, parts: Parts) -> list[str]:
     return failures
 
 
-async def _after(what: Awaitable[None], worker: Worker) -> None:
-    await what
+async def _after(wait: Callable[[], Awaitable[None]], worker: Worker) -> None:
+    await wait()
     await worker.run()
 
 
