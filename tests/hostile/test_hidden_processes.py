@@ -28,6 +28,7 @@ import os, signal, subprocess, sys, time
 env = [] if sys.argv[2] == "mark" else ["/usr/bin/env", "-i"]
 child = subprocess.Popen([*env, sys.executable, "-c", sys.argv[1]], start_new_session=True)
 while not (os.path.exists("disguised") and os.path.exists("opened")): time.sleep(0.01)
+with open("agent", "w") as file: file.write(str(os.getpid()))
 with open("child.new", "w") as file: file.write(str(child.pid))
 os.rename("child.new", "child")
 os.kill(os.getppid(), signal.SIGKILL)
@@ -62,6 +63,8 @@ async def lost(place: Place, code: str, keeps: str = "nothing") -> int:
     (place.work / "opened").touch()  # opening one whose shim is gone clears it
     await until(lambda: not shim.is_alive(place.directory.attempt(1)))
     await channel.close()
+    agent = int((place.work / "agent").read_text())
+    await until(lambda: not lives(agent))  # it dies with its shim, a moment later
     return int((place.work / "child").read_text())
 
 
