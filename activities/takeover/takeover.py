@@ -80,7 +80,8 @@ class Takeover:
         worker that takes further runs before has no room for them.
         """
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._looked.wait(), FIRST_LOOK_S)
+            async with asyncio.timeout(FIRST_LOOK_S):
+                await self._looked.wait()
 
     async def run(self) -> None:
         """Until cancelled."""
