@@ -81,6 +81,8 @@ class ForkServer:
         self._control: socket.socket | None = None
         self._beginning: asyncio.Task[None] | None = None
         self._numbers = itertools.count()
+        self._is_cut = False
+        """It has closed its end: it is gone, though that may not be known of the process yet."""
         self._forked = 0
         """How many launchers have said that they are there."""
 
@@ -117,7 +119,7 @@ class ForkServer:
             raise
         try:
             if not is_sent or not await self._is_forked(reader):
-                self._replace(server, kill=is_sent)
+                self._replace(server, kill=is_sent or self._is_cut)
                 return None
             try:
                 writer.write(os.fsencode(place) + b"\n" + wire)
@@ -155,7 +157,8 @@ class ForkServer:
         message = FORK_MESSAGE.pack(kind, number)
         try:
             return socket.send_fds(self._control, [message], [each.fileno() for each in sockets]) == len(message)
-        except OSError:
+        except OSError as error:
+            self._is_cut = self._is_cut or not isinstance(error, BlockingIOError)  # else it only has much to do
             return False
 
     def _replace(self, server: asyncio.subprocess.Process | None, *, kill: bool) -> None:
@@ -177,6 +180,7 @@ class ForkServer:
             self._control.close()
         self._control, theirs = socket.socketpair()
         self._control.setblocking(False)
+        self._is_cut = False
         null = asyncio.subprocess.DEVNULL
         command = [*launcher(self._python), "serve", _RESERVED]
         with theirs, contextlib.suppress(OSError):  # without one, starts are only slower
