@@ -39,7 +39,7 @@ def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.fixture
 def site_with_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """The same with a server of its own, which the test may stop."""
+    """The same with a server of its own, which the test may stop. Its parameter, if any: the server's settings."""
     yield from _made(request, tmp_path_factory, None)
 
 
@@ -48,7 +48,7 @@ def _made(
 ) -> Iterator[Site]:
     # Half of what a worker's start costs is what Claude Code takes, which no run of a test without a model is of.
     flags = () if "model" in request.fixturenames else ("--agent", "process")
-    made = Site(tmp_path_factory.mktemp("site"), namespace, flags=flags)
+    made = Site(tmp_path_factory.mktemp("site"), namespace, getattr(request, "param", ()), flags)
     try:
         yield made
     finally:

@@ -1,8 +1,6 @@
 """`temporal workflow pause` holds the workflow, where the namespace allows that: its agent works on."""
 
 import asyncio
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -14,35 +12,29 @@ from tests.support.processes import marked
 ALLOWED = "frontend.WorkflowPauseEnabled=true"
 
 
-@pytest.fixture
-def pausing(tmp_path: Path) -> Iterator[Site]:
-    """A site whose server allows it."""
-    made = Site(tmp_path, settings=(ALLOWED,))
-    try:
-        yield made
-    finally:
-        made.end()
-
-
-async def test_a_paused_run_is_open_keeps_its_agent_and_is_stopped_when_it_goes_on(pausing: Site, mark: str) -> None:
-    first = pausing.worker()
+@pytest.mark.parametrize("site_with_server", [(ALLOWED,)], indirect=True)
+async def test_a_paused_run_is_open_keeps_its_agent_and_is_stopped_when_it_goes_on(
+    site_with_server: Site, mark: str
+) -> None:
+    site = site_with_server
+    first = site.worker()
     await first.ready()
-    steersman = await pausing.steersman()
-    run = await steersman.start(pausing.process(*python(OBEDIENT), mark=mark))
+    steersman = await site.steersman()
+    run = await steersman.start(site.process(*python(OBEDIENT), mark=mark))
     async with following(steersman, run) as attached:
         await attached.until(lambda e: e.type == "message")
     await phase(steersman, run, "running")
     before = marked(mark)
-    await pausing.temporal("workflow", "pause", "--workflow-id", run)
+    await site.temporal("workflow", "pause", "--workflow-id", run)
     await first.terminate()
-    await pausing.worker().ready()
+    await site.worker().ready()
     await asyncio.sleep(3)  # as long as it took for a worker that cannot tell how its run stands to give it up
     assert marked(mark) == before
     (listed,) = await steersman.list()
     assert (listed.id, listed.status) == (run, "running")
     with pytest.raises(ServerRefused, match="temporal workflow unpause"):
         await steersman.stop(run)
-    await pausing.temporal("workflow", "unpause", "--workflow-id", run)
+    await site.temporal("workflow", "unpause", "--workflow-id", run)
     await gone(mark)
     await phase(steersman, run, "closed")
     assert (await steersman.state(run)).closed_as == "cancelled"

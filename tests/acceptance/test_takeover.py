@@ -4,9 +4,7 @@ import asyncio
 import json
 import shutil
 import time
-from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 from temporalio.api.taskqueue.v1 import TaskQueue
@@ -50,19 +48,16 @@ async def started(site: Site, steersman: Steersman, mark: str, count: int) -> li
     return runs
 
 
-@pytest.fixture
-def in_order(tmp_path: Path) -> Iterator[Site]:
-    """A site whose server keeps a queue in one piece: it goes by priorities within each of several alone."""
-    made = Site(tmp_path, settings=tuple(f"matching.numTaskqueue{each}Partitions=1" for each in ("Read", "Write")))
-    try:
-        yield made
-    finally:
-        made.end()
+IN_ONE_PIECE = tuple(f"matching.numTaskqueue{each}Partitions=1" for each in ("Read", "Write"))
+"""A server goes by priorities within each of the partitions that it keeps a queue in."""
 
 
+@pytest.mark.parametrize("site_with_server", [IN_ONE_PIECE], indirect=True)
 @pytest.mark.parametrize("ends", ["killed", "terminated"])
-async def test_an_agent_at_work_goes_before_runs_that_wait_for_room(in_order: Site, mark: str, ends: str) -> None:
-    site = in_order
+async def test_an_agent_at_work_goes_before_runs_that_wait_for_room(
+    site_with_server: Site, mark: str, ends: str
+) -> None:
+    site = site_with_server
     room = ("--max-runs", "1")
     worker = site.worker(*room)
     steersman = await site.steersman()

@@ -1,7 +1,8 @@
 """How an attempt of an activity stands with the server, after the attempts that took its place."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from uuid import uuid4
 
@@ -9,7 +10,7 @@ import pytest
 from temporalio import activity, workflow
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.workflowservice.v1 import ResetActivityRequest
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowHandle
 from temporalio.common import RetryPolicy
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
@@ -44,23 +45,20 @@ class Attempts:
         self.begun: list[int] = []
         """The number of each attempt, as the server counts."""
         self._asked: list[asyncio.Event] = []
-        self._answers: list[asyncio.Future[bool]] = []
-        self._answering: list[asyncio.Task[None]] = []
+        self._answers: list[asyncio.Task[bool]] = []
 
     @activity.defn(name=ACTIVITY)
     async def held(self) -> int:
         which, asked = len(self.begun), asyncio.Event()
         self._asked.append(asked)
-        self._answers.append(asyncio.get_running_loop().create_future())
-        self.begun.append(activity.info().attempt)
 
-        async def answer() -> None:
+        async def answer() -> bool:
             await asked.wait()
-            self._answers[which].set_result(await is_current(self._client))
+            return await is_current(self._client)
 
-        self._answering.append(asyncio.create_task(answer()))
-        await asyncio.shield(self._answering[which])  # a frozen worker would not hear of a cancel
-        if not self._answers[which].result():
+        self._answers.append(asyncio.create_task(answer()))
+        self.begun.append(activity.info().attempt)
+        if not await asyncio.shield(self._answers[which]):  # a frozen worker would not hear of a cancel
             # The server would take its result for that of the attempt that has its number now.
             await asyncio.Event().wait()
         return which
@@ -71,9 +69,9 @@ class Attempts:
         return await self._answers[which]
 
 
-async def test_an_attempt_with_the_number_of_an_older_one_is_not_taken_for_it(temporal: Client) -> None:
-    """`temporal activity reset` counts anew, while a frozen worker may still be at an attempt of before."""
-    attempts = Attempts(temporal)
+@asynccontextmanager
+async def held_by(attempts: Attempts, temporal: Client) -> AsyncIterator[WorkflowHandle[Holds, int]]:
+    """A workflow whose activity these are, with a worker."""
     queue = f"execution-{uuid4()}"
     async with (
         asyncio.timeout(30),
@@ -85,7 +83,13 @@ async def test_an_attempt_with_the_number_of_an_older_one_is_not_taken_for_it(te
             workflow_runner=UnsandboxedWorkflowRunner(),
         ),
     ):
-        run = await temporal.start_workflow(Holds.run, id=queue, task_queue=queue)
+        yield await temporal.start_workflow(Holds.run, id=queue, task_queue=queue)
+
+
+async def test_an_attempt_with_the_number_of_an_older_one_is_not_taken_for_it(temporal: Client) -> None:
+    """`temporal activity reset` counts anew, while a frozen worker may still be at an attempt of before."""
+    attempts = Attempts(temporal)
+    async with held_by(attempts, temporal) as run:
         here = temporal.get_async_activity_handle(workflow_id=run.id, run_id=None, activity_id=ACTIVITY)
         await _until(lambda: attempts.begun == [1])
         await here.fail(ApplicationError("the next one, please"))
@@ -108,18 +112,7 @@ async def test_an_attempt_with_the_number_of_an_older_one_is_not_taken_for_it(te
 async def test_none_is_current_once_its_workflow_was_terminated(temporal: Client) -> None:
     """The server lists it among the pending activities of the closed workflow."""
     attempts = Attempts(temporal)
-    queue = f"execution-{uuid4()}"
-    async with (
-        asyncio.timeout(30),
-        Worker(
-            temporal,
-            task_queue=queue,
-            workflows=[Holds],
-            activities=[attempts.held],
-            workflow_runner=UnsandboxedWorkflowRunner(),
-        ),
-    ):
-        run = await temporal.start_workflow(Holds.run, id=queue, task_queue=queue)
+    async with held_by(attempts, temporal) as run:
         await _until(lambda: attempts.begun == [1])
         await run.terminate()
         assert not await attempts.stands(0)
