@@ -13,8 +13,9 @@ It leaves no two workflow tasks in a row without a command. The SDK takes the se
 it with the next one where that follows at once, as one does that an update brings: but only where it reads the history
 from its beginning, and not where it finds that the update was accepted there (sdk-rust 1146). So what a worker makes of
 an update depends on whether it has the workflow in its cache, and such a history does not replay. The second one of two
-gets a command that changes nothing: a memo that is not there is removed. Only in workflows that have asked for the
-patch NO_EMPTY_TASKS, by which a replay knows.
+gets a command that changes nothing: a memo that is not there is removed (where payloads are encrypted, the server
+cannot tell, and keeps an encrypted null). Only in workflows that have asked for the patch NO_EMPTY_TASKS, by which a
+replay knows.
 
 It asks for less. For each payload the SDK asks the sandbox for its context, which is a sixth of what a worker does as
 it starts runs. Only codecs that go by contexts need them.
