@@ -86,7 +86,7 @@ async def _poll(settings: Settings, parts: Parts) -> list[str]:
     load_extensions()
     workers = workers_of(settings, parts, activities)
     holds = HoldFiles(settings.state)
-    taking_over = Takeover(parts.client, parts.registry, partial(holds.waiting, parts.owner))
+    taking_over = Takeover(parts.client, parts.registry, partial(holds.waiting, parts.owner), settings.max_runs)
     takeover = asyncio.create_task(taking_over.run())
     of_runs = names.runs_queue(settings.host)
     polling = [

@@ -41,7 +41,7 @@ ENTRY_S = 10.0
 """A worker that was handed a run enters it within this many seconds."""
 LAST_POLL_S = 70.0
 """A frozen process may be handed tasks for this many seconds, while its last polls stand."""
-FIRST_LOOK_S = 5.0
+FIRST_LOOK_S = 10.0
 CLAIM_S = 3.0
 """A claim that another worker holds is waited for at most this many seconds: that worker may be frozen."""
 
@@ -57,11 +57,11 @@ class Fallen:
 
 class Takeover:
     """`run` watches over the other workers of this host. `waiting`: the runs and loops that wait for a workspace of it;
-    called in a thread.
+    called in a thread. `room`: how many runs this worker leads at once.
     """
 
-    def __init__(self, client: Client, registry: Registry, waiting: Callable[[], Iterable[str]]) -> None:
-        self._client, self._registry, self._waiting = client, registry, waiting
+    def __init__(self, client: Client, registry: Registry, waiting: Callable[[], Iterable[str]], room: int) -> None:
+        self._client, self._registry, self._waiting, self._room = client, registry, waiting, room
         self._identities: set[str] = set()
         """The identities of fallen workers at the server, also of those whose directories are gone."""
         self._fallen: dict[tuple[str, bool], Fallen] = {}
@@ -73,11 +73,13 @@ class Takeover:
         self._pending = PendingActivities(client)
         self._looked = asyncio.Event()
         self._held_up = False
-        """A run that was given back is not handed out yet: the server waits before each further attempt."""
+        """A run that was given back may not be handed out yet."""
+        self._queued = 0
+        """Runs that nobody leads, when they were looked through last."""
 
     async def looked(self) -> None:
-        """Wait until the runs of workers that had fallen before are given back, for at most FIRST_LOOK_S seconds: a
-        worker that takes further runs before has no room for them.
+        """Wait until the runs of workers that had fallen before are given back, and, where others may take their room,
+        until the server hands them out; for at most FIRST_LOOK_S seconds.
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(FIRST_LOOK_S):
@@ -172,6 +174,7 @@ class Takeover:
         if now >= self._next_scan and any(now <= each.until + SCAN_S for each in fallen):
             self._next_scan = now + SCAN_S
             given.append(await self._give_back_waiting())
+        self._held_up = self._held_up and len(led) + self._queued > self._room
         for each in fallen:
             if now > each.until and not await asyncio.to_thread(each.peer.runs):
                 each.over = True
@@ -201,7 +204,9 @@ class Takeover:
         async def give_back(run: str) -> bool:
             return await self._pending.give_back(run, await self._pending.of(run), self._identities)
 
-        runs = {*await self._pending.queued_runs(), *await asyncio.to_thread(self._waiting)}
+        queued = await self._pending.queued_runs()
+        self._queued = len(queued)
+        runs = {*queued, *await asyncio.to_thread(self._waiting)}
         return any(await _all(map(give_back, runs)))
 
     async def _close_sticky_queue(self, peer: Peer) -> None:
