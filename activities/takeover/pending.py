@@ -17,8 +17,10 @@ from steersman.contracts.errors import ActivityErrorType
 MAX_REQUESTS = 16
 """At most this many requests to the server are under way at once."""
 MAX_QUEUED = 1000
-LATE = timedelta(seconds=1.2)
-"""The server hands out a further attempt as late as a second after its time: its timers look that far ahead at once
+NEXT = timedelta(milliseconds=50)
+"""When the next attempt of what is given back is due. The server takes none for no further attempt."""
+LATE = timedelta(seconds=1.3)
+"""The server hands out a further attempt as late as a second after it is due: its timers look that far ahead at once
 (`history.timerProcessorMaxTimeShift`; measured: 8 to 1,006 ms, half of them above 500).
 """
 QUEUED = f'WorkflowType="{names.RUN_WORKFLOW}" AND ExecutionStatus="Running" AND {names.RUN_PHASE}="queued"'
@@ -82,7 +84,7 @@ class PendingActivities:
                 ApplicationError(
                     "the worker that was at it is gone; the agent works on",
                     type=ActivityErrorType.DETACHED,
-                    next_retry_delay=timedelta(milliseconds=50),
+                    next_retry_delay=NEXT,
                     category=ApplicationErrorCategory.BENIGN,
                 )
             )
@@ -92,6 +94,7 @@ class PendingActivities:
 
 
 def is_held_up(activity: PendingActivityInfo) -> bool:
-    """Whether the server may not hand out the next attempt yet."""
-    due = activity.next_attempt_schedule_time.ToDatetime(UTC)
-    return activity.state not in STARTED and datetime.now(UTC) < due + LATE
+    """Whether the server may not hand out the next attempt yet. It says when that is due only until it is."""
+    last, due = activity.last_attempt_complete_time, activity.next_attempt_schedule_time
+    since = max(each.ToDatetime(UTC) for each in (last, due))
+    return activity.state not in STARTED and datetime.now(UTC) < since + LATE
