@@ -296,6 +296,11 @@ class HostActivities:
     @activity.defn(name=names.SWEEP_HOST)
     async def sweep_host(self) -> Swept:
         """Stop agents of runs that closed behind their back, close their logs, prune what is old."""
+        async with heartbeating():
+            return await self.sweep()
+
+    async def sweep(self) -> Swept:
+        """What sweep_host does, outside of an activity."""
         stopped = await end_all_closed(self._context, self._closed_runs)
         await self._context.carry.remove_kept(partial(is_closed, self._context.client))
         await self._context.sweep_places()

@@ -61,7 +61,7 @@ async def schedule_sweeps(client: Client, host: str) -> None:
 async def sweep_now(activities: HostActivities) -> None:
     """Sweep the host once, when the worker starts."""
     try:
-        swept = await activities.sweep_host()
+        swept = await activities.sweep()
     except Exception as error:  # noqa: BLE001 - nobody waits for this task: what it says is lost otherwise
         logs.write("sweep_failed", f"{type(error).__name__}: {error}", level=logging.ERROR)
         return

@@ -23,6 +23,7 @@ class SweepHost:
             result_type=Swept,
             schedule_to_start_timeout=timedelta(minutes=2),
             start_to_close_timeout=timedelta(minutes=10),
+            heartbeat_timeout=timedelta(minutes=1),  # the schedule begins no other one before this one is over
             retry_policy=RetryPolicy(maximum_attempts=1),
         )
         return swept
