@@ -27,6 +27,7 @@ from activities.store.identity import StoreGone
 from activities.store.run_directory import RunGone
 from activities.takeover.priority import prefer
 from activities.takeover.registry import Registry
+from activities.takeover.run_slots import RunSlots
 from activities.temporal.execution import is_current, is_wanted, standing, until_closed
 from activities.temporal.notifier import WorkflowNotifier
 from steersman.contracts import names
@@ -46,8 +47,11 @@ MAX_LET_GO = 10_000
 class RunActivities:
     """Holds the controllers of the runs that this worker leads. `polls` is a client for calls that wait: one a run."""
 
-    def __init__(self, context: ActivityContext, registry: Registry, lock_session: LockSession, polls: Client) -> None:
+    def __init__(
+        self, context: ActivityContext, registry: Registry, lock_session: LockSession, polls: Client, slots: RunSlots
+    ) -> None:
         self._context, self._registry, self._lock_session, self._polls = context, registry, lock_session, polls
+        self._slots = slots
         self._closed_runs = closed_runs_of(context)
         self._controllers: dict[RunKey, RunController] = {}
         self._let_go: OrderedDict[RunKey, str] = OrderedDict()
@@ -56,7 +60,9 @@ class RunActivities:
     @activity.defn(name=names.RUN_AGENT)
     async def run_agent(self, run: RunAgentInput) -> RunOutcome:
         """Lead the agent until it ends, or until another worker is to go on."""
-        with self._registry.leading(run.key):
+        if not self._has_begun(run):
+            await self._slots.refuse_without_place(run.key)
+        with self._slots.leading(run.key), self._registry.leading(run.key):
             return await self._lead(run)
 
     @activity.defn(name=names.DELIVER_MESSAGES)
@@ -68,6 +74,10 @@ class RunActivities:
         holder = await asyncio.to_thread(self._registry.holder, delivery.key)
         queue = None if holder == self._registry.queue else holder  # it is about to lead the run, or was
         return Delivered(here=False, queue=queue, why=None if queue else self._let_go.get(delivery.key))
+
+    def _has_begun(self, run: RunAgentInput) -> bool:
+        told = HeartbeatDetails.of(activity.info().heartbeat_details, run)
+        return bool(told.attempt or self._context.runtime.attempts(run.key))
 
     async def _lead(self, run: RunAgentInput) -> RunOutcome:
         info = activity.info()

@@ -22,6 +22,7 @@ from activities.store.identity import StoreGone, StoreIdentity
 from activities.takeover.lost_tasks import LostTasks
 from activities.takeover.machine_number import identity_of, machine_number
 from activities.takeover.registry import Registry
+from activities.takeover.run_slots import RunSlots
 from activities.takeover.takeover import Takeover
 from steersman.codec import name_of
 from steersman.contracts import names
@@ -58,7 +59,8 @@ async def serve(settings: Settings) -> int:
         pods = KubernetesPods(policy.check_runtime, policy.environ, settings.state, owner, identity.first)
         stack.push_async_callback(pods.aclose)
         succession = Succession(client, settings.host)
-        parts = Parts(client, polls, owner, identity, registry, forks, machines, pods, succession)
+        slots = RunSlots(settings.max_runs)
+        parts = Parts(client, polls, owner, identity, registry, forks, machines, pods, succession, slots)
         failures = await _poll(settings, parts)
     if failures:
         logs.write("worker_failed", "; ".join(failures), level=logging.ERROR)
@@ -86,7 +88,7 @@ async def _poll(settings: Settings, parts: Parts) -> list[str]:
     load_extensions()
     workers = workers_of(settings, parts, activities)
     holds = HoldFiles(settings.state)
-    taking_over = Takeover(parts.client, parts.registry, partial(holds.waiting, parts.owner), settings.max_runs)
+    taking_over = Takeover(parts.client, parts.registry, partial(holds.waiting, parts.owner), parts.slots)
     takeover = asyncio.create_task(taking_over.run())
     of_runs = names.runs_queue(settings.host)
     polling = [

@@ -8,7 +8,7 @@ from datetime import timedelta
 from functools import partial
 
 from temporalio.client import Client
-from temporalio.worker import Worker, WorkflowRunner
+from temporalio.worker import FixedSizeSlotSupplier, Worker, WorkerTuner, WorkflowRunner
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from activities.agents.agent_kind import Finding
@@ -42,6 +42,7 @@ from activities.store.kept_copies import CopyLocation, KeptCopies
 from activities.store.ownership import Ownership
 from activities.store.runs import RunStore
 from activities.takeover.registry import Registry
+from activities.takeover.run_slots import RunSlots
 from activities.workspaces.carry import copies
 from activities.workspaces.carry.carrier import WorkspaceCarrier
 from activities.workspaces.carry.copies import WorkspaceCopy
@@ -81,6 +82,7 @@ class Parts:
     machines: SshMachines
     pods: KubernetesPods
     succession: Succession
+    slots: RunSlots
 
 
 @dataclass(frozen=True)
@@ -136,7 +138,7 @@ def activities_of(settings: Settings, parts: Parts) -> Activities:
     host = HostActivities(
         context, Retention(settings.keep_days, loops), settings.webhook.on if settings.webhook else ()
     )
-    run = RunActivities(context, parts.registry, host.lock_session, parts.polls)
+    run = RunActivities(context, parts.registry, host.lock_session, parts.polls, parts.slots)
     allowed = [agent for name, agent in agents.items() if name in policy.agents]
     hold, loop = HoldActivities(context, parts.registry), LoopActivities(client, agents, loops, policy)
     checkpoint = CheckpointActivities(context, loops, checkpoints)
@@ -202,7 +204,7 @@ def workers_of(settings: Settings, parts: Parts, activities: Activities) -> list
         client,
         task_queue=names.runs_queue(settings.host),
         activities=[run.run_agent],
-        max_concurrent_activities=settings.max_runs,
+        tuner=_tuner(parts.slots),
         max_heartbeat_throttle_interval=timedelta(seconds=1),
         build_id=build,
         interceptors=interceptors,
@@ -216,6 +218,13 @@ def workers_of(settings: Settings, parts: Parts, activities: Activities) -> list
         interceptors=interceptors,
     )
     return [deciding, of_host, of_runs, own]
+
+
+def _tuner(slots: RunSlots) -> WorkerTuner:
+    none = FixedSizeSlotSupplier(1)  # this worker has no workflows, so nothing else
+    return WorkerTuner.create_composite(
+        workflow_supplier=none, activity_supplier=slots, local_activity_supplier=none, nexus_supplier=none
+    )
 
 
 async def _copy_at(here: Machine, machines: SshMachines, pods: KubernetesPods, where: CopyLocation) -> WorkspaceCopy:

@@ -18,10 +18,8 @@ MAX_REQUESTS = 16
 """At most this many requests to the server are under way at once."""
 MAX_QUEUED = 1000
 NEXT = timedelta(milliseconds=50)
-"""When the next attempt of what is given back is due. The server takes none for no further attempt."""
-LATE = timedelta(seconds=1.3)
-"""The server hands out a further attempt as late as a second after it is due: its timers look that far ahead at once
-(`history.timerProcessorMaxTimeShift`; measured: 8 to 1,006 ms, half of them above 500).
+"""When the next attempt of what is given back is due. The server takes none for no further attempt, and is up to
+a second late: its timers look that far ahead at once (`history.timerProcessorMaxTimeShift`; 8 to 1,006 ms, measured).
 """
 QUEUED = f'WorkflowType="{names.RUN_WORKFLOW}" AND ExecutionStatus="Running" AND {names.RUN_PHASE}="queued"'
 GIVEN_BACK = frozenset(
@@ -93,8 +91,9 @@ class PendingActivities:
                 raise
 
 
-def is_held_up(activity: PendingActivityInfo) -> bool:
-    """Whether the server may not hand out the next attempt yet. It says when that is due only until it is."""
-    last, due = activity.last_attempt_complete_time, activity.next_attempt_schedule_time
-    since = max(each.ToDatetime(UTC) for each in (last, due))
-    return activity.state not in STARTED and datetime.now(UTC) < since + LATE
+def is_unled(activity: PendingActivityInfo, identities: Collection[str]) -> bool:
+    """Whether the server hands out the next attempt to whoever asks, once what these workers are at is given back."""
+    if activity.state in STARTED:
+        return activity.last_worker_identity in identities
+    due = activity.next_attempt_schedule_time.ToDatetime(UTC)
+    return activity.state == PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED and due <= datetime.now(UTC)

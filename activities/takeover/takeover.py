@@ -18,8 +18,9 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from activities.takeover.peers import Peer
-from activities.takeover.pending import STARTED, PendingActivities, is_held_up
+from activities.takeover.pending import STARTED, PendingActivities, is_unled
 from activities.takeover.registry import Registry
+from activities.takeover.run_slots import RunSlots
 from activities.takeover.sticky_queue import close_sticky_queue
 from steersman.contracts import names
 from steersman.contracts.activities import RunKey
@@ -41,7 +42,7 @@ ENTRY_S = 10.0
 """A worker that was handed a run enters it within this many seconds."""
 LAST_POLL_S = 70.0
 """A frozen process may be handed tasks for this many seconds, while its last polls stand."""
-FIRST_LOOK_S = 10.0
+FIRST_LOOK_S = 5.0
 CLAIM_S = 3.0
 """A claim that another worker holds is waited for at most this many seconds: that worker may be frozen."""
 
@@ -57,11 +58,13 @@ class Fallen:
 
 class Takeover:
     """`run` watches over the other workers of this host. `waiting`: the runs and loops that wait for a workspace of it;
-    called in a thread. `room`: how many runs this worker leads at once.
+    called in a thread. `slots`: those of this worker's runs.
     """
 
-    def __init__(self, client: Client, registry: Registry, waiting: Callable[[], Iterable[str]], room: int) -> None:
-        self._client, self._registry, self._waiting, self._room = client, registry, waiting, room
+    def __init__(
+        self, client: Client, registry: Registry, waiting: Callable[[], Iterable[str]], slots: RunSlots
+    ) -> None:
+        self._client, self._registry, self._waiting, self._slots = client, registry, waiting, slots
         self._identities: set[str] = set()
         """The identities of fallen workers at the server, also of those whose directories are gone."""
         self._fallen: dict[tuple[str, bool], Fallen] = {}
@@ -72,14 +75,12 @@ class Takeover:
         self._closing: set[asyncio.Task[None]] = set()
         self._pending = PendingActivities(client)
         self._looked = asyncio.Event()
-        self._held_up = False
-        """A run that was given back may not be handed out yet."""
-        self._queued = 0
-        """Runs that nobody leads, when they were looked through last."""
+        self._unled: set[RunKey] = set()
+        """The runs with an agent at work that the server hands out to whoever asks, as of the last look."""
 
     async def looked(self) -> None:
-        """Wait until the runs of workers that had fallen before are given back, and, where others may take their room,
-        until the server hands them out; for at most FIRST_LOOK_S seconds.
+        """Wait until the runs of workers that had fallen before are given back, for at most FIRST_LOOK_S seconds: a
+        worker that takes further runs before has no room for them.
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(FIRST_LOOK_S):
@@ -130,21 +131,23 @@ class Takeover:
             fallen = [each for each in self._fallen.values() if not each.over]
             if not fallen:
                 self._has_fallen.clear()
+                self._slots.expect(())
             if not fallen or time.monotonic() < self._next:
                 continue
             try:
                 async with self._claim():
                     given = await self._give_back(fallen)
-                if not given and not self._held_up:
-                    self._looked.set()
+                self._slots.expect(self._unled)
+                self._looked.set()
             except Exception as error:  # noqa: BLE001 - whatever it is, the other workers are to be watched on
                 told = f"{type(error).__name__}: {error}"
                 _log(
                     "takeover_failed", "a fallen worker's runs could not be given back yet", fallen[0].peer, error=told
                 )
                 given = False
+                self._slots.expect(())
             now = time.monotonic()
-            longest_s = LAST_PAUSE_S if any(now <= each.until for each in fallen) else LATE_PAUSE_S
+            longest_s = LAST_PAUSE_S if self._unled or any(now <= each.until for each in fallen) else LATE_PAUSE_S
             self._pause = FIRST_PAUSE_S if given else min(self._pause * 2, longest_s)
             self._next = now + self._pause
 
@@ -165,7 +168,7 @@ class Takeover:
     async def _give_back(self, fallen: list[Fallen]) -> bool:
         """Give back what these workers are at; whether there was anything. Raises RPCError."""
         led: dict[RunKey, list[Fallen]] = {}
-        self._held_up = False
+        self._unled = set()
         for each in fallen:
             for key in await asyncio.to_thread(each.peer.runs):
                 led.setdefault(key, []).append(each)
@@ -174,7 +177,6 @@ class Takeover:
         if now >= self._next_scan and any(now <= each.until + SCAN_S for each in fallen):
             self._next_scan = now + SCAN_S
             given.append(await self._give_back_waiting())
-        self._held_up = self._held_up and len(led) + self._queued > self._room
         for each in fallen:
             if now > each.until and not await asyncio.to_thread(each.peer.runs):
                 each.over = True
@@ -187,7 +189,8 @@ class Takeover:
         pending = await self._pending.of(key.run)
         given = await self._pending.give_back(key.run, pending, self._identities)
         leading = [each for each in pending if each.activity_type.name == names.RUN_AGENT]
-        self._held_up = self._held_up or any(map(is_held_up, leading))
+        if any(is_unled(each, self._identities) for each in leading):
+            self._unled.add(key)
         waits = any(each.state not in STARTED for each in leading)
         # A worker that is handed the run names itself as soon as it enters it: until then, this is all that names it.
         # Not for long: another run may have the id by now, or another host the run.
@@ -204,9 +207,7 @@ class Takeover:
         async def give_back(run: str) -> bool:
             return await self._pending.give_back(run, await self._pending.of(run), self._identities)
 
-        queued = await self._pending.queued_runs()
-        self._queued = len(queued)
-        runs = {*queued, *await asyncio.to_thread(self._waiting)}
+        runs = {*await self._pending.queued_runs(), *await asyncio.to_thread(self._waiting)}
         return any(await _all(map(give_back, runs)))
 
     async def _close_sticky_queue(self, peer: Peer) -> None:

@@ -48,21 +48,14 @@ async def started(site: Site, steersman: Steersman, mark: str, count: int) -> li
     return runs
 
 
-IN_ONE_PIECE = tuple(f"matching.numTaskqueue{each}Partitions=1" for each in ("Read", "Write"))
-"""A server goes by priorities within each of the partitions that it keeps a queue in."""
-
-
-@pytest.mark.parametrize("site_with_server", [IN_ONE_PIECE], indirect=True)
+@pytest.mark.parametrize("at_work", [1, 4])
 @pytest.mark.parametrize("ends", ["killed", "terminated"])
-async def test_an_agent_at_work_goes_before_runs_that_wait_for_room(
-    site_with_server: Site, mark: str, ends: str
-) -> None:
-    site = site_with_server
-    room = ("--max-runs", "1")
-    worker = site.worker(*room)
+async def test_agents_at_work_go_before_runs_that_wait_for_room(site: Site, mark: str, ends: str, at_work: int) -> None:
+    worker = site.worker("--max-runs", str(at_work))
     steersman = await site.steersman()
     await worker.ready()
-    (at_work,) = await started(site, steersman, mark, 1)
+    begun = await started(site, steersman, mark, at_work)
+    agents = set(marked(mark))
     waiting = [await steersman.start(site.process("true")) for _ in range(8)]
     for run in waiting:
         await phase(steersman, run, "queued")
@@ -70,10 +63,34 @@ async def test_an_agent_at_work_goes_before_runs_that_wait_for_room(
         worker.kill()
     else:
         await worker.terminate()
-    following = site.worker(*room)
-    await all_led_by(steersman, [at_work], following)
+    # Has room for one run: it leads them all the same, and begins no other one before all but one have ended.
+    following = site.worker("--max-runs", "1")
+    await all_led_by(steersman, begun, following)
+    assert set(marked(mark)) == agents
+    for run in begun:
+        assert {(await steersman.state(each)).phase for each in waiting} == {"queued"}
+        await steersman.stop(run)
+    for run in waiting:
+        await phase(steersman, run, "closed")
+
+
+async def test_a_worker_without_room_leads_the_agents_of_one_that_was_killed(site: Site, mark: str) -> None:
+    workers = [site.worker("--max-runs", "2") for _ in range(2)]
+    steersman = await site.steersman()
+    for worker in workers:
+        await worker.ready()
+    begun = await started(site, steersman, mark, 4)
+    agents = set(marked(mark))
+    waiting = [await steersman.start(site.process("true")) for _ in range(4)]
+    for run in waiting:
+        await phase(steersman, run, "queued")
+    left, fallen = workers
+    fallen.kill()
+    await all_led_by(steersman, begun, left)
+    assert set(marked(mark)) == agents
     assert {(await steersman.state(run)).phase for run in waiting} == {"queued"}
-    await steersman.stop(at_work)
+    for run in begun:
+        await steersman.stop(run)
     for run in waiting:
         await phase(steersman, run, "closed")
 
