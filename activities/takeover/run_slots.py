@@ -18,7 +18,7 @@ from steersman.contracts.errors import ActivityErrorType
 
 log = logging.getLogger("steersman.takeover")
 
-FIRST_PAUSE_S, LAST_PAUSE_S = 0.1, 10.0
+FIRST_PAUSE_S, LAST_PAUSE_S = 0.1, 5.0
 """So many seconds pass before runs without a place are given back, and no others are asked for meanwhile: each attempt
 is billed. Longer each time, until one of those comes that places are kept for: the server may not hand it out, as of a
 paused run.
