@@ -47,11 +47,6 @@ def name_of(codec: PayloadCodec | None) -> str | None:
     return f"{type(codec).__module__}:{type(codec).__qualname__}" if codec else None
 
 
-def uses_context(codec: PayloadCodec | None) -> bool:
-    """Whether the codec goes by what its payloads are for."""
-    return isinstance(codec.codec if isinstance(codec, DeferredErrorCodec) else codec, WithSerializationContext)
-
-
 def data_converter(codec: PayloadCodec | None) -> DataConverter:
     """Steersman's data converter with that codec, which also encodes messages and stack traces of failures."""
     if codec is None:

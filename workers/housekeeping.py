@@ -1,10 +1,8 @@
 """What a worker does beside polling: sweeps of its host, and an eye on the state directory."""
 
 import asyncio
-import importlib
 import logging
 from collections.abc import Sequence
-from contextlib import suppress
 from datetime import timedelta
 
 from temporalio.client import (
@@ -26,10 +24,6 @@ from steersman.contracts import names
 from workers import logs
 
 SWEEP_EVERY = timedelta(minutes=10)
-_NOT_BESIDE_WORKFLOWS = ("cryptography.exceptions",)
-"""Meanwhile the SDK's sandbox has an object of its own in the place of `sys.modules`, for all threads: an extension
-module that puts further modules there (PyO3's do) fails with a SystemError. claude-agent-sdk loads this one.
-"""
 WATCH_S = 1.0
 """The state directory's identity is checked this often, in seconds."""
 
@@ -67,13 +61,6 @@ async def sweep_now(activities: HostActivities) -> None:
         return
     if swept.stopped or swept.pruned:
         logs.write("swept", "stopped agents of closed runs, pruned old state", **swept.model_dump())
-
-
-def load_extensions() -> None:
-    """Import what cannot be imported while a workflow's code runs: call it before polling."""
-    for name in _NOT_BESIDE_WORKFLOWS:
-        with suppress(ImportError):
-            importlib.import_module(name)
 
 
 async def load_agents(agents: Sequence[Agent]) -> None:

@@ -28,7 +28,7 @@ from steersman.codec import name_of
 from steersman.contracts import names
 from workers import logs
 from workers.connection import add_search_attributes, connect, owner_of
-from workers.housekeeping import load_agents, load_extensions, schedule_sweeps, sweep_now, watch_store
+from workers.housekeeping import load_agents, schedule_sweeps, sweep_now, watch_store
 from workers.settings import Settings
 from workers.succession import Succession
 from workers.wiring import Activities, Parts, activities_of, workers_of
@@ -85,7 +85,6 @@ async def _poll(settings: Settings, parts: Parts) -> list[str]:
     _log_agents(settings, activities)
     if await parts.succession.successor():
         return [await _give_way(parts.succession, activities)]
-    load_extensions()
     workers = workers_of(settings, parts, activities)
     holds = HoldFiles(settings.state)
     taking_over = Takeover(parts.client, parts.registry, partial(holds.waiting, parts.owner), parts.slots)

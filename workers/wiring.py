@@ -8,8 +8,7 @@ from datetime import timedelta
 from functools import partial
 
 from temporalio.client import Client
-from temporalio.worker import FixedSizeSlotSupplier, Worker, WorkerTuner, WorkflowRunner
-from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
+from temporalio.worker import FixedSizeSlotSupplier, UnsandboxedWorkflowRunner, Worker, WorkerTuner, WorkflowRunner
 
 from activities.agents.agent_kind import Finding
 from activities.agents.agents import Agents
@@ -48,7 +47,6 @@ from activities.workspaces.carry.carrier import WorkspaceCarrier
 from activities.workspaces.carry.copies import WorkspaceCopy
 from activities.workspaces.checkpoints import WorkspaceCheckpoints
 from activities.workspaces.git.shadows import Shadows
-from steersman.codec import uses_context
 from steersman.contracts import names
 from workers.build import build_id
 from workers.pod_copy import PodCopy
@@ -61,12 +59,6 @@ from workflows.run_notice import RunNotice
 from workflows.runner import ReplaySafeRunner
 
 WORKFLOWS = [AgentRun, AgentLoop, SweepHost, RunNotice]
-
-# The sandbox would load the workflows' files anew for each run: a checkout that changes under a living worker must not
-# mix old and new code. Tests and `replay` run them in the full sandbox.
-_AS_STARTED = SandboxedWorkflowRunner(
-    restrictions=SandboxRestrictions.default.with_passthrough_modules("workflows", "steersman", "pydantic")
-)
 
 
 @dataclass(frozen=True)
@@ -101,9 +93,15 @@ class Activities:
     notice: NoticeActivities
 
 
-def workflow_runner(client: Client) -> WorkflowRunner:
-    """What runs the workflows of a worker with that client."""
-    return ReplaySafeRunner(_AS_STARTED, contexts=uses_context(client.data_converter.payload_codec))
+def workflow_runner() -> WorkflowRunner:
+    """What runs the workflows of a worker.
+
+    Without the SDK's sandbox, which is there to find code that is not deterministic: tests and `steer replay` have it.
+    Here it would be a third of what a run's workflow tasks take, and would swap `sys.modules` beside the other threads;
+    and it would load the workflows' files anew for each run: a checkout that changes under a living worker must not mix
+    old and new code.
+    """
+    return ReplaySafeRunner(UnsandboxedWorkflowRunner())
 
 
 def activities_of(settings: Settings, parts: Parts) -> Activities:
@@ -157,7 +155,7 @@ def workers_of(settings: Settings, parts: Parts, activities: Activities) -> list
         task_queue=names.TASK_QUEUE,
         workflows=WORKFLOWS,
         activities=[host.claim_host, run.deliver_messages],
-        workflow_runner=workflow_runner(client),
+        workflow_runner=workflow_runner(),
         # How long the runs of a worker that was killed wait for it before another answers for them.
         sticky_queue_schedule_to_start_timeout=timedelta(seconds=1),
         build_id=build,

@@ -1,4 +1,4 @@
-"""The WorkflowRunner of our workers and of every replay: the SDK's, except for three things.
+"""The WorkflowRunner of our workers and of every replay: the SDK's, except for two things.
 
 It gives up a cached workflow that no replay would reach. A query that waits for a worker while something happens to its
 run brings that worker the history with events behind the last workflow task that was started. The SDK (temporalio
@@ -16,9 +16,6 @@ an update depends on whether it has the workflow in its cache, and such a histor
 gets a command that changes nothing: a memo that is not there is removed (where payloads are encrypted, the server
 cannot tell, and keeps an encrypted null). Only in workflows that have asked for the patch NO_EMPTY_TASKS, by which a
 replay knows.
-
-It asks for less. For each payload the SDK asks the sandbox for its context, which is a sixth of what a worker does as
-it starts runs. Only codecs that go by contexts need them.
 """
 
 from typing import Any
@@ -27,7 +24,6 @@ from temporalio.api.common.v1 import Payload
 from temporalio.bridge.proto.workflow_activation import WorkflowActivation, WorkflowActivationJob
 from temporalio.bridge.proto.workflow_commands import WorkflowCommand
 from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
-from temporalio.converter import StorageDriverStoreContext
 from temporalio.worker import WorkflowInstance, WorkflowInstanceDetails, WorkflowRunner
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 from temporalio.workflow import Info, _Definition
@@ -43,12 +39,10 @@ _NOT_OF_HISTORY = ("initialize_workflow", "notify_has_patch", "update_random_see
 
 
 class ReplaySafeRunner(WorkflowRunner):
-    """Wraps another runner, the SDK's full sandbox by default. `contexts`: the worker's codec goes by what its payloads
-    are for.
-    """
+    """Wraps another runner, the SDK's full sandbox by default."""
 
-    def __init__(self, runner: WorkflowRunner | None = None, *, contexts: bool = True) -> None:
-        self._runner, self._contexts = runner or SandboxedWorkflowRunner(), contexts
+    def __init__(self, runner: WorkflowRunner | None = None) -> None:
+        self._runner = runner or SandboxedWorkflowRunner()
 
     def prepare_workflow(self, defn: _Definition) -> None:
         """See WorkflowRunner."""
@@ -56,7 +50,7 @@ class ReplaySafeRunner(WorkflowRunner):
 
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
         """See WorkflowRunner."""
-        return _ReplaySafeInstance(self._runner.create_instance(det), contexts=self._contexts)
+        return _ReplaySafeInstance(self._runner.create_instance(det))
 
     def set_worker_level_failure_exception_types(self, types: Any) -> None:
         """See WorkflowRunner."""
@@ -66,8 +60,8 @@ class ReplaySafeRunner(WorkflowRunner):
 class _ReplaySafeInstance(WorkflowInstance):
     """Notices events that came ahead of their workflow task: the activation's clock does not move for them."""
 
-    def __init__(self, instance: WorkflowInstance, *, contexts: bool) -> None:
-        self._instance, self._contexts = instance, contexts
+    def __init__(self, instance: WorkflowInstance) -> None:
+        self._instance = instance
         self._time: tuple[int, int] | None = None
         self._same_time = self._took_ahead = False
         self._fills = self._was_empty = False
@@ -106,12 +100,10 @@ class _ReplaySafeInstance(WorkflowInstance):
             self._was_empty = is_empty
 
     def get_serialization_context(self, command_info: Any) -> Any:
-        return self._instance.get_serialization_context(command_info) if self._contexts else None
+        return self._instance.get_serialization_context(command_info)
 
     def get_external_store_context(self, command_info: Any) -> Any:
-        if self._contexts:
-            return self._instance.get_external_store_context(command_info)
-        return StorageDriverStoreContext(target=None)
+        return self._instance.get_external_store_context(command_info)
 
     def get_info(self) -> Info:
         return self._instance.get_info()

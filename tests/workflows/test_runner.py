@@ -134,7 +134,7 @@ def deciding(fake: FakeHost) -> Worker:
         fake.queue,
         workflows=[AgentRun],
         activities=[fake.claim_host, fake.deliver_here],
-        workflow_runner=workflow_runner(fake.client),
+        workflow_runner=workflow_runner(),
         sticky_queue_schedule_to_start_timeout=timedelta(seconds=1),
     )
 
