@@ -37,7 +37,7 @@ from bench.figures import Figure
 from bench.stack import stack
 from tests.scripted_model import ScriptedModel
 
-WORKER = ("--allow-env", "ANTHROPIC_BASE_URL", "--max-runs", "400")
+WORKER = ("--allow-env", "ANTHROPIC_BASE_URL", "--max-runs", "1000")
 
 Measure = Callable[[Bench], Awaitable[list[Figure]]]
 
@@ -67,6 +67,7 @@ MEASURES: dict[str, Measure] = {
     "takeover": takeover.takeover,
     "actions": actions.actions,
     "crowd": crowd.crowd,
+    "idle": crowd.idle,
     "takeover-big-log": biglog.takeovers,
     "crowd-cancel": crowd.cancelled_beside,
     "history": histories.talkative,

@@ -20,6 +20,9 @@ RUNS = 200
 WARM_UP = 10
 BESIDE = 300
 CANCELS, STORM_CANCELS = 40, 5
+IDLE, AT_ONCE = 1000, 100
+SETTLE_S, LOOK_S = 60.0, 60.0
+"""What a run has said last is told until then; the worker is looked at for so many seconds."""
 PATIENCE_S = 300.0
 """A busy machine is slow, and that is no loss."""
 MIB = 1024 * 1024
@@ -36,7 +39,7 @@ async def crowd(bench: Bench) -> list[Figure]:
     before = memory(worker)
     begun = time.monotonic()
     runs = await asyncio.gather(*(bench.stack.client.start(bench.process("sh", "-c", command)) for _ in range(RUNS)))
-    await until("all runs are at work", lambda: here.exists() and here.stat().st_size == 2 * RUNS, PATIENCE_S)
+    await _all_at_work(here, RUNS)
     all_there = time.monotonic() - begun
     during = memory(worker)
     shims = [memory(pid)["Rss"] for pid in _shims(bench.stack.state, runs)]
@@ -69,6 +72,11 @@ async def crowd(bench: Bench) -> list[Figure]:
             f"{RUNS} runs at once: none lost, all of it", "s", (took,), None, "", f"all at work after {all_there:.1f} s"
         ),
     ]
+
+
+async def _all_at_work(here: Path, count: int) -> None:
+    """Each says so by a line in that file."""
+    await until("all runs are at work", lambda: here.exists() and here.stat().st_size == 2 * count, PATIENCE_S)
 
 
 @activity.defn(name="bench-nothing")
@@ -106,7 +114,7 @@ async def cancelled_beside(bench: Bench) -> list[Figure]:
     begun = time.monotonic()
     runs = await asyncio.gather(*(client.start(bench.process("sh", "-c", command)) for _ in range(BESIDE)))
     storm = [await _cancelled(bench) for _ in range(STORM_CANCELS)]
-    await until("all runs are at work", lambda: here.exists() and here.stat().st_size == 2 * BESIDE, PATIENCE_S)
+    await _all_at_work(here, BESIDE)
     all_there = time.monotonic() - begun
     idle = [await _cancelled(bench) for _ in range(CANCELS)]
     descriptor = os.open(gate, os.O_RDWR)
@@ -121,6 +129,50 @@ async def cancelled_beside(bench: Bench) -> list[Figure]:
         Figure(f"{what} that are starting", "ms", tuple(storm), None),
         Figure(f"{BESIDE} runs at once beside those that are cancelled: all at work", "s", (all_there,)),
     ]
+
+
+async def idle(bench: Bench) -> list[Figure]:
+    """What the worker of 1,000 silent runs does."""
+    worker, client = bench.stack.workers[-1].pid, bench.stack.client
+    before = await _share(worker)
+    gate, here = bench.workspace / "gate", bench.workspace / "here"
+    os.mkfifo(gate)
+    command = f"echo x >> {here}; read _ < {gate}; echo begun; echo ended"
+    runs: list[str] = []
+    while len(runs) < IDLE:
+        runs += await asyncio.gather(*(client.start(bench.process("sh", "-c", command)) for _ in range(AT_ONCE)))
+        await _all_at_work(here, len(runs))
+    await asyncio.sleep(SETTLE_S)
+    share = await _share(worker)
+    descriptor = os.open(gate, os.O_RDWR)
+    os.write(descriptor, b"\n" * IDLE)
+    results = await asyncio.gather(*(soon(client.result(run), run, PATIENCE_S) for run in runs), return_exceptions=True)
+    lost = [run for run, result in zip(runs, results, strict=True) if not whole(result)]
+    os.close(descriptor)
+    told = f"{len(lost)} runs lost" if lost else ""
+    return [
+        Figure(
+            f"{IDLE} idle runs: their worker",
+            "% of a core",
+            (share,),
+            Goal(p50=15),
+            f"without: {before:.1f} %",
+            "",
+            told,
+        )
+    ]
+
+
+async def _share(worker: int) -> float:
+    """How much of a core a process takes, in percent."""
+    before = _cpu_s(worker)
+    await asyncio.sleep(LOOK_S)
+    return 100 * (_cpu_s(worker) - before) / LOOK_S
+
+
+def _cpu_s(pid: int) -> float:
+    times = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+    return sum(map(int, times)) / os.sysconf("SC_CLK_TCK")
 
 
 async def _cancelled(bench: Bench) -> float:
