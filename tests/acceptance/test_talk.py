@@ -222,3 +222,33 @@ async def test_images_reach_the_model_with_the_prompt_and_with_a_message(
     assert (result.text, result.messages_delivered) == ("the second", 1)
     assert second["data"] in json.dumps(script.requests[1].body)
     assert (await messages(steersman, run))[receipt.id].attachments == ("250.png",)
+
+
+BLIND = """
+import json, pathlib, sys
+for line in sys.stdin:
+    asked = json.loads(line)
+    answer = {"initialize": {"protocolVersion": 1, "agentCapabilities": {}}, "session/new": {"sessionId": "s"}}
+    if asked["method"] == "session/prompt":
+        turn = asked["id"]
+    elif asked["method"] == "session/cancel":
+        print(json.dumps({"jsonrpc": "2.0", "id": turn, "result": {"stopReason": "cancelled"}}), flush=True)
+    else:
+        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": answer[asked["method"]]}), flush=True)
+"""
+"""An agent that speaks ACP, announces nothing, and works until it is cancelled."""
+
+
+async def test_an_image_for_an_agent_that_takes_none_ends_no_turn(shared: Site, steersman: Steersman) -> None:
+    request = shared.process(*python(BLIND), agent="acp", prompt="go")
+    run = await steersman.start(request)
+    image = Attachment.model_validate(attached(png(50), "50.png"))
+    receipt = await steersman.interrupt(run, "like this", attachments=[image])
+    said = (await messages(steersman, run))[receipt.id]
+    assert (said.state, said.how) == ("rejected", "the agent does not announce that it takes images")
+    assert (await steersman.state(run)).phase == "running"
+
+    interrupted = await steersman.interrupt(run)
+    # Else there would be no turn left to interrupt.
+    assert (await messages(steersman, run))[interrupted.id].how == "interrupted"
+    await steersman.stop(run)

@@ -110,6 +110,8 @@ class AcpConversation:
         """Deliver a message once, and return its settlement so far. Raises ChannelClosed."""
         if message.end:
             return await self._end(message)
+        if message.attachments and not self._sees:
+            return Settlement(id=message.id, state="rejected", how=UNANNOUNCED)  # and the turn goes on
         if message.kind == "steer":
             return await self._steer(message)
         running, already = self._transcript.turn_open, self._was_written(INTERRUPT + message.id)
@@ -165,8 +167,6 @@ class AcpConversation:
             return Settlement(
                 id=message.id, state="rejected", how="the agent takes no messages in a turn: interrupt it"
             )
-        if message.attachments and not self._sees:
-            return Settlement(id=message.id, state="rejected", how=UNANNOUNCED)
         params = {
             "sessionId": self._transcript.progress.session_id,
             "prompt": self._content((message.text or "",), message.attachments),
@@ -178,8 +178,6 @@ class AcpConversation:
 
     async def _say_text(self, message: OutgoingMessage) -> Settlement:
         """Write the text once, as a prompt, and wait a moment until it was read."""
-        if message.attachments and not self._sees:
-            return Settlement(id=message.id, state="rejected", how=UNANNOUNCED)
         await self._prompt(MESSAGE + message.id, self._content((message.text or "",), message.attachments))
         await self._until(lambda: self._was_written(MESSAGE + message.id), SETTLEMENT_TIMEOUT_S)
         return await self._settled(message.id, READING_TIME_S)
