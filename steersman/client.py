@@ -11,6 +11,7 @@ in steersman.errors; besides, every call that reaches the server may raise Serve
 and UnreadablePayload (another codec). Nothing is decided here: the workflow decides what becomes of a run.
 """
 
+import math
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from functools import cached_property
@@ -34,6 +35,7 @@ from steersman.connection import connect
 from steersman.contracts import names
 from steersman.contracts.activities import CarriedBack, PruneInput, RunKey, Swept, WorkspaceInput
 from steersman.contracts.attachments import Attachment
+from steersman.contracts.errors import InvalidRequest
 from steersman.contracts.events import AgentEvent
 from steersman.contracts.messages import Decision, DecisionReceipt, Message, MessageReceipt, parse_message
 from steersman.contracts.request import AgentName, RunRequest
@@ -510,7 +512,9 @@ class Steersman:
 
         `.pruned` has their ids; with `dry_run` nothing is removed. May take 10 minutes.
 
-        Raises: HostUnreachable, ServerUnreachable, ServerRefused.
+        Raises: InvalidRequest, HostUnreachable, ServerUnreachable, ServerRefused.
         """
+        if not 0 <= keep_days < math.inf:  # nor what is no number: all would be older than that
+            raise InvalidRequest(f"keep_days: {keep_days:g} is no number of days")
         argument = PruneInput(keep_days=keep_days, dry_run=dry_run)
         return await call_host(self._client, host, names.PRUNE_HOST, argument, Swept, takes_s=PRUNE_S)

@@ -65,11 +65,15 @@ def settings_of(
     state = Path(arguments.state_dir).expanduser().absolute()
     agents = agents_named(arguments, env) or list(catalog.kinds)
     runtimes = arguments.runtimes or _listed(env.get("STEERSMAN_RUNTIMES"), ",") or list(RUNTIMES)
-    unknown = (set(agents) - set(catalog.kinds) - catalog.unusable) | (set(runtimes) - set(RUNTIMES))
+    if unknown := (set(agents) - set(catalog.kinds) - catalog.unusable) | (set(runtimes) - set(RUNTIMES)):
+        raise BadSettings(f"wrong value: {', '.join(sorted(unknown))}")
     permission: PermissionMode = arguments.max_permission
-    if unknown or permission not in PERMISSION_ORDER or arguments.max_runs < 1 or arguments.keep_days < 0:
-        values = ", ".join(sorted(unknown)) or f"{permission}, {arguments.max_runs}, {arguments.keep_days}"
-        raise BadSettings(f"wrong value: {values}")
+    if permission not in PERMISSION_ORDER:
+        raise BadSettings(f"--max-permission: {permission} is none of {', '.join(PERMISSION_ORDER)}")
+    if arguments.max_runs < 1:
+        raise BadSettings(f"--max-runs: {arguments.max_runs} is less than 1")
+    if not arguments.keep_days >= 0:  # nor what is no number: all would be older than that
+        raise BadSettings(f"--keep-days: {arguments.keep_days:g} is no number of days")
     policy = replace(_policy(arguments, env, state, frozenset(agents), frozenset(runtimes)), kinds=catalog.kinds)
     host = arguments.host or host_name(state)
     ssh_config = _absolute([arguments.ssh_config])[0] if arguments.ssh_config else None
@@ -78,16 +82,16 @@ def settings_of(
     except ValueError as error:
         raise BadSettings(str(error)) from error
     return Settings(
-        state,
-        host,
-        catalog,
-        policy,
-        ssh_config,
-        arguments.max_runs,
-        arguments.keep_days,
-        arguments.profile,
-        codec,
-        webhook,
+        state=state,
+        host=host,
+        catalog=catalog,
+        policy=policy,
+        ssh_config=ssh_config,
+        max_runs=arguments.max_runs,
+        keep_days=arguments.keep_days,
+        profile=arguments.profile,
+        codec=codec,
+        webhook=webhook,
     )
 
 

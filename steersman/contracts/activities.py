@@ -330,7 +330,7 @@ class RunEnd(TolerantModel):
 class PruneInput(TolerantModel):
     """Input of prune_host: remove the state of runs and loops that closed more than `keep_days` days ago."""
 
-    keep_days: float
+    keep_days: float = Field(ge=0)
     dry_run: bool = False
 
 

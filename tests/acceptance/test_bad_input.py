@@ -132,6 +132,17 @@ async def test_the_python_client_refuses_before_anything_is_sent(steersman: Stee
         assert (await steersman.stop(run)).outcome == "not_found"
 
 
+@pytest.mark.parametrize("days", [-1.0, float("nan"), float("inf")])
+async def test_nothing_is_pruned_by_what_is_no_number_of_days(shared: Site, steersman: Steersman, days: float) -> None:
+    run = await steersman.start(shared.process("true"))
+    await steersman.result(run)
+    host = (await steersman.state(run)).host
+    assert host
+    with pytest.raises(InvalidRequest, match="keep_days"):
+        await steersman.prune(host, days)
+    assert (await steersman.events(run))[-1].type == "done"
+
+
 @pytest.fixture
 def strict(site: Site) -> Site:
     """A machine whose operator allows little: one root, one variable, one file, one agent, reading."""
