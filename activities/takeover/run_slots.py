@@ -5,7 +5,6 @@ which run comes: one that has not begun is given back where its place is another
 """
 
 import asyncio
-import logging
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -15,8 +14,6 @@ from temporalio.worker import CustomSlotSupplier, SlotPermit, SlotReleaseContext
 
 from steersman.contracts.activities import RunKey
 from steersman.contracts.errors import ActivityErrorType
-
-log = logging.getLogger("steersman.takeover")
 
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.1, 5.0
 """So many seconds pass before runs without a place are given back, and no others are asked for meanwhile: each attempt

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from temporalio.exceptions import ApplicationError
 
 from steersman.contracts import names
 from steersman.contracts.activities import Claim, FinalizeInput, RunAgentInput, RunOutcome, SessionStarted, StopInput
+from steersman.contracts.errors import ActivityErrorType
 from steersman.contracts.run import StopReport
 from tests.workflows.fake_host import (
     QUIET,
@@ -357,3 +359,27 @@ async def test_a_cancel_while_the_duration_limit_stops_the_agent(fake: FakeHost)
             await run.result()
     assert len(fake.stops) == 1
     assert len(fake.ends) == 1
+
+
+async def test_while_a_worker_that_has_no_place_for_it_gives_it_back(fake: FakeHost) -> None:
+    asked, handed = asyncio.Event(), asyncio.Event()
+
+    async def play_agent(run: RunAgentInput) -> RunOutcome:
+        handed.set()
+        await asked.wait()
+        raise ApplicationError(
+            "runs with agents at work go first",
+            type=ActivityErrorType.DETACHED,
+            next_retry_delay=timedelta(seconds=2),
+        )
+
+    fake.play_agent = play_agent  # type: ignore[method-assign]
+    async with fake.at_work():
+        run = await fake.start()
+        await handed.wait()
+        await run.cancel()
+        await until(lambda: fake.stops)
+        asked.set()
+        closed = await cancelled(run)
+    assert closed.stop_report is not None
+    assert len(fake.runs) == 1
