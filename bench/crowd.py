@@ -43,15 +43,8 @@ async def crowd(bench: Bench) -> list[Figure]:
     all_there = time.monotonic() - begun
     during = memory(worker)
     shims = [memory(pid)["Rss"] for pid in _shims(bench.stack.state, runs)]
-    # Opening both ways needs no reader; whoever reads gets a line of its own.
-    descriptor = os.open(gate, os.O_RDWR)
-    os.write(descriptor, b"\n" * RUNS)
-    results = await asyncio.gather(
-        *(soon(bench.stack.client.result(run), run, PATIENCE_S) for run in runs), return_exceptions=True
-    )
-    os.close(descriptor)
+    lost = await _released(bench, gate, runs)
     took = time.monotonic() - begun
-    lost = [run for run, result in zip(runs, results, strict=True) if not whole(result)]
     told = "" if not lost and len(shims) == RUNS else f"{len(lost)} runs lost, {RUNS - len(shims)} shims not found"
     each = {name: (during[name] - before[name]) / RUNS for name in during}
     note = (
@@ -77,6 +70,18 @@ async def crowd(bench: Bench) -> list[Figure]:
 async def _all_at_work(here: Path, count: int) -> None:
     """Each says so by a line in that file."""
     await until("all runs are at work", lambda: here.exists() and here.stat().st_size == 2 * count, PATIENCE_S)
+
+
+async def _released(bench: Bench, gate: Path, runs: list[str]) -> list[str]:
+    """Let all that wait at the gate go on to their ends; the runs that did not say their words."""
+    # Opening both ways needs no reader; whoever reads gets a line of its own.
+    descriptor = os.open(gate, os.O_RDWR)
+    os.write(descriptor, b"\n" * len(runs))
+    results = await asyncio.gather(
+        *(soon(bench.stack.client.result(run), run, PATIENCE_S) for run in runs), return_exceptions=True
+    )
+    os.close(descriptor)
+    return [run for run, result in zip(runs, results, strict=True) if not whole(result)]
 
 
 @activity.defn(name="bench-nothing")
@@ -117,11 +122,7 @@ async def cancelled_beside(bench: Bench) -> list[Figure]:
     await _all_at_work(here, BESIDE)
     all_there = time.monotonic() - begun
     idle = [await _cancelled(bench) for _ in range(CANCELS)]
-    descriptor = os.open(gate, os.O_RDWR)
-    os.write(descriptor, b"\n" * BESIDE)
-    results = await asyncio.gather(*(soon(client.result(run), run, PATIENCE_S) for run in runs), return_exceptions=True)
-    os.close(descriptor)
-    lost = [run for run, result in zip(runs, results, strict=True) if not whole(result)]
+    lost = await _released(bench, gate, runs)
     told = f"{len(lost)} runs lost" if lost else ""
     what = f"cancel -> the agent is gone, beside {BESIDE} runs"
     return [
@@ -144,11 +145,7 @@ async def idle(bench: Bench) -> list[Figure]:
         await _all_at_work(here, len(runs))
     await asyncio.sleep(SETTLE_S)
     share = await _share(worker)
-    descriptor = os.open(gate, os.O_RDWR)
-    os.write(descriptor, b"\n" * IDLE)
-    results = await asyncio.gather(*(soon(client.result(run), run, PATIENCE_S) for run in runs), return_exceptions=True)
-    lost = [run for run, result in zip(runs, results, strict=True) if not whole(result)]
-    os.close(descriptor)
+    lost = await _released(bench, gate, runs)
     told = f"{len(lost)} runs lost" if lost else ""
     return [
         Figure(
