@@ -9,21 +9,21 @@ import logging
 import math
 import time
 from collections.abc import Sequence
-from datetime import timedelta
 
 from temporalio import activity
-from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
+from temporalio.exceptions import ApplicationError
 
 from activities.activity_helpers import as_application_error, heartbeating
 from activities.context import ActivityContext
 from activities.store.hold_files import Hold, Holder, PlaceLost, heads
+from activities.takeover.detachment import detached
 from activities.takeover.registry import Registry
 from activities.temporal.callers import caller
 from activities.temporal.execution import standing
 from activities.workspace_holders import Over, WorkspaceHolders
 from activities.workspace_holds import WorkspaceHolds
 from steersman.contracts import names
-from steersman.contracts.errors import ActivityErrorType, RunError
+from steersman.contracts.errors import RunError
 from steersman.contracts.request import RunRequest
 from steersman.contracts.workspace_hold import HoldWorkspace, ListWorkspaces, Steered, WorkspaceHeld, Workspaces
 
@@ -171,10 +171,4 @@ class _Look:
 
 
 def _detached(why: str) -> ApplicationError:
-    """What ends this attempt, and lets the next one begin at once, where the server still wants it."""
-    return ApplicationError(
-        f"{why}; the wait for the workspace goes on",
-        type=ActivityErrorType.DETACHED,
-        next_retry_delay=timedelta(milliseconds=50),
-        category=ApplicationErrorCategory.BENIGN,
-    )
+    return detached(f"{why}; the wait for the workspace goes on")

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 from temporalio import activity
 from temporalio.client import Client
-from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
+from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
 from activities.activity_helpers import heartbeating, uncancelled
@@ -25,6 +25,7 @@ from activities.running.heartbeat import HeartbeatDetails
 from activities.store.eventlog import end_log
 from activities.store.identity import StoreGone
 from activities.store.run_directory import RunGone
+from activities.takeover.detachment import detached
 from activities.takeover.priority import prefer
 from activities.takeover.registry import Registry
 from activities.takeover.run_slots import RunSlots
@@ -146,7 +147,7 @@ class RunActivities:
         end = CancelledEvent(time=datetime.now(UTC), reason="stopped before the run was reset")
         await asyncio.to_thread(end_log, directory.events, end)
         activity.heartbeat(before.model_copy(update={"attempt": 0, "anew": True}).model_dump())
-        raise _retried_at_once("the agent was stopped before the run was reset; it begins anew")
+        raise detached("the agent was stopped before the run was reset; it begins anew")
 
     async def _stop_or_detach(
         self, key: RunKey, controller: RunController, work: "asyncio.Task[RunOutcome]"
@@ -169,7 +170,7 @@ class RunActivities:
         if details and details.worker_shutdown:
             why, info = "the worker shuts down", activity.info()
             await uncancelled(prefer(self._context.client, info.workflow_id or "", info.activity_id))
-        raise _retried_at_once(f"{why}; the agent works on")
+        raise detached(f"{why}; the agent works on")
 
     async def _end_closed(self, key: RunKey, controller: RunController, work: "asyncio.Task[RunOutcome]") -> None:
         """The run's workflow has closed behind its agent's back: stop the agent, and write the end into the log."""
@@ -190,15 +191,6 @@ async def _first(work: "asyncio.Task[RunOutcome]", closed: "asyncio.Task[None]")
     if not work.done():
         raise _WorkflowClosed
     return work.result()
-
-
-def _retried_at_once(why: str) -> ApplicationError:
-    return ApplicationError(
-        why,
-        type=ActivityErrorType.DETACHED,
-        next_retry_delay=timedelta(milliseconds=50),
-        category=ApplicationErrorCategory.BENIGN,
-    )
 
 
 async def _heartbeat(controller: RunController, before: HeartbeatDetails) -> None:

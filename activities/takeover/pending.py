@@ -2,25 +2,20 @@
 
 import asyncio
 from collections.abc import Collection, Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from temporalio.api.enums.v1 import PendingActivityState
 from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.client import Client, WorkflowExecutionStatus
-from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.service import RPCError, RPCStatusCode
 
+from activities.takeover.detachment import detached
 from activities.takeover.priority import prefer
 from steersman.contracts import names
-from steersman.contracts.errors import ActivityErrorType
 
 MAX_REQUESTS = 16
 """At most this many requests to the server are under way at once."""
 MAX_QUEUED = 1000
-NEXT = timedelta(milliseconds=50)
-"""When the next attempt of what is given back is due. The server takes none for no further attempt, and is up to
-a second late: its timers look that far ahead at once (`history.timerProcessorMaxTimeShift`; 8 to 1,006 ms, measured).
-"""
 QUEUED = f'WorkflowType="{names.RUN_WORKFLOW}" AND ExecutionStatus="Running" AND {names.RUN_PHASE}="queued"'
 GIVEN_BACK = frozenset(
     {names.RUN_AGENT, names.STOP_AGENT, names.FINALIZE_RUN, names.DELIVER_MESSAGES, names.HOLD_WORKSPACE}
@@ -78,14 +73,7 @@ class PendingActivities:
     async def _fail(self, run: str, activity: str) -> None:
         handle = self._client.get_async_activity_handle(workflow_id=run, run_id=None, activity_id=activity)
         try:
-            await handle.fail(
-                ApplicationError(
-                    "the worker that was at it is gone; the agent works on",
-                    type=ActivityErrorType.DETACHED,
-                    next_retry_delay=NEXT,
-                    category=ApplicationErrorCategory.BENIGN,
-                )
-            )
+            await handle.fail(detached("the worker that was at it is gone; the agent works on"))
         except RPCError as error:
             if error.status != RPCStatusCode.NOT_FOUND:  # else it was done meanwhile, or the run has closed
                 raise

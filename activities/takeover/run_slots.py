@@ -9,11 +9,10 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 
-from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.worker import CustomSlotSupplier, SlotPermit, SlotReleaseContext, SlotReserveContext
 
+from activities.takeover.detachment import detached
 from steersman.contracts.activities import RunKey
-from steersman.contracts.errors import ActivityErrorType
 
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.1, 5.0
 """So many seconds pass before runs without a place are given back, and no others are asked for meanwhile: each attempt
@@ -61,19 +60,13 @@ class RunSlots(CustomSlotSupplier):
 
     async def refuse_without_place(self, key: RunKey) -> None:
         """Raises ApplicationError where a run that has not begun has no place now: it is tried again."""
-        if not self._has_place(key) and self._loop.time() >= self._paused_until:
+        if not self._has_place(key) and not self._is_paused():
             self._paused_until = self._loop.time() + self._pause_s
             self._pause_s = min(self._pause_s * 2, LAST_PAUSE_S)
-        while not self._has_place(key) and self._loop.time() < self._paused_until:
+        while not self._has_place(key):
+            if not self._is_paused():
+                raise detached("runs with agents at work go first", AGAIN)
             await self._change_or_pause()
-        if self._has_place(key):
-            return
-        raise ApplicationError(
-            "runs with agents at work go first",
-            type=ActivityErrorType.DETACHED,
-            next_retry_delay=AGAIN,
-            category=ApplicationErrorCategory.BENIGN,
-        )
 
     def _has_place(self, key: RunKey) -> bool:
         return key in self._expected or not self._is_full()
@@ -81,12 +74,15 @@ class RunSlots(CustomSlotSupplier):
     def _is_full(self) -> bool:
         return len(self._led | self._expected) >= self._room
 
+    def _is_paused(self) -> bool:
+        return self._loop.time() < self._paused_until
+
     async def reserve_slot(self, ctx: SlotReserveContext) -> SlotPermit:
         """As the SDK asks for it: before each poll."""
         while True:
             if self._reserved >= max(self._room, len(self._led)) + len(self._expected):
                 await self._change.wait()
-            elif self._is_full() and self._loop.time() < self._paused_until:
+            elif self._is_full() and self._is_paused():
                 await self._change_or_pause()
             else:
                 break

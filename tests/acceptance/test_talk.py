@@ -225,7 +225,7 @@ async def test_images_reach_the_model_with_the_prompt_and_with_a_message(
 
 
 BLIND = """
-import json, pathlib, sys
+import json, sys
 for line in sys.stdin:
     asked = json.loads(line)
     answer = {"initialize": {"protocolVersion": 1, "agentCapabilities": {}}, "session/new": {"sessionId": "s"}}
