@@ -56,6 +56,10 @@ from steersman.contracts.workspace import Diff, LoopStep, RunDiffInput, UndoInpu
 
 log = logging.getLogger("steersman.hosting")
 
+MAX_FENCED = 5
+"""So many attempts to end a log find one to lead the run that began later; after them the server's clock has stepped
+back, and the log is ended as it is.
+"""
 LAST_WORDS_S = 1.0
 """Ending a log waits this many seconds for a worker that still writes it, after the time that the workflow gave it."""
 ALL_GONE = 1 << 30
@@ -168,7 +172,10 @@ class HostActivities:
             if await asyncio.to_thread(is_ended, directory.events):
                 return await asyncio.to_thread(_finalized, directory)
             if end.unseen and end.request.agent in self._agents:
-                await complete(end.request, self._agents, self._runtime, directory, epoch())
+                ours = await complete(end.request, self._agents, self._runtime, directory, epoch())
+                if not ours and activity.info().attempt < MAX_FENCED:
+                    why = "an attempt to lead the run that began later than this one has its log"
+                    raise ApplicationError(why, type=ActivityErrorType.FENCED)
             event = await self._with_changes(end, directory)
             if await asyncio.to_thread(end_log, directory.events, event, LAST_WORDS_S):
                 run_log.run_closed(directory, event)

@@ -22,26 +22,11 @@ from activities.activity_helpers import heartbeating
 from activities.admission.policy import Policy
 from activities.agents.claude.agent import ClaudeAgent
 from activities.agents.process.agent import ProcessAgent
-from activities.context import ActivityContext
-from activities.host_activities import HostActivities
-from activities.host_sweep import Retention
 from activities.loop_activities import LoopActivities
 from activities.loops.loop_store import LoopStore
 from activities.ports.agent import Agent
-from activities.run_backups import RunBackups
-from activities.run_carry import RunCarry
-from activities.run_changes import RunChanges
-from activities.run_sessions import RunSessions
-from activities.run_worktrees import RunWorktrees
-from activities.runtimes.shim_runtime import ShimRuntime
-from activities.store.kept_copies import CopyLocation, KeptCopies
 from activities.store.ownership import Ownership
-from activities.store.runs import RunStore
-from activities.workspaces.carry.carrier import WorkspaceCarrier
-from activities.workspaces.carry.copies import WorkspaceCopy
-from activities.workspaces.checkpoints import WorkspaceCheckpoints
 from activities.workspaces.git.checkpoint_commits import ref
-from activities.workspaces.git.shadows import Shadows
 from steersman.contracts.activities import PruneInput, Swept
 from steersman.contracts.loop import LoopRequest, parse_loop_request
 from steersman.contracts.loop_activities import (
@@ -64,6 +49,7 @@ from steersman.contracts.loop_state import Checkpoint, ItemCount, PlanVersion
 from steersman.contracts.run import RunState
 from steersman.contracts.workspace import Diff
 from tests.loops.loop_site import git, on_disk, put, repository
+from tests.support.host import host_activities
 from tests.support.processes import until
 
 pytestmark = [pytest.mark.integration]
@@ -476,21 +462,7 @@ class TestAsking:
 
 class TestPruning:
     async def prune(self, host: Host, days: float, *, dry_run: bool = False) -> Swept:
-        state = host.directory / "state"
-        store = RunStore(state, OWNER)
-
-        async def nowhere(where: CopyLocation) -> WorkspaceCopy:
-            raise AssertionError("no run has a copy")
-
-        changes = RunChanges(WorkspaceCheckpoints({}, []), state)
-        carrier = WorkspaceCarrier(Shadows({}, []), state / "workspaces")
-        runtime = ShimRuntime(store, "host")
-        kept = KeptCopies(state, OWNER)
-        sessions = RunSessions({}, kept, nowhere, store, runtime)
-        carry = RunCarry(RunBackups(carrier, kept, nowhere, sessions, Policy({}).within), changes, state)
-        worktrees = RunWorktrees(Shadows({}, []), state)
-        context = ActivityContext(host.client, "host", {}, runtime, store, Policy({}), changes, carry, worktrees)
-        hosting = HostActivities(context, Retention(30, host.loops))
+        hosting = host_activities(host.client, host.directory / "state", OWNER, {})
         return await ActivityEnvironment().run(hosting.prune_host, PruneInput(keep_days=days, dry_run=dry_run))
 
     async def test_only_what_closed_long_ago_goes(self, host: Host, asked: Client) -> None:
