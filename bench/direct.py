@@ -15,6 +15,8 @@ from bench.casts import Player
 from tests.support.programs import HERMES
 
 LIMIT: Final = 64 << 20
+END_S: Final = 5
+"""A program has so many seconds to end by itself."""
 Frame = dict[str, Any]
 
 
@@ -72,10 +74,16 @@ class Program(ABC):
             each[1].set_result(frame)
 
     async def aclose(self) -> None:
-        self._reading.cancel()
-        if self._process.returncode is None:
+        """Close its stdin, as a run does."""
+        assert self._process.stdin
+        self._process.stdin.close()
+        try:
+            async with asyncio.timeout(END_S):
+                await self._process.wait()
+        except TimeoutError:
             self._process.kill()
-        await self._process.wait()
+            await self._process.wait()
+        self._reading.cancel()
 
 
 class Acp(Program):
@@ -150,7 +158,7 @@ def _command(player: Player) -> tuple[type[Program], list[str]]:
 
 @contextlib.asynccontextmanager
 async def begun(player: Player, workspace: Path) -> AsyncIterator[tuple[Program, float]]:
-    """The program with a session, and the milliseconds from its start until it had one; killed at the end."""
+    """The program with a session, and the milliseconds from its start until it had one; ended then."""
     driver, command = _command(player)
     at = time.monotonic()
     process = await asyncio.create_subprocess_exec(

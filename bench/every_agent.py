@@ -19,7 +19,7 @@ from tests.support.programs import installed
 INTERRUPTS: Final = 20
 DIRECT: Final = 10
 CANCELS: Final = 10
-PAIRS: Final = 8
+PAIRS: Final = 20
 OWN_MS: Final = 50
 """What an interrupt may take beyond the program's own, in the median of the same minute."""
 GONE: Final = {"hermes": Goal(p99=7000)}

@@ -1,9 +1,11 @@
 """An agent with a home of the run's own: nothing of its user's is read or changed, and nothing of the home is left."""
 
+import asyncio
 import json
 import os
 import shutil
 import signal
+import socket
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -83,16 +85,16 @@ class Homes:
         base = Path.home() / ".cache" / "steersman-tests"
         base.mkdir(parents=True, exist_ok=True)
         self.state = Path(tempfile.mkdtemp(dir=base))
-        self._environment = dict(AGENTS[agent].environment(script))
+        self.environment = dict(AGENTS[agent].environment(script))
 
     async def worker(self) -> Steersman:
         """A client, with a worker at work."""
         program = AGENTS[self.agent].program
         found = installed(program) if program else None
         path = f"{Path(found).parent}{os.pathsep}{os.environ['PATH']}" if found else os.environ["PATH"]
-        allowed = (part for name in self._environment for part in ("--allow-env", name))
+        allowed = (part for name in self.environment for part in ("--allow-env", name))
         own = {"HOME": str(self.user), "PATH": path, "CLAUDE_CONFIG_DIR": str(self.user / ".claude")}
-        worker = self.site.worker("--state-dir", str(self.state), *allowed, **self._environment, **own, IS_SANDBOX="1")
+        worker = self.site.worker("--state-dir", str(self.state), *allowed, **self.environment, **own, IS_SANDBOX="1")
         await worker.ready()
         return await self.site.steersman()
 
@@ -104,7 +106,7 @@ class Homes:
             "model": cast.model,
             "workspace": {"path": str(workspace)},
             "permissions": {"mode": "full"},
-            "env": {"RUN_MARK": self._mark, **{name: {"from_env": name} for name in self._environment}},
+            "env": {"RUN_MARK": self._mark, **{name: {"from_env": name} for name in self.environment}},
             **fields,
         }
 
@@ -194,6 +196,26 @@ async def test_a_home_goes_with_a_run_that_is_stopped(claude: Homes, mark: str) 
         await steersman.result(run)
     await gone(mark)
     assert claude.homes(run) == []
+
+
+@pytest.fixture
+def opencode(site: Site, model: ScriptedModel, mark: str) -> Iterator[Homes]:
+    if installed("opencode") is None:
+        pytest.skip("opencode is not installed: make agents")
+    yield from _made(site, "opencode", model.script("opencode", say("whole")), mark)
+
+
+async def test_opencode_installs_nothing_in_such_a_home(opencode: Homes) -> None:
+    """What it would install comes from npm's registry: here one that takes connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as registry:
+        registry.setblocking(False)
+        opencode.environment["npm_config_registry"] = f"http://127.0.0.1:{registry.getsockname()[1]}/"
+        del opencode.environment["npm_config_offline"]
+        steersman = await opencode.worker()
+        run = await steersman.start(opencode.request(opencode.site.workspace(), home="isolated"))
+        assert (await asyncio.wait_for(steersman.result(run), 60)).text == "whole"
+        with pytest.raises(BlockingIOError):
+            registry.accept()
 
 
 async def test_what_goes_on_with_a_session_has_no_such_home(site: Site) -> None:

@@ -107,7 +107,7 @@ def opencode_env(url: str, home: Path) -> dict[str, str]:
         "permission": {"*": "allow"},
         "provider": {"mock": provider},
     }
-    home.mkdir(parents=True, exist_ok=True)
+    _install_library(home / "config" / "opencode")
     off = ("AUTOUPDATE", "MODELS_FETCH", "DEFAULT_PLUGINS", "LSP_DOWNLOAD", "SHARE", "PROJECT_CONFIG")
     return {
         "HOME": str(home),
@@ -116,6 +116,16 @@ def opencode_env(url: str, home: Path) -> dict[str, str]:
         **{f"OPENCODE_DISABLE_{what}": "1" for what in off},
         "OPENCODE_CONFIG_CONTENT": json.dumps(config),
     }
+
+
+def _install_library(config: Path) -> None:
+    """As opencode's first start with a network leaves it. Without, each start that has a plugin tries to install it and
+    waits for that, by a lock that a process which ends meanwhile leaves behind for a minute.
+    """
+    (config / "node_modules").mkdir(parents=True, exist_ok=True)
+    needs = {"dependencies": {"@opencode-ai/plugin": "*"}}
+    (config / "package.json").write_text(json.dumps(needs))
+    (config / "package-lock.json").write_text(json.dumps({"lockfileVersion": 3, "packages": {"": needs}}))
 
 
 def hermes_env(url: str, home: Path) -> dict[str, str]:

@@ -36,6 +36,16 @@ from steersman.contracts.request import RunRequest
 EXECUTABLE = "opencode"
 HINT = "npm install -g opencode-ai"
 PLUGIN = "steersman-opencode.js"
+_LOCK = json.dumps({"lockfileVersion": 3, "packages": {"": {"dependencies": {"@opencode-ai/plugin": "*"}}}})
+_SAY_INSTALLED = """
+config="${XDG_CONFIG_HOME:-$HOME/.config}/opencode"
+[ -e "$config/node_modules" ] || { mkdir -p "$config/node_modules" && printf %s "$0" >"$config/package-lock.json"; }
+exec "$@"
+"""
+_WITHOUT_LIBRARY = ("/bin/sh", "-c", _SAY_INSTALLED, _LOCK)
+"""Where it has installed nothing yet: told that its library for plugins is there. With any plugin, opencode installs
+that first, which takes 7 s (measured), and more than six minutes where npm's registry does not answer. Ours needs none.
+"""
 CONTENT = "OPENCODE_CONFIG_CONTENT"
 
 FILES = WorkspaceFiles(
@@ -73,7 +83,8 @@ class OpencodeAgent(AcpAgent):
 
     def arguments(self, request: RunRequest, admission: Admission) -> tuple[str, ...]:
         """The command line. Raises AgentNotInstalled."""
-        return (self.program(admission.place), "acp")
+        has_fresh_home = admission.home is not None or request.runtime.kind == "kubernetes"
+        return (*(_WITHOUT_LIBRARY if has_fresh_home else ()), self.program(admission.place), "acp")
 
     def own_files(self, request: RunRequest, admission: Admission) -> dict[str, bytes]:
         """The plugin."""
