@@ -1,5 +1,6 @@
 """Every agent but Claude Code, beside its own program driven directly: interrupt, cancel in a tool, first event."""
 
+import asyncio
 import statistics
 import sys
 import time
@@ -20,6 +21,8 @@ INTERRUPTS: Final = 20
 DIRECT: Final = 10
 CANCELS: Final = 10
 PAIRS: Final = 20
+SETTLE_S: Final = 0.5
+"""Before each start, so that no process of the one before, which ends, takes part in it."""
 OWN_MS: Final = 50
 """What an interrupt may take beyond the program's own, in the median of the same minute."""
 GONE: Final = {"hermes": Goal(p99=7000)}
@@ -108,7 +111,9 @@ async def _starts(bench: Bench, agent: str) -> Figure:
     ours, alone = [], []
     await _first_event(bench, player)  # the first of a home makes its files, and of a worker loads the agent
     for _ in range(PAIRS):
+        await asyncio.sleep(SETTLE_S)
         ours.append(await _first_event(bench, player))
+        await asyncio.sleep(SETTLE_S)
         async with begun(player, bench.own_workspace()) as (_, took):
             alone.append(took)
     over = tuple(mine - own for mine, own in zip(ours, alone, strict=True))
