@@ -8,8 +8,9 @@ How they come must not live here.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path, PurePath
 
 from pydantic import BaseModel
@@ -27,14 +28,27 @@ from activities.workspaces.carry.session_names import named
 from activities.workspaces.carry.session_program import Failed, Session
 from activities.workspaces.carry.sessions import SentSession, SessionsFailed, session_at
 from activities.workspaces.printable_text import printable
+from steersman.contracts.request import RunRequest
 
 log = logging.getLogger("steersman.running")
 
 
+@dataclass(frozen=True)
+class AgentEnvironments:
+    """One of a run's agents, before its sessions are at the place. `parts`: those of the run that it has (see
+    RunRequest.of_part), `request` that of the first. `here`, `there`: its environment on the leader and at the place.
+    """
+
+    request: RunRequest
+    here: Mapping[str, str]
+    there: Mapping[str, str]
+    parts: tuple[int, ...] = (0,)
+
+
 class HeldSessions(BaseModel):
-    """Where a run's sessions are. `here` and `there`: the agent's own directory on the leader, and at the place.
-    `directory`: the workspace there. `session`: the one that was carried out. `forked`: the run works in a copy of that
-    one. `sources`: the sessions that it begins with.
+    """Where the sessions of one of a run's agents are. `here` and `there`: the agent's own directory on the leader, and
+    at the place. `directory`: the workspace there. `session`: the one that was carried out. `forked`: the run works in
+    a copy of that one. `sources`: the sessions that it begins with. `parts`: see RunRequest.of_part.
     """
 
     agent: str
@@ -45,6 +59,7 @@ class HeldSessions(BaseModel):
     session: str | None = None
     forked: bool = False
     sources: tuple[str, ...] = ()
+    parts: tuple[int, ...] = (0,)
 
 
 class Back(BaseModel):
@@ -55,6 +70,25 @@ class Back(BaseModel):
     kept: dict[str, str] = {}
     error: str | None = None
     removed: bool = False
+
+
+@dataclass(frozen=True)
+class SessionTransfer:
+    """The sessions of one of a run's agents at the place. `bring` adds to what became of them; `remove` follows it."""
+
+    bring: Callable[[dict[str, str]], Awaitable[None]]
+    remove: Callable[[], Awaitable[None]]
+
+
+def records(directory: RunDirectory, name: str) -> list[Path]:
+    """What is written down by `record`, of each agent that the run has."""
+    first = record(directory, name, 0)
+    return [*([first] if first.exists() else []), *sorted(directory.path.glob(f"{name}-[0-9]*.json"))]
+
+
+def record(directory: RunDirectory, name: str, part: int) -> Path:
+    """Where it is written down of the agent whose first part of the run is this."""
+    return directory.path / (f"{name}-{part}.json" if part else f"{name}.json")
 
 
 def note_begun(directory: RunDirectory, session: str, *, is_here: bool) -> set[str]:
@@ -71,35 +105,39 @@ def note_begun(directory: RunDirectory, session: str, *, is_here: bool) -> set[s
 async def take_back(
     directory: RunDirectory,
     store: RunStore,
-    bring: Callable[[dict[str, str]], Awaitable[None]],
-    remove: Callable[[], Awaitable[None]],
+    carried: Sequence[SessionTransfer],
     *,
     keep: bool,
 ) -> None:
     """Have a run's sessions brought from the place, and then removed there; record what became of them. Twice is once.
 
-    `bring` adds to what became of them. `keep`: they stay at the place, too. Raises MachineUnreachable, OSError.
+    `keep`: they stay at the place, too. Raises MachineUnreachable, OSError.
     """
-    record = directory.path / "sessions-back.json"
-    known = await asyncio.to_thread(noted, record, Back)
+    if not carried:
+        return
+    became = directory.path / "sessions-back.json"
+    known = await asyncio.to_thread(noted, became, Back)
     if known and known.removed:
         return
     if store.directory(directory.key).path != directory.path:
         return  # set aside by a reset: what is at the place is of the new beginning
     kept = dict(known.kept) if known else {}  # of a worker that was killed after it had removed them
-    try:
-        await bring(kept)
-        back = Back(kept=kept)
-    except (SessionsFailed, Failed, MachineUnusable, MachineGone, OSError) as error:
-        back = Back(kept=kept, error=printable(str(error))[:1000])
-        facts = {"run": directory.key.run, "error": back.error}
-        log.warning("sessions could not be brought back", extra={"action": "sessions_not_carried", "facts": facts})
-    await asyncio.to_thread(note, record, back)
+    errors = []
+    for each in carried:
+        try:
+            await each.bring(kept)
+        except (SessionsFailed, Failed, MachineUnusable, MachineGone, OSError) as error:
+            errors.append(printable(str(error))[:1000])
+            facts = {"run": directory.key.run, "error": errors[-1]}
+            log.warning("sessions could not be brought back", extra={"action": "sessions_not_carried", "facts": facts})
+    back = Back(kept=kept, error="; ".join(errors)[:1000] or None)
+    await asyncio.to_thread(note, became, back)
     if keep or back.error:
         return
     with suppress(SessionsFailed, MachineUnusable, MachineGone):
-        await remove()
-        await asyncio.to_thread(note, record, back.model_copy(update={"removed": True}))
+        for each in carried:
+            await each.remove()
+        await asyncio.to_thread(note, became, back.model_copy(update={"removed": True}))
 
 
 class ReturnedSessions:
@@ -111,7 +149,8 @@ class ReturnedSessions:
     def own(self, directory: RunDirectory, held: HeldSessions, sessions: AgentSessions) -> list[str]:
         """The session that the run was given, and those that its processes were told to begin."""
         attempts = range(1, self._runtime.attempts(directory.key) + 1)
-        begun = [sessions.begun(directory.agent_key, attempt) for attempt in attempts]
+        keys = [directory.agent_key_of(part) for part in held.parts]
+        begun = [sessions.begun(key, attempt) for key in keys for attempt in attempts]
         return [each for each in (held.session, *begun) if each is not None]
 
     def take(

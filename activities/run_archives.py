@@ -1,6 +1,7 @@
 """Sessions of a run on another machine whose agent keeps them in a database: written out and taken in by its programs.
 
     runs/<run>/<execution>/archives.json         where its programs are run, here and at the place
+                          /archives-<part>.json  those of a further agent, by its first part of the run
                           /sessions-back.json    what became of them, as of sessions that are files
 
 At the place the run's processes have a database alone (SessionArchives.database). A session goes there whole; what is
@@ -19,7 +20,7 @@ from activities.ports.agent import Agent
 from activities.ports.archives import Archive, ArchivingAgent, SessionArchives
 from activities.ports.machine import Machine
 from activities.ports.runtime import Runtime
-from activities.returned_sessions import Back, note_begun, take_back
+from activities.returned_sessions import AgentEnvironments, SessionTransfer, note_begun, record, records
 from activities.shim.client import MachineGone, MachineUnusable
 from activities.store import disk
 from activities.store.held_sessions import note_held
@@ -34,7 +35,6 @@ from activities.workspaces.carry.session_program import MAX_SESSIONS
 from activities.workspaces.carry.sessions import SessionsFailed
 from activities.workspaces.printable_text import printable
 from steersman.contracts.errors import InvalidRequest
-from steersman.contracts.request import RunRequest
 
 log = logging.getLogger("steersman.running")
 
@@ -46,9 +46,9 @@ CopyAt = Callable[[CopyLocation], Awaitable[WorkspaceCopy]]
 
 
 class HeldArchives(BaseModel):
-    """Where a run's sessions are. `here`, `there`: the environment of the agent's programs on the leader and at the
-    place. `workspace`, `directory`: the workspace on the leader, its copy. `session`: the one that was brought there.
-    `forked`: the run works in a fork of that one.
+    """Where the sessions of one of a run's agents are. `here`, `there`: the environment of its programs on the leader
+    and at the place. `workspace`, `directory`: the workspace on the leader, its copy. `session`: the one that was
+    brought there. `forked`: the run works in a fork of that one.
     """
 
     agent: str
@@ -78,35 +78,36 @@ class RunArchives:
     async def out(
         self,
         directory: RunDirectory,
-        request: RunRequest,
+        environments: AgentEnvironments,
         workspace: Path,
         copy: str,
-        here: Mapping[str, str],
-        there: Mapping[str, str],
         backup: Path | None,
     ) -> None:
         """As RunSessions.out. Raises InvalidRequest, SessionsFailed, MachineUnusable, MachineUnreachable, OSError."""
+        request = environments.request
         agent = self._agents[request.agent]
         if request.runtime.kind == "local" or not isinstance(agent, ArchivingAgent):
             return
         archives = agent.archives
         held = HeldArchives(
             agent=request.agent,
-            here=archives.environment(here),
-            there=archives.environment(there) | archives.database(PurePath(copy)),
+            here=archives.environment(environments.here),
+            there=archives.environment(environments.there) | archives.database(PurePath(copy)),
             workspace=str(workspace),
             directory=copy,
             session=request.session,
             forked=request.fork_session,
         )
-        data = await asyncio.to_thread(_stored, backup)
+        stored = await asyncio.to_thread(_stored, backup)
+        data = {session: each for session, each in stored.items() if archives.is_id(session)}
         if request.session and request.session not in data:
             data[request.session] = await self._written_out(held, archives, request.session)
-        await asyncio.to_thread(note, directory.path / "archives.json", held)
+        written = record(directory, "archives", environments.parts[0])
+        await asyncio.to_thread(note, written, held)
         try:
             await self._bring(await self._place(directory, held, archives), data, held.directory)
         except NoProgram:  # the agent says so that is to be started there, and another one may follow
-            (directory.path / "archives.json").unlink(missing_ok=True)
+            written.unlink(missing_ok=True)
 
     async def _bring(self, place: ArchivePlace, data: Mapping[str, bytes], directory: str) -> None:
         for session, each in data.items():
@@ -127,22 +128,22 @@ class RunArchives:
 
         Raises SessionsFailed, MachineUnusable, MachineGone, MachineUnreachable, OSError.
         """
-        if (written := await asyncio.to_thread(self._held, directory)) is None:
-            return
-        held, archives = written
-        place = await self._place(directory, held, archives)
-        await asyncio.to_thread(into.mkdir, mode=0o700, parents=True, exist_ok=True)
-        for session in await asyncio.to_thread(self._sessions, directory, held, archives):
-            if (data := await place.written_out(session)) is not None:
-                whole = _archive(archives, data, session).whole()
-                await asyncio.to_thread(disk.write_new, into / f"{session}.archive", whole.data().decode())
+        for held, archives in await asyncio.to_thread(self._held, directory):
+            place = await self._place(directory, held, archives)
+            await asyncio.to_thread(into.mkdir, mode=0o700, parents=True, exist_ok=True)
+            for session in await asyncio.to_thread(self._sessions, directory, held, archives):
+                if (data := await place.written_out(session)) is not None:
+                    whole = _archive(archives, data, session).whole()
+                    await asyncio.to_thread(disk.write_new, into / f"{session}.archive", whole.data().decode())
 
-    async def back(self, directory: RunDirectory, *, keep: bool) -> None:
-        """As RunSessions.back. Raises MachineUnreachable, OSError."""
-        if (written := await asyncio.to_thread(self._held, directory)) is None:
-            return
-        held, archives = written
+    async def carried(self, directory: RunDirectory, *, keep: bool) -> list[SessionTransfer]:
+        """Those of each agent, for `take_back`. `keep`: they stay at the place."""
+        held = await asyncio.to_thread(self._held, directory)
+        return [self._carried(directory, *each, keep=keep) for each in held]
 
+    def _carried(
+        self, directory: RunDirectory, held: HeldArchives, archives: SessionArchives, *, keep: bool
+    ) -> SessionTransfer:
         async def bring(kept: dict[str, str]) -> None:
             place = await self._place(directory, held, archives)
             for session in await asyncio.to_thread(self._sessions, directory, held, archives):
@@ -155,25 +156,21 @@ class RunArchives:
             place = await self._place(directory, held, archives)
             await place.remove(archives.files(held.there, PurePath(held.directory)))
 
-        await take_back(directory, self._store, bring, remove, keep=keep)
+        return SessionTransfer(bring, remove)
 
-    async def back_from(self, directory: RunDirectory, backup: Path) -> None:
-        """The place was lost for good: bring back what was backed up, and record what became of it. Raises OSError."""
-        if (written := await asyncio.to_thread(self._held, directory)) is None:
-            return
-        held, archives = written
-        kept: dict[str, str] = {}
-        error = None
+    async def back_from(self, directory: RunDirectory, backup: Path, kept: dict[str, str]) -> str | None:
+        """The place was lost for good: bring back what was backed up, and add to `kept` what became of it. Returns why
+        some of it could not be. Raises OSError.
+        """
         try:
-            for session, data in (await asyncio.to_thread(_stored, backup)).items():
-                if not (held.forked and session == held.session):
-                    archive = _archive(archives, data, session)
-                    kept |= _moved(session, await self._take(directory, held, archives, session, archive))
+            for held, archives in await asyncio.to_thread(self._held, directory):
+                for session, data in (await asyncio.to_thread(_stored, backup)).items():
+                    if archives.is_id(session) and not (held.forked and session == held.session):
+                        archive = _archive(archives, data, session)
+                        kept |= _moved(session, await self._take(directory, held, archives, session, archive))
         except (SessionsFailed, MachineUnusable, MachineGone) as failure:
-            error = printable(str(failure))[:1000]
-        await asyncio.to_thread(
-            note, directory.path / "sessions-back.json", Back(kept=kept, error=error, removed=error is None)
-        )
+            return printable(str(failure))[:1000]
+        return None
 
     async def _take(
         self, directory: RunDirectory, held: HeldArchives, archives: SessionArchives, session: str, came: Archive
@@ -211,11 +208,15 @@ class RunArchives:
         found = {each for each in (*given, *told) if archives.is_id(each) and (each != held.session or not held.forked)}
         return sorted(found)[:MAX_SESSIONS]
 
-    def _held(self, directory: RunDirectory) -> tuple[HeldArchives, SessionArchives] | None:
-        """What is written down of the run's sessions, and whose they are."""
-        held = noted(directory.path / "archives.json", HeldArchives)
-        agent: object = self._agents.get(held.agent) if held else None
-        return (held, agent.archives) if held and isinstance(agent, ArchivingAgent) else None
+    def _held(self, directory: RunDirectory) -> list[tuple[HeldArchives, SessionArchives]]:
+        """What is written down of the sessions of each of the run's agents."""
+        found = []
+        for each in records(directory, "archives"):
+            held = noted(each, HeldArchives)
+            agent: object = self._agents.get(held.agent) if held else None
+            if held and isinstance(agent, ArchivingAgent):
+                found.append((held, agent.archives))
+        return found
 
     def _ours(self, held: HeldArchives, archives: SessionArchives) -> ArchivePlace:
         return ArchivePlace(self._here, archives, held.here)

@@ -14,6 +14,7 @@ from activities.admission.schemas import admit_schema
 from activities.context import ActivityContext
 from activities.ports.backup import Backup
 from activities.ports.runtime import CLEANUP, Unreachable
+from activities.returned_sessions import AgentEnvironments
 from activities.run_backups import moment
 from activities.run_carry import WorkspaceGated
 from activities.run_changes import RunBaseline
@@ -95,10 +96,8 @@ async def prepare(
         await check_gates(context, request)
     lost = await _remake_place(context, directory, run, workspace) if copy is not None else None
     if copy is not None and (lost is not None or context.runtime.attempts(run.key) == 0):
-        numbers = range(1, len(request.fallback) + 1)
-        part = await asyncio.to_thread(lambda: max((each for each in numbers if directory.part(each)), default=0))
         if request.home == "user":
-            await _carry_sessions(context, directory, request.of_part(part), workspace, copy)
+            await _carry_sessions(context, directory, request, workspace, copy)
         await asyncio.to_thread(context.carry.forget_loss, directory)
     if worktree:
         place = await context.worktrees.make(worktree, workspace)
@@ -178,15 +177,23 @@ async def _carry_sessions(
     workspace: Path,
     copy: Path,
 ) -> None:
-    """Bring the run's session to its copy. Raises RunError, Unreachable."""
-    place = await context.runtime.info(directory.key, context.agents[request.agent].executables(request))
-    here = await asyncio.to_thread(context.policy.environment, request)
-    there = await asyncio.to_thread(context.policy.environment, request, place)
-    try:
-        backup = await asyncio.to_thread(context.carry.backups.sessions_of, directory)
-        await context.carry.sessions.out(directory, request, workspace, str(copy), here, there, backup)
-    except MachineUnreachable as error:
-        raise Unreachable(str(error)) from error
+    """Bring the run's session to its copy, and note of each of its agents where its sessions will be. Raises RunError,
+    Unreachable.
+    """
+    backup = await asyncio.to_thread(context.carry.backups.sessions_of, directory)
+    parts: dict[str, tuple[int, ...]] = {}
+    for number, agent in enumerate((request.agent, *(each.agent for each in request.fallback))):
+        parts[agent] = (*parts.get(agent, ()), number)
+    for agent, its in parts.items():
+        of_agent = request.of_part(its[0])
+        place = await context.runtime.info(directory.key, context.agents[agent].executables(of_agent))
+        here = await asyncio.to_thread(context.policy.environment, of_agent)
+        there = await asyncio.to_thread(context.policy.environment, of_agent, place)
+        both = AgentEnvironments(of_agent, here, there, its)
+        try:
+            await context.carry.sessions.out(directory, both, workspace, str(copy), backup)
+        except MachineUnreachable as error:
+            raise Unreachable(str(error)) from error
 
 
 def admitted_place(context: ActivityContext, request: RunRequest) -> Worktree | None:

@@ -1,6 +1,7 @@
 """The agent's sessions of a run that works in a copy: carried to where the agent looks for them there, and back.
 
-    runs/<run>/<execution>/sessions.json         where they are, here and at the place
+    runs/<run>/<execution>/sessions.json         where those of its first agent are, here and at the place
+                          /sessions-<part>.json  those of a further agent, by its first part of the run
                           /sessions-back.json    what became of them
 
 A session belongs to the leader, under the workspace's own directory; at the place it is under the copy's. What came
@@ -20,7 +21,18 @@ from activities.ports.agent import Agent
 from activities.ports.archives import ArchivingAgent
 from activities.ports.runtime import Runtime
 from activities.ports.sessions import AgentSessions, SessionFiles
-from activities.returned_sessions import Back, HeldSessions, ReturnedSessions, here_of, put_away, take_back
+from activities.returned_sessions import (
+    AgentEnvironments,
+    Back,
+    HeldSessions,
+    ReturnedSessions,
+    SessionTransfer,
+    here_of,
+    put_away,
+    record,
+    records,
+    take_back,
+)
 from activities.run_archives import CopyAt, RunArchives
 from activities.shim.client import MachineUnusable
 from activities.store.kept_copies import KeptCopies
@@ -82,23 +94,21 @@ class RunSessions:
     async def out(
         self,
         directory: RunDirectory,
-        request: RunRequest,
+        environments: AgentEnvironments,
         workspace: Path,
         copy: str,
-        here: Mapping[str, str],
-        there: Mapping[str, str],
         backup: Path | None = None,
     ) -> None:
-        """Before the run's first process: bring its session to the copy of the workspace (resolved), and record where
-        the run's sessions will be. `here`, `there`: the agent's environment on the leader, and at the place. `backup`:
-        where there are sessions as the run had them at a place that was lost.
+        """Before the run's first process: bring the agent's session to the copy of the workspace (resolved), and record
+        where its sessions will be. `backup`: where there are sessions as the run had them at a place that was lost.
 
         Raises InvalidRequest, WorkspaceError, MachineUnreachable, OSError.
         """
+        request, here, there = environments.request, environments.here, environments.there
         agent = self._agents[request.agent]
         if isinstance(agent, ArchivingAgent) and self._archives:
             with _brought():
-                return await self._archives.out(directory, request, workspace, copy, here, there, backup)
+                return await self._archives.out(directory, environments, workspace, copy, backup)
         sessions = agent.sessions
         if sessions is None:
             return None
@@ -114,13 +124,14 @@ class RunSessions:
             directory=copy,
             session=request.session,
             forked=request.fork_session,
+            parts=environments.parts,
         )
         if request.session:
             sources = await asyncio.to_thread(sources_of, sessions, request.session, Path(home), workspace)
             held = held.model_copy(update={"sources": sources})
         with _brought(OSError):
             carried = await self._apart(directory, held, sessions, _given(held, sessions))
-        await asyncio.to_thread(note, directory.path / "sessions.json", held)
+        await asyncio.to_thread(note, record(directory, "sessions", environments.parts[0]), held)
         restored = await self._restore(directory, held, sessions, backup) if backup else set()
         wanted = [session for session in carried if session not in restored]
         if len(wanted) > MAX_SESSIONS:
@@ -139,14 +150,12 @@ class RunSessions:
         """
         if self._archives:
             await self._archives.back_up(directory, into)
-        held, sessions = await asyncio.to_thread(self._held, directory)
-        if held is None or sessions is None:
-            return
-        found = list((await asyncio.to_thread(self._found, directory, held, sessions)).values())
-        place = await self._place(directory, held)
-        async with place.sent(found, directory.path) as sent:
-            for each in sent:
-                await asyncio.to_thread(each.write_whole_lines, session_at(str(into), found[each.number], each.at))
+        for held, sessions in await asyncio.to_thread(self._held, directory):
+            found = list((await asyncio.to_thread(self._found, directory, held, sessions)).values())
+            place = await self._place(directory, held)
+            async with place.sent(found, directory.path) as sent:
+                for each in sent:
+                    await asyncio.to_thread(each.write_whole_lines, session_at(str(into), found[each.number], each.at))
 
     async def _restore(
         self, directory: RunDirectory, held: HeldSessions, sessions: AgentSessions, backup: Path
@@ -168,11 +177,12 @@ class RunSessions:
 
         `keep`: they stay at the place, too. Raises MachineUnreachable, OSError.
         """
-        if self._archives:
-            await self._archives.back(directory, keep=keep)
-        held, sessions = await asyncio.to_thread(self._held, directory)
-        if held is None or sessions is None:
-            return
+        carried = await self._archives.carried(directory, keep=keep) if self._archives else []
+        for held, sessions in await asyncio.to_thread(self._held, directory):
+            carried.append(await self._carried(directory, held, sessions))
+        await take_back(directory, self._store, carried, keep=keep)
+
+    async def _carried(self, directory: RunDirectory, held: HeldSessions, sessions: AgentSessions) -> SessionTransfer:
         found = await asyncio.to_thread(self._found, directory, held, sessions)
         there: dict[str, SessionFiles] = {}
 
@@ -186,26 +196,26 @@ class RunSessions:
             place = await self._place(directory, held)
             await place.remove(list(self._marked(directory, held, sessions, there).values()))
 
-        await take_back(directory, self._store, bring, remove, keep=keep)
+        return SessionTransfer(bring, remove)
 
     async def back_from(self, directory: RunDirectory, backup: Path) -> None:
         """The place was lost for good: bring back what was backed up of its sessions, and record what became of them.
 
         Raises Failed, OSError.
         """
-        if self._archives:
-            await self._archives.back_from(directory, backup)
-        held, sessions = await asyncio.to_thread(self._held, directory)
-        if held is None or sessions is None:
+        if not await asyncio.to_thread(lambda: [*records(directory, "sessions"), *records(directory, "archives")]):
             return
         kept: dict[str, str] = {}
-        for session, files in (await asyncio.to_thread(self._found, directory, held, sessions)).items():
-            if held.forked and session == held.session:
-                continue
-            if sent := await asyncio.to_thread(stored, backup, files):
-                taken = await asyncio.to_thread(self._returned.take, directory, held, sessions, session, sent)
-                kept |= {session: taken} if taken != session else {}
-        await asyncio.to_thread(note, directory.path / "sessions-back.json", Back(kept=kept, removed=True))
+        error = await self._archives.back_from(directory, backup, kept) if self._archives else None
+        for held, sessions in await asyncio.to_thread(self._held, directory):
+            for session, files in (await asyncio.to_thread(self._found, directory, held, sessions)).items():
+                if held.forked and session == held.session:
+                    continue
+                if sent := await asyncio.to_thread(stored, backup, files):
+                    taken = await asyncio.to_thread(self._returned.take, directory, held, sessions, session, sent)
+                    kept |= {session: taken} if taken != session else {}
+        back = Back(kept=kept, error=error, removed=error is None)
+        await asyncio.to_thread(note, directory.path / "sessions-back.json", back)
 
     async def told(self, directory: RunDirectory, back: CarriedBack) -> CarriedBack:
         """What became of the copy, with what became of the sessions."""
@@ -257,11 +267,15 @@ class RunSessions:
             for session, files in found.items()
         }
 
-    def _held(self, directory: RunDirectory) -> tuple[HeldSessions | None, AgentSessions | None]:
-        """What is written down of the run's sessions, and whose they are; None for what there is not."""
-        held = noted(directory.path / "sessions.json", HeldSessions)
-        agent = self._agents.get(held.agent) if held else None
-        return held, agent.sessions if agent else None
+    def _held(self, directory: RunDirectory) -> list[tuple[HeldSessions, AgentSessions]]:
+        """What is written down of the sessions of each of the run's agents."""
+        found = []
+        for each in records(directory, "sessions"):
+            held = noted(each, HeldSessions)
+            agent = self._agents.get(held.agent) if held else None
+            if held and agent and agent.sessions:
+                found.append((held, agent.sessions))
+        return found
 
     def _found(self, directory: RunDirectory, held: HeldSessions, sessions: AgentSessions) -> dict[str, SessionFiles]:
         """The sessions that the run's processes may have at the place."""

@@ -50,8 +50,7 @@ class RunContext:
 
 def further(run: RunContext, number: int, request: RunRequest, agent: Agent, **fields: Any) -> RunContext:
     """The run as the agent of `fallback[number - 1]` has it. Agents derive ids from the key: each has its own."""
-    key = run.agent_key.model_copy(update={"execution": f"{run.agent_key.execution}:fallback-{number}"})
-    return replace(run, agent_key=key, request=request, agent=agent, **fields)
+    return replace(run, agent_key=run.directory.agent_key_of(number), request=request, agent=agent, **fields)
 
 
 async def prepare_launch(run: RunContext, number: int, resumption: Resumption | None) -> tuple[Launch, str | None]:

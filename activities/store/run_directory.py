@@ -76,6 +76,11 @@ class RunDirectory:
             return self.key
         return self.key.model_copy(update={"execution": f"{self.key.execution}:{beginning}"})
 
+    def agent_key_of(self, part: int) -> RunKey:
+        """`agent_key` as the agent of `fallback[part - 1]` has it; 0 is the first agent."""
+        key = self.agent_key
+        return key.model_copy(update={"execution": f"{key.execution}:fallback-{part}"}) if part else key
+
     @property
     def id(self) -> str:
         """A name that no other beginning of a run has, here or on another machine."""

@@ -137,6 +137,25 @@ async def test_it_begins_there_and_goes_on_here_and_there_again(
     ]
 
 
+async def test_that_of_a_fallback_comes_back_too(
+    opencodes: Opencodes, steersman: Steersman, model: ScriptedModel, repository: Path
+) -> None:
+    """Codex is not installed there."""
+    script = model.script("there", say("the first word"))
+    request = opencodes.request(script, repository, runtime=THERE)
+    first = await steersman.run({**request, "agent": "codex", "fallback": [{"agent": "opencode"}]})
+    assert [each.agent for each in first.parts] == ["codex", "opencode"]
+    assert first.session_id
+    assert first.finalize
+    assert (first.finalize.sessions, first.finalize.session_error) == ({}, None)
+    assert databases(opencodes.there) == []
+    assert held_in(opencodes.here, first.session_id) == str(repository)
+    script = model.script("on", say("the next word"))
+    result = await steersman.run(opencodes.request(script, repository, session=first.session_id, runtime=THERE))
+    assert result.text == "the next word"
+    assert script.requests[-1].saw("the first word")
+
+
 async def test_somebody_goes_on_with_it_here(
     opencodes: Opencodes, steersman: Steersman, model: ScriptedModel, repository: Path
 ) -> None:

@@ -12,6 +12,7 @@ from activities.agents.claude.agent import ClaudeAgent
 from activities.agents.codex.agent import CodexAgent
 from activities.agents.gemini.agent import GeminiAgent
 from activities.ports.agent import Agent
+from activities.returned_sessions import AgentEnvironments
 from activities.run_sessions import RunSessions
 from activities.runtimes.machine import ChildMachine
 from activities.runtimes.shim_runtime import ShimRuntime
@@ -36,6 +37,8 @@ class SessionCarrying:
     name = "claude"
     variable = "CLAUDE_CONFIG_DIR"
     is_here = True
+    parts: tuple[int, ...] = (0,)
+    """Those of the run that the agent has."""
 
     def __init__(
         self, root: Path, *, python: str = sys.executable, session: str | None = SESSION, run: str = "run"
@@ -50,8 +53,7 @@ class SessionCarrying:
         self.machine = ChildMachine(root / "there", {"PATH": os.environ["PATH"]})
         self.run = self.store.create(RunKey(run=run, execution="e"))
         self.python = python
-        kept = KeptCopies(root / "state", Ownership("cluster", "default"))
-        self.sessions = RunSessions({self.name: self.agent}, kept, self._copy_at, self.store, self.runtime)
+        self.sessions = self._sessions_of(self)
         fields: dict[str, Any] = {} if session is None else {"session": session}
         workspace = {"path": str(self.workspace), "isolation": "copy"}
         self.request = parse_request({"agent": self.name, "prompt": "x", "workspace": workspace, **fields})
@@ -59,6 +61,15 @@ class SessionCarrying:
     def made(self) -> Agent:
         """The agent."""
         return ClaudeAgent({})
+
+    def _sessions_of(self, *works: "SessionCarrying") -> RunSessions:
+        kept = KeptCopies(self.store.state, self.store.owner)
+        agents = {each.name: each.agent for each in works}
+        return RunSessions(agents, kept, self._copy_at, self.store, self.runtime)
+
+    def share(self, other: "SessionCarrying") -> None:
+        """Both are agents of one run."""
+        self.sessions = other.sessions = self._sessions_of(self, other)
 
     async def _copy_at(self, where: CopyLocation) -> WorkspaceCopy:
         return WorkspaceCopy(self.machine, str(self.copy), self.python, is_here=self.is_here)
@@ -80,7 +91,7 @@ class SessionCarrying:
     def begun(self) -> str:
         """The session that the run's first process begins, where it begins one."""
         assert self.agent.sessions
-        begun = self.agent.sessions.begun(self.run.agent_key, 1)
+        begun = self.agent.sessions.begun(self.run.agent_key_of(self.parts[0]), 1)
         assert begun
         return begun
 
@@ -99,7 +110,8 @@ class SessionCarrying:
     async def out(self, backup: Path | None = None) -> None:
         """Before the first process, which there is from then on."""
         here, there = ({self.variable: str(each)} for each in (self.here, self.there))
-        await self.sessions.out(self.run, self.request, self.workspace, str(self.copy), here, there, backup)
+        environments = AgentEnvironments(self.request, here, there, self.parts)
+        await self.sessions.out(self.run, environments, self.workspace, str(self.copy), backup)
 
     def started(self) -> None:
         self.run.attempt(1).mkdir(parents=True)

@@ -11,6 +11,7 @@ import pytest
 
 from activities.agents.opencode.agent import OpencodeAgent
 from activities.agents.opencode.archives import OpencodeArchives
+from activities.returned_sessions import AgentEnvironments
 from activities.run_archives import RunArchives
 from activities.run_sessions import RunSessions
 from activities.runtimes.machine import ChildMachine
@@ -116,7 +117,8 @@ class ArchiveCarrying:
 
     async def out(self, backup: Path | None = None) -> None:
         request = parse_request(self.request)
-        await self.sessions.out(self.run, request, self.workspace, str(self.copy), self.here, self.there, backup)
+        environments = AgentEnvironments(request, self.here, self.there)
+        await self.sessions.out(self.run, environments, self.workspace, str(self.copy), backup)
 
     async def lock(self, session: str) -> None:
         """The agent has said that it has this session."""

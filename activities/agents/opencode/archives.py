@@ -34,7 +34,7 @@ _DIGITS = string.digits + string.ascii_letters
 _KEPT = ("id", "slug", "projectID", "directory", "title", "version", "time", "cost", "tokens")
 """What a session brings along from elsewhere, beside its messages."""
 _QUIET = ("AUTOUPDATE", "LSP_DOWNLOAD", "MODELS_FETCH", "PROJECT_CONFIG", "SHARE")
-_NEEDED = ("HOME", "PATH", "OPENCODE_DB", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME")
+_NEEDED = ("HOME", "PATH", "OPENCODE_DB", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME")
 
 
 class OpencodeArchives:

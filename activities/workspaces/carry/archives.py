@@ -19,14 +19,16 @@ _NO_PROGRAM = 127
 """How `env` ends where it does not find the program."""
 
 _SCRATCH = "umask 077; scratch=$(mktemp -d) || exit 1; trap 'rm -rf \"$scratch\"' EXIT; "
+_RUN = 'env -i XDG_STATE_HOME="$scratch/state" "$@"'
+"""What a program notes for its next start goes with it: opencode's leave locks behind, for which that would wait."""
 _WRITE_OUT = f"""{_SCRATCH}
-cd "$scratch" && "$@" >out 2>said </dev/null; code=$?
+cd "$scratch" && {_RUN} >out 2>said </dev/null; code=$?
 [ "$code" = 0 ] || {{ tail -c {_SAID} said >out; }}
 printf '%s %s\\n' "$code" "$(wc -c <out)" && cat out
 """
 """What the program says goes into a file first: into a pipe it may not write all of it."""
 _TAKE_IN = f"""{_SCRATCH}
-cat >"$scratch/session" && cd "$1" && shift && "$@" "$scratch/session" >"$scratch/out" 2>&1 </dev/null; code=$?
+cat >"$scratch/session" && cd "$1" && shift && {_RUN} "$scratch/session" >"$scratch/out" 2>&1 </dev/null; code=$?
 tail -c {_SAID} "$scratch/out" >"$scratch/said"
 printf '%s %s\\n' "$code" "$(wc -c <"$scratch/said")" && cat "$scratch/said"
 """
@@ -90,7 +92,7 @@ class ArchivePlace:
     async def _script(self, script: str, directory: str, command: Sequence[str]) -> AsyncIterator[Stream]:
         variables = [f"{name}={value}" for name, value in self.environment.items()]
         where = (directory,) if directory else ()
-        async with self._started("sh", "-c", script, "sh", *where, "env", "-i", *variables, *command) as stream:
+        async with self._started("sh", "-c", script, "sh", *where, *variables, *command) as stream:
             yield stream
 
     @asynccontextmanager
