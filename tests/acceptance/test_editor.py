@@ -38,6 +38,10 @@ async def is_told(steersman: Steersman, id: str) -> bool:
     return any(each.state != "queued" for each in (await steersman.state(id)).messages)
 
 
+async def is_cancelled(steersman: Steersman, id: str) -> bool:
+    return (await steersman.state(id)).closed_as == "cancelled"
+
+
 async def exists(steersman: Steersman, id: str) -> bool:
     with suppress(RPCError):
         await steersman.temporal.get_workflow_handle(id).describe()
@@ -115,7 +119,7 @@ class TestCancel:
             await opened.agent.cancel(id)
             assert (await prompt).stop_reason == "cancelled"
             await until(lambda: not claudes(mark))
-            assert (await steersman.state(id)).closed_as == "cancelled"
+            await until(lambda: is_cancelled(steersman, id))
 
             assert (await opened.prompt(id, "the second")).stop_reason == "end_turn"
             assert script.requests[-1].saw("the first")
