@@ -28,7 +28,7 @@ from activities.workspaces.carry.session_names import named
 from activities.workspaces.carry.session_program import Failed, Session
 from activities.workspaces.carry.sessions import SentSession, SessionsFailed, session_at
 from activities.workspaces.printable_text import printable
-from steersman.contracts.request import RunRequest
+from steersman.contracts.request import MAX_FALLBACK, RunRequest
 
 log = logging.getLogger("steersman.running")
 
@@ -82,8 +82,8 @@ class SessionTransfer:
 
 def records(directory: RunDirectory, name: str) -> list[Path]:
     """What is written down by `record`, of each agent that the run has."""
-    first = record(directory, name, 0)
-    return [*([first] if first.exists() else []), *sorted(directory.path.glob(f"{name}-[0-9]*.json"))]
+    found = [record(directory, name, part) for part in range(MAX_FALLBACK + 1)]
+    return [each for each in found if each.exists()]
 
 
 def record(directory: RunDirectory, name: str, part: int) -> Path:

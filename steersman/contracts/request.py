@@ -57,6 +57,8 @@ _COMMANDED = " and ".join(f'"{agent}"' for agent in COMMANDED)
 MAX_REQUEST = 1_000_000
 """Bytes of a request as JSON. Temporal accepts payloads of 2 MB, and some have the request and a result."""
 
+MAX_FALLBACK = 5
+"""A request has at most this many agents beside its first."""
 MAX_LABELS = 32_000
 """Bytes of labels as JSON: every list and every state of a run has them."""
 
@@ -216,7 +218,7 @@ class RunRequest(StrictModel):
     command: Command | None = None
     home: Annotated[HomeKind, Field(exclude_if=lambda given: given == "user")] = "user"
     """"isolated": the agent begins with no settings, logins and sessions; what it makes of them goes with the run."""
-    fallback: Annotated[tuple[Fallback, ...], Field(max_length=5, exclude_if=lambda given: not given)] = ()
+    fallback: Annotated[tuple[Fallback, ...], Field(max_length=MAX_FALLBACK, exclude_if=lambda given: not given)] = ()
     """Who goes on, one after another, where the agent cannot."""
     fallback_on: Annotated[tuple[FallbackCause, ...], Field(exclude_if=lambda given: given == FALLBACK_CAUSES)] = (
         FALLBACK_CAUSES
