@@ -80,6 +80,7 @@ async def test_runs_that_may_only_read_share_with_anybody(
     workspace = shared.workspace()
     reads = shared.claude(script, workspace=workspace, permissions={"mode": "read_only"})
     reader = await running(steersman, reads)
+    await script.wait_held()  # the first to ask: the second one is not held
 
     writer = await running(steersman, at_work(shared, workspace))
     second = await steersman.start(reads)
