@@ -4,6 +4,7 @@ It ends with its own exit code: Temporal's native threads can crash an interpret
 """
 
 import atexit
+import gc
 import os
 import shlex
 import signal
@@ -53,6 +54,14 @@ def pytest_xdist_setupnodes(specs: list[execnet.XSpec]) -> None:
 def pytest_configure_node(node: Any) -> None:
     """A process that pytest-xdist starts."""
     node.workerinput[SHARED] = node.config.stash[_address]
+
+
+def pytest_collection_finish() -> None:
+    """A look for garbage goes through half a million objects of the tests otherwise: for 2 s on a busy machine.
+    In a workflow's thread, that is taken for a deadlock.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(trylast=True)
