@@ -22,7 +22,7 @@ from activities.shim.client import MachineGone, MachineUnusable
 from activities.store import disk
 from activities.store.held_sessions import note_held
 from activities.store.notes import note, noted
-from activities.store.run_directory import RunDirectory
+from activities.store.run_directory import RunDirectory, key_of_part
 from activities.store.runs import RunStore
 from activities.workspaces.carry.session_names import named
 from activities.workspaces.carry.session_program import Failed, Session
@@ -149,7 +149,7 @@ class ReturnedSessions:
     def own(self, directory: RunDirectory, held: HeldSessions, sessions: AgentSessions) -> list[str]:
         """The session that the run was given, and those that its processes were told to begin."""
         attempts = range(1, self._runtime.attempts(directory.key) + 1)
-        keys = [directory.agent_key_of(part) for part in held.parts]
+        keys = [key_of_part(directory.agent_key, part) for part in held.parts]
         begun = [sessions.begun(key, attempt) for key in keys for attempt in attempts]
         return [each for each in (held.session, *begun) if each is not None]
 

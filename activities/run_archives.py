@@ -20,7 +20,7 @@ from activities.ports.agent import Agent
 from activities.ports.archives import Archive, ArchivingAgent, SessionArchives
 from activities.ports.machine import Machine
 from activities.ports.runtime import Runtime
-from activities.returned_sessions import AgentEnvironments, SessionTransfer, note_begun, record, records
+from activities.returned_sessions import AgentEnvironments, Back, SessionTransfer, note_begun, record, records
 from activities.shim.client import MachineGone, MachineUnusable
 from activities.store import disk
 from activities.store.held_sessions import note_held
@@ -158,19 +158,23 @@ class RunArchives:
 
         return SessionTransfer(bring, remove)
 
-    async def back_from(self, directory: RunDirectory, backup: Path, kept: dict[str, str]) -> str | None:
-        """The place was lost for good: bring back what was backed up, and add to `kept` what became of it. Returns why
-        some of it could not be. Raises OSError.
+    async def back_from(self, directory: RunDirectory, backup: Path) -> Back | None:
+        """The place was lost for good: bring back what was backed up. Returns what became of it; None where the run has
+        no such agent. Raises OSError.
         """
+        if not (written := await asyncio.to_thread(self._held, directory)):
+            return None
+        kept: dict[str, str] = {}
+        error = None
         try:
-            for held, archives in await asyncio.to_thread(self._held, directory):
+            for held, archives in written:
                 for session, data in (await asyncio.to_thread(_stored, backup)).items():
                     if archives.is_id(session) and not (held.forked and session == held.session):
                         archive = _archive(archives, data, session)
                         kept |= _moved(session, await self._take(directory, held, archives, session, archive))
         except (SessionsFailed, MachineUnusable, MachineGone) as failure:
-            return printable(str(failure))[:1000]
-        return None
+            error = printable(str(failure))[:1000]
+        return Back(kept=kept, error=error, removed=error is None)
 
     async def _take(
         self, directory: RunDirectory, held: HeldArchives, archives: SessionArchives, session: str, came: Archive

@@ -203,19 +203,20 @@ class RunSessions:
 
         Raises Failed, OSError.
         """
-        if not await asyncio.to_thread(lambda: [*records(directory, "sessions"), *records(directory, "archives")]):
+        archived = await self._archives.back_from(directory, backup) if self._archives else None
+        written = await asyncio.to_thread(self._held, directory)
+        if not written and archived is None:
             return
-        kept: dict[str, str] = {}
-        error = await self._archives.back_from(directory, backup, kept) if self._archives else None
-        for held, sessions in await asyncio.to_thread(self._held, directory):
+        back = archived or Back(removed=True)
+        kept = dict(back.kept)
+        for held, sessions in written:
             for session, files in (await asyncio.to_thread(self._found, directory, held, sessions)).items():
                 if held.forked and session == held.session:
                     continue
                 if sent := await asyncio.to_thread(stored, backup, files):
                     taken = await asyncio.to_thread(self._returned.take, directory, held, sessions, session, sent)
                     kept |= {session: taken} if taken != session else {}
-        back = Back(kept=kept, error=error, removed=error is None)
-        await asyncio.to_thread(note, directory.path / "sessions-back.json", back)
+        await asyncio.to_thread(note, directory.path / "sessions-back.json", back.model_copy(update={"kept": kept}))
 
     async def told(self, directory: RunDirectory, back: CarriedBack) -> CarriedBack:
         """What became of the copy, with what became of the sessions."""

@@ -11,7 +11,7 @@ from activities.ports.agent import Agent, Resumption
 from activities.ports.backup import Backup
 from activities.ports.baseline import Baseline
 from activities.ports.runtime import Launch, Runtime
-from activities.store.run_directory import RunDirectory
+from activities.store.run_directory import RunDirectory, key_of_part
 from steersman.contracts.activities import RunKey
 from steersman.contracts.agents import Capabilities
 from steersman.contracts.request import RunRequest
@@ -50,7 +50,7 @@ class RunContext:
 
 def further(run: RunContext, number: int, request: RunRequest, agent: Agent, **fields: Any) -> RunContext:
     """The run as the agent of `fallback[number - 1]` has it. Agents derive ids from the key: each has its own."""
-    return replace(run, agent_key=run.directory.agent_key_of(number), request=request, agent=agent, **fields)
+    return replace(run, agent_key=key_of_part(run.agent_key, number), request=request, agent=agent, **fields)
 
 
 async def prepare_launch(run: RunContext, number: int, resumption: Resumption | None) -> tuple[Launch, str | None]:

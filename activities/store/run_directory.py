@@ -76,11 +76,6 @@ class RunDirectory:
             return self.key
         return self.key.model_copy(update={"execution": f"{self.key.execution}:{beginning}"})
 
-    def agent_key_of(self, part: int) -> RunKey:
-        """`agent_key` as the agent of `fallback[part - 1]` has it; 0 is the first agent."""
-        key = self.agent_key
-        return key.model_copy(update={"execution": f"{key.execution}:fallback-{part}"}) if part else key
-
     @property
     def id(self) -> str:
         """A name that no other beginning of a run has, here or on another machine."""
@@ -233,3 +228,10 @@ class RunDirectory:
 
     def _attempt_names(self) -> list[str]:
         return [name for name in disk.names(self.path / "attempts") if name.isdigit()]
+
+
+def key_of_part(key: RunKey, part: int) -> RunKey:
+    """A run's key as its agents have it (see RunDirectory.agent_key), as that of `fallback[part - 1]` has it; 0 is the
+    first agent.
+    """
+    return key.model_copy(update={"execution": f"{key.execution}:fallback-{part}"}) if part else key

@@ -18,6 +18,7 @@ from activities.runtimes.machine import ChildMachine
 from activities.runtimes.shim_runtime import ShimRuntime
 from activities.store.kept_copies import CopyLocation, KeptCopies
 from activities.store.ownership import Ownership
+from activities.store.run_directory import key_of_part
 from activities.store.runs import RunStore
 from activities.store.session_locks import SessionLocks
 from activities.workspaces.carry.copies import WorkspaceCopy
@@ -91,7 +92,7 @@ class SessionCarrying:
     def begun(self) -> str:
         """The session that the run's first process begins, where it begins one."""
         assert self.agent.sessions
-        begun = self.agent.sessions.begun(self.run.agent_key_of(self.parts[0]), 1)
+        begun = self.agent.sessions.begun(key_of_part(self.run.agent_key, self.parts[0]), 1)
         assert begun
         return begun
 
