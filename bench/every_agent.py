@@ -18,11 +18,13 @@ from tests.scripted_model import Say, Script, answer, hold, say
 from tests.support.programs import installed
 
 INTERRUPTS: Final = 20
-DIRECT: Final = 10
+DIRECT: Final = 20
 CANCELS: Final = 10
 PAIRS: Final = 20
 SETTLE_S: Final = 0.5
-"""Before each start, so that no process of the one before, which ends, takes part in it."""
+"""Before each start, so that no process of the one before, which ends, takes part in it; and into each stream, which
+begins with work of the program's own.
+"""
 OWN_MS: Final = 50
 """What an interrupt may take beyond the program's own, in the median of the same minute."""
 GONE: Final = {"hermes": Goal(p99=7000)}
@@ -144,4 +146,5 @@ async def _streaming(script: Script, after: int) -> int:
     """Wait until the model answers a request after that number; the number of the newest."""
     await soon(script.wait_requests(after + 1), "the model is asked")
     await soon(script.wait_held(), "the model streams")
+    await asyncio.sleep(SETTLE_S)
     return script.requests[-1].number

@@ -11,7 +11,7 @@ import os
 import platform
 import re
 import zipfile
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -26,6 +26,7 @@ from steersman._client import visibility
 from steersman.client import Steersman
 from steersman.contracts import names
 from steersman.contracts.errors import InvalidRequest
+from steersman.contracts.events import AgentEvent, MessageEvent, ToolOutputEvent
 from steersman.errors import HostUnreachable, NoWorker, RunNotFound, translated
 from steersman.hosts import state_directory
 from steersman.redaction import Redactor
@@ -37,6 +38,8 @@ MAX_HISTORIES: Final = 2000
 MAX_HISTORY: Final = 256 * 1024 * 1024
 """A bundle may come from anybody: a history of more bytes is not read."""
 _HISTORY: Final = re.compile(r"histories/[0-9]{1,6}-[A-Za-z0-9._-]{1,250}\.json")
+_RECORD: Final = re.compile(rb"\d{1,19} \d{1,19} (out|err|in|eof|exit)(\+?) (\d{1,12}) [!-~]{1,200}\n")
+"""The header of a record: activities/shim/PROTOCOL.md."""
 
 
 async def write_bundle(client: Steersman, id: str, file: Path, environ: Mapping[str, str]) -> dict[str, Any]:
@@ -169,8 +172,34 @@ async def _write_events(
         missing.append(f"events of {run}: {error}")
         return
     with bundle.open(f"events/{_name(run)}.jsonl", "w") as file:
-        for event in events:
+        for event in _masked(events, redactor):
             file.write(json.dumps(redactor.in_json(event.model_dump(mode="json"))).encode() + b"\n")
+
+
+def _masked(events: Sequence[AgentEvent], redactor: Redactor) -> Iterator[AgentEvent]:
+    """Texts that come piece by piece, or line by line, are masked as one."""
+    streams: dict[tuple[object, ...], list[int]] = {}
+    pieces = [b""] * len(events)
+    for number, event in enumerate(events):
+        if isinstance(event, MessageEvent):
+            stream: tuple[object, ...] = (event.role, event.kind, event.delta, event.message_id, event.parent_tool_id)
+            text = event.text if event.delta else f"{event.text}\n"
+        elif isinstance(event, ToolOutputEvent):
+            stream, text = (event.id,), event.text
+        else:
+            continue
+        streams.setdefault(stream, []).append(number)
+        pieces[number] = text.encode("utf-8", "surrogatepass")
+    for numbers in streams.values():
+        for number, piece in zip(numbers, redactor.in_pieces([pieces[each] for each in numbers]), strict=True):
+            pieces[number] = piece
+    for event, piece in zip(events, pieces, strict=True):
+        if isinstance(event, MessageEvent | ToolOutputEvent):
+            text = piece.decode("utf-8", "surrogatepass")
+            is_line = isinstance(event, MessageEvent) and not event.delta
+            yield event.model_copy(update={"text": text[:-1] if is_line else text})
+        else:
+            yield event
 
 
 def _write_journals(run: str, bundle: zipfile.ZipFile, redactor: Redactor, missing: list[str]) -> None:
@@ -186,8 +215,28 @@ def _write_journals(run: str, bundle: zipfile.ZipFile, redactor: Redactor, missi
         except OSError as error:
             missing.append(f"{path}: {error.strerror}")
             continue
-        # Each record says how long it is: nothing may move.
-        bundle.writestr(f"journals/{_name(run)}/{number}", redactor.in_bytes(data))
+        bundle.writestr(f"journals/{_name(run)}/{number}", _masked_journal(data, redactor))
+
+
+def _masked_journal(data: bytes, redactor: Redactor) -> bytes:
+    """Its records as they are, what was said in them masked: all of one stream as one text."""
+    streams: dict[bytes, list[tuple[int, int, bool]]] = {}
+    at = 0
+    while header := _RECORD.match(data, at):
+        begin, end = header.end(), header.end() + int(header[3])
+        if data[end : end + 1] != b"\n":
+            break
+        streams.setdefault(header[1], []).append((begin, end, header[2] == b"+"))
+        at = end + 1
+    masked = bytearray(data)
+    masked[at:] = redactor.in_bytes(data[at:])  # a record that was not finished
+    for records in streams.values():
+        said = redactor.in_lines(b"".join(data[begin : end if goes_on else end + 1] for begin, end, goes_on in records))
+        taken = 0
+        for begin, end, goes_on in records:
+            masked[begin:end] = said[taken : taken + end - begin]
+            taken += end - begin + (not goes_on)
+    return bytes(masked)
 
 
 def _name(id: str) -> str:

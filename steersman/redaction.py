@@ -7,7 +7,7 @@ import base64
 import binascii
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from steersman.contracts.request import SECRET_NAME
@@ -17,17 +17,19 @@ LEAST: Final = 8
 """Shorter values are words as often as secrets."""
 
 _SHAPES: Final = re.compile(
-    rb"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)"
+    rb"-----BEGIN [A-Z ]*PRIVATE KEY-----"
+    rb"(?:(?:(?!-----BEGIN )[\s\S]){0,16384}?-----END [A-Z ]*PRIVATE KEY-----|[\w+/=:,.\s\\-]*)"
     rb"|\bsk-[A-Za-z0-9_-]{12,}"
     rb"|\b(?:ghp|gho|ghu|ghs|ghr|glpat|npm|hf|xox[abeprs])[_-][A-Za-z0-9_-]{16,}"
     rb"|\bgithub_pat_[A-Za-z0-9_]{20,}"
     rb"|\b(?:AKIA|ASIA)[0-9A-Z]{16}\b"
     rb"|\bAIza[0-9A-Za-z_-]{30,}"
-    rb"|\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}",
-    re.DOTALL,
+    rb"|\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}"
 )
 _BEARER: Final = re.compile(rb"(?i)\b(?:bearer|basic)\s+([A-Za-z0-9._~+/=-]{8,})")
 _IN_URL: Final = re.compile(rb"://[^\s/:@\"']{0,200}:([^\s/@\"']{3,200})@")
+_PIECE: Final = re.compile(rb'"(text|delta|thinking|partial_json)"\s*:\s*"([^"\\]*(?:\\.[^"\\]*)*)"')
+"""Where the agents' protocols have what their models stream."""
 _ASSIGNED: Final = re.compile(
     rb"(?i)(?:key|token|secret|password|passwd|credentials?)\\*[\"']?\s{0,4}(?:[:=]|=>)\s{0,4}\\*[\"']?"
     rb"([^\s\"'\\,;&|<>(){}\[\]]{8,})"
@@ -59,6 +61,26 @@ class Redactor:
     def in_text(self, text: str) -> str:
         """The same, of a text."""
         return self.in_bytes(text.encode("utf-8", "surrogatepass")).decode("utf-8", "surrogatepass")
+
+    def in_lines(self, data: bytes) -> bytes:
+        """The same of an agent's output, and of what stands in several of its JSON texts one after the other."""
+        masked = bytearray(data)
+        streams: dict[bytes, list[slice]] = {}
+        for found in _PIECE.finditer(data):
+            streams.setdefault(found[1], []).append(slice(*found.span(2)))
+        for spans in streams.values():
+            for span, piece in zip(spans, self.in_pieces([data[each] for each in spans]), strict=True):
+                masked[span] = piece
+        return self.in_bytes(bytes(masked))
+
+    def in_pieces(self, pieces: Sequence[bytes]) -> list[bytes]:
+        """The same of a text in pieces."""
+        whole, at = self.in_bytes(b"".join(pieces)), 0
+        masked = []
+        for piece in pieces:
+            masked.append(whole[at : at + len(piece)])
+            at += len(piece)
+        return masked
 
     def in_json(self, value: Any) -> Any:
         """The same of all texts in a JSON value, and of Temporal's payloads in it, which are base64 there."""

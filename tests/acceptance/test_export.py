@@ -17,11 +17,16 @@ from steersman.keys import add_key, new_key
 from tests.acceptance.loops import process_loop
 from tests.acceptance.site import Site
 from tests.cli.steer import Steer
+from tests.scripted_model import ScriptedModel, say
 
 OF_TERMINAL = "correct-horse-battery"
 KEY = "sk-ant-api03-abcdefghijklmnop"
 TOKEN = "t0k3n-of-the-agent"
-SAID = f"echo plain words; echo {KEY}; echo API_TOKEN={TOKEN}; echo {OF_TERMINAL} >&2"
+LINE_OF_KEY = "MIIEowIBAAKCAQEAn7"
+SAID = (
+    f"echo plain words; echo {KEY}; echo API_TOKEN={TOKEN}; echo {OF_TERMINAL} >&2; "
+    f"echo '-----BEGIN RSA PRIVATE KEY-----'; echo {LINE_OF_KEY}; echo '-----END RSA PRIVATE KEY-----'; echo last words"
+)
 
 
 def contents(file: Path) -> dict[str, bytes]:
@@ -59,10 +64,12 @@ async def test_a_run_is_in_one_file_without_its_secrets(shared: Site, steersman:
     journal = found[f"journals/{run}/1"]
     history = json.loads(found[f"histories/1-{run}.json"])
     everything = [*found.values(), opened(history).encode()]
-    for secret in (OF_TERMINAL, KEY, TOKEN):
+    for secret in (OF_TERMINAL, KEY, TOKEN, LINE_OF_KEY):
         assert not [each for each in everything if secret.encode() in each]
     assert "plain words" in opened(history)
-    assert b"plain words" in found[f"events/{run}.jsonl"]
+    for words in (b"plain words", b"last words"):
+        assert words in found[f"events/{run}.jsonl"]
+        assert words in journal
     assert [each.stream for each in RecordParser().feed(journal)][-1] == "exit"
     about = json.loads(found["bundle.json"])
     assert (about["id"], about["kind"], about["runs"]) == (run, "run", [run])
@@ -72,6 +79,26 @@ async def test_a_run_is_in_one_file_without_its_secrets(shared: Site, steersman:
     assert [(each["id"], each["ok"]) for each in replayed.json] == [(run, True)]
     again = await steer("export", run, str(file))
     assert (again.code, "is there already" in again.err) == (2, True)
+
+
+async def test_a_secret_that_comes_piece_by_piece_is_in_no_piece(
+    shared: Site, steersman: Steersman, model: ScriptedModel, tmp_path: Path
+) -> None:
+    text = f"The words are {OF_TERMINAL}, and the key is {KEY}: plain words."
+    run = await steersman.start(shared.claude(model.script("pieces", say(text, chunks=20))))
+    await steersman.result(run)
+    file = tmp_path / "run.zip"
+    answer = await steer_at(shared, tmp_path)("export", run, str(file), "--json")
+    assert answer.code == 0, answer.err
+    found = contents(file)
+    told = [json.loads(line) for line in found[f"events/{run}.jsonl"].splitlines()]
+    said = "".join(each["text"] for each in told if each["type"] == "message" and each["delta"])
+    records = [each for each in RecordParser().feed(found[f"journals/{run}/1"]) if each.stream == "out"]
+    lines = [json.loads(each.data) for each in records]
+    deltas = [each["event"]["delta"]["text"] for each in lines if "text_delta" in json.dumps(each)]
+    assert len(deltas) > 10
+    masked = text.replace(OF_TERMINAL, "*" * len(OF_TERMINAL)).replace(KEY, "*" * len(KEY))
+    assert (said, "".join(deltas)) == (masked, masked)
 
 
 async def test_a_loop_comes_with_its_runs(shared: Site, steersman: Steersman, tmp_path: Path) -> None:

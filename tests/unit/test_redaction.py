@@ -79,6 +79,30 @@ def test_words_stay(text: str) -> None:
     assert told.masked == 0
 
 
+def test_a_key_without_an_end_takes_no_more_than_it_can_have() -> None:
+    told = redactor().in_text('{"text": "-----BEGIN PRIVATE KEY----- is how one begins"}, {"text": "more"}')
+    assert told.endswith('"}, {"text": "more"}')
+
+
+@given(st.sampled_from(SECRETS), st.lists(st.integers(0, 100)))
+def test_pieces_are_masked_as_the_whole_would_be(secret: str, cuts: list[int]) -> None:
+    text = f"it is {secret}, really".encode()
+    ends = sorted(min(each, len(text)) for each in cuts)
+    pieces = [text[start:end] for start, end in zip([0, *ends], [*ends, len(text)], strict=True)]
+    masked = redactor().in_pieces(pieces)
+    assert [len(each) for each in masked] == [len(each) for each in pieces]
+    assert b"".join(masked) == redactor().in_bytes(text)
+    for field in ("text", "delta", "thinking", "partial_json"):
+        lines = b"".join(json.dumps({"n": 1, field: piece.decode()}).encode() + b"\n" for piece in pieces)
+        said = [json.loads(line)[field] for line in redactor().in_lines(lines).splitlines()]
+        assert said == [each.decode() for each in masked]
+
+
+@given(st.binary())
+def test_no_line_moves(data: bytes) -> None:
+    assert len(redactor().in_lines(data)) == len(data)
+
+
 def test_payloads_of_a_history_are_opened() -> None:
     said = {"prompt": f"use {OWN}", "env": {"GH_TOKEN": "abcdefgh"}, "n": [1, None, True]}
     data = base64.b64encode(json.dumps(said).encode()).decode()
