@@ -1,11 +1,11 @@
 """The port Agent for Hermes: what a request may ask of it, and how its processes are launched and read."""
 
-import re
 from collections.abc import Mapping
 from pathlib import Path, PurePath
 
 from activities.agents import programs
 from activities.agents.hermes import frames, gateway, interpreter
+from activities.agents.hermes.archives import DATABASE, HermesArchives
 from activities.agents.hermes.conversation import HermesConversation
 from activities.agents.hermes.interpreter import EXECUTABLE, HINT
 from activities.agents.hermes.transcript import HermesTranscript
@@ -13,6 +13,7 @@ from activities.agents.prompts import CONTINUE_PROMPT
 from activities.agents.structured import asking
 from activities.ports.admission import Admission, Program, WorkspaceFiles
 from activities.ports.agent import AnswerCheck, ApprovalRequester, Resumption, Transcript
+from activities.ports.archives import SessionArchives
 from activities.ports.place import PlaceInfo
 from activities.ports.runtime import Channel, Launch, StopTimes
 from activities.ports.sessions import AgentSessions
@@ -37,9 +38,11 @@ _GATEWAY = (
     'if "HERMES_MANAGED_DIR" in os.environ and os.path.isdir("/etc/hermes"):\n'
     '    sys.exit("/etc/hermes decides here what Hermes loads: it takes no untrusted workspace")\n'
     'os.chdir("/")\n'
+    f'if "{DATABASE}" in os.environ:\n'
+    "    import hermes_constants, hermes_state\n"
+    f'    hermes_state.DEFAULT_DB_PATH = hermes_constants.get_hermes_home() / os.environ["{DATABASE}"]\n'
     'runpy.run_module("tui_gateway.entry", run_name="__main__", alter_sys=True)\n'
 )
-_ID = re.compile(r"[0-9]{8}_[0-9]{6}_[0-9a-f]{4,32}")
 
 
 def home(environ: Mapping[str, str]) -> Path | None:
@@ -55,6 +58,7 @@ class HermesAgent:
     name = "hermes"
     files = FILES
     sessions: AgentSessions | None = None  # all of them are in one database
+    archives: SessionArchives = HermesArchives()
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._environ = environ
@@ -66,7 +70,7 @@ class HermesAgent:
         """Raises InvalidRequest, AgentNotInstalled."""
         if request.limits.rate_limit_s is not None:
             raise InvalidRequest('limits.rate_limit_s: agent "hermes" does not say when a limit ends')
-        if request.session is not None and not _ID.fullmatch(request.session):
+        if request.session is not None and not self.archives.is_id(request.session):
             raise InvalidRequest("session: must be the id of one of Hermes's sessions, as 20261125_020841_eb28f5")
         if request.session is not None and request.model is not None:
             raise InvalidRequest("model: a session of Hermes goes on with the model that it has")
@@ -92,6 +96,7 @@ class HermesAgent:
             "HERMES_YOLO_MODE": "1",
             "HERMES_TUI_TOOL_PROGRESS": "verbose",  # else a call's beginning does not say what it was called with
             "TERMINAL_CWD": str(admission.directory),
+            **(self.archives.database(admission.directory) if admission.place else {}),
             # Else it goes on for a second after SIGTERM, and asks its model about the tool that was stopped with it.
             "HERMES_TUI_GATEWAY_SHUTDOWN_GRACE_S": "0.001",
         }

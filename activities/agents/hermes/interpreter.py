@@ -19,12 +19,17 @@ _NAMED = re.compile(rb"#! ?(/[^\n\t ]*/(?:python|pypy)[0-9.]*)[\n\r ]")
 _LONG = re.compile(rb"#!/bin/sh\n'''exec' [\"']?(/[^\n\"']*/(?:python|pypy)[0-9.]*)[\"']? ")
 """What stands in place of an interpreter that is too long for the kernel, or has spaces."""
 
-ELSEWHERE = (
-    'read -r mark first rest < "$0" || exit 127\n'
-    '[ "$mark" = "#!" ] || first=${mark#??}\n'
-    'case $first in /*/python*) exec "$first" "$@";; esac\n'
-    'echo "$0 names no Python in its first line" >&2; exit 127\n'
-)
+ELSEWHERE = r"""
+{ read -r mark first rest && { IFS= read -r second || :; }; } < "$0" || exit 127
+[ "$mark" = "#!" ] || first=${mark#??}
+case $second in
+  "'''exec' "*)
+    first=${second#"'''exec' "}
+    case $first in [\"\']*) first=${first#?}; first=${first%%[\"\']*};; *) first=${first%% *};; esac;;
+esac
+case $first in /*/python*|/*/pypy*) exec "$first" "$@";; esac
+echo "$0 names no Python in its first lines" >&2; exit 127
+"""
 """The same on another machine, whose files nobody here reads: the script is $0."""
 
 

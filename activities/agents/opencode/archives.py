@@ -19,11 +19,8 @@ from pathlib import PurePath
 from typing import Any
 
 from activities.ports.archives import Archive
-from activities.untrusted_json import count_of, object_at, objects_in, parse_value
+from activities.untrusted_json import count_of, object_at, objects_in, parse_limited
 from steersman.contracts.activities import RunKey
-
-MAX_VALUES = 4_000_000
-"""An archive has at most this many values: they take much more room than their text."""
 
 _SESSION = re.compile(r"ses_[0-9A-Za-z]{12}[0-9A-Za-z]{14}")
 _MESSAGE = re.compile(r"msg_[0-9A-Za-z]{12}[0-9A-Za-z]{14}")
@@ -66,7 +63,7 @@ class OpencodeArchives:
         return tuple(f"{name}{suffix}" for suffix in ("", "-shm", "-wal"))
 
     def archive(self, data: bytes, session: str) -> Archive:
-        return _archive(_parsed(data), session)
+        return _archive(parse_limited(data), session)
 
     def kept(self, key: RunKey, session: str) -> str:
         return _another(session, f"{key.run}:{key.execution}")
@@ -113,12 +110,6 @@ class OpencodeArchive:
 
     def data(self) -> bytes:
         return json.dumps({"info": self.info, "messages": self.messages}).encode()
-
-
-def _parsed(data: bytes) -> Any:
-    if sum(data.count(each) for each in (b",", b"[", b"{")) > MAX_VALUES:
-        raise ValueError(f"it has more than {MAX_VALUES:,} values")
-    return parse_value(data)
 
 
 def _archive(found: Any, session: str) -> OpencodeArchive:
