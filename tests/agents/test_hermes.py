@@ -430,10 +430,20 @@ class TestProgram:
         assert (found.ok, found.detail) == (True, f"0.19.0 at {path}/hermes")
         assert key.detail == "OPENROUTER_API_KEY"
 
-    @pytest.mark.parametrize("head", [f"#!{sys.executable}", f"#! {sys.executable} -s"])
-    def test_on_another_machine_its_own_shell_looks(self, tmp_path: Path, head: str) -> None:
+    @pytest.mark.parametrize(
+        "head",
+        [
+            "#!{}",
+            "#! {} -s",
+            "#!/bin/sh\n'''exec' '{}' \"$0\" \"$@\"",
+            '#!/bin/sh\n\'\'\'exec\' "{}" "$0" "$@"',
+            "#!/bin/sh\n'''exec' {} \"$0\" \"$@\"",
+        ],
+    )
+    @pytest.mark.parametrize("end", ["\n", "\nimport re\n"])
+    def test_on_another_machine_its_own_shell_looks(self, tmp_path: Path, head: str, end: str) -> None:
         script = tmp_path / "hermes"
-        script.write_text(f"{head}\n")
+        script.write_text(head.format(sys.executable) + end)
         place = PlaceInfo(name="there", environ={}, programs={"hermes": str(script)}, is_root=False)
         argv = interpreter.command(HermesAgent({}).program(place), place)
         done = subprocess.run([*argv, "-c", "print('a b')"], capture_output=True, text=True, check=False)
