@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from activities.agents.hermes.archives import DATABASE, HermesArchives
+from activities.agents.hermes.archives import DATABASE, MAX_MESSAGES, HermesArchives
 from activities.ports.archives import Archive
 from activities.runtimes.machine import ChildMachine
 from activities.workspaces.carry.archives import ArchivePlace, NoProgram
@@ -231,6 +231,13 @@ def test_what_is_no_message_is_refused(message: dict[str, Any]) -> None:
 def test_what_is_no_session_is_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         ARCHIVES.archive(data, SESSION)
+
+
+def test_one_of_too_many_messages_is_refused() -> None:
+    messages = [{"role": "user", "content": "x"}] * (MAX_MESSAGES + 1)
+    assert len(archive(*messages[1:]).ids) == MAX_MESSAGES
+    with pytest.raises(ValueError, match="more than 100,000 messages"):
+        archive(*messages)
 
 
 def test_what_was_not_ended_is_no_part_of_a_backup() -> None:

@@ -24,6 +24,8 @@ from steersman.contracts.activities import RunKey
 
 DATABASE = "STEERSMAN_HERMES_DATABASE"
 """The variable that names the database in Hermes's home: a word of ours, as Hermes has none."""
+MAX_MESSAGES = 100_000
+"""A session has at most this many: Hermes takes each one in by itself, some 2,000 a second."""
 ID = re.compile(r"[0-9]{8}_[0-9]{6}_[0-9a-f]{4,32}")
 
 _PROGRAM = Path(__file__).with_name("archive_program.py")
@@ -140,6 +142,8 @@ def _archive(found: Any, session: str) -> HermesArchive:
         raise ValueError(f"it does not say that it is session {session}")
     if not isinstance(messages, list) or len(messages) != len(objects_in(messages)):
         raise ValueError("it has no messages")
+    if len(messages) > MAX_MESSAGES:
+        raise ValueError(f"it has more than {MAX_MESSAGES:,} messages")
     for each in messages:
         _check(each)
     return HermesArchive(row, tuple(messages))
