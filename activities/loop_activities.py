@@ -196,7 +196,8 @@ class LoopActivities:
 
     def _program_environment(self, run: RunRequest, words: tuple[str, ...]) -> Mapping[str, str]:
         # To the policy a program that the request names is a run of agent "process".
-        asked = RunRequest(agent="process", command=words, workspace=run.workspace, env=self._program_env(run))
+        workspace = run.workspace.model_copy(update={"include": ()})  # it runs here: nothing is copied for it
+        asked = RunRequest(agent="process", command=words, workspace=workspace, env=self._program_env(run))
         return self._policy.admit_program(asked, Program("command", words))
 
     def _program_env(self, run: RunRequest) -> dict[str, EnvValue]:

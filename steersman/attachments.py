@@ -14,6 +14,14 @@ MAX_BYTES: Final = MAX_ATTACHED // 4 * 3
 """Of all attachments of a request or message together."""
 
 
+def typed(path: str) -> Path:
+    """The file that a person means by this, `~` included. Raises InvalidRequest for nobody's home."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        raise InvalidRequest(f"attachment: cannot read {path}: {error}") from error
+
+
 def attachment(path: str | os.PathLike[str]) -> Attachment:
     """The file as it is now, under its name: an image (PNG, JPEG, GIF, WebP) or a text in UTF-8.
 

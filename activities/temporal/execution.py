@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from temporalio import activity
 from temporalio.api.common.v1 import WorkflowExecution
-from temporalio.api.enums.v1 import HistoryEventFilterType, PendingActivityState
+from temporalio.api.enums.v1 import EventType, HistoryEventFilterType, PendingActivityState
 from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryRequest
 from temporalio.client import (
@@ -25,6 +25,8 @@ from steersman.contracts.run import RunState
 POLL_TIMEOUT = timedelta(seconds=90)
 """The server answers such a poll after 20 s with nothing; a poll without any answer is given up after this long."""
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.2, 10.0
+PAUSED_S = 1.0
+"""Of a paused execution the server is asked this often whether it has closed: it answers no poll late."""
 FIRST_TIMEOUT, QUERY_TIMEOUT = timedelta(seconds=2), timedelta(seconds=5)
 """A query is sent twice: one that the server had handed to a worker which then left is lost, and most are asked while
 one worker follows on another.
@@ -34,6 +36,15 @@ STALE_REPEATS = 5
 QUERY_ERRORS = (RPCError, WorkflowQueryFailedError, WorkflowQueryRejectedError, ValueError)
 """What a query of a run's state may raise."""
 _TIMED_OUT = (RPCStatusCode.CANCELLED, RPCStatusCode.DEADLINE_EXCEEDED)
+
+_CLOSING = (
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED,
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED,
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TIMED_OUT,
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TERMINATED,
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCELED,
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW,
+)
 
 Standing = Literal["open", "closed", "replaced", "unknown"]
 """`replaced`: a reset has made another execution, which goes on with the agent. `unknown`: the server does not say."""
@@ -134,8 +145,11 @@ async def until_closed(client: Client) -> None:
             await asyncio.sleep(pause)
             pause = min(pause * 2, LAST_PAUSE_S)
             continue
-        if answer.history.events:
+        if any(event.event_type in _CLOSING for event in answer.history.events):
             return
+        if answer.history.events:  # of a paused execution the server tells the newest event instead, and at once
+            await asyncio.sleep(PAUSED_S)
+            continue
         if not answer.next_page_token:
             await asyncio.sleep(pause)
         request.next_page_token = answer.next_page_token

@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypedDict
 
-from pydantic import TypeAdapter
+from pydantic import ConfigDict, TypeAdapter
 
 from steersman.contracts.agents import at_most
 from steersman.contracts.errors import InvalidRequest
@@ -22,7 +22,7 @@ from steersman.contracts.request import (
 from steersman.contracts.runtime import Runtime
 from steersman.contracts.variables import EnvValue
 
-_ANY: Final = TypeAdapter[Any](Any)
+_ANY: Final = TypeAdapter[Any](Any, config=ConfigDict(ser_json_inf_nan="constants"))
 WorkspaceOption = Workspace | dict[str, Any] | str | os.PathLike[str]
 """A path, or what `workspace` of a RunRequest is."""
 

@@ -44,6 +44,10 @@ from steersman.errors import (
 
 WORKER_CHECK_S: Final = 5.0
 """While an answer is awaited, a query looks this often, in seconds, whether any worker is there to give it."""
+PAUSED_S: Final = 1.0
+"""Of a paused workflow the server is asked this often whether it has closed: it answers no such call late."""
+_NOT_CLOSED: Final = "No completion event found"
+"""What the SDK says (1.35) where the server tells of a paused workflow something else than its end."""
 CLOSED_OVER_UPDATE: Final = "AcceptedUpdateCompletedWorkflow"
 """Temporal's error type of an update whose workflow closed before the update had completed."""
 
@@ -149,6 +153,10 @@ class WorkflowCalls(Generic[S, R]):
                 if not isinstance(translation, ServerUnreachable):
                     raise translation from error
                 await backoff.pause_after(translation)
+            except RuntimeError as error:
+                if _NOT_CLOSED not in str(error):
+                    raise
+                await asyncio.sleep(PAUSED_S)
 
     async def _reset_successor(self, id: str, terminated: str | None) -> str | None:
         """The execution with which a reset replaced a terminated one; None where there was no reset."""

@@ -4,7 +4,8 @@ import contextlib
 import gc
 import os
 import sys
-from typing import Annotated, NoReturn
+from pathlib import Path
+from typing import Annotated, NoReturn, TextIO
 
 import typer
 
@@ -90,6 +91,7 @@ def options(
 
 def run() -> NoReturn:
     """The console script."""
+    sys.stdout, sys.stderr = sys.stdout or _nowhere(), sys.stderr or _nowhere()
     gc.set_threshold(GC_THRESHOLD)
     code = _code()
     for stream in (sys.stdout, sys.stderr):
@@ -99,6 +101,11 @@ def run() -> NoReturn:
     os._exit(code)
 
 
+def _nowhere() -> TextIO:
+    """In place of a stream that was closed by whoever started this (`2>&-`)."""
+    return Path(os.devnull).open("w")
+
+
 def _code() -> int:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, ValueError):
@@ -106,20 +113,34 @@ def _code() -> int:
     try:
         app(prog_name="steer")
     except SystemExit as ending:
+        if isinstance(ending.__context__, BrokenPipeError):  # typer ends so
+            return _closed_by_reader()
         return ending.code if isinstance(ending.code, int) else Exit.USAGE if ending.code else Exit.OK
     except KeyboardInterrupt:
         return Exit.DETACHED
     except BrokenPipeError:
-        # The reader has closed its end (`steer list | head`).
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return Exit.OK
+        return _closed_by_reader()
     except Exception as error:  # noqa: BLE001 - the outermost handler
-        code = code_of(error)
-        if code is None:
-            import traceback
+        return _code_of_failure(error)
+    return Exit.OK
 
-            traceback.print_exc()
-            return Exit.BUG
+
+def _closed_by_reader() -> int:
+    """The reader has closed its end (`steer list | head`)."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return Exit.OK
+
+
+def _code_of_failure(error: Exception) -> int:
+    code = code_of(error)
+    if code is not None:
         complain(str(error))
         return code
-    return Exit.OK
+    if isinstance(error, OSError) and error.strerror:
+        # Of a file, or of where the output goes: what else can fail is one of the client's errors.
+        complain(f"{error.filename}: {error.strerror}" if error.filename else error.strerror)
+        return Exit.FAILED
+    import traceback
+
+    traceback.print_exception(error)
+    return Exit.BUG

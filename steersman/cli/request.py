@@ -180,11 +180,11 @@ def attachments(paths: Iterable[str] | None) -> "list[Attachment]":
     """The files that go with a prompt or message."""
     if not paths:
         return []
-    from steersman.attachments import attachment
+    from steersman.attachments import attachment, typed
     from steersman.contracts.errors import InvalidRequest
 
     try:
-        return [attachment(Path(path).expanduser()) for path in paths]
+        return [attachment(typed(path)) for path in paths]
     except InvalidRequest as error:
         raise typer.BadParameter(f"--attach: {error.message.removeprefix('attachment: ')}") from error
 

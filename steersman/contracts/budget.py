@@ -4,6 +4,9 @@ from steersman.contracts.notices import BUDGET_SHARE, NoticeBudget
 from steersman.contracts.request import Limits
 from steersman.contracts.run import Usage
 
+_MOST = 1 << 60
+"""A limit may have any number of digits; one beyond this is as good as none, and too large for a float."""
+
 
 def all_tokens(usage: Usage) -> int:
     """What limits.tokens counts."""
@@ -23,5 +26,5 @@ def nearly_spent(
     return tuple(
         NoticeBudget.model_validate({"of": name, "limit": limit, "spent": used})
         for name, limit, used in spent
-        if limit is not None and used >= BUDGET_SHARE * limit
+        if limit is not None and used >= BUDGET_SHARE * min(limit, _MOST)
     )

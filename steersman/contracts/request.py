@@ -30,6 +30,7 @@ from steersman.contracts.errors import InvalidRequest, sentence
 from steersman.contracts.kubernetes import MAX_LEASE_S
 from steersman.contracts.model import AbsolutePath, JsonObject, Seconds, StrictModel, Text, TolerantModel, no_nul
 from steersman.contracts.notices import Webhook
+from steersman.contracts.nulls import without_nulls
 from steersman.contracts.runtime import LocalRuntime, Runtime
 from steersman.contracts.variables import ENV_NAME, EnvValue
 from steersman.contracts.workspace_holder import OnOverlap
@@ -474,7 +475,7 @@ def parse_object(model: type[Q], data: object) -> Q:
         raise InvalidRequest(f"{name}: the input must be one JSON object, not {kind_of(data)}")
     try:
         # Through JSON, so that a Python client's tuples and a JSON client's arrays are judged alike.
-        return model.model_validate_json(json.dumps(data))
+        return model.model_validate_json(json.dumps(without_nulls((model,), data)))
     except ValidationError as error:
         raise InvalidRequest(sentence(error, name)) from error
     except (TypeError, ValueError, RecursionError) as error:

@@ -1,8 +1,11 @@
 """A session of the real Hermes goes on wherever a run works: in the workspace, in a copy, on another machine."""
 
 import asyncio
+import os
 import sqlite3
+import tempfile
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +13,20 @@ import pytest
 
 from steersman.client import Steersman
 from steersman.contracts.errors import InvalidRequest
+from tests.acceptance.own_cluster import OwnCluster, settings
 from tests.acceptance.site import Site
 from tests.acceptance.test_agents_elsewhere import wrappers
 from tests.acceptance.test_changes import made
+from tests.acceptance.test_pod_backups import times
 from tests.acceptance.test_session_locks import session_of
 from tests.acceptance.test_ssh import THERE
 from tests.acceptance.two_homes import TwoHomes, at_work
 from tests.scripted_model import Hold, Say, Script, ScriptedModel, answer, hold, say, tool
 from tests.support.files import below
+from tests.support.kubernetes import background_server
+from tests.support.kubernetes import missing as no_cluster
 from tests.support.processes import until
-from tests.support.programs import installed
+from tests.support.programs import installed, program
 from tests.support.sshd import missing as no_sshd
 from tests.support.temporal import new_namespace
 
@@ -168,3 +175,52 @@ async def test_a_terminated_run_leaves_its_session(
     request = hermeses.request(script, repository, session=session, runtime=THERE)
     assert (await steersman.run(request)).text == "after"
     assert script.requests[-1].saw(mark)
+
+
+@pytest.fixture
+def shared() -> Iterator[Path]:
+    """A directory that everybody comes to."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+        yield Path(name)
+
+
+@pytest.mark.exhaustive
+async def test_its_pod_is_lost(site: Site, model: ScriptedModel, mark: str, shared: Path) -> None:
+    """The next pod has the session as the last backup has it, and in the end it is here."""
+    if reason := no_cluster():
+        pytest.skip(reason)
+    (site.root / "cluster").mkdir()
+    with background_server(site.root / "cluster", settings()) as cluster:
+        pods = OwnCluster(site, cluster)
+        cluster.server.settings.programs |= wrappers(site.root / "bin")
+        cluster.server.settings.shared += (str(shared),)
+        script = model.script("lost", tool("terminal", command=f"echo {mark}"), hold("thinking"), say("finished"))
+        home = Path(script.hermes_env(shared)["HERMES_HOME"])
+        for each in (shared, *shared.rglob("*")):
+            each.chmod(0o777)  # whoever the agent's user is there
+        path = f"{Path(program('hermes')).parent}{os.pathsep}{os.environ['PATH']}"
+        try:
+            flags = (*pods.flags, "--allow-env", "HERMES_HOME", "--trust", str(site.root))
+            await site.worker(*flags, KUBECONFIG=str(pods.config), PATH=path, HERMES_HOME=str(home)).ready()
+            steersman, repository = await site.steersman(), made(site.workspace())
+            asked = {
+                "agent": "hermes",
+                "prompt": "go",
+                "permissions": {"mode": "full"},
+                "env": {"HERMES_HOME": str(home)},
+            }
+            workspace = {"path": str(repository)}
+            run = await steersman.start({**asked, "workspace": workspace, "runtime": pods.runtime(backup_s=1)})
+            await script.wait_held()
+            now = datetime.now(UTC)
+            await until(lambda: any(each > now for each in times(pods)), 120)
+            pods.lose()
+            result = await asyncio.wait_for(steersman.result(run), 200)
+            assert (result.status, result.text, result.attempts) == ("succeeded", "finished", 2)
+            assert script.requests[-1].saw(mark)
+            assert result.finalize
+            assert (result.finalize.sessions, result.finalize.session_error) == ({}, None)
+            assert result.session_id
+            assert held_in(shared, result.session_id) == str(repository)
+        finally:
+            site.end()

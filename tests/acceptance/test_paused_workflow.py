@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from steersman.errors import ServerRefused
+from steersman.errors import RunCancelled, ServerRefused
 from tests.acceptance.programs import OBEDIENT, python
 from tests.acceptance.site import Site, following, gone, phase
-from tests.support.processes import marked
+from tests.support.processes import marked, until
 
 ALLOWED = "frontend.WorkflowPauseEnabled=true"
 
@@ -38,3 +38,29 @@ async def test_a_paused_run_is_open_keeps_its_agent_and_is_stopped_when_it_goes_
     await gone(mark)
     await phase(steersman, run, "closed")
     assert (await steersman.state(run)).closed_as == "cancelled"
+
+
+@pytest.mark.parametrize("site_with_server", [(ALLOWED,)], indirect=True)
+async def test_a_paused_run_is_led_once_awaited_and_stopped_by_a_terminate(site_with_server: Site, mark: str) -> None:
+    site = site_with_server
+    worker = site.worker()
+    await worker.ready()
+    steersman = await site.steersman()
+    runs = [await steersman.start(site.process(*python(OBEDIENT), mark=mark)) for _ in range(2)]
+    for run in runs:
+        await phase(steersman, run, "running")
+    awaited = asyncio.create_task(steersman.result(runs[0]))
+    for run in runs:
+        await site.temporal("workflow", "pause", "--workflow-id", run)
+    await asyncio.sleep(3)
+    assert worker.said("agent_adopted") is None, "nobody takes it over: it is led"
+    assert not awaited.done()
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(steersman.result(runs[0]), 2)
+    await site.temporal("workflow", "terminate", "--workflow-id", runs[1], "--reason", "away with it")
+    await until(lambda: len(marked(mark)) == 1)
+    await site.temporal("workflow", "unpause", "--workflow-id", runs[0])
+    await steersman.stop(runs[0])
+    with pytest.raises(RunCancelled):
+        await asyncio.wait_for(awaited, 20)
+    await gone(mark)

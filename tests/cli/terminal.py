@@ -107,7 +107,7 @@ class Terminal:
         self._master = os.open(os.devnull, os.O_RDWR)
 
     def type(self, keys: str) -> None:
-        os.write(self._master, keys.encode())
+        os.write(self._master, keys.encode("utf-8", "surrogateescape"))
 
     def ctrl_c(self) -> None:
         self.type("\x03")

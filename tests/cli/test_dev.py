@@ -185,6 +185,26 @@ async def test_a_port_in_use_is_said(own: Steer, option: str) -> None:
     assert f"Choose with {option}" in answer.err
 
 
+async def test_two_have_no_database_in_common(own: Steer, tmp_path: Path) -> None:
+    """Each of two servers on one leads the other's workflows, and stalls them."""
+    await dev(own)
+    port = str(free_port())
+    second = await own("dev", "--port", port, "--headless")
+    assert second.code == 1
+    assert "another `steer dev` has" in second.err
+    assert "--db FILE" in second.err
+    alone = await own.start("dev", "--port", port, "--headless", "--db", str(tmp_path / "second.db"))
+    await line_with(alone, "Ctrl-C ends them")
+    state = Path(own.env["XDG_STATE_HOME"])
+    assert {each.name for each in state.rglob("*-server.log")} == {"dev-server.log", "second-server.log"}
+
+
+@pytest.mark.parametrize("state", ["/dev/null", "/dev/null/below"])
+async def test_a_state_directory_that_cannot_be(own: Steer, state: str) -> None:
+    answer = await own("dev", "--port", str(free_port()), "--headless", STEERSMAN_STATE_DIR=state)
+    assert (answer.code, "Traceback" in answer.err, "/dev/null" in answer.err) == (1, False, True), answer.err
+
+
 async def test_a_temporal_of_the_operators_own_is_taken(own: Steer, tmp_path: Path) -> None:
     mine = tmp_path / "temporal"
     mine.write_text("#!/bin/sh\necho mine is no server\nexit 7\n")

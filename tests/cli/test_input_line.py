@@ -1,6 +1,7 @@
 """The input line below an attached run, at a real terminal."""
 
 import asyncio
+import os
 from pathlib import Path
 
 import pytest
@@ -117,6 +118,31 @@ async def test_escape_interrupts(steer: Steer, fake_host: FakeHost, run: str, ty
     assert heard(fake_host, run) == [("interrupt", typed or None)]
 
 
+async def test_what_could_not_be_said_with_an_interrupt_is_given_back(
+    steer: Steer, fake_host: FakeHost, run: str
+) -> None:
+    terminal = await attached(steer, run)
+    terminal.type("caf\udce9 au lait")  # no UTF-8: a request of that cannot be sent
+    await terminal.until("au lait")
+    terminal.type(ESCAPE)
+    await terminal.until("not interrupted: ")
+    await until(lambda: any(line.startswith("» caf") for line in terminal.screen()[-2:]))
+    assert heard(fake_host, run) == []
+
+
+@pytest.mark.parametrize("name", ["~nobody-of-this-name/x", "fifo", "/dev/zero"])
+async def test_what_is_no_file_is_refused_at_once(
+    steer: Steer, fake_host: FakeHost, run: str, tmp_path: Path, name: str
+) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    terminal = await attached(steer, run)
+    terminal.type(f"/attach {tmp_path / name if name == 'fifo' else name}\n")
+    await terminal.until("attachment: ")
+    terminal.type("and on\n")
+    await terminal.until("message acknowledged")
+    assert heard(fake_host, run) == [("steer", "and on")]
+
+
 async def test_words_of_the_line_itself(steer: Steer, fake_host: FakeHost, run: str) -> None:
     terminal = await attached(steer, run)
     terminal.type("/help\n")
@@ -190,6 +216,17 @@ async def test_a_terminal_that_can_draw_nothing_takes_lines_too(steer: Steer, fa
     assert "\x1b[" not in terminal.raw.replace("\x1b[0m", "")
     fake_host.finish(run, succeeded())
     assert await terminal.ended() == 0
+
+
+@pytest.mark.linux
+async def test_a_line_that_the_terminal_has_cut_is_not_taken(steer: Steer, fake_host: FakeHost, run: str) -> None:
+    """It keeps 4,095 bytes of one, and says nothing."""
+    terminal = await attached(steer, run, TERM="dumb")
+    terminal.type("x" * 5000 + "\n")
+    await terminal.until("this one was cut")
+    terminal.type("y" * 4000 + "\n")
+    await terminal.until("message acknowledged")
+    assert heard(fake_host, run) == [("steer", "y" * 4000)]
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from activities.activity_helpers import heartbeating
 from activities.admission.policy import Policy
+from activities.admission.ssh_patterns import SshPattern
 from activities.agents.claude.agent import ClaudeAgent
 from activities.agents.process.agent import ProcessAgent
 from activities.loop_activities import LoopActivities
@@ -186,6 +187,15 @@ class TestAdmission:
         assert '"full" is more than this worker allows' in await host.refusal(request)
         host.with_policy()
         await host.admit(request)
+
+    async def test_what_is_copied_for_the_runs_is_none_of_the_programs(self, host: Host) -> None:
+        """Those run here, in the workspace itself."""
+        elsewhere = {
+            "workspace": {"path": str(host.work), "include": [".env"]},
+            "runtime": {"kind": "ssh", "address": "there"},
+        }
+        host.with_policy(allow_ssh=(SshPattern.of("*"),))
+        await host.admit(host.request(run=elsewhere))
 
     async def test_beads_without_bd(self, host: Host) -> None:
         request = host.request({"items": {"kind": "beads", "ids": ["bd-1"]}})

@@ -59,7 +59,7 @@ def test_a_full_request_survives_a_round_trip() -> None:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"run": None}, "run: Input should be"),
+        ({"run": None}, "run: is required"),
         ({"run": {**RUN, "workspace": {"path": "/w", "worktree": "fix"}}}, "run: workspace.worktree: a loop works in"),
         ({"run": {**RUN, "prompt": "x"}}, "run: prompt must not be given here"),
         ({"run": {**RUN, "limits": {"duration_s": 1}}}, "run: limits: give duration_s and idle_s as the loop's"),

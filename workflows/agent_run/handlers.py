@@ -1,7 +1,8 @@
 """The updates and signals of AgentRun: from clients, and from the activity `run_agent`."""
 
 import hashlib
-from typing import Any
+import json
+from typing import Any, TypeVar
 
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
@@ -20,6 +21,7 @@ from steersman.contracts.messages import (
     MessageReceipt,
     parse_message,
 )
+from steersman.contracts.model import TolerantModel
 from steersman.contracts.request import RunRequest
 from steersman.contracts.run import MessageKind
 from workflows.agent_run.approvals import not_waiting
@@ -27,6 +29,8 @@ from workflows.agent_run.delivery import MessageDelivery
 from workflows.agent_run.messages import invalid
 from workflows.agent_run.visibility import RunVisibility
 from workflows.waiting import all_dispatched
+
+Told = TypeVar("Told", bound=TolerantModel)
 
 
 class RunHandlers:
@@ -150,11 +154,12 @@ class RunHandlers:
     def _capabilities(self, agent: str) -> Capabilities:
         return self.visibility.state.capabilities or at_most(agent)
 
-    # From run_agent. Anybody can send a signal, also one without a payload: `null` decodes to None.
+    # From run_agent. Anybody can send a signal: one that says nothing of the kind is dropped, whatever comes with it.
 
     @workflow.signal(name=names.SESSION_STARTED, description=OF_RUN[names.SESSION_STARTED])
-    def session_started(self, session: SessionStarted | None) -> None:
+    def session_started(self, *inputs: Any) -> None:
         """A worker leads the run; with a handle, the agent's process runs."""
+        session = _told(SessionStarted, inputs)
         if session is None or not self.delivery.on_session_started(session):
             return
         if self.visibility.in_phase("queued", "preparing"):
@@ -181,8 +186,9 @@ class RunHandlers:
         self.delivery.on_claimed(agent, can)
 
     @workflow.signal(name=names.PROGRESSED, description=OF_RUN[names.PROGRESSED])
-    def progressed(self, progress: Progressed | None) -> None:
+    def progressed(self, *inputs: Any) -> None:
         """Usage, cost and the last event so far."""
+        progress = _told(Progressed, inputs)
         if progress is None:
             return
         state = self.visibility.state
@@ -196,15 +202,15 @@ class RunHandlers:
         )
 
     @workflow.signal(name=names.APPROVAL_ASKED, description=OF_RUN[names.APPROVAL_ASKED])
-    def approval_asked(self, asked: ApprovalAsked | None) -> None:
+    def approval_asked(self, *inputs: Any) -> None:
         """The agent asks for an approval, or withdraws its question."""
-        if asked is not None:
+        if (asked := _told(ApprovalAsked, inputs)) is not None:
             self.delivery.on_approval_asked(asked)
 
     @workflow.signal(name=names.MESSAGES_SETTLED, description=OF_RUN[names.MESSAGES_SETTLED])
-    def messages_settled(self, settled: MessagesSettled | None) -> None:
+    def messages_settled(self, *inputs: Any) -> None:
         """The agent has taken messages that had been delivered before."""
-        if settled is not None:
+        if (settled := _told(MessagesSettled, inputs)) is not None:
             self.delivery.on_messages_settled(settled)
 
 
@@ -221,3 +227,12 @@ def _update_id() -> str:
     if info is None or MESSAGE_ID.fullmatch(info.id):
         return info.id if info else ""
     return f"update-{hashlib.sha256(info.id.encode()).hexdigest()[:24]}"
+
+
+def _told(model: type[Told], inputs: tuple[Any, ...]) -> Told | None:
+    """What a signal of run_agent says; None of another's that says something else."""
+    try:
+        return model.model_validate_json(json.dumps(inputs[0] if inputs else None))
+    except (TypeError, ValueError):
+        workflow.logger.warning("a signal was dropped: it is no %s", model.__name__)
+        return None

@@ -5,6 +5,7 @@ unless it ends again and again; else the others are ended, and dev exits with 1.
 its agents work on until the next worker comes or their lease ends.
 """
 
+import contextlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,8 @@ from steersman.cli.output import complain
 from steersman.cli.worker_code import worker_command
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from steersman.cli.dev_processes import DevProcesses
 
 
@@ -56,7 +59,22 @@ def dev(
     state.mkdir(mode=0o700, parents=True, exist_ok=True)
     ports = Ports(port, None if headless else ui_port, *hidden)
     database = (db or state / "dev.db").absolute()
-    raise typer.Exit(asyncio.run(run_all(_processes(program, worker, state, database, ports), port, ui_port)))
+    with _held(database):
+        raise typer.Exit(asyncio.run(run_all(_processes(program, worker, state, database, ports), port, ui_port)))
+
+
+@contextlib.contextmanager
+def _held(database: Path) -> "Iterator[None]":
+    """No other `steer dev` has it meanwhile: two servers on one database stall each other's runs."""
+    import fcntl
+
+    with Path(f"{database}.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            complain(f"another `steer dev` has {database}: give this one a database of its own with --db FILE")
+            raise typer.Exit(Exit.FAILED) from error
+        yield
 
 
 @dataclass(frozen=True)
@@ -81,11 +99,16 @@ def _processes(program: str, worker: list[str], state: Path, database: Path, por
     environment = _environment(f"{IP}:{ports.server}")
     web = None
     if ports.web is not None:
-        web = Child("Web UI's proxy", proxy_command(ports.web, ports.hidden_web), state / "dev-web.log", environment)
+        web = Child(
+            "Web UI's proxy",
+            proxy_command(ports.web, ports.hidden_web),
+            state / f"{database.stem}-web.log",
+            environment,
+        )
     return DevProcesses(
-        server=Child("Temporal server", server, state / "dev-server.log", environment),
+        server=Child("Temporal server", server, state / f"{database.stem}-server.log", environment),
         web=web,
-        worker=Child("worker", worker, state / "dev-worker.log", environment),
+        worker=Child("worker", worker, state / f"{database.stem}-worker.log", environment),
     )
 
 

@@ -59,6 +59,19 @@ def is_interactive() -> bool:
     return CAN_ASK and sys.stdin.isatty() and sys.stdout.isatty()
 
 
+LINE_BYTES = 4096
+"""Where a terminal hands out lines, it drops what a line has beyond this (N_TTY_BUF_SIZE of Linux)."""
+_CUT = Text(
+    f"a line has at most {LINE_BYTES - 2:,} bytes here: this one was cut, and nothing of it was taken. "
+    "`steer steer RUN @FILE` says a longer one",
+    style="yellow",
+)
+
+
+class _LineCutError(Exception):
+    """The terminal has cut the line."""
+
+
 class Keyboard:
     """Ctrl-C (and SIGTERM, SIGHUP) as an event, questions and keys. A context manager in a running event loop."""
 
@@ -152,6 +165,13 @@ class Keyboard:
                 self._start_reading()
 
     async def _line(self, question: Text, unless: asyncio.Event | None) -> str | None:
+        while True:
+            try:
+                return await self._one_line(question, unless)
+            except _LineCutError:
+                self._console.print(_CUT)
+
+    async def _one_line(self, question: Text, unless: asyncio.Event | None) -> str | None:
         if self.terminated:
             raise Interrupted
         fd = sys.stdin.fileno()
@@ -236,7 +256,9 @@ class Keyboard:
         except OSError:
             data = b""
         if data:
-            if keys := _SEQUENCES.sub("", data.decode(errors="replace")):
+            if self._cooked and len(data) >= LINE_BYTES:
+                self._console.print(_CUT)
+            elif keys := _SEQUENCES.sub("", data.decode(errors="replace")):
                 self.keys.put_nowait(keys)
                 self.wake.set()
         else:
@@ -279,4 +301,7 @@ def _read(fd: int, line: "asyncio.Future[str | None]") -> None:
         data = os.read(fd, 65536)
     except OSError:
         data = b""
+    if len(data) >= LINE_BYTES:
+        line.set_exception(_LineCutError())
+        return
     line.set_result(data.decode(errors="replace").partition("\n")[0].rstrip("\r") if data else None)

@@ -10,7 +10,6 @@ import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import ExitStack, aclosing, asynccontextmanager, suppress
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, TextIO, cast
 
 from rich.console import Console
@@ -18,7 +17,7 @@ from rich.text import Text
 from temporalio.client import WorkflowExecutionStatus
 from temporalio.service import RPCError
 
-from steersman.attachments import attachment
+from steersman.attachments import attachment, typed
 from steersman.cli.exits import Exit, code_of
 from steersman.cli.formatting import finalize_phrase, sessions_phrase
 from steersman.cli.output import console, remark, terminal_console, write_line
@@ -326,8 +325,12 @@ class Follower:
     def _attach(self, words: str) -> None:
         """Take files along with what is said next; they are read now."""
         try:
-            found = [attachment(Path(each).expanduser()) for each in shlex.split(words)]
-        except (InvalidRequest, ValueError) as error:
+            files = [typed(each) for each in shlex.split(words)]
+            for each in files:
+                if each.exists() and not each.is_file():  # a pipe would keep all of this waiting
+                    raise InvalidRequest(f"attachment: {each} is no file")
+            found = [attachment(each) for each in files]
+        except (InvalidRequest, OSError, ValueError) as error:
             self._view.note(str(error), "yellow")
             return
         self._attached += found
@@ -410,11 +413,16 @@ class Follower:
         files: list[Attachment] = []
         if text:
             files, self._attached = self._attached, []
+        saying = [text] if text else []
+        self._saying += saying
         try:
             receipt = await self._steersman.interrupt(self._run, text, attachments=files)
         except (SteersmanError, RunError) as error:
-            self._attached = [*files, *self._attached]
+            self._put_back(text or "", files)
             return Note(f"not interrupted: {error}")
+        finally:
+            for each in saying:
+                self._saying.remove(each)
         return self._receipt("interrupt", receipt, text, files)
 
     async def _stop(self) -> Note | None:

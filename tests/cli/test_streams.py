@@ -1,0 +1,47 @@
+"""`steer` whose output goes where nobody reads it, and in directories that are not there."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.cli.steer import STEER
+
+pytestmark = pytest.mark.integration
+
+
+def said(script: str, home: Path, *words: str) -> tuple[int, str]:
+    """Exit code and stderr of a script of bash, in which "$@" is `steer` with these words."""
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(home), "TEMPORAL_ADDRESS": "127.0.0.1:9"}
+    done = subprocess.run(
+        ["bash", "-c", script, "bash", *STEER, *words],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("script", "words", "code"),
+    [
+        ('"$@" 2>&-', ("show", "nobody"), 4),
+        ('"$@" >&-', ("show", "nobody"), 4),
+        ('"$@" >&- 2>&-', ("agents",), 0),
+        ('"$@" >&-', ("--help",), 0),
+        ('"$@" | true; exit ${PIPESTATUS[0]}', ("schema",), 0),
+        ('"$@" | head -c 1 >/dev/null; exit ${PIPESTATUS[0]}', ("schema",), 0),
+    ],
+)
+def test_streams_that_are_closed(tmp_path: Path, script: str, words: tuple[str, ...], code: int) -> None:
+    found, err = said(script, tmp_path, *words)
+    assert (found, "Traceback" in err) == (code, False), err
+
+
+@pytest.mark.linux
+@pytest.mark.parametrize("words", [("agents",), ("agents", "--json"), ("schema",)])
+def test_a_full_disk_behind_its_output(tmp_path: Path, words: tuple[str, ...]) -> None:
+    assert said('"$@" >/dev/full', tmp_path, *words) == (1, "error: No space left on device\n")
