@@ -67,6 +67,9 @@ class Hold:
     def is_child_of(self, other: "Hold") -> bool:
         return self.owner == other.owner and self.parent == other.key
 
+    def is_sibling_of(self, other: "Hold") -> bool:
+        return self.parent is not None and (self.owner, self.parent) == (other.owner, other.parent)
+
     def overlaps(self, path: str) -> bool:
         """Whether the workspace is that directory, lies inside it, or around it."""
         return overlap(self.path, path)
@@ -106,12 +109,13 @@ def in_order(holds: Iterable[Hold]) -> list[Hold]:
 def in_the_way(mine: Hold, all_holds: Iterable[Hold]) -> list[Hold]:
     """Whose end this one has to wait for, in order: overlapping ones that have their workspace or came before it.
 
-    A child shares what its parent has, and the parent what its child has: then nobody else can have any of it.
+    A child shares what its parent has, and the parent what its child has: then nobody else can have any of it, but for
+    another child. A loop has one at a time; but one that was reset knows nothing of the one that it had at work.
     """
     others = [each for each in all_holds if each.overlaps(mine.path) and each.holder != mine.holder]
     under_parent = any(mine.is_child_of(each) and each.held and is_within(mine.path, each.path) for each in others)
     if under_parent:
-        return []
+        return in_order(each for each in others if each.held and each.is_sibling_of(mine))
     strangers = [each for each in others if not mine.is_child_of(each) and not each.is_child_of(mine)]
     return in_order(each for each in strangers if each.held or each.turn < mine.turn)
 

@@ -22,11 +22,11 @@ class Exit(IntEnum):
 MEANING: dict[Exit, str] = {
     Exit.OK: "done; of run and attach: the run succeeded, the loop is completed",
     Exit.FAILED: "the run or loop failed; undo left conflicts; doctor found a problem; the replay diverged; "
-    "a process of dev ended",
+    "a process of dev ended; a file or the output could not be written",
     Exit.USAGE: "wrong usage or settings, or a request that is refused as invalid",
-    Exit.NOT_FOUND: "no such run, loop, checkpoint, file or approval; nothing was kept of what a run changed",
+    Exit.NOT_FOUND: "no such run, loop, checkpoint or file; nothing was kept of what a run changed",
     Exit.UNREACHABLE: "no server, worker or host answers",
-    Exit.REFUSED: "the run or loop did not take it: closed, already running, already decided, or it cannot",
+    Exit.REFUSED: "the run or loop did not take it: closed, already running, already decided, no such approval, or it cannot",
     Exit.CANCELLED: "the run or loop was cancelled",
     Exit.EXITED: "the loop exited before it was done: exit, or a limit",
     Exit.BUG: "an error in steer itself",
