@@ -26,7 +26,8 @@ MEANING: dict[Exit, str] = {
     Exit.USAGE: "wrong usage or settings, or a request that is refused as invalid",
     Exit.NOT_FOUND: "no such run, loop, checkpoint or file; nothing was kept of what a run changed",
     Exit.UNREACHABLE: "no server, worker or host answers",
-    Exit.REFUSED: "the run or loop did not take it: closed, already running, already decided, no such approval, or it cannot",
+    Exit.REFUSED: "the run or loop did not take it: closed, already running, already decided, no such approval, "
+    "or it cannot",
     Exit.CANCELLED: "the run or loop was cancelled",
     Exit.EXITED: "the loop exited before it was done: exit, or a limit",
     Exit.BUG: "an error in steer itself",
