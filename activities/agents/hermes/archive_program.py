@@ -5,6 +5,7 @@ A session that is there keeps what it has, and its messages have to be the first
 once, and of two at once the second one finds that nothing is left.
 """
 
+import contextlib
 import fcntl
 import json
 import os
@@ -32,8 +33,8 @@ def main(verb: str, what: str) -> str | None:
     if verb == "export":
         return _export(database, what)
     home.mkdir(parents=True, exist_ok=True)
-    turn = os.open(home, os.O_RDONLY | os.O_DIRECTORY)
-    fcntl.flock(turn, fcntl.LOCK_EX)  # until this process ends
+    with contextlib.suppress(OSError):  # NFS takes no lock of a directory
+        fcntl.flock(os.open(home, os.O_RDONLY | os.O_DIRECTORY), fcntl.LOCK_EX)  # until this process ends
     return _import(hermes_state.SessionDB(database), json.loads(Path(what).read_bytes()))
 
 

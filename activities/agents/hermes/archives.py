@@ -37,7 +37,7 @@ _NEEDED = ("HOME", "PATH", "HERMES_HOME")
 _ROLES = ("user", "assistant", "tool")
 _TIME = len("20261125_020841_")
 _KEPT = (
-    *("source", "model", "title", "started_at", "ended_at", "end_reason", "input_tokens", "output_tokens"),
+    *("source", "model", "started_at", "ended_at", "end_reason", "input_tokens", "output_tokens"),
     *("cache_read_tokens", "cache_write_tokens", "reasoning_tokens", "estimated_cost_usd", "api_call_count"),
 )
 """What a session brings along from elsewhere, beside its messages."""
