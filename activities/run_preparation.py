@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
@@ -24,6 +24,7 @@ from activities.running.heartbeat import HeartbeatDetails
 from activities.running.launch import RunContext, further
 from activities.shim.client import MachineUnreachable
 from activities.store.event_reader import is_ended
+from activities.store.notes import note, noted
 from activities.store.run_directory import RunDirectory
 from activities.temporal.execution import QUERY_ERRORS, is_current, state_of
 from activities.temporal.notifier import WorkflowNotifier
@@ -32,9 +33,10 @@ from steersman.contracts.activities import RunAgentInput, RunKey
 from steersman.contracts.errors import ActivityErrorType, AgentFailed, InvalidRequest, WorkspaceError
 from steersman.contracts.kubernetes import KubernetesRuntime
 from steersman.contracts.request import RunRequest
-from steersman.contracts.run import Worktree
+from steersman.contracts.run import RunState, Worktree
 from steersman.contracts.runtime import Runtime
 
+_SET_ASIDE = "set-aside.json"
 RELEASE_TRIES = 60
 """The shims of a closed run are looked for this many times, 50 ms apart, before the run is refused."""
 
@@ -49,14 +51,36 @@ async def progress_before(context: ActivityContext, run: RunAgentInput, told: He
     # An earlier worker may have died before its heartbeat told of a process, and the directory be gone since.
     if context.store.directory(run.key).tag in await context.store.strays():
         return told.with_attempts(1)
-    return told.with_attempts(await _attempts_of_workflow(context)) if info.attempt > 1 else told
+    return told.with_attempts(await _attempts_of_workflow(context, run.key)) if info.attempt > 1 else told
 
 
-async def _attempts_of_workflow(context: ActivityContext) -> int:
-    """How many processes the workflow has been told of. Raises ApplicationError where it cannot be asked now."""
+class _SetAside(BaseModel):
+    """Left in a directory that was set aside. `by`: the execution that begins the run anew; `process`: the last one of
+    the run that its workflow had been told of by then.
+    """
+
+    by: str
+    process: tuple[str, int, int] | None
+
+
+async def _attempts_of_workflow(context: ActivityContext, key: RunKey) -> int:
+    """How many processes the workflow has been told of, since this execution began. Raises ApplicationError where it
+    cannot be asked now.
+    """
+    state = await _state(context)
+    told = _SetAside(by=activity.info().workflow_run_id or "", process=state.handle.process if state.handle else None)
+    directory = context.store.directory(key).path
+    for each in directory.parent.glob(f"{directory.name}.*/{_SET_ASIDE}"):
+        if await asyncio.to_thread(noted, each, _SetAside) == told:
+            return 0  # a reset keeps what its workflow was told before
+    return state.attempt
+
+
+async def _state(context: ActivityContext) -> RunState:
+    """What the workflow says. Raises ApplicationError where it cannot be asked now."""
     workflow = context.client.get_workflow_handle(activity.info().workflow_id or "")
     try:
-        return (await state_of(workflow)).attempt
+        return await state_of(workflow)
     except QUERY_ERRORS as error:
         raise retry_later(
             ActivityErrorType.STATE_UNKNOWN, f"nobody says whether the run has begun already: {error}"
@@ -263,7 +287,10 @@ async def directory_of(context: ActivityContext, key: RunKey, runtime: Runtime) 
     await _clear_closed(context, key)
     if await asyncio.to_thread(context.carry.is_gate, directory):
         raise WorkspaceGated(key.run, "it waits in the copy")
+    handle = (await _state(context)).handle
     if await asyncio.to_thread(is_ended, directory.events):  # a worker that thaws here finds the new beginning
+        by = activity.info().workflow_run_id or ""
+        note(directory.path / _SET_ASIDE, _SetAside(by=by, process=handle.process if handle else None))
         store.set_aside(directory)
     return store.create(key, placement)
 

@@ -1,9 +1,12 @@
 """A run that is reset after it has closed begins anew: with a session of its own, whatever became of it before."""
 
+import asyncio
 import json
 import os
 import signal
+import time
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from temporalio.client import ActivityFailureError, WorkflowExecutionStatus
@@ -25,6 +28,7 @@ from tests.acceptance.site import Site, following, in_order, leader
 from tests.acceptance.test_resume import handle_of, written_down
 from tests.scripted_model import Script, ScriptedModel, hold, say
 from tests.support.processes import marked, until
+from tests.support.workers import WorkerProcess
 
 
 async def reset(site: Site, run: str, *options: str) -> None:
@@ -286,3 +290,26 @@ async def test_an_attempt_that_the_server_does_not_count_on_begins_nothing_anew(
     assert failure.value.cause.message == "the run has ended"
     assert (workspace / "starts").read_text() == "x\n"
     assert await steersman.events(run) == events
+
+
+async def test_a_worker_that_is_killed_as_a_run_begins_anew_loses_nothing(site: Site) -> None:
+    """What the workflow was told of the beginning before, which a reset keeps, is no word of the new one."""
+    worker = site.worker()
+    await worker.ready()
+    steersman = await site.steersman()
+    workspace = site.workspace()
+    run = await steersman.start(site.process("sh", "-c", "echo begun >> log; sleep 0.2", workspace=workspace))
+    assert (await steersman.result(run)).status == "succeeded"
+    await reset(site, run)
+    await asyncio.to_thread(_kill_once_set_aside, worker, site.state / "runs" / run)
+    await site.worker().ready()
+    result = await asyncio.wait_for(steersman.result(run), 60)
+    assert (result.status, result.attempts) == ("succeeded", 1)
+    assert (workspace / "log").read_text() == "begun\n" * 2
+
+
+def _kill_once_set_aside(worker: WorkerProcess, directory: Path) -> None:
+    until = time.monotonic() + 20
+    while not any("." in each.name for each in directory.iterdir()):
+        assert time.monotonic() < until, "it did not begin anew"
+    worker.kill()
