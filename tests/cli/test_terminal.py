@@ -158,6 +158,35 @@ async def test_approvals_are_asked(
     assert await terminal.ended() == 0
 
 
+PASTED = "Do A.\rThen do B.\rNever delete C"
+
+
+async def test_lines_that_are_pasted_at_a_question_are_one_message(
+    steer: Steer, fake_host: FakeHost, steersman: Steersman, workspace: str
+) -> None:
+    run = await begin(steersman, workspace)
+    terminal = await steer.at_terminal("attach", run)
+    fake_host.show(run, init())
+    await terminal.until("session")
+    terminal.ctrl_c()
+    await terminal.until(MENU)
+    terminal.type("i\n")
+    await terminal.until("just interrupt) >")
+    terminal.type(PASTED)
+    await terminal.until("interrupt acknowledged")
+    await fake_host.ask(run, "a-1", "Bash", command="make")
+    await terminal.until("Allow?")
+    terminal.type("m\n")
+    await terminal.until("Tell the agent >")
+    terminal.type(PASTED)
+    await until(lambda: fake_host.fake_run(run).decisions)
+    told = PASTED.replace("\r", "\n")
+    assert fake_host.fake_run(run).decisions[0].decision.message == told
+    fake_host.finish(run, succeeded())
+    assert await terminal.ended() == 0
+    assert [(each.kind, each.text) for each in fake_host.fake_run(run).messages] == [("interrupt", told)]
+
+
 async def test_an_approval_given_elsewhere_takes_the_question_back(
     steer: Steer, fake_host: FakeHost, steersman: Steersman, workspace: str
 ) -> None:

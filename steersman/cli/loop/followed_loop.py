@@ -189,7 +189,7 @@ class FollowedLoop:
         run = self.state.run if self.state else None
         if run is None or (self.state and self.state.status == "verifying"):
             return ("no agent is at work now; f gives feedback to the next iteration",)
-        text = await keyboard.ask(Text("Message to the agent (empty: just end its turn) >", style="bold"))
+        text = await keyboard.ask_message(Text("Message to the agent (empty: just end its turn) >", style="bold"))
         if text is not None:
             self._pump.run_beside(self._interrupted(run, text or None))
         return ()

@@ -93,7 +93,7 @@ class ApprovalPrompts:
             if choice == "v" and whole:
                 self._view.note_block(whole)
             elif choice == "m":
-                said = await self._keyboard.ask(Text("Tell the agent >", style="bold magenta"), unless=settled)
+                said = await self._keyboard.ask_message(Text("Tell the agent >", style="bold magenta"), unless=settled)
                 if await self._decide(approval.id, allow=False, message=said or None):
                     return
             elif choice in ("y", "n", "a") and await self._decide(

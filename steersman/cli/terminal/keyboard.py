@@ -28,8 +28,10 @@ else:
 
 T = TypeVar("T")
 MAX_TEXT_LINES = 1000
-MAX_DROPPED = 256
-"""Reads of what was typed before a question: beyond that somebody types for ever."""
+MAX_READS = 256
+"""Reads of what was typed before a question, or with its answer: beyond that somebody types for ever."""
+PASTED_S = 0.05
+"""What follows on a line within this many seconds was pasted with it."""
 _SEQUENCES = re.compile(r"\x1b(?:\[[0-9;]*[A-Za-z~]|O.)?")
 """Arrow keys and the like, which mean nothing here."""
 
@@ -136,6 +138,16 @@ class Keyboard:
             line = await self._line(question, unless)
         return None if line is None else line.strip()
 
+    async def ask_message(self, question: Text, *, unless: asyncio.Event | None = None) -> str | None:
+        """As `ask`; several lines that are pasted stay together."""
+        async with self._lines():
+            line = await self._line(question, unless)
+            if not line:
+                return line
+            await asyncio.sleep(PASTED_S)
+            pasted = _typed(sys.stdin.fileno()).decode(errors="replace")
+        return "".join(each for each in f"{line}\n{pasted}" if each.isprintable() or each in "\n\t").strip()
+
     async def ask_text(self, question: Text, *, unless: asyncio.Event | None = None) -> str | None:
         """Several lines, up to an empty one; None as for `ask`. Raises Interrupted."""
         async with self._lines():
@@ -158,7 +170,7 @@ class Keyboard:
         try:
             async with self._overlay.hidden():
                 # What was typed before the question was shown is no answer to it.
-                _drop_typed(sys.stdin.fileno())
+                _typed(sys.stdin.fileno())
                 yield
         finally:
             if reading_keys:
@@ -278,19 +290,22 @@ class Keyboard:
         self._start_reading()
 
 
-def _drop_typed(fd: int) -> None:
-    """Forget what was typed and not read. Read, not flushed: a flush also takes a Ctrl-C that is no signal yet."""
+def _typed(fd: int) -> bytes:
+    """What was typed and not read. Read, not flushed: a flush also takes a Ctrl-C that is no signal yet."""
+    found = b""
     with suppress(termios.error, OSError):  # the terminal was closed
         lines, keys = termios.tcgetattr(fd), termios.tcgetattr(fd)
         keys[3] &= ~termios.ICANON  # else half a line stays
         keys[6][termios.VMIN] = keys[6][termios.VTIME] = 0
         termios.tcsetattr(fd, termios.TCSANOW, keys)
         try:
-            for _ in range(MAX_DROPPED):
-                if not os.read(fd, 4096):
+            for _ in range(MAX_READS):
+                if not (data := os.read(fd, 4096)):
                     break
+                found += data
         finally:
             termios.tcsetattr(fd, termios.TCSANOW, lines)
+    return found
 
 
 def _read(fd: int, line: "asyncio.Future[str | None]") -> None:

@@ -389,7 +389,7 @@ class Follower:
                     self._view.note(refusal, "yellow")
                     continue
                 if choice == "i":
-                    text = await self._keyboard.ask(Text("Message (empty: just interrupt) >", style="bold"))
+                    text = await self._keyboard.ask_message(Text("Message (empty: just interrupt) >", style="bold"))
                     self._pump.run_beside(self._interrupt(text or None))
                 elif choice == "s":
                     self._pump.run_beside(self._stop())
