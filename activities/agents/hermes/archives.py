@@ -14,9 +14,11 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import takewhile
 from pathlib import Path, PurePath
 from typing import Any
 
+from activities.agents import databases
 from activities.agents.hermes import interpreter
 from activities.ports.archives import Archive
 from activities.untrusted_json import object_at, objects_in, parse_limited
@@ -26,7 +28,7 @@ DATABASE = "STEERSMAN_HERMES_DATABASE"
 """The variable that names the database in Hermes's home: a word of ours, as Hermes has none."""
 MAX_MESSAGES = 100_000
 """A session has at most this many: Hermes takes each one in by itself, some 2,000 a second."""
-ID = re.compile(r"[0-9]{8}_[0-9]{6}_[0-9a-f]{4,32}")
+_ID = re.compile(r"[0-9]{8}_[0-9]{6}_[0-9a-f]{4,32}")
 
 _PROGRAM = Path(__file__).with_name("archive_program.py")
 _ABSENT = "there is no such session"
@@ -51,11 +53,11 @@ class HermesArchives:
     """See ports.archives.SessionArchives."""
 
     def is_id(self, session: str) -> bool:
-        return ID.fullmatch(session) is not None
+        return _ID.fullmatch(session) is not None
 
     def database(self, directory: PurePath) -> dict[str, str]:
         """A file beside the user's database, by a name that no other directory has."""
-        return {DATABASE: f"steersman-{hashlib.sha256(str(directory).encode()).hexdigest()[:32]}.db"}
+        return {DATABASE: databases.name_of(directory)}
 
     def environment(self, environment: Mapping[str, str]) -> dict[str, str]:
         return {name: environment[name] for name in _NEEDED if environment.get(name)}
@@ -71,8 +73,7 @@ class HermesArchives:
 
     def files(self, environment: Mapping[str, str], directory: PurePath) -> tuple[str, ...]:
         home = environment.get("HERMES_HOME") or f"{environment.get('HOME', '/')}/.hermes"
-        name = f"{home}/{self.database(directory)[DATABASE]}"
-        return tuple(f"{name}{suffix}" for suffix in ("", "-shm", "-wal"))
+        return databases.files_of(f"{home}/{databases.name_of(directory)}")
 
     def archive(self, data: bytes, session: str) -> Archive:
         return _archive(parse_limited(data), session)
@@ -104,11 +105,8 @@ class HermesArchive:
         return tuple(found)
 
     def renamed(self, name: str, known: Archive | None) -> "HermesArchive":
-        had = 0
-        for mine, its in zip(self.ids, known.ids if known else (), strict=False):
-            if mine != its:
-                break
-            had += 1
+        both = zip(self.ids, known.ids if known else (), strict=False)
+        had = sum(1 for _ in takewhile(lambda ids: ids[0] == ids[1], both))
         fresh = [_harmless(each) for each in self.messages[had:] if each["role"] in _ROLES]
         session = {field: self.session[field] for field in _KEPT if field in self.session}
         return HermesArchive({**session, "id": name}, (*self.messages[:had], *fresh))

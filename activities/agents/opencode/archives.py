@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Any
 
+from activities.agents import databases
 from activities.ports.archives import Archive
 from activities.untrusted_json import count_of, object_at, objects_in, parse_limited
 from steersman.contracts.activities import RunKey
@@ -42,7 +43,7 @@ class OpencodeArchives:
 
     def database(self, directory: PurePath) -> dict[str, str]:
         """A file beside the user's database, by a name that no other directory has."""
-        return {"OPENCODE_DB": f"steersman-{hashlib.sha256(str(directory).encode()).hexdigest()[:32]}.db"}
+        return {"OPENCODE_DB": databases.name_of(directory)}
 
     def environment(self, environment: Mapping[str, str]) -> dict[str, str]:
         found = {name: environment[name] for name in _NEEDED if environment.get(name)}
@@ -59,8 +60,7 @@ class OpencodeArchives:
 
     def files(self, environment: Mapping[str, str], directory: PurePath) -> tuple[str, ...]:
         data = environment.get("XDG_DATA_HOME") or f"{environment.get('HOME', '/')}/.local/share"
-        name = f"{data}/opencode/{self.database(directory)['OPENCODE_DB']}"
-        return tuple(f"{name}{suffix}" for suffix in ("", "-shm", "-wal"))
+        return databases.files_of(f"{data}/opencode/{databases.name_of(directory)}")
 
     def archive(self, data: bytes, session: str) -> Archive:
         return _archive(parse_limited(data), session)
