@@ -193,6 +193,9 @@ async def test_two_have_no_database_in_common(own: Steer, tmp_path: Path) -> Non
     assert second.code == 1
     assert "another `steer dev` has" in second.err
     assert "--db FILE" in second.err
+    link = tmp_path / "link.db"
+    link.symlink_to(next(Path(own.env["XDG_STATE_HOME"]).rglob("dev.db")))
+    assert "another `steer dev` has" in (await own("dev", "--port", port, "--headless", "--db", str(link))).err
     alone = await own.start("dev", "--port", port, "--headless", "--db", str(tmp_path / "second.db"))
     await line_with(alone, "Ctrl-C ends them")
     state = Path(own.env["XDG_STATE_HOME"])

@@ -68,7 +68,7 @@ def _held(database: Path) -> "Iterator[None]":
     """No other `steer dev` has it meanwhile: two servers on one database stall each other's runs."""
     import fcntl
 
-    with Path(f"{database}.lock").open("w") as lock:
+    with Path(f"{database.resolve()}.lock").open("w") as lock:  # a link is the same one
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
