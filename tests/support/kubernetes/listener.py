@@ -41,7 +41,9 @@ class Listener:
     def cut(self) -> None:
         """Every connection that there is."""
         for transport in self._transports:
-            if isinstance(transport, asyncio.Transport):
+            # asyncio's abort() fails on a transport that was closed while it still had bytes to write, and has
+            # written them since (Python 3.11).
+            if isinstance(transport, asyncio.Transport) and transport.get_extra_info("socket").fileno() >= 0:
                 transport.abort()
         self._transports.clear()
         for each in self._kept:
