@@ -1,12 +1,15 @@
 """Pages of an event log, for readers that wait for the next event. Who may read must not live here."""
 
 import asyncio
+import base64
+import gzip
 import json
 import time
 from collections import OrderedDict
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from activities.store import disk
 from activities.store.event_reader import Cursor, page_end, read_json
@@ -19,6 +22,8 @@ MAX_WAIT_S = 60.0
 MAX_CURSORS = 1000
 MAX_PAGE = 2_000_000
 """A page has at most this many bytes of events, whatever its reader asks for: Temporal takes 2 MiB."""
+COMPRESSED_FROM = 16_384
+"""A page of so many bytes is compressed, where its reader takes that: a smaller one is nearly as quick without."""
 
 
 class EventPages:
@@ -48,7 +53,7 @@ class EventPages:
                             self._remember(wanted.key, cursor)
                             if found.next:
                                 self._remember(wanted.key, found.next)
-                            return found.json()
+                            return await asyncio.to_thread(found.json, compressed=wanted.gzip)
                 left_s = until - time.monotonic()
                 if left_s <= 0:
                     return _Page([], ended=False, known=now >= 0).json()
@@ -72,10 +77,14 @@ class _Page:
     next: Cursor | None = None
     """Where the page after this one ends."""
 
-    def json(self) -> bytes:
+    def json(self, *, compressed: bool = False) -> bytes:
         """As pydantic would write it."""
-        more = {"ended": self.ended, "known": self.known, "next_end": self.next and self.next.seq}
-        return b'{"events":[%s],%s' % (b",".join(self.events), json.dumps(more, separators=(",", ":"))[1:].encode())
+        more: dict[str, Any] = {"ended": self.ended, "known": self.known, "next_end": self.next and self.next.seq}
+        events = b"[%s]" % b",".join(self.events)
+        if compressed and len(events) >= COMPRESSED_FROM:
+            more["gzip"] = base64.b64encode(gzip.compress(events, compresslevel=1, mtime=0)).decode()
+            events = b"[]"
+        return b'{"events":%s,%s' % (events, json.dumps(more, separators=(",", ":"))[1:].encode())
 
 
 def _read(path: Path, cursor: Cursor, after: int, max_bytes: int) -> _Page:

@@ -5,17 +5,20 @@ run closed are given by the caller.
 """
 
 import asyncio
+import binascii
 import time
+import zlib
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, closing
 from dataclasses import dataclass
 from typing import Any, Final
 
+from pydantic import TypeAdapter
 from temporalio.client import Client
 
 from steersman._client.backoff import OUTAGE_S, Backoff
 from steersman._client.futures import retrieve_exception
-from steersman._client.host_calls import call_host
+from steersman._client.host_calls import answers_oddly, call_host
 from steersman._client.workflow_outcome import WorkflowOutcome, log_unreachable
 from steersman.contracts.activities import EndRun, EventPage, ReadEvents, RunEnd, RunKey
 from steersman.contracts.events import AgentEvent, TerminalEvent, is_terminal
@@ -34,6 +37,10 @@ PAGE: Final = 1_500_000
 """Bytes of events that are asked for at once. A call costs as much as a megabyte does; Temporal takes 2 MiB, of which a
 codec may need some.
 """
+MAX_PAGE: Final = 64 * 1024 * 1024
+"""A page that was compressed is refused where it has more bytes."""
+GZIP: Final = 31
+"""What zlib calls gzip's format."""
 READ_AFTER_CLOSE_S: Final = 1.0
 """A read that is under way when the run closes gets this many seconds to return."""
 END_S: Final = 60.0
@@ -42,6 +49,8 @@ LOG_START_S: Final = 3.0
 """A worker that took a run while its workflow closed may begin the log this many seconds later: by then it has noticed
 the close.
 """
+
+_EVENTS: Final = TypeAdapter(tuple[AgentEvent, ...])
 
 
 @dataclass(frozen=True)
@@ -68,7 +77,7 @@ class EventLogReader:
         Raises: HostUnreachable, ServerUnreachable, ServerRefused, after retries.
         """
         where = self._location
-        argument = ReadEvents(key=where.key, after=after, wait_s=wait_s, max_bytes=PAGE, store=where.store)
+        argument = ReadEvents(key=where.key, after=after, wait_s=wait_s, max_bytes=PAGE, store=where.store, gzip=True)
         while True:
             try:
                 page = await call_host(
@@ -80,12 +89,19 @@ class EventLogReader:
                     takes_s=wait_s + READ_S,
                     heartbeats=True,
                 )
+                page = self._uncompressed(page)
             except (Unreachable, ServerRefused) as error:
                 await self._backoff.pause_after(error)
                 continue
             self._backoff.limit_s = OUTAGE_S
             self._backoff.reset()
             return page
+
+    def _uncompressed(self, page: EventPage) -> EventPage:
+        try:
+            return uncompressed(page)
+        except ValueError as error:
+            raise ServerRefused(answers_oddly(self._location.host)) from error
 
     async def end(self) -> RunEnd:
         """The run's terminal event. Of a run whose workflow has closed, the host first stops what is left of the agent.
@@ -194,6 +210,20 @@ class EventLogReader:
             if page.ended:
                 break
         return events[:limit]
+
+
+def uncompressed(page: EventPage) -> EventPage:
+    """The page, its events as events. Raises ValueError where they were not compressed as a page's are."""
+    if not page.gzip:
+        return page
+    unpacking = zlib.decompressobj(wbits=GZIP)
+    try:
+        events = unpacking.decompress(binascii.a2b_base64(page.gzip), MAX_PAGE)
+    except zlib.error as error:
+        raise ValueError(f"no gzip: {error}") from error
+    if not unpacking.eof:
+        raise ValueError("cut off, or larger than any page")
+    return page.model_copy(update={"events": _EVENTS.validate_json(events), "gzip": ""})
 
 
 class _Pages:

@@ -70,11 +70,16 @@ async def call_host(
     except UnreadablePayload:
         raise
     except ApplicationError as error:  # of the data converter
-        raise ServerRefused(f"host {host} answers in a way that this version does not understand") from error
+        raise ServerRefused(answers_oddly(host)) from error
     except TimeoutError as error:
         raise HostUnreachable(f"host {host} did not answer in time", host) from error
     except RPCError as error:
         raise translate(error, address=client.service_client.config.target_host) from error
+
+
+def answers_oddly(host: str) -> str:
+    """What is said of a host whose answer has another shape."""
+    return f"host {host} answers in a way that this version does not understand"
 
 
 def _translated(cause: BaseException, host: str) -> SteersmanError:

@@ -296,6 +296,8 @@ class ReadEvents(TolerantModel):
     max_bytes: int = 1_000_000
     store: str = ""
     """As in RunAgentInput."""
+    gzip: bool = False
+    """The reader takes a page whose events are compressed."""
 
 
 class EventPage(TolerantModel):
@@ -310,6 +312,8 @@ class EventPage(TolerantModel):
     """The number of the last event of the next page, of as many bytes, where the log fills that page: a reader may ask
     for what comes after it already.
     """
+    gzip: str = ""
+    """The events' JSON, compressed by gzip, in base64; `events` is empty then. Only where the reader takes that."""
 
 
 class EndRun(TolerantModel):

@@ -4,6 +4,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue
 
+from steersman.contracts import deferral
+
 __all__ = ["AbsolutePath", "JsonObject", "JsonValue", "Seconds", "StrictModel", "Text", "TolerantModel", "no_nul"]
 
 JsonObject = dict[str, JsonValue]
@@ -32,10 +34,12 @@ AbsolutePath = Annotated[str, Field(min_length=1, max_length=4096), AfterValidat
 class StrictModel(BaseModel):
     """What a client sends: an unknown field is an error."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", str_strip_whitespace=False)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", str_strip_whitespace=False, defer_build=deferral.models_are_deferred
+    )
 
 
 class TolerantModel(BaseModel):
     """What workflows and workers send: an older reader ignores the fields that it does not know."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=deferral.models_are_deferred)

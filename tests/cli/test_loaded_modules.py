@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -128,3 +129,11 @@ async def test_a_command_that_asks_no_server_loads_no_temporal_parts_of_others(
 ) -> None:
     _, modules = await loaded(steer, tmp_path / "modules.json", *words)
     assert not of(modules, "temporalio.worker", "temporalio.client", "steersman.client", "asyncio")
+
+
+@pytest.mark.parametrize(("program", "built"), [("steersman.cli.main", False), ("steersman.client", True)])
+def test_only_a_command_leaves_the_models_for_their_first_use(program: str, *, built: bool) -> None:
+    """Others may use them in several threads."""
+    script = f"import {program}; from steersman.contracts.run import RunState as R; print(R.__pydantic_complete__)"
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == str(built)

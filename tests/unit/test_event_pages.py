@@ -1,6 +1,8 @@
 """Readers that wait for the next event of a log: woken at once, and asleep while it is silent."""
 
 import asyncio
+import base64
+import gzip
 import json
 import time
 from datetime import UTC, datetime
@@ -13,6 +15,7 @@ from activities.store import disk, event_pages
 from activities.store.event_pages import LAST_LOOK_S, EventPages
 from activities.store.eventlog import EventLog
 from activities.store.log_watch import watched, written
+from steersman._client.event_log import MAX_PAGE, uncompressed
 from steersman.contracts.activities import EventPage, ReadEvents, RunKey
 from steersman.contracts.events import DoneEvent, ProgressEvent
 
@@ -128,6 +131,44 @@ async def test_pages_have_the_events_of_the_log_each_once(log: EventLog, tmp_pat
     assert (at_end.events, at_end.ended) == ((), True)
     unknown = await page(tmp_path / "none")
     assert (unknown.events, unknown.ended, unknown.known) == ((), False, False)
+
+
+async def test_a_large_page_is_compressed_for_who_takes_that(log: EventLog, tmp_path: Path) -> None:
+    """A reader from before is given it as ever, and a small page is no page to wait for."""
+    path = tmp_path / "events.jsonl"
+    log.append(1, 1, [progress(f"{number} \u2028 'x' \\ 日本") for number in range(1000)])
+    plain = await page(path)
+    assert len(plain.events) == 1000
+    asked = ReadEvents(key=KEY, gzip=True)
+    answer = await EventPages().page(asked, path)
+    assert len(answer) < len(plain.model_dump_json()) / 5
+    compressed = EventPage.model_validate_json(answer)
+    assert compressed.events == ()
+    assert uncompressed(compressed) == plain == uncompressed(plain)
+    small = EventPage.model_validate_json(await EventPages().page(asked.model_copy(update={"after": 990}), path))
+    assert (len(small.events), small.gzip) == (10, "")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"no gzip",
+        gzip.compress(b"[]")[:-9],
+        gzip.compress(b'[{"type":"unheard of"}]'),
+        gzip.compress(b"[" * 100_000),
+        gzip.compress(b" " * (MAX_PAGE + 1)),
+    ],
+    ids=["no gzip", "cut off", "no events", "deep", "a bomb"],
+)
+def test_what_no_worker_has_compressed_is_no_page(data: bytes) -> None:
+    packed = EventPage(events=(), ended=False, gzip=base64.b64encode(data).decode())
+    with pytest.raises(ValueError, match=r"gzip|cut off|validation error"):
+        uncompressed(packed)
+
+
+def test_base64_that_is_none_is_no_page() -> None:
+    with pytest.raises(ValueError, match="ASCII"):
+        uncompressed(EventPage(events=(), ended=False, gzip="é"))
 
 
 @pytest.mark.parametrize(
