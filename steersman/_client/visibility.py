@@ -1,8 +1,9 @@
 """Lists of runs and loops, read from Temporal's visibility: search attributes, memo and status of each workflow."""
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
-from typing import Any, Final, get_args
+from heapq import heappush, heappushpop
+from typing import Any, Final, TypeVar, get_args
 
 from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus
 
@@ -12,6 +13,8 @@ from steersman.contracts.loop_status import LoopStatus, current_status
 from steersman.errors import UnreadablePayload
 from steersman.reports import LoopSummary, RunSummary
 
+PAGE: Final = 1000
+"""The server is asked for at most this many at once."""
 PAUSE_INFO: Final = "TemporalPauseInfo"
 """A search attribute that Temporal sets while an activity of the workflow is paused."""
 
@@ -19,8 +22,7 @@ PAUSE_INFO: Final = "TemporalPauseInfo"
 async def list_runs(client: Client, query: str | None, limit: int, *, of_loops: bool = True) -> list[RunSummary]:
     """At most `limit` runs that match Temporal's list filter `query`, the newest first. `of_loops`: theirs, too."""
     runs = f'WorkflowType="{names.RUN_WORKFLOW}"' + ("" if of_loops else " AND ParentWorkflowId IS NULL")
-    found = client.list_workflows(f"{runs} AND ({query})" if query else runs, limit=limit)
-    return [await _run_summary(execution) async for execution in found]
+    return await _newest(client, f"{runs} AND ({query})" if query else runs, limit, _run_summary)
 
 
 async def executions(client: Client, id: str) -> list[WorkflowExecution]:
@@ -33,8 +35,33 @@ async def executions(client: Client, id: str) -> list[WorkflowExecution]:
 async def list_loops(client: Client, query: str | None, limit: int) -> list[LoopSummary]:
     """The same of loops; a loop is listed once, whatever the number of its executions."""
     loops = f'WorkflowType="{names.LOOP_WORKFLOW}" AND ExecutionStatus != "ContinuedAsNew"'
-    found = client.list_workflows(f"{loops} AND ({query})" if query else loops, limit=limit)
-    return [await _loop_summary(execution) async for execution in found]
+    return await _newest(client, f"{loops} AND ({query})" if query else loops, limit, _loop_summary)
+
+
+S = TypeVar("S", RunSummary, LoopSummary)
+
+
+async def _newest(
+    client: Client, query: str, limit: int, summary: Callable[[WorkflowExecution], Awaitable[S]]
+) -> list[S]:
+    """The `limit` that began last. The server has an order of its own: those that are open, the last begun first, then
+    the others, the last closed first.
+    """
+    if limit < 1:
+        return []
+    found: dict[str, S] = {}
+    begins: list[datetime] = []  # a heap: of the newest so far, the one that began first comes first
+    size = min(2 * limit + 20, PAGE)
+    # The open ones before the others: what closes meanwhile is in both.
+    for ends in ("IS NULL", "IS NOT NULL"):
+        async for execution in client.list_workflows(f"{query} AND CloseTime {ends}", page_size=size):
+            if len(begins) >= limit and (execution.close_time or execution.start_time) <= begins[0]:
+                break  # and all that follow began earlier still
+            known = execution.run_id in found
+            found[execution.run_id] = each = await summary(execution)
+            if not known:
+                (heappush if len(begins) < limit else heappushpop)(begins, each.started_at)
+    return sorted(found.values(), key=lambda each: each.started_at, reverse=True)[:limit]
 
 
 async def _memo(execution: WorkflowExecution) -> Mapping[str, Any]:

@@ -41,6 +41,12 @@ class LocalRuntime(StrictModel):
     kind: Literal["local"] = "local"
 
 
+def _direct(path: str) -> str:
+    if ".." in path.split("/"):
+        raise ValueError('must have no ".."')
+    return path
+
+
 class SshRuntime(StrictModel):
     """On a machine that the leader reaches by ssh, in a copy of the workspace.
 
@@ -53,8 +59,8 @@ class SshRuntime(StrictModel):
     port: Annotated[int, Field(ge=1, le=65535)] | None = None
     identity_file: AbsolutePath | None = None
     """A private key on the leader's machine; beside it only those are offered that the ssh config names."""
-    directory: AbsolutePath | None = None
-    """There: what Steersman keeps lies in it; null: .local/state/steersman in the user's home."""
+    directory: Annotated[AbsolutePath, AfterValidator(_direct)] | None = None
+    """There, without "..": what Steersman keeps lies in it; null: .local/state/steersman in the user's home."""
     python: Annotated[str, AfterValidator(_python)] = "python3"
 
     @property

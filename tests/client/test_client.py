@@ -3,7 +3,9 @@
 import asyncio
 import re
 import uuid
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -344,6 +346,33 @@ async def test_the_list_shows_what_runs_where(steersman: Steersman, fake_host: F
     assert (summary.agent, summary.workspace, summary.status) == ("claude", workspace, "running")
     with pytest.raises(ServerRefused, match="Colour"):
         await steersman.list('Colour="red"')
+
+
+async def test_the_newest_is_what_began_last(steersman: Steersman, fake_host: FakeHost, tmp_path: Path) -> None:
+    """Whatever is still open, and whatever ended last: the server itself lists by these."""
+    begun: list[str] = []
+    for number in range(4):
+        (tmp_path / str(number)).mkdir()
+        begun.insert(0, await steersman.start(ask(str(tmp_path / str(number))), run_id=f"newest-{number}"))
+        await until_running(steersman, begun[0])
+        if number in (1, 3):
+            fake_host.finish(begun[0], succeeded())
+            await steersman.result(begun[0])
+
+    async def listed(limit: int = 100) -> list[str]:
+        return [each.id for each in await steersman.list('WorkflowId STARTS_WITH "newest-"', limit=limit)]
+
+    await until(lambda: _is(listed, begun))
+    assert await listed(0) == []
+    fake_host.finish("newest-0", succeeded())  # the oldest ends last
+    await steersman.result("newest-0")
+    await until(lambda: _is(lambda: steersman.list('WorkflowId="newest-0" AND ExecutionStatus="Running"'), []))
+    for limit in range(1, 5):
+        assert await listed(limit) == begun[:limit]
+
+
+async def _is(read: Callable[[], Awaitable[Any]], value: Any) -> bool:
+    return bool(await read() == value)
 
 
 async def test_a_host_that_is_gone_is_named(steersman: Steersman) -> None:

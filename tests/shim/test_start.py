@@ -231,6 +231,20 @@ async def test_a_long_path_works(every_shim: Shims) -> None:
     assert output(await collect(records(directory))) == [b"hello"]
 
 
+async def test_a_directory_is_where_the_system_says_it_is(every_shim: Shims) -> None:
+    """Not where it seems to be by its name: ".." of a link is above what the link leads to."""
+    root = every_shim.directory("root")
+    (root / "deep" / "er").mkdir(parents=True)
+    (root / "link").symlink_to(Path("deep") / "er")
+    directory = root / "link" / ".." / "place"
+    shim = await every_shim.start(["cat"], directory=directory)
+    assert (root / "deep" / "place" / "journal").exists()
+    async with shim.controller() as connection:
+        await connection.write("hello\n")
+        await connection.close_stdin()
+    assert output(await collect(records(directory))) == [b"hello"]
+
+
 async def test_a_shim_is_small(shims: Shims) -> None:
     shim = await shims.start(SLEEP)
     async with shim.controller() as connection:

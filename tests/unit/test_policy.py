@@ -6,6 +6,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from activities.admission.policy import MAX_SECRET_FILE, Policy
 from activities.admission.ssh_patterns import SshPattern
@@ -328,6 +329,12 @@ class TestOtherMachines:
         asked = process(tmp_path, runtime={"kind": "ssh", "address": "build"})
         assert refusal(Policy({}), asked).startswith("runtime.address: build is not allowed")
         assert refusal(Policy({}, runtimes=frozenset({"local"})), asked).startswith('runtime.kind: "ssh" is not')
+
+    @pytest.mark.parametrize("directory", ["/a/../b", "/..", "/a/..", "a/b"])
+    def test_a_directory_is_named_directly(self, directory: str) -> None:
+        with pytest.raises(ValidationError, match="directory"):
+            SshRuntime(kind="ssh", address="build", directory=directory)
+        assert SshRuntime(kind="ssh", address="build", directory="/a..b/...").directory == "/a..b/..."
 
     def test_a_key_has_to_be_lent(self, tmp_path: Path) -> None:
         (key := tmp_path / "key").write_text("k")

@@ -1584,7 +1584,8 @@ def launch(directory: str, table: str, raw: bytes, libc: Libc, *, foreground: bo
     except Refused as refused:
         raise Refused("invalid_spec", str(refused)) from None
     umask = os.umask(0o077)
-    directory = os.path.abspath(directory)
+    # Not abspath, to which "link/.." is another directory than to who asks for what is in this one.
+    directory = os.path.join(os.getcwd(), directory)
     os.makedirs(directory, 0o700, exist_ok=True)
     os.chdir(directory)
     os.chmod(".", 0o700)

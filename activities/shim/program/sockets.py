@@ -26,5 +26,5 @@ def connect_socket(sock: socket.socket, directory: str | os.PathLike[str]) -> No
 
         with tempfile.TemporaryDirectory(prefix="steersman-", dir="/tmp") as short:
             link = os.path.join(short, "d")
-            os.symlink(os.path.abspath(directory), link)
+            os.symlink(os.path.join(os.getcwd(), directory), link)
             sock.connect(f"{link}/shim.sock")
