@@ -16,11 +16,15 @@ LAST_BYTES = 64 * 1024
 class Child:
     """One process at a time, whose output goes to a log file that is truncated first."""
 
-    def __init__(self, name: str, command: Sequence[str], log: Path, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, name: str, command: Sequence[str], log: Path, environment: Mapping[str, str], *, private: bool = False
+    ) -> None:
+        """`private`: what it writes is for this user alone."""
         self.name = name
         self.log = log
         self._command = command
         self._environment = environment
+        self._umask = 0o077 if private else -1
         self._process: asyncio.subprocess.Process | None = None
         self._begins = 0
         """Where in the log this process begins."""
@@ -38,6 +42,7 @@ class Child:
                 stderr=descriptor,
                 env=self._environment,
                 start_new_session=True,
+                umask=self._umask,
             )
         finally:
             os.close(descriptor)

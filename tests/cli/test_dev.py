@@ -56,6 +56,9 @@ def child(pid: int, words: str) -> int:
 
 @pytest.mark.linux
 async def test_dev_is_all_one_needs(own: Steer, tmp_path: Path) -> None:
+    (before := tmp_path / "state" / "steersman" / "dev.db").parent.mkdir(parents=True)
+    (kept := before.with_name("dev.db-wal")).touch()
+    kept.chmod(0o644)  # as an earlier version left it
     process = await dev(own, "--max-runs", "7")
     server, worker = child(process.pid, "start-dev"), child(process.pid, "worker.py")
     answer = await own("run", "process", "hello", "-w", str(tmp_path), "--id", "run-dev", "--", "cat")
@@ -90,7 +93,9 @@ async def test_dev_is_all_one_needs(own: Steer, tmp_path: Path) -> None:
     for pid in (server, worker):
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
-    assert (tmp_path / "state" / "steersman" / "dev.db").exists()
+    assert before.exists()
+    for each in before.parent.glob("dev.db*"):
+        assert each.stat().st_mode & 0o077 == 0 or each.suffix == ".lock", "it has every prompt"
 
 
 @pytest.mark.exhaustive

@@ -74,7 +74,16 @@ def _held(database: Path) -> "Iterator[None]":
         except BlockingIOError as error:
             complain(f"another `steer dev` has {database}: give this one a database of its own with --db FILE")
             raise typer.Exit(Exit.FAILED) from error
+        _close_to_others(database)
         yield
+
+
+def _close_to_others(database: Path) -> None:
+    """It has every prompt. One of an earlier version was as the umask had it."""
+    for end in ("", "-wal", "-shm", "-journal"):
+        with contextlib.suppress(OSError):
+            path = Path(f"{database}{end}")
+            path.chmod(path.stat().st_mode & 0o700)
 
 
 @dataclass(frozen=True)
@@ -106,7 +115,7 @@ def _processes(program: str, worker: list[str], state: Path, database: Path, por
             environment,
         )
     return DevProcesses(
-        server=Child("Temporal server", server, state / f"{database.stem}-server.log", environment),
+        server=Child("Temporal server", server, state / f"{database.stem}-server.log", environment, private=True),
         web=web,
         worker=Child("worker", worker, state / f"{database.stem}-worker.log", environment),
     )
