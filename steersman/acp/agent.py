@@ -1,7 +1,7 @@
 """The agent that an editor sees: ACP's methods, and the sessions that they are about."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, cast
 
 import acp
@@ -30,6 +30,7 @@ from steersman import __version__
 from steersman.acp.errors import as_request_errors
 from steersman.acp.prompts import Block, images_of, text_of
 from steersman.acp.session import Cursor, Session
+from steersman.acp.transport import EditorTransport
 from steersman.client import Steersman
 from steersman.contracts.agents import at_most
 from steersman.contracts.request import PermissionMode
@@ -188,12 +189,16 @@ class SteersmanAgent:
             session.note = NOT_PASSED_ON.format(names=names)
 
 
-async def serve(steersman: Steersman, fields: Mapping[str, Any]) -> None:
-    """Serve the editor on this process's stdin and stdout until it leaves."""
+async def serve(
+    steersman: Steersman, fields: Mapping[str, Any], on_open: Callable[[EditorTransport], None] = lambda _: None
+) -> None:
+    """Serve the editor on this process's stdin and stdout until it leaves. `on_open` is given what it speaks over."""
     agent = SteersmanAgent(steersman, fields)
+    transport = EditorTransport(*await acp.stdio_streams())
+    on_open(transport)
     try:
         # The protocol class has methods that are announced to nobody: those are not there, and refused.
-        await acp.run_agent(cast("Agent", agent), use_unstable_protocol=True)
+        await acp.run_agent(cast("Agent", agent), transport, use_unstable_protocol=True)
     finally:
         await agent.aclose()
 

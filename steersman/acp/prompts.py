@@ -20,15 +20,19 @@ from steersman.contracts.attachments import Attachment
 
 Block = TextContentBlock | ImageContentBlock | AudioContentBlock | ResourceContentBlock | EmbeddedResourceContentBlock
 
+LOOK: Final = "Look at what is attached."
 TEXT_AND_IMAGES: Final = "an agent is given texts and images alone: no audio, no other binary files"
 
 
 def text_of(blocks: Iterable[Block]) -> str:
-    """The blocks as one text: links by their address, files that come along in whole after their address.
+    """The blocks as one text: links by their address, files that come along in whole after their address. Images alone
+    have a text of ours, as no agent is told nothing.
 
     Raises RequestError (invalid params) for what is no text, which `initialize` says.
     """
-    return "".join(_text(block) for block in blocks)
+    blocks = list(blocks)
+    text = "".join(_text(block) for block in blocks)
+    return text if text.strip() or not any(isinstance(each, ImageContentBlock) for each in blocks) else LOOK
 
 
 def _text(block: Block) -> str:

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, Self
 from acp import helpers
 from acp.exceptions import RequestError
 from acp.interfaces import Client
-from acp.schema import AllowedOutcome, PermissionOption, PromptResponse
+from acp.schema import AllowedOutcome, PermissionOption, PromptResponse, ToolCallUpdate
 from acp.schema import Usage as AcpUsage
 
 from steersman._client.backoff import OUTAGE_S, while_unreachable
@@ -34,6 +34,7 @@ from steersman.contracts.events import (
     UsageEvent,
     is_terminal,
 )
+from steersman.contracts.messages import MAX_TEXT
 from steersman.contracts.run import Usage
 from steersman.errors import (
     AlreadyDecided,
@@ -129,6 +130,8 @@ class Session:
         self.note: str | None = None
         """What the editor is told with the next run."""
         self._beginning: dict[asyncio.Task[str], Thread] = {}
+        self._turn = asyncio.Lock()
+        """Prompts are started, or said, one after another, as they came: the second is for the run of the first."""
         self._cancels = 0
         self._stopping: set[asyncio.Task[None]] = set()
         """Cancels that are under way: what is asked for later waits for them, lest they stop that, too."""
@@ -144,7 +147,9 @@ class Session:
         Raises RequestError: it failed, or cannot be asked.
         """
         with as_request_errors():
-            taken = await self._taken(text, images, self._cancels)
+            cancels = self._cancels
+            async with self._turn:
+                taken = await self._taken(text, images, cancels)
             if taken is None:
                 return PromptResponse(stop_reason="cancelled")
             run, end = taken
@@ -232,12 +237,19 @@ class Session:
             try:
                 execution = await self._started(text, images)
             except ThreadBusy as busy:  # somebody else has started it
-                self._follow(Run(busy.execution))
+                self._follow(self._run_of(busy.execution))
                 continue
             except RunInterrupted:
                 return None
             return self._follow(Run(execution, worded(text, images)))
         return None
+
+    def _run_of(self, execution: str) -> Run:
+        """One that is open. Of one that was followed until nobody answered, the editor knows the beginning."""
+        run = Run(execution)
+        if self._followed is not None and self._followed[0].execution == execution:
+            run.known = self._followed[0].known
+        return run
 
     async def _started(self, text: str, images: Sequence[Attachment]) -> str:
         """Start a run: to the end, also where the editor leaves meanwhile."""
@@ -247,7 +259,11 @@ class Session:
         return await asyncio.shield(starting)
 
     async def _is_said(self, run: Run, text: str, images: Sequence[Attachment]) -> bool:
-        """Say it into the running turn; to an agent that hears nothing meanwhile, in its place. False: the run ends."""
+        """Say it into the running turn; to an agent that hears nothing meanwhile, in its place. False: it is for the
+        next run, as this one ends, or takes no text as long.
+        """
+        if len(text) > MAX_TEXT:
+            return False
         run.said.append(worded(text, images))
         try:
             try:
@@ -294,8 +310,10 @@ class Session:
             return
         updates = run.updates.of(event)
         past = isinstance(event, ToolOutputEvent) and datetime.now(UTC) - event.time > OLD_OUTPUT
-        if event.seq > run.known and not past:
-            await self._send(Cursor(run.execution, event.seq), updates)
+        if event.seq > run.known:
+            if not past:
+                await self._send(Cursor(run.execution, event.seq), updates)
+            run.known = event.seq
         if isinstance(event, PermissionEvent):
             if (question := run.questions.pop(event.id, None)) is not None:
                 question.cancel()
@@ -312,14 +330,26 @@ class Session:
             await asyncio.sleep(OLD_S)  # what became of it is told next, if it was decided
         call = run.updates.asked(event)
         try:
-            answer = (await self._client.request_permission(self.id, call, OPTIONS)).outcome
-            if isinstance(answer, AllowedOutcome) and answer.option_id in ANSWERS:
-                decision, remember = ANSWERS[answer.option_id]
+            answer = await self._answer(call)
+            if answer is not None:
+                decision, remember = answer
                 decide = partial(self._steersman.decide, self.id, event.id, decision, remember=remember)
                 with suppress(AlreadyDecided, RunNotRunning):
                     await while_unreachable(decide, OUTAGE_S)
         except (RequestError, SteersmanError) as error:
             await self._remark(f"Approval {event.id} waits, for `steer approve` or `steer deny`: {error}")
+
+    async def _answer(self, call: ToolCallUpdate) -> tuple[Literal["allow", "deny"], bool] | None:
+        """What the editor's user says to it, see ANSWERS; None: nothing. Raises RequestError for what is no answer."""
+        try:
+            outcome = (await self._client.request_permission(self.id, call, OPTIONS)).outcome
+        except (ValueError, AttributeError, TypeError):  # what the library makes of it
+            raise RequestError(INTERNAL, "the editor's answer is none", None) from None
+        if not isinstance(outcome, AllowedOutcome):
+            return None
+        if outcome.option_id not in ANSWERS:
+            raise RequestError(INTERNAL, f"the editor chose {outcome.option_id!r}, which is no option", None)
+        return ANSWERS[outcome.option_id]
 
     async def _remark(self, text: str) -> None:
         with suppress(ConnectionError):

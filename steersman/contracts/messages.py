@@ -12,7 +12,9 @@ from steersman.contracts.run import MessageState
 
 MESSAGE_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,99}")
 MessageId = Annotated[str, Field(pattern=f"^{MESSAGE_ID.pattern}$")]
-MessageText = Annotated[str, Field(max_length=100_000), AfterValidator(no_nul)]
+MAX_TEXT = 100_000
+"""Characters of a message."""
+MessageText = Annotated[str, Field(max_length=MAX_TEXT), AfterValidator(no_nul)]
 
 PAUSED: Final = "the run's activity is paused in Temporal: the message waits until it is unpaused"
 """Why a message is queued, in a receipt: from a worker that let go of the run for it, or from the client."""

@@ -1,6 +1,7 @@
 """An editor, as the official Python client of the Agent Client Protocol makes one: `steer acp` is its agent."""
 
 import asyncio
+import json
 import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import acp
+from acp.connection import StreamDirection, StreamEvent
 from acp.interfaces import Client
 from acp.schema import AllowedOutcome, DeniedOutcome, RequestPermissionResponse
 
@@ -29,6 +31,10 @@ class Screen:
         self.asked: list[Any] = []
         self.answer: Callable[[], Awaitable[str | None]] | None = None
         """The option that is taken; None cancels. Without it a question stays open."""
+        self.raw_answer: dict[str, Any] | None = None
+        """What a frame has that answers a question in their place."""
+        self.errors: dict[str, Any] = {}
+        """Errors of requests, by their ids."""
 
     async def session_update(self, session_id: str, update: Any, **meta: Any) -> None:
         self.updates.append(update)
@@ -39,7 +45,7 @@ class Screen:
         self, session_id: str, tool_call: Any, options: Any, **_: Any
     ) -> RequestPermissionResponse:
         self.asked.append(tool_call)
-        if self.answer is None:
+        if self.answer is None or self.raw_answer is not None:
             await asyncio.Event().wait()
             raise AssertionError
         option = await self.answer()
@@ -100,7 +106,18 @@ async def editor(site: Site, *arguments: str, env: Mapping[str, str] | None = No
         env={"PATH": os.environ["PATH"], "HOME": str(site.root / "home"), **site.namespace.env},
     )
     screen = Screen()
-    conn = acp.connect_to_agent(cast("Client", screen), process.stdin, process.stdout, use_unstable_protocol=True)
+
+    def observe(event: StreamEvent) -> None:
+        frame = event.message
+        if event.direction is StreamDirection.INCOMING and "error" in frame:
+            screen.errors[str(frame["id"])] = frame["error"]
+        if screen.raw_answer is not None and frame.get("method") == "session/request_permission":
+            assert process.stdin
+            process.stdin.write(json.dumps({"jsonrpc": "2.0", "id": frame["id"], **screen.raw_answer}).encode() + b"\n")
+
+    conn = acp.connect_to_agent(
+        cast("Client", screen), process.stdin, process.stdout, use_unstable_protocol=True, observers=[observe]
+    )
     try:
         try:
             about = await asyncio.wait_for(conn.initialize(protocol_version=acp.PROTOCOL_VERSION), 30)

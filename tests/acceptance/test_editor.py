@@ -6,6 +6,7 @@ import json
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 import acp
 import pytest
@@ -21,6 +22,32 @@ from tests.support.images import png
 from tests.support.processes import until
 
 IMAGE = base64.b64encode(png()).decode()
+NONSENSE = (
+    b"nonsense",
+    b"\xff\xfe",
+    b'{"jsonrpc": "2.0", "method": "session/prompt"}',
+    b"[1, 2]",
+    b"5",
+    b"null",
+    b'"text"',
+    b"[" * 100_000,
+    b"9" * 10_000,
+    b'{"id": [1], "method": "x"}',
+    b'{"id": {}, "result": 1}',
+    b'{"id": 7, "error": "boom"}',
+    b'{"id": 0, "method": 5}',
+    b'{"id": 0, "method": "session/prompt", "params": [1]}',
+    b'{"id": 0, "method": "session/prompt", "params": "x"}',
+)
+NO_ANSWERS: tuple[dict[str, Any], ...] = (
+    {"result": 5},
+    {"result": None},
+    {"result": {}},
+    {"result": {"outcome": {"outcome": "selected", "optionId": "zzz"}}},
+    {"error": "boom"},
+    {"error": {"code": "x"}},
+    {},
+)
 THINKING = hold("thinking")
 WORKING = hold("working")
 
@@ -105,6 +132,49 @@ class TestPrompt:
             await script.release()
             assert [(await each).stop_reason for each in (first, second)] == ["end_turn", "end_turn"]
         assert script.requests[-1].saw("and that")
+
+    async def test_two_at_once_are_one_run_told_once(
+        self, shared: Site, steersman: Steersman, model: ScriptedModel, mark: str
+    ) -> None:
+        asks = tool("Bash", command="echo made > file")
+        script = model.script("two", answer(*WORKING.parts, *asks.parts), say("Both"))
+        async with session(shared, script, mark, "--mode", "ask") as (opened, id):
+            opened.screen.answer = _allowed
+            both = [asyncio.create_task(opened.prompt(id, text)) for text in ("first", "second")]
+            await script.wait_held()
+            await until(lambda: is_told(steersman, id))
+            await script.release()
+            assert [(await each).stop_reason for each in both] == ["end_turn", "end_turn"]
+            assert len(opened.screen.cursors) == len(set(opened.screen.cursors))
+            assert len(opened.screen.asked) == 1
+            assert opened.screen.told("user_message_chunk") == ""
+            assert [run.prompt for run in await (await steersman.resume_thread(id)).runs()] == ["first"]
+        assert script.requests[-1].saw("second")
+
+    async def test_that_is_too_long_to_be_said_is_the_next_runs(
+        self, shared: Site, model: ScriptedModel, mark: str
+    ) -> None:
+        long = "x" * 200_000
+        script = model.script("long", WORKING, say("Next"))
+        async with session(shared, script, mark) as (opened, id):
+            first = asyncio.create_task(opened.prompt(id, "go"))
+            await script.wait_held()
+            second = asyncio.create_task(opened.prompt(id, long))
+            await asyncio.sleep(0.5)
+            await script.release()
+            assert [(await each).stop_reason for each in (first, second)] == ["end_turn", "end_turn"]
+            assert opened.screen.told("agent_message_chunk").endswith("Next")
+        assert script.requests[-1].saw(long)
+
+    async def test_of_an_image_alone(self, shared: Site, model: ScriptedModel, mark: str) -> None:
+        script = model.script("image", say("Seen"))
+        async with session(shared, script, mark) as (opened, id):
+            await opened.agent.prompt(id, [acp.image_block(IMAGE, "image/png")])
+        assert IMAGE in json.dumps(script.requests[-1].body)
+
+
+async def _allowed() -> str:
+    return "allow"
 
 
 class TestCancel:
@@ -239,6 +309,18 @@ class TestLeaving:
             prompt.cancel()
         assert (await steersman.result(id)).text == "done"
 
+    async def test_by_a_signal_while_the_run_is_being_started(
+        self, shared: Site, steersman: Steersman, model: ScriptedModel, mark: str
+    ) -> None:
+        async with session(shared, model.script("starting", say("done")), mark) as (opened, id):
+            prompt = asyncio.create_task(opened.prompt(id, "go"))
+            await asyncio.sleep(0)
+            await asyncio.sleep(0.005)
+            opened.process.send_signal(signal.SIGTERM)
+            assert await opened.process.wait() == 143
+            prompt.cancel()
+        assert (await steersman.result(id)).text == "done"
+
     @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
     async def test_by_a_signal(
         self, shared: Site, steersman: Steersman, model: ScriptedModel, mark: str, number: signal.Signals
@@ -248,7 +330,8 @@ class TestLeaving:
             prompt = asyncio.create_task(opened.prompt(id, "go"))
             await script.wait_held()
             opened.process.send_signal(number)
-            await opened.process.wait()
+            code = await opened.process.wait()
+            assert code == {signal.SIGINT: 130, signal.SIGKILL: -9}.get(number, 143)
             prompt.cancel()
         assert claudes(mark)
         await script.release()
@@ -312,11 +395,36 @@ class TestWhatIsRefused:
     async def test_an_editor_that_says_nonsense(self, shared: Site, model: ScriptedModel, mark: str) -> None:
         async with session(shared, model.script("nonsense", say("one")), mark) as (opened, id):
             assert opened.process.stdin
-            for line in (b"nonsense\n", b"\xff\xfe\n", b'{"jsonrpc": "2.0", "method": "session/prompt"}\n'):
-                opened.process.stdin.write(line)
+            for line in NONSENSE:
+                opened.process.stdin.write(line + b"\n")
             with pytest.raises(RequestError):
                 await opened.prompt(id, "x" * 2_000_000)
-            assert (await opened.prompt(id, "go")).stop_reason == "end_turn"
+            wrong = {"id": "wrong", "method": "session/prompt", "params": {"sessionId": id, "prompt": 5}}
+            opened.process.stdin.write(json.dumps(wrong).encode() + b"\n")
+            await until(lambda: "wrong" in opened.screen.errors)
+            assert opened.screen.errors["wrong"]["data"]["errors"][0]["field"] == "prompt"
+            assert "pydantic" not in str(opened.screen.errors)
+            # The protocol's own field, which clients may fill with anything.
+            meta = {"self": 1, "session_id": "x", "prompt": 2, "steersman": 3}
+            asked = {"sessionId": id, "prompt": [{"type": "text", "text": "go"}], "_meta": meta}
+            frame = {"jsonrpc": "2.0", "id": "own", "method": "session/prompt", "params": asked}
+            opened.process.stdin.write(json.dumps(frame).encode() + b"\n")
+            await until(lambda: opened.screen.told("agent_message_chunk") == "one")
+            assert (await opened.close()).count("Traceback") == 1  # of the one that names a method
+
+    @pytest.mark.parametrize("answer", NO_ANSWERS, ids=str)
+    async def test_an_answer_that_is_none(
+        self, shared: Site, steersman: Steersman, model: ScriptedModel, mark: str, answer: Any
+    ) -> None:
+        """It decides nothing, and who gave it hears of that."""
+        script = model.script("none", tool("Bash", command="echo made > file"), say("done"))
+        async with session(shared, script, mark, "--mode", "ask") as (opened, id):
+            opened.screen.raw_answer = answer
+            prompt = asyncio.create_task(opened.prompt(id, "go"))
+            await shown(opened.screen, "steer approve", "agent_thought_chunk")
+            (waiting,) = (await steersman.state(id)).approvals
+            await steersman.decide(id, waiting.id, "deny")
+            assert (await prompt).stop_reason == "end_turn"
 
     async def test_an_approval_that_no_editor_answers(
         self, shared: Site, steersman: Steersman, model: ScriptedModel, mark: str

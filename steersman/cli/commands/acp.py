@@ -3,6 +3,7 @@
 import os
 import stat
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,8 +14,10 @@ from steersman.cli.dashed_command import AFTER_DASHES
 from steersman.cli.exits import Exit
 from steersman.cli.output import complain, remark
 from steersman.cli.targets import choose_host
+from steersman.cli.terminal.signals import handle
 
 if TYPE_CHECKING:
+    from steersman.acp.transport import EditorTransport
     from steersman.client import Steersman
 
 MISSING = 'steer acp needs the package "agent-client-protocol": install steersman[acp]'
@@ -74,7 +77,18 @@ def acp(
             return Exit.USAGE
         asked = {**fields, "workspace": fields.get("workspace", {})}
         await choose_host(steersman, asked)
-        await serve(steersman, asked)
-        return Exit.OK
+        codes = {"SIGTERM": Exit.TERMINATED, "SIGHUP": Exit.TERMINATED, "SIGINT": Exit.DETACHED}
+        left: list[Exit] = []
+
+        def handle_signals(transport: "EditorTransport") -> None:
+            def leave(code: Exit) -> None:
+                left.append(code)
+                transport.leave()
+
+            for name, code in codes.items():
+                handle(name, partial(leave, code))
+
+        await serve(steersman, asked, handle_signals)
+        return left[0] if left else Exit.OK
 
     run_with_client(ctx, work)
