@@ -1,6 +1,7 @@
 """An event loop in a thread of its own, from which code without one has coroutines run to their end."""
 
 import asyncio
+import os
 import threading
 from collections.abc import AsyncGenerator, Coroutine, Generator
 from concurrent.futures import Future
@@ -21,12 +22,17 @@ class Portal:
         self._closing: set[asyncio.Task[None]] = set()
         self._thread = threading.Thread(target=self._loop.run_forever, name="steersman", daemon=True)
         self._thread.start()
+        self._process = os.getpid()
 
     def call(self, work: Coroutine[Any, Any, R]) -> R:
         """Run the coroutine to its end; its result, or its exception. Ctrl-C cancels it, waits for it, and is raised.
 
-        Raises RuntimeError where the portal is closed, or is called from a coroutine that it runs.
+        Raises RuntimeError where the portal is closed, is called from a coroutine that it runs, or was made before a
+        fork, which takes no thread along.
         """
+        if self._process != os.getpid():
+            work.close()
+            raise RuntimeError("the client was made in another process: connect in this one")
         if self._loop.is_closed() or threading.current_thread() is self._thread:
             work.close()
             raise RuntimeError("the client is closed" if self._loop.is_closed() else "this would wait for itself")
@@ -61,7 +67,7 @@ class Portal:
 
     def close(self) -> None:
         """End the thread. What it runs is cancelled."""
-        if self._loop.is_closed():
+        if self._loop.is_closed() or self._process != os.getpid():
             return
         self.call(_cancel_others())
         self._loop.call_soon_threadsafe(self._loop.stop)

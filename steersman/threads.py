@@ -28,6 +28,7 @@ from steersman._client.thread_template import (
     ThreadOptions,
     WorkspaceOption,
     as_json,
+    check_options,
     thread_template,
     workspace_json,
 )
@@ -86,6 +87,7 @@ class Thread:
 
     def with_options(self, **fields: Unpack[ThreadOptions]) -> "Thread":
         """The same thread, whose next runs have these fields instead. Raises InvalidRequest."""
+        check_options(fields)
         return Thread(self._calls, self._id, thread_template({**as_json(self._template), **fields}), self._beginning)
 
     async def run(
@@ -314,6 +316,7 @@ def new_thread(
     fields: Mapping[str, Any],
 ) -> Thread:
     """See Steersman.thread. Raises InvalidRequest."""
+    check_options(fields)
     id = new_thread_id() if thread_id is None else check_run_id(thread_id)
     template = thread_template({**fields, "workspace": workspace_json(workspace)})
     checked(as_json(beginning.applied(template)))
@@ -324,6 +327,7 @@ async def known_thread(
     calls: ThreadCalls, thread_id: str, workspace: WorkspaceOption | None, fields: Mapping[str, Any]
 ) -> Thread:
     """See Steersman.resume_thread. Raises what that does."""
+    check_options(fields)
     run = await calls.newest(check_run_id(thread_id))
     if run is None:
         raise RunNotFound(f"no thread {thread_id}")

@@ -25,7 +25,7 @@ def on_path(name: str, environ: Mapping[str, str], place: PlaceInfo | None, hint
 
 
 def findings(
-    missing: Finding,
+    name: str,
     program: Callable[[], str],
     version_of: Callable[[str], Sequence[str]],
     key: Callable[[], Finding],
@@ -34,19 +34,32 @@ def findings(
     """What the doctor says of an agent's program and key. It starts a process.
 
     Args:
-        missing: what is said where it is not installed; that is no failure, as a worker need not have every agent.
+        name: the agent's. Where it is not installed that is no failure: a worker need not have every agent.
         program: its path. Raises RunError.
         version_of: the command line that prints its version, by its path. Raises RunError.
         key: what is said of the key of a program that runs.
         hint: how it is installed.
     """
+    check = f"agent {name}"
     try:
         path = program()
     except RunError:
-        return (missing,)
+        return (Finding(check, f"not installed ({hint})"),)
     try:
         argv = version_of(path)
         version = subprocess.run(argv, capture_output=True, text=True, timeout=VERSION_S, check=True).stdout
     except (RunError, OSError, subprocess.SubprocessError) as error:
-        return (Finding(missing.check, f"{path}: {error}", ok=False, hint=hint),)
-    return (Finding(missing.check, f"{version.strip()} at {path}"), key())
+        return (Finding(check, f"{path}: {reason(error)}", ok=False, hint=hint),)
+    return (Finding(check, f"{version.strip()} at {path}"), key())
+
+
+def reason(error: Exception) -> str:
+    """Why a program could not be asked for its version: what it said itself, where it said something."""
+    if isinstance(error, subprocess.CalledProcessError):
+        said = str(error.stderr or error.stdout or "").strip().splitlines()
+        code = error.returncode
+        ended = f"ended with exit code {code}" if code >= 0 else f"was ended by signal {-code}"
+        return f"{ended}: {said[-1][:200]}" if said else ended
+    if isinstance(error, subprocess.TimeoutExpired):
+        return f"did not say its version in {VERSION_S} s"
+    return str(error)

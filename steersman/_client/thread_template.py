@@ -45,10 +45,25 @@ class ThreadOptions(TypedDict, total=False):
     fallback_on: Sequence[FallbackCause]
 
 
+_OWN: Final[dict[str, Any]] = {
+    "prompt": "-",
+    "attachments": (),
+    "output_schema": None,
+    "session": None,
+    "fork_session": False,
+}
+"""What is one run's own, and what a template has in its place."""
+
+
+def check_options(fields: Mapping[str, Any]) -> None:
+    """Raises InvalidRequest for what is one run's own: it would be ignored."""
+    if own := [name for name in _OWN if name in fields]:
+        raise InvalidRequest(f"{own[0]}: is each run's own, so no option of a thread")
+
+
 def thread_template(fields: Mapping[str, Any]) -> RunRequest:
     """What all runs have: a request without what is one run's own. Raises InvalidRequest."""
-    own = {"prompt": "-", "attachments": (), "output_schema": None, "session": None, "fork_session": False}
-    template = parse_request({**as_json(dict(fields)), **own})
+    template = parse_request({**as_json(dict(fields)), **_OWN})
     if not at_most(template.agent).resume:
         raise InvalidRequest(f'agent "{template.agent}" cannot resume a session, so it can have no threads')
     if template.home == "isolated":

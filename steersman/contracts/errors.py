@@ -177,10 +177,18 @@ def sentence(error: ValidationError, what: str, under: tuple[str, ...] = ()) -> 
     """What is wrong with `what` (the model's name): at most five fields and their problems, without values, which
     may be secret. `under`: the path of the validated object in `what`.
     """
-    problems = [_problem(each) for each in error.errors(include_url=False, include_input=False)]
+    errors = error.errors(include_url=False, include_input=False)
+    places = [each["loc"] for each in errors]
+    # A list is also short of what was wrong in it.
+    found = [e for e in errors if e["type"] != "too_short" or not any(_is_in(loc, e["loc"]) for loc in places)]
+    problems = [_problem(each) for each in found]
     parts = [": ".join(filter(None, (_path((*under, *loc)), message))) for loc, message in problems[:5]]
     more = f" (and {len(problems) - 5} more)" if len(problems) > 5 else ""
     return f"{what}: {'; '.join(parts)}{more}"
+
+
+def _is_in(loc: Sequence[int | str], whole: Sequence[int | str]) -> bool:
+    return len(loc) > len(whole) and loc[: len(whole)] == whole
 
 
 def _problem(error: Mapping[str, Any]) -> tuple[tuple[int | str, ...], str]:
@@ -188,6 +196,10 @@ def _problem(error: Mapping[str, Any]) -> tuple[tuple[int | str, ...], str]:
     if error["type"] == "union_tag_invalid":
         wrong = error["ctx"]
         return (*error["loc"], wrong["discriminator"].strip("'")), f"must be one of {wrong['expected_tags']}"
+    if error["type"] == "json_invalid" and "hex escape" in error["msg"]:  # half of a pair, of a JSON that is one else
+        return error["loc"], "a text in it is no Unicode: it has half of a surrogate pair"
+    if error["type"] == "string_unicode":
+        return error["loc"], "is no Unicode: it has half of a surrogate pair"
     return error["loc"], _plain(error["msg"])
 
 

@@ -72,4 +72,4 @@ def parse_message(model: type[Q], data: object) -> Q:
     try:
         return model.model_validate({} if data is None else data)
     except ValidationError as error:
-        raise InvalidRequest(sentence(error, model.__name__)) from error
+        raise InvalidRequest(sentence(error, model.__name__)) from None  # which has the values

@@ -313,7 +313,7 @@ class RunRequest(StrictModel):
             try:
                 RunRequest.model_validate(self.of_part(number + 1).model_dump())
             except ValidationError as error:
-                raise ValueError(f"fallback.{number}: {error.errors()[0]['msg']}") from error
+                raise ValueError(sentence(error, f"fallback.{number}")) from None
         return self
 
     def of_part(self, number: int) -> "RunRequest":
@@ -477,7 +477,7 @@ def parse_object(model: type[Q], data: object) -> Q:
         # Through JSON, so that a Python client's tuples and a JSON client's arrays are judged alike.
         return model.model_validate_json(json.dumps(without_nulls((model,), data)))
     except ValidationError as error:
-        raise InvalidRequest(sentence(error, name)) from error
+        raise InvalidRequest(sentence(error, name)) from None  # which has the values
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidRequest(f"{name}: the input is no JSON: {error}") from error
 

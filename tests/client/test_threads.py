@@ -354,7 +354,10 @@ async def test_the_run_of_a_loop_is_no_thread(
         ({"session": "a b"}, "session"),
         ({"fork_session": True}, "fork_session"),
         ({"colour": "red"}, "colour"),
-        ({"prompt": "x", "labels": {"a": object()}}, "JSON"),
+        ({"labels": {"a": object()}}, "JSON"),
+        ({"prompt": "x"}, "prompt: is each run's own"),
+        ({"output_schema": None}, "output_schema: is each run's own"),
+        ({"attachments": ()}, "attachments: is each run's own"),
         ({"env": {"API_KEY": "sk-1"}}, "API_KEY"),
     ],
 )
@@ -363,6 +366,11 @@ async def test_what_can_be_no_thread_is_refused_at_once(
 ) -> None:
     with pytest.raises(InvalidRequest, match=named):
         steersman.thread(**{"agent": "claude", "workspace": workspace, **fields})
+    if "own" in named:
+        with pytest.raises(InvalidRequest, match=named):
+            steersman.thread(agent="claude", workspace=workspace).with_options(**fields)
+        with pytest.raises(InvalidRequest, match=named):
+            await steersman.resume_thread("any", **fields)
 
 
 async def test_a_wrong_run_is_refused_before_anything_is_asked(steersman: Steersman, workspace: str) -> None:

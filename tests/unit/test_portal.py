@@ -1,6 +1,7 @@
 """Coroutines run from code without an event loop."""
 
 import gc
+import os
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -39,3 +40,25 @@ async def test_an_iterator_that_is_abandoned_is_closed_whoever_finds_it() -> Non
             portal.call(collect())
     finally:
         portal.close()
+
+
+@pytest.mark.linux
+def test_a_child_that_was_forked_is_told_that_it_has_none() -> None:
+    """A fork takes no thread along: whoever waited for this one would do so for ever."""
+    portal = Portal()
+
+    async def work() -> None:
+        pass
+
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            portal.call(work())
+        except RuntimeError as error:
+            portal.close()
+            code = 0 if "another process" in str(error) else 2
+        finally:
+            os._exit(code)
+    assert os.waitpid(child, 0)[1] == 0
+    portal.close()

@@ -246,6 +246,24 @@ def test_no_refusal_repeats_a_value(fields: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"prompt": "half \ud800"}, "RunRequest: a text in it is no Unicode: it has half of a surrogate pair"),
+        ({"agent": "process", "command": ["a\0b"]}, "RunRequest: command.0: must not contain a NUL character"),
+        (
+            {"limits": {"cost_usd": 1}, "fallback": [{"agent": "codex"}]},
+            "RunRequest: fallback.0: limits.cost_usd is not",
+        ),
+    ],
+)
+def test_a_refusal_is_in_our_words_and_names_what_is_wrong_once(fields: dict[str, Any], said: str) -> None:
+    assert refusal({**GOOD, **fields}).startswith(said)
+    with pytest.raises(InvalidRequest) as refused:
+        parse_request({**GOOD, **fields})
+    assert refused.value.__cause__ is None
+
+
+@pytest.mark.parametrize(
     ("data", "kind"),
     [(None, "nothing"), ([], "a list"), ("x", "a string"), (1, "a number"), (True, "a boolean"), (b"x", "bytes")],
 )

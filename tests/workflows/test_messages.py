@@ -60,6 +60,23 @@ async def refusal(run: Run, kind: str, *inputs: Any) -> str:
     return refused.value.cause.message
 
 
+async def test_an_update_that_is_wrong_is_refused_in_our_words_alone(fake: FakeHost) -> None:
+    """Pydantic's have the values, which may be secret; and a second input would be ignored."""
+    async with fake.at_work():
+        run = await fake.start()
+        await phase(run, "running")
+        for kind in (names.STEER, names.INTERRUPT, names.DECIDE):
+            two = await refusal(run, kind, {"text": "x"}, {"text": "y"})
+            assert two.endswith("the input must be one JSON object, not 2 values")
+            with pytest.raises(WorkflowUpdateFailedError) as refused:
+                await run.execute_update(kind, {"text": ["hush"], "id": 5})
+            assert refused.value.cause is not None
+            assert refused.value.cause.__cause__ is None
+            assert "hush" not in str(refused.value.cause)
+        assert await messages(run) == {}
+        await run.cancel()
+
+
 async def messages(run: Run) -> dict[str, str]:
     return {each.id: each.state for each in (await state(run)).messages}
 

@@ -94,7 +94,7 @@ class _Dispatch:
         try:
             request = parse_message(handler.model, inputs[0] if inputs else None)
         except InvalidRequest as error:
-            raise ApplicationError(error.message, type=ErrorType.INVALID_REQUEST, non_retryable=True) from error
+            raise ApplicationError(error.message, type=ErrorType.INVALID_REQUEST, non_retryable=True) from None
         if refuse and loop.state.closed:
             raise refused(f"the loop has ended: {loop.state.status}")
         if refuse and (reason := handler.refuse(loop, request)):
@@ -112,6 +112,10 @@ def _update(name: str) -> Any:
         return await UPDATE_HANDLERS[name].run(loop, request)
 
     def check(self: _Dispatch, *inputs: Any) -> None:
+        if len(inputs) > 1:  # here alone: what was accepted once stays so
+            what = UPDATE_HANDLERS[name].model.__name__
+            message = f"{what}: the input must be one JSON object, not {len(inputs)} values"
+            raise ApplicationError(message, type=ErrorType.INVALID_REQUEST, non_retryable=True)
         self._checked(name, inputs, refuse=not self._undispatched)
 
     handler = workflow.update(name=name, description=OF_LOOP[name])(_named(update, f"{name}_update"))

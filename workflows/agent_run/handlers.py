@@ -54,6 +54,7 @@ class RunHandlers:
 
     @steer.validator
     def _check_steer(self, *inputs: Any) -> None:
+        _check_number(Message, inputs)
         self._check_message("steer", inputs)
 
     @workflow.update(name=names.INTERRUPT, description=OF_RUN[names.INTERRUPT])
@@ -63,6 +64,7 @@ class RunHandlers:
 
     @interrupt.validator
     def _check_interrupt(self, *inputs: Any) -> None:
+        _check_number(Message, inputs)
         self._check_message("interrupt", inputs)
 
     @workflow.update(name=names.DECIDE, description=OF_RUN[names.DECIDE])
@@ -73,13 +75,17 @@ class RunHandlers:
 
     @decide.validator
     def _check_decide(self, *inputs: Any) -> None:
+        _check_number(Decision, inputs)
+        self._check_decision(inputs)
+
+    def _check_decision(self, inputs: tuple[Any, ...]) -> None:
         decision = _parsed(Decision, inputs)
         if refusal := self.delivery.approvals.refusal(decision):
             raise ApplicationError(refusal, type=REFUSED, non_retryable=True)
 
     def _decidable(self, inputs: tuple[Any, ...]) -> Decision:
         """The decision, if it is not refused."""
-        self._check_decide(*inputs)
+        self._check_decision(inputs)
         decision: Decision = _parsed(Decision, inputs)
         if self.delivery.approvals.between_sessions(decision) and not workflow.patched("decide-between-sessions"):
             raise ApplicationError(not_waiting(decision.id), type=REFUSED, non_retryable=True)
@@ -134,7 +140,7 @@ class RunHandlers:
         if (message.id or _update_id()) in self.delivery.mailbox:
             return
         if reason := invalid(kind, message):
-            raise ApplicationError(reason, type=ErrorType.INVALID_REQUEST, non_retryable=True)
+            raise _invalid_request(reason)
         if refusal := self._refusal(kind, message):
             raise ApplicationError(refusal, type=REFUSED, non_retryable=True)
 
@@ -218,7 +224,17 @@ def _parsed(model: type[Any], inputs: tuple[Any, ...]) -> Any:
     try:
         return parse_message(model, inputs[0] if inputs else None)
     except InvalidRequest as error:
-        raise ApplicationError(error.message, type=ErrorType.INVALID_REQUEST, non_retryable=True) from error
+        raise _invalid_request(error.message) from None
+
+
+def _check_number(model: type[Any], inputs: tuple[Any, ...]) -> None:
+    """Refuse a second input, which would be ignored. For validators alone: what was accepted once stays so."""
+    if len(inputs) > 1:
+        raise _invalid_request(f"{model.__name__}: the input must be one JSON object, not {len(inputs)} values")
+
+
+def _invalid_request(message: str) -> ApplicationError:
+    return ApplicationError(message, type=ErrorType.INVALID_REQUEST, non_retryable=True)
 
 
 def _update_id() -> str:

@@ -4,6 +4,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from activities.agents import programs
 from activities.agents.agent_kind import AgentKind, Finding
 from activities.agents.claude.agent import ClaudeAgent
 from steersman.contracts.errors import RunError
@@ -25,7 +26,7 @@ def _program() -> Finding:
         version = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=30, check=True).stdout
     except (RunError, OSError, subprocess.SubprocessError) as error:
         hint = "pip install claude-agent-sdk (make setup does)"
-        return Finding("agent claude", str(error), ok=False, hint=hint)
+        return Finding("agent claude", programs.reason(error), ok=False, hint=hint)
     return Finding("agent claude", f"{version.strip()} at {program}")
 
 

@@ -1,27 +1,19 @@
 """The row of agent "codex": how it is made, the variables it guards, and what the doctor checks of it."""
 
-import subprocess
 from collections.abc import Mapping, Sequence
 
+from activities.agents import programs
 from activities.agents.agent_kind import AgentKind, Finding
 from activities.agents.codex import records
 from activities.agents.codex.agent import HINT, CodexAgent
-from steersman.contracts.errors import RunError
 
 KEYS = ("OPENAI_API_KEY", "CODEX_API_KEY")
 
 
 def _findings(environ: Mapping[str, str]) -> Sequence[Finding]:
     """Nothing is wrong with a host that has no Codex: only runs that ask for it are refused there."""
-    try:
-        program = CodexAgent(environ).program()
-    except RunError:
-        return (Finding("agent codex", "not installed", hint=HINT),)
-    try:
-        version = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=30, check=True).stdout
-    except (OSError, subprocess.SubprocessError) as error:
-        return (Finding("agent codex", str(error), ok=False, hint=HINT),)
-    return (Finding("agent codex", f"{version.strip()} at {program}"), _key(environ))
+    program = CodexAgent(environ).program
+    return programs.findings("codex", program, lambda path: (path, "--version"), lambda: _key(environ), HINT)
 
 
 def _key(environ: Mapping[str, str]) -> Finding:

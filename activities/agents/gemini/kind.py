@@ -11,9 +11,8 @@ KEYS = ("GEMINI_API_KEY", "GOOGLE_API_KEY", "GOOGLE_APPLICATION_CREDENTIALS")
 
 
 def _findings(environ: Mapping[str, str]) -> Sequence[Finding]:
-    missing = Finding("agent gemini", f"not installed ({HINT})")
     program = GeminiAgent(environ).program
-    return programs.findings(missing, program, lambda path: (path, "--version"), lambda: _key(environ), HINT)
+    return programs.findings("gemini", program, lambda path: (path, "--version"), lambda: _key(environ), HINT)
 
 
 def _key(environ: Mapping[str, str]) -> Finding:

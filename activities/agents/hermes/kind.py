@@ -15,8 +15,7 @@ _VERSION = "from importlib.metadata import version; print(version('hermes-agent'
 
 def _findings(environ: Mapping[str, str]) -> Sequence[Finding]:
     """Nothing is wrong with a host that has no Hermes: only runs that ask for it are refused there."""
-    missing = Finding("agent hermes", "not installed", hint=HINT)
-    found = programs.findings(missing, HermesAgent(environ).program, _version_of, lambda: _key(environ), HINT)
+    found = programs.findings("hermes", HermesAgent(environ).program, _version_of, lambda: _key(environ), HINT)
     return (*found, gateway.finding(environ)) if environ.get(relay.URL) else found
 
 

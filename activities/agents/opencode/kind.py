@@ -10,9 +10,8 @@ from steersman.contracts.agents import AGENT_VARIABLES
 
 
 def _findings(environ: Mapping[str, str]) -> Sequence[Finding]:
-    missing = Finding("agent opencode", f"not installed ({HINT})")
     program = OpencodeAgent(environ).program
-    return programs.findings(missing, program, lambda path: (path, "--version"), lambda: _key(environ), HINT)
+    return programs.findings("opencode", program, lambda path: (path, "--version"), lambda: _key(environ), HINT)
 
 
 def _key(environ: Mapping[str, str]) -> Finding:
