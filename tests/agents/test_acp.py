@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from activities.agents.interrupts import BESIDE_S
 from activities.shim.client.journal import Record, RecordParser
 from steersman.contracts.activities import RunOutcome, Settlement
 from steersman.contracts.errors import ErrorType, InvalidRequest
@@ -138,6 +139,9 @@ class TestInterrupt:
                 deliver(session, message("interrupt")), deliver(session, message("interrupt", None, "m-2"))
             )
             assert {each.messages[0].state for each in (first, second)} == {"acknowledged"}
+            await asyncio.sleep(BESIDE_S + 0.1)
+            (late,) = (await deliver(session, message("interrupt", None, "m-late"))).messages
+            assert (late.state, late.how) == ("acknowledged", "nothing was running")
             await deliver(session, message("interrupt", "go on", "m-3"))
             assert (await ended(task)).text == "two"
 

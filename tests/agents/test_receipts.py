@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from activities.agents.interrupts import BESIDE_S
 from activities.running.controller import RunController
 from steersman.contracts.activities import DeliverInput, RunOutcome, Settlement
 from steersman.contracts.messages import Message
@@ -176,3 +177,7 @@ async def test_the_second_of_two_interrupts_says_that_the_first_was_at_work(clau
         (one,), (two,) = (await first).messages, second.messages
         assert (one.state, one.how) == ("acknowledged", "interrupted")
         assert (two.state, two.how) == ("acknowledged", "i-1 was at work")
+        await until(lambda: bool(stage.said("progress", text="the turn was interrupted")))
+        await asyncio.sleep(BESIDE_S + 0.1)
+        (late,) = (await deliver(session, message("interrupt", None, "i-3"))).messages
+        assert (late.state, late.how) == ("acknowledged", "nothing was running")

@@ -20,6 +20,7 @@ from activities.agents.acp.session_start import Setting
 from activities.agents.acp.transcript import AcpTranscript
 from activities.agents.command_ids import INTERRUPT, MESSAGE
 from activities.agents.frames import Frame
+from activities.agents.interrupts import LastInterrupt
 from activities.agents.structured import asking_again
 from activities.ports.agent import END_PREFIX, AnswerCheck, ApprovalRequester
 from activities.ports.runtime import Channel, ChannelClosed, Record
@@ -77,6 +78,7 @@ class AcpConversation:
         self._waiting: dict[str, Frame] = {}
         """Questions that a person has been asked, by the key of the request."""
         self._changed = asyncio.Condition()
+        self._last_interrupt = LastInterrupt(transcript.messages.interrupted_by)
         self._news = asyncio.Event()
         self._driver: asyncio.Task[None] | None = None
 
@@ -100,6 +102,7 @@ class AcpConversation:
         """Wake what waits for a change of the transcript."""
         if record.stream not in ("in", "out"):
             return
+        self._last_interrupt.note(self._messages.interrupted_by)
         self._check_driver()
         self._heard += 1
         self._news.set()
@@ -115,7 +118,7 @@ class AcpConversation:
         if message.kind == "steer":
             return await self._steer(message)
         running, already = self._transcript.turn_open, self._was_written(INTERRUPT + message.id)
-        first = self._messages.interrupting if running else self._messages.interrupted_by
+        first = self._messages.interrupting if running else self._last_interrupt.beside()
         if running and first is None and not already:
             await self._cancel(INTERRUPT + message.id)
         if running and not await self._until(lambda: not self._transcript.turn_open, SETTLEMENT_TIMEOUT_S):

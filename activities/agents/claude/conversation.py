@@ -26,6 +26,7 @@ from activities.agents.claude.transcript import ClaudeTranscript
 from activities.agents.claude.transport import ChannelTransport, writing_as
 from activities.agents.command_ids import INTERRUPT, MESSAGE
 from activities.agents.frames import Frame, TooMuch, parse_frame
+from activities.agents.interrupts import LastInterrupt
 from activities.ports.agent import END_PREFIX, ApprovalRequester
 from activities.ports.runtime import Channel, ChannelClosed, Record
 from activities.untrusted_json import bounded
@@ -60,6 +61,7 @@ class ClaudeConversation:
         self._waiting: dict[str, tuple[str, asyncio.Future[OutgoingDecision]]] = {}
         self._remembered: dict[str, OutgoingDecision] = {}
         self._changed = asyncio.Condition()
+        self._last_interrupt = LastInterrupt(transcript.messages.interrupted_by)
 
     async def open(self) -> None:
         """Initialize (harmless to a CLI at work), and hand unanswered requests to the SDK again."""
@@ -80,6 +82,7 @@ class ClaudeConversation:
             with contextlib.suppress(TooMuch):  # the transcript has made an event of it
                 if (frame := parse_frame(record.data)) is not None and is_control_frame(frame):
                     self._transport.push(frame)
+        self._last_interrupt.note(self._messages.interrupted_by)
         async with self._changed:
             self._changed.notify_all()
 
@@ -92,7 +95,7 @@ class ClaudeConversation:
             # In a turn it is read at the next tool boundary, whenever that is; between turns at once.
             return await self._deliver_text(message, reading_time_s=0 if running else READING_TIME_S)
         already = self._written(INTERRUPT + message.id)
-        if not already and (first := self._messages.interrupting if running else self._messages.interrupted_by):
+        if not already and (first := self._messages.interrupting if running else self._last_interrupt.beside()):
             return await self._settle_second(message, first)
         if running and not already:
             with writing_as(INTERRUPT + message.id):
