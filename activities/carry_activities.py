@@ -90,6 +90,15 @@ class CarryActivities:
                     return await context.carry.fail(directory, str(error), unreachable=True)
                 raise retry_later(ActivityErrorType.UNREACHABLE, str(error)) from error
 
+    @activity.defn(name=names.DESCRIBE_WORKSPACE)
+    async def describe_workspace(self, asked: WorkspaceInput) -> CarriedBack:
+        """What has become of a closed run's copy by now: also what a retry, a sweep or a discard has made of it. Fails
+        where nothing is known of one.
+        """
+        with as_application_error():
+            directory = await asyncio.to_thread(self._context.store.readable, asked.key)
+            return await self._context.carry.describe(directory)
+
     @activity.defn(name=names.RETRY_WORKSPACE)
     async def retry_workspace(self, asked: WorkspaceInput) -> CarriedBack:
         """Carry back once more what could not be. Fails where nothing waits for that."""

@@ -246,7 +246,8 @@ class HostActivities:
         if asked.step:
             is_kept = await self._is_step(asked, asked.step, workspace)
         else:
-            is_kept = await asyncio.to_thread(_is_of_run, directory, asked, workspace)
+            merged = await asyncio.to_thread(self._context.carry.changes, directory)
+            is_kept = await asyncio.to_thread(_is_of_run, directory, asked, workspace, merged)
         if not is_kept:
             raise InvalidRequest("what this run changed is not kept on this host any more")
         return workspace
@@ -333,11 +334,14 @@ class HostActivities:
             await self._locks.take(agent, session, directory)
 
 
-def _is_of_run(directory: RunDirectory, asked: RunDiffInput | UndoInput, workspace: Path) -> bool:
-    after = _finalized(directory).changes
+def _is_of_run(
+    directory: RunDirectory, asked: RunDiffInput | UndoInput, workspace: Path, merged: Changes | None
+) -> bool:
+    """`merged`: what came of its copy, perhaps after its end."""
+    kept = [each.after for each in (_finalized(directory).changes, merged) if each]
     known = directory.baseline
     is_known = (known.get("commit"), known.get("workspace")) == (asked.before, str(workspace))
-    return is_known and (asked.after is None or (after is not None and asked.after == after.after))
+    return is_known and (asked.after is None or asked.after in kept)
 
 
 def _finalized(directory: RunDirectory) -> Finalized:

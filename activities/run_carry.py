@@ -38,13 +38,14 @@ from activities.workspaces.git.runner import GitFailed
 from activities.workspaces.printable_text import printable
 from steersman.contracts.activities import CarriedBack, RunKey
 from steersman.contracts.errors import InvalidRequest, RunError, WorkspaceError
-from steersman.contracts.run import CarriedWorkspace, Finalize
+from steersman.contracts.run import CarriedWorkspace, Changes, Finalize
 
 log = logging.getLogger("steersman.hosting")
 
 MAX_CONFLICTS = 1000
 """At most this many paths are named."""
 _GIVEN_UP = CarriedBack(finalize=Finalize(status="none"))
+_DISCARDED = CarriedBack(finalize=Finalize(status="failed", error="it was discarded"), waits=False)
 
 
 class RunCarry:
@@ -221,7 +222,7 @@ class RunCarry:
                 f"what it had at {moment(time)} is kept" if ref else f"nothing was changed there until {moment(time)}"
             )
             told = f"{told}; {what}"
-        back = CarriedBack(finalize=Finalize(status="failed", error=told, ref=ref))
+        back = CarriedBack(finalize=Finalize(status="failed", error=told, ref=ref), waits=False)
         await asyncio.to_thread(_note, directory.path / "carried-back.json", back)
         await self._let_go(directory)
         return back
@@ -271,6 +272,19 @@ class RunCarry:
             return await self.fail(directory, "the machine on which it is cannot be reached", unreachable=True)
         return await self.back(directory, carried, Path(carried.top), keep=True)
 
+    def changes(self, directory: RunDirectory) -> Changes | None:
+        """What the run changed, of one in a copy that was merged. Blocks. Raises OSError."""
+        back = _noted(directory.path / "carried-back.json", CarriedBack)
+        return back.changes if back else None
+
+    async def describe(self, directory: RunDirectory) -> CarriedBack:
+        """What is written down of the run's copy. Raises InvalidRequest, OSError."""
+        back = await asyncio.to_thread(_noted, directory.path / "carried-back.json", CarriedBack)
+        if back is None:
+            raise InvalidRequest(f"of a copy of run {directory.key.run} nothing is known")
+        back = await self.sessions.told(directory, back)
+        return back.model_copy(update={"waits": await asyncio.to_thread(self.has_copy, directory)})
+
     async def retry(self, directory: RunDirectory) -> CarriedBack:
         """Try again what had failed. Raises InvalidRequest, MachineUnreachable, OSError."""
         carried = await self._waiting(directory)
@@ -283,6 +297,7 @@ class RunCarry:
             await self._give_up(directory)
         except CopyFailed as error:
             raise WorkspaceError(str(error)) from error
+        await asyncio.to_thread(_note, directory.path / "carried-back.json", _DISCARDED)
         return _GIVEN_UP
 
     async def abandon(self, directory: RunDirectory) -> None:

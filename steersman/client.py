@@ -323,6 +323,19 @@ class Steersman:
         activity = names.LIST_WORKSPACE_CHECKPOINTS
         return await call_host(self._client, host, activity, argument, WorkspaceCheckpointPage, takes_s=GIT_S)
 
+    async def describe_workspace(self, run_id: str) -> CarriedBack:
+        """What has become of a closed run's copy by now: its state has what its end made of it.
+
+        `.finalize` is as in RunResult; of a failed one `.waits` says whether its changes wait in the copy.
+
+        Raises:
+            AlreadyRunning: the run is open.
+            NothingKept: the run had no copy.
+            ServerRefused: its host knows nothing of one.
+            RunNotFound, NoWorker, HostUnreachable, ServerUnreachable.
+        """
+        return await self._ask_about_copy(run_id, names.DESCRIBE_WORKSPACE)
+
     async def retry_workspace(self, run_id: str) -> CarriedBack:
         """Merge what a closed run changed in its copy into the workspace, after that had failed.
 
@@ -356,11 +369,26 @@ class Steersman:
 
     async def _kept_of(self, run_id: str, state: RunState) -> KeptOfRun:
         """What is kept of the run's files, by itself or by its loop. Raises NothingKept."""
-        kept = await kept_of_run(self._client, run_id, state)
+        if state.carried is not None and state.baseline is None and state.closed_as is None:
+            raise NothingKept(f"run {run_id} works in a copy: what it changed is known when it has ended")
+        kept = await kept_of_run(self._client, run_id, state) or await self._kept_since(run_id, state)
         if kept is None or state.host is None:
             why = "its workspace is in no git repository, it could only read, or it has not begun"
             raise NothingKept(f"run {run_id}: nothing was kept of its workspace: {why}")
         return kept
+
+    async def _kept_since(self, run_id: str, state: RunState) -> KeptOfRun | None:
+        """Of a copy that the run's end could not merge, and that was merged since. Raises NothingKept."""
+        if state.carried is None or state.finalize is None or state.finalize.status != "failed":
+            return None
+        try:
+            back = await self.describe_workspace(run_id)
+        except ServerRefused:  # by a worker of an earlier build
+            back = CarriedBack(finalize=state.finalize)
+        if back.changes is None:
+            why = back.finalize.error or "nobody knows why"
+            raise NothingKept(f"run {run_id}: its copy was not carried back: {why}")
+        return KeptOfRun(back.changes.before, back.changes.after)
 
     async def _ask_git(
         self, run_id: str, state: RunState, activity: str, argument: RunDiffInput | UndoInput, result: type[A]

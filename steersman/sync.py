@@ -188,6 +188,7 @@ class Steersman(Blocking[client.Steersman]):
     undo = _call(client.Steersman.undo)
     checkpoints = _call(client.Steersman.checkpoints)
     workspaces = _call(client.Steersman.workspaces)
+    describe_workspace = _call(client.Steersman.describe_workspace)
     retry_workspace = _call(client.Steersman.retry_workspace)
     discard_workspace = _call(client.Steersman.discard_workspace)
     history = _call(client.Steersman.history)

@@ -176,6 +176,7 @@ def workers_of(settings: Settings, parts: Parts, activities: Activities) -> list
             host.undo_run,
             carry.carry_out,
             carry.carry_back,
+            carry.describe_workspace,
             carry.retry_workspace,
             carry.discard_workspace,
             host.sweep_host,

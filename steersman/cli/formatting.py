@@ -95,11 +95,13 @@ def worktree_phrase(worktree: "Worktree") -> str:
     return f"branch {flat(worktree.branch)} in {flat(worktree.top)}"
 
 
-def finalize_phrase(finalize: "Finalize", run: str) -> str:
-    """What became of the copy that a run worked in."""
+def finalize_phrase(finalize: "Finalize", run: str, *, waits: bool = True) -> str:
+    """What became of the copy that a run worked in. `waits`: a failed one is there, for all that is known."""
     if finalize.status == "failed":
-        why = flat(finalize.error or "nobody could do it")
-        return f"not carried back: {why}; `steer workspace retry {flat(run)}`, or `discard {flat(run)}`"
+        told = f"not carried back: {flat(finalize.error or 'nobody could do it')}"
+        if finalize.ref:
+            return f"{told}: kept in {flat(finalize.ref)}"
+        return f"{told}; `steer workspace retry {flat(run)}`, or `discard {flat(run)}`" if waits else told
     if finalize.status == "none":
         return "nothing to carry back"
     if finalize.status == "succeeded":

@@ -99,14 +99,16 @@ class CarryBackInput(TolerantModel):
 
 
 class CarriedBack(TolerantModel):
-    """Result of carry_back, and of retry_workspace."""
+    """Result of carry_back, describe_workspace and retry_workspace."""
 
     finalize: Finalize
     changes: Changes | None = None
+    waits: bool = True
+    """Of a `failed` one: whether what the copy has waits there, for retry_workspace or discard_workspace."""
 
 
 class WorkspaceInput(TolerantModel):
-    """Input of retry_workspace and discard_workspace, standalone activities on the host's queue."""
+    """Input of describe_workspace, retry_workspace and discard_workspace, standalone activities on the host's queue."""
 
     key: RunKey
 

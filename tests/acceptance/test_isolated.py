@@ -193,7 +193,7 @@ NESTED = "import subprocess; subprocess.run('git init -q lib; touch lib/f new', 
 
 @pytest.mark.exhaustive
 async def test_what_cannot_be_carried_back_waits_and_is_a_gate(
-    shared: Site, steersman: Steersman, repository: Path
+    shared: Site, steersman: Steersman, repository: Path, steer: Steer
 ) -> None:
     run = await steersman.start(isolated(shared, repository, NESTED))
     with pytest.raises(
@@ -215,6 +215,9 @@ async def test_what_cannot_be_carried_back_waits_and_is_a_gate(
     waiting = await steersman.start({**patient, "workspace": {**patient["workspace"], "on_gate": "wait"}})
     again = await steersman.retry_workspace(run)
     assert again.finalize.status == "failed"
+    assert (await steersman.describe_workspace(run)).waits
+    with pytest.raises(NothingKept, match="its copy was not carried back"):
+        await steersman.diff(run)
     subprocess.run(["rm", "-rf", "lib"], cwd=copy, check=True)
     assert (await steersman.state(waiting)).closed_as is None
     back = await steersman.retry_workspace(run)
@@ -224,17 +227,28 @@ async def test_what_cannot_be_carried_back_waits_and_is_a_gate(
     assert (await asyncio.wait_for(steersman.result(waiting), 30)).status == "succeeded"
     with pytest.raises(ServerRefused, match="has no changes that wait"):
         await steersman.retry_workspace(run)
+    described = await steersman.describe_workspace(run)
+    assert (described.finalize.status, described.waits) == ("succeeded", False)
+    shown = (await steer("show", run)).out
+    assert "carried back" in shown
+    assert "not carried back" not in shown
+    assert "new" in (await steersman.diff(run)).patch
+    undone = await steersman.undo(run)
+    assert not undone.conflicts
+    assert not (repository / "new").exists()
 
 
 @pytest.mark.exhaustive
 async def test_what_cannot_be_carried_back_can_be_given_up(
-    shared: Site, steersman: Steersman, repository: Path
+    shared: Site, steersman: Steersman, repository: Path, steer: Steer
 ) -> None:
     run = await steersman.start(isolated(shared, repository, NESTED))
     with pytest.raises(WorkspaceError):
         await steersman.result(run)
     await steersman.discard_workspace(run)
     assert not (repository / "new").exists()
+    shown = (await steer("show", run)).out
+    assert "not carried back: it was discarded\n" in shown
     assert (await steersman.run(shared.process("true", workspace=repository))).status == "succeeded"
     plain = await steersman.start(shared.process("true", workspace=repository))
     await steersman.result(plain)
@@ -366,3 +380,28 @@ async def test_what_a_person_sees(steer: Steer, repository: Path, tmp_path: Path
     assert (await steer("workspace", "discard", f"{run}-2")).code == 2, "nobody is there to be asked"
     assert (await steer("workspace", "discard", f"{run}-2", "--yes")).code == 0
     assert (await steer("workspace", "discard", f"{run}-2", "--yes")).code != 0
+    assert "not carried back: it was discarded\n" in (await steer("show", f"{run}-2")).out
+
+
+async def test_what_is_merged_late_is_shown_and_undone_as_any_other(
+    steer: Steer, steersman: Steersman, repository: Path, tmp_path: Path
+) -> None:
+    run = f"late-{tmp_path.name}"
+    program = NESTED + WAIT.format(go=tmp_path / "go")
+    arguments = ("run", "process", "-w", str(repository), "--isolated", "-d", "--id", run)
+    assert (await steer(*arguments, "--", *python(program))).code == 0
+    copy = await copy_of(steersman, run)
+    early = await steer("diff", run)
+    assert (early.code, "works in a copy: what it changed is known when it has ended" in early.err) == (3, True)
+    (tmp_path / "go").touch()
+    with pytest.raises(WorkspaceError):
+        await steersman.result(run)
+    subprocess.run(["rm", "-rf", "lib"], cwd=copy, check=True)
+    assert (await steer("workspace", "retry", run)).code == 0
+    shown = (await steer("show", run)).out
+    assert "carried back" in shown
+    assert "not carried back" not in shown
+    assert "+" in (await steer("diff", run)).out
+    assert (repository / "new").exists()
+    assert (await steer("undo", run, "--yes")).code == 0
+    assert not (repository / "new").exists()

@@ -169,6 +169,22 @@ async def _wait_line(steersman: "Steersman", run: str, state: "RunState") -> str
     return await wait_line(steersman, run, state)
 
 
+async def _with_its_copy(steersman: "Steersman", run: str, state: "RunState") -> "tuple[RunState, bool]":
+    """What became of a copy that the run's end could not merge, by now; and whether it waits. Where nobody says, as the
+    run's end had it.
+    """
+    from steersman.errors import SteersmanError
+
+    if state.carried is None or state.finalize is None or state.finalize.status != "failed":
+        return state, False
+    try:
+        back = await steersman.describe_workspace(run)
+    except SteersmanError:
+        return state, True
+    now = {"finalize": back.finalize, "changes": back.changes or state.changes}
+    return state.model_copy(update=now), back.waits
+
+
 def _approval_line(approval: "Approval") -> str:
     from steersman.contracts.text import main_argument
 
@@ -180,14 +196,15 @@ def show(ctx: typer.Context, run: Run, as_json: AsJson = False) -> None:
 
     async def work(steersman: "Steersman") -> None:
         run_id = await resolve_run(steersman, run)
-        state = await steersman.state(run_id)
+        state, waits = await _with_its_copy(steersman, run_id, await steersman.state(run_id))
         if as_json:
             emit({"id": run_id, **state.model_dump(mode="json")})
             return
         from rich.text import Text
 
         times = await steersman.temporal.get_workflow_handle(run_id).describe()
-        _print_state(run_id, state, await _wait_line(steersman, run_id, state), await _of_workflow(times))
+        wait = await _wait_line(steersman, run_id, state)
+        _print_state(run_id, state, wait, await _of_workflow(times), copy_waits=waits)
         if state.closed_as == "succeeded":
             result = await steersman.result(run_id)
             console().print(Text.assemble(("result    ", "dim"), shortened(flat(_answer(result)), 500)))
@@ -229,7 +246,9 @@ async def _of_workflow(execution: "WorkflowExecutionDescription") -> list[tuple[
     ]
 
 
-def _print_state(run: str, state: "RunState", wait: str | None, of_workflow: "list[tuple[str, str | None]]") -> None:
+def _print_state(
+    run: str, state: "RunState", wait: str | None, of_workflow: "list[tuple[str, str | None]]", *, copy_waits: bool
+) -> None:
     from rich.text import Text
 
     handle, last, use = state.handle, state.last_event, state.usage
@@ -257,7 +276,7 @@ def _print_state(run: str, state: "RunState", wait: str | None, of_workflow: "li
         ("stop", stop_phrase(state.stop_report, _what_was_done(state)) if state.stop_report else None),
         ("copy", state.carried.directory if state.carried and state.closed_as is None else None),
         ("changed", changes_phrase(state.changes) if state.changes else None),
-        ("copy", finalize_phrase(state.finalize, run) if state.finalize else None),
+        ("copy", finalize_phrase(state.finalize, run, waits=copy_waits) if state.finalize else None),
         ("session", sessions_phrase(state.finalize) if state.finalize else None),
         ("error", state.error),
     ]

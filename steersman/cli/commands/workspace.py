@@ -29,7 +29,7 @@ def retry(ctx: typer.Context, run: Run, as_json: AsJson = False) -> None:
         if as_json:
             emit(back)
         elif back.finalize.status == "failed":
-            complain(finalize_phrase(back.finalize, run_id))
+            complain(finalize_phrase(back.finalize, run_id, waits=back.waits))
         else:
             remark(
                 finalize_phrase(back.finalize, run_id) + (f": {changes_phrase(back.changes)}" if back.changes else "")
