@@ -200,6 +200,32 @@ async def test_a_quota_that_is_used_up_is_named(site: PodSite, monkeypatch: pyte
         await site.made()
 
 
+async def test_a_context_that_is_not_there_is_named_and_nothing_has_to_be_removed(site: PodSite) -> None:
+    pod = site.pod(context="nope")
+    with pytest.raises(PlaceError, match="context 'nope' cannot be used") as failed:
+        await pod.prepare("run")
+    assert failed.value.facts["reason"] == "Unusable"
+    assert await pod.remove()
+    assert site.record.removed
+
+
+async def test_a_pod_that_its_node_cannot_set_up_is_named_by_its_events(site: PodSite) -> None:
+    """The pod itself says ContainerCreating, for ever. One that its node has set up later runs."""
+    site.server.settings.sandbox_error = "minimum memory limit is 6MB"
+    told: list[str] = []
+    pod = site.pod(start_s=5)
+    with pytest.raises(PlaceError, match=r"FailedCreatePodSandBox: .*minimum memory limit is 6MB") as failed:
+        await pod.prepare("run", told.append)
+    assert failed.value.facts["reason"] == "FailedCreatePodSandBox"
+    assert told == [
+        "waiting for a pod: FailedCreatePodSandBox: Failed to create pod sandbox: minimum memory limit is 6MB"
+    ]
+    later = asyncio.create_task(site.made())
+    await asyncio.sleep(1)
+    site.server.settings.sandbox_error = None
+    await later
+
+
 @pytest.mark.exhaustive
 async def test_a_pod_that_no_node_takes_is_given_its_time(site: PodSite) -> None:
     site.server.settings.unschedulable = "0/1 nodes are available: 1 Insufficient cpu."

@@ -66,15 +66,15 @@ class CopyObjects:
         is_ours = job["metadata"]["uid"] == known or labels.get(manifest.OWNER) == self.owner
         return job if is_ours else None
 
-    async def events(self, job: dict[str, Any]) -> list[dict[str, Any]]:
-        """Of the Job, newest first; none where nobody may see them."""
-        selector = f"involvedObject.uid={job['metadata']['uid']}"
+    async def events(self, about: dict[str, Any]) -> list[dict[str, Any]]:
+        """Of the Job or pod, newest first; none where nobody may see them."""
+        selector = f"involvedObject.uid={about['metadata']['uid']}"
         try:
             answer = await self.api.get(f"/api/v1/namespaces/{self.namespace}/events", fieldSelector=selector)
         except ApiRefused:
             return []
         found: list[dict[str, Any]] = answer.get("items") or []
-        return sorted(found, key=lambda each: str(each.get("lastTimestamp")), reverse=True)
+        return sorted(found, key=_time, reverse=True)
 
     async def delete(self, path: str, uid: str, **options: Any) -> None:
         """Delete this very object, if it is there. Raises ApiRefused, MachineUnreachable."""
@@ -83,6 +83,11 @@ class CopyObjects:
         except ApiRefused as error:
             if error.status not in (404, 409):
                 raise
+
+
+def _time(event: dict[str, Any]) -> str:
+    # Of two that tell the same of one second the later one has the later version; some have no `lastTimestamp`.
+    return str(event.get("lastTimestamp") or event.get("eventTime") or event.get("firstTimestamp") or "")
 
 
 def is_of_job(pod: dict[str, Any]) -> bool:

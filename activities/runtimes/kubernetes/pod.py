@@ -79,8 +79,11 @@ class CopyPod:
         """
         runtime = self._runtime.model_dump(mode="json")
 
+        is_first = False
+
         def begun(record: PodRecord | None) -> PodRecord:
-            if record is None:
+            nonlocal is_first
+            if is_first := record is None:
                 return PodRecord(runtime=runtime, run=run)
             if record.removed or record.lost:
                 used = () if record.removed else record.used
@@ -91,11 +94,13 @@ class CopyPod:
         while stage in ("ending", "ended"):  # with all in it; what comes then is another one
             await asyncio.sleep(_PAUSE_S)
             stage = await self._stage(await self._records.change(self.copy, begun))
-        if stage != "running":
-            await self._start.run(run, tell)
         try:
+            if stage != "running":
+                await self._start.run(run, tell)
             await self._connected()
         except MachineUnusable as error:
+            if is_first:  # of nobody else's asking either: without a Job or a pod nobody has to be asked to remove it
+                await self._records.update(self.copy, refused=True)
             raise self._start.failed("Unusable", str(error)) from error
 
     async def _stage(self, record: PodRecord) -> Stage | None:
@@ -280,7 +285,7 @@ class CopyPod:
             return True
         if self._connection:
             await self._connection.aclose()
-        if record.refused and record.job_uid is None:
+        if record.refused and record.job_uid is None and record.pod is None:
             await self._records.update(self.copy, removed=True)
             return True
         try:

@@ -31,7 +31,7 @@ class PodRecord(BaseModel):
     old_job: str | None = None
     """The uid of a Job whose pod was lost: it has to go before there is another."""
     refused: bool = False
-    """The cluster has refused to make the Job."""
+    """The cluster has refused to make the Job, or could not be asked for it."""
     restarts: int = 0
     """How often the container had been started again when it was looked at last."""
     pod: str | None = None

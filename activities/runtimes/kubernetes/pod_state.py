@@ -94,6 +94,14 @@ def state_of_pod(pod: Mapping[str, Any]) -> PodState:
     return PodState("starting" if scheduled else "scheduling")
 
 
+def warned_of(state: PodState, events: Sequence[Mapping[str, Any]]) -> PodState:
+    """The state of a pod that says itself nothing of why it is no further, by its events, the newest first: what the
+    last one warns of may be what it waits for.
+    """
+    newest = next(iter(events), {})
+    return _state(state.stage, newest) if newest.get("type") == "Warning" else state
+
+
 def has_ended(pod: Mapping[str, Any]) -> bool:
     """Whether its node has told that every container of it has ended, and none is started again."""
     found = (pod.get("status") or {}).get("containerStatuses") or []

@@ -14,7 +14,7 @@ from activities.runtimes.kubernetes.api import ApiRefused
 from activities.runtimes.kubernetes.objects import CopyObjects
 from activities.runtimes.kubernetes.pod_errors import PodGone
 from activities.runtimes.kubernetes.pod_record import PodRecord, PodRecords
-from activities.runtimes.kubernetes.pod_state import PodState, restarts_of, state_of_job, state_of_pod
+from activities.runtimes.kubernetes.pod_state import PodState, restarts_of, state_of_job, state_of_pod, warned_of
 from activities.runtimes.kubernetes.pool_claim import PoolClaim
 from steersman.contracts.errors import PlaceError
 
@@ -28,6 +28,8 @@ _RETRY_S: Final = 30.0
 
 Tell = Callable[[str], None]
 """Hears, for people, what the pod waits for."""
+_EVENTS_S: Final = 2.0
+"""The events of a pod that does not say why it is no further are looked at again after so many seconds."""
 _SILENT_S: Final = 3.0
 """What lasts no longer is not told."""
 
@@ -55,9 +57,11 @@ class PodStart:
         told, since = PodState("creating"), began
         silent = True
         hopeless: float | None = None
+        warnings = _Warnings(self._objects)
         while True:
             try:
                 pod, state, patience_s = await self._on_its_way(wanted)
+                state = await warnings.added(state, pod)
             except ApiRefused as error:
                 if not error.is_transient or time.monotonic() - began > _RETRY_S:
                     raise self.failed(error.reason or f"HTTP {error.status}", str(error)) from error
@@ -205,3 +209,21 @@ class PodStart:
 
 def _is_removed(record: PodRecord) -> bool:
     return record.removed or not (record.has_copy or record.runs)
+
+
+class _Warnings:
+    """What the events of a pod warn of that says itself nothing of why it is no further, looked at now and then."""
+
+    def __init__(self, objects: CopyObjects) -> None:
+        self._objects = objects
+        self._state = PodState("creating")
+        self._looked = 0.0
+
+    async def added(self, state: PodState, pod: dict[str, Any] | None) -> PodState:
+        """The state, with them. Raises MachineUnreachable."""
+        if pod is None or state.reason or state.stage not in ("scheduling", "starting"):
+            return state
+        if state.stage != self._state.stage or time.monotonic() - self._looked > _EVENTS_S:
+            self._looked = time.monotonic()
+            self._state = warned_of(state, await self._objects.events(pod))
+        return self._state

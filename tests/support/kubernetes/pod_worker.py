@@ -82,6 +82,9 @@ class PodWorker:
         helpers = [asyncio.create_task(self._deadline()), asyncio.create_task(self._kill())]
         try:
             await self._pause(self._around.settings.starting_takes.total_seconds())
+            while (error := self._around.settings.sandbox_error) and not self._stopping.is_set():
+                self._warn("FailedCreatePodSandBox", f"Failed to create pod sandbox: {error}")
+                await self._pause(TRY_AGAIN_S)
             await self._until_well(self._volumes.prepare, VolumeError, self._unmounted)
             if await self._initialise():
                 await asyncio.gather(*(self._keep(each, self.policy) for each in self.main))

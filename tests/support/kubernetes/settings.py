@@ -68,6 +68,8 @@ class Settings:
     image_errors: dict[str, str] = field(default_factory=dict)
     """Image -> what is wrong with it: ErrImagePull, InvalidImageName."""
 
+    sandbox_error: str | None = None
+    """Why the node cannot set a pod up, which only the pod's events say."""
     starting_takes: timedelta = timedelta(0)
     """From the scheduling of a pod to its first container."""
     crash_back_off: timedelta = timedelta(seconds=0.5)
