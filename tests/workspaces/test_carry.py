@@ -369,6 +369,8 @@ ALONE = "echo a > a" + COMMIT + "first"
         ("git worktree add -q ../other -b other", "a work tree of its own, which is not carried"),
         ("rm -rf .git; ln -s /tmp .git", "the copy's .git is no directory any more"),
         (SYMBOLIC, "is no branch of its own"),
+        ("h=$(git rev-parse HEAD); for n in $(seq 20001); do echo $h refs/tags/t$n; done > .git/packed-refs",
+         "the copy has more branches, tags or other refs than 20,000"),
         ("""python3 -c "
 import os
 for n in range(600): os.mkdir('dddddddd'); os.chdir('dddddddd')
@@ -405,6 +407,7 @@ async def test_half_a_copy_is_none(work: Carrying) -> None:
     ("here", "words"),
     [
         ("git sparse-checkout set --no-cone x", "sparse checkout"),
+        ("printf '%040d\n' 1 > .git/refs/tags/broken", "refs/tags/broken names an object that is not there"),
         ("git config filter.secret.clean cat", "own configuration has filters"),
         (SYMBOLIC, "is no branch of its own"),
         ("git clone -q --depth 1 file://$PWD c; rm -rf .git a; mv c/.git .git; mv c/a a; rm -rf c", "shallow clone"),
@@ -417,6 +420,20 @@ async def test_a_workspace_of_which_a_copy_would_be_another_one_is_refused(
         await work.out(
             "mkdir x; echo x > x/x; echo a > a" + COMMIT + "first; echo b >> a; git commit -qam two; " + here
         )
+
+
+async def test_many_tags_are_carried_back_and_one_that_cannot_be_is_named(work: Carrying) -> None:
+    await work.out(ALONE)
+    tags = "h=$(git rev-parse HEAD); for n in $(seq 1000); do echo $h refs/tags/t$n; done > .git/packed-refs"
+    lock = work.top / ".git" / "refs" / "tags" / "t7.lock"
+    lock.touch()
+    with pytest.raises(GitFailed, match=r"refs/tags/t7 could not be set"):
+        await work.back(tags)
+    lock.unlink()
+    await work.back()
+    assert work.here("git tag | wc -l").strip() == "1000"
+    assert work.here("git for-each-ref --format='%(objectname)' refs/tags | sort -u | wc -l").strip() == "1"
+    assert not list((work.top / ".git").rglob("*.lock"))
 
 
 async def test_what_is_in_no_branch_of_the_copy_is_kept(work: Carrying) -> None:

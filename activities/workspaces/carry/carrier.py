@@ -439,8 +439,7 @@ class _CarryBack:
         return await self._returned(conflicts, refs.kept_aside)
 
     async def _set_refs(self, plan: _RefPlan, why: str) -> None:
-        for name, (was, value) in sorted(plan.due.items()):
-            await work_tree.set_ref(self._shadow, name, was, value, why)
+        await work_tree.set_refs(self._shadow, plan.due, why)
 
     async def _write_files(self, due: Mapping[bytes, Replacement]) -> set[bytes]:
         """Write them, and return the paths that were left as they are."""

@@ -801,6 +801,8 @@ class Copy:
         if not self.ready:
             raise Failed(f"there is no copy in {self.root}")
         if repository and not _is_directory(self.own_git):
+            if not os.access(self.root, os.R_OK | os.X_OK):
+                raise Failed("the copy's directory cannot be read any more")
             raise Failed("the copy's .git is no directory any more")
         if not repository and os.path.lexists(self.own_git):
             raise Failed("a repository was made in the copy, and there is none in the workspace")

@@ -13,7 +13,7 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -182,7 +182,10 @@ async def read(shadow: Shadow, commit: str) -> Snapshot:
     try:
         state = SnapshotState.model_validate_json(message)
     except ValidationError as error:
-        raise NoSnapshot(f"the snapshot's message is none: {error.errors()[0]['msg']}") from error
+        first = error.errors()[0]
+        if first["type"] == "too_long" and first["loc"][0] in ("refs", "others"):
+            raise NoSnapshot(f"the copy has more branches, tags or other refs than {MAX_REFS:,}") from None
+        raise NoSnapshot(f"the snapshot's message is none: {first['msg']}") from error
     if not parents:
         raise NoSnapshot("the snapshot has no files")
     files = parents[0]
@@ -292,7 +295,17 @@ async def _refs(shadow: Shadow) -> dict[str, str]:
             refs[name] = value
     if len(refs) > MAX_REFS:
         raise GitFailed(f"the repository has {len(refs):,} branches and tags; {MAX_REFS:,} can be carried")
+    await _check_objects(shadow, refs)
     return refs
+
+
+async def _check_objects(shadow: Shadow, refs: Mapping[str, str]) -> None:
+    """What a ref without its object keeps from being packed must not be found out when the work is done."""
+    asked = "".join(f"{each}\n" for each in sorted(set(refs.values()))).encode()
+    answers = (await shadow.git.run("cat-file", "--batch-check=%(objectname)", stdin=asked)).decode()
+    missing = {line.split(" ")[0] for line in answers.split("\n") if line.endswith(" missing")}
+    if named := [name for name, value in refs.items() if value in missing]:
+        raise GitFailed(f"{named[0]} names an object that is not there: delete it, or bring the object back")
 
 
 async def _index(shadow: Shadow) -> tuple[str, frozenset[bytes]]:

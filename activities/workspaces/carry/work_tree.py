@@ -25,6 +25,8 @@ from activities.workspaces.put_back import LINK, Replacement, make_directory, re
 
 LOCK_S = 10.0
 """Another git of the user's may hold the index for this many seconds."""
+MANY_REFS = 20
+"""A process for each takes 4 ms."""
 _OURS = "steersman-index"
 _WHO = "Steersman <steersman@localhost>"
 _IGNORABLE = dict.fromkeys([0x200C, 0x200D, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x206A, 0x2070), 0xFEFF])
@@ -92,6 +94,32 @@ async def write_index(shadow: Shadow, due: Mapping[bytes, Replacement], object_f
     finally:
         new.unlink(missing_ok=True)
         new.with_name(f"{new.name}.lock").unlink(missing_ok=True)
+
+
+async def set_refs(shadow: Shadow, due: Mapping[str, tuple[str | None, str]], why: str) -> None:
+    """As `set_ref` of each, by one process where there are many. `due`: what it was, and what it becomes."""
+    if len(due) > MANY_REFS:
+        with contextlib.suppress(GitFailed):  # which one, and why, is said below
+            await _set_many(shadow, due, why)
+            return
+    for name, (was, value) in sorted(due.items()):
+        await set_ref(shadow, name, was, value, why)
+
+
+async def _set_many(shadow: Shadow, due: Mapping[str, tuple[str | None, str]], why: str) -> None:
+    listed = await shadow.git.run("for-each-ref", "--format=%(objectname) %(refname)", "refs/heads", "refs/tags")
+    lines = (line.split(" ", 1) for line in listed.decode("utf-8", "surrogateescape").splitlines())
+    now = {name: value for value, name in lines}
+    moves = {name: move for name, move in sorted(due.items()) if now.get(name) != move[1]}
+    # Each in a transaction of its own, by a git of 2.30 and later: a crash leaves no more than one of them locked.
+    said = [f"start\nupdate {name} {value} {was or '0' * len(value)}\ncommit\n" for name, (was, value) in moves.items()]
+    await shadow.git.run("update-ref", "--no-deref", "--stdin", stdin=os.fsencode("".join(said)))
+    await asyncio.to_thread(_log_all, shadow.repository.common, moves, why)
+
+
+def _log_all(git: Path, moves: Mapping[str, tuple[str | None, str]], why: str) -> None:
+    for name, (was, value) in moves.items():
+        _log(git, name, was or "0" * len(value), value, why)
 
 
 async def set_ref(shadow: Shadow, name: str, was: str | None, value: str, why: str) -> None:
