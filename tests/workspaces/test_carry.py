@@ -353,6 +353,7 @@ def mount(*words: str | Path) -> None:
     subprocess.run(["mount", *words], check=True)
 
 
+TAGS = "h=$(git rev-parse HEAD); for n in $(seq {}); do echo $h refs/tags/t$n; done > .git/packed-refs"
 ALONE = "echo a > a" + COMMIT + "first"
 
 
@@ -431,11 +432,10 @@ async def test_more_tags_than_can_be_carried_are_refused_in_words(work: Carrying
 
 async def test_many_tags_are_carried_back_and_one_that_cannot_be_is_named(work: Carrying) -> None:
     await work.out(ALONE)
-    tags = "h=$(git rev-parse HEAD); for n in $(seq 1000); do echo $h refs/tags/t$n; done > .git/packed-refs"
     lock = work.top / ".git" / "refs" / "tags" / "t7.lock"
     lock.touch()
     with pytest.raises(GitFailed, match=r"refs/tags/t7 could not be set"):
-        await work.back(tags)
+        await work.back(TAGS.format(1000))
     lock.unlink()
     await work.back()
     assert work.here("git tag | wc -l").strip() == "1000"
