@@ -147,9 +147,10 @@ class ProcessTranscript:
         if exit_fact.code == 0:
             return Verdict(self._no_answer)
         how = f"signal {exit_fact.signal}" if exit_fact.signal else f"exit code {exit_fact.code}"
+        told = f"{self._program} ended with {how}"
         if exit_fact.lost:
-            how = "its end was not seen (the machine or its shim died)"
-        message = f"{self._program} ended with {how}{last_words(exit_fact)}"
+            told = f"{self._program}: its end was not seen (the machine or its shim died)"
+        message = f"{told}{last_words(exit_fact)}"
         return Verdict(AgentCrashed(message[:2000], **exit_facts(exit_fact)))
 
 

@@ -14,7 +14,7 @@ async def confirm(what: str, word: str, *, yes: bool) -> bool:
     if yes:
         return True
     if not is_interactive():
-        raise typer.BadParameter(f"{what}: needs --yes where nobody can be asked")
+        raise typer.BadParameter(f"{what.removesuffix('.')}: needs --yes where nobody can be asked")
     console().print(Text(flat(what)))
     with Keyboard(console()) as keyboard:
         try:
