@@ -297,7 +297,8 @@ class RunCarry:
             await self._give_up(directory)
         except CopyFailed as error:
             raise WorkspaceError(str(error)) from error
-        await asyncio.to_thread(_note, directory.path / "carried-back.json", _DISCARDED)
+        if not await asyncio.to_thread(self.has_copy, directory):  # else a sweep removes what is no gate any more
+            await asyncio.to_thread(_note, directory.path / "carried-back.json", _DISCARDED)
         return _GIVEN_UP
 
     async def abandon(self, directory: RunDirectory) -> None:

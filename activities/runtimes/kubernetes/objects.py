@@ -86,7 +86,7 @@ class CopyObjects:
 
 
 def _time(event: dict[str, Any]) -> str:
-    # Of two that tell the same of one second the later one has the later version; some have no `lastTimestamp`.
+    """When it was told last; some have no `lastTimestamp`."""
     return str(event.get("lastTimestamp") or event.get("eventTime") or event.get("firstTimestamp") or "")
 
 
