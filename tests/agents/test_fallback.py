@@ -153,7 +153,7 @@ class TestRequest:
         ("fields", "words"),
         [
             ({"fallback": [{"agent": "process"}]}, 'fallback.0: agent "process"'),
-            ({"fallback": [{"agent": "acp"}]}, "fallback.0: Value error, command is required"),
+            ({"fallback": [{"agent": "acp"}]}, "fallback.0: command is required"),
             ({"fallback": [{"agent": "codex"}], "limits": {"cost_usd": 1}}, "fallback.0"),
             ({"fallback": [{"agent": "codex"}] * 6}, "fallback"),
             ({"fallback": [{"agent": "codex", "prompt": "x"}]}, "fallback.0.prompt: unknown field"),
