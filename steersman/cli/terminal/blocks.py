@@ -35,6 +35,4 @@ def whole_blocks(text: str) -> tuple[str, str]:
 
 def is_plain(text: str) -> bool:
     """Whether Markdown would show the text as it is, but for its line ends."""
-    if _SIGN.search(text) is not None:
-        return False
-    return not any(map(_BEGINNING.match, text.split("\n"))) if "\n" in text else _BEGINNING.match(text) is None
+    return _SIGN.search(text) is None and not any(map(_BEGINNING.match, text.split("\n")))

@@ -251,9 +251,6 @@ class Renderer:
     def _say(self, key: tuple[str, str | None], text: str) -> None:
         """Print whole blocks."""
         kind, parent = key
-        if not parent and kind == "text" and 0 < len(text) <= self.width and _is_clean(text) and is_plain(text):
-            self._put(text)  # most of a program's lines: what follows would come to the same, in four times the time
-            return
         text = clean(text).strip("\n")
         if not text:
             return
@@ -390,11 +387,6 @@ class Renderer:
             status, "bold red"
         )
         self._print(Text(" · ".join(filter(None, parts)), style=style))
-
-
-def _is_clean(text: str) -> bool:
-    """Whether it is one line of nothing but printable ASCII."""
-    return text.isascii() and text.isprintable()
 
 
 def _unsaid(whole: str, streamed: str) -> str:
