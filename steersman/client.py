@@ -379,12 +379,12 @@ class Steersman:
 
     async def _kept_since(self, run_id: str, state: RunState) -> KeptOfRun | None:
         """Of a copy that the run's end could not merge, and that was merged since. Raises NothingKept."""
-        if state.carried is None or state.finalize is None or state.finalize.status != "failed":
+        if (failed := state.unmerged) is None:
             return None
         try:
             back = await self.describe_workspace(run_id)
         except ServerRefused:  # by a worker of an earlier build
-            back = CarriedBack(finalize=state.finalize)
+            back = CarriedBack(finalize=failed)
         if back.changes is None:
             why = back.finalize.error or "nobody knows why"
             raise NothingKept(f"run {run_id}: its copy was not carried back: {why}")

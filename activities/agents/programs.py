@@ -45,15 +45,21 @@ def findings(
         path = program()
     except RunError:
         return (Finding(check, f"not installed ({hint})"),)
+    found = version(check, path, version_of, hint)
+    return (found, key()) if found.ok else (found,)
+
+
+def version(check: str, path: str, version_of: Callable[[str], Sequence[str]], hint: str) -> Finding:
+    """What the doctor says of a program that is there, see `findings`. It starts a process."""
     try:
         argv = version_of(path)
-        version = subprocess.run(argv, capture_output=True, text=True, timeout=VERSION_S, check=True).stdout
+        said = subprocess.run(argv, capture_output=True, text=True, timeout=VERSION_S, check=True).stdout
     except (RunError, OSError, subprocess.SubprocessError) as error:
-        return (Finding(check, f"{path}: {reason(error)}", ok=False, hint=hint),)
-    return (Finding(check, f"{version.strip()} at {path}"), key())
+        return Finding(check, f"{path}: {_reason(error)}", ok=False, hint=hint)
+    return Finding(check, f"{said.strip()} at {path}")
 
 
-def reason(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     """Why a program could not be asked for its version: what it said itself, where it said something."""
     if isinstance(error, subprocess.CalledProcessError):
         said = str(error.stderr or error.stdout or "").strip().splitlines()

@@ -47,16 +47,15 @@ class EventPages:
                 if now != size:
                     size, pause_s = now, FIRST_LOOK_S
                     if now >= 0:
-                        max_bytes = min(wanted.max_bytes, MAX_PAGE)
-                        found = await asyncio.to_thread(_read, path, cursor, wanted.after, max_bytes)
-                        if found.events or found.ended:
+                        found = await asyncio.to_thread(_read, path, cursor, wanted)
+                        if found.has_news:
                             self._remember(wanted.key, cursor)
                             if found.next:
                                 self._remember(wanted.key, found.next)
-                            return await asyncio.to_thread(found.json, compressed=wanted.gzip)
+                            return found.json
                 left_s = until - time.monotonic()
                 if left_s <= 0:
-                    return _Page([], ended=False, known=now >= 0).json()
+                    return _json([], ended=False, known=now >= 0)
                 with suppress(TimeoutError):
                     await asyncio.wait_for(changed.wait(), min(pause_s, left_s))
                 pause_s = min(pause_s * 1.5, LAST_LOOK_S)
@@ -69,24 +68,31 @@ class EventPages:
 
 @dataclass(frozen=True)
 class _Page:
-    """An EventPage. Its events are JSON, as in the log: models of them, and JSON of these, would take half the time."""
+    """`json`: an EventPage."""
 
-    events: list[bytes]
-    ended: bool
-    known: bool = True
-    next: Cursor | None = None
+    json: bytes
+    has_news: bool
+    next: Cursor | None
     """Where the page after this one ends."""
 
-    def json(self, *, compressed: bool = False) -> bytes:
-        """As pydantic would write it."""
-        more: dict[str, Any] = {"ended": self.ended, "known": self.known, "next_end": self.next and self.next.seq}
-        events = b"[%s]" % b",".join(self.events)
-        if compressed and len(events) >= COMPRESSED_FROM:
-            more["gzip"] = base64.b64encode(gzip.compress(events, compresslevel=1, mtime=0)).decode()
-            events = b"[]"
-        return b'{"events":%s,%s' % (events, json.dumps(more, separators=(",", ":"))[1:].encode())
+
+def _read(path: Path, cursor: Cursor, wanted: ReadEvents) -> _Page:
+    max_bytes = min(wanted.max_bytes, MAX_PAGE)
+    events, ended = read_json(path, cursor, wanted.after, max_bytes)
+    after = None if ended else page_end(path, cursor, max_bytes)
+    page = _json(events, ended=ended, next_end=after.seq if after else None, compressed=wanted.gzip)
+    return _Page(page, bool(events or ended), after)
 
 
-def _read(path: Path, cursor: Cursor, after: int, max_bytes: int) -> _Page:
-    events, ended = read_json(path, cursor, after, max_bytes)
-    return _Page(events, ended, next=None if ended else page_end(path, cursor, max_bytes))
+def _json(
+    events: list[bytes], *, ended: bool, known: bool = True, next_end: int | None = None, compressed: bool = False
+) -> bytes:
+    """An EventPage as pydantic would write it. Its events are JSON, as in the log: models of them, and JSON of these,
+    would take half the time.
+    """
+    more: dict[str, Any] = {"ended": ended, "known": known, "next_end": next_end}
+    array = b"[%s]" % b",".join(events)
+    if compressed and len(array) >= COMPRESSED_FROM:
+        more["gzip"] = base64.b64encode(gzip.compress(array, compresslevel=1, mtime=0)).decode()
+        array = b"[]"
+    return b'{"events":%s,%s' % (array, json.dumps(more, separators=(",", ":"))[1:].encode())

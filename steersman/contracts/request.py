@@ -482,6 +482,11 @@ def parse_object(model: type[Q], data: object) -> Q:
         raise InvalidRequest(f"{name}: the input is no JSON: {error}") from error
 
 
+def not_one(what: str, count: int) -> str:
+    """What is said of so many inputs of a workflow or an update, of which there has to be one."""
+    return f"{what}: the input must be one JSON object, not {count} values"
+
+
 def kind_of(data: object) -> str:
     """The type of a decoded JSON value, in words: "a list"."""
     names = {

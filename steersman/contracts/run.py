@@ -319,3 +319,9 @@ class RunState(RunProgress):
     """As in RunResult; None until then."""
     worktree: Worktree | None = None
     """As in RunResult; it may not be there yet."""
+
+    @property
+    def unmerged(self) -> Finalize | None:
+        """Why the run's end could not merge its copy; None where it could. What became of it since its host knows."""
+        is_failed = self.carried is not None and self.finalize is not None and self.finalize.status == "failed"
+        return self.finalize if is_failed else None

@@ -76,6 +76,15 @@ async def exists(steersman: Steersman, id: str) -> bool:
     return False
 
 
+async def denied_elsewhere(opened: Editor, id: str, steersman: Steersman) -> None:
+    """The editor does not decide, and hears how others can: one does, and the run goes on."""
+    prompt = asyncio.create_task(opened.prompt(id, "go"))
+    await shown(opened.screen, "steer approve", "agent_thought_chunk")
+    (waiting,) = (await steersman.state(id)).approvals
+    await steersman.decide(id, waiting.id, "deny")
+    assert (await prompt).stop_reason == "end_turn"
+
+
 class TestPrompt:
     async def test_is_a_durable_run(self, shared: Site, steersman: Steersman, model: ScriptedModel, mark: str) -> None:
         script = model.script("one", tool("Bash", command="echo made > file"), say("It is made"), say("Again"))
@@ -420,11 +429,7 @@ class TestWhatIsRefused:
         script = model.script("none", tool("Bash", command="echo made > file"), say("done"))
         async with session(shared, script, mark, "--mode", "ask") as (opened, id):
             opened.screen.raw_answer = answer
-            prompt = asyncio.create_task(opened.prompt(id, "go"))
-            await shown(opened.screen, "steer approve", "agent_thought_chunk")
-            (waiting,) = (await steersman.state(id)).approvals
-            await steersman.decide(id, waiting.id, "deny")
-            assert (await prompt).stop_reason == "end_turn"
+            await denied_elsewhere(opened, id, steersman)
 
     async def test_an_approval_that_no_editor_answers(
         self, shared: Site, steersman: Steersman, model: ScriptedModel, mark: str
@@ -436,11 +441,7 @@ class TestWhatIsRefused:
                 raise RequestError.internal_error()
 
             opened.screen.answer = broken
-            prompt = asyncio.create_task(opened.prompt(id, "go"))
-            await shown(opened.screen, "steer approve", "agent_thought_chunk")
-            (waiting,) = (await steersman.state(id)).approvals
-            await steersman.decide(id, waiting.id, "deny")
-            assert (await prompt).stop_reason == "end_turn"
+            await denied_elsewhere(opened, id, steersman)
 
     async def test_at_a_new_session(self, shared: Site) -> None:
         async with editor(shared) as opened:

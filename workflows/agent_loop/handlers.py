@@ -27,6 +27,7 @@ from steersman.contracts.loop_messages import (
 )
 from steersman.contracts.messages import parse_message
 from steersman.contracts.model import StrictModel
+from steersman.contracts.request import not_one
 from workflows.agent_loop import checkpoints, control, feedback
 from workflows.agent_loop.requests import refused
 from workflows.agent_loop.state import LoopContext
@@ -113,8 +114,7 @@ def _update(name: str) -> Any:
 
     def check(self: _Dispatch, *inputs: Any) -> None:
         if len(inputs) > 1:  # here alone: what was accepted once stays so
-            what = UPDATE_HANDLERS[name].model.__name__
-            message = f"{what}: the input must be one JSON object, not {len(inputs)} values"
+            message = not_one(UPDATE_HANDLERS[name].model.__name__, len(inputs))
             raise ApplicationError(message, type=ErrorType.INVALID_REQUEST, non_retryable=True)
         self._checked(name, inputs, refuse=not self._undispatched)
 

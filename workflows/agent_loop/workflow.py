@@ -19,7 +19,7 @@ with workflow.unsafe.imports_passed_through():
     from steersman.contracts.loop_messages import CheckpointPage, CheckpointQuery
     from steersman.contracts.loop_state import LoopResult, LoopState
     from steersman.contracts.messages import parse_message
-    from steersman.contracts.request import oversized
+    from steersman.contracts.request import not_one, oversized
     from steersman.contracts.run import MAX_REASON
     from workflows.agent_loop import iterations, notices, plans
     from workflows.agent_loop.carried_state import CarriedState
@@ -158,7 +158,7 @@ def _parse(inputs: tuple[Any, ...]) -> tuple[LoopRequest, CarriedState]:
     # Only this workflow itself can give a second input: a client sends a request alone.
     continued = info.continued_run_id is not None and len(inputs) == 2
     if len(inputs) != 1 and not continued:
-        raise InvalidRequest(f"LoopRequest: the input must be one JSON object, not {len(inputs)} values")
+        raise InvalidRequest(not_one("LoopRequest", len(inputs)))
     if len(info.workflow_id) > MAX_ID:
         raise InvalidRequest(f"LoopRequest: the workflow id is longer than {MAX_ID} characters")
     request = parse_loop_request(inputs[0])
@@ -171,4 +171,4 @@ def _parse(inputs: tuple[Any, ...]) -> tuple[LoopRequest, CarriedState]:
             return request, CarriedState.model_validate(inputs[1])
         return request, plans.initial_state(request, workflow.now())
     except ValueError as error:  # a client's retry looks like a continuation, too
-        raise InvalidRequest("LoopRequest: the input must be one JSON object, not 2 values") from error
+        raise InvalidRequest(not_one("LoopRequest", 2)) from error

@@ -22,7 +22,7 @@ from steersman.contracts.messages import (
     parse_message,
 )
 from steersman.contracts.model import TolerantModel
-from steersman.contracts.request import RunRequest
+from steersman.contracts.request import RunRequest, not_one
 from steersman.contracts.run import MessageKind
 from workflows.agent_run.approvals import not_waiting
 from workflows.agent_run.delivery import MessageDelivery
@@ -230,7 +230,7 @@ def _parsed(model: type[Any], inputs: tuple[Any, ...]) -> Any:
 def _check_number(model: type[Any], inputs: tuple[Any, ...]) -> None:
     """Refuse a second input, which would be ignored. For validators alone: what was accepted once stays so."""
     if len(inputs) > 1:
-        raise _invalid_request(f"{model.__name__}: the input must be one JSON object, not {len(inputs)} values")
+        raise _invalid_request(not_one(model.__name__, len(inputs)))
 
 
 def _invalid_request(message: str) -> ApplicationError:

@@ -18,7 +18,7 @@ with workflow.unsafe.imports_passed_through():
     from steersman.contracts.agents import at_most
     from steersman.contracts.descriptions import OF_RUN
     from steersman.contracts.errors import ErrorType, InvalidRequest
-    from steersman.contracts.request import RunRequest, oversized, parse_request
+    from steersman.contracts.request import RunRequest, not_one, oversized, parse_request
     from steersman.contracts.run import MAX_REASON, CarriedWorkspace, Finalize, Phase, RunResult, RunState, StopReport
     from workflows import workspace_hold
     from workflows.agent_run import activities
@@ -59,7 +59,7 @@ class AgentRun(RunHandlers):
         """Whether `run_agent` returned what the agent came to."""
         try:
             if len(inputs) != 1:
-                raise InvalidRequest(f"RunRequest: the input must be one JSON object, not {len(inputs)} values")
+                raise InvalidRequest(not_one("RunRequest", len(inputs)))
             request = parse_request(inputs[0])
             if (wrong_size := oversized(inputs[0], "RunRequest")) and workflow.patched("request-size"):
                 raise InvalidRequest(wrong_size)

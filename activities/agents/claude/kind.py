@@ -1,6 +1,5 @@
 """The row of agent "claude": how it is made, the variables it guards, and what the doctor checks of it."""
 
-import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -21,13 +20,12 @@ def _findings(environ: Mapping[str, str]) -> Sequence[Finding]:
 
 
 def _program() -> Finding:
+    check, hint = "agent claude", "pip install claude-agent-sdk (make setup does)"
     try:
         program = ClaudeAgent({}).program()
-        version = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=30, check=True).stdout
-    except (RunError, OSError, subprocess.SubprocessError) as error:
-        hint = "pip install claude-agent-sdk (make setup does)"
-        return Finding("agent claude", programs.reason(error), ok=False, hint=hint)
-    return Finding("agent claude", f"{version.strip()} at {program}")
+    except RunError as error:
+        return Finding(check, str(error), ok=False, hint=hint)
+    return programs.version(check, program, lambda path: (path, "--version"), hint)
 
 
 def _key(environ: Mapping[str, str]) -> Finding:

@@ -4,7 +4,7 @@ import os
 import stat
 import sys
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -67,28 +67,32 @@ def acp(
         command=ctx.meta.get(AFTER_DASHES),
     )
 
-    async def work(steersman: "Steersman") -> Exit:
-        try:
-            from steersman.acp.agent import serve
-        except ModuleNotFoundError as error:
-            if error.name != "acp":
-                raise
-            complain(MISSING)
-            return Exit.USAGE
-        asked = {**fields, "workspace": fields.get("workspace", {})}
-        await choose_host(steersman, asked)
-        codes = {"SIGTERM": Exit.TERMINATED, "SIGHUP": Exit.TERMINATED, "SIGINT": Exit.DETACHED}
-        left: list[Exit] = []
+    run_with_client(ctx, partial(_serve, fields))
 
-        def handle_signals(transport: "EditorTransport") -> None:
-            def leave(code: Exit) -> None:
-                left.append(code)
-                transport.leave()
 
-            for name, code in codes.items():
-                handle(name, partial(leave, code))
+_CODES: dict[str, Exit] = {"SIGTERM": Exit.TERMINATED, "SIGHUP": Exit.TERMINATED, "SIGINT": Exit.DETACHED}
 
-        await serve(steersman, asked, handle_signals)
-        return left[0] if left else Exit.OK
 
-    run_with_client(ctx, work)
+async def _serve(fields: dict[str, Any], steersman: "Steersman") -> Exit:
+    """Until the editor leaves, or a signal comes, which counts as that."""
+    try:
+        from steersman.acp.agent import serve
+    except ModuleNotFoundError as error:
+        if error.name != "acp":
+            raise
+        complain(MISSING)
+        return Exit.USAGE
+    asked = {**fields, "workspace": fields.get("workspace", {})}
+    await choose_host(steersman, asked)
+    left: list[Exit] = []
+
+    def handle_signals(transport: "EditorTransport") -> None:
+        def leave(code: Exit) -> None:
+            left.append(code)
+            transport.leave()
+
+        for name, code in _CODES.items():
+            handle(name, partial(leave, code))
+
+    await serve(steersman, asked, handle_signals)
+    return left[0] if left else Exit.OK

@@ -175,7 +175,7 @@ async def _with_its_copy(steersman: "Steersman", run: str, state: "RunState") ->
     """
     from steersman.errors import SteersmanError
 
-    if state.carried is None or state.finalize is None or state.finalize.status != "failed":
+    if state.unmerged is None:
         return state, False
     try:
         back = await steersman.describe_workspace(run)
