@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
+from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.client import Client
 from temporalio.service import RPCError
 
@@ -76,7 +77,8 @@ class Takeover:
         self._pending = PendingActivities(client)
         self._looked = asyncio.Event()
         self._unled: set[RunKey] = set()
-        """The runs with an agent at work that the server hands out to whoever asks, as of the last look."""
+        """The runs with an agent at work that the server hands out to whoever asks, or has handed to this worker, which
+        has not entered them; as of the last look."""
 
     async def looked(self) -> None:
         """Wait until the runs of workers that had fallen before are given back, for at most FIRST_LOOK_S seconds: a
@@ -189,7 +191,7 @@ class Takeover:
         pending = await self._pending.of(key.run)
         given = await self._pending.give_back(key.run, pending, self._identities)
         leading = [each for each in pending if each.activity_type.name == names.RUN_AGENT]
-        if any(is_unled(each, self._identities) for each in leading):
+        if any(self._is_on_its_way(key, each) or is_unled(each, self._identities) for each in leading):
             self._unled.add(key)
         waits = any(each.state not in STARTED for each in leading)
         # A worker that is handed the run names itself as soon as it enters it: until then, this is all that names it.
@@ -200,6 +202,11 @@ class Takeover:
             for each in leaders:
                 await asyncio.to_thread(each.peer.forget, key)
         return given
+
+    def _is_on_its_way(self, key: RunKey, activity: PendingActivityInfo) -> bool:
+        """Whether the server has handed it to this worker, which a busy machine keeps from entering it."""
+        is_here = activity.state in STARTED and activity.last_worker_identity == self._registry.identity
+        return is_here and key not in self._registry.leads()
 
     async def _give_back_waiting(self) -> bool:
         """Of a task that came when a worker died, or had stopped polling, there is no other trace. Raises RPCError."""

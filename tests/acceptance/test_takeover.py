@@ -4,12 +4,17 @@ import asyncio
 import json
 import shutil
 import time
+from collections.abc import Collection
 from datetime import timedelta
 
 import pytest
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import PollActivityTaskQueueRequest
+from temporalio.exceptions import ApplicationError
 
+from activities.takeover.registry import Registry
+from activities.takeover.run_slots import RunSlots
+from activities.takeover.takeover import Takeover
 from steersman.client import Steersman
 from steersman.contracts import names
 from steersman.contracts.activities import RunKey
@@ -18,6 +23,7 @@ from tests.acceptance.programs import OBEDIENT, python
 from tests.acceptance.site import Site, leader, phase
 from tests.support.processes import lives, marked, stopped, until
 from tests.support.workers import WorkerProcess
+from workers.connection import owner_of
 
 SOON_S = 30.0
 """A workflow task that a killed worker was at comes again after 10 s; a heartbeat timeout takes 5 minutes. `make bench`
@@ -223,12 +229,57 @@ async def test_a_task_that_never_came_is_handed_out_anew(site: Site, mark: str) 
 async def drop_task(site: Site, steersman: Steersman, worker: WorkerProcess, run: str) -> None:
     """Have the server hand the run to this worker, which is busy and does not poll, and let nobody have it."""
     facts = json.loads((site.state / "workers" / worker_directory(site, worker) / "worker.json").read_text())
+    await handed_out(site, steersman, facts["identity"], run)
+
+
+async def handed_out(site: Site, steersman: Steersman, identity: str, run: str) -> None:
+    """Have the server hand the run to the worker of this identity, which does not hear of it."""
     task = await steersman.temporal.workflow_service.poll_activity_task_queue(
         PollActivityTaskQueueRequest(
             namespace=steersman.temporal.namespace,
             task_queue=TaskQueue(name=names.runs_queue(host_name(site.state))),
-            identity=facts["identity"],
+            identity=identity,
         ),
         timeout=timedelta(seconds=20),
     )
     assert task.workflow_execution.workflow_id == run
+
+
+class WatchedSlots(RunSlots):
+    """`looks`: how often a look at the fallen workers has ended."""
+
+    looks = 0
+
+    def expect(self, runs: Collection[RunKey]) -> None:
+        self.looks += 1
+        super().expect(runs)
+
+
+async def test_no_run_begins_while_an_agent_at_work_is_on_its_way_to_its_place(site: Site, mark: str) -> None:
+    """A busy machine's worker enters a run that it was handed some time after the server has counted it as handed."""
+    worker = site.worker()
+    steersman = await site.steersman()
+    await worker.ready()
+    (begun,) = await started(site, steersman, mark, 1)
+    state = await steersman.state(begun)
+    key = RunKey(run=begun, execution=state.execution or "")
+    worker.kill()
+    busy = "0-busy@here"
+    registry = Registry.open(site.state, await owner_of(steersman.temporal), busy, "steersman@here:busy")
+    slots = WatchedSlots(1)
+    taking_over = asyncio.create_task(Takeover(steersman.temporal, registry, list, slots).run())
+    try:
+        await handed_out(site, steersman, busy, begun)
+        looks = slots.looks
+        await until(lambda: slots.looks > looks + 2)  # the first of them may have begun before
+        with pytest.raises(ApplicationError, match="agents at work go first"):
+            await slots.refuse_without_place(RunKey(run="another", execution="e"))
+        with slots.leading(key), registry.leading(key):
+            pass
+        await slots.refuse_without_place(RunKey(run="another", execution="e"))
+    finally:
+        taking_over.cancel()
+        await asyncio.gather(taking_over, return_exceptions=True)
+        registry.close()
+    await all_led_by(steersman, [begun], site.worker())
+    assert (await steersman.stop(begun)).outcome == "stopped"

@@ -19,7 +19,7 @@ class Listener:
         self._protocol, self._tls = protocol, tls
         self._socket: socket.socket | None = None
         self._accepting: asyncio.Task[None] | None = None
-        self._transports: set[asyncio.BaseTransport] = set()
+        self._transports: dict[asyncio.BaseTransport, socket.socket] = {}
         self._kept: list[socket.socket] = []
         self._handshakes: set[asyncio.Task[None]] = set()
 
@@ -40,10 +40,10 @@ class Listener:
 
     def cut(self) -> None:
         """Every connection that there is."""
-        for transport in self._transports:
+        for transport, accepted in self._transports.items():
             # asyncio's abort() fails on a transport that was closed while it still had bytes to write, and has
-            # written them since (Python 3.11).
-            if isinstance(transport, asyncio.Transport) and transport.get_extra_info("socket").fileno() >= 0:
+            # written them since; its get_extra_info() on one of TLS that was closed twice (Python 3.11).
+            if isinstance(transport, asyncio.Transport) and accepted.fileno() >= 0:
                 transport.abort()
         self._transports.clear()
         for each in self._kept:
@@ -90,4 +90,5 @@ class Listener:
         except OSError:
             accepted.close()
             return
-        self._transports = {each for each in self._transports if not each.is_closing()} | {transport}
+        there = {each: its for each, its in self._transports.items() if not each.is_closing()}
+        self._transports = there | {transport: accepted}
