@@ -103,7 +103,7 @@ async def prepare(
         raise retry_later(ActivityErrorType.AGENT_UNKNOWN, why)
     agent = context.agents[run.request.agent]
     # Checked here too: the run may have waited long in the queue, or another operator's worker claimed it.
-    request = policy.caps.held(run.request, policy.kinds[run.request.agent].at_most)
+    request = policy.capped(run.request)
     worktree = await asyncio.to_thread(admitted_place, context, request)
     if worktree != run.worktree:
         raise WorkspaceError("workspace.worktree: the repository lies elsewhere than when the run was claimed")
@@ -127,29 +127,31 @@ async def prepare(
         place = await context.worktrees.make(worktree, workspace)
     baseline = RunBaseline(context.changes, directory, place or workspace, workspace, wanted=wanted)
     notifier.baseline = baseline
+    of_first = policy.part(request, 0)
     leads = RunContext(
         key=run.key,
         agent_key=directory.agent_key,
-        request=request,
+        request=of_first,
         agent=agent,
         runtime=context.runtime,
         directory=directory,
-        admission=PolicyAdmissionControl(policy, agent, request, directory, lock_session, copy or place),
+        admission=PolicyAdmissionControl(policy, agent, of_first, directory, lock_session, copy or place),
         baseline=baseline,
         epoch=notifier.epoch,
         backup=_backup(context, directory, run),
         lost=lost,
     )
-    return RunController(replace(leads, fallback=_fallback(context, leads, lock_session, copy or place)), notifier)
+    further_agents = _fallback(context, leads, request, lock_session, copy or place)
+    return RunController(replace(leads, fallback=further_agents), notifier)
 
 
 def _fallback(
-    context: ActivityContext, run: RunContext, lock_session: LockSession, place: Path | None
+    context: ActivityContext, run: RunContext, whole: RunRequest, lock_session: LockSession, place: Path | None
 ) -> tuple[RunContext, ...]:
-    """The run as each of its further agents has it."""
+    """The run as each of its further agents has it. `whole`: what was asked of all of them."""
     found = []
-    for number in range(1, len(run.request.fallback) + 1):
-        request = context.policy.part(run.request, number)
+    for number in range(1, len(whole.fallback) + 1):
+        request = context.policy.part(whole, number)
         agent = context.agents[request.agent]
         admission = PolicyAdmissionControl(context.policy, agent, request, run.directory, lock_session, place)
         can = context.policy.kinds[request.agent].capabilities(request)

@@ -143,6 +143,13 @@ class Policy:
             raise InvalidRequest(f"{named}: {directory} is not trusted (see steer trust, --trust)")
         return directory, further
 
+    def capped(self, request: RunRequest) -> RunRequest:
+        """The request within the operator's caps. One of cost holds where any of its agents reports cost: see `part`."""
+        agents = (request.agent, *(each.agent for each in request.fallback))
+        can = self.kinds[request.agent].at_most
+        cost = any(self.kinds[agent].at_most.cost for agent in agents if agent in self.kinds)
+        return self.caps.held(request, can.model_copy(update={"cost": cost}))
+
     def part(self, request: RunRequest, number: int) -> RunRequest:
         """A request that the operator's caps were put on, as one of its agents has it: a limit of cost that one which
         reports none has is a cap's, as such a request is refused.

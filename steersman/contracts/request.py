@@ -318,14 +318,16 @@ class RunRequest(StrictModel):
 
     def of_part(self, number: int) -> "RunRequest":
         """The request as one of its agents has it: 0 is the first, n the one that `fallback[n - 1]` names. Only the
-        first one goes on with a session, and gets that agent's own variables.
+        first one goes on with a session, and none gets variables that are another's own. Which are those of the first
+        one is not known of every agent: one of which none are has all.
         """
-        if number == 0:
-            return self
-        each = self.fallback[number - 1]
-        own_variables = [AGENT_VARIABLES.get(agent, frozenset[str]()) for agent in (self.agent, each.agent)]
-        others = own_variables[0] - own_variables[1]
+        agents = [self.agent, *(each.agent for each in self.fallback)]
+        known = [AGENT_VARIABLES.get(agent, frozenset[str]()) for agent in agents]
+        others = frozenset[str]() if number == 0 and not known[0] else frozenset[str]().union(*known) - known[number]
         env = {name: value for name, value in self.env.items() if name not in others}
+        if number == 0:
+            return self if env == self.env else self.model_copy(update={"env": env})
+        each = self.fallback[number - 1]
         own = {"agent": each.agent, "model": each.model, "options": each.options, "command": each.command}
         return self.model_copy(update={**own, "env": env, "session": None, "fork_session": False, "fallback": ()})
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from steersman.client import Steersman
-from steersman.contracts.errors import AgentFailed, AgentNotInstalled, AuthenticationFailed, RunError
+from steersman.contracts.errors import AgentFailed, AgentNotInstalled, AuthenticationFailed, BudgetExceeded, RunError
 from steersman.contracts.run import Handle, RunState
 from tests.acceptance.site import Site, following, gone, in_order
 from tests.loops.loop_site import repository
@@ -94,6 +94,20 @@ async def test_one_that_is_not_installed_is_passed_over(site: Site, model: Scrip
     nobody = await steersman.start({**request, "agent": "gemini", "fallback": [{"agent": "opencode"}]})
     with pytest.raises(AgentNotInstalled, match="gemini"):
         await steersman.result(nobody)
+
+
+async def test_the_operators_limit_of_cost_is_that_of_whichever_agent_reports_cost(
+    site: Site, model: ScriptedModel, mark: str
+) -> None:
+    claude = model.script("a", *[answer(say("on"), tool("Bash", command="true"))] * 20, say("done"))
+    await site.worker("--max-cost", "0.001", PATH="/usr/bin:/bin").ready()
+    steersman = await site.steersman()
+    request = site.claude(claude, mark=mark, workspace=site.workspace())
+    run = await steersman.start({**request, "agent": "gemini", "fallback": [{"agent": "claude"}]})
+    with pytest.raises(BudgetExceeded):
+        await steersman.result(run)
+    assert (await steersman.state(run)).agent == "claude"
+    await gone(mark)
 
 
 @pytest.mark.exhaustive

@@ -171,7 +171,7 @@ class TestRequest:
                 **self.GOOD,
                 "session": "s",
                 "model": "m",
-                "env": {"ANTHROPIC_API_KEY": {"from_env": "KEY"}, "MINE": "x"},
+                "env": {"ANTHROPIC_API_KEY": {"from_env": "KEY"}, "OPENAI_API_KEY": {"from_env": "KEY"}, "MINE": "x"},
                 "fallback": [{"agent": "codex", "model": "n"}, {"agent": "claude"}],
             }
         )
@@ -183,9 +183,11 @@ class TestRequest:
         ]
         assert [set(each.env) for each in parts] == [
             {"ANTHROPIC_API_KEY", "MINE"},
-            {"MINE"},
+            {"OPENAI_API_KEY", "MINE"},
             {"ANTHROPIC_API_KEY", "MINE"},
         ]
+        of_acp = parse_request({**request.model_dump(mode="json"), "agent": "acp", "model": None, "command": ["a"]})
+        assert set(of_acp.of_part(0).env) == {"ANTHROPIC_API_KEY", "OPENAI_API_KEY", "MINE"}
         outline = request.outline()
         assert parse_request(outline.model_dump(mode="json")) == outline
         assert [each.agent for each in outline.fallback] == ["codex", "claude"]
