@@ -28,7 +28,7 @@ from steersman._client.kept_files import KeptOfRun, kept_of_run
 from steersman._client.owned_run import OwnedRun
 from steersman._client.run_calls import RunCalls
 from steersman._client.run_end import run_result, stop_run
-from steersman._client.run_events import run_events
+from steersman._client.run_events import run_event_pages
 from steersman._client.run_start import checked, start_run
 from steersman._client.start_metadata import task_of
 from steersman.connection import connect
@@ -228,9 +228,20 @@ class Steersman:
                 60 s later. Where the run has closed the message says how.
             ServerUnreachable: the server has not answered for as long.
         """
-        async with aclosing(run_events(self._client, self._runs, run_id, after=after)) as events:
-            async for event in events:
-                yield event
+        async with aclosing(self.attach_pages(run_id, after=after)) as pages:
+            async for events in pages:
+                for event in events:
+                    yield event
+
+    async def attach_pages(self, run_id: str, *, after: int = 0) -> AsyncGenerator[tuple[AgentEvent, ...], None]:
+        """The same events as of `attach`, those together that were read together: a long log comes in a third less
+        time. None is empty.
+
+        Raises as `attach` does.
+        """
+        async with aclosing(run_event_pages(self._client, self._runs, run_id, after=after)) as pages:
+            async for events in pages:
+                yield events
 
     async def events(self, run_id: str, after: int = 0, limit: int | None = None) -> list[AgentEvent]:
         """The events that the log has now with a number greater than `after`; at most `limit`.

@@ -129,7 +129,9 @@ class Steersman(Blocking[client.Steersman]):
             raise
 
     def close(self) -> None:
-        """End the client's thread. Runs go on, but for those that a call of another thread is waiting for in `run`."""
+        """End the client's thread. Runs go on, but for those that a call of another thread is waiting for in `run`.
+        What other threads wait for raises RuntimeError.
+        """
         self._portal.close()
 
     def __enter__(self) -> Self:

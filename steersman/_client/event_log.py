@@ -8,7 +8,7 @@ import asyncio
 import binascii
 import time
 import zlib
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing, closing
 from dataclasses import dataclass
 from typing import Any, Final
@@ -118,17 +118,18 @@ class EventLogReader:
         after: int,
         outcome: Callable[[], Awaitable[WorkflowOutcome]],
         unlogged_end: Callable[[], Awaitable[TerminalEvent]],
-    ) -> AsyncGenerator[AgentEvent, None]:
-        """Events after number `after` as they come; the last is terminal. Nothing where `after` is the terminal one's.
+    ) -> AsyncGenerator[tuple[AgentEvent, ...], None]:
+        """Events after number `after` as they come, one or more at once; the last is terminal. Nothing where `after` is
+        the terminal one's.
 
         `outcome` waits until the run has closed. `unlogged_end` makes the only event of a closed run of which the host
         has no log.
         """
         closed: asyncio.Future[WorkflowOutcome] = asyncio.ensure_future(outcome())
         try:
-            async with aclosing(self._events_to_end(after, closed, unlogged_end)) as events:
-                async for event in events:
-                    yield event
+            async with aclosing(self._events_to_end(after, closed, unlogged_end)) as pages:
+                async for events in pages:
+                    yield events
         except HostUnreachable as error:
             if not closed.done():
                 raise
@@ -141,16 +142,15 @@ class EventLogReader:
         after: int,
         closed: asyncio.Future[WorkflowOutcome],
         unlogged_end: Callable[[], Awaitable[TerminalEvent]],
-    ) -> AsyncGenerator[AgentEvent, None]:
+    ) -> AsyncGenerator[tuple[AgentEvent, ...], None]:
         last, endless_since, wait_s = after, 0.0, 0.0
         pauses = Backoff()
         with closing(_Pages(self, closed)) as pages:
             while True:
                 page, was_closed = await pages.next(last, wait_s)
-                for event in page.events:
-                    if event.seq > last:
-                        last = event.seq
-                        yield event
+                if fresh := _after(page.events, last):
+                    last = fresh[-1].seq
+                    yield fresh
                 if _ends(page):
                     return
                 if page.events:
@@ -161,7 +161,7 @@ class EventLogReader:
                     end = await self._end_with_retries()
                     if not end.known and time.monotonic() - endless_since > LOG_START_S:
                         if not last:
-                            yield await unlogged_end()
+                            yield (await unlogged_end(),)
                         return
                     # A known run without a terminal event was reset: it goes on as a new execution.
                     wait_s = LONG_POLL_S if end.known and end.event is None else 0.0
@@ -259,6 +259,16 @@ class _Pages:
         """Wait for nothing any more."""
         for reading in self._ahead.values():
             reading.cancel()
+
+
+def _after(events: Sequence[AgentEvent], last: int) -> tuple[AgentEvent, ...]:
+    """Those of a page that come after that number, each once, whatever order a host answers in."""
+    fresh = []
+    for event in events:
+        if event.seq > last:
+            last = event.seq
+            fresh.append(event)
+    return tuple(fresh)
 
 
 def _ends(page: EventPage) -> bool:

@@ -13,14 +13,25 @@ from steersman.contracts.events import AgentEvent
 async def run_events(
     client: Client, calls: RunCalls, run_id: str, execution: str | None = None, *, after: int = 0
 ) -> AsyncGenerator[AgentEvent, None]:
-    """The events with a number greater than `after`; `execution`: by default the newest of that id.
+    """The same as `run_event_pages`, one by one."""
+    async with aclosing(run_event_pages(client, calls, run_id, execution, after=after)) as pages:
+        async for events in pages:
+            for event in events:
+                yield event
+
+
+async def run_event_pages(
+    client: Client, calls: RunCalls, run_id: str, execution: str | None = None, *, after: int = 0
+) -> AsyncGenerator[tuple[AgentEvent, ...], None]:
+    """The events with a number greater than `after`, those together that were read together; `execution`: by default
+    the newest of that id.
 
     Raises what `Steersman.attach` documents.
     """
     location = await calls.log_location(run_id, execution)
     if location is None:
         if after < 1:
-            yield await calls.unlogged_end(run_id, execution)
+            yield (await calls.unlogged_end(run_id, execution),)
         return
     logged = location.key.execution
     following = EventLogReader(client, location).follow(
@@ -28,6 +39,6 @@ async def run_events(
         outcome=lambda: calls.outcome(run_id, logged),
         unlogged_end=lambda: calls.unlogged_end(run_id, logged),
     )
-    async with aclosing(following) as events:
-        async for event in events:
-            yield event
+    async with aclosing(following) as pages:
+        async for events in pages:
+            yield events

@@ -7,7 +7,7 @@ the person chooses otherwise.
 import asyncio
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, aclosing, suppress
 from datetime import UTC, datetime
 from typing import TextIO, cast
 
@@ -65,8 +65,10 @@ class Follower:
         self._followed = FollowedLoop(steersman, loop, self._pump, self._wake)
         self._menu = Menu(self._followed, keyboard, out)
 
-    def _items(self) -> AsyncGenerator[LoopItem, None]:
-        return self._steersman.loops.follow(self._loop, wake=self._wake)
+    async def _items(self) -> AsyncGenerator[tuple[LoopItem], None]:
+        async with aclosing(self._steersman.loops.follow(self._loop, wake=self._wake)) as items:
+            async for item in items:
+                yield (item,)
 
     def _on_read(self, item: LoopItem) -> None:
         """Note an item when it is read, which may be long before it is shown."""

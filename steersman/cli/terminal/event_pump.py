@@ -5,7 +5,7 @@ It reads ahead of what is shown, so that a question at the terminal does not hol
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -41,8 +41,12 @@ class SourceEnded(Exception):
 class EventPump(Generic[T]):
     """One source, and the tasks beside it."""
 
-    def __init__(self, source: AsyncGenerator[T, None], keyboard: Keyboard, on_read: Callable[[T], None]) -> None:
-        """`on_read` is called with each item when it is read, which may be long before it is shown."""
+    def __init__(
+        self, source: AsyncGenerator[Sequence[T], None], keyboard: Keyboard, on_read: Callable[[T], None]
+    ) -> None:
+        """`source`: items, one or more at once. `on_read` is called with each item when it is read, which may be long
+        before it is shown.
+        """
         self._keyboard = keyboard
         self._on_read = on_read
         self._waiting: deque[T | Note] = deque()
@@ -52,14 +56,15 @@ class EventPump(Generic[T]):
         self._reading.add_done_callback(lambda _: keyboard.wake.set())
         self._tasks: list[asyncio.Task[None]] = []
 
-    async def _read(self, source: AsyncGenerator[T, None]) -> None:
-        async with aclosing(source) as items:
-            async for item in items:
-                self._on_read(item)
-                if len(self._waiting) >= READ_AHEAD:
-                    await self._wait_for_room()
-                self._waiting.append(item)
-                self._keyboard.wake.set()
+    async def _read(self, source: AsyncGenerator[Sequence[T], None]) -> None:
+        async with aclosing(source) as pages:
+            async for items in pages:
+                for item in items:
+                    self._on_read(item)
+                    if len(self._waiting) >= READ_AHEAD:
+                        await self._wait_for_room()
+                    self._waiting.append(item)
+                    self._keyboard.wake.set()
 
     async def _wait_for_room(self) -> None:
         while len(self._waiting) >= READ_AHEAD:
@@ -70,6 +75,13 @@ class EventPump(Generic[T]):
     def has_more(self) -> bool:
         """Whether `next` returns without waiting."""
         return bool(self._waiting)
+
+    def next_at_once(self) -> T | Note | None:
+        """The next item, where it is there and no turn of the event loop is due; None where `next` is to be asked.
+
+        A key or a signal is noticed in a turn alone: none can have come since the last one.
+        """
+        return self._take() if self._waiting and not self._is_turn_due() else None
 
     async def next(self) -> T | Note | KeyPress | None:
         """The next item, note or key press; None for Ctrl-C.
@@ -85,15 +97,22 @@ class EventPump(Generic[T]):
             if not keyboard.keys.empty():
                 return KeyPress(keyboard.keys.get_nowait())
             if self._waiting:
-                self._room.set()
-                self._taken += 1
-                if self._taken % SLICE == 0:
+                if self._is_turn_due():
+                    self._room.set()
                     await asyncio.sleep(0)
-                return self._waiting.popleft()
+                return self._take()
             if self._reading.done():
                 self._reading.result()
                 raise SourceEnded
             await keyboard.wake.wait()
+
+    def _is_turn_due(self) -> bool:
+        return (self._taken + 1) % SLICE == 0
+
+    def _take(self) -> T | Note:
+        self._room.set()
+        self._taken += 1
+        return self._waiting.popleft()
 
     def run_beside(self, work: Coroutine[Any, Any, Note | None], *, in_turn: bool = False) -> None:
         """Run a task beside the stream. Its note comes among the items, not in the middle of a question.

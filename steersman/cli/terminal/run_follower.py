@@ -38,6 +38,7 @@ from steersman.contracts.events import (
     CancelledEvent,
     DoneEvent,
     FailedEvent,
+    PermissionEvent,
     TerminalEvent,
     is_terminal,
 )
@@ -143,15 +144,15 @@ class Follower:
         self._left = asyncio.Event()
         """Set when the person leaves by a key or a word."""
 
-    async def _events(self) -> AsyncGenerator[AgentEvent | Note, None]:
+    async def _events(self) -> AsyncGenerator[Sequence[AgentEvent | Note], None]:
         """The run's events. For a person an outage is no end: it is told once, and waited for."""
         after, told = self._after, False
         while True:
             try:
-                async with aclosing(self._steersman.attach(self._run, after=after)) as events:
-                    async for event in events:
-                        after, told = event.seq, False
-                        yield event
+                async with aclosing(self._steersman.attach_pages(self._run, after=after)) as pages:
+                    async for events in pages:
+                        after, told = events[-1].seq, False
+                        yield events
             except Unreachable as error:
                 if not self._person:
                     raise
@@ -160,7 +161,7 @@ class Follower:
                     told = True
                     note = Note(f"{error}; waiting" if after else waits_for_worker(self._run, error), "yellow")
                     if not self._keyboard.remark(note.text, note.style):
-                        yield note
+                        yield (note,)
             else:
                 return
             await asyncio.sleep(AGAIN_S)
@@ -189,7 +190,7 @@ class Follower:
             if self._person and self._after:
                 await self._asked(self._approvals.ask_open)
             while True:
-                event = await self._pump.next()
+                event = self._pump.next_at_once() or await self._pump.next()
                 if event is None:
                     if not self._person or self._left.is_set() or await self._menu():
                         return None
@@ -197,8 +198,12 @@ class Follower:
                     self._view.note(event.text, event.style)
                 elif isinstance(event, KeyPress):
                     self._said(event.keys.strip())
-                elif await self._show(event):
-                    return event
+                else:
+                    self._show(event)
+                    if event.type == "permission":
+                        await self._ask(event)
+                    if is_terminal(event):
+                        return event
         except Interrupted:
             return None
         finally:
@@ -214,18 +219,18 @@ class Follower:
         for note in self._pump.notes():
             self._view.note(note.text, note.style)
 
-    async def _show(self, event: AgentEvent) -> bool:
-        """Show it, and ask what it asks; whether it is the last."""
+    def _show(self, event: AgentEvent) -> None:
         self._refusals.on_event(event)
         if self._json:
             self._view.last_seq = event.seq
             write_line(event.model_dump_json(ensure_ascii=True), more=self._pump.has_more)
         else:
             self._view.show(event, more=self._pump.has_more)
-        if self._person and event.type == "permission" and event.state == "asked":
+
+    async def _ask(self, event: PermissionEvent) -> None:
+        if self._person and event.state == "asked":
             self.call(f"{self._run} asks: {event.tool}")
             await self._asked(lambda: self._approvals.ask(event.id))
-        return is_terminal(event)
 
     async def _end(self, event: AgentEvent) -> Exit:
         if not self._json and isinstance(event, TerminalEvent):
