@@ -16,6 +16,7 @@ from temporalio.client import Client
 from temporalio.envconfig import ClientConfig
 from temporalio.service import RPCError
 
+from steersman.connection import DEFAULT_ADDRESS
 from steersman.contracts.names import TASK_QUEUE
 
 # A long poll lasts a minute; one may be in flight.
@@ -24,7 +25,9 @@ FRESH = timedelta(minutes=2)
 
 async def last_poll(hostname: str) -> datetime | None:
     """When a worker of this machine last polled, None where Temporal knows of none. Raises what connecting raises."""
-    client = await Client.connect(**ClientConfig.load_client_connect_config())
+    config = ClientConfig.load_client_connect_config()
+    config.setdefault("target_host", DEFAULT_ADDRESS)  # as the worker does
+    client = await Client.connect(**config)
     answer = await client.workflow_service.describe_task_queue(
         DescribeTaskQueueRequest(
             namespace=client.namespace,

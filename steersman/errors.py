@@ -127,12 +127,15 @@ class AlreadyDecided(MessageRefused):
 class Unreachable(SteersmanError):
     """A server, worker or host does not answer; trying again later may help."""
 
+    def __str__(self) -> str:
+        return str(self.args[0])  # the others are there for copies: pickle makes an exception of its arguments
+
 
 class ServerUnreachable(Unreachable):
     """No Temporal server answers at `address`."""
 
     def __init__(self, message: str, address: str = "") -> None:
-        super().__init__(message)
+        super().__init__(message, address)
         self.address = address
 
 
@@ -144,7 +147,7 @@ class NoWorker(Unreachable):
     """No worker polls the task queue `queue`."""
 
     def __init__(self, message: str, queue: str) -> None:
-        super().__init__(message)
+        super().__init__(message, queue)
         self.queue = queue
 
 
@@ -152,7 +155,7 @@ class HostUnreachable(Unreachable):
     """No worker of `host` answers: event logs and checkpoints there cannot be read now."""
 
     def __init__(self, message: str, host: str) -> None:
-        super().__init__(message)
+        super().__init__(message, host)
         self.host = host
 
 

@@ -134,9 +134,9 @@ class KeyFile:
         with self._lock:
             mark = _mark(self.path)
             if mark is not None and mark != self._mark:
-                self._mark = mark
                 with suppress(BadCodec):
                     self._keys = read_keys(self.path)
+                    self._mark = mark  # only now: a process that is out of descriptors tries it again
             return self._keys
 
 

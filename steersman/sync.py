@@ -179,6 +179,7 @@ class Steersman(Blocking[client.Steersman]):
     run = _call(client.Steersman.run)
     result = _call(client.Steersman.result)
     attach = _iterate(client.Steersman.attach)
+    attach_pages = _iterate(client.Steersman.attach_pages)
     events = _call(client.Steersman.events)
     state = _call(client.Steersman.state)
     list = _call(client.Steersman.list)

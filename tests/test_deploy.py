@@ -268,6 +268,8 @@ async def test_health_check_counts_no_worker_whose_name_begins_alike(temporal: C
 
 @pytest.mark.integration
 async def test_health_check_says_that_temporal_is_away(temporal: Client) -> None:
+    code, complaint = await worker_health(temporal, TEMPORAL_ADDRESS="")  # as the worker: 127.0.0.1:7233
+    assert "Traceback" not in complaint
     code, complaint = await worker_health(temporal, TEMPORAL_ADDRESS="127.0.0.1:1")
     assert code == 1
     assert "does not answer" in complaint

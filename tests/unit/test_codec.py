@@ -2,6 +2,7 @@
 
 import base64
 import os
+import resource
 import stat
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -165,6 +166,20 @@ def test_a_file_that_others_can_read_or_that_is_none_is_refused(keys: Path, tmp_
     for path, why in ((tmp_path / "fifo", "no file"), (tmp_path, "no file|directory"), (tmp_path / "none", "No such")):
         with pytest.raises(BadCodec, match=why):
             KeyFile(path)
+
+
+def test_a_new_key_that_could_not_be_read_once_is_read_the_next_time(keys: Path) -> None:
+    file = KeyFile(keys)
+    before = [each.id for each in file.keys]
+    add_key(keys, new_key("newest"))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))  # there is no further one to be had
+    try:
+        meanwhile = [each.id for each in file.keys]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert meanwhile == before
+    assert [each.id for each in file.keys] == ["newest", *before]
 
 
 def test_new_keys_are_for_the_owner_alone(tmp_path: Path) -> None:
