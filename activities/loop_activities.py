@@ -5,7 +5,7 @@ How files, plans and items are read must not live here: see activities/loops.
 
 import asyncio
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -60,8 +60,17 @@ BEADS_ENV = {"BD_JSON_ENVELOPE": "0", "BEADS_NO_DAEMON": "1"}
 class LoopActivities:
     """Any worker of the host can run them: what one remembers from call to call only saves time."""
 
-    def __init__(self, client: Client, agents: Mapping[str, Agent], store: LoopStore, policy: Policy) -> None:
+    def __init__(
+        self,
+        client: Client,
+        agents: Mapping[str, Agent],
+        store: LoopStore,
+        policy: Policy,
+        check_restore: Callable[[str, Path], Awaitable[None]],
+    ) -> None:
+        """`check_restore` raises RunError where whoever calls may not have a loop's files put into a workspace."""
         self._client, self._agents, self._store, self._policy = client, agents, store, policy
+        self._check_restore = check_restore
         self._checkpoints = WorkspaceCheckpoints(policy.environ, policy.workspace_roots, policy.git_roots)
 
     @activity.defn(name=names.ADMIT_LOOP)
@@ -93,11 +102,14 @@ class LoopActivities:
 
     @activity.defn(name=names.RESTORE_CHECKPOINT)
     async def restore_checkpoint(self, asked: RestoreInput) -> Restored:
-        """Restore the workspace's files from a checkpoint. Idempotent."""
+        """Restore the workspace's files from a checkpoint. Idempotent. The loop has made a rescue checkpoint before."""
         path, name = asked.run.workspace.path, ref(asked.source, asked.number)
         async with heartbeating():
             try:
                 workspace = await asyncio.to_thread(self._real_path, path)
+                if self._policy.max_permission == "read_only":
+                    raise InvalidRequest("this worker allows nobody to change a workspace (see --max-permission)")
+                await self._check_restore(asked.key.loop, workspace)
                 directory = await self._directory(asked.key.loop, asked.source)
                 return Restored(changed=await self._checkpoints.restore(directory, workspace, name, asked.commit))
             except RunError as error:

@@ -23,7 +23,7 @@ from activities.temporal.callers import caller, standing_of
 from activities.temporal.execution import QUERY_ERRORS, QUERY_TIMEOUT
 from steersman.contracts import names
 from steersman.contracts.activities import RunKey
-from steersman.contracts.errors import AgentFailed, InvalidRequest
+from steersman.contracts.errors import AgentFailed, InvalidRequest, WorkspaceError
 from steersman.contracts.request import RunRequest
 from steersman.contracts.workspace_holder import HolderKind, WorkspaceHolder
 
@@ -149,12 +149,24 @@ class WorkspaceHolds:
         are_open = await asyncio.gather(*map(is_open, found))
         return [each for each, open_still in zip(found, are_open, strict=True) if open_still]
 
-    async def in_the_way_of_undo(self, workspace: Path) -> Hold | None:
-        """Who has the workspace, one inside it or one around it."""
+    async def in_the_way_of_undo(self, workspace: Path, *, but: RunKey | None = None) -> Hold | None:
+        """Who has the workspace, one inside it or one around it. `but`: a loop that counts as nobody, with its runs."""
         for each in await asyncio.to_thread(self._files.all):
-            if each.held and each.overlaps(str(workspace)) and not await self._remove_if_closed(each):
+            if not each.held or (but is not None and but in (each.key, each.parent)):
+                continue
+            if each.overlaps(str(workspace)) and not await self._remove_if_closed(each):
                 return each
         return None
+
+    async def check_restore(self, loop: str, workspace: Path) -> None:
+        """Raises InvalidRequest where it is not this loop's workflow that has called the activity, WorkspaceError where
+        another one has the workspace; RPCError.
+        """
+        asking = await caller(self._context.client)
+        if asking is None or (asking.type, asking.key.run) != (names.LOOP_WORKFLOW, loop):
+            raise InvalidRequest("key.loop: it is for that loop's own workflow to restore a checkpoint")
+        if (holder := await self.in_the_way_of_undo(workspace, but=asking.key)) is not None:
+            raise WorkspaceError(f"{self.shown(holder).name} is at work in the workspace")
 
     def shown(self, hold: Hold) -> WorkspaceHolder:
         """As it is told."""

@@ -42,6 +42,7 @@ from activities.store.ownership import Ownership
 from activities.store.runs import RunStore
 from activities.takeover.registry import Registry
 from activities.takeover.run_slots import RunSlots
+from activities.workspace_holds import WorkspaceHolds
 from activities.workspaces.carry import copies
 from activities.workspaces.carry.carrier import WorkspaceCarrier
 from activities.workspaces.carry.copies import WorkspaceCopy
@@ -138,9 +139,10 @@ def activities_of(settings: Settings, parts: Parts) -> Activities:
     )
     run = RunActivities(context, parts.registry, host.lock_session, parts.polls, parts.slots)
     allowed = [agent for name, agent in agents.items() if name in policy.agents]
-    hold, loop = HoldActivities(context, parts.registry), LoopActivities(client, agents, loops, policy)
+    loop = LoopActivities(client, agents, loops, policy, WorkspaceHolds(context).check_restore)
     checkpoint = CheckpointActivities(context, loops, checkpoints)
-    notice = NoticeActivities(policy, settings.webhook)
+    notice = NoticeActivities(client, policy, settings.webhook)
+    hold = HoldActivities(context, parts.registry)
     return Activities(allowed, problems, host, hold, run, loop, CarryActivities(context), checkpoint, notice)
 
 

@@ -61,6 +61,19 @@ class PodPattern:
             raise ValueError(f"{text!r} is not FIELD=PATTERN, where FIELD is one of {', '.join(FIELDS)}")
         return cls(field, value)
 
+    def fits(self, field: str, value: str) -> bool:
+        """Whether it allows this value of that field."""
+        return field == self.field and (_image_fits if field == "image" else fits)(self.value, value)
+
+
+def _image_fits(pattern: str, image: str) -> bool:
+    """A tag has no slash: `agent:*` is no image of the registry at port 5000 of a machine "agent"."""
+    name, colon, tag = pattern.rpartition(":")
+    if not colon or "/" in tag:
+        return fits(pattern, image)
+    found, _, its = (image if "@" in pattern else image.partition("@")[0]).rpartition(":")
+    return "/" not in its and fits(name, found) and fits(tag, its)
+
 
 def refused(patterns: Iterable[PodPattern], runtime: KubernetesRuntime) -> tuple[str, str] | None:
     """The first field of the request that no pattern allows, and its value; None where all are allowed."""
@@ -74,7 +87,7 @@ def lacking(patterns: Iterable[PodPattern], runtime: KubernetesRuntime) -> list[
 
 def _refused(patterns: tuple[PodPattern, ...], runtime: KubernetesRuntime) -> Iterator[tuple[str, str, str]]:
     for field, name, value in _asked(runtime):
-        if not any(each.field == name and fits(each.value, value) for each in patterns):
+        if not any(each.fits(name, value) for each in patterns):
             yield field, name, value
 
 

@@ -1,6 +1,7 @@
 """What this worker's operator allows to requests. What is not allowed is refused with InvalidRequest, by its field."""
 
 import os
+import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -35,6 +36,7 @@ from steersman.contracts.runtime import RUNTIMES, Runtime
 from steersman.contracts.variables import FromEnv, FromFile
 
 MAX_SECRET_FILE = 64 * 1024
+PYTHON = re.compile(r"python3?(\.\d{1,2})?")
 
 
 def _in_no_copy(agent: str, session: str) -> None:
@@ -144,7 +146,7 @@ class Policy:
         return directory, further
 
     def capped(self, request: RunRequest) -> RunRequest:
-        """The request within the operator's caps. One of cost holds where any of its agents reports cost: see `part`."""
+        """The request within the operator's caps, that of cost where any of its agents reports cost: see `part`."""
         agents = (request.agent, *(each.agent for each in request.fallback))
         can = self.kinds[request.agent].at_most
         cost = any(self.kinds[agent].at_most.cost for agent in agents if agent in self.kinds)
@@ -213,6 +215,11 @@ class Policy:
             raise InvalidRequest(f'runtime.kind: "{runtime.kind}" is not allowed on this worker (see --runtime)')
         if runtime.kind == "local":
             return None
+        if self.lends and not PYTHON.fullmatch(runtime.python):
+            raise InvalidRequest(
+                f'runtime.python: {runtime.python} is a program of whoever asks, and "full" is more than this worker '
+                "allows (see --max-permission); python3 is not"
+            )
         if runtime.kind == "kubernetes":
             self._check_pod(runtime)
             return None

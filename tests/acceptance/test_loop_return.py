@@ -4,7 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from steersman._client.host_calls import call_host
 from steersman.client import Steersman
+from steersman.contracts.loop_activities import LoopKey, Restored, RestoreInput
+from steersman.contracts.names import RESTORE_CHECKPOINT
+from steersman.contracts.request import RunRequest
 from steersman.errors import MessageRefused
 from tests.acceptance.loops import FILES, claude_loop, ended, project, reaches, refs, tick, told
 from tests.acceptance.site import Site
@@ -89,6 +93,36 @@ async def _refused_rollback(shared: Site, steersman: Steersman, model: ScriptedM
         await steersman.loops.rollback(loop, 9)
     finally:
         await steersman.loops.exit(loop)
+
+
+async def test_only_the_loop_itself_has_its_files_put_into_a_workspace(
+    shared: Site, steersman: Steersman, model: ScriptedModel
+) -> None:
+    workspace = project(shared)
+    request = claude_loop(shared, model.script("one", say("one")), workspace, mode="checkpoint")
+    loop = await steersman.loops.start(request)
+    state = await reaches(steersman, loop, "waiting_for_decision")
+    put(workspace, {"mine": "a person's"})
+    run = RunRequest.model_validate({**request["run"], "prompt": "x"})
+    asked = RestoreInput(key=LoopKey(loop=loop, execution="e"), run=run, source=loop, number=0)
+    assert state.host
+    restored = await call_host(steersman.temporal, state.host, RESTORE_CHECKPOINT, asked, Restored)
+    assert "loop's own workflow" in (restored.error or "")
+    assert (workspace / "mine").read_text() == "a person's"
+    await steersman.loops.exit(loop)
+
+
+async def test_a_worker_that_lets_nobody_change_a_workspace_restores_nothing(site: Site, model: ScriptedModel) -> None:
+    await site.worker("--max-permission", "read_only", "--agent", "claude").ready()
+    steersman, workspace = await site.steersman(), project(site)
+    reads, script = {"permissions": {"mode": "read_only"}}, model.script("one", say("one"))
+    loop = await steersman.loops.start(claude_loop(site, script, workspace, mode="checkpoint", run=reads))
+    await reaches(steersman, loop, "waiting_for_decision")
+    put(workspace, {"mine": "a person's"})
+    with pytest.raises(MessageRefused, match="allows nobody to change a workspace"):
+        await steersman.loops.rollback(loop, 0)
+    assert (workspace / "mine").read_text() == "a person's"
+    await steersman.loops.exit(loop)
 
 
 @pytest.mark.exhaustive

@@ -11,9 +11,12 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from temporalio.client import WorkflowFailureError
+from temporalio.exceptions import ActivityError, ApplicationError
 
 from steersman.client import Steersman
 from steersman.contracts.errors import InvalidRequest
+from steersman.contracts.run import RunState
 from tests.acceptance.programs import OBEDIENT, python
 from tests.acceptance.site import Site
 from tests.acceptance.test_approvals import ASK, approval
@@ -159,6 +162,32 @@ async def test_the_operators_own_is_told_of_all_runs(site: Site, receiver: Recei
     (notice,) = [each async for each in steersman.temporal.list_workflows('WorkflowType = "RunNotice"')]
     history = await steersman.temporal.get_workflow_handle(notice.id).fetch_history()
     assert "secret" not in history.to_json()
+
+
+async def test_the_operators_own_is_told_by_nobody_but_the_run_itself(site: Site, receiver: Receiver) -> None:
+    """What its secret signs is believed: a person clicks on it."""
+    own = {"STEERSMAN_WEBHOOK": receiver.url, "STEERSMAN_WEBHOOK_ON": "end", "STEERSMAN_WEBHOOK_SECRET": "signs"}
+    steersman = await at_work(site, **own)
+    run = await steersman.start(site.process("true"))
+    state = await until(lambda: _claimed(steersman, run))
+    await until(lambda: receiver.kinds == ["end"])
+    for kind in ("end", "approval"):
+        told = {**receiver.told[0], "type": kind, "run": run}
+        forged = {"host": state.host, "notice": told, "expires_s": 30}
+        with pytest.raises(WorkflowFailureError) as refused:
+            await steersman.temporal.execute_workflow(
+                "RunNotice", forged, id=f"{run}:notice-{kind}", task_queue="steersman"
+            )
+        failure = refused.value.cause
+        assert isinstance(failure, ActivityError)
+        assert isinstance(failure.cause, ApplicationError)
+        assert failure.cause.type == "InvalidRequest"
+    assert len(receiver.got) == 1
+
+
+async def _claimed(steersman: Steersman, run: str) -> RunState | None:
+    state = await steersman.state(run)
+    return state if state.host else None
 
 
 @pytest.mark.parametrize(

@@ -59,6 +59,10 @@ OWNER = Ownership("cluster", "default")
 SECRET = "sk-very-secret"
 
 
+async def whoever_calls(loop: str, workspace: Path) -> None:
+    """Who may, says the server: see tests/acceptance/test_loop_restore.py."""
+
+
 class Host:
     """One host with a workspace, a git repository."""
 
@@ -76,7 +80,7 @@ class Host:
         environ |= {"SECRET_KEY": SECRET, "ANTHROPIC_API_KEY": SECRET}
         policy = Policy(environ, **fields)
         agents: dict[str, Agent] = {"claude": ClaudeAgent({"IS_SANDBOX": "1"}), "process": ProcessAgent()}
-        self.activities = LoopActivities(self.client, agents, self.loops, policy)
+        self.activities = LoopActivities(self.client, agents, self.loops, policy, whoever_calls)
         return self.activities
 
     def program(self, name: str, script: str) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from activities.admission.pod_patterns import ClusterPattern, PodPattern, refused
 from activities.admission.policy import MAX_SECRET_FILE, Policy
 from activities.admission.ssh_patterns import SshPattern
 from activities.agents.acp.agent import AcpAgent
@@ -18,6 +19,7 @@ from activities.agents.process.agent import ProcessAgent
 from activities.ports.agent import Agent
 from activities.ports.place import PlaceInfo
 from steersman.contracts.errors import InvalidRequest, WorkspaceError
+from steersman.contracts.kubernetes import KubernetesRuntime
 from steersman.contracts.request import PERMISSION_ORDER, Caps, PermissionMode, RunRequest
 from steersman.contracts.runtime import SshRuntime
 
@@ -343,6 +345,45 @@ class TestOtherMachines:
         with pytest.raises(InvalidRequest, match=r"runtime\.identity_file: .* is not allowed"):
             Policy({}, allow_ssh=patterns).check_runtime(runtime)
         assert Policy({}, allow_ssh=patterns, allow_file=(tmp_path,)).check_runtime(runtime) == key
+
+    @pytest.mark.parametrize(
+        "runtime",
+        [SshRuntime(kind="ssh", address="build"), KubernetesRuntime(kind="kubernetes", namespace="n", image="i")],
+        ids=["ssh", "kubernetes"],
+    )
+    def test_below_full_its_python_is_no_program_of_whoever_asks(self, runtime: SshRuntime | KubernetesRuntime) -> None:
+        """Of a copy, say, that an earlier run has left there."""
+        lent: dict[str, Any] = {
+            "allow_ssh": (SshPattern.of("*"),),
+            "allow_kubernetes": (ClusterPattern.of("*/*"),),
+            "allow_pod": (PodPattern.of("image=*"),),
+        }
+        for name in ("python", "python3", "python3.12"):
+            Policy({}, max_permission="accept_edits", **lent).check_runtime(runtime.model_copy(update={"python": name}))
+        for name in ("/copies/evil", "evil", "./python3", "~/python3", "python3.12.1/evil", "python3-evil"):
+            asked = runtime.model_copy(update={"python": name})
+            Policy({}, **lent).check_runtime(asked)
+            with pytest.raises(InvalidRequest, match=r"^runtime\.python: "):
+                Policy({}, max_permission="accept_edits", **lent).check_runtime(asked)
+
+    @pytest.mark.parametrize(
+        ("pattern", "fitting", "others"),
+        [
+            (
+                "agent:*",
+                ["agent:1", "agent:1@sha256:ab"],
+                ["agent:5000/x/y:1", "agent:5000/x", "agents:1", "agent"],
+            ),
+            ("r.example/agent:*", ["r.example/agent:1"], ["r.example/agent:1/x", "r.example/other:1"]),
+            ("r.example:5000/*", ["r.example:5000/a/b:1"], ["r.example:5001/a:1", "r.example/a:1"]),
+            ("r.example/a@sha256:*", ["r.example/a@sha256:ab"], ["r.example/a:1", "r.example/a:1@sha256:ab"]),
+            ("*", ["agent:5000/x:1", "agent"], []),
+        ],
+    )
+    def test_an_images_tag_is_no_port(self, pattern: str, fitting: list[str], others: list[str]) -> None:
+        for image in (*fitting, *others):
+            runtime = KubernetesRuntime(kind="kubernetes", image=image)
+            assert (refused([PodPattern("image", pattern)], runtime) is None) == (image in fitting), image
 
     def test_its_environment_is_its_own_but_for_the_agents_variables(self, tmp_path: Path) -> None:
         here = {"PATH": "/here", "ANTHROPIC_API_KEY": SECRET, "CLAUDE_CONFIG_DIR": "/here/c", "TZ": "here"}
