@@ -1,8 +1,7 @@
 """One cluster's API, as one context of the worker's kubeconfig reaches it, or the service account of its own pod.
 
-The official client does what differs from cluster to cluster: kubeconfig, certificates, tokens and their renewal.
-Objects are JSON as the server sends it: the client's models would refuse what a newer or older server says. What is
-asked, and what follows from an answer, must not live here.
+Objects are JSON as the server sends it: the official library's models would refuse what a newer or older server says.
+What is asked, and what follows from an answer, must not live here.
 """
 
 from __future__ import annotations
@@ -10,20 +9,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import quote, urlencode
 
 from activities.runtimes.exec_connection import Carrier
+from activities.runtimes.kubernetes.api_client import Clients, session_of
 from activities.shim.client import MachineUnreachable, MachineUnusable
 from steersman.contracts.text import flat
 
 if TYPE_CHECKING:
-    import aiohttp
     from kubernetes.aio.client import ApiClient
 
+R = TypeVar("R")
 _ANSWER_S: Final = 15.0
+_UNKNOWN: Final = 401
 _MAX_ANSWER: Final = 32 * 1024 * 1024
 _LONGEST: Final = 500
 _PROTOCOLS: Final = ("v5.channel.k8s.io", "v4.channel.k8s.io")
@@ -48,19 +48,20 @@ class KubernetesApi:
     """`context`: of the kubeconfig; None: its current one, or the service account of the worker's own pod."""
 
     def __init__(self, context: str | None, environ: Mapping[str, str]) -> None:
-        self._context, self._environ = context, environ
-        self._client: ApiClient | None = None
-        self._loading = asyncio.Lock()
-        self.namespace = "default"
-        """The context's own. Known once something was asked."""
+        self._clients = Clients(context, environ)
 
     @property
     def name(self) -> str:
-        return self._context or "kubernetes"
+        return self._clients.name
+
+    @property
+    def namespace(self) -> str:
+        """The context's own. Known once something was asked."""
+        return self._clients.namespace
 
     async def connect(self) -> None:
         """Read the kubeconfig, unless that has been done. Raises MachineUnusable."""
-        await self._connected()
+        await self._clients.current()
 
     async def get(self, path: str, **query: str) -> dict[str, Any]:
         """An object, or a list of them. Raises ApiRefused, MachineUnreachable."""
@@ -81,17 +82,35 @@ class KubernetesApi:
 
     async def exec(self, namespace: str, pod: str, container: str, argv: Sequence[str]) -> ExecSocket:
         """Run a program in a container. Raises ApiRefused, MachineUnreachable."""
+
+        async def begin(client: ApiClient) -> ExecSocket:
+            return await self._exec(client, namespace, pod, container, argv)
+
+        return await self._known(begin)
+
+    async def _known(self, ask: Callable[[ApiClient], Awaitable[R]]) -> R:
+        """The answer; asked once more where the server does not know us any more and there are newer credentials."""
+        client = await self._clients.current()
+        try:
+            return await ask(client)
+        except ApiRefused as error:
+            if error.status != _UNKNOWN or (renewed := await self._clients.renewed(client)) is None:
+                raise
+            return await ask(renewed)
+
+    async def _exec(
+        self, client: ApiClient, namespace: str, pod: str, container: str, argv: Sequence[str]
+    ) -> ExecSocket:
         import aiohttp
 
-        client = await self._connected()
         query = [("container", container), *(("command", word) for word in argv)]
         query += [(name, "true") for name in ("stdin", "stdout", "stderr")]
         path = f"/api/v1/namespaces/{quote(namespace)}/pods/{quote(pod)}/exec?{urlencode(query)}"
         try:
             async with asyncio.timeout(_ANSWER_S):
-                socket = await self._session(client).ws_connect(
+                socket = await session_of(client).ws_connect(
                     client.configuration.host + path,
-                    headers=await self._headers(client),
+                    headers=await self._clients.headers(client),
                     protocols=_PROTOCOLS,
                     proxy=client.configuration.proxy,
                     max_msg_size=0,
@@ -106,8 +125,7 @@ class KubernetesApi:
         return ExecSocket(socket, f"{self.name}/{namespace}/{pod}")
 
     async def aclose(self) -> None:
-        if self._client is not None:
-            await self._client.close()  # type: ignore[no-untyped-call]
+        await self._clients.aclose()
 
     async def _ask(
         self,
@@ -117,15 +135,24 @@ class KubernetesApi:
         body: Mapping[str, Any] | None = None,
         kind: str = "application/json",
     ) -> dict[str, Any]:
+        target = path + (f"?{urlencode(query)}" if query else "")
+        data = None if body is None else json.dumps(body).encode()
+
+        async def ask(client: ApiClient) -> dict[str, Any]:
+            return await self._answer(client, method, target, data, kind)
+
+        return await self._known(ask)
+
+    async def _answer(
+        self, client: ApiClient, method: str, target: str, data: bytes | None, kind: str
+    ) -> dict[str, Any]:
         import aiohttp
 
-        client = await self._connected()
-        url = f"{client.configuration.host}{path}" + (f"?{urlencode(query)}" if query else "")
-        headers = {"Accept": "application/json", "Content-Type": kind, **await self._headers(client)}
-        data = None if body is None else json.dumps(body).encode()
+        url = f"{client.configuration.host}{target}"
+        headers = {"Accept": "application/json", "Content-Type": kind, **await self._clients.headers(client)}
         try:
             async with asyncio.timeout(_ANSWER_S):
-                session = self._session(client)
+                session = session_of(client)
                 proxy = client.configuration.proxy
                 async with session.request(method, url, data=data, headers=headers, proxy=proxy) as response:
                     status, said = response.status, await response.content.read(_MAX_ANSWER)
@@ -144,61 +171,6 @@ class KubernetesApi:
         if not isinstance(answer, dict):
             raise MachineUnreachable(f"{self.name}: the API server's answer is no JSON object")
         return answer
-
-    def _session(self, client: ApiClient) -> aiohttp.ClientSession:
-        session = client.rest_client.pool_manager
-        assert session
-        return session
-
-    async def _headers(self, client: ApiClient) -> dict[str, str]:
-        """Of authentication, with a token that has not run out."""
-        try:
-            settings = await client.configuration.auth_settings()
-        except Exception as error:  # whatever a credential plugin may raise
-            raise MachineUnusable(f"{self.name}: no credentials for the cluster: {flat(str(error))}") from error
-        bearer = settings.get("BearerToken")
-        return {"Authorization": bearer["value"]} if bearer and bearer.get("value") else {}
-
-    async def _connected(self) -> ApiClient:
-        async with self._loading:
-            if self._client is None:
-                self._client = await self._load()
-            return self._client
-
-    async def _load(self) -> ApiClient:
-        try:
-            # Loaded here: it takes a second and 30 MB, which a worker without pods should not pay.
-            await asyncio.to_thread(_import)
-            from kubernetes.aio.client import ApiClient, Configuration
-            from kubernetes.aio.config import load_incluster_config, load_kube_config
-            from kubernetes.aio.config.incluster_config import SERVICE_HOST_ENV_NAME, SERVICE_TOKEN_FILENAME
-        except ImportError as error:
-            text = "the library that reaches Kubernetes is not installed here: pip install kubernetes"
-            raise MachineUnusable(text) from error
-        configuration = Configuration()
-        in_pod = self._context is None and SERVICE_HOST_ENV_NAME in self._environ and "KUBECONFIG" not in self._environ
-        try:
-            if in_pod:
-                load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
-                with contextlib.suppress(OSError):
-                    own = Path(SERVICE_TOKEN_FILENAME).with_name("namespace")
-                    self.namespace = (await asyncio.to_thread(own.read_text)).strip() or self.namespace
-            else:
-                loader = await load_kube_config(  # type: ignore[no-untyped-call]
-                    self._environ.get("KUBECONFIG"),
-                    self._context,
-                    client_configuration=configuration,
-                    persist_config=False,
-                )
-                context = loader.current_context.get("context") or {}
-                self.namespace = context.get("namespace") or self.namespace
-        except Exception as error:  # whatever a kubeconfig and its plugins may raise
-            where = f"context {self._context!r}" if self._context else "the kubeconfig"
-            raise MachineUnusable(f"kubernetes: {where} cannot be used: {flat(str(error))[:_LONGEST]}") from error
-        configuration.connection_pool_maxsize = 0  # as many as there are pods
-        client = ApiClient(configuration)
-        client.rest_client.pool_manager = client.rest_client._create_pool_manager()  # noqa: SLF001 - which it does late
-        return client
 
 
 class ExecSocket(Carrier):
@@ -265,8 +237,3 @@ def _refusal(status: int, answer: object, said: bytes) -> ApiRefused:
     message = facts.get("message")
     text = message if isinstance(message, str) and message else said.decode("utf-8", "replace") or f"HTTP {status}"
     return ApiRefused(status, str(facts.get("reason") or ""), flat(text)[:2000])
-
-
-def _import() -> None:
-    import kubernetes.aio.client
-    import kubernetes.aio.config  # noqa: F401
