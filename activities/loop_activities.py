@@ -97,7 +97,9 @@ class LoopActivities:
             loop, number = asked.key.loop, asked.number
             name = None if number is None else ref(loop, number)
             message = f"{loop}: checkpoint {number}\n\n{asked.message}\n"
-            survey = await self._checkpoints.capture(directory, workspace, name, message)
+            # A reset is another execution; one that is continued as new counts on where it was.
+            maker = activity.info().workflow_run_id or ""
+            survey = await self._checkpoints.capture(directory, workspace, name, message, maker)
             return survey.model_copy(update={"plan_hash": plan.hash, "phases": plan.phases, "items": items})
 
     @activity.defn(name=names.RESTORE_CHECKPOINT)

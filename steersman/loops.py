@@ -77,6 +77,8 @@ class Loops(LoopUpdates):
         if wrong_size := oversized(data, "LoopRequest"):
             raise InvalidRequest(wrong_size)
         loop_id = check_loop_id(loop_id) if loop_id is not None else self._new_id(checked)
+        if checked.from_checkpoint and checked.from_checkpoint.loop == loop_id:
+            raise InvalidRequest(f"loop_id: a loop from a checkpoint of {loop_id} has an id of its own")
         with translated(of=f"loop {loop_id}", address=self._address):
             await self._client.start_workflow(
                 names.LOOP_WORKFLOW,

@@ -37,8 +37,11 @@ class WorkspaceCheckpoints:
     def __init__(self, environ: Mapping[str, str], roots: Sequence[Path], git_roots: Sequence[Path] = ()) -> None:
         self._shadows = Shadows(environ, roots, git_roots)
 
-    async def capture(self, directory: Path, workspace: Path, name: str | None, message: str) -> Survey:
-        """The fingerprint of the files, HEAD, and a commit of the files under the ref `name`, if given.
+    async def capture(
+        self, directory: Path, workspace: Path, name: str | None, message: str, maker: str = ""
+    ) -> Survey:
+        """The fingerprint of the files, HEAD, and a commit of the files under the ref `name`, if given. `maker`: whose
+        checkpoints are replaced; those of others are set aside.
 
         Never raises for what keeps a checkpoint from being made: the survey names it.
         """
@@ -46,7 +49,11 @@ class WorkspaceCheckpoints:
         try:
             async with self._shadows.open(directory, workspace) as shadow:
                 head = shadow.repository.head()
-                captured = await commits.capture(shadow, name, message, head)
+                if name is not None:
+                    await commits.set_aside(shadow, name, maker)
+                captured = await commits.capture(
+                    shadow, name, f"{message.rstrip()}\n\n{commits.made_by(maker)}\n", head
+                )
                 nested = [shadow.repository.top / os.fsdecode(path) for path in sorted(shadow.nested)]
             return Survey(files=await _with_nested(captured.tree, nested), commit=captured.commit, head=head)
         except NoRepository:

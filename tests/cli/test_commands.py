@@ -233,7 +233,7 @@ async def test_files_that_go_along(steer: Steer, fake_host: FakeHost, workspace:
 
 async def test_approvals(steer: Steer, fake_host: FakeHost, steersman: Steersman, workspace: str) -> None:
     run = await begin(steersman, workspace)
-    assert (await steer("approve", run)).code == 3
+    assert (await steer("approve", run)).code == 5
     await fake_host.ask(run, "a-1", "Bash", command="make")
     await fake_host.ask(run, "a-2", "Bash", command="rm -rf build")
     which = await steer("approve", run)

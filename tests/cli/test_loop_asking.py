@@ -65,3 +65,8 @@ async def test_revise_opens_the_editor(stage: Stage, tmp_path: Path) -> None:
     unchanged = await stage.steer.at_terminal("loop", "revise", stage.loop, EDITOR="true", VISUAL="")
     await unchanged.until("the plan is as it was")
     assert await unchanged.ended() == 0
+    for editor_ in ("false", "/not/there"):
+        failed = await stage.steer.at_terminal("loop", "revise", stage.loop, EDITOR=editor_, VISUAL="")
+        await failed.until("the plan is as it was for the loop")
+        assert await failed.ended() == 1
+        assert "Traceback" not in failed.raw

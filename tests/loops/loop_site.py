@@ -114,11 +114,11 @@ class Site:
         self.checkpoints = WorkspaceCheckpoints(self.environ, [Path("/")])
         self.loop = LOOP
 
-    async def look(self, number: int | None = 1, workspace: Path | None = None) -> Survey:
-        """A survey's part that is about files."""
+    async def look(self, number: int | None = 1, workspace: Path | None = None, maker: str = "e") -> Survey:
+        """A survey's part that is about files. `maker`: the execution that asks."""
         name = None if number is None else ref(self.loop, number)
-        message = f"{self.loop}: checkpoint {number}"
-        return await self.checkpoints.capture(self.store.create(self.loop), workspace or self.workspace, name, message)
+        message, directory = f"{self.loop}: checkpoint {number}", self.store.create(self.loop)
+        return await self.checkpoints.capture(directory, workspace or self.workspace, name, message, maker)
 
     async def keep(self, number: int = 1) -> str:
         """A checkpoint; its commit."""

@@ -234,7 +234,7 @@ class TestSurvey:
         assert survey.head == git(host.work, "rev-parse", "HEAD").strip()
         assert survey.commit == git(host.work, "rev-parse", ref("loop-1", 3)).strip()
         message = git(host.work, "log", "-1", "--format=%B", survey.commit or "")
-        assert message.strip() == "loop-1: checkpoint 3\n\niteration 1"
+        assert message.strip() == "loop-1: checkpoint 3\n\niteration 1\n\nExecution: test-run"
         assert Survey.model_validate_json(survey.model_dump_json()) == survey
 
     async def test_the_loops_state_is_private(self, host: Host) -> None:

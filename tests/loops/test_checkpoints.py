@@ -61,6 +61,47 @@ async def test_everything_that_git_would_see_is_kept(site: Site, top: Path) -> N
     assert standing(top) == before
 
 
+def kept(top: Path) -> dict[str, str]:
+    """Refs of ours, without what all of them begin with, and their commits."""
+    lines = git(top, "for-each-ref", "refs/steersman/", "--format=%(refname) %(objectname)").splitlines()
+    return {name.removeprefix("refs/steersman/"): commit for name, commit in (line.split(" ") for line in lines)}
+
+
+@pytest.mark.parametrize("first", [0, 2])
+async def test_what_a_reset_or_another_loop_of_its_id_kept_is_set_aside(site: Site, top: Path, first: int) -> None:
+    for number in range(4):
+        put(top, {"a.txt": f"{number}\n"})
+        assert (await site.look(number, maker="earlier")).commit
+    before = kept(top)
+    put(top, {"a.txt": "anew\n"})
+    anew = [await site.look(number, maker="later") for number in (first, first, first + 1)]  # a further attempt, too
+    aside = f"loop-1@{before[f'loop-1/{first}'][:12]}"
+    assert kept(top) == {
+        **{f"loop-1/{number}": before[f"loop-1/{number}"] for number in range(first)},
+        **{f"{aside}/{number}": before[f"loop-1/{number}"] for number in range(first, 4)},
+        f"loop-1/{first}": anew[1].commit,
+        f"loop-1/{first + 1}": anew[2].commit,
+    }
+    assert seen(top, kept(top)[f"{aside}/3"])["a.txt"] == b"3\n"
+
+
+async def test_an_execution_that_goes_on_sets_nothing_aside(site: Site, top: Path) -> None:
+    for number in range(3):
+        await site.look(number, maker="continued" if number > 1 else "begun")
+    assert list(kept(top)) == ["loop-1/0", "loop-1/1", "loop-1/2"]
+
+
+async def test_a_ref_that_an_agent_has_forged_keeps_no_checkpoint_away(site: Site, top: Path) -> None:
+    await site.look(0)
+    tree = git(top, "rev-parse", "HEAD^{tree}").strip()
+    git(top, "symbolic-ref", "refs/steersman/loop-1/2", "refs/heads/main")
+    git(top, "update-ref", "refs/steersman/loop-1/3", tree)
+    branch = git(top, "rev-parse", "HEAD").strip()
+    assert (await site.look(1)).error is None
+    assert {"loop-1/0", "loop-1/1"} <= set(kept(top))
+    assert git(top, "rev-parse", "main").strip() == branch
+
+
 async def test_the_commit_says_what_it_is(site: Site, top: Path) -> None:
     survey = await site.look(7)
     assert survey.commit == git(top, "rev-parse", f"refs/steersman/{site.loop}/7").strip()

@@ -24,6 +24,8 @@ MAX_NAME = 120
 """Bytes of an id in a ref's name."""
 MAX_STAT = 50_000
 """The statistics of a comparison are cut at this many bytes."""
+MAX_COMMIT = 64 * 1024
+"""No commit of a checkpoint has more bytes."""
 _GITLINK, _NONE = b"160000", b"000000"
 
 
@@ -89,6 +91,41 @@ async def keep(shadow: Shadow, name: str, commit: str) -> None:
     _unlock_ref(shadow, name)
     # Whatever is there, perhaps a symbolic ref to a user's branch, is replaced and not followed.
     await shadow.git.run("update-ref", "--no-deref", name, commit)
+
+
+async def set_aside(shadow: Shadow, name: str, maker: str) -> None:
+    """Rename the checkpoints of this number and above that another one than `maker` has made: the loop was reset, or
+    its id was that of an earlier one. They are `<loop>@<the oldest one's id>/<number>` then. Raises GitFailed.
+    """
+    prefix, _, number = name.rpartition("/")
+    _ref_path(shadow, name)
+    output = await shadow.git.run("for-each-ref", "--format=%(refname) %(objectname)", f"{prefix}/")
+    named = (line.split(" ") for line in output.decode("utf-8", "replace").splitlines())
+    others = {ref: commit for ref, commit in named if _number(ref, prefix) >= int(number)}
+    if not others:
+        return
+    oldest = others[min(others, key=lambda ref: _number(ref, prefix))]
+    kept = await shadow.git.read("cat-file", "-p", oldest, limit=MAX_COMMIT)
+    if kept.output.decode("utf-8", "replace").rstrip("\n").rpartition("\n")[2] == made_by(maker):
+        return
+    aside = f"{prefix}@{oldest[:12]}"
+    listed = []
+    for ref, commit in others.items():
+        _unlock_ref(shadow, ref)
+        _unlock_ref(shadow, new := f"{aside}/{_number(ref, prefix)}")
+        listed.append(f"update {new}\0{commit}\0\0delete {ref}\0{commit}\0")
+    await shadow.git.run("update-ref", "--no-deref", "-z", "--stdin", stdin="".join(listed).encode())
+
+
+def made_by(maker: str) -> str:
+    """The last line of a checkpoint's message."""
+    return f"Execution: {maker}"
+
+
+def _number(ref: str, prefix: str) -> int:
+    """Of a checkpoint; -1 of a ref that is none's."""
+    number = ref.removeprefix(f"{prefix}/")
+    return int(number) if number.isdecimal() else -1
 
 
 async def restore(shadow: Shadow, name: str, commit: str | None = None) -> int:

@@ -131,8 +131,8 @@ def _decide(
 
         run_id = await resolve_run(steersman, run, among_open=True)
         approval_id = approval or await _only_approval(steersman, run_id)
-        if approval_id is None:
-            return Exit.NOT_FOUND
+        if isinstance(approval_id, Exit):
+            return approval_id
         receipt = await steersman.decide(run_id, approval_id, decision, message, remember=remember)
         if as_json:
             emit(receipt)
@@ -144,7 +144,7 @@ def _decide(
     run_with_client(ctx, work)
 
 
-async def _only_approval(steersman: "Steersman", run: str) -> str | None:
+async def _only_approval(steersman: "Steersman", run: str) -> str | Exit:
     from steersman.contracts.text import main_argument
 
     waiting = (await steersman.state(run)).approvals
@@ -153,4 +153,4 @@ async def _only_approval(steersman: "Steersman", run: str) -> str | None:
     remark("nothing waits for approval" if not waiting else "several wait for approval; give the id of one:", "yellow")
     for each in waiting:
         remark(f"  {each.id}  {each.tool}, {deadline_phrase(each)}: {main_argument(each.input)}", "")
-    return None
+    return Exit.NOT_FOUND if waiting else Exit.REFUSED

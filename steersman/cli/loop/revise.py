@@ -12,7 +12,7 @@ from steersman.cli.loop.options import Mode, Phase
 from steersman.cli.loop.receipt import print_receipt
 from steersman.cli.loop.start import announce
 from steersman.cli.options import AsJson, Label, OpenLoop, Yes
-from steersman.cli.output import remark
+from steersman.cli.output import complain, remark
 from steersman.cli.targets import resolve_loop
 from steersman.cli.terminal.interactive import is_interactive
 
@@ -41,12 +41,20 @@ def revise(
         raise typer.BadParameter("give --plan or --prompt: there is nobody who could edit the plan")
 
     async def work(steersman: "Steersman") -> Exit | None:
+        import click
+
         target = await resolve_loop(steersman, loop, among_open=True)
         said: str | dict[str, str] | None = None
         if plan is not None or template is None:
             state = await steersman.loops.state(target)
             place = loop_request.workspace_of(state.workspace, None)
-            said = _edited(state, place) if plan is None else loop_request.plan_of(plan, place, phase)
+            try:
+                said = _edited(state, place) if plan is None else loop_request.plan_of(plan, place, phase)
+            except click.UsageError:
+                raise
+            except click.ClickException as error:  # the editor is not there, or has failed
+                complain(f"{error.format_message()}: the plan is as it was for the loop")
+                return Exit.FAILED
             if said is None:
                 remark("the plan is as it was")
                 return None
