@@ -60,6 +60,20 @@ async def test_nothing_is_left_of_programs_that_leave_daemons(shared: Site, stee
     await gone(mark)
 
 
+async def test_an_item_that_comes_during_the_verification_is_not_left_undone(
+    shared: Site, steersman: Steersman
+) -> None:
+    workspace = project(shared)
+    adds = "grep -q added PLAN.md || echo '- [ ] added meanwhile' >> PLAN.md"
+    done = {"items": {"kind": "checkboxes"}, "verify": {"command": adds}}
+    loop = await steersman.loops.start(process_loop(shared, tick("one", "two", "added"), workspace, done=done))
+    result = await ended(steersman, loop)
+    assert (result.status, result.iterations) == ("completed", 2)
+    assert "[x] added meanwhile" in (workspace / "PLAN.md").read_text()
+    assert result.items is not None
+    assert (result.items.open, result.items.closed) == (0, 3)
+
+
 async def test_it_is_verified_only_once_all_is_closed_where_that_is_wanted(shared: Site, steersman: Steersman) -> None:
     workspace = project(shared)
     count = Path(f"{workspace}.count")

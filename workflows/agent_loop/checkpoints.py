@@ -57,6 +57,13 @@ async def make(
     return checkpoint
 
 
+async def survey_again(loop: LoopContext, *, returned: bool = False) -> None:
+    """Survey the workspace as it is now, without keeping its files. `returned`: it was taken back to a checkpoint."""
+    version = loop.state.carried.plan_version
+    found = await activities.survey(loop.state.carried.host, loop.request, version, None)
+    _record_survey(loop, found, version.number, returned=returned)
+
+
 def _checkpoint(
     loop: LoopContext,
     number: int,
@@ -149,7 +156,7 @@ async def _roll_back(loop: LoopContext, queued: QueuedRequest, request: Rollback
     _reset_state(loop, target, session=target.session_id, unfinished=target.kind == "pause")
     state.carried = plans.with_version(state.carried, target.plan_version)
     state.wait_for(WaitReason(kind="paused", reason=f"taken back to checkpoint {target.number}"))
-    await _survey_again(loop)
+    await _survey_returned(loop)
     queued.receipt = _receipt(loop, target, rescue, f"the loop is paused at checkpoint {target.number}", files=True)
 
 
@@ -168,7 +175,7 @@ async def _restart(loop: LoopContext, queued: QueuedRequest, request: Restart) -
     given = loop.request.run.session if loop.request.run.fork_session else None
     _reset_state(loop, target, session=given if request.number is None else target.session_id, unfinished=False)
     state.wait_for(None)
-    await _survey_again(loop)
+    await _survey_returned(loop)
     queued.receipt = _receipt(loop, target, rescue, f"starts over from {where}", files=request.files)
 
 
@@ -221,11 +228,8 @@ def _reset_state(loop: LoopContext, target: Checkpoint, *, session: str | None, 
     )
 
 
-async def _survey_again(loop: LoopContext) -> None:
-    """Survey the workspace after a return to a checkpoint, without keeping its files."""
-    version = loop.state.carried.plan_version
-    found = await activities.survey(loop.state.carried.host, loop.request, version, None)
-    _record_survey(loop, found, version.number, returned=True)
+async def _survey_returned(loop: LoopContext) -> None:
+    await survey_again(loop, returned=True)
     loop.state.update(progress_mark=loop.state.workspace_mark)
 
 

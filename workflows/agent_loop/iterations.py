@@ -14,6 +14,8 @@ from workflows.agent_loop.outcomes import IterationOutcome
 from workflows.agent_loop.prompts import iteration_prompt
 from workflows.agent_loop.state import CurrentIteration, LoopContext
 
+ITEMS_LAST = "items-after-verification"
+
 
 async def run(loop: LoopContext) -> Ending | None:
     """Run the loop to its end; None if it must continue as new."""
@@ -66,7 +68,15 @@ async def _iterate(loop: LoopContext) -> Ending | None:
     if decisions.needs_verification(loop.request, state.carried) and not await _verify(loop):
         return None
     state.update(unverified=False)
+    if _has_passed(loop) and workflow.patched(ITEMS_LAST):
+        await checkpoints.survey_again(loop)
     return _after_finished(loop)
+
+
+def _has_passed(loop: LoopContext) -> bool:
+    """Whether the loop would be done by items that were read before its verification, which may have taken long."""
+    done = loop.request.done
+    return done.items is not None and done.verify is not None and decisions.is_done(loop.request, loop.state.carried)
 
 
 def _after_unfinished(loop: LoopContext, outcome: IterationOutcome) -> Ending | None:
