@@ -11,7 +11,8 @@ import os
 import platform
 import re
 import zipfile
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+import zlib
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -36,8 +37,11 @@ MAX_JOURNAL: Final = 64 * 1024 * 1024
 """A journal of more bytes is left out, and named."""
 MAX_HISTORIES: Final = 2000
 MAX_HISTORY: Final = 256 * 1024 * 1024
-"""A bundle may come from anybody: a history of more bytes is not read."""
+MAX_ALL: Final = 512 * 1024 * 1024
+"""A bundle may come from anybody: a history of more bytes, and histories of more together, are not read."""
+_METHODS: Final = frozenset({zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED})
 _HISTORY: Final = re.compile(r"histories/[0-9]{1,6}-[A-Za-z0-9._-]{1,250}\.json")
+_EXECUTION: Final = re.compile(r"[0-9A-Za-z-]{36}")
 _RECORD: Final = re.compile(rb"\d{1,19} \d{1,19} (out|err|in|eof|exit)(\+?) (\d{1,12}) [!-~]{1,200}\n")
 """The header of a record: activities/shim/PROTOCOL.md."""
 
@@ -54,15 +58,15 @@ async def write_bundle(client: Steersman, id: str, file: Path, environ: Mapping[
     descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         with os.fdopen(descriptor, "wb") as out, zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as bundle:
-            kind, runs = await _write_histories(client, id, bundle, redactor, missing)
-            for run in runs:
+            kind, executions = await _write_histories(client, id, bundle, redactor, missing)
+            for run in executions:
                 await _write_events(client, run, bundle, redactor, missing)
-                _write_journals(run, bundle, redactor, missing)
+                _write_journals(run, executions[run], bundle, redactor, missing)
             about = {
                 "format": FORMAT,
                 "id": id,
                 "kind": kind,
-                "runs": runs,
+                "runs": list(executions),
                 "made_at": datetime.now(UTC).isoformat(timespec="seconds"),
                 "steersman": steersman.__version__,
                 "temporalio": _version("temporalio"),
@@ -76,6 +80,21 @@ async def write_bundle(client: Steersman, id: str, file: Path, environ: Mapping[
         os.unlink(file)  # noqa: PTH108 - nothing else runs
         raise
     return about
+
+
+async def is_known(client: Steersman, id: str) -> bool:
+    """Whether the server has a workflow of this id. Raises ServerUnreachable, ServerRefused."""
+    try:
+        with translated(of=f"run {id}", address=client.temporal.service_client.config.target_host):
+            await client.temporal.get_workflow_handle(id).describe()
+    except RunNotFound:
+        return False
+    return True
+
+
+def file_name(id: str) -> str:
+    """What a bundle is called where nobody says: a plain name, whatever characters the id has."""
+    return f"{_name(id)}.zip"
 
 
 def is_bundle(file: Path) -> bool:
@@ -92,22 +111,27 @@ def unpack_histories(file: Path, directory: Path) -> list[Path]:
     found: list[Path] = []
     try:
         with zipfile.ZipFile(file) as bundle:
-            for name in list(filter(_HISTORY.fullmatch, bundle.namelist()))[:MAX_HISTORIES]:
-                if bundle.getinfo(name).file_size > MAX_HISTORY:
-                    raise InvalidRequest(f"{file}: {name} is too large")
-                path = directory / name.removeprefix("histories/")
-                with bundle.open(name) as packed:
-                    path.write_bytes(packed.read(MAX_HISTORY))
+            packed = [bundle.getinfo(name) for name in bundle.namelist() if _HISTORY.fullmatch(name)][:MAX_HISTORIES]
+            sizes = [each.file_size for each in packed]
+            if max(sizes, default=0) > MAX_HISTORY or sum(sizes) > MAX_ALL:
+                raise InvalidRequest(f"{file}: its histories are too large")
+            if not {each.compress_type for each in packed} <= _METHODS:
+                raise InvalidRequest(f"{file}: its histories are compressed otherwise than steer export does")
+            for each in packed:
+                path = directory / each.filename.removeprefix("histories/")
+                path.write_bytes(bundle.read(each))
                 found.append(path)
-    except zipfile.BadZipFile as error:
-        raise InvalidRequest(f"{file} is no bundle: {error}") from error
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:  # a password, say
+        raise InvalidRequest(f"{file} is no bundle that can be read: {error}") from error
     return found
 
 
 async def _write_histories(
     client: Steersman, id: str, bundle: zipfile.ZipFile, redactor: Redactor, missing: list[str]
-) -> tuple[str, list[str]]:
-    """All executions of the workflow, and those of a loop's runs; its kind, and the ids of the runs."""
+) -> tuple[str, dict[str, set[str]]]:
+    """All executions of the workflow, and those of a loop's runs and verifications; its kind, and the ids of the runs,
+    each with Temporal's run ids of its beginnings.
+    """
     with translated(of=f"run {id}", address=client.temporal.service_client.config.target_host):
         found = await client.temporal.get_workflow_handle(id).describe()
     workflows, kind = [id], "run"
@@ -116,18 +140,29 @@ async def _write_histories(
         try:
             of_loop = [each.run for each in await client.loops.checkpoints(id)]
             of_loop.append((await client.loops.state(id)).run)
-            workflows += dict.fromkeys(filter(None, of_loop))
+            workflows += [name for run in dict.fromkeys(filter(None, of_loop)) for name in (run, f"{run}-verify")]
         except NoWorker as error:
             missing.append(f"the loop's runs: {error}")
     elif found.workflow_type != names.RUN_WORKFLOW:
         raise RunNotFound(f"{id} is no run and no loop")
-    number = 0
+    number, executions = 0, dict[str, set[str]]()
     for workflow in workflows:
-        async for history in _executions(client.temporal, workflow):
-            number += 1
-            told = redactor.in_json(await _decoded(history, client.temporal))
-            bundle.writestr(f"histories/{number}-{_name(workflow)}.json", json.dumps(told))
-    return kind, workflows if kind == "run" else workflows[1:]
+        try:
+            async for history in _executions(client.temporal, workflow):
+                number += 1
+                began = history.events[0].workflow_execution_started_event_attributes
+                beginnings = {began.first_execution_run_id, began.original_execution_run_id}
+                executions[workflow] = executions.get(workflow, set()) | beginnings
+                told = redactor.in_json(await _decoded(history, client.temporal))
+                bundle.writestr(f"histories/{number}-{_name(workflow)}.json", json.dumps(told))
+        except RunNotFound as error:
+            if workflow == id:
+                raise
+            if not workflow.endswith("-verify"):
+                missing.append(f"history of {workflow}: {error}")
+    if kind == "loop":
+        del executions[id]
+    return kind, executions
 
 
 async def _executions(client: Client, id: str) -> AsyncIterator[WorkflowHistory]:
@@ -202,8 +237,13 @@ def _masked(events: Sequence[AgentEvent], redactor: Redactor) -> Iterator[AgentE
             yield event
 
 
-def _write_journals(run: str, bundle: zipfile.ZipFile, redactor: Redactor, missing: list[str]) -> None:
-    found = sorted((state_directory() / "runs" / run).glob("*/attempts/*/journal"))
+def _write_journals(
+    run: str, executions: Iterable[str], bundle: zipfile.ZipFile, redactor: Redactor, missing: list[str]
+) -> None:
+    # By what Temporal calls them: another namespace may have a run of this id on this machine.
+    ids = [each for each in executions if _EXECUTION.fullmatch(each)]
+    runs = state_directory() / "runs"
+    found = sorted(path for each in ids for path in runs.glob(f"*/{each}*/attempts/*/journal"))
     if not found:
         missing.append(f"journals of {run}: none is on this machine")
     for number, path in enumerate(found, 1):

@@ -31,9 +31,34 @@ _IN_URL: Final = re.compile(rb"://[^\s/:@\"']{0,200}:([^\s/@\"']{3,200})@")
 _PIECE: Final = re.compile(rb'"(text|delta|thinking|partial_json)"\s*:\s*"([^"\\]*(?:\\.[^"\\]*)*)"')
 """Where the agents' protocols have what their models stream."""
 _ASSIGNED: Final = re.compile(
-    rb"(?i)(?:key|token|secret|password|passwd|credentials?)\\*[\"']?\s{0,4}(?:[:=]|=>)\s{0,4}\\*[\"']?"
+    rb"(?i)(?:key|token|secret|password|passwd|credentials?)\\*[\"']?\s{0,40}(?:[:=]|=>)\s{0,40}\\*[\"']?"
     rb"([^\s\"'\\,;&|<>(){}\[\]]{8,})"
 )
+_QUOTED: Final = re.compile(
+    rb"(?i)(?:(?<=[a-z0-9_-])key|token|secret|password|passwd|credentials?)(?:\\*[\"'])?\s{0,40}(?:[:=]|=>)\s{0,40}"
+    rb"(?:(?P<quote>[\"'])((?:\\.|(?!(?P=quote))[^\r\n\\]){8,4096})(?P=quote)"
+    rb"|(?P<escaped>\\+[\"'])((?:(?!(?P=escaped))[^\r\n]){8,4096})(?P=escaped))"
+)
+"""To the closing quote: a plain one, or one that is escaped as the opening one is."""
+_IN_SHELL: Final = re.compile(
+    rb"(?im)^[ \t]*(?:export[ \t]+)?[A-Z0-9_]*(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)=([^\s\"'\\]{8,})"
+)
+"""A line that sets a variable: to the next blank, whatever punctuation is in it."""
+_OPTION: Final = re.compile(
+    rb"(?i)(?<![\w-])--?[a-z-]*(?:key|token|secret|password|passwd)[ \t]+([^\s\"'\\-][^\s\"'\\]{7,})"
+)
+_NETRC: Final = re.compile(rb"\blogin\s+\S{1,200}\s+password\s+(\S{3,200})")
+_ATTACHMENT: Final = {"name", "data"}
+"""The fields of an attachment, whose data is base64."""
+
+
+def _in_base64(value: str) -> list[str]:
+    """What of it stands in any base64 that has it, at the three places where it may begin."""
+    data = value.encode("utf-8", "surrogateescape")
+    whole = [base64.b64encode(bytes(shift) + data).decode() for shift in range(3)]
+    # Without the ends, which depend on what is beside it.
+    parts = [text[4 * bool(shift) : len(text) - 4] for shift, text in enumerate(whole)]
+    return [each for each in parts if len(each) >= LEAST]
 
 
 class Redactor:
@@ -43,7 +68,7 @@ class Redactor:
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         values = {value for name, value in environ.items() if SECRET_NAME.search(name) and len(value) >= LEAST}
-        forms = {form for value in values for form in (value, json.dumps(value)[1:-1])}
+        forms = {form for value in values for form in (value, json.dumps(value)[1:-1], *_in_base64(value))}
         known = sorted((each.encode("utf-8", "surrogateescape") for each in forms), key=len, reverse=True)
         self._known = re.compile(b"|".join(map(re.escape, known))) if known else None
         self.masked = 0
@@ -54,7 +79,8 @@ class Redactor:
         if self._known:
             data = self._known.sub(self._whole, data)
         data = _SHAPES.sub(self._whole, data)
-        for pattern in (_BEARER, _IN_URL, _ASSIGNED):
+        data = _QUOTED.sub(self._quoted, data)
+        for pattern in (_BEARER, _IN_URL, _IN_SHELL, _ASSIGNED, _OPTION, _NETRC):
             data = pattern.sub(self._group, data)
         return data
 
@@ -88,16 +114,35 @@ class Redactor:
             return self.in_text(value)
         if isinstance(value, list):
             return [self.in_json(each) for each in value]
-        if not isinstance(value, dict):
-            return value
+        return self._in_object(value) if isinstance(value, dict) else value
+
+    def _in_object(self, value: dict[str, Any]) -> dict[str, Any]:
         if isinstance(value.get("data"), str) and isinstance(value.get("metadata"), dict):
             return {**value, "data": self._payload(value["data"])}
-        return {name: self._named(name, each) for name, each in value.items()}
+        if value.keys() == _ATTACHMENT and isinstance(value["data"], str):
+            return {"name": self.in_json(value["name"]), "data": self._payload(value["data"])}
+        if isinstance(said := value.get("name"), str) and SECRET_NAME.search(said) and "value" in value:
+            return {**self._members(value), "value": self._secret(value["value"])}
+        return self._members(value)
 
-    def _named(self, name: str, value: Any) -> Any:
-        if isinstance(value, str) and len(value) >= LEAST and SECRET_NAME.search(name) and set(value) != {"*"}:
+    def _members(self, value: dict[str, Any]) -> dict[str, Any]:
+        told: dict[str, Any] = {}
+        for name, each in value.items():
+            masked = self.in_text(name)
+            while masked in told:
+                masked += "*"  # nothing is left out
+            told[masked] = self._secret(each) if SECRET_NAME.search(name) else self.in_json(each)
+        return told
+
+    def _secret(self, value: Any) -> Any:
+        """What stands under the name of a secret: texts, a list of them, or an object that has it as its value."""
+        if isinstance(value, str) and len(value) >= LEAST and set(value) != {"*"}:
             self.masked += 1
             return "*" * len(value)
+        if isinstance(value, list):
+            return [self._secret(each) for each in value]
+        if isinstance(value, dict) and "value" in value:
+            return {**self._members(value), "value": self._secret(value["value"])}
         return self.in_json(value)
 
     def _payload(self, data: str) -> str:
@@ -117,6 +162,11 @@ class Redactor:
     def _group(self, found: re.Match[bytes]) -> bytes:
         start, end = found.start(1) - found.start(), found.end(1) - found.start()
         return found[0][:start] + self._masked(found[1]) + found[0][end:]
+
+    def _quoted(self, found: re.Match[bytes]) -> bytes:
+        value = 2 if found["quote"] else 4
+        start, end = found.start(value) - found.start(), found.end(value) - found.start()
+        return found[0][:start] + self._masked(found[value]) + found[0][end:]
 
     def _masked(self, secret: bytes) -> bytes:
         if set(secret) != set(MASK):

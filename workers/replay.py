@@ -77,7 +77,7 @@ def _history(file: Path) -> WorkflowHistory:
         started = history.events[0].workflow_execution_started_event_attributes
         # A loop names its runs after itself: the file's name would not do.
         return WorkflowHistory.from_json(started.workflow_id or file.stem, text)
-    except (OSError, ValueError, IndexError, ParseError) as error:
+    except (OSError, ValueError, IndexError, RecursionError, ParseError) as error:
         why = "it has no event" if isinstance(error, IndexError) else str(error)
         raise ValueError(f"{file} is no workflow history: {why}") from error
 

@@ -8,7 +8,6 @@ loops/<loop id, quoted>/loop.json   the loop's owner; the file's modification ti
 import json
 import os
 import secrets
-import shutil
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -86,5 +85,5 @@ class LoopStore:
     def remove(self, directory: LoopDirectory) -> int:
         """Delete a loop's directory, not its checkpoints; returns the bytes freed."""
         size = disk.size(directory.path)
-        shutil.rmtree(directory.path, ignore_errors=True)
+        disk.remove_tree(directory.path, last=("loop.json",))
         return size

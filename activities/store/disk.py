@@ -8,7 +8,7 @@ import fcntl
 import os
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -100,15 +100,27 @@ def _sizes(directory: Path) -> Iterator[int]:
                 continue
 
 
-def remove_tree(directory: Path) -> None:
+def remove_tree(directory: Path, last: Sequence[str] = ()) -> None:
     """Delete a directory, and what in it its owner has made unwritable, as package caches are. Blocks.
 
-    What cannot be deleted stays, in silence.
+    `last`: files in it that go when all else has: what is left by a process that dies is known by them. What cannot be
+    deleted stays, in silence.
     """
     _open(directory)
     for path, names_in, _ in os.walk(directory):
         for name in names_in:
             _open(Path(path, name))
+    for name in names(directory) if last else ():
+        if (entry := directory / name).is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry, ignore_errors=True)
+        elif name not in last:
+            with suppress(OSError):
+                entry.unlink()
+    if last and not set(names(directory)) <= set(last):
+        return
+    for name in last:
+        with suppress(OSError):
+            (directory / name).unlink()
     shutil.rmtree(directory, ignore_errors=True)
 
 

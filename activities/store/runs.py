@@ -165,7 +165,7 @@ class RunStore:
     def remove(self, directory: RunDirectory) -> int:
         """Delete a run's state; the bytes freed. Raises OSError where it cannot be deleted, as on a read-only disk."""
         size = disk.size(directory.path)
-        disk.remove_tree(directory.path)
+        disk.remove_tree(directory.path, last=("events.jsonl", "run.json"))
         if os.path.lexists(directory.path):
             shutil.rmtree(directory.path)  # to hear why
         try:

@@ -10,14 +10,17 @@ from typing import Any
 import pytest
 
 from activities.shim.client import RecordParser
+from steersman.bundle import file_name
 from steersman.client import Steersman
 from steersman.codec import VARIABLE
+from steersman.contracts.names import RUN_WORKFLOW, TASK_QUEUE
 from steersman.encryption import KEYS_VARIABLE, EncryptionCodec
 from steersman.keys import add_key, new_key
 from tests.acceptance.loops import process_loop
 from tests.acceptance.site import Site
 from tests.cli.steer import Steer
 from tests.scripted_model import ScriptedModel, say
+from tests.support.temporal import new_namespace
 
 OF_TERMINAL = "correct-horse-battery"
 KEY = "sk-ant-api03-abcdefghijklmnop"
@@ -104,17 +107,19 @@ async def test_a_secret_that_comes_piece_by_piece_is_in_no_piece(
 async def test_a_loop_comes_with_its_runs(shared: Site, steersman: Steersman, tmp_path: Path) -> None:
     workspace = shared.workspace()
     (workspace / "PLAN.md").write_text("- [ ] one\n")
-    asked = process_loop(shared, "date +%N >> made", workspace, limits={"iterations": 2})
+    done = {"items": {"kind": "checkboxes"}, "verify": {"command": "false"}}
+    asked = process_loop(shared, "date +%N >> made", workspace, limits={"iterations": 2}, done=done)
     loop = await steersman.loops.start(asked)
     await steersman.loops.result(loop)
     steer, file = steer_at(shared, tmp_path), tmp_path / "loop.zip"
     answer = await steer("export", loop, str(file), "--json")
     assert answer.code == 0, answer.err
-    assert (answer.json["kind"], len(answer.json["runs"])) == ("loop", 2)
-    assert len([name for name in contents(file) if name.startswith("histories/")]) == 3
+    runs = [f"{loop}-{number}{verify}" for number in (1, 2) for verify in ("", "-verify")]
+    assert (answer.json["kind"], answer.json["runs"], answer.json["missing"]) == ("loop", runs, [])
+    assert len([name for name in contents(file) if name.startswith("histories/")]) == 5
     replayed = await steer("replay", str(file), TEMPORAL_ADDRESS="127.0.0.1:1")
     assert replayed.code == 0, replayed.out + replayed.err
-    assert replayed.out.count("replays") == 3
+    assert replayed.out.count("replays") == 5
 
 
 async def test_encrypted_payloads_are_in_it_in_the_clear(site: Site, tmp_path: Path) -> None:
@@ -157,3 +162,65 @@ async def test_a_hostile_file_writes_nothing_elsewhere(tmp_path: Path, name: str
     assert (answer.code, "is no workflow history" in answer.err) == (2, True)
     assert not list(tmp_path.rglob("evil.json"))
     assert not re.search("Traceback", answer.err)
+
+
+def bundled(file: Path, history: bytes, method: int = zipfile.ZIP_DEFLATED, copies: int = 1) -> Path:
+    with zipfile.ZipFile(file, "w", method) as bundle:
+        bundle.writestr("bundle.json", "{}")
+        for number in range(copies):
+            bundle.writestr(f"histories/{number}-a.json", history)
+    return file
+
+
+async def test_a_hostile_bundle_is_refused_before_it_fills_a_disk(tmp_path: Path) -> None:
+    good = bundled(tmp_path / "good.zip", b" " * 2000)
+    data = bytearray(good.read_bytes())
+    at = data.rindex(b"histories/0-a.json", 0, data.index(b"PK\x01\x02")) + len(b"histories/0-a.json")
+    data[at : at + 10] = bytes(10)
+    (broken := tmp_path / "broken.zip").write_bytes(data)
+    (tmp_path / "tmp").mkdir()
+    steer = Steer("127.0.0.1:1", tmp_path)
+    steer.env["TMPDIR"] = str(tmp_path / "tmp")
+    for file, why in (
+        (bundled(tmp_path / "many.zip", bytes(64 << 20), copies=9), "too large"),
+        (bundled(tmp_path / "other.zip", b"{}", zipfile.ZIP_BZIP2), "compressed otherwise"),
+        (broken, "is no bundle that can be read"),
+        (bundled(tmp_path / "deep.zip", b"[" * 100_000), "is no workflow history"),
+    ):
+        answer = await steer("replay", str(file))
+        assert (answer.code, why in answer.err) == (2, True), answer.err
+        assert "Traceback" not in answer.err
+    assert not list((tmp_path / "tmp").iterdir())
+
+
+async def test_journals_are_those_of_this_namespace_alone(site: Site, dev_server: str, tmp_path: Path) -> None:
+    """People choose the ids, and namespaces may share a state directory."""
+    (tmp_path / "other").mkdir()
+    other, run = Site(tmp_path / "other", await new_namespace(dev_server)), "../../team/fix 1"
+    try:
+        for place, said in ((site, "of this one"), (other, "of another")):
+            await place.worker("--state-dir", str(site.state)).ready()
+            temporal = (await place.steersman()).temporal
+            await temporal.execute_workflow(RUN_WORKFLOW, place.process("echo", said), id=run, task_queue=TASK_QUEUE)
+    finally:
+        other.end()
+    file = tmp_path / "run.zip"
+    answer = await steer_at(site, tmp_path)("export", run, str(file))
+    assert answer.code == 0, answer.err
+    journals = b"".join(content for name, content in contents(file).items() if name.startswith("journals/"))
+    assert b"of this one" in journals
+    assert b"of another" not in journals
+    assert file_name(run) == ".._.._team_fix_1.zip"
+
+
+async def test_a_closed_run_is_exported_without_a_worker(site: Site, tmp_path: Path) -> None:
+    worker = site.worker()
+    await worker.ready()
+    steersman = await site.steersman()
+    run = await steersman.start(site.process("echo", "there"))
+    await steersman.result(run)
+    await worker.terminate()
+    answer = await steer_at(site, tmp_path)("export", run, str(tmp_path / "run.zip"))
+    assert answer.code == 0, answer.err
+    assert "missing: events" in answer.err
+    assert f"histories/1-{run}.json" in contents(tmp_path / "run.zip")

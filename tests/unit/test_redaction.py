@@ -29,6 +29,32 @@ SECRETS = [
 ]
 
 
+def test_what_stands_in_json_is_masked_whatever_form_it_has() -> None:
+    given = {
+        "structured": {f"is {SECRETS[0]}": 1, "API_KEY": ["abcdefgh1234"], "PASSWORD": {"value": "abcdefgh1234"}},
+        "env": [{"name": "API_KEY", "value": "abcdefgh1234"}],
+        "attachments": [{"name": "a.txt", "data": base64.b64encode(f"API_KEY={SECRETS[0]}".encode()).decode()}],
+        "usage": {"input_tokens": 12345678, "API_TOKEN": 5},
+    }
+    masked = redactor().in_json(given)
+    assert masked["structured"] == {
+        f"is {'*' * len(SECRETS[0])}": 1,
+        "API_KEY": ["*" * 12],
+        "PASSWORD": {"value": "*" * 12},
+    }
+    assert masked["env"] == [{"name": "API_KEY", "value": "*" * 12}]
+    assert base64.b64decode(masked["attachments"][0]["data"]) == b"API_KEY=" + b"*" * len(SECRETS[0])
+    assert masked["usage"] == given["usage"]
+    both = redactor().in_json({SECRETS[0]: 1, SECRETS[0].replace("a", "b"): 2})
+    assert sorted(both.values()) == [1, 2]
+
+
+@pytest.mark.parametrize("before", ["", "a", "ab", "abc"])
+def test_a_variables_value_is_masked_in_base64_too(before: str) -> None:
+    encoded = base64.b64encode(f"{before}{OWN} and so on".encode()).decode()
+    assert "*" * 20 in redactor().in_text(encoded)
+
+
 def redactor() -> Redactor:
     return Redactor(ENVIRON)
 
@@ -54,6 +80,12 @@ def test_what_has_the_form_of_a_key_is_masked(secret: str, around: str) -> None:
         ("-----BEGIN RSA PRIVATE KEY-----\nMIIEow\n-----END RSA PRIVATE KEY-----", "MIIEow"),
         ("-----BEGIN PRIVATE KEY-----\nMIIEcut", "MIIEcut"),
         ('said "a\\"b\\\\c-and-more"', 'a\\"b\\\\c-and-more'),
+        ('api_key   :     "abcdefgh1234"', "abcdefgh1234"),
+        ("PASSWORD=hunt,er2;hun(ter)2", "hunt,er2;hun(ter)2"),
+        ('PASSWORD="two \\"quoted\\" words, and more"', 'two \\"quoted\\" words, and more'),
+        ('{\\"password\\": \\"two words, and more\\"}', "two words, and more"),
+        ("deploy --token abcdefgh1234 --force", "abcdefgh1234"),
+        ("machine h login me password abcd1234", "abcd1234"),
     ],
 )
 def test_what_is_assigned_to_such_a_name_is_masked(text: str, secret: str) -> None:

@@ -1,6 +1,7 @@
 """Where runs are kept: private, one directory each, whatever a run is called."""
 
 import json
+import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -103,6 +104,25 @@ def test_attempts_count_from_their_journals(store: RunStore) -> None:
     (directory.path / "attempts" / "notes").mkdir()
     assert directory.attempts() == 10
     assert [path.name for path in directory.all_attempts()] == ["1", "2", "10", "11"]
+
+
+def test_a_removal_that_was_killed_is_known_to_the_next_one(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = store.create(RunKey(run="r", execution="e"))
+    for name in ("attempts", "conflicts"):
+        (directory.path / name).mkdir()
+    directory.events.touch()
+
+    def killed(path: Path, *, ignore_errors: bool = False) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "rmtree", killed)
+        with pytest.raises(KeyboardInterrupt):
+            store.remove(directory)
+    assert [each.key.run for each in store.mine()] == ["r"]
+    assert directory.events.exists()
+    store.remove(directory)
+    assert not directory.path.exists()
 
 
 def test_removing_one_execution_keeps_another(store: RunStore) -> None:

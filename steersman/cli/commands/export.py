@@ -30,10 +30,10 @@ def export(
     """Write histories, events, journals and versions of a run or loop to one file, with what looks secret masked."""
 
     async def work(steersman: "Steersman") -> Exit:
-        from steersman.bundle import write_bundle
+        from steersman.bundle import file_name, write_bundle
 
         id = await _resolved(steersman, target)
-        path = file or Path(f"{id.replace(':', '_')}.zip")
+        path = file or Path(file_name(id))
         try:
             about = await write_bundle(steersman, id, path, os.environ)
         except FileExistsError:
@@ -59,13 +59,8 @@ def export(
 
 async def _resolved(steersman: "Steersman", target: str) -> str:
     """A run's id, or else a loop's."""
-    from steersman.errors import RunNotFound
+    from steersman.bundle import is_known
 
     run = await resolve_run(steersman, target)
-    if target == NEWEST:
-        return run
-    try:
-        await steersman.state(run)
-    except RunNotFound:
-        return await resolve_loop(steersman, target)
-    return run
+    # Asked of the server: without a worker there is a history all the same.
+    return run if target == NEWEST or await is_known(steersman, run) else await resolve_loop(steersman, target)
