@@ -11,6 +11,7 @@ from steersman.contracts.notices import Notice, NoticeAnswer, NoticeInput, Notic
 
 EXPIRES = timedelta(days=1)
 LEAST_S = 1.0
+BY_CHANCE = "notice-ids-by-chance"
 MAX_ID = 800
 """Characters of a run's id in that of a notice: Temporal takes 1,000, and a longer one would hold up the run."""
 
@@ -28,7 +29,9 @@ def receivers(notify: tuple[Webhook, ...], of_operator: tuple[NoticeKind, ...]) 
 async def start(
     host: str, notice: Notice, webhook: Webhook | None, number: int, expires: timedelta = EXPIRES
 ) -> Sending | None:
-    """Begin to send it. None where that had begun already, before a reset. `number`: of this run or loop, as its id."""
+    """Begin to send it. None where that had begun already. `number`: of this run or loop, as its id."""
+    # A reset begins to count anew, and tells what waits once more: by another id, as receivers take one of each.
+    chance = f"-{workflow.random().getrandbits(32):08x}" if workflow.patched(BY_CHANCE) else ""
     given = NoticeInput(
         host=host, notice=notice, webhook=webhook, expires_s=max(min(expires, EXPIRES).total_seconds(), LEAST_S)
     )
@@ -36,7 +39,7 @@ async def start(
         sending: Sending = await workflow.start_child_workflow(
             names.NOTICE_WORKFLOW,
             given,
-            id=f"{notice.run[:MAX_ID]}:notice-{notice.execution[-12:]}-{number}",
+            id=f"{notice.run[:MAX_ID]}:notice-{notice.execution[-12:]}-{number}{chance}",
             result_type=NoticeAnswer,
             cancellation_type=workflow.ChildWorkflowCancellationType.ABANDON,
             parent_close_policy=workflow.ParentClosePolicy.ABANDON,

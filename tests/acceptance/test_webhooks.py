@@ -20,6 +20,7 @@ from steersman.contracts.run import RunState
 from tests.acceptance.programs import OBEDIENT, python
 from tests.acceptance.site import Site
 from tests.acceptance.test_approvals import ASK, approval
+from tests.acceptance.test_reset import reset
 from tests.scripted_model import ScriptedModel, hold, say, tool
 from tests.support.processes import until
 
@@ -97,6 +98,21 @@ async def test_an_answer_decides_and_the_end_is_told_with_a_signature(
         digest = hmac.new(b"a secret of tests", signed, hashlib.sha256).digest()
         assert headers["webhook-signature"] == "v1," + base64.b64encode(digest).decode()
     assert SECRET not in json.dumps((await steersman.temporal.get_workflow_handle(run).fetch_history()).to_json_dict())
+
+
+async def test_a_reset_run_asks_anew_and_hears_the_answer(site: Site, model: ScriptedModel, receiver: Receiver) -> None:
+    """Whoever the first notice was answered to is gone."""
+    steersman = await at_work(site, "--allow-webhook", receiver.url)
+    script = model.script("told", tool("Bash", command="touch made"), say("done"))
+    webhook = {"url": receiver.url, "on": ["approval"], "decides": True}
+    receiver.answers = [(503, "not yet"), *[(200, '{"decision": "allow"}')] * 20]
+    run = await steersman.start(site.claude(script, permissions=ASK, notify=[webhook]))
+    asked = await approval(steersman, run)
+    await until(lambda: receiver.got)
+    await reset(site, run)
+    assert (await asyncio.wait_for(steersman.result(run), 60)).text == "done"
+    told = {headers["webhook-id"]: json.loads(body)["approval"]["id"] for headers, body in receiver.got}
+    assert list(told.values()) == [asked.id] * 2
 
 
 async def test_an_answer_decides_only_where_that_was_asked_for(

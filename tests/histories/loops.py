@@ -68,6 +68,13 @@ async def loop_done(at: Recorder) -> Any:
     return (await claude(at, done=done)).handle
 
 
+async def loop_given_more_while_verifying(at: Recorder) -> Any:
+    """An item comes during the verification that passes."""
+    adds = {"command": "grep -q more PLAN.md || echo '- [ ] more' >> PLAN.md"}
+    done = {"items": {"kind": "checkboxes"}, "verify": adds}
+    return (await program(at, "sed -i 's/- \\[ \\]/- [x]/' PLAN.md", done=done)).handle
+
+
 async def loop_talked_to(at: Recorder) -> Any:
     """Pauses, feedback, decisions, another plan, limits, and waits that are cut short."""
     loop = await claude(at, mode="checkpoint", limits={"cost_usd": 5, "duration_s": 3600})
@@ -225,6 +232,7 @@ LOOPS = {
     each.play.__name__: each
     for each in (
         Scenario(loop_done, (*_both("ALL DONE"), tool("Bash", command="touch right"), say("It is right.\nALL DONE"))),
+        Scenario(loop_given_more_while_verifying),
         Scenario(loop_talked_to, (hold("on it"), say("thought"), tool("Bash", command=ONE), say("one"), hold("more"))),
         Scenario(loop_taken_back),
         Scenario(loop_forked, (tool("Bash", command=ONE), say("one"), *_both("two"))),

@@ -111,6 +111,11 @@ async def claude_told_a_webhook(at: Recorder) -> Any:
     return run
 
 
+async def claude_told_a_webhook_by_chance(at: Recorder) -> Any:
+    """The same, its notices under ids that a reset does not use again."""
+    return await claude_told_a_webhook(at)
+
+
 async def claude_was_shown_files(at: Recorder) -> Any:
     """With its prompt, in its turn, and with the text that follows an interrupt."""
     files = [attached(png(), "red.png"), attached(b"look here", "notes")]
@@ -217,6 +222,7 @@ RUNS = {
         claude_ended,
         claude_waited_for_ever,
         claude_told_a_webhook,
+        claude_told_a_webhook_by_chance,
         claude_was_shown_files,
         cancelled,
         input_was_no_object,

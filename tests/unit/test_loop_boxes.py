@@ -16,6 +16,7 @@ def states(text: str) -> list[str]:
     [
         (" ", "open"),
         ("", "open"),
+        ("\u00a0", "open"),
         ("x", "closed"),
         ("X", "closed"),
         ("~", "in_progress"),

@@ -14,6 +14,7 @@ from steersman.contracts.loop_state import ItemState
 STATES: Mapping[str, ItemState] = {
     "": "open",
     " ": "open",
+    "\u00a0": "open",  # which some keyboards give for a blank
     "x": "closed",
     "X": "closed",
     "~": "in_progress",
@@ -23,7 +24,7 @@ STATES: Mapping[str, ItemState] = {
     "?": "needs_review",
 }
 
-_BOX = re.compile(r"^((?:\s|>)*(?:[-*+]|\d{1,9}[.)])\s+)\[([ xX~/!?-]?)\](?:\s+(.*))?$")
+_BOX = re.compile(r"^((?:\s|>)*(?:[-*+]|\d{1,9}[.)])\s+)\[([ \u00a0xX~/!?-]?)\](?:\s+(.*))?$")
 _FENCE = re.compile(r"^(?:\s|>)*(?:(?:[-*+]|\d{1,9}[.)])\s+)*(`{3,}|~{3,})(.*)$")
 _ID = re.compile(r"(?:^|\s)\^([A-Za-z0-9][A-Za-z0-9._-]{0,99})$")
 _BLOCKED_BY = re.compile(r"\(blocked by:?\s{1,9}([^()]{1,500})\)", re.IGNORECASE)
