@@ -6,6 +6,7 @@ from typing import Any, Final
 from pydantic import BaseModel, TypeAdapter
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
+from steersman.contracts.activities import CarriedBack, EndRun, EventPage, PruneInput, ReadEvents, RunEnd, Swept
 from steersman.contracts.events import AgentEvent
 from steersman.contracts.loop import LoopRequest
 from steersman.contracts.loop_messages import (
@@ -26,8 +27,18 @@ from steersman.contracts.loop_messages import (
 )
 from steersman.contracts.loop_state import LoopResult, LoopState
 from steersman.contracts.messages import Decision, DecisionReceipt, Message, MessageReceipt
+from steersman.contracts.notices import Notice
 from steersman.contracts.request import RunRequest
 from steersman.contracts.run import RunResult, RunState
+from steersman.contracts.workspace import (
+    Diff,
+    ListWorkspaceCheckpoints,
+    RunDiffInput,
+    UndoInput,
+    Undone,
+    WorkspaceCheckpointPage,
+)
+from steersman.contracts.workspace_hold import Workspaces
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 EVENT: Final = "AgentEvent"
@@ -63,12 +74,33 @@ RECEIVED: Final[tuple[type[BaseModel], ...]] = (
 )
 """Results and answers: newer workers may add fields."""
 
-NAMES: Final = (*(model.__name__ for model in (*SENT, *RECEIVED)), EVENT)
+OF_ACTIVITIES: Final[tuple[type[BaseModel], ...]] = (
+    ReadEvents,
+    EventPage,
+    EndRun,
+    RunEnd,
+    RunDiffInput,
+    Diff,
+    UndoInput,
+    Undone,
+    Workspaces,
+    ListWorkspaceCheckpoints,
+    WorkspaceCheckpointPage,
+    CarriedBack,
+    PruneInput,
+    Swept,
+    Notice,
+)
+"""Of the standalone activities that clients execute, and of webhooks. Unknown fields are ignored, either way."""
+
+NAMES: Final = (*(model.__name__ for model in (*SENT, *RECEIVED, *OF_ACTIVITIES)), EVENT)
 
 
 def schemas() -> dict[str, Any]:
     """One JSON Schema with a definition for each model, those that others are made of included."""
-    asked: list[tuple[type[BaseModel], JsonSchemaMode]] = [(model, "validation") for model in (*SENT, *RECEIVED)]
+    asked: list[tuple[type[BaseModel], JsonSchemaMode]] = [
+        (model, "validation") for model in (*SENT, *RECEIVED, *OF_ACTIVITIES)
+    ]
     _, every = models_json_schema(asked, ref_template="#/$defs/{model}")
     event = TypeAdapter[Any](AgentEvent).json_schema(ref_template="#/$defs/{model}")
     definitions = {**every["$defs"], **event.pop("$defs")}

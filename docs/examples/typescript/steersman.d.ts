@@ -380,6 +380,14 @@ export interface Capabilities {
   images?: boolean;
 }
 /**
+ * Result of carry_back, describe_workspace and retry_workspace.
+ */
+export interface CarriedBack {
+  finalize: Finalize;
+  changes?: Changes | null;
+  waits?: boolean;
+}
+/**
  * A workspace as it was when it was copied for a run, and the copy.
  */
 export interface CarriedWorkspace {
@@ -504,6 +512,15 @@ export interface DecisionReceipt {
   };
 }
 /**
+ * Result of diff_run and diff_checkpoints.
+ */
+export interface Diff {
+  stat?: string;
+  patch?: string;
+  truncated?: boolean;
+  now?: boolean;
+}
+/**
  * When the loop is done: all conditions that are given hold after the same iteration.
  */
 export interface Done {
@@ -528,6 +545,45 @@ export interface Verify {
   command: string | [string, ...string[]];
   timeout_s?: number;
   every_iteration?: boolean;
+}
+/**
+ * Input of end_run, a standalone activity on the host's queue.
+ */
+export interface EndRun {
+  key: RunKey;
+}
+/**
+ * What names a run on disk: its workflow id and Temporal's first run id.
+ */
+export interface RunKey {
+  run: string;
+  execution: string;
+}
+/**
+ * Result of read_events.
+ */
+export interface EventPage {
+  events: (
+    | InitEvent
+    | MessageEvent
+    | ToolUseEvent
+    | ToolOutputEvent
+    | ToolResultEvent
+    | FileChangeEvent
+    | PlanUpdateEvent
+    | PermissionEvent
+    | UsageEvent
+    | ProgressEvent
+    | RateLimitEvent
+    | ErrorEvent
+    | DoneEvent
+    | CancelledEvent
+    | FailedEvent
+  )[];
+  ended: boolean;
+  known?: boolean;
+  next_end?: number | null;
+  gzip?: string;
 }
 /**
  * Input of `exit`: end the loop with status "exited"; files, checkpoints and the session stay.
@@ -1175,6 +1231,13 @@ export interface Limits {
   approval_s?: number | null;
 }
 /**
+ * Input of list_workspace_checkpoints, a standalone activity on the host's queue: at most `limit`, the newest.
+ */
+export interface ListWorkspaceCheckpoints {
+  workspace: string;
+  limit?: number;
+}
+/**
  * On the machine of the host that leads the run.
  */
 export interface LocalRuntime {
@@ -1756,6 +1819,14 @@ export interface WorkspaceHolder {
   since: string;
 }
 /**
+ * The checkpoints of a loop before and after one of its runs; `newer` None: there is none after it.
+ */
+export interface LoopStep {
+  loop: string;
+  older: number;
+  newer?: number | null;
+}
+/**
  * Input of `steer` and `interrupt`. Two with the same id are one message.
  */
 export interface Message {
@@ -1990,6 +2061,73 @@ export interface MessageRecord {
   settled_at?: string | null;
 }
 /**
+ * The body of format "json". Of a run, one of `approval`, `decision`, `budget` and `result`: that which `type`
+ * names (`result` of "end"). Of a loop, which `run` is the id of then, `loop`, and `budget` or `result`.
+ */
+export interface Notice {
+  type: "approval" | "decision" | "end" | "budget" | "waiting";
+  run: string;
+  execution: string;
+  time: string;
+  agent: string;
+  workspace: string;
+  labels?: {
+    [k: string]: string;
+  };
+  approval?: NoticeApproval | null;
+  decision?: NoticeDecision | null;
+  budget?: NoticeBudget | null;
+  result?: NoticeResult | null;
+  loop?: NoticeLoop | null;
+}
+/**
+ * What the agent asks.
+ */
+export interface NoticeApproval {
+  id: string;
+  tool: string;
+  input: {
+    [k: string]: JsonValue;
+  };
+  deadline?: string | null;
+}
+/**
+ * What was decided, or that nobody did in time (`decision` is "deny" then).
+ */
+export interface NoticeDecision {
+  id: string;
+  tool: string;
+  decision: "allow" | "deny";
+  message?: string | null;
+}
+/**
+ * A limit of which most is spent.
+ */
+export interface NoticeBudget {
+  of: "cost_usd" | "tokens" | "turns" | "duration_s";
+  limit: number;
+  spent: number;
+}
+/**
+ * How the run ended. `text` has at most 10,000 characters.
+ */
+export interface NoticeResult {
+  status: string;
+  text?: string;
+  error?: string | null;
+  cost_usd?: number;
+  turns?: number;
+  session_id?: string | null;
+}
+/**
+ * A loop that waits for a person, or has ended.
+ */
+export interface NoticeLoop {
+  status: string;
+  iteration: number;
+  waits_for?: string | null;
+}
+/**
  * Input of `pause`. `now`: end the agent's turn at once; else the iteration ends first.
  */
 export interface Pause {
@@ -2009,6 +2147,24 @@ export interface Permissions1 {
    * @maxItems 1000
    */
   deny?: string[];
+}
+/**
+ * Input of prune_host: remove the state of runs and loops that closed more than `keep_days` days ago.
+ */
+export interface PruneInput {
+  keep_days: number;
+  dry_run?: boolean;
+}
+/**
+ * Input of read_events, a standalone activity on the host's queue.
+ */
+export interface ReadEvents {
+  key: RunKey;
+  after?: number;
+  wait_s?: number;
+  max_bytes?: number;
+  store?: string;
+  gzip?: boolean;
 }
 /**
  * Input of `remove_feedback`.
@@ -2063,6 +2219,24 @@ export interface Revise {
  */
 export interface Rollback {
   checkpoint: number;
+}
+/**
+ * Input of diff_run, a standalone activity on the host's queue: a run's two commits of its workspace's files.
+ */
+export interface RunDiffInput {
+  key: RunKey;
+  workspace: string;
+  before: string;
+  after?: string | null;
+  max_bytes?: number;
+  step?: LoopStep | null;
+}
+/**
+ * Result of end_run.
+ */
+export interface RunEnd {
+  event?: (DoneEvent | CancelledEvent | FailedEvent) | null;
+  known?: boolean;
 }
 /**
  * What one agent did of a run with `fallback`.
@@ -2198,6 +2372,14 @@ export interface StopLadder1 {
   kill_after_s?: number | null;
 }
 /**
+ * Result of sweep_host and prune_host: ids of the runs that were stopped, and of the runs and loops pruned.
+ */
+export interface Swept {
+  stopped?: string[];
+  pruned?: string[];
+  bytes_freed?: number;
+}
+/**
  * What a loop has consumed since it was started, over continue-as-new, restarts and forks.
  */
 export interface Totals2 {
@@ -2205,4 +2387,54 @@ export interface Totals2 {
   cost_usd?: number;
   iterations?: number;
   active_s?: number;
+}
+/**
+ * Input of undo_run, a standalone activity on the host's queue.
+ */
+export interface UndoInput {
+  key: RunKey;
+  workspace: string;
+  before: string;
+  after: string;
+  step?: LoopStep | null;
+}
+/**
+ * Result of undo_run.
+ */
+export interface Undone {
+  files?: number;
+  conflicts?: string[];
+  unnamed_conflicts?: number;
+  rescue?: string;
+  ref?: string;
+}
+/**
+ * A commit of a workspace's files that is kept in its repository, by what its ref says. An agent can write refs.
+ */
+export interface WorkspaceCheckpoint {
+  kind: "baseline" | "end" | "rescue" | "conflict" | "loop";
+  run?: string | null;
+  loop?: string | null;
+  number?: number | null;
+  time?: string | null;
+  commit: string;
+  ref?: string | null;
+  files?: number | null;
+  insertions?: number | null;
+  deletions?: number | null;
+}
+/**
+ * Result of list_workspace_checkpoints.
+ */
+export interface WorkspaceCheckpointPage {
+  repository: string;
+  total: number;
+  checkpoints?: WorkspaceCheckpoint[];
+}
+/**
+ * Result of list_workspaces: those who have a workspace on the host, then those who wait, in their order. The runs
+ * of a loop work under its hold, and are not named.
+ */
+export interface Workspaces {
+  holders?: WorkspaceHolder[];
 }

@@ -14,6 +14,8 @@ def schema(
     """Print the JSON Schema of what goes over the wire, for clients in other languages."""
     from steersman.contracts import schemas
 
-    if name is not None and name not in schemas.NAMES:
-        raise typer.BadParameter(f"{name}: one of {', '.join(schemas.NAMES)}")
-    write_line(json.dumps(schemas.schema(name) if name else schemas.schemas(), indent=2))
+    try:
+        found = schemas.schema(name) if name else schemas.schemas()
+    except KeyError:
+        raise typer.BadParameter(f"{name}: one of {', '.join(schemas.NAMES)}, or what these are made of") from None
+    write_line(json.dumps(found, indent=2))
