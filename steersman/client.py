@@ -234,10 +234,8 @@ class Steersman:
                     yield event
 
     async def attach_pages(self, run_id: str, *, after: int = 0) -> AsyncGenerator[tuple[AgentEvent, ...], None]:
-        """The same events as of `attach`, those together that were read together: a long log comes in a third less
-        time. None is empty.
-
-        Raises as `attach` does.
+        """The same events as of `attach`, those together that were read together: a long log comes a little sooner. No
+        page is empty. Raises as `attach` does.
         """
         async with aclosing(run_event_pages(self._client, self._runs, run_id, after=after)) as pages:
             async for events in pages:

@@ -71,7 +71,7 @@ class Clients:
                 raise MachineUnreachable(str(error)) from error
             if not await self.headers(renewed) and await self.headers(refused):
                 raise MachineUnreachable(f"{self.name}: the kubeconfig's plugin gives no token any more")
-            if await asyncio.to_thread(_ways, renewed) == await asyncio.to_thread(_ways, refused):
+            if await self._same_ways(renewed, refused):
                 renewed.rest_client.pool_manager = refused.rest_client.pool_manager
             else:
                 _open(renewed)
@@ -80,6 +80,13 @@ class Clients:
             while len(self._former) > _MAX_FORMER:
                 await self._former.pop(0).close()
             return renewed
+
+    async def _same_ways(self, one: ApiClient, other: ApiClient) -> bool:
+        """Whether they reach the same server by the same certificates. Raises MachineUnreachable."""
+        try:
+            return await asyncio.to_thread(_ways, one) == await asyncio.to_thread(_ways, other)
+        except OSError as error:
+            raise MachineUnreachable(f"{self.name}: a certificate cannot be read: {error}") from error
 
     async def headers(self, client: ApiClient) -> dict[str, str]:
         """Of authentication. Raises MachineUnusable."""
