@@ -131,11 +131,19 @@ def _closed_by_reader() -> int:
     return Exit.OK
 
 
+def _is_no_text(word: str) -> bool:
+    """Whether it has bytes that are no UTF-8, which Python gives as surrogates."""
+    return any("\ud800" <= each <= "\udfff" for each in word)
+
+
 def _code_of_failure(error: Exception) -> int:
     code = code_of(error)
     if code is not None:
         complain(str(error))
         return code
+    if isinstance(error, UnicodeEncodeError) and (word := next(filter(_is_no_text, sys.argv[1:]), None)):
+        complain(f"{word!a} is no text in UTF-8")
+        return Exit.USAGE
     if isinstance(error, OSError) and error.strerror:
         # Of a file, or of where the output goes: what else can fail is one of the client's errors.
         complain(f"{error.filename}: {error.strerror}" if error.filename else error.strerror)

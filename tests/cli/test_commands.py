@@ -367,3 +367,11 @@ def test_help_loads_neither_temporal_nor_the_contracts() -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "Exit codes" in done.stdout
+
+
+@pytest.mark.parametrize("words", [("show",), ("stop",), ("list",), ("loop", "show")])
+async def test_a_word_that_is_no_text_is_named(steer: Steer, words: tuple[str, ...]) -> None:
+    """As a terminal of another encoding gives it."""
+    said = await steer(*words, os.fsdecode(b"a\xff"))
+    assert (said.code, said.out) == (2, "")
+    assert said.err == "error: 'a\\udcff' is no text in UTF-8\n"
