@@ -109,10 +109,10 @@ class LoopActivities:
         async with heartbeating():
             try:
                 workspace = await asyncio.to_thread(self._real_path, path)
+                directory = await self._directory(asked.key.loop, asked.source)
                 if self._policy.max_permission == "read_only":
                     raise InvalidRequest("this worker allows nobody to change a workspace (see --max-permission)")
                 await self._check_restore(asked.key.loop, workspace)
-                directory = await self._directory(asked.key.loop, asked.source)
                 return Restored(changed=await self._checkpoints.restore(directory, workspace, name, asked.commit))
             except RunError as error:
                 return Restored(error=error.message)
