@@ -96,6 +96,8 @@ async def test_a_ref_that_an_agent_has_forged_keeps_no_checkpoint_away(site: Sit
     tree = git(top, "rev-parse", "HEAD^{tree}").strip()
     git(top, "symbolic-ref", "refs/steersman/loop-1/2", "refs/heads/main")
     git(top, "update-ref", "refs/steersman/loop-1/3", tree)
+    for name in ("007", "7", "\u0667"):
+        git(top, "update-ref", f"refs/steersman/loop-1/{name}", "HEAD")
     branch = git(top, "rev-parse", "HEAD").strip()
     assert (await site.look(1)).error is None
     assert {"loop-1/0", "loop-1/1"} <= set(kept(top))

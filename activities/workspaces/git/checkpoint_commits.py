@@ -26,6 +26,7 @@ MAX_STAT = 50_000
 """The statistics of a comparison are cut at this many bytes."""
 MAX_COMMIT = 64 * 1024
 """No commit of a checkpoint has more bytes."""
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,8}")
 _GITLINK, _NONE = b"160000", b"000000"
 
 
@@ -98,34 +99,25 @@ async def set_aside(shadow: Shadow, name: str, maker: str) -> None:
     its id was that of an earlier one. They are `<loop>@<the oldest one's id>/<number>` then. Raises GitFailed.
     """
     prefix, _, number = name.rpartition("/")
-    _ref_path(shadow, name)
-    output = await shadow.git.run("for-each-ref", "--format=%(refname) %(objectname)", f"{prefix}/")
-    named = (line.split(" ") for line in output.decode("utf-8", "replace").splitlines())
-    others = {ref: commit for ref, commit in named if _number(ref, prefix) >= int(number)}
+    others = {each: commit for each, commit in (await _kept(shadow, prefix)).items() if each >= int(number)}
     if not others:
         return
-    oldest = others[min(others, key=lambda ref: _number(ref, prefix))]
+    oldest = others[min(others)]
     kept = await shadow.git.read("cat-file", "-p", oldest, limit=MAX_COMMIT)
     if kept.output.decode("utf-8", "replace").rstrip("\n").rpartition("\n")[2] == made_by(maker):
         return
-    aside = f"{prefix}@{oldest[:12]}"
     listed = []
-    for ref, commit in others.items():
-        _unlock_ref(shadow, ref)
-        _unlock_ref(shadow, new := f"{aside}/{_number(ref, prefix)}")
-        listed.append(f"update {new}\0{commit}\0\0delete {ref}\0{commit}\0")
+    for each, commit in others.items():
+        old, new = f"{prefix}/{each}", f"{prefix}@{oldest[:12]}/{each}"
+        _unlock_ref(shadow, old)
+        _unlock_ref(shadow, new)
+        listed.append(f"update {new}\0{commit}\0\0delete {old}\0{commit}\0")
     await shadow.git.run("update-ref", "--no-deref", "-z", "--stdin", stdin="".join(listed).encode())
 
 
 def made_by(maker: str) -> str:
     """The last line of a checkpoint's message."""
     return f"Execution: {maker}"
-
-
-def _number(ref: str, prefix: str) -> int:
-    """Of a checkpoint; -1 of a ref that is none's."""
-    number = ref.removeprefix(f"{prefix}/")
-    return int(number) if number.isdecimal() else -1
 
 
 async def restore(shadow: Shadow, name: str, commit: str | None = None) -> int:
@@ -183,11 +175,19 @@ async def delete_refs(shadow: Shadow, names: list[str]) -> None:
 
 async def checkpoint_numbers(shadow: Shadow, loop: str) -> list[int]:
     """The numbers of a loop's checkpoints, ascending. Raises GitFailed."""
-    prefix = f"{REFS}/{quoted(loop)}/"
-    _ref_path(shadow, f"{prefix}0")
-    output = await shadow.git.run("for-each-ref", "--format=%(refname)", prefix)
-    names = [line.removeprefix(prefix) for line in output.decode("utf-8", "replace").splitlines()]
-    return sorted(int(name) for name in names if name.isdecimal())
+    return sorted(await _kept(shadow, f"{REFS}/{quoted(loop)}"))
+
+
+async def _kept(shadow: Shadow, prefix: str) -> dict[int, str]:
+    """The objects of a loop's checkpoints by their numbers, as we write those: `007` is no checkpoint's ref."""
+    _ref_path(shadow, f"{prefix}/0")
+    output = await shadow.git.run("for-each-ref", "--format=%(refname) %(objectname)", f"{prefix}/")
+    found = {}
+    for line in output.decode("utf-8", "replace").splitlines():
+        name, _, commit = line.removeprefix(f"{prefix}/").partition(" ")
+        if _NUMBER.fullmatch(name):
+            found[int(name)] = commit
+    return found
 
 
 async def compare(
