@@ -82,16 +82,6 @@ async def write_bundle(client: Steersman, id: str, file: Path, environ: Mapping[
     return about
 
 
-async def is_known(client: Steersman, id: str) -> bool:
-    """Whether the server has a workflow of this id. Raises ServerUnreachable, ServerRefused."""
-    try:
-        with translated(of=f"run {id}", address=client.temporal.service_client.config.target_host):
-            await client.temporal.get_workflow_handle(id).describe()
-    except RunNotFound:
-        return False
-    return True
-
-
 def file_name(id: str) -> str:
     """What a bundle is called where nobody says: a plain name, whatever characters the id has."""
     return f"{_name(id)}.zip"

@@ -21,7 +21,7 @@ from typing import Any, Final, Literal, Unpack, get_args
 
 from steersman._client.owned_run import OwnedRun
 from steersman._client.run_end import run_result, stop_run
-from steersman._client.run_events import run_events
+from steersman._client.run_events import run_event_pages
 from steersman._client.run_start import checked
 from steersman._client.thread_calls import Continuation, NewestRun, ThreadCalls, ThreadRun
 from steersman._client.thread_template import (
@@ -287,9 +287,11 @@ class Thread:
         calls = self._calls
         while True:
             try:
-                async with aclosing(run_events(calls.client, calls.runs, self._id, execution, after=after)) as events:
-                    async for event in events:
-                        yield event
+                pages = run_event_pages(calls.client, calls.runs, self._id, execution, after=after)
+                async with aclosing(pages):
+                    async for events in pages:
+                        for event in events:
+                            yield event
                 return
             except NoWorker:  # only ever before the first event
                 if not await calls.until_moved(self._id, execution) and not is_waited_for:

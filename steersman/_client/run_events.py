@@ -10,16 +10,6 @@ from steersman._client.run_calls import RunCalls
 from steersman.contracts.events import AgentEvent
 
 
-async def run_events(
-    client: Client, calls: RunCalls, run_id: str, execution: str | None = None, *, after: int = 0
-) -> AsyncGenerator[AgentEvent, None]:
-    """The same as `run_event_pages`, one by one."""
-    async with aclosing(run_event_pages(client, calls, run_id, execution, after=after)) as pages:
-        async for events in pages:
-            for event in events:
-                yield event
-
-
 async def run_event_pages(
     client: Client, calls: RunCalls, run_id: str, execution: str | None = None, *, after: int = 0
 ) -> AsyncGenerator[tuple[AgentEvent, ...], None]:

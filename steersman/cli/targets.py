@@ -64,7 +64,7 @@ async def _completed(
         found = sorted({each.id for each in await listed(f'WorkflowId STARTS_WITH "{part}"')})
     except ServerRefused:  # one that lists by other words
         return part
-    if part in found or not found or await _is_there(steersman, part):
+    if part in found or not found or await is_there(steersman, part):
         return part
     if len(found) > 1:
         shown = ", ".join(found[:5]) + (" ..." if len(found) > 5 else "")
@@ -73,7 +73,8 @@ async def _completed(
     return found[0]
 
 
-async def _is_there(steersman: "Steersman", id: str) -> bool:
+async def is_there(steersman: "Steersman", id: str) -> bool:
+    """Whether the server has a workflow of this id, or does not say. Needs no worker."""
     from temporalio.service import RPCError, RPCStatusCode
 
     try:

@@ -12,7 +12,7 @@ from steersman.cli.exits import Exit
 from steersman.cli.formatting import counted
 from steersman.cli.options import AsJson
 from steersman.cli.output import complain, emit, remark, write_line
-from steersman.cli.targets import NEWEST, resolve_loop, resolve_run
+from steersman.cli.targets import NEWEST, is_there, resolve_loop, resolve_run
 
 if TYPE_CHECKING:
     from steersman.client import Steersman
@@ -59,8 +59,6 @@ def export(
 
 async def _resolved(steersman: "Steersman", target: str) -> str:
     """A run's id, or else a loop's."""
-    from steersman.bundle import is_known
-
     run = await resolve_run(steersman, target)
-    # Asked of the server: without a worker there is a history all the same.
-    return run if target == NEWEST or await is_known(steersman, run) else await resolve_loop(steersman, target)
+    # Without a worker there is a history all the same.
+    return run if target == NEWEST or await is_there(steersman, run) else await resolve_loop(steersman, target)
