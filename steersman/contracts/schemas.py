@@ -104,6 +104,8 @@ def schemas() -> dict[str, Any]:
     _, every = models_json_schema(asked, ref_template="#/$defs/{model}")
     event = TypeAdapter[Any](AgentEvent).json_schema(ref_template="#/$defs/{model}")
     definitions = {**every["$defs"], **event.pop("$defs")}
+    # Pydantic writes the union where it stands, as it has no name of its own.
+    definitions[EventPage.__name__]["properties"]["events"]["items"] = {"$ref": f"#/$defs/{EVENT}"}
     return {"$schema": DIALECT, "$defs": dict(sorted({**definitions, EVENT: event}.items()))}
 
 

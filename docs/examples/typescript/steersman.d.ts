@@ -563,23 +563,7 @@ export interface RunKey {
  * Result of read_events.
  */
 export interface EventPage {
-  events: (
-    | InitEvent
-    | MessageEvent
-    | ToolUseEvent
-    | ToolOutputEvent
-    | ToolResultEvent
-    | FileChangeEvent
-    | PlanUpdateEvent
-    | PermissionEvent
-    | UsageEvent
-    | ProgressEvent
-    | RateLimitEvent
-    | ErrorEvent
-    | DoneEvent
-    | CancelledEvent
-    | FailedEvent
-  )[];
+  events: AgentEvent[];
   ended: boolean;
   known?: boolean;
   next_end?: number | null;
