@@ -209,17 +209,20 @@ async def test_a_context_that_is_not_there_is_named_and_nothing_has_to_be_remove
     assert site.record.removed
 
 
-async def test_a_pod_that_its_node_cannot_set_up_is_named_by_its_events(site: PodSite) -> None:
+async def test_a_pod_that_its_node_cannot_set_up_is_named_by_its_events(
+    site: PodSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The pod itself says ContainerCreating, for ever. One that its node has set up later runs."""
+    monkeypatch.setattr("activities.runtimes.kubernetes.start._SILENT_S", 1.0)  # the event may come late
     site.server.settings.sandbox_error = "minimum memory limit is 6MB"
     told: list[str] = []
-    pod = site.pod(start_s=5)
+    pod = site.pod(start_s=8)
     with pytest.raises(PlaceError, match=r"FailedCreatePodSandBox: .*minimum memory limit is 6MB") as failed:
         await pod.prepare("run", told.append)
     assert failed.value.facts["reason"] == "FailedCreatePodSandBox"
-    assert told == [
+    assert told[-1] == (
         "waiting for a pod: FailedCreatePodSandBox: Failed to create pod sandbox: minimum memory limit is 6MB"
-    ]
+    )
     later = asyncio.create_task(site.made())
     await asyncio.sleep(1)
     site.server.settings.sandbox_error = None
