@@ -80,19 +80,20 @@ def _read(path: Path, cursor: Cursor, wanted: ReadEvents) -> _Page:
     max_bytes = min(wanted.max_bytes, MAX_PAGE)
     events, ended = read_json(path, cursor, wanted.after, max_bytes)
     after = None if ended else page_end(path, cursor, max_bytes)
-    page = _json(events, ended=ended, next_end=after.seq if after else None, compressed=wanted.gzip)
+    page = _json(events, ended=ended, next_end=after.seq if after else None, last=cursor.seq if wanted.gzip else None)
     return _Page(page, bool(events or ended), after)
 
 
 def _json(
-    events: list[bytes], *, ended: bool, known: bool = True, next_end: int | None = None, compressed: bool = False
+    events: list[bytes], *, ended: bool, known: bool = True, next_end: int | None = None, last: int | None = None
 ) -> bytes:
     """An EventPage as pydantic would write it. Its events are JSON, as in the log: models of them, and JSON of these,
-    would take half the time.
+    would take half the time. `last`: the number of the last one, where they may be compressed.
     """
     more: dict[str, Any] = {"ended": ended, "known": known, "next_end": next_end}
     array = b"[%s]" % b",".join(events)
-    if compressed and len(array) >= COMPRESSED_FROM:
+    if last is not None and len(array) >= COMPRESSED_FROM:
+        more["last"] = last
         more["gzip"] = base64.b64encode(gzip.compress(array, compresslevel=1, mtime=0)).decode()
         array = b"[]"
     return b'{"events":%s,%s' % (array, json.dumps(more, separators=(",", ":"))[1:].encode())

@@ -71,8 +71,9 @@ class EventLogReader:
         self._location = location
         self._backoff = Backoff(FIRST_READ_OUTAGE_S)
 
-    async def page(self, after: int, wait_s: float) -> EventPage:
-        """The next events after number `after`; waits up to `wait_s` seconds for the first of them.
+    async def page(self, after: int, wait_s: float, arrived: Callable[[EventPage], None] = lambda _: None) -> EventPage:
+        """The next events after number `after`; waits up to `wait_s` seconds for the first of them. `arrived` hears of
+        the page before its events are gone through.
 
         Raises: HostUnreachable, ServerUnreachable, ServerRefused, after retries.
         """
@@ -89,6 +90,8 @@ class EventLogReader:
                     takes_s=wait_s + READ_S,
                     heartbeats=True,
                 )
+                arrived(page)
+                await asyncio.sleep(0)
                 page = self._uncompressed(page)
             except (Unreachable, ServerRefused) as error:
                 await self._backoff.pause_after(error)
@@ -179,14 +182,20 @@ class EventLogReader:
             self._backoff.reset()
             return end
 
-    async def page_or_close(self, after: int, closed: asyncio.Future[WorkflowOutcome], wait_s: float) -> EventPage:
+    async def page_or_close(
+        self,
+        after: int,
+        closed: asyncio.Future[WorkflowOutcome],
+        wait_s: float,
+        arrived: Callable[[EventPage], None],
+    ) -> EventPage:
         """The next events, or none as soon as the run closes. A run that has closed is waited for `wait_s` seconds."""
         if closed.done():
             # A host may know the end of a run that the server has forgotten.
             if not isinstance(closed.exception(), RunNotFound):
                 closed.result()
-            return await self.page(after, wait_s)
-        read = asyncio.ensure_future(self.page(after, LONG_POLL_S))
+            return await self.page(after, wait_s, arrived)
+        read = asyncio.ensure_future(self.page(after, LONG_POLL_S, arrived))
         try:
             awaited: set[asyncio.Future[Any]] = {read, closed}
             await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
@@ -233,18 +242,23 @@ class _Pages:
         self._reader, self._closed = reader, closed
         self._ahead: dict[int, asyncio.Future[tuple[EventPage, bool]]] = {}
         """Reads under way, by the event that they begin after."""
+        self._awaited: int | None = None
+        """Where the page begins that is waited for."""
 
     async def next(self, after: int, wait_s: float) -> tuple[EventPage, bool]:
         """The page after this event, see `page_or_close`; and whether the run had closed before it was asked for."""
-        reading = self._ahead.pop(after, None)
-        page, was_closed = await (reading or self._read(after, wait_s))
+        reading, self._awaited = self._ahead.pop(after, None), after
+        try:
+            page, was_closed = await (reading or self._read(after, wait_s))
+        finally:
+            self._awaited = None
         if page.events and not _ends(page):
-            last = page.events[-1].seq
-            self._read_ahead({last} if page.next_end is None else {last, page.next_end}, wait_s)
+            self._read_ahead(page.events[-1].seq, page.next_end, wait_s)
             await asyncio.sleep(0)  # asked for before this page is gone through
         return page, was_closed
 
-    def _read_ahead(self, begins: set[int], wait_s: float) -> None:
+    def _read_ahead(self, last: int, next_end: int | None, wait_s: float) -> None:
+        begins = {last} if next_end is None else {last, next_end}
         for other in self._ahead.keys() - begins:
             self._ahead.pop(other).cancel()
         for begin in sorted(begins - self._ahead.keys()):
@@ -253,7 +267,12 @@ class _Pages:
 
     async def _read(self, after: int, wait_s: float) -> tuple[EventPage, bool]:
         was_closed = self._closed.done()
-        return await self._reader.page_or_close(after, self._closed, wait_s), was_closed
+
+        def arrived(page: EventPage) -> None:
+            if self._awaited == after and page.last is not None and not page.ended:
+                self._read_ahead(page.last, page.next_end, wait_s)
+
+        return await self._reader.page_or_close(after, self._closed, wait_s, arrived), was_closed
 
     def close(self) -> None:
         """Wait for nothing any more."""

@@ -316,6 +316,8 @@ class EventPage(TolerantModel):
     """
     gzip: str = ""
     """The events' JSON, compressed by gzip, in base64; `events` is empty then. Only where the reader takes that."""
+    last: int | None = None
+    """The number of the last event of a page that is compressed: known before its events are gone through."""
 
 
 class EndRun(TolerantModel):

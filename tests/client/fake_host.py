@@ -120,6 +120,7 @@ class FakeHost:
         self.reads = 0
         self.failing_reads = 0
         self.next_end: int | None = 6
+        self.last: Callable[[int], int | None] = lambda number: number
         """What a page says of the end of the next one, counted from its own beginning."""
         self.changed = asyncio.Event()
 
@@ -224,7 +225,8 @@ class FakeHost:
                 ended = ended and (not page or is_terminal(page[-1]))
                 more = len(log) > asked.after + 6
                 next_end = asked.after + self.next_end if self.next_end and more else None
-                return EventPage.model_validate({"events": page, "ended": ended, "next_end": next_end})
+                last = self.last(page[-1].seq) if page else None
+                return EventPage.model_validate({"events": page, "ended": ended, "next_end": next_end, "last": last})
             activity.heartbeat()
             await _at_most(self.changed, min(1.0, deadline - time.monotonic()))
 

@@ -200,11 +200,15 @@ async def test_failures_in_the_middle_lose_and_repeat_nothing(
     assert await follower == [*((n, "message") for n in range(1, 21)), (21, "done")]
 
 
-@pytest.mark.parametrize("next_end", [None, 6, 5, 3, 1, 0, -1, 7, 100])
-async def test_each_event_comes_once_whatever_a_host_says_of_its_next_page(
-    steersman: Steersman, fake_host: FakeHost, workspace: str, next_end: int | None
+@pytest.mark.parametrize(
+    ("next_end", "off"),
+    [(None, None), (6, 0), (6, -1), (6, 100), (5, 1), (3, -100), (1, 0), (0, 1), (-1, -1), (7, None), (100, 100)],
+)
+async def test_each_event_comes_once_whatever_a_host_says_of_its_pages(
+    steersman: Steersman, fake_host: FakeHost, workspace: str, next_end: int | None, off: int | None
 ) -> None:
     fake_host.next_end = next_end
+    fake_host.last = lambda number: None if off is None else number + off
     run = await steersman.start(ask(workspace))
     fake_host.show(run, *(said(f"{number}") for number in range(20)))
     following = types(steersman, run)

@@ -568,6 +568,7 @@ export interface EventPage {
   known?: boolean;
   next_end?: number | null;
   gzip?: string;
+  last?: number | null;
 }
 /**
  * Input of `exit`: end the loop with status "exited"; files, checkpoints and the session stay.
