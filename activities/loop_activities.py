@@ -88,19 +88,34 @@ class LoopActivities:
             try:
                 workspace = await asyncio.to_thread(self._policy.workspace, asked.run.workspace.path)
             except RunError as error:
-                return Survey(error=error.message, items=unreadable_list(error.message) if asked.items else None)
+                return await self._survey_without(asked, error.message)
             directory = await self._directory(asked.key.loop)
             plan = Plan()
             if asked.plan:
                 plan = await asyncio.to_thread(read_plan, workspace, asked.plan.path, asked.plan.phase)
             items = await self._items(asked, plan, workspace, directory)  # first: a command may write files
-            loop, number = asked.key.loop, asked.number
-            name = None if number is None else ref(loop, number)
-            message = f"{loop}: checkpoint {number}\n\n{asked.message}\n"
-            # A reset is another execution; one that is continued as new counts on where it was.
-            maker = activity.info().workflow_run_id or ""
-            survey = await self._checkpoints.capture(directory, workspace, name, message, maker)
+            survey = await self._captured(asked, directory, workspace)
             return survey.model_copy(update={"plan_hash": plan.hash, "phases": plan.phases, "items": items})
+
+    async def _captured(self, asked: SurveyInput, directory: Path, workspace: Path) -> Survey:
+        loop, number = asked.key.loop, asked.number
+        name = None if number is None else ref(loop, number)
+        message = f"{loop}: checkpoint {number}\n\n{asked.message}\n"
+        # A reset is another execution; one that is continued as new counts on where it was.
+        maker = activity.info().workflow_run_id or ""
+        return await self._checkpoints.capture(directory, workspace, name, message, maker)
+
+    async def _survey_without(self, asked: SurveyInput, why: str) -> Survey:
+        """Of a workspace that cannot be used: where its directory is gone, what else its repository has is kept."""
+        nothing = Survey(error=why, items=unreadable_list(why) if asked.items else None)
+        try:
+            workspace = await asyncio.to_thread(self._real_path, asked.run.workspace.path)
+            if workspace.exists():
+                return nothing
+            found = await self._captured(asked, await self._directory(asked.key.loop), nearest_existing(workspace))
+        except (RunError, OSError):
+            return nothing
+        return nothing.model_copy(update={"files": found.files, "commit": found.commit, "head": found.head})
 
     @activity.defn(name=names.RESTORE_CHECKPOINT)
     async def restore_checkpoint(self, asked: RestoreInput) -> Restored:
@@ -112,6 +127,8 @@ class LoopActivities:
                 directory = await self._directory(asked.key.loop, asked.source)
                 if self._policy.max_permission == "read_only":
                     raise InvalidRequest("this worker allows nobody to change a workspace (see --max-permission)")
+                if asked.unkept:
+                    raise InvalidRequest(f"what is there now could not be kept: {asked.unkept}")
                 await self._check_restore(asked.key.loop, workspace)
                 return Restored(changed=await self._checkpoints.restore(directory, workspace, name, asked.commit))
             except RunError as error:

@@ -51,7 +51,7 @@ class Survey(TolerantModel):
     """In the order of their work; empty for a plan of one file."""
     items: ItemList | None = None
     error: str | None = None
-    """Why the files could not be kept, in a sentence; the checkpoint has none then."""
+    """Why the files could not be kept, or not be looked at, in a sentence."""
 
 
 class RestoreInput(TolerantModel):
@@ -64,6 +64,8 @@ class RestoreInput(TolerantModel):
     number: int
     commit: str | None = None
     """The checkpoint's commit. A ref that names another commit was overwritten, and is not restored."""
+    unkept: str | None = None
+    """Why the files that are there now could not be kept: nothing is restored over them then."""
 
 
 class Restored(TolerantModel):
@@ -72,7 +74,7 @@ class Restored(TolerantModel):
     changed: int = 0
     """The number of files written or removed."""
     error: str | None = None
-    """Why nothing was restored: no repository, or the checkpoint's files are gone."""
+    """Why nothing was restored: no repository, the checkpoint's files are gone, or what is there now is not kept."""
 
 
 class DropInput(TolerantModel):

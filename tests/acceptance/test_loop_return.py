@@ -6,6 +6,7 @@ import pytest
 
 from steersman._client.host_calls import call_host
 from steersman.client import Steersman
+from steersman.contracts.errors import InvalidRequest
 from steersman.contracts.loop_activities import LoopKey, Restored, RestoreInput
 from steersman.contracts.names import RESTORE_CHECKPOINT
 from steersman.contracts.request import RunRequest
@@ -93,6 +94,43 @@ async def _refused_rollback(shared: Site, steersman: Steersman, model: ScriptedM
         await steersman.loops.rollback(loop, 9)
     finally:
         await steersman.loops.exit(loop)
+
+
+async def test_what_cannot_be_rescued_is_not_taken_back(
+    shared: Site, steersman: Steersman, model: ScriptedModel
+) -> None:
+    workspace = project(shared)
+    loop = await steersman.loops.start(
+        claude_loop(shared, model.script("one", say("one")), workspace, mode="checkpoint")
+    )
+    await reaches(steersman, loop, "waiting_for_decision")
+    put(workspace, {"precious": "a person's"})
+    for number in range(2, 6):  # a directory of refs, where a ref is to be
+        git(workspace, "update-ref", f"refs/steersman/{loop}/{number}/x", "HEAD")
+    await steersman.loops.pause(loop, reason="lunch")
+    with pytest.raises(MessageRefused, match=r"cannot be restored: .*now could not be kept: the files could not"):
+        await steersman.loops.rollback(loop, 0)
+    with pytest.raises(MessageRefused, match=r"cannot be restored: .*now could not be kept"):
+        await steersman.loops.restart(loop, files=True)
+    assert (workspace / "precious").read_text() == "a person's"
+    blocked = (await steersman.loops.checkpoints(loop))[2:]
+    assert [(each.kind, each.commit) for each in blocked] == [("pause", None), ("rescue", None), ("rescue", None)]
+    assert all(": the files could not be kept" in (each.note or "") for each in blocked)
+    assert (blocked[0].note or "").startswith("lunch: ")
+    git(workspace, "update-ref", "-d", f"refs/steersman/{loop}/5/x")
+    receipt = await steersman.loops.rollback(loop, 0)
+    assert git(workspace, "show", f"refs/steersman/{loop}/{receipt.rescue}:precious") == "a person's"
+    assert not (workspace / "precious").exists()
+    await steersman.loops.exit(loop)
+
+    git(workspace, "update-ref", f"refs/steersman/fork-of-{loop}/0/x", "HEAD")
+    put(workspace, {"precious": "a person's"})
+    forked = {"from_checkpoint": {"loop": loop, "number": 1}}
+    fork = claude_loop(shared, model.script("two", say("two")), workspace, **forked)
+    await steersman.loops.start(fork, loop_id=f"fork-of-{loop}")
+    with pytest.raises(InvalidRequest, match="from_checkpoint: what is there now could not be kept"):
+        await steersman.loops.result(f"fork-of-{loop}")
+    assert (workspace / "precious").read_text() == "a person's"
 
 
 async def test_only_the_loop_itself_has_its_files_put_into_a_workspace(

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shutil
 import stat
 import subprocess
 import time
@@ -128,9 +129,9 @@ class Host:
         assert survey.items is not None
         return survey.items.error or survey.items.count
 
-    async def restore(self, number: int, source: str = "loop-1", commit: str | None = None) -> Restored:
+    async def restore(self, number: int, source: str = "loop-1", **fields: Any) -> Restored:
         key = LoopKey(loop="loop-1", execution="e")
-        asked = RestoreInput(key=key, run=self.request().run, source=source, number=number, commit=commit)
+        asked = RestoreInput(key=key, run=self.request().run, source=source, number=number, **fields)
         return await ActivityEnvironment().run(self.activities.restore_checkpoint, asked)
 
     async def diff(self, **fields: Any) -> Diff:
@@ -360,6 +361,25 @@ class TestFiles:
         subprocess.run(["git", "update-ref", "refs/steersman/loop-1/1", str(other)], cwd=host.work, check=True)
         assert "overwritten" in str((await host.restore(1, commit=kept)).error)
         assert (host.work / "a.txt").read_text() == "changed"
+
+    async def test_over_what_was_not_kept_nothing_is_restored(self, host: Host) -> None:
+        await host.survey(host.request(), 1)
+        put(host.work, {"a.txt": "changed"})
+        assert "could not be kept: no room" in str((await host.restore(1, unkept="no room")).error)
+        assert (host.work / "a.txt").read_text() == "changed"
+
+    async def test_of_a_workspace_that_is_gone_the_rest_of_its_repository_is_kept(self, host: Host) -> None:
+        top = host.work
+        put(top, {"sub/PLAN.md": "- [ ] a", "mine": "m"})
+        host.work = top / "sub"
+        await host.survey(host.request(), 1)
+        shutil.rmtree(host.work)
+        put(top, {"mine": "changed"})
+        survey = await host.survey(host.request(), 2)
+        assert survey.commit
+        assert git(top, "show", f"{survey.commit}:mine") == "changed"
+        assert (await host.restore(1)).error is None
+        assert (host.work / "PLAN.md").exists()
 
     async def test_what_cannot_be_restored_is_said(self, host: Host) -> None:
         missing = await host.restore(9, "other-loop")

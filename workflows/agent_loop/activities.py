@@ -108,9 +108,12 @@ async def survey(
     )
 
 
-async def restore(host: str, request: LoopRequest, source: str, number: int, commit: str | None) -> Restored:
+async def restore(
+    host: str, request: LoopRequest, source: str, number: int, commit: str, unkept: str | None
+) -> Restored:
     """Restore the workspace's files from checkpoint `number` of loop `source`."""
-    input = RestoreInput(key=loop_key(), run=request.run, source=source, number=number, commit=commit)
+    key, run = loop_key(), request.run
+    input = RestoreInput(key=key, run=run, source=source, number=number, commit=commit, unkept=unkept)
     about = f"files of checkpoint {number}"
     return await _execute(host, names.RESTORE_CHECKPOINT, input, Restored, about, start_to_close_timeout=SURVEY_TIMEOUT)
 

@@ -41,6 +41,22 @@ async def make(
 
     Raises ActivityError if the workspace is gone, or nobody answers at the loop's end.
     """
+    return (await _make(loop, kind, outcome, note, feedback))[0]
+
+
+async def rescue(loop: LoopContext, note: str) -> tuple[Checkpoint, str | None]:
+    """The checkpoint of what is there before other files come in its place; and why it has no files, if so."""
+    made, found = await _make(loop, "rescue", None, note, ())
+    return made, None if made.commit else found.error or "nobody says why"
+
+
+async def _make(
+    loop: LoopContext,
+    kind: CheckpointKind,
+    outcome: IterationOutcome | None,
+    note: str | None,
+    feedback: tuple[str, ...],
+) -> tuple[Checkpoint, Survey]:
     state, carried = loop.state, loop.state.carried
     number, version = carried.next_checkpoint, carried.plan_version
     end_timeout = END_TIMEOUT if state.unfinished_checkpoint is None else SECOND_END_TIMEOUT
@@ -50,11 +66,26 @@ async def make(
     timeout = end_timeout if kind == "end" else None
     found = await activities.survey(carried.host, loop.request, version, number, message, timeout)
     _record_survey(loop, found, version.number)
-    checkpoint = _checkpoint(loop, number, kind, found, outcome, note or found.error, feedback)
+    checkpoint = _checkpoint(loop, number, kind, found, outcome, _noted(note, found.error), feedback)
     state.archive.add(checkpoint)
     state.unfinished_checkpoint = None
     state.publish()
-    return checkpoint
+    return checkpoint, found
+
+
+def add_note(loop: LoopContext, note: str) -> None:
+    """To the newest checkpoint; one without files still says why it has none."""
+    number = loop.state.carried.next_checkpoint - 1
+    if newest := loop.state.archive.get(number):
+        loop.state.archive.amend(number, note=_noted(note, None if newest.commit else newest.note)[:MAX_NOTE])
+
+
+def _noted(note: str | None, error: str | None) -> str:
+    """Both, of which the error has room whatever the note says."""
+    if not (note and error):
+        return note or error or ""
+    error = error[: MAX_NOTE // 2]
+    return f"{note[: MAX_NOTE - len(error) - 2]}: {error}"
 
 
 async def survey_again(loop: LoopContext, *, returned: bool = False) -> None:
@@ -70,7 +101,7 @@ def _checkpoint(
     kind: CheckpointKind,
     found: Survey,
     outcome: IterationOutcome | None,
-    note: str | None,
+    note: str,
     feedback: tuple[str, ...],
 ) -> Checkpoint:
     state, carried = loop.state, loop.state.carried
@@ -99,7 +130,7 @@ def _checkpoint(
         items=found.items.count if found.items else None,
         totals=carried.totals.model_copy(update={"active_s": round(state.active_s(), 3)}),
         feedback=feedback,
-        note=(note or "")[:MAX_NOTE] or None,
+        note=note[:MAX_NOTE] or None,
         **of_run,
     )
 
@@ -150,14 +181,14 @@ async def _roll_back(loop: LoopContext, queued: QueuedRequest, request: Rollback
     if target is None:
         queued.refusal = f"there is no checkpoint {request.checkpoint}"
         return
-    rescue = await make(loop, "rescue", note=f"before going back to checkpoint {target.number}")
-    if not await _restore(loop, queued, target):
+    before, unkept = await rescue(loop, f"before going back to checkpoint {target.number}")
+    if not await _restore(loop, queued, target, unkept):
         return
     _reset_state(loop, target, session=target.session_id, unfinished=target.kind == "pause")
     state.carried = plans.with_version(state.carried, target.plan_version)
     state.wait_for(WaitReason(kind="paused", reason=f"taken back to checkpoint {target.number}"))
     await _survey_returned(loop)
-    queued.receipt = _receipt(loop, target, rescue, f"the loop is paused at checkpoint {target.number}", files=True)
+    queued.receipt = _receipt(loop, target, before, f"the loop is paused at checkpoint {target.number}", files=True)
 
 
 async def _restart(loop: LoopContext, queued: QueuedRequest, request: Restart) -> None:
@@ -167,8 +198,8 @@ async def _restart(loop: LoopContext, queued: QueuedRequest, request: Restart) -
         queued.refusal = "there is no checkpoint to start from"
         return
     where = "the beginning" if request.number is None else f"the beginning of iteration {request.number}"
-    rescue = await make(loop, "rescue", note=f"before starting over from {where}")
-    if request.files and not await _restore(loop, queued, target):
+    before, unkept = await rescue(loop, f"before starting over from {where}")
+    if request.files and not await _restore(loop, queued, target, unkept):
         return
     # From the beginning: with the session of the request if that was only ever forked. The loop's own session
     # remembers what it said.
@@ -176,14 +207,14 @@ async def _restart(loop: LoopContext, queued: QueuedRequest, request: Restart) -
     _reset_state(loop, target, session=given if request.number is None else target.session_id, unfinished=False)
     state.wait_for(None)
     await _survey_returned(loop)
-    queued.receipt = _receipt(loop, target, rescue, f"starts over from {where}", files=request.files)
+    queued.receipt = _receipt(loop, target, before, f"starts over from {where}", files=request.files)
 
 
-async def _restore(loop: LoopContext, queued: QueuedRequest, target: Checkpoint) -> bool:
+async def _restore(loop: LoopContext, queued: QueuedRequest, target: Checkpoint, unkept: str | None) -> bool:
     """Whether the checkpoint's files are restored; if not, pause the loop and refuse the request."""
     if target.commit is None:
         return True  # no files were kept with it: only the state goes back
-    problem = await restore_files(loop, activities.loop_key().loop, target.number, target.commit)
+    problem = await restore_files(loop, activities.loop_key().loop, target.number, target.commit, unkept)
     if problem is None:
         return True
     queued.refusal = f"the files of checkpoint {target.number} cannot be restored: {problem}"
@@ -191,10 +222,13 @@ async def _restore(loop: LoopContext, queued: QueuedRequest, target: Checkpoint)
     return False
 
 
-async def restore_files(loop: LoopContext, source: str, number: int, commit: str) -> str | None:
-    """Restore the files of a checkpoint of loop `source`; return why they could not be restored."""
+async def restore_files(loop: LoopContext, source: str, number: int, commit: str, unkept: str | None) -> str | None:
+    """Restore the files of a checkpoint of loop `source`; return why they could not be restored. `unkept`: see
+    `rescue`.
+    """
+    host = loop.state.carried.host
     try:
-        return (await activities.restore(loop.state.carried.host, loop.request, source, number, commit)).error
+        return (await activities.restore(host, loop.request, source, number, commit, unkept)).error
     except ActivityError as error:
         return activities.reason_of(error)
 
@@ -233,10 +267,10 @@ async def _survey_returned(loop: LoopContext) -> None:
     loop.state.update(progress_mark=loop.state.workspace_mark)
 
 
-def _receipt(loop: LoopContext, target: Checkpoint, rescue: Checkpoint, note: str, *, files: bool) -> LoopReceipt:
+def _receipt(loop: LoopContext, target: Checkpoint, before: Checkpoint, note: str, *, files: bool) -> LoopReceipt:
     if files and target.commit is None:
         note += "; no files were kept with that checkpoint: they are as they were"
-    return loop.state.receipt(note, checkpoint=target.number, rescue=rescue.number)
+    return loop.state.receipt(note, checkpoint=target.number, rescue=before.number if before.commit else None)
 
 
 # Deleting.

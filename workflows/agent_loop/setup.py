@@ -127,9 +127,9 @@ async def _take_over(loop: LoopContext, fork: ForkPoint) -> str:
         )
     checkpoint = fork.checkpoint
     name = f"checkpoint {source.number} of {source.loop}"
-    await checkpoints.make(loop, "rescue", note=f"before taking over {name}")
+    _, unkept = await checkpoints.rescue(loop, f"before taking over {name}")
     if checkpoint.commit is not None:
-        problem = await checkpoints.restore_files(loop, source.loop, source.number, checkpoint.commit)
+        problem = await checkpoints.restore_files(loop, source.loop, source.number, checkpoint.commit, unkept)
         if problem is not None:
             raise InvalidRequest(f"from_checkpoint: {problem}")
     session, unfinished = checkpoint.session_id, checkpoint.kind == "pause"

@@ -54,8 +54,7 @@ def must_continue_as_new(pending: PendingRequests) -> bool:
 
 def _exit(loop: LoopContext, reason: str) -> Ending:
     if reason:
-        note = f"exit: {reason}"[: checkpoints.MAX_NOTE]
-        loop.state.archive.amend(loop.state.carried.next_checkpoint - 1, note=note)
+        checkpoints.add_note(loop, f"exit: {reason}")
     return Ending("exited", StopReason.EXIT, given_reason=reason)
 
 
