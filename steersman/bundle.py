@@ -18,8 +18,6 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
 
-from temporalio.api.common.v1 import Payload
-from temporalio.api.history.v1 import History
 from temporalio.client import Client, WorkflowHistory
 
 import steersman
@@ -28,17 +26,23 @@ from steersman.client import Steersman
 from steersman.contracts import names
 from steersman.contracts.errors import InvalidRequest
 from steersman.contracts.events import AgentEvent, MessageEvent, ToolOutputEvent
-from steersman.errors import HostUnreachable, NoWorker, RunNotFound, translated
+from steersman.errors import HostUnreachable, MissingKey, NoWorker, RunNotFound, translated
+from steersman.history_payloads import decoded
 from steersman.hosts import state_directory
 from steersman.redaction import Redactor
 
 FORMAT: Final = 1
 MAX_JOURNAL: Final = 64 * 1024 * 1024
 """A journal of more bytes is left out, and named."""
-MAX_HISTORIES: Final = 2000
+MAX_ABOUT: Final = 16 * 1024 * 1024
+"""Bytes that are read of what a bundle says of itself."""
+MAX_HISTORIES: Final = 10_000
 MAX_HISTORY: Final = 256 * 1024 * 1024
 MAX_ALL: Final = 512 * 1024 * 1024
-"""A bundle may come from anybody: a history of more bytes, and histories of more together, are not read."""
+"""A bundle may come from anybody: a history of more bytes, and histories that are more or larger together, are not
+read.
+"""
+STAYED: Final = "stayed encrypted"
 _METHODS: Final = frozenset({zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED})
 _HISTORY: Final = re.compile(r"histories/[0-9]{1,6}-[A-Za-z0-9._-]{1,250}\.json")
 _EXECUTION: Final = re.compile(r"[0-9A-Za-z-]{36}")
@@ -73,6 +77,7 @@ async def write_bundle(client: Steersman, id: str, file: Path, environ: Mapping[
                 "python": platform.python_version(),
                 "system": platform.platform(),
                 "masked": redactor.masked,
+                "encrypted": any(STAYED in each for each in missing),
                 "missing": missing,
             }
             bundle.writestr("bundle.json", json.dumps(about, indent=1))
@@ -96,12 +101,23 @@ def is_bundle(file: Path) -> bool:
         return False
 
 
+def has_encrypted(file: Path) -> bool:
+    """Whether the bundle says that payloads in it are still encrypted."""
+    try:
+        with zipfile.ZipFile(file) as bundle, bundle.open("bundle.json") as about:
+            return json.loads(about.read(MAX_ABOUT)).get("encrypted") is True
+    except (OSError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, AttributeError):
+        return False
+
+
 def unpack_histories(file: Path, directory: Path) -> list[Path]:
     """The bundle's histories as files in a directory, in its order. Raises InvalidRequest; OSError."""
     found: list[Path] = []
     try:
         with zipfile.ZipFile(file) as bundle:
-            packed = [bundle.getinfo(name) for name in bundle.namelist() if _HISTORY.fullmatch(name)][:MAX_HISTORIES]
+            packed = [bundle.getinfo(name) for name in bundle.namelist() if _HISTORY.fullmatch(name)]
+            if len(packed) > MAX_HISTORIES:
+                raise InvalidRequest(f"{file}: it has more than {MAX_HISTORIES} histories")
             sizes = [each.file_size for each in packed]
             if max(sizes, default=0) > MAX_HISTORY or sum(sizes) > MAX_ALL:
                 raise InvalidRequest(f"{file}: its histories are too large")
@@ -124,35 +140,36 @@ async def _write_histories(
     """
     with translated(of=f"run {id}", address=client.temporal.service_client.config.target_host):
         found = await client.temporal.get_workflow_handle(id).describe()
-    workflows, kind = [id], "run"
-    if found.workflow_type == names.LOOP_WORKFLOW:
-        kind = "loop"
-        try:
-            of_loop = [each.run for each in await client.loops.checkpoints(id)]
-            of_loop.append((await client.loops.state(id)).run)
-            workflows += [name for run in dict.fromkeys(filter(None, of_loop)) for name in (run, f"{run}-verify")]
-        except NoWorker as error:
-            missing.append(f"the loop's runs: {error}")
-    elif found.workflow_type != names.RUN_WORKFLOW:
+    kind = {names.LOOP_WORKFLOW: "loop", names.RUN_WORKFLOW: "run"}.get(found.workflow_type)
+    if kind is None:
         raise RunNotFound(f"{id} is no run and no loop")
+    workflows = [id]
     number, executions = 0, dict[str, set[str]]()
-    for workflow in workflows:
+    for workflow in workflows:  # a loop's history names what comes after it
         try:
             async for history in _executions(client.temporal, workflow):
                 number += 1
+                workflows += [run for run in _runs_in(history) if run not in workflows]
                 began = history.events[0].workflow_execution_started_event_attributes
                 beginnings = {began.first_execution_run_id, began.original_execution_run_id}
                 executions[workflow] = executions.get(workflow, set()) | beginnings
-                told = redactor.in_json(await _decoded(history, client.temporal))
+                told = redactor.in_json(await _in_the_clear(history, client.temporal, missing))
                 bundle.writestr(f"histories/{number}-{_name(workflow)}.json", json.dumps(told))
         except RunNotFound as error:
             if workflow == id:
                 raise
-            if not workflow.endswith("-verify"):
-                missing.append(f"history of {workflow}: {error}")
+            missing.append(f"history of {workflow}: {error}")
     if kind == "loop":
         del executions[id]
     return kind, executions
+
+
+def _runs_in(history: WorkflowHistory) -> Iterator[str]:
+    """The ids of the runs and verifications that a loop has started, in their order."""
+    for event in history.events:
+        started = event.child_workflow_execution_started_event_attributes
+        if started.workflow_type.name == names.RUN_WORKFLOW:
+            yield started.workflow_execution.workflow_id
 
 
 async def _executions(client: Client, id: str) -> AsyncIterator[WorkflowHistory]:
@@ -162,30 +179,13 @@ async def _executions(client: Client, id: str) -> AsyncIterator[WorkflowHistory]
             yield await client.get_workflow_handle(id, run_id=each.run_id).fetch_history()
 
 
-async def _decoded(history: WorkflowHistory, client: Client) -> Any:
+async def _in_the_clear(history: WorkflowHistory, client: Client, missing: list[str]) -> Any:
     """The history as JSON, its payloads in the clear."""
-    if codec := client.data_converter.payload_codec:
-        packed = History(events=history.events)
-        for payload in _payloads(packed):
-            payload.CopyFrom((await codec.decode([payload]))[0])
-        history = WorkflowHistory(history.workflow_id, list(packed.events))
+    history, reasons = await decoded(history, client.data_converter.payload_codec)
+    if reasons:
+        count = "1 payload" if len(reasons) == 1 else f"{len(reasons)} payloads"
+        missing.append(f"history of {history.workflow_id}: {count} {STAYED}: {reasons[0]}")
     return json.loads(history.to_json())
-
-
-def _payloads(message: Any) -> list[Payload]:
-    """All payloads in a message."""
-    found: list[Payload] = []
-    for field, value in message.ListFields():
-        if field.type != field.TYPE_MESSAGE:
-            continue
-        if field.message_type.GetOptions().map_entry:
-            inner = field.message_type.fields_by_name["value"]
-            values = list(value.values()) if inner.type == inner.TYPE_MESSAGE else []
-        else:
-            values = [value] if not hasattr(value, "add") else list(value)
-        for each in values:
-            found += [each] if isinstance(each, Payload) else _payloads(each)
-    return found
 
 
 async def _write_events(
@@ -193,7 +193,7 @@ async def _write_events(
 ) -> None:
     try:
         events = await client.events(run)
-    except (HostUnreachable, NoWorker, RunNotFound) as error:
+    except (HostUnreachable, MissingKey, NoWorker, RunNotFound) as error:
         missing.append(f"events of {run}: {error}")
         return
     with bundle.open(f"events/{_name(run)}.jsonl", "w") as file:

@@ -10,6 +10,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from steersman.contracts import archive_codec
+from steersman.contracts.loop_state import Checkpoint
 from steersman.contracts.request import SECRET_NAME
 
 MASK: Final = b"*"
@@ -49,6 +51,8 @@ _OPTION: Final = re.compile(
 )
 _NETRC: Final = re.compile(rb"\blogin\s+\S{1,200}\s+password\s+(\S{3,200})")
 _ATTACHMENT: Final = {"name", "data"}
+_PACKED: Final = {"count", "packed"}
+"""Of a loop's checkpoints, in what its continue-as-new carries."""
 """The fields of an attachment, whose data is base64."""
 
 
@@ -121,6 +125,8 @@ class Redactor:
             return {**value, "data": self._payload(value["data"])}
         if value.keys() == _ATTACHMENT and isinstance(value["data"], str):
             return {"name": self.in_json(value["name"]), "data": self._payload(value["data"])}
+        if isinstance(packed := value.get("packed"), str) and value.keys() >= _PACKED:
+            return {**self._members(value), "packed": self._checkpoints(packed)}
         if isinstance(said := value.get("name"), str) and SECRET_NAME.search(said) and "value" in value:
             return {**self._members(value), "value": self._secret(value["value"])}
         return self._members(value)
@@ -144,6 +150,13 @@ class Redactor:
         if isinstance(value, dict) and "value" in value:
             return {**self._members(value), "value": self._secret(value["value"])}
         return self.in_json(value)
+
+    def _checkpoints(self, packed: str) -> str:
+        try:
+            found = [each.model_dump(mode="json") for each in archive_codec.decode(packed)]
+            return archive_codec.encode([Checkpoint.model_validate(self.in_json(each)) for each in found])
+        except (ValueError, KeyError, TypeError, IndexError, RecursionError):  # nothing that a loop has packed
+            return self.in_text(packed)
 
     def _payload(self, data: str) -> str:
         try:

@@ -15,11 +15,15 @@ from temporalio.worker import Replayer
 
 from steersman.codec import data_converter
 from steersman.contracts import names
+from steersman.errors import UnreadablePayload
+from steersman.history_payloads import obstacle
 from workers.replay_debug import debug, last_deeds
 from workers.wiring import WORKFLOWS
 from workflows.runner import ReplaySafeRunner
 
 _OURS = (names.RUN_WORKFLOW, names.LOOP_WORKFLOW, names.SWEEP_WORKFLOW, names.NOTICE_WORKFLOW)
+MAX_FAILURE = 500
+"""Characters of what Temporal says otherwise."""
 _NAMED = ("activity_type", "workflow_type", "timer_id", "marker_name", "signal_name", "update_id")
 """Fields of an event that tell what it is of, apart from its type."""
 
@@ -43,7 +47,7 @@ async def replay(files: Sequence[Path], codec: PayloadCodec | None) -> list[dict
     )
     answers = []
     for file in files:
-        answer = await _replay(replayer, file)
+        answer = await _replay(replayer, file, converter.payload_codec)
         if answer["divergence"]:
             deeds = await last_deeds(_history(file), converter, silent)
             answer["did"] = [{"what": each.what, "lines": list(each.lines)} for each in deeds]
@@ -56,6 +60,8 @@ async def step_through(file: Path, codec: PayloadCodec | None) -> str | None:
     history = _history(file)
     if (kind := _kind(history)) not in _OURS:
         raise ValueError(_not_ours(file, kind))
+    if why_not := await _obstacle(history, data_converter(codec).payload_codec):
+        raise ValueError(f"{file} cannot be replayed here: {why_not}")
     failure = await debug(history, data_converter(codec), _silent())
     return _sentence(str(failure)) if failure else None
 
@@ -86,7 +92,7 @@ def _not_ours(file: Path, kind: str) -> str:
     return f"{file} is the history of {kind or 'no workflow'}, which is none of Steersman's"
 
 
-async def _replay(replayer: Replayer, file: Path) -> dict[str, object]:
+async def _replay(replayer: Replayer, file: Path, codec: PayloadCodec | None) -> dict[str, object]:
     began = time.monotonic()
     answer: dict[str, object] = {"ok": False, "id": None, "workflow": None, "events": 0, "took_ms": 0}
     answer |= {"divergence": None, "at": None, "did": [], "error": None}
@@ -98,6 +104,8 @@ async def _replay(replayer: Replayer, file: Path) -> dict[str, object]:
     answer |= {"id": history.workflow_id, "workflow": kind, "events": len(history.events)}
     if kind not in _OURS:
         return answer | {"error": _not_ours(file, kind)}
+    if why_not := await _obstacle(history, codec):
+        return answer | {"error": f"{file} cannot be replayed here: {why_not}"}
     result = await replayer.replay_workflow(history, raise_on_replay_failure=False)
     failure = _sentence(str(result.replay_failure)) if result.replay_failure else None
     took_ms = round((time.monotonic() - began) * 1000)
@@ -105,10 +113,17 @@ async def _replay(replayer: Replayer, file: Path) -> dict[str, object]:
     return answer | {"ok": failure is None, "took_ms": took_ms, "divergence": failure, "at": at}
 
 
+async def _obstacle(history: WorkflowHistory, codec: PayloadCodec | None) -> str | None:
+    try:
+        return await obstacle(history, codec)
+    except UnreadablePayload as error:
+        return str(error)
+
+
 def _sentence(failure: str) -> str:
     """What Temporal says of a divergence, without the structure around it."""
     found = re.search(r'message: "(\[TMPRL\d+\] (?:[^"\\]|\\.)*)"', failure)
-    return found[1] if found else failure
+    return found[1] if found else failure.partition("\n")[0][:MAX_FAILURE]
 
 
 def _at(events: Sequence[HistoryEvent], failure: str) -> dict[str, object] | None:

@@ -112,6 +112,7 @@ async def test_a_loop_comes_with_its_runs(shared: Site, steersman: Steersman, tm
     loop = await steersman.loops.start(asked)
     await steersman.loops.result(loop)
     steer, file = steer_at(shared, tmp_path), tmp_path / "loop.zip"
+    assert (await steer("loop", "cleanup", loop, "--all", "--yes")).code == 0
     answer = await steer("export", loop, str(file), "--json")
     assert answer.code == 0, answer.err
     runs = [f"{loop}-{number}{verify}" for number in (1, 2) for verify in ("", "-verify")]
@@ -137,6 +138,27 @@ async def test_encrypted_payloads_are_in_it_in_the_clear(site: Site, tmp_path: P
     assert "plain words" in opened(json.loads(contents(file)[f"histories/1-{run}.json"]))
     replayed = await steer_at(site, tmp_path)("replay", str(file), TEMPORAL_ADDRESS="127.0.0.1:1")
     assert replayed.code == 0, replayed.out + replayed.err
+
+
+async def test_what_no_key_here_opens_stays_as_it_is_and_is_named(site: Site, tmp_path: Path) -> None:
+    keys, others = tmp_path / "keys", tmp_path / "others"
+    add_key(keys, new_key("first"))
+    add_key(others, new_key("second"))
+    encrypted = {VARIABLE: "steersman.encryption:EncryptionCodec", KEYS_VARIABLE: str(keys)}
+    await site.worker(**encrypted).ready()
+    steersman = await site.steersman(EncryptionCodec(keys))
+    run = await steersman.start(site.process("echo", "plain words"))
+    await steersman.result(run)
+    steer, file = steer_at(site, tmp_path, **{**encrypted, KEYS_VARIABLE: str(others)}), tmp_path / "run.zip"
+    answer = await steer("export", run, str(file))
+    assert answer.code == 0, answer.err
+    assert re.search(rf"missing: history of {run}: \d+ payloads stayed encrypted: .*first", answer.err), answer.err
+    again = await steer("replay", str(file))
+    assert (again.code, "cannot be replayed here" in again.err, "first" in again.err) == (2, True, True), again.err
+    without = await steer_at(site, tmp_path)("replay", str(file))
+    assert (without.code, "set STEERSMAN_CODEC" in without.err) == (2, True), without.err
+    has_key = await steer_at(site, tmp_path, **encrypted)("replay", str(file))
+    assert has_key.code == 0, has_key.out + has_key.err
 
 
 async def test_what_cannot_be_had_is_named(shared: Site, steersman: Steersman, tmp_path: Path) -> None:

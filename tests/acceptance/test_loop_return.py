@@ -125,8 +125,8 @@ async def test_what_cannot_be_rescued_is_not_taken_back(
 
     git(workspace, "update-ref", f"refs/steersman/fork-of-{loop}/0/x", "HEAD")
     put(workspace, {"precious": "a person's"})
-    forked = {"from_checkpoint": {"loop": loop, "number": 1}}
-    fork = claude_loop(shared, model.script("two", say("two")), workspace, **forked)
+    source = {"loop": loop, "number": 1}
+    fork = claude_loop(shared, model.script("two", say("two")), workspace, from_checkpoint=source)
     await steersman.loops.start(fork, loop_id=f"fork-of-{loop}")
     with pytest.raises(InvalidRequest, match="from_checkpoint: what is there now could not be kept"):
         await steersman.loops.result(f"fork-of-{loop}")

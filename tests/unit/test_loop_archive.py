@@ -1,6 +1,8 @@
 """Checkpoints in a loop's memory: found again, paged, deleted, and small."""
 
+import base64
 import hashlib
+import lzma
 import random
 import uuid
 from collections.abc import Iterable
@@ -9,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from steersman.contracts import archive_codec
 from steersman.contracts.loop_messages import Cleanup
 from steersman.contracts.loop_state import Checkpoint, ItemCount, Totals
 from steersman.contracts.run import Usage
-from workflows.agent_loop import archive_codec
 from workflows.agent_loop.archive import Archive
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -107,6 +109,14 @@ def test_what_is_packed_is_what_is_unpacked(odd: dict[str, Any]) -> None:
     assert archive_codec.decode(archive_codec.encode(made)) == made
     assert archive_codec.decode(archive_codec.encode([made[2]])) == [made[2]]
     assert archive_codec.numbers(archive_codec.encode(made)) == [0, 1, 2, 3, 4]
+
+
+def test_a_bomb_is_not_unpacked() -> None:
+    form: Any = {"format": lzma.FORMAT_RAW, "filters": [{"id": lzma.FILTER_LZMA2}]}
+    bomb = base64.b85encode(lzma.compress(bytes(archive_codec.MAX_BYTES + 1), **form)).decode()
+    assert len(bomb) < 10_000
+    with pytest.raises(ValueError, match="larger than any"):
+        archive_codec.decode(bomb)
 
 
 def test_one_is_found_by_its_number() -> None:

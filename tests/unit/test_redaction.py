@@ -3,11 +3,14 @@
 import base64
 import json
 import string
+from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from steersman.contracts import archive_codec
+from steersman.contracts.loop_state import Checkpoint
 from steersman.redaction import Redactor
 
 OWN = "correct-horse-battery"
@@ -109,6 +112,25 @@ def test_words_stay(text: str) -> None:
     told = redactor()
     assert told.in_text(text) == text
     assert told.masked == 0
+
+
+def test_packed_checkpoints_are_masked_and_stay_checkpoints() -> None:
+    made = [
+        Checkpoint(number=each, kind="failure", time=datetime(2026, 1, 1, tzinfo=UTC), iteration=each, error=error)
+        for each, error in enumerate(("it ended", "DB_PASSWORD=t0k3n-of-the-agent", None))
+    ]
+    packed = {"count": 3, "first": 0, "last": 2, "packed": archive_codec.encode(made)}
+    data = base64.b64encode(json.dumps({"chunks": [packed]}).encode()).decode()
+    told = redactor().in_json({"metadata": {"encoding": "eA=="}, "data": data})
+    (chunk,) = json.loads(base64.b64decode(told["data"]))["chunks"]
+    masked = made[1].model_copy(update={"error": "DB_PASSWORD=" + "*" * len("t0k3n-of-the-agent")})
+    assert archive_codec.decode(chunk["packed"]) == [made[0], masked, made[2]]
+
+
+@pytest.mark.parametrize("packed", ["", "no checkpoints", "c" * 100, "PASSWORD=hunter2hunter2"])
+def test_what_only_looks_like_packed_checkpoints_is_a_text(packed: str) -> None:
+    told = redactor().in_json({"count": 1, "packed": packed})
+    assert told["packed"] == redactor().in_text(packed)
 
 
 def test_a_key_without_an_end_takes_no_more_than_it_can_have() -> None:

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import takewhile
 
+from steersman.contracts import archive_codec
 from steersman.contracts.loop_messages import CheckpointPage, Cleanup
 from steersman.contracts.loop_state import Checkpoint
-from workflows.agent_loop import archive_codec
 from workflows.agent_loop.carried_state import PackedCheckpoints
 
 RECENT = 40

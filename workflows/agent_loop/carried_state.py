@@ -35,7 +35,7 @@ class WaitReason(TolerantModel):
 
 
 class PackedCheckpoints(TolerantModel):
-    """Consecutive checkpoints of the archive, encoded by `archive_codec`."""
+    """Consecutive checkpoints of the archive, encoded by steersman.contracts.archive_codec."""
 
     count: int = 0
     first: int = 0

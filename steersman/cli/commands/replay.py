@@ -104,7 +104,7 @@ def _write_private(path: Path, text: str) -> None:
 def _of_file(file: Path, *, debug: bool, as_json: bool) -> Exit:
     import tempfile
 
-    from steersman.bundle import is_bundle, unpack_histories
+    from steersman.bundle import has_encrypted, is_bundle, unpack_histories
     from steersman.codec import VARIABLE
 
     if not is_bundle(file):
@@ -114,7 +114,8 @@ def _of_file(file: Path, *, debug: bool, as_json: bool) -> Exit:
         if not files:
             complain(f"{file} has no history")
             return Exit.USAGE
-        os.environ.pop(VARIABLE, None)  # what is in a bundle is in the clear
+        if not has_encrypted(file):  # a codec may take it amiss what is in the clear
+            os.environ.pop(VARIABLE, None)
         return _debug(files[0]) if debug else _replay(files, as_json=as_json, many=True)
 
 

@@ -14,6 +14,8 @@ _HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _FORM: Any = {"format": lzma.FORMAT_RAW, "filters": [{"id": lzma.FILTER_LZMA2, "dict_size": 64 * 1024}]}
 """A sixth smaller than deflate; the window has the size of a hundred checkpoints' text."""
+MAX_BYTES = 16 * 1024 * 1024
+"""Of so many checkpoints as are packed together; what would be larger was not made by `encode`."""
 _LENGTH = 4
 """Bytes of the JSON's length, which come first; the hashes follow the JSON."""
 
@@ -33,7 +35,7 @@ def encode(checkpoints: Sequence[Checkpoint]) -> str:
 
 
 def decode(text: str) -> list[Checkpoint]:
-    """The checkpoints of an encoded text."""
+    """The checkpoints of an encoded text. Raises ValueError where it is none."""
     count, columns = _columns(text)
     found, before = [], Totals()
     for place in range(count):
@@ -97,7 +99,13 @@ def _column(values: list[Any], blob: bytearray) -> Any:
 
 
 def _columns(text: str) -> tuple[int, dict[str, list[Any]]]:
-    data = lzma.decompress(base64.b85decode(text), **_FORM)
+    try:
+        unpacking = lzma.LZMADecompressor(**_FORM)
+        data = unpacking.decompress(base64.b85decode(text), MAX_BYTES)
+    except lzma.LZMAError as error:
+        raise ValueError(f"no checkpoints: {error}") from error
+    if not unpacking.eof:
+        raise ValueError("cut off, or larger than any checkpoints")
     start = _LENGTH + int.from_bytes(data[:_LENGTH], "big")
     header = json.loads(data[_LENGTH:start])
     hashes = data[start:].hex()
