@@ -222,7 +222,7 @@ class RunCarry:
                 f"what it had at {moment(time)} is kept" if ref else f"nothing was changed there until {moment(time)}"
             )
             told = f"{told}; {what}"
-        back = CarriedBack(finalize=Finalize(status="failed", error=told, ref=ref), waits=False)
+        back = CarriedBack(finalize=Finalize(status="failed", error=told, ref=ref, lost=True), waits=False)
         await asyncio.to_thread(_note, directory.path / "carried-back.json", back)
         await self._let_go(directory)
         return back

@@ -101,7 +101,9 @@ def finalize_phrase(finalize: "Finalize", run: str, *, waits: bool = True) -> st
         told = f"not carried back: {flat(finalize.error or 'nobody could do it')}"
         if finalize.ref:
             return f"{told}: kept in {flat(finalize.ref)}"
-        return f"{told}; `steer workspace retry {flat(run)}`, or `discard {flat(run)}`" if waits else told
+        if finalize.lost or not waits:
+            return told
+        return f"{told}; `steer workspace retry {flat(run)}`, or `discard {flat(run)}`"
     if finalize.status == "none":
         return "nothing to carry back"
     if finalize.status == "succeeded":

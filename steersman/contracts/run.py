@@ -143,6 +143,8 @@ class Finalize(TolerantModel):
     """Where the copy's version of all that is kept: a ref of the repository, or a directory for a workspace without."""
     error: str | None = None
     """Why it failed, in a sentence."""
+    lost: bool = Field(default=False, exclude_if=lambda lost: not lost)
+    """Of a failed one: the copy is gone with its machine, so nothing waits. `ref` keeps what its newest backup has."""
     sessions: dict[str, str] = Field(default_factory=dict)
     """Sessions of the agent that are kept under another id than the agent gave, and that id: somebody has gone on with
     it in the workspace while the run did in the copy, or the agent began it unasked.

@@ -15,6 +15,7 @@ from steersman.hosts import host_name
 from tests.acceptance.loops import PLAN, claude_loop, ended, process_loop, project, reaches, tick
 from tests.acceptance.site import Site
 from tests.acceptance.test_ssh import THERE, Elsewhere, steersman, there
+from tests.loops.loop_site import git
 from tests.scripted_model import ScriptedModel, say, tool
 
 NESTED = "git init -q lib; touch lib/file"
@@ -125,6 +126,18 @@ async def test_what_is_ignored_stays_from_run_to_run_or_not(
     assert (len(set(directories)) == 1) == reuse
     await sweep(there.site, steersman)
     assert not any(Path(each).exists() for each in directories)
+
+
+async def test_what_both_have_changed_is_named(there: Elsewhere, steersman: Steersman, kind: str) -> None:
+    workspace = project(there.site)
+    program = f"echo a person > {workspace}/src/app.py; echo the agent > src/app.py; {tick('one', 'two')}"
+    loop = await steersman.loops.start(carried(kind, process_loop(there.site, program, workspace)))
+    assert (await ended(steersman, loop)).status == "completed"
+    assert (workspace / "src/app.py").read_text() == "a person\n"
+    (note,) = [each.note for each in await steersman.loops.checkpoints(loop) if each.kind == "iteration"]
+    ref = f"refs/steersman/conflicts/{loop}-1"
+    assert note == f"not carried back: src/app.py, changed there as well; kept in {ref}"
+    assert git(workspace, "show", f"{ref}:src/app.py") == "the agent\n"
 
 
 async def test_what_cannot_be_carried_back_pauses_it(there: Elsewhere, steersman: Steersman, kind: str) -> None:

@@ -10,9 +10,11 @@ import pytest
 from steersman.client import Steersman
 from steersman.contracts.errors import RunError
 from steersman.errors import RunCancelled
+from tests.acceptance.loops import ended, process_loop, project, reaches, tick
 from tests.acceptance.own_cluster import SLOW_S, OwnCluster, goes_on_after
 from tests.acceptance.site import following
 from tests.acceptance.test_changes import git, made
+from tests.acceptance.test_loop_copies import sweep
 from tests.acceptance.test_talk import said
 from tests.scripted_model import ScriptedModel, hold, say, tool
 from tests.support.processes import until
@@ -55,6 +57,29 @@ async def test_claude_goes_on_in_another_pod_with_its_files_and_what_was_said(
     told = [event.text for event in events if event.type == "progress" and "is gone" in event.text]
     assert len(told) == 1
     assert "goes on with its files and its session as they were at" in told[0]
+
+
+@pytest.mark.exhaustive
+async def test_a_loop_goes_on_after_a_pod_that_its_program_does_not_outlive(
+    pods: OwnCluster, steersman: Steersman
+) -> None:
+    """Nothing waits for a person: the iteration has failed, and the next one has a pod of its own."""
+    workspace = project(pods.site)
+    program = f"test -e go && {{ {tick('one', 'two')}; exit 0; }}; echo begun; sleep 600"
+    request = process_loop(pods.site, program, workspace)
+    request["run"]["runtime"] = pods.runtime()
+    loop = await steersman.loops.start(request)
+    await reaches(steersman, loop, lambda now: now.run is not None)
+    async with following(steersman, f"{loop}-1") as attached:
+        await attached.until(lambda e: e.type == "message" and "begun" in e.text, SLOW_S)
+    (workspace / "go").touch()
+    pods.lose()
+    result = await asyncio.wait_for(ended(steersman, loop), 120)
+    assert (result.status, result.iterations) == ("completed", 2)
+    kept = await steersman.loops.checkpoints(loop)
+    assert [each.kind for each in kept] == ["baseline", "failure", "iteration"]
+    await sweep(pods.site, steersman)
+    assert pods.left == []
 
 
 @pytest.mark.exhaustive

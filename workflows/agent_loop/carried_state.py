@@ -78,7 +78,7 @@ class CarriedState(TolerantModel):
     afresh: bool = False
     """The next run begins a new session."""
     notice: str = ""
-    """What the agent must know of a return to a checkpoint: part of the next prompt."""
+    """What the agent must know of a return to a checkpoint, or of work that was not merged: part of the next prompt."""
     revised: bool = False
     """The plan was revised, and no prompt has said so yet."""
     text: str = ""

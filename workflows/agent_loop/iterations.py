@@ -123,7 +123,7 @@ async def _run_agent(loop: LoopContext) -> IterationOutcome:
     if outcome.how == "failed" or (outcome.how != "finished" and not outcome.reached_agent):
         state.carried = progress.input_restored(state.carried, before)
     _record_outcome(loop, outcome)
-    await checkpoints.make(loop, outcome.checkpoint_kind, outcome, feedback=state.iteration.feedback)
+    await checkpoints.make(loop, outcome.checkpoint_kind, outcome, outcome.left_out, state.iteration.feedback)
     state.iteration.feedback, state.iteration.outcome = (), None
     state.carried = progress.workspace_surveyed(state.carried, state.workspace_mark, outcome)
     return outcome
@@ -142,6 +142,9 @@ def _record_outcome(loop: LoopContext, outcome: IterationOutcome) -> None:
     state = loop.state
     state.iteration.outcome = outcome
     state.carried = progress.run_ended(loop.request, state.carried, outcome, state.iteration.prompt)
+    if outcome.left_out:
+        notice = f"Not all of the work of iteration {state.carried.iteration} is in the workspace: {outcome.left_out}."
+        state.update(notice="\n\n".join(filter(None, (state.carried.notice, notice))))
 
 
 # Its verification.

@@ -9,12 +9,14 @@ from temporalio.exceptions import ApplicationError, CancelledError, ChildWorkflo
 from steersman.contracts.errors import ErrorType
 from steersman.contracts.loop import Verify
 from steersman.contracts.loop_state import CheckpointKind, Verification
-from steersman.contracts.run import RunResult, RunState, Usage
+from steersman.contracts.run import Finalize, RunResult, RunState, Usage
 
 MAX_ERROR = 300
 """Characters of an error's message that are kept."""
 MAX_OUTPUT = 4000
 """Characters of a verification's output that are kept: its end."""
+MAX_CONFLICTS = 5
+"""Paths that are named of those that could not be merged."""
 NOT_FOUND_CODES = (126, 127)
 """A shell's exit codes for a command that does not exist or is no program."""
 NOTHING = Usage()
@@ -38,6 +40,8 @@ class IterationOutcome:
     error_type: str | None = None
     resets_at: datetime | None = None
     took_s: float = 0.0
+    left_out: str | None = None
+    """What of the agent's work is not in the workspace, and where it is kept."""
 
     @property
     def checkpoint_kind(self) -> CheckpointKind:
@@ -78,7 +82,8 @@ def is_gated(child_result: ChildResult) -> bool:
     result = _details(cause) if isinstance(cause, ApplicationError) else None
     if result is None:
         return False
-    return "workspace_gate" in result.facts or (result.finalize is not None and result.finalize.status == "failed")
+    back = result.finalize
+    return "workspace_gate" in result.facts or (back is not None and back.status == "failed" and not back.lost)
 
 
 def message_of(child_result: ChildResult) -> str:
@@ -143,8 +148,21 @@ def _from_result(run: str, result: RunResult | None, how: Any, **more: Any) -> I
         cost_usd=result.cost_usd,
         turns=result.turns,
         took_s=(result.ended_at - result.started_at).total_seconds(),
+        left_out=_left_out(result.finalize) if result.finalize else None,
         **more,
     )
+
+
+def _left_out(back: Finalize) -> str | None:
+    if back.lost and back.ref:
+        return f"its copy is lost, what the newest backup has is kept in {back.ref}"
+    if back.status != "conflicted":
+        return None
+    total = len(back.conflicts) + back.unnamed_conflicts
+    names = ", ".join(" ".join(each.split()) for each in back.conflicts[:MAX_CONFLICTS])
+    more = f" and {total - MAX_CONFLICTS} more" if total > MAX_CONFLICTS else ""
+    what = f"{names}{more}, changed there as well" if total else "commits, which do not fit those made there"
+    return f"not carried back: {what}; kept in {back.ref}"
 
 
 def _own_session(result: RunResult) -> str | None:

@@ -272,6 +272,7 @@ export interface Finalize {
   unnamed_conflicts?: number;
   ref?: string | null;
   error?: string | null;
+  lost?: boolean;
   sessions?: {
     [k: string]: string;
   };
