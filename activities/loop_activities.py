@@ -7,7 +7,7 @@ import asyncio
 import shutil
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from temporalio import activity
 from temporalio.client import Client
@@ -80,6 +80,8 @@ class LoopActivities:
             with as_application_error():
                 await asyncio.to_thread(self._admit, asked.request)
                 await admit_schema(asked.request.run)
+                if asked.request.run.is_carried:
+                    await self._check_carried(asked.request)
 
     @activity.defn(name=names.SURVEY_WORKSPACE)
     async def survey_workspace(self, asked: SurveyInput) -> Survey:
@@ -218,6 +220,25 @@ class LoopActivities:
         if items:
             check_items(items, plan, workspace)
 
+    async def _check_carried(self, request: LoopRequest) -> None:
+        """Raises InvalidRequest where the agent would not find the plan, or what is left of it, in its copy."""
+        plan, items = request.plan, request.done.items
+        workspace = await asyncio.to_thread(self._policy.workspace, request.run.workspace.path)
+        fields = {"plan.path": plan.path if isinstance(plan, PlanFile) else None}
+        fields["done.items.path"] = items.path if items else None
+        for field, path in fields.items():
+            if path is None or not (workspace / path).exists() or _is_below(path, request.run.workspace.include):
+                continue
+            directory = await self._directory(activity.info().workflow_id or "")
+            file = (workspace / path).resolve()
+            # A copy has everything then, the run says what is wrong, or a link leads elsewhere.
+            with suppress(NoRepository, GitFailed, ValueError):
+                if not await self._checkpoints.has(directory, workspace, file):
+                    raise InvalidRequest(
+                        f"{field}: git ignores {path}, so a copy of the workspace does not have it: name it in "
+                        "run.workspace.include"
+                    )
+
     def _admit_program(self, run: RunRequest, field: str, words: tuple[str, ...]) -> Mapping[str, str]:
         """The environment of a program that the loop runs. Raises InvalidRequest naming the field."""
         try:
@@ -262,3 +283,8 @@ class LoopActivities:
 def _command_line(items: Items) -> tuple[str, ...]:
     """The command line that prints items, in the form that an operator allows; for beads the name alone."""
     return ("bd",) if items.kind == "beads" else argv(items)
+
+
+def _is_below(path: str, included: Sequence[str]) -> bool:
+    parts = PurePosixPath(path).parts
+    return any(parts[: len(PurePosixPath(each).parts)] == PurePosixPath(each).parts for each in included)

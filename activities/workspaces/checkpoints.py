@@ -63,6 +63,15 @@ class WorkspaceCheckpoints:
             files, _ = await _fingerprint(workspace)
             return Survey(files=files, head=head, error=printable(f"the files could not be kept: {error}"))
 
+    async def has(self, directory: Path, workspace: Path, file: Path) -> bool:
+        """Whether a checkpoint made now would have this file or directory, a path without links. Raises NoRepository,
+        GitFailed, ValueError where it is not in the repository.
+        """
+        async with self._shadows.open(directory, workspace) as shadow:
+            relative = str(file.relative_to(shadow.repository.top))
+            tree = (await commits.capture(shadow, None, "", None)).tree
+            return bool(await shadow.git.run("ls-tree", "--full-tree", "-z", tree, "--", relative))
+
     async def commit(self, directory: Path, workspace: Path, name: str, message: str, most: int) -> str:
         """Commit the workspace's files under the ref `name`, and return the commit. Raises NoRepository, GitFailed.
 

@@ -22,6 +22,10 @@ TASK_FAILS: Final = (
     "cannot be looked at: its workflow task fails again and again. The worker's log says why; where runs are "
     "encrypted, `steer doctor` tells whether it has the key"
 )
+ENCODED: Final = (
+    "why, the worker says in a way that cannot be read here: it does not have this terminal's key, or its codec. "
+    "`steer doctor` tells"
+)
 PAUSED: Final = (
     "is paused in Temporal: until `temporal workflow unpause` nobody can look at it, and what it is told waits, as a "
     "stop does. Its agent works on"
@@ -61,7 +65,8 @@ async def _query(
             if asks_again(error.message) and repeats:
                 repeats -= 1
                 continue
-            raise ServerRefused(f"{of} cannot be looked at: {error.message}") from error
+            why = ENCODED if error.message == "Encoded failure" else error.message
+            raise ServerRefused(f"{of} cannot be looked at: {why}") from error
         except WorkflowQueryRejectedError as error:
             raise ServerRefused(f"{of} {PAUSED}") from error
         except RPCError as error:

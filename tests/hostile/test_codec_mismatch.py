@@ -16,8 +16,9 @@ from steersman.codec import VARIABLE
 from steersman.contracts import names
 from steersman.contracts.errors import InvalidRequest
 from steersman.encryption import KEYS_VARIABLE, EncryptionCodec, encrypt
-from steersman.errors import UnreadablePayload
+from steersman.errors import ServerRefused, UnreadablePayload
 from steersman.keys import Key, add_key, new_key, read_keys
+from tests.acceptance.loops import process_loop, project
 from tests.acceptance.site import Site, phase
 from tests.cli.steer import Steer
 
@@ -141,3 +142,19 @@ async def start_raw(steersman: Steersman, site: Site, payload: Payload) -> str:
     plain = await site.steersman()
     await plain.temporal.start_workflow(names.RUN_WORKFLOW, RawValue(payload), id="raw", task_queue=names.TASK_QUEUE)
     return "raw"
+
+
+async def test_a_question_that_the_worker_has_no_key_for_is_told_as_such(
+    site: Site, keys: Path, tmp_path: Path
+) -> None:
+    await site.worker(**with_codec(keys)).ready()
+    coded = await site.steersman(EncryptionCodec(keys))
+    loop = await coded.loops.start(process_loop(site, "true", project(site), limits={"iterations": 1}))
+    await coded.loops.result(loop)
+    assert len(await coded.loops.checkpoints(loop)) == 2
+    (newer := tmp_path / "newer").write_bytes(keys.read_bytes())
+    newer.chmod(0o600)
+    add_key(newer, new_key("second"))
+    rotated = await site.steersman(EncryptionCodec(newer))
+    with pytest.raises(ServerRefused, match="it does not have this terminal's key, or its codec"):
+        await rotated.loops.checkpoints(loop)

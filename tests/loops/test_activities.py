@@ -167,6 +167,26 @@ class TestAdmission:
     async def test_what_may_run(self, host: Host, done: dict[str, Any]) -> None:
         await host.admit(host.request(done))
 
+    async def test_a_copy_must_have_the_plan(self, host: Host) -> None:
+        put(host.work, {".gitignore": "PLAN.md\nprivate/\nOTHER.md\n", "private/items.md": "- [ ] a", "OTHER.md": "b"})
+        done = {"items": {"kind": "checkboxes", "path": "private/items.md"}}
+
+        def copied(done: dict[str, Any] | None = None, plan: str = "PLAN.md", *include: str) -> LoopRequest:
+            workspace = {"path": str(host.work), "isolation": "copy", "include": include}
+            return host.request(done, run={"workspace": workspace}, plan={"path": plan})
+
+        await host.admit(host.request(done))
+        await host.admit(copied())  # git has it: it is in every copy
+        (host.work / "link").symlink_to(".")
+        await host.admit(copied(None, "link/PLAN.md"))
+        (host.directory / "way").symlink_to(host.work)
+        host.work = host.directory / "way"
+        await host.admit(copied())
+        assert (await host.refusal(copied(done))).startswith("done.items.path: git ignores private/items.md")
+        await host.admit(copied(done, "PLAN.md", "private"))
+        assert (await host.refusal(copied(None, "OTHER.md", "private"))).startswith("plan.path: git ignores OTHER.md")
+        await host.admit(copied(None, "OTHER.md", "./OTHER.md"))
+
     async def test_the_run_itself_is_judged(self, host: Host) -> None:
         host.with_policy(agents=frozenset({"claude"}))
         assert (await host.refusal(host.request())).startswith('agent: "process" is not allowed on this worker')
