@@ -112,10 +112,12 @@ class LoopActivities:
         nothing = Survey(error=why, items=unreadable_list(why) if asked.items else None)
         try:
             workspace = await asyncio.to_thread(self._real_path, asked.run.workspace.path)
-            if workspace.exists():
+            directory = await self._directory(asked.key.loop)
+            # What the directory lay in may be another repository, which is none of this loop's business.
+            if workspace.exists() or not await self._checkpoints.numbers(directory, workspace, asked.key.loop):
                 return nothing
-            found = await self._captured(asked, await self._directory(asked.key.loop), nearest_existing(workspace))
-        except (RunError, OSError):
+            found = await self._captured(asked, directory, nearest_existing(workspace))
+        except (RunError, OSError, NoRepository, GitFailed):
             return nothing
         return nothing.model_copy(update={"files": found.files, "commit": found.commit, "head": found.head})
 

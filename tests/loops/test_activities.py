@@ -401,6 +401,15 @@ class TestFiles:
         assert (await host.restore(1)).error is None
         assert (host.work / "PLAN.md").exists()
 
+    async def test_of_another_repository_nothing_is_kept(self, host: Host) -> None:
+        """As of a home with its dotfiles, in which the workspace was."""
+        repository(host.directory, {"dotfile": "x"})
+        await host.survey(host.request(), 1)
+        shutil.rmtree(host.work)
+        survey = await host.survey(host.request(), 2)
+        assert (survey.commit, "does not exist" in str(survey.error)) == (None, True)
+        assert git(host.directory, "for-each-ref", "refs/steersman") == ""
+
     async def test_what_cannot_be_restored_is_said(self, host: Host) -> None:
         missing = await host.restore(9, "other-loop")
         assert missing.error == f"{host.work} has no files of checkpoint 9 of other-loop"

@@ -162,7 +162,7 @@ def _left_out(back: Finalize) -> str | None:
     names = ", ".join(" ".join(each.split()) for each in back.conflicts[:MAX_CONFLICTS])
     more = f" and {total - MAX_CONFLICTS} more" if total > MAX_CONFLICTS else ""
     what = f"{names}{more}, changed there as well" if total else "commits, which do not fit those made there"
-    return f"not carried back: {what}; kept in {back.ref}"
+    return f"not carried back: {what}" + (f"; kept in {back.ref}" if back.ref else "")
 
 
 def _own_session(result: RunResult) -> str | None:
