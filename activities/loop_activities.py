@@ -53,6 +53,8 @@ from steersman.contracts.run import RunState
 from steersman.contracts.variables import EnvValue
 from steersman.contracts.workspace import Diff
 
+MAX_LINKS = 40
+"""On the way to a plan, as for the system's own calls."""
 BEADS_ENV = {"BD_JSON_ENVELOPE": "0", "BEADS_NO_DAEMON": "1"}
 """bd prints its issues without an envelope, and leaves no daemon behind."""
 
@@ -228,14 +230,15 @@ class LoopActivities:
         workspace = await asyncio.to_thread(self._policy.workspace, request.run.workspace.path)
         fields = {"plan.path": plan.path if isinstance(plan, PlanFile) else None}
         fields["done.items.path"] = items.path if items else None
+        included = [workspace / each for each in request.run.workspace.include]
         for field, path in fields.items():
-            if path is None or not (workspace / path).exists() or _is_below(path, request.run.workspace.include):
+            if path is None:
                 continue
-            directory = await self._directory(activity.info().workflow_id or "")
-            file = (workspace / path).resolve()
-            # A copy has everything then, the run says what is wrong, or a link leads elsewhere.
-            with suppress(NoRepository, GitFailed, ValueError):
-                if not await self._checkpoints.has(directory, workspace, file):
+            needed = await asyncio.to_thread(_steps, workspace, path)
+            with suppress(NoRepository, GitFailed):  # a copy has everything then, or the run says what is wrong
+                ignored = await self._checkpoints.ignored(workspace, needed)
+                left_out = {each for each in ignored if not any(map(each.is_relative_to, included))}
+                if await asyncio.to_thread(_is_needed, needed, left_out):
                     raise InvalidRequest(
                         f"{field}: git ignores {path}, so a copy of the workspace does not have it: name it in "
                         "run.workspace.include"
@@ -287,6 +290,30 @@ def _command_line(items: Items) -> tuple[str, ...]:
     return ("bd",) if items.kind == "beads" else argv(items)
 
 
-def _is_below(path: str, included: Sequence[str]) -> bool:
-    parts = PurePosixPath(path).parts
-    return any(parts[: len(PurePosixPath(each).parts)] == PurePosixPath(each).parts for each in included)
+def _steps(workspace: Path, path: str) -> list[Path]:
+    """Each link on the way to this path of the workspace, and what it is of, all without links before their last part;
+    nothing where nothing is there.
+    """
+    found: list[Path] = []
+    at, parts = workspace, list(PurePosixPath(path).parts)
+    while parts:
+        each = at / parts.pop(0)
+        if each.name == "..":
+            at = at.parent
+        elif each.is_symlink() and len(found) < MAX_LINKS:
+            found.append(each)
+            target = PurePosixPath(each.readlink())
+            at = Path(target.anchor) if target.is_absolute() else at
+            parts = [*target.relative_to(target.anchor).parts, *parts]
+        else:
+            at = each
+    return [*found, at] if at.exists() else []
+
+
+def _is_needed(steps: Sequence[Path], left_out: set[Path]) -> bool:
+    """Whether one of the steps, or each phase in the directory that they end at, is left out."""
+    if not left_out.isdisjoint(steps):
+        return True
+    files = steps[-1].glob("*.md") if steps and steps[-1].is_dir() else ()
+    phases = [each for each in files if each.stem.lower() != "readme"]
+    return bool(phases) and left_out.issuperset(phases)

@@ -26,7 +26,15 @@ from steersman.client import Steersman
 from steersman.contracts import names
 from steersman.contracts.errors import InvalidRequest
 from steersman.contracts.events import AgentEvent, MessageEvent, ToolOutputEvent
-from steersman.errors import HostUnreachable, MissingKey, NoWorker, RunNotFound, translated
+from steersman.errors import (
+    HostUnreachable,
+    MissingKey,
+    NoWorker,
+    RunNotFound,
+    ServerRefused,
+    UnreadablePayload,
+    translated,
+)
 from steersman.history_payloads import decoded
 from steersman.hosts import state_directory
 from steersman.redaction import Redactor
@@ -104,9 +112,12 @@ def is_bundle(file: Path) -> bool:
 def has_encrypted(file: Path) -> bool:
     """Whether the bundle says that payloads in it are still encrypted."""
     try:
-        with zipfile.ZipFile(file) as bundle, bundle.open("bundle.json") as about:
+        with zipfile.ZipFile(file) as bundle:
+            if bundle.getinfo("bundle.json").compress_type not in _METHODS:
+                return False
+            about = bundle.open("bundle.json")
             return json.loads(about.read(MAX_ABOUT)).get("encrypted") is True
-    except (OSError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, AttributeError):
+    except (OSError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, AttributeError, KeyError):
         return False
 
 
@@ -149,7 +160,7 @@ async def _write_histories(
         try:
             async for history in _executions(client.temporal, workflow):
                 number += 1
-                workflows += [run for run in _runs_in(history) if run not in workflows]
+                workflows += [run for run in dict.fromkeys(_runs_in(history)) if run not in workflows]
                 began = history.events[0].workflow_execution_started_event_attributes
                 beginnings = {began.first_execution_run_id, began.original_execution_run_id}
                 executions[workflow] = executions.get(workflow, set()) | beginnings
@@ -193,7 +204,7 @@ async def _write_events(
 ) -> None:
     try:
         events = await client.events(run)
-    except (HostUnreachable, MissingKey, NoWorker, RunNotFound) as error:
+    except (HostUnreachable, MissingKey, NoWorker, RunNotFound, ServerRefused, UnreadablePayload) as error:
         missing.append(f"events of {run}: {error}")
         return
     with bundle.open(f"events/{_name(run)}.jsonl", "w") as file:

@@ -1,31 +1,32 @@
 """The payloads of a workflow's history: found, decoded by a codec, and judged before they are used."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 from temporalio.api.common.v1 import Payload
 from temporalio.api.history.v1 import History
 from temporalio.client import WorkflowHistory
 from temporalio.converter import PayloadCodec
 
-from steersman.converter import MISSING, UNREADABLE, reason_of
+from steersman.converter import ENCRYPTED, MISSING, NOT_HERE, UNREADABLE
+from steersman.errors import UnreadablePayload
 
-KNOWN = frozenset({b"json/plain", b"json/protobuf", b"binary/plain", b"binary/protobuf", b"binary/null"})
+SET_CODEC: Final = "set STEERSMAN_CODEC as where it was written"
+KNOWN: Final = frozenset({b"json/plain", b"json/protobuf", b"binary/plain", b"binary/protobuf", b"binary/null"})
 """Encodings that need no codec."""
 
 
 async def decoded(history: WorkflowHistory, codec: PayloadCodec | None) -> tuple[WorkflowHistory, list[str]]:
-    """The history, its payloads in the clear; and of each that could not be decoded, and is as it was, why.
-
-    Raises UnreadablePayload where the codec fails otherwise.
-    """
-    if codec is None:
-        return history, []
+    """The history, its payloads in the clear; and of each that could not be decoded, and is as it was, why."""
     whole, reasons = History(events=history.events), []
     for payload in payloads(whole):
-        (plain,) = await codec.decode([payload])
-        if plain.metadata.get("encoding") in (MISSING, UNREADABLE):
-            reasons.append(plain.data.decode(errors="replace"))
+        try:
+            (plain,) = await codec.decode([payload]) if codec else (payload,)
+        except UnreadablePayload as error:
+            reasons.append(str(error))
+            continue
+        if (encoding := plain.metadata.get("encoding")) in (MISSING, UNREADABLE) or encoding == ENCRYPTED:
+            reasons.append(NOT_HERE if encoding == ENCRYPTED else plain.data.decode(errors="replace"))
         else:
             payload.CopyFrom(plain)
     return WorkflowHistory(history.workflow_id, list(whole.events)), reasons
@@ -34,25 +35,44 @@ async def decoded(history: WorkflowHistory, codec: PayloadCodec | None) -> tuple
 async def obstacle(history: WorkflowHistory, codec: PayloadCodec | None) -> str | None:
     """Why nobody can judge whether this history replays, with this codec; None where it can be judged.
 
-    A single payload that was forged is part of a history, and replays: no other than the workflow's input, or one whose
-    key is not here, is an obstacle. Raises as `decoded`.
+    What was signalled may be forged, and replays all the same: only the workflow's input and what workers have written
+    is looked at.
     """
-    given = history.events[0].workflow_execution_started_event_attributes.input.payloads
-    for payload in payloads(History(events=history.events)):
-        (plain,) = await codec.decode([payload]) if codec else (payload,)
-        encoding = plain.metadata.get("encoding", b"")
-        if encoding == MISSING:
-            return plain.data.decode(errors="replace")
-        if payload in given and encoding not in KNOWN:
-            name = encoding.decode(errors="replace")
-            return reason_of(plain) or f"its input is encoded as {name}: set STEERSMAN_CODEC as where it was written"
+    for event in history.events:
+        attributes = getattr(event, event.WhichOneof("attributes") or "", None)
+        for field in _WRITTEN.get(event.WhichOneof("attributes") or "", ()):
+            for payload in payloads(getattr(attributes, field)):
+                if why_not := await _unread(payload, codec, is_input=field == "input"):
+                    return why_not
     return None
 
 
+async def _unread(payload: Payload, codec: PayloadCodec | None, *, is_input: bool) -> str | None:
+    try:
+        (plain,) = await codec.decode([payload]) if codec else (payload,)
+    except UnreadablePayload:
+        return None  # it may need to know of which workflow it is: the replay tells it
+    encoding = plain.metadata.get("encoding", b"")
+    if encoding == MISSING or (encoding == UNREADABLE and is_input):
+        return plain.data.decode(errors="replace")
+    if encoding in (UNREADABLE, *KNOWN):
+        return None
+    return NOT_HERE if encoding == ENCRYPTED else f"it is encoded as {encoding.decode(errors='replace')}: {SET_CODEC}"
+
+
+_WRITTEN: Final = {
+    "workflow_execution_started_event_attributes": ("input",),
+    "activity_task_completed_event_attributes": ("result",),
+    "activity_task_failed_event_attributes": ("failure",),
+    "child_workflow_execution_completed_event_attributes": ("result",),
+    "child_workflow_execution_failed_event_attributes": ("failure",),
+}
+
+
 def payloads(message: Any) -> Iterator[Payload]:
-    """All payloads in a message of Temporal's."""
+    """All payloads in a message of Temporal's that a codec has encoded: no search attributes, nothing of the SDK's."""
     for field, value in message.ListFields():
-        if field.type != field.TYPE_MESSAGE:
+        if field.type != field.TYPE_MESSAGE or field.message_type.name == "SearchAttributes":
             continue
         if field.message_type.GetOptions().map_entry:
             inner = field.message_type.fields_by_name["value"]
@@ -62,5 +82,5 @@ def payloads(message: Any) -> Iterator[Payload]:
         for each in values:
             if isinstance(each, Payload):
                 yield each
-            else:
+            elif not getattr(each, "marker_name", "").startswith("core_"):
                 yield from payloads(each)

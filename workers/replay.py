@@ -15,7 +15,6 @@ from temporalio.worker import Replayer
 
 from steersman.codec import data_converter
 from steersman.contracts import names
-from steersman.errors import UnreadablePayload
 from steersman.history_payloads import obstacle
 from workers.replay_debug import debug, last_deeds
 from workers.wiring import WORKFLOWS
@@ -60,7 +59,7 @@ async def step_through(file: Path, codec: PayloadCodec | None) -> str | None:
     history = _history(file)
     if (kind := _kind(history)) not in _OURS:
         raise ValueError(_not_ours(file, kind))
-    if why_not := await _obstacle(history, data_converter(codec).payload_codec):
+    if why_not := await obstacle(history, data_converter(codec).payload_codec):
         raise ValueError(f"{file} cannot be replayed here: {why_not}")
     failure = await debug(history, data_converter(codec), _silent())
     return _sentence(str(failure)) if failure else None
@@ -104,20 +103,13 @@ async def _replay(replayer: Replayer, file: Path, codec: PayloadCodec | None) ->
     answer |= {"id": history.workflow_id, "workflow": kind, "events": len(history.events)}
     if kind not in _OURS:
         return answer | {"error": _not_ours(file, kind)}
-    if why_not := await _obstacle(history, codec):
+    if why_not := await obstacle(history, codec):
         return answer | {"error": f"{file} cannot be replayed here: {why_not}"}
     result = await replayer.replay_workflow(history, raise_on_replay_failure=False)
     failure = _sentence(str(result.replay_failure)) if result.replay_failure else None
     took_ms = round((time.monotonic() - began) * 1000)
     at = _at(history.events, failure) if failure else None
     return answer | {"ok": failure is None, "took_ms": took_ms, "divergence": failure, "at": at}
-
-
-async def _obstacle(history: WorkflowHistory, codec: PayloadCodec | None) -> str | None:
-    try:
-        return await obstacle(history, codec)
-    except UnreadablePayload as error:
-        return str(error)
 
 
 def _sentence(failure: str) -> str:

@@ -7,6 +7,7 @@ import asyncio
 import hashlib
 import json
 import os
+import tempfile
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -17,7 +18,7 @@ from activities.workspaces.git.kept_commits import Counts, KeptCommit, Pair, cou
 from activities.workspaces.git.runner import GitFailed
 from activities.workspaces.git.shadow import Shadow
 from activities.workspaces.git.shadows import NoRepository, Shadows
-from activities.workspaces.git.trees import Within
+from activities.workspaces.git.trees import Within, ignored
 from activities.workspaces.printable_text import printable
 from steersman.contracts.loop_activities import Survey
 from steersman.contracts.workspace import Diff
@@ -63,14 +64,15 @@ class WorkspaceCheckpoints:
             files, _ = await _fingerprint(workspace)
             return Survey(files=files, head=head, error=printable(f"the files could not be kept: {error}"))
 
-    async def has(self, directory: Path, workspace: Path, file: Path) -> bool:
-        """Whether a checkpoint made now would have this file or directory, a path without links. Raises NoRepository,
-        GitFailed, ValueError where it is not in the repository.
+    async def ignored(self, workspace: Path, paths: Iterable[Path]) -> set[Path]:
+        """What of these files, and of the files in these directories, no checkpoint has, as git ignores it. `paths`:
+        without links; those that are in another repository, or in none, are not judged. Raises NoRepository, GitFailed.
         """
-        async with self._shadows.open(directory, workspace) as shadow:
-            relative = str(file.relative_to(shadow.repository.top))
-            tree = (await commits.capture(shadow, None, "", None)).tree
-            return bool(await shadow.git.run("ls-tree", "--full-tree", "-z", tree, "--", relative))
+        with tempfile.TemporaryDirectory(prefix="steersman-") as scratch:  # so that it waits for no survey
+            async with self._shadows.open(Path(scratch), workspace) as shadow:
+                top = shadow.repository.top
+                inside = [os.fsencode(each.relative_to(top)) for each in paths if each.is_relative_to(top)]
+                return {top / os.fsdecode(each) for each in await ignored(shadow, inside)}
 
     async def commit(self, directory: Path, workspace: Path, name: str, message: str, most: int) -> str:
         """Commit the workspace's files under the ref `name`, and return the commit. Raises NoRepository, GitFailed.

@@ -136,7 +136,7 @@ async def test_what_both_have_changed_is_named(there: Elsewhere, steersman: Stee
     assert (workspace / "src/app.py").read_text() == "a person\n"
     (note,) = [each.note for each in await steersman.loops.checkpoints(loop) if each.kind == "iteration"]
     ref = f"refs/steersman/conflicts/{loop}-1"
-    assert note == f"not carried back: src/app.py, changed there as well; kept in {ref}"
+    assert note == f"not carried back, kept in {ref}: src/app.py, changed there as well"
     assert git(workspace, "show", f"{ref}:src/app.py") == "the agent\n"
 
 

@@ -5,7 +5,7 @@ import pytest
 from steersman.client import Steersman
 from steersman.errors import RunNotRunning
 from tests.acceptance.loops import LONG_TOOL, claude_loop, ended, in_tool, project, reaches, refs, tick, told
-from tests.acceptance.site import Site, gone, phase
+from tests.acceptance.site import Site, following, gone, phase
 from tests.scripted_model import ScriptedModel, hold, say, tool
 from tests.support.processes import marked, until
 
@@ -20,6 +20,9 @@ async def test_a_pause_now_keeps_the_session_and_leaves_no_process(
     loop = await steersman.loops.start(claude_loop(shared, script, workspace, mark))
     await (script.wait_held() if place == "stream" else in_tool(mark))
     await phase(steersman, f"{loop}-1", "running")
+    if place == "stream":  # the agent has read its prompt as soon as it answers
+        async with following(steersman, f"{loop}-1") as attached:
+            await attached.until(lambda event: event.type == "message" and "half" in event.text)
 
     receipt = await steersman.loops.pause(loop, now=True, reason="lunch")
 

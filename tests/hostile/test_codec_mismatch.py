@@ -64,6 +64,11 @@ async def test_a_client_without_the_codec_is_told_so(site: Site, keys: Path, tmp
     steer = Steer(site.namespace.address, tmp_path, site.namespace.name)
     said = await steer("show", run)
     assert (said.code, "set STEERSMAN_CODEC" in said.err, "Traceback" in said.err) == (2, True, False), said
+    # Its input is in the clear, what the worker has answered is not.
+    replayed = await steer("replay", run)
+    assert (replayed.code, "set STEERSMAN_CODEC" in replayed.err) == (2, True), replayed
+    exported = await steer("export", run, str(tmp_path / "run.zip"))
+    assert (exported.code, "stayed encrypted" in exported.err, f"events of {run}" in exported.err) == (0, True, True)
     here = {"STEERSMAN_STATE_DIR": str(site.state)}
     for environment, ok in (({}, False), (with_codec(keys), True)):
         checks = (await steer("doctor", "--json", **here, **environment)).json

@@ -168,24 +168,49 @@ class TestAdmission:
         await host.admit(host.request(done))
 
     async def test_a_copy_must_have_the_plan(self, host: Host) -> None:
-        put(host.work, {".gitignore": "PLAN.md\nprivate/\nOTHER.md\n", "private/items.md": "- [ ] a", "OTHER.md": "b"})
+        ignored = ("PLAN.md", "private/", "OTHER.md", "badlink.md", "0*.md")
+        put(host.work, {".gitignore": "\n".join(ignored), "private/items.md": "- [ ] a", "OTHER.md": "b"})
+        put(
+            host.work,
+            {"ph/01-a.md": "- [ ] a", "ph/02-b.md": "- [ ] b", "ph/README.md": "c", "half/01-a.md": "- [ ] a"},
+        )
+        put(host.work, {"half/x.md": "- [ ] a", "nested/PLAN.md": "- [ ] a", "nöt ed/a [b] *.md": "- [ ] a"})
+        git(host.work / "nested", "init", "-q")
+        for name, target in (("way", "."), ("link.md", "private/items.md"), ("badlink.md", "a.txt")):
+            (host.work / name).symlink_to(target)
+        (host.work / "abs.md").symlink_to(host.work / "a.txt")
         done = {"items": {"kind": "checkboxes", "path": "private/items.md"}}
 
-        def copied(done: dict[str, Any] | None = None, plan: str = "PLAN.md", *include: str) -> LoopRequest:
+        def copied(plan: str = "PLAN.md", *include: str, done: dict[str, Any] | None = None) -> LoopRequest:
             workspace = {"path": str(host.work), "isolation": "copy", "include": include}
             return host.request(done, run={"workspace": workspace}, plan={"path": plan})
 
         await host.admit(host.request(done))
-        await host.admit(copied())  # git has it: it is in every copy
-        (host.work / "link").symlink_to(".")
-        await host.admit(copied(None, "link/PLAN.md"))
+        for fits in (
+            copied(),  # git has it: it is in every copy
+            copied("way/way/PLAN.md"),
+            copied("abs.md"),
+            copied("nested/PLAN.md"),  # git does not ignore it
+            copied("nöt ed/a [b] *.md"),
+            copied("OTHER.md", "./OTHER.md"),
+            copied("link.md", "private"),
+            copied("badlink.md", "badlink.md"),
+            copied("ph", "ph"),
+            copied("PLAN.md", "private/", done=done),
+        ):
+            await host.admit(fits)
+        for plan, include in (
+            ("OTHER.md", "private"),
+            ("link.md", "PLAN.md"),
+            ("badlink.md", "private"),
+            ("ph", "half"),
+        ):
+            refusal = await host.refusal(copied(plan, include))
+            assert refusal.startswith(f"plan.path: git ignores {plan}")
+        assert (await host.refusal(copied(done=done))).startswith("done.items.path: git ignores private/items.md")
         (host.directory / "way").symlink_to(host.work)
         host.work = host.directory / "way"
         await host.admit(copied())
-        assert (await host.refusal(copied(done))).startswith("done.items.path: git ignores private/items.md")
-        await host.admit(copied(done, "PLAN.md", "private"))
-        assert (await host.refusal(copied(None, "OTHER.md", "private"))).startswith("plan.path: git ignores OTHER.md")
-        await host.admit(copied(None, "OTHER.md", "./OTHER.md"))
 
     async def test_the_run_itself_is_judged(self, host: Host) -> None:
         host.with_policy(agents=frozenset({"claude"}))

@@ -4,6 +4,7 @@ import base64
 import json
 import string
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -125,6 +126,23 @@ def test_packed_checkpoints_are_masked_and_stay_checkpoints() -> None:
     (chunk,) = json.loads(base64.b64decode(told["data"]))["chunks"]
     masked = made[1].model_copy(update={"error": "DB_PASSWORD=" + "*" * len("t0k3n-of-the-agent")})
     assert archive_codec.decode(chunk["packed"]) == [made[0], masked, made[2]]
+
+
+def of_checkpoint(**fields: Any) -> dict[str, Any]:
+    made = {"number": 0, "kind": "failure", "time": datetime(2026, 1, 1, tzinfo=UTC), "iteration": 0, **fields}
+    return {"count": 1, "packed": archive_codec.encode([Checkpoint.model_construct(**made)])}
+
+
+def test_what_is_packed_stays_readable_whatever_the_values_of_variables() -> None:
+    values = {"SORT_KEY": "iteration", "MY_TOKEN": "baseline", "DEPLOY_TOKEN": OWN, "OLD_KEY": "2026-01-01T00:00:00Z"}
+    told = Redactor(values).in_json(of_checkpoint(kind="iteration", error=f"it is {OWN}"))
+    assert archive_codec.decode(told["packed"])[0].error == "it is " + "*" * len(OWN)
+
+
+def test_what_another_version_has_packed_is_left_out() -> None:
+    told = redactor()
+    assert told.in_json(of_checkpoint(kind="of another version", error=f"it is {OWN}"))["packed"] == ""
+    assert told.masked == 1
 
 
 @pytest.mark.parametrize("packed", ["", "no checkpoints", "c" * 100, "PASSWORD=hunter2hunter2"])

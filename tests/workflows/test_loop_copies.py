@@ -18,8 +18,9 @@ async def test_a_conflict_is_named_and_the_agent_hears_of_it(uncached_fake: Fake
     uncached_fake.script, uncached_fake.verdicts = [result(finalize=back), HELD], [exits(1)]
     loop = await uncached_fake.start()
     await uncached_fake.at_hold()
-    told = "not carried back: src/0 .py, src/1 .py, src/2 .py, src/3 .py, src/4 .py and 4 more, changed there as well"
-    assert (await state(loop)).checkpoints[-1].note == f"{told}; kept in refs/steersman/conflicts/l-1"
+    names = "src/0 .py, src/1 .py, src/2 .py, src/3 .py, src/4 .py and 4 more, changed there as well"
+    told = f"not carried back, kept in refs/steersman/conflicts/l-1: {names}"
+    assert (await state(loop)).checkpoints[-1].note == told
     assert told in uncached_fake.asked[1]["prompt"]
     await never_retried(loop)
 
@@ -33,6 +34,14 @@ async def test_a_lost_copy_is_a_failed_iteration(loop_fake: FakeLoopHost) -> Non
     assert (now.failures, now.iteration, kinds(await checkpoints(loop))) == (1, 2, ["baseline", "failure"])
     assert now.checkpoints[-1].note == "its copy is lost, what the newest backup has is kept in refs/x"
     assert "kept in refs/x" in loop_fake.asked[1]["prompt"]
+
+
+async def test_a_verification_whose_copy_is_lost_waits_for_a_person(loop_fake: FakeLoopHost) -> None:
+    """It says nothing of what it was to verify."""
+    loop_fake.verdicts = [fails("AgentCrashed", "the pod is gone", finalize=LOST)]
+    loop = await loop_fake.start()
+    now = await reaches(loop, "paused")
+    assert (now.verification, now.waits_for) == (None, "the verification of iteration 1 waits: the pod is gone")
 
 
 async def test_a_copy_that_waits_for_a_person_pauses_the_loop(loop_fake: FakeLoopHost) -> None:

@@ -270,7 +270,7 @@ async def _survey_returned(loop: LoopContext) -> None:
 def _receipt(loop: LoopContext, target: Checkpoint, before: Checkpoint, note: str, *, files: bool) -> LoopReceipt:
     if files and target.commit is None:
         note += "; no files were kept with that checkpoint: they are as they were"
-    return loop.state.receipt(note, checkpoint=target.number, rescue=before.number if before.commit else None)
+    return loop.state.receipt(note, checkpoint=target.number, rescue=before.number)
 
 
 # Deleting.

@@ -27,6 +27,8 @@ from workflows.agent_loop.state import ActiveChild, LoopContext
 from workflows.display import queued, summary
 from workflows.waiting import cancellable, within
 
+LOST_COPIES = "lost-copies"
+
 INTERRUPT_TIMEOUT = timedelta(seconds=30)
 """How long an interrupted run may take to close by itself before it is cancelled."""
 
@@ -133,6 +135,8 @@ def _result(handle: ChildHandle) -> ChildResult:
 
 async def _outcome(loop: LoopContext, child: ActiveChild, result: ChildResult) -> IterationOutcome:
     outcome = outcomes.of_iteration(child.run, result)
+    if outcome.how == "interrupted" and outcomes.has_lost_copy(result) and workflow.patched(LOST_COPIES):
+        outcome = replace(outcome, how="failed")
     if child.end_requested and outcome.how in ("failed", "stopped_by_hand"):
         # A person asked for it: not an error.
         outcome = replace(outcome, how="interrupted", error=None, error_type=None)

@@ -82,8 +82,14 @@ def is_gated(child_result: ChildResult) -> bool:
     result = _details(cause) if isinstance(cause, ApplicationError) else None
     if result is None:
         return False
-    back = result.finalize
-    return "workspace_gate" in result.facts or (back is not None and back.status == "failed" and not back.lost)
+    return "workspace_gate" in result.facts or (result.finalize is not None and result.finalize.status == "failed")
+
+
+def has_lost_copy(child_result: ChildResult) -> bool:
+    """Whether the child has failed with the copy that it worked in, which is gone: nothing waits in it."""
+    cause = None if isinstance(child_result, RunResult) else _cause(child_result)
+    result = _details(cause) if isinstance(cause, ApplicationError) else None
+    return result is not None and result.finalize is not None and result.finalize.lost
 
 
 def message_of(child_result: ChildResult) -> str:
@@ -114,6 +120,7 @@ def with_run_state(before: IterationOutcome, found: RunState) -> IterationOutcom
         cost_usd=found.cost_usd,
         turns=found.turns,
         error=before.error,
+        left_out=_left_out(found.finalize) if found.finalize else None,
     )
 
 
@@ -162,7 +169,7 @@ def _left_out(back: Finalize) -> str | None:
     names = ", ".join(" ".join(each.split()) for each in back.conflicts[:MAX_CONFLICTS])
     more = f" and {total - MAX_CONFLICTS} more" if total > MAX_CONFLICTS else ""
     what = f"{names}{more}, changed there as well" if total else "commits, which do not fit those made there"
-    return f"not carried back: {what}" + (f"; kept in {back.ref}" if back.ref else "")
+    return (f"not carried back, kept in {back.ref}: " if back.ref else "not carried back: ") + what
 
 
 def _own_session(result: RunResult) -> str | None:

@@ -8,7 +8,7 @@ import asyncio
 import os
 import shutil
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -76,6 +76,16 @@ async def _write_tree(shadow: Shadow, within: Within, most: int, *, everything: 
         listed = b"".join(path + b"\0" for path in changes.update)
         await shadow.git.run("update-index", "-z", "--add", "--remove", "--replace", "--stdin", stdin=listed)
     return (await shadow.git.run("write-tree")).decode().strip()
+
+
+async def ignored(shadow: Shadow, paths: Sequence[bytes]) -> list[bytes]:
+    """What of these files, and in these directories, is ignored, and not in the user's own index. Raises GitFailed."""
+    if not paths:
+        return []
+    listing = shadow.with_excludes("ls-files", "-z", "--exclude-standard", "-o", "-i", "--", *map(os.fsdecode, paths))
+    if shadow.repository.index.exists():
+        return _paths(await _in_user_index(shadow, *listing))
+    return _paths(await shadow.git.run(*listing))
 
 
 async def remove_from_index(shadow: Shadow, paths: Iterable[bytes]) -> None:
