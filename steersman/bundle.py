@@ -115,8 +115,8 @@ def has_encrypted(file: Path) -> bool:
         with zipfile.ZipFile(file) as bundle:
             if bundle.getinfo("bundle.json").compress_type not in _METHODS:
                 return False
-            about = bundle.open("bundle.json")
-            return json.loads(about.read(MAX_ABOUT)).get("encrypted") is True
+            with bundle.open("bundle.json") as about:
+                return json.loads(about.read(MAX_ABOUT)).get("encrypted") is True
     except (OSError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, AttributeError, KeyError):
         return False
 
