@@ -230,19 +230,21 @@ class LoopActivities:
         workspace = await asyncio.to_thread(self._policy.workspace, request.run.workspace.path)
         fields = {"plan.path": plan.path if isinstance(plan, PlanFile) else None}
         fields["done.items.path"] = items.path if items else None
+        needed = {path: await asyncio.to_thread(_steps, workspace, path) for path in fields.values() if path}
+        try:
+            ignored = await self._checkpoints.ignored(workspace, [each for steps in needed.values() for each in steps])
+        except (NoRepository, GitFailed):
+            return  # a copy has everything, or the run says what is wrong
         included = [workspace / each for each in request.run.workspace.include]
+        left_out = {each for each in ignored if not any(map(each.is_relative_to, included))}
         for field, path in fields.items():
             if path is None:
                 continue
-            needed = await asyncio.to_thread(_steps, workspace, path)
-            with suppress(NoRepository, GitFailed):  # a copy has everything then, or the run says what is wrong
-                ignored = await self._checkpoints.ignored(workspace, needed)
-                left_out = {each for each in ignored if not any(map(each.is_relative_to, included))}
-                if await asyncio.to_thread(_is_needed, needed, left_out):
-                    raise InvalidRequest(
-                        f"{field}: git ignores {path}, so a copy of the workspace does not have it: name it in "
-                        "run.workspace.include"
-                    )
+            if await asyncio.to_thread(_is_needed, needed[path], left_out):
+                raise InvalidRequest(
+                    f"{field}: git ignores {path}, so a copy of the workspace does not have it: name it in "
+                    "run.workspace.include"
+                )
 
     def _admit_program(self, run: RunRequest, field: str, words: tuple[str, ...]) -> Mapping[str, str]:
         """The environment of a program that the loop runs. Raises InvalidRequest naming the field."""

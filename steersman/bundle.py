@@ -50,7 +50,6 @@ MAX_ALL: Final = 512 * 1024 * 1024
 """A bundle may come from anybody: a history of more bytes, and histories that are more or larger together, are not
 read.
 """
-STAYED: Final = "stayed encrypted"
 _METHODS: Final = frozenset({zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED})
 _HISTORY: Final = re.compile(r"histories/[0-9]{1,6}-[A-Za-z0-9._-]{1,250}\.json")
 _EXECUTION: Final = re.compile(r"[0-9A-Za-z-]{36}")
@@ -66,11 +65,11 @@ async def write_bundle(client: Steersman, id: str, file: Path, environ: Mapping[
 
     Raises: RunNotFound, ServerUnreachable, ServerRefused; FileExistsError, OSError.
     """
-    redactor, missing = Redactor(environ), list[str]()
+    redactor, missing, encrypted = Redactor(environ), list[str](), list[str]()
     descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         with os.fdopen(descriptor, "wb") as out, zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as bundle:
-            kind, executions = await _write_histories(client, id, bundle, redactor, missing)
+            kind, executions = await _write_histories(client, id, bundle, redactor, missing, encrypted)
             for run in executions:
                 await _write_events(client, run, bundle, redactor, missing)
                 _write_journals(run, executions[run], bundle, redactor, missing)
@@ -85,8 +84,8 @@ async def write_bundle(client: Steersman, id: str, file: Path, environ: Mapping[
                 "python": platform.python_version(),
                 "system": platform.platform(),
                 "masked": redactor.masked,
-                "encrypted": any(STAYED in each for each in missing),
-                "missing": missing,
+                "encrypted": bool(encrypted),
+                "missing": [*encrypted, *missing],
             }
             bundle.writestr("bundle.json", json.dumps(about, indent=1))
     except BaseException:
@@ -144,7 +143,12 @@ def unpack_histories(file: Path, directory: Path) -> list[Path]:
 
 
 async def _write_histories(
-    client: Steersman, id: str, bundle: zipfile.ZipFile, redactor: Redactor, missing: list[str]
+    client: Steersman,
+    id: str,
+    bundle: zipfile.ZipFile,
+    redactor: Redactor,
+    missing: list[str],
+    encrypted: list[str],
 ) -> tuple[str, dict[str, set[str]]]:
     """All executions of the workflow, and those of a loop's runs and verifications; its kind, and the ids of the runs,
     each with Temporal's run ids of its beginnings.
@@ -164,7 +168,7 @@ async def _write_histories(
                 began = history.events[0].workflow_execution_started_event_attributes
                 beginnings = {began.first_execution_run_id, began.original_execution_run_id}
                 executions[workflow] = executions.get(workflow, set()) | beginnings
-                told = redactor.in_json(await _in_the_clear(history, client.temporal, missing))
+                told = redactor.in_json(await _in_the_clear(history, client.temporal, encrypted))
                 bundle.writestr(f"histories/{number}-{_name(workflow)}.json", json.dumps(told))
         except RunNotFound as error:
             if workflow == id:
@@ -190,12 +194,12 @@ async def _executions(client: Client, id: str) -> AsyncIterator[WorkflowHistory]
             yield await client.get_workflow_handle(id, run_id=each.run_id).fetch_history()
 
 
-async def _in_the_clear(history: WorkflowHistory, client: Client, missing: list[str]) -> Any:
-    """The history as JSON, its payloads in the clear."""
+async def _in_the_clear(history: WorkflowHistory, client: Client, encrypted: list[str]) -> Any:
+    """The history as JSON, its payloads in the clear. Where some cannot be, `encrypted` says so."""
     history, reasons = await decoded(history, client.data_converter.payload_codec)
     if reasons:
         count = "1 payload" if len(reasons) == 1 else f"{len(reasons)} payloads"
-        missing.append(f"history of {history.workflow_id}: {count} {STAYED}: {reasons[0]}")
+        encrypted.append(f"history of {history.workflow_id}: {count} stayed encrypted: {reasons[0]}")
     return json.loads(history.to_json())
 
 

@@ -23,7 +23,8 @@ UNREADABLE: Final = b"binary/unreadable"
 """An encoding that is never on the wire: the codec replaces what it cannot decode; the data is the reason."""
 MISSING: Final = b"binary/missing-key"
 """The same for what can be decoded once its key is there."""
-NOT_HERE: Final = "it is encrypted, and there is no codec for it here: set STEERSMAN_CODEC as where it was written"
+SET_CODEC: Final = "set STEERSMAN_CODEC as where it was written"
+NOT_HERE: Final = f"it is encrypted, and there is no codec for it here: {SET_CODEC}"
 
 
 class UnreadableInput(ApplicationError, UnreadablePayload):
@@ -60,9 +61,9 @@ def check_keys(payloads: Sequence[Payload]) -> None:
 
 
 def reason_of(payload: Payload) -> str | None:
-    """Why the payload cannot be decoded; None where it is not encrypted."""
+    """Why the payload cannot be decoded, perhaps for the time being; None where it is not encrypted."""
     encoding = payload.metadata.get("encoding")
-    if encoding == UNREADABLE:
+    if encoding in (UNREADABLE, MISSING):
         return payload.data.decode(errors="replace")
     return NOT_HERE if encoding == ENCRYPTED else None
 

@@ -8,10 +8,9 @@ from temporalio.api.history.v1 import History
 from temporalio.client import WorkflowHistory
 from temporalio.converter import PayloadCodec
 
-from steersman.converter import ENCRYPTED, MISSING, NOT_HERE, UNREADABLE
+from steersman.converter import SET_CODEC, UNREADABLE, reason_of
 from steersman.errors import UnreadablePayload
 
-SET_CODEC: Final = "set STEERSMAN_CODEC as where it was written"
 KNOWN: Final = frozenset({b"json/plain", b"json/protobuf", b"binary/plain", b"binary/protobuf", b"binary/null"})
 """Encodings that need no codec."""
 
@@ -21,12 +20,12 @@ async def decoded(history: WorkflowHistory, codec: PayloadCodec | None) -> tuple
     whole, reasons = History(events=history.events), []
     for payload in payloads(whole):
         try:
-            (plain,) = await codec.decode([payload]) if codec else (payload,)
+            plain = await _plain(payload, codec)
         except UnreadablePayload as error:
             reasons.append(str(error))
             continue
-        if (encoding := plain.metadata.get("encoding")) in (MISSING, UNREADABLE) or encoding == ENCRYPTED:
-            reasons.append(NOT_HERE if encoding == ENCRYPTED else plain.data.decode(errors="replace"))
+        if why_not := reason_of(plain):
+            reasons.append(why_not)
         else:
             payload.CopyFrom(plain)
     return WorkflowHistory(history.workflow_id, list(whole.events)), reasons
@@ -49,15 +48,17 @@ async def obstacle(history: WorkflowHistory, codec: PayloadCodec | None) -> str 
 
 async def _unread(payload: Payload, codec: PayloadCodec | None, *, is_input: bool) -> str | None:
     try:
-        (plain,) = await codec.decode([payload]) if codec else (payload,)
+        plain = await _plain(payload, codec)
     except UnreadablePayload:
         return None  # it may need to know of which workflow it is: the replay tells it
     encoding = plain.metadata.get("encoding", b"")
-    if encoding == MISSING or (encoding == UNREADABLE and is_input):
-        return plain.data.decode(errors="replace")
-    if encoding in (UNREADABLE, *KNOWN):
+    if encoding in KNOWN or (encoding == UNREADABLE and not is_input):
         return None
-    return NOT_HERE if encoding == ENCRYPTED else f"it is encoded as {encoding.decode(errors='replace')}: {SET_CODEC}"
+    return reason_of(plain) or f"it is encoded as {encoding.decode(errors='replace')}: {SET_CODEC}"
+
+
+async def _plain(payload: Payload, codec: PayloadCodec | None) -> Payload:
+    return (await codec.decode([payload]))[0] if codec else payload
 
 
 _WRITTEN: Final = {

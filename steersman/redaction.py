@@ -51,12 +51,12 @@ _OPTION: Final = re.compile(
 )
 _NETRC: Final = re.compile(rb"\blogin\s+\S{1,200}\s+password\s+(\S{3,200})")
 _ATTACHMENT: Final = {"name", "data"}
+"""The fields of an attachment, whose data is base64."""
 _PACKED: Final = {"count", "packed"}
 """Of a loop's checkpoints, in what its continue-as-new carries."""
 _SAID: Final = ("note", "error", "session_id", "phase", "run")
 """A checkpoint's texts: whatever else it has is of a form that a mask would break."""
 _NOT_PACKED: Final = (ValueError, KeyError, TypeError, IndexError, RecursionError)
-"""The fields of an attachment, whose data is base64."""
 
 
 def _in_base64(value: str) -> list[str]:

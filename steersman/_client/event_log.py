@@ -91,7 +91,7 @@ class EventLogReader:
                     heartbeats=True,
                 )
                 arrived(page)
-                await asyncio.sleep(0)
+                await asyncio.sleep(0)  # so that what that asks for is sent before
                 page = self._uncompressed(page)
             except (Unreachable, ServerRefused) as error:
                 await self._backoff.pause_after(error)

@@ -123,15 +123,20 @@ async def test_a_loop_comes_with_its_runs(shared: Site, steersman: Steersman, tm
     assert replayed.out.count("replays") == 5
 
 
-async def test_encrypted_payloads_are_in_it_in_the_clear(site: Site, tmp_path: Path) -> None:
-    """Whoever it is handed to has no key."""
-    keys = tmp_path / "keys"
+async def encrypted_run(site: Site, keys: Path) -> tuple[str, dict[str, str]]:
+    """One that has closed, and the variables of its worker."""
     add_key(keys, new_key("first"))
     encrypted = {VARIABLE: "steersman.encryption:EncryptionCodec", KEYS_VARIABLE: str(keys)}
     await site.worker(**encrypted).ready()
     steersman = await site.steersman(EncryptionCodec(keys))
     run = await steersman.start(site.process("echo", "plain words"))
     await steersman.result(run)
+    return run, encrypted
+
+
+async def test_encrypted_payloads_are_in_it_in_the_clear(site: Site, tmp_path: Path) -> None:
+    """Whoever it is handed to has no key."""
+    run, encrypted = await encrypted_run(site, tmp_path / "keys")
     file = tmp_path / "run.zip"
     answer = await steer_at(site, tmp_path, **encrypted)("export", run, str(file))
     assert answer.code == 0, answer.err
@@ -141,14 +146,8 @@ async def test_encrypted_payloads_are_in_it_in_the_clear(site: Site, tmp_path: P
 
 
 async def test_what_no_key_here_opens_stays_as_it_is_and_is_named(site: Site, tmp_path: Path) -> None:
-    keys, others = tmp_path / "keys", tmp_path / "others"
-    add_key(keys, new_key("first"))
-    add_key(others, new_key("second"))
-    encrypted = {VARIABLE: "steersman.encryption:EncryptionCodec", KEYS_VARIABLE: str(keys)}
-    await site.worker(**encrypted).ready()
-    steersman = await site.steersman(EncryptionCodec(keys))
-    run = await steersman.start(site.process("echo", "plain words"))
-    await steersman.result(run)
+    run, encrypted = await encrypted_run(site, tmp_path / "keys")
+    add_key(others := tmp_path / "others", new_key("second"))
     steer, file = steer_at(site, tmp_path, **{**encrypted, KEYS_VARIABLE: str(others)}), tmp_path / "run.zip"
     answer = await steer("export", run, str(file))
     assert answer.code == 0, answer.err

@@ -77,13 +77,13 @@ def add_note(loop: LoopContext, note: str) -> None:
     """To the newest checkpoint; one without files still says why it has none."""
     number = loop.state.carried.next_checkpoint - 1
     if newest := loop.state.archive.get(number):
-        loop.state.archive.amend(number, note=_noted(note, None if newest.commit else newest.note)[:MAX_NOTE])
+        loop.state.archive.amend(number, note=_noted(note, None if newest.commit else newest.note))
 
 
-def _noted(note: str | None, error: str | None) -> str:
-    """Both, of which the error has room whatever the note says."""
+def _noted(note: str | None, error: str | None) -> str | None:
+    """Both, bounded; the error has room whatever the note says."""
     if not (note and error):
-        return note or error or ""
+        return (note or error or "")[:MAX_NOTE] or None
     error = error[: MAX_NOTE // 2]
     return f"{note[: MAX_NOTE - len(error) - 2]}: {error}"
 
@@ -101,7 +101,7 @@ def _checkpoint(
     kind: CheckpointKind,
     found: Survey,
     outcome: IterationOutcome | None,
-    note: str,
+    note: str | None,
     feedback: tuple[str, ...],
 ) -> Checkpoint:
     state, carried = loop.state, loop.state.carried
@@ -130,7 +130,7 @@ def _checkpoint(
         items=found.items.count if found.items else None,
         totals=carried.totals.model_copy(update={"active_s": round(state.active_s(), 3)}),
         feedback=feedback,
-        note=note[:MAX_NOTE] or None,
+        note=note,
         **of_run,
     )
 

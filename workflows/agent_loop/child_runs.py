@@ -28,6 +28,7 @@ from workflows.display import queued, summary
 from workflows.waiting import cancellable, within
 
 LOST_COPIES = "lost-copies"
+"""Since then an iteration whose copy is lost has failed; the loop had paused, though nothing waited."""
 
 INTERRUPT_TIMEOUT = timedelta(seconds=30)
 """How long an interrupted run may take to close by itself before it is cancelled."""

@@ -78,8 +78,7 @@ def of_iteration(run: str, child_result: ChildResult) -> IterationOutcome:
 
 def is_gated(child_result: ChildResult) -> bool:
     """Whether changes wait in a copy of the workspace until a person has decided: the child's own, or another run's."""
-    cause = None if isinstance(child_result, RunResult) else _cause(child_result)
-    result = _details(cause) if isinstance(cause, ApplicationError) else None
+    result = _result_of_failure(child_result)
     if result is None:
         return False
     return "workspace_gate" in result.facts or (result.finalize is not None and result.finalize.status == "failed")
@@ -87,8 +86,7 @@ def is_gated(child_result: ChildResult) -> bool:
 
 def has_lost_copy(child_result: ChildResult) -> bool:
     """Whether the child has failed with the copy that it worked in, which is gone: nothing waits in it."""
-    cause = None if isinstance(child_result, RunResult) else _cause(child_result)
-    result = _details(cause) if isinstance(cause, ApplicationError) else None
+    result = _result_of_failure(child_result)
     return result is not None and result.finalize is not None and result.finalize.lost
 
 
@@ -181,6 +179,11 @@ def _own_session(result: RunResult) -> str | None:
 
 def _cause(error: BaseException) -> BaseException | None:
     return error.cause if isinstance(error, ChildWorkflowError) else error
+
+
+def _result_of_failure(child_result: ChildResult) -> RunResult | None:
+    cause = None if isinstance(child_result, RunResult) else _cause(child_result)
+    return _details(cause) if isinstance(cause, ApplicationError) else None
 
 
 def _details(error: ApplicationError) -> RunResult | None:
