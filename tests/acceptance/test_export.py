@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from activities.shim.client import RecordParser
-from steersman.bundle import file_name
+from steersman.bundle import MAX_HISTORIES, file_name
 from steersman.client import Steersman
 from steersman.codec import VARIABLE
 from steersman.contracts.names import RUN_WORKFLOW, TASK_QUEUE
@@ -212,6 +212,15 @@ async def test_a_hostile_bundle_is_refused_before_it_fills_a_disk(tmp_path: Path
         assert (answer.code, why in answer.err) == (2, True), answer.err
         assert "Traceback" not in answer.err
     assert not list((tmp_path / "tmp").iterdir())
+
+
+async def test_as_many_histories_as_a_bundle_may_have_are_replayed(tmp_path: Path) -> None:
+    with zipfile.ZipFile(file := tmp_path / "many.zip", "w") as bundle:
+        bundle.writestr("bundle.json", "{}")
+        for number in range(MAX_HISTORIES):
+            bundle.writestr(f"histories/{number}-{'a' * 230}.json", "{}")
+    answer = await Steer("127.0.0.1:1", tmp_path)("replay", str(file), "--json")
+    assert (answer.code, len(answer.json)) == (2, MAX_HISTORIES), answer.err
 
 
 async def test_journals_are_those_of_this_namespace_alone(site: Site, dev_server: str, tmp_path: Path) -> None:

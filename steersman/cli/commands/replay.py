@@ -19,6 +19,9 @@ from steersman.cli.output import complain, console, remark, write_line
 from steersman.cli.targets import resolve_run
 from steersman.cli.worker_code import worker_command
 
+AT_ONCE = 2000
+"""Files that one worker is given: a command's line has room for as many of the longest names."""
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
@@ -130,11 +133,15 @@ def _debug(file: Path) -> Exit:
 def _replay(files: "Sequence[Path]", *, as_json: bool, many: bool) -> Exit:
     import subprocess
 
-    done = subprocess.run(worker_command("replay", *map(str, files)), capture_output=True, text=True, check=False)
-    answers = last_json(done.stdout)
-    if not isinstance(answers, list) or len(answers) != len(files):
-        complain(f"the replay ended with {done.returncode}: {done.stderr.strip()[-2000:]}")
-        return Exit.BUG
+    answers: list[dict[str, Any]] = []
+    for begin in range(0, len(files), AT_ONCE):
+        some = files[begin : begin + AT_ONCE]
+        done = subprocess.run(worker_command("replay", *map(str, some)), capture_output=True, text=True, check=False)
+        answered = last_json(done.stdout)
+        if not isinstance(answered, list) or len(answered) != len(some):
+            complain(f"the replay ended with {done.returncode}: {done.stderr.strip()[-2000:]}")
+            return Exit.BUG
+        answers += answered
     if as_json:
         write_line(json.dumps(answers if many else answers[0]))
     else:
