@@ -80,6 +80,9 @@ def _state(state: Path) -> Check:
     return Check(check="state directory", ok=free > 1, detail=f"{state}, {free:.0f} GB free", hint=hint)
 
 
+_NO_SHIM = "it needs a state directory on a local disk that takes Unix sockets: STEERSMAN_STATE_DIR names another"
+
+
 async def _shim(state: Path) -> Check:
     directory = state / f".probe-shim-{os.getpid()}"
     began = time.monotonic()
@@ -91,7 +94,7 @@ async def _shim(state: Path) -> Check:
         async with await shim.connect(directory, epoch=None) as connection:
             await connection.release()
     except (shim.ShimError, OSError) as error:
-        return Check(check="shim", ok=False, detail=str(error), hint="see the README's troubleshooting")
+        return Check(check="shim", ok=False, detail=str(error), hint=_NO_SHIM)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
     weaker = "" if sys.platform == "linux" else "; this system has no subreaper: a stop is weaker here"

@@ -294,7 +294,7 @@ def test_the_worker_allows_pods_in_the_agents_namespace_and_nothing_else(
         with pytest.raises(InvalidRequest):
             policy.check_runtime(runtime.model_copy(update=changed))
     # Settings with a misspelled name would be none.
-    known = {*re.findall(r"\b(?:STEERSMAN|TEMPORAL)_[A-Z_]+", (ROOT / "README.md").read_text())}
+    known = {*re.findall(r"\b(?:STEERSMAN|TEMPORAL)_[A-Z_]+", (ROOT / "docs/operations.md").read_text())}
     known |= {*re.findall(r"\bSTEERSMAN_[A-Z_]+", (ROOT / "workers/arguments.py").read_text())}
     known |= {*re.findall(r"\bTEMPORAL_[A-Z_]+", (ROOT / "deploy/README.md").read_text())}
     assert set(settings) <= known

@@ -189,7 +189,7 @@ async def test_waiting_survives_kills_and_deploys_of_workers_and_a_restart_of_th
     await deployed.terminate()
     last = site.worker()
     await last.ready()
-    # What the server has handed out, and no worker has got, comes again after a heartbeat's timeout: see the README.
+    # What the server has handed out, and no worker has got, comes again after a heartbeat's timeout.
     await until(lambda: len(list(site.state.glob(f"workers/{last.pid}-*/runs/*[0-9a-f]"))) == len([first, *waits]))
     await asyncio.to_thread(site.server.kill)
     await asyncio.to_thread(site.server.start)
