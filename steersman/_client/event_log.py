@@ -13,13 +13,14 @@ from contextlib import aclosing, closing
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pydantic import TypeAdapter
+from pydantic import ConfigDict, TypeAdapter
 from temporalio.client import Client
 
 from steersman._client.backoff import OUTAGE_S, Backoff
-from steersman._client.futures import retrieve_exception
+from steersman._client.futures import prefetched, retrieve_exception
 from steersman._client.host_calls import answers_oddly, call_host
 from steersman._client.workflow_outcome import WorkflowOutcome, log_unreachable
+from steersman.contracts import deferral
 from steersman.contracts.activities import EndRun, EventPage, ReadEvents, RunEnd, RunKey
 from steersman.contracts.events import AgentEvent, TerminalEvent, is_terminal
 from steersman.contracts.names import END_RUN, READ_EVENTS
@@ -50,7 +51,7 @@ LOG_START_S: Final = 3.0
 the close.
 """
 
-_EVENTS: Final = TypeAdapter(tuple[AgentEvent, ...])
+_EVENTS: Final = TypeAdapter(tuple[AgentEvent, ...], config=ConfigDict(defer_build=deferral.models_are_deferred))
 
 
 @dataclass(frozen=True)
@@ -81,15 +82,9 @@ class EventLogReader:
         argument = ReadEvents(key=where.key, after=after, wait_s=wait_s, max_bytes=PAGE, store=where.store, gzip=True)
         while True:
             try:
-                page = await call_host(
-                    self._client,
-                    self._location.host,
-                    READ_EVENTS,
-                    argument,
-                    EventPage,
-                    takes_s=wait_s + READ_S,
-                    heartbeats=True,
-                )
+                async with prefetched(self._asked(argument)) as reading:
+                    _build_models()
+                    page = await reading
                 arrived(page)
                 await asyncio.sleep(0)  # so that what that asks for is sent before
                 page = self._uncompressed(page)
@@ -99,6 +94,12 @@ class EventLogReader:
             self._backoff.limit_s = OUTAGE_S
             self._backoff.reset()
             return page
+
+    async def _asked(self, argument: ReadEvents) -> EventPage:
+        takes_s = argument.wait_s + READ_S
+        return await call_host(
+            self._client, self._location.host, READ_EVENTS, argument, EventPage, takes_s=takes_s, heartbeats=True
+        )
 
     def _uncompressed(self, page: EventPage) -> EventPage:
         try:
@@ -233,6 +234,12 @@ def uncompressed(page: EventPage) -> EventPage:
     if not unpacking.eof:
         raise ValueError("cut off, or larger than any page")
     return page.model_copy(update={"events": _EVENTS.validate_json(events), "gzip": ""})
+
+
+def _build_models() -> None:
+    """What a page is read with, where models are built at their first use."""
+    EventPage.model_rebuild()
+    _EVENTS.rebuild()
 
 
 class _Pages:

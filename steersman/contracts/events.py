@@ -8,8 +8,9 @@ every byte.
 from datetime import datetime
 from typing import Annotated, Final, Literal, TypeGuard
 
-from pydantic import Field, TypeAdapter
+from pydantic import ConfigDict, Field, TypeAdapter
 
+from steersman.contracts import deferral
 from steersman.contracts.errors import ErrorType
 from steersman.contracts.model import JsonObject, JsonValue, TolerantModel
 from steersman.contracts.run import Changes, Finalize, StopReport, Usage, Worktree
@@ -228,7 +229,7 @@ AgentEvent = Annotated[
     Field(discriminator="type"),
 ]
 
-EVENT: TypeAdapter[AgentEvent] = TypeAdapter(AgentEvent)
+EVENT: TypeAdapter[AgentEvent] = TypeAdapter(AgentEvent, config=ConfigDict(defer_build=deferral.models_are_deferred))
 TERMINAL_TYPES: Final = frozenset({"done", "cancelled", "failed"})
 
 

@@ -1,11 +1,14 @@
 """`steer run` and `steer attach`: start a run, follow a run."""
 
 import os
+from collections.abc import AsyncGenerator, Awaitable
+from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from steersman._client.futures import prefetched
 from steersman.cli import completion, options, request
 from steersman.cli.connection import run_with_client
 from steersman.cli.dashed_command import AFTER_DASHES
@@ -17,6 +20,9 @@ from steersman.cli.terminal.notices import Notify
 
 if TYPE_CHECKING:
     from steersman.client import Steersman
+    from steersman.contracts.events import AgentEvent
+
+    _Page = tuple[AgentEvent, ...]
 
 NEWEST_RUNS = 200
 """Among this many runs `--continue` looks for one."""
@@ -229,8 +235,6 @@ def attach(
         raise typer.BadParameter("--tail and --after name two beginnings")
 
     async def work(steersman: "Steersman") -> Exit:
-        from steersman.cli.terminal.run_follower import follow
-
         run_id, begin = await resolve_run(steersman, run), after
         if tail is not None:
             known = [each for each in await steersman.events(run_id) if as_json or each.type != "tool_output"]
@@ -239,9 +243,26 @@ def attach(
         async def found() -> str:
             return run_id
 
-        return await follow(steersman, found, after=begin, as_json=as_json, verbose=verbose, notify=notify)
+        pages = steersman.attach_pages(run_id, after=begin)
+        async with prefetched(anext(pages)) as first:
+            from steersman.cli.terminal.run_follower import follow
+
+            begun = _from_first(first, pages)
+            return await follow(
+                steersman, found, after=begin, as_json=as_json, verbose=verbose, notify=notify, begun=begun
+            )
 
     run_with_client(ctx, work)
+
+
+async def _from_first(first: "Awaitable[_Page]", others: "AsyncGenerator[_Page]") -> "AsyncGenerator[_Page]":
+    async with aclosing(others):
+        try:
+            yield await first
+        except StopAsyncIteration:
+            return
+        async for page in others:
+            yield page
 
 
 def _workspace(path: str | None, request_file: str | None) -> dict[str, str]:

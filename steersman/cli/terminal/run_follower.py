@@ -83,9 +83,11 @@ async def follow(
     offers: bool = False,
     verbose: bool = False,
     notify: Notify = "none",
+    begun: AsyncGenerator[Sequence[AgentEvent]] | None = None,
 ) -> Exit:
     """Show a run's events until its end or until the person leaves; the exit code. `which` starts or finds the run.
 
+    `begun`: its events, where they were asked for already.
     `offers`: at the end a person is told how to go on with the session, where that is done from here.
     """
     with ExitStack() as ending:
@@ -99,6 +101,7 @@ async def follow(
         # Signals are handled before the start: no Ctrl-C leaves a run behind whose id was not printed.
         keyboard = ending.enter_context(Keyboard(out, line))
         follower = Follower(steersman, await which(), after, out, keyboard, line, as_json=as_json, verbose=verbose)
+        follower.begun = begun
         if is_interactive() and not as_json:
             follower.call = notifier(notify, sys.stdout)
         return await follower.run(offers=offers)
@@ -130,6 +133,8 @@ class Follower:
         self._view = Renderer(out, live=line.live if line else None, verbose=verbose)
         self._view.last_seq = after
         self._approvals = ApprovalPrompts(steersman, run, keyboard, self._view)
+        self.begun: AsyncGenerator[Sequence[AgentEvent]] | None = None
+        """The run's events, where they were asked for already."""
         self._state: RunState | None = None
         """The state that was read for the menu, which offers what the agent can do."""
         self._pump = EventPump(self._events(), keyboard, self._read)
@@ -149,7 +154,8 @@ class Follower:
         after, told = self._after, False
         while True:
             try:
-                async with aclosing(self._steersman.attach_pages(self._run, after=after)) as pages:
+                asked, self.begun = self.begun or self._steersman.attach_pages(self._run, after=after), None
+                async with aclosing(asked) as pages:
                     async for events in pages:
                         after, told = events[-1].seq, False
                         yield events
