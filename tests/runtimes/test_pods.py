@@ -292,6 +292,35 @@ async def test_a_pod_that_somebody_deletes_is_waited_out_and_another_one_is_made
     assert site.left == []
 
 
+async def test_a_late_look_at_a_pod_that_is_gone_says_nothing_of_the_one_after_it(
+    site: PodSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a worker that was frozen meanwhile."""
+    await site.made()
+    run = site.run()
+    await line(await run.open(DEAF), b"ready")
+    late = site.pod()
+    get, asked, thawed = late._api.get, asyncio.Event(), asyncio.Event()
+
+    async def slow(*words: Any, **more: Any) -> Any:
+        asked.set()
+        await thawed.wait()
+        return await get(*words, **more)
+
+    monkeypatch.setattr(late._api, "get", slow)
+    looking = asyncio.create_task(late.cause())
+    await asked.wait()
+    site.cluster.call(lambda: site.server.deletion.delete(PODS, "default", site.name, DeleteOptions()))
+    following = site.pod()
+    await following.prepare("run")
+    before = site.record
+    thawed.set()
+    await looking
+    assert site.record == before
+    assert await said(await site.pod().exec(*HELLO)) == b"hello\n"
+    assert await following.leave(copy=True)
+
+
 async def test_a_job_that_somebody_deletes_is_waited_out(site: PodSite) -> None:
     site.server.settings.image_errors = {IMAGE: "ErrImagePull"}
     preparing = asyncio.create_task(site.pod().prepare("run"))

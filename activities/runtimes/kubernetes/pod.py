@@ -33,7 +33,7 @@ agents by themselves, as their lease has run out.
 
 
 class CopyPod:
-    """A Machine. `copy`: the copy's id, `owner`: whose it is (see manifest.OWNER), `run`: for people."""
+    """A Machine. `copy`: the copy's id, `owner`: whose it is (see manifest.OWNER), `records`: what is known of it."""
 
     def __init__(
         self,
@@ -189,7 +189,7 @@ class CopyPod:
         record = await self.known()
         if record is None or restarts_of(pod) <= record.restarts:
             return ""
-        await self._records.update(self.copy, restarts=restarts_of(pod))
+        await self._records.update(self.copy, seen=record, restarts=restarts_of(pod))
         return f"its container ended: {restart_of(pod)}"
 
     async def _pod(self, record: PodRecord) -> dict[str, Any] | None:
@@ -203,16 +203,17 @@ class CopyPod:
                 raise MachineUnreachable(f"{self.name}: {error}") from error
             found = None
         if found is None or found["metadata"]["uid"] != record.pod_uid:
-            await self._lose("it was deleted, and not by Steersman", proven=record.deleting)
+            await self._lose(record, "it was deleted, and not by Steersman", proven=record.deleting)
             return None
         state = state_of_pod(found)
         if state.stage == "ended":
-            await self._lose(state.sentence, proven=not state.is_lost_node)
+            await self._lose(record, state.sentence, proven=not state.is_lost_node)
             return None
         if state.stage == "ending":
-            await self._records.update(self.copy, deleting=not state.is_lost_node)
+            await self._records.update(self.copy, seen=record, deleting=not state.is_lost_node)
             if gone_since_s(found, datetime.now(UTC)) > _LOST_AFTER_S:
-                await self._lose(f"its node does not answer, and it is to go: {state.sentence}", proven=False)
+                why = f"its node does not answer, and it is to go: {state.sentence}"
+                await self._lose(record, why, proven=False)
                 return None
         return found
 
@@ -222,10 +223,10 @@ class CopyPod:
             await self._pod(record)
             await self.look()
 
-    async def _lose(self, why: str, *, proven: bool) -> None:
-        facts = {"copy": self.copy, "why": why}
-        log.warning("a pod is gone", extra={"action": "pod_gone", "facts": facts})
-        await self._records.update(self.copy, lost=why, proven=proven)
+    async def _lose(self, record: PodRecord, why: str, *, proven: bool) -> None:
+        if await self._records.update(self.copy, seen=record, lost=why, proven=proven):
+            facts = {"copy": self.copy, "why": why}
+            log.warning("a pod is gone", extra={"action": "pod_gone", "facts": facts})
 
     # Its books, and its end.
 
@@ -286,12 +287,9 @@ class CopyPod:
         if self._connection:
             await self._connection.aclose()
         if record.refused and record.job_uid is None and record.pod is None:
-            await self._records.update(self.copy, removed=True)
-            return True
+            return await self._records.update(self.copy, seen=record, removed=True) is not None
         try:
             is_gone = await PodRemoval(self._objects).run(record)
         except ApiRefused as error:
             raise MachineUnreachable(f"{self.name}: {error}") from error
-        if is_gone:
-            await self._records.update(self.copy, removed=True)
-        return is_gone
+        return is_gone and await self._records.update(self.copy, seen=record, removed=True) is not None

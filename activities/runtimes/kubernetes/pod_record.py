@@ -77,12 +77,16 @@ class PodRecords:
 
         return await exclusively(self._place, changed)
 
-    async def update(self, copy: str, **fields: object) -> PodRecord | None:
-        """Change some fields of one that is there. Raises OSError."""
+    async def update(self, copy: str, *, seen: PodRecord | None = None, **fields: object) -> PodRecord | None:
+        """Change some fields of one that is there. None where there is none, or no longer the one of the pod that was
+        `seen`: between a look at the cluster and this another worker may have prepared the next pod. Raises OSError.
+        """
 
         def changed() -> PodRecord | None:
             before = self.read(copy)
-            return before and self._note(copy, before, before.model_copy(update=fields))
+            if before is None or (seen and (before.job_uid, before.pod_uid) != (seen.job_uid, seen.pod_uid)):
+                return None
+            return self._note(copy, before, before.model_copy(update=fields))
 
         return await exclusively(self._place, changed)
 
