@@ -299,15 +299,16 @@ async def test_a_late_look_at_a_pod_that_is_gone_says_nothing_of_the_one_after_i
     await site.made()
     run = site.run()
     await line(await run.open(DEAF), b"ready")
-    late = site.pod()
-    get, asked, thawed = late._api.get, asyncio.Event(), asyncio.Event()
+    worker = site.worker()
+    late, api = site.pod(worker), worker.api(None)
+    get, asked, thawed = api.get, asyncio.Event(), asyncio.Event()
 
     async def slow(*words: Any, **more: Any) -> Any:
         asked.set()
         await thawed.wait()
         return await get(*words, **more)
 
-    monkeypatch.setattr(late._api, "get", slow)
+    monkeypatch.setattr(api, "get", slow)
     looking = asyncio.create_task(late.cause())
     await asked.wait()
     site.cluster.call(lambda: site.server.deletion.delete(PODS, "default", site.name, DeleteOptions()))
