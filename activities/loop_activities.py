@@ -208,9 +208,12 @@ class LoopActivities:
 
     def _admit(self, request: LoopRequest) -> None:
         run, items = request.run, request.done.items
-        self._policy.check(run, self._agents[run.agent])
+        self._policy.check_all(run, self._agents)
         if wrong := request.unsupported(self._policy.kinds[run.agent].at_most):
             raise InvalidRequest(f"LoopRequest: {wrong}")
+        for number, each in enumerate(run.fallback):
+            if wrong := request.unmetered(each.agent, self._policy.kinds[each.agent].at_most):
+                raise InvalidRequest(f"LoopRequest: run.fallback.{number}: {wrong}")
         workspace = self._policy.workspace(run.workspace.path)
         if request.done.verify:
             self._admit_program(run, "done.verify", request.done.verify.argv())

@@ -133,6 +133,9 @@ def at_most(agent: str) -> Capabilities:
     return CAPABILITIES.get(agent, UNKNOWN)
 
 
+BOUND_BY_RATE_LIMIT: Final = frozenset({"claude"})
+"""Agents that hold `limits.rate_limit_s`. Others do not say for how long they will wait."""
+
 ONLY_FULL: Final = frozenset({"hermes"})
 """Agents that ask nobody before they act, though they can do everything: requests say so, by `permissions.mode` "full",
 and an operator's `--max-permission` is held against that.

@@ -231,9 +231,13 @@ class LoopRequest(StrictModel):
         agent = f'agent "{self.run.agent}"'
         if self.session == "continue" and not can.resume:
             return f'session: {agent} cannot go on with a session; use "fresh"'
+        return self.unmetered(self.run.agent, can)
+
+    def unmetered(self, agent: str, can: Capabilities) -> str | None:
+        """Which limit an agent cannot be held to, as it does not report what it uses; None for none."""
         for name in ("cost_usd", "tokens"):
             if getattr(self.limits, name) is not None and not getattr(can, REPORTS[name]):
-                return f"limits.{name} is not supported by {agent}: {UNMETERED}"
+                return f'limits.{name} is not supported by agent "{agent}": {UNMETERED}'
         return None
 
     def continues(self, can: Capabilities | None = None) -> bool:

@@ -18,6 +18,7 @@ from pydantic import (
 
 from steersman.contracts.agents import (
     AGENT_VARIABLES,
+    BOUND_BY_RATE_LIMIT,
     CAPABILITIES,
     NO_IMAGES,
     ONLY_FULL,
@@ -328,7 +329,10 @@ class RunRequest(StrictModel):
         if number == 0:
             return self if env == self.env else self.model_copy(update={"env": env})
         each = self.fallback[number - 1]
-        own = {"agent": each.agent, "model": each.model, "options": each.options, "command": each.command}
+        own: dict[str, Any] = {"agent": each.agent, "model": each.model, "options": each.options}
+        own["command"] = each.command
+        if each.agent not in BOUND_BY_RATE_LIMIT:
+            own["limits"] = self.limits.model_copy(update={"rate_limit_s": None})
         return self.model_copy(update={**own, "env": env, "session": None, "fork_session": False, "fallback": ()})
 
     @property

@@ -7,8 +7,16 @@ from typing import Any
 import pytest
 
 from steersman.client import Steersman
-from steersman.contracts.errors import AgentFailed, AgentNotInstalled, AuthenticationFailed, BudgetExceeded, RunError
+from steersman.contracts.errors import (
+    AgentFailed,
+    AgentNotInstalled,
+    AuthenticationFailed,
+    BudgetExceeded,
+    InvalidRequest,
+    RunError,
+)
 from steersman.contracts.run import Handle, RunState
+from tests.acceptance.loops import claude_loop, ended, project, tick
 from tests.acceptance.site import Site, following, gone, in_order
 from tests.loops.loop_site import repository
 from tests.scripted_model import Script, ScriptedModel, answer, fail, hold, say, tool
@@ -149,3 +157,35 @@ async def at_work(steersman: Steersman, run: str, agent: str) -> RunState | None
 
 async def handle(steersman: Steersman, run: str) -> Handle | None:
     return (await steersman.state(run)).handle
+
+
+async def test_in_a_loop_each_run_begins_with_the_first_one_again(site: Site, model: ScriptedModel, mark: str) -> None:
+    first = model.script("a", *[fail(429, "slow down", retry_after_s=3600)] * 2)
+    second = model.script("b", say("mended"), say("mended more"))
+    await site.worker("--allow-env", "MOCK_KEY", **worker_env(site, second)).ready()
+    steersman, workspace = await site.steersman(), project(site)
+    request = claude_loop(site, first, workspace, mark, limits={"iterations": 2})
+    request["run"] |= {
+        "env": {**request["run"]["env"], "MOCK_KEY": {"from_env": "MOCK_KEY"}},
+        "fallback": [{"agent": "codex"}],
+    }
+    loop = await steersman.loops.start(request)
+    outcome = await ended(steersman, loop)
+    assert (outcome.status, outcome.stop_reason, outcome.iterations) == ("exited", "iterations", 2)
+    assert [len(first.requests), len(second.requests)] == [2, 2]
+
+    dear = await steersman.loops.start({**request, "limits": {"cost_usd": 25}})
+    with pytest.raises(InvalidRequest, match=r'run.fallback.0: limits.cost_usd is not supported by agent "codex"'):
+        await steersman.loops.result(dear)
+
+
+async def test_a_loop_of_an_agent_that_sets_no_bound_to_its_patience(
+    site: Site, model: ScriptedModel, mark: str
+) -> None:
+    codex = model.script("b", tool("exec_command", cmd=tick("one", "two", "three")), say("done"))
+    await site.worker("--allow-env", "MOCK_KEY", **worker_env(site, codex)).ready()
+    steersman, workspace = await site.steersman(), project(site)
+    request = claude_loop(site, codex, workspace, mark, limits={"iterations": 2})
+    request["run"] |= {"agent": "codex", "env": {"RUN_MARK": mark, "MOCK_KEY": {"from_env": "MOCK_KEY"}}}
+    outcome = await ended(steersman, await steersman.loops.start(request))
+    assert (outcome.status, outcome.iterations) == ("completed", 1)

@@ -69,6 +69,8 @@ def test_what_looks_like_a_path_in_a_workspace_that_is_not_here_is_one(tmp_path:
         ({"run": {"agent": "claude"}, "limits": {"cost_usd": 3}}, 3),
         ({"run": {"agent": "claude"}, "limits": {"cost_usd": None}}, None),
         ({"run": {"agent": "codex"}}, "none"),
+        ({"run": {"agent": "claude", "fallback": [{"agent": "opencode"}]}}, 25),
+        ({"run": {"agent": "claude", "fallback": [{"agent": "opencode"}, {"agent": "codex"}]}}, "none"),
         ({"run": {"agent": "recipe"}}, "none"),
     ],
 )

@@ -1,5 +1,6 @@
 """What follows from an iteration: done or not, held up or not, which limit is reached. Decided without Temporal."""
 
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -7,6 +8,8 @@ import pytest
 from pydantic import ValidationError
 from temporalio.exceptions import ApplicationError, CancelledError, TerminatedError
 
+from activities.agents.catalog import AGENTS
+from steersman.contracts.errors import AgentNotInstalled
 from steersman.contracts.loop import LoopLimits, LoopRequest, Verify, parse_loop_request
 from steersman.contracts.loop_state import (
     ItemCount,
@@ -17,7 +20,9 @@ from steersman.contracts.loop_state import (
     Totals,
     Verification,
 )
+from steersman.contracts.request import parse_request
 from steersman.contracts.run import RunResult, Usage
+from tests.unit.test_agent_catalog import FIELDS
 from workflows.agent_loop import decisions, outcomes
 from workflows.agent_loop.carried_state import CarriedState
 from workflows.agent_loop.outcomes import IterationOutcome
@@ -166,6 +171,27 @@ def test_what_is_left_for_a_run() -> None:
     assert (left.cost_usd, left.tokens, left.duration_s, left.idle_s, left.turns) == (0.25, 70, 50, None, 5)
     free = decisions.remaining_limits(request(run=template), CarriedState(), 450.0)
     assert (free.cost_usd, free.tokens, free.duration_s) == (2, None, None)
+
+
+@pytest.mark.parametrize("agent", FIELDS)
+def test_what_is_left_is_asked_of_no_agent_that_cannot_hold_it(agent: str) -> None:
+    """A loop's own wish for an agent's patience had each run of Codex and Hermes refused."""
+    given = {name: value for name, value in FIELDS[agent].items() if name != "prompt"}
+    asked = request(run={"workspace": {"path": "/w"}, **given})
+    run = asked.run.model_copy(update={"limits": decisions.remaining_limits(asked, CarriedState(), 0.0)})
+    assert (run.limits.rate_limit_s is not None) == (agent == "claude")
+    kind = AGENTS[agent]
+    kind.check(run)
+    with suppress(AgentNotInstalled):
+        kind.make({}, frozenset()).check(run)
+
+
+@pytest.mark.parametrize("second", [{"agent": "codex"}, {"agent": "acp", "command": ["true"]}, {"agent": "gemini"}])
+def test_nor_of_one_that_goes_on(second: dict[str, Any]) -> None:
+    asked = request(run={"agent": "claude", "workspace": {"path": "/w"}, "fallback": [second]})
+    run = asked.run.model_copy(update={"limits": decisions.remaining_limits(asked, CarriedState(), 0.0)})
+    sent = parse_request(run.model_dump(mode="json") | {"prompt": "p"})
+    assert (sent.limits.rate_limit_s, sent.of_part(1).limits.rate_limit_s) == (60, None)
 
 
 # ---- how runs and verifications end

@@ -6,7 +6,7 @@ from typing import Literal
 
 from temporalio.exceptions import ActivityError, ApplicationError, FailureError
 
-from steersman.contracts.agents import at_most
+from steersman.contracts.agents import BOUND_BY_RATE_LIMIT
 from steersman.contracts.errors import ErrorType, RunError
 from steersman.contracts.loop import LoopRequest
 from steersman.contracts.loop_state import ItemList, StopReason
@@ -120,7 +120,6 @@ def _needs_decision(request: LoopRequest, carried: CarriedState, *, failed: bool
 def remaining_limits(request: LoopRequest, carried: CarriedState, active_s: float) -> Limits:
     """The limits of the next run: those of the request's run, and no more than the loop has left."""
     own, limits, totals = request.run.limits, carried.limits, carried.totals
-    can = carried.capabilities or at_most(request.run.agent)
     cost = limits.cost_usd - totals.cost_usd if limits.cost_usd is not None else None
     tokens = limits.tokens - totals.tokens if limits.tokens is not None else None
     duration = limits.duration_s - active_s if limits.duration_s is not None else None
@@ -130,7 +129,7 @@ def remaining_limits(request: LoopRequest, carried: CarriedState, active_s: floa
             "tokens": _least(own.tokens, tokens),
             "duration_s": _least(limits.iteration_duration_s, duration),
             "idle_s": limits.idle_s,
-            "rate_limit_s": own.rate_limit_s or (RATE_LIMIT_S if can.tokens else None),
+            "rate_limit_s": own.rate_limit_s or (RATE_LIMIT_S if request.run.agent in BOUND_BY_RATE_LIMIT else None),
         }
     )
 

@@ -6,7 +6,7 @@ from typing import Any
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError
 
-from steersman.contracts.agents import REPORTS, UNMETERED
+from steersman.contracts.agents import REPORTS, UNMETERED, at_most
 from steersman.contracts.loop import PlanFile
 from steersman.contracts.loop_messages import Feedback, LoopReceipt, RemoveFeedback, Revise, SetLimits
 from steersman.contracts.loop_state import FeedbackNote
@@ -131,10 +131,13 @@ async def _check_file(loop: LoopContext, plan: PlanFile) -> None:
 
 def refuse_set_limits(loop: LoopContext, request: SetLimits) -> str | None:
     """Why the limits are refused; None if they are accepted."""
-    agent = loop.request.run.agent
-    can = loop.capabilities_of(agent)
-    asked = [name for name in ("cost_usd", "tokens") if getattr(request, name) and not getattr(can, REPORTS[name])]
-    return f'{asked[0]} is not supported by agent "{agent}": {UNMETERED}' if asked else None
+    run = loop.request.run
+    agents = {run.agent: loop.capabilities_of(run.agent), **{each.agent: at_most(each.agent) for each in run.fallback}}
+    for agent, can in agents.items():
+        for name in ("cost_usd", "tokens"):
+            if getattr(request, name) and not getattr(can, REPORTS[name]):
+                return f'{name} is not supported by agent "{agent}": {UNMETERED}'
+    return None
 
 
 async def set_limits(loop: LoopContext, request: SetLimits) -> LoopReceipt:

@@ -58,14 +58,20 @@ def base_of(request_file: str | None, workspace: str | None) -> Base:
 
 
 def with_cost_limit(asked: Any) -> Any:
-    """The request with a limit of what it may cost, where its agent reports that and nobody has said any."""
-    from steersman.contracts.agents import CAPABILITIES
-
+    """The request with a limit of what it may cost, where its agents report that and nobody has said any."""
     run, given = (asked.get("run"), asked.get("limits", {})) if isinstance(asked, dict) else (None, None)
-    can = CAPABILITIES.get(str(run.get("agent"))) if isinstance(run, dict) else None
-    if can is None or not can.cost or not isinstance(given, dict) or "cost_usd" in given:
+    if not isinstance(run, dict) or not isinstance(given, dict) or "cost_usd" in given or not _all_report_cost(run):
         return asked
     return {**asked, "limits": {**given, "cost_usd": DEFAULT_COST_USD}}
+
+
+def _all_report_cost(run: dict[str, Any]) -> bool:
+    from steersman.contracts.agents import CAPABILITIES
+
+    fallback = run.get("fallback") or []
+    others = fallback if isinstance(fallback, list) else []
+    agents = [run.get("agent"), *(each.get("agent") for each in others if isinstance(each, dict))]
+    return all(agent in CAPABILITIES and CAPABILITIES[agent].cost for agent in map(str, agents))
 
 
 def bounds(asked: Any) -> str:
