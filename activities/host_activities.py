@@ -51,7 +51,7 @@ from steersman.contracts.errors import ActivityErrorType, AgentFailed, InvalidRe
 from steersman.contracts.events import TerminalEvent
 from steersman.contracts.notices import NoticeKind
 from steersman.contracts.request import RunRequest
-from steersman.contracts.run import Changes, StopReport
+from steersman.contracts.run import Changes, RunProgress, StopReport
 from steersman.contracts.workspace import Diff, LoopStep, RunDiffInput, UndoInput, Undone
 
 log = logging.getLogger("steersman.hosting")
@@ -171,15 +171,16 @@ class HostActivities:
         try:
             if await asyncio.to_thread(is_ended, directory.events):
                 return await asyncio.to_thread(_finalized, directory)
+            progress: RunProgress | None = None
             if end.unseen and end.request.agent in self._agents:
-                ours = await complete(end.request, self._agents, self._runtime, directory, epoch())
-                if not ours and activity.info().attempt < MAX_FENCED:
+                progress = await complete(end.request, self._agents, self._runtime, directory, epoch())
+                if progress is None and activity.info().attempt < MAX_FENCED:
                     why = "an attempt to lead the run that began later than this one has its log"
                     raise ApplicationError(why, type=ActivityErrorType.FENCED)
             event = await self._with_changes(end, directory)
             if await asyncio.to_thread(end_log, directory.events, event, LAST_WORDS_S):
                 run_log.run_closed(directory, event)
-            return Finalized(changes=event.changes)
+            return Finalized(changes=event.changes, progress=progress)
         finally:
             await self._closed_runs.release(directory)
 

@@ -106,8 +106,8 @@ async def end_closed(
     if request and request.agent in context.agents:
         # After all attempts to lead the run, before those of a reset, which may have come meanwhile.
         epoch = epoch_of(close.time)
-        ours = await complete(request, context.agents, context.runtime, directory, epoch)
-        if not ours or await closed_runs.close_of(directory.key) is None:
+        completed = await complete(request, context.agents, context.runtime, directory, epoch)
+        if completed is None or await closed_runs.close_of(directory.key) is None:
             return living
     await closed_runs.end_log(directory, close, report)
     await _settle(context, directory)

@@ -36,7 +36,7 @@ async def refuse(context: ActivityContext, key: RunKey, error: RunError) -> RunO
     stop = context.runtime.stop(key, CLEANUP, "refused")
     report = await run_log.logged_stop(context.store.directory(key), "refused", stop)
     message = f"{error.message}; its agent was stopped ({report.outcome})"
-    return outcome.model_copy(update={"message": message, "stop_report": report})
+    return outcome.model_copy(update={"message": message, "stop_report": report, "unread": True})
 
 
 async def end_or_retry(
@@ -67,7 +67,8 @@ async def end_or_retry(
         raise error
     # What fails again and again will not mend itself: end the run rather than try for ever.
     await context.runtime.stop(key, CLEANUP, "Steersman failed", known=progress.attempt)
-    return _failed(AgentFailed(f"the agent could not be led: {type(error).__name__}: {error}"[:2000]))
+    outcome = _failed(AgentFailed(f"the agent could not be led: {type(error).__name__}: {error}"[:2000]))
+    return outcome.model_copy(update={"unread": True})
 
 
 async def fail_seized(key: RunKey, controller: RunController, error: Exception) -> RunOutcome:

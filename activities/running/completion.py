@@ -17,7 +17,7 @@ from activities.store.run_directory import RunDirectory
 from steersman.contracts.activities import ApprovalAsked, Progressed, Settlement
 from steersman.contracts.errors import WorkspaceError
 from steersman.contracts.request import RunRequest
-from steersman.contracts.run import Handle
+from steersman.contracts.run import Handle, RunProgress
 
 log = logging.getLogger("steersman.completion")
 
@@ -55,10 +55,11 @@ class ClosedRun:
 
 async def complete(
     request: RunRequest, agents: Mapping[str, Agent], runtime: Runtime, directory: RunDirectory, epoch: int
-) -> bool:
-    """Add to the log what the journals hold beyond it. A journal that cannot be read is logged, and keeps no run open.
+) -> RunProgress | None:
+    """Add to the log what the journals hold beyond it, and say how far the run had come by them. A journal that cannot
+    be read is logged, and keeps no run open.
 
-    False where a newer worker has the log: then its end is not to be written either. Raises OSError where the disk has
+    None where a newer worker has the log: then its end is not to be written either. Raises OSError where the disk has
     no room for it: the log is to be completed and ended when there is some.
     """
     closed = ClosedRun()
@@ -76,12 +77,12 @@ async def complete(
         )
         parts = [(number, request.of_part(number)) for number in range(1, len(request.fallback) + 1)]
         fallback = tuple(further(run, number, each, agents[each.agent]) for number, each in parts)
-        await RunController(replace(run, fallback=fallback), closed).complete()
+        return await RunController(replace(run, fallback=fallback), closed).complete()
     except Fenced:
-        return False
+        return None
     except Exception as error:  # an agent may have written there
         if is_unwritable(error):
             raise
         facts = {"run": directory.key.run, "error": f"{type(error).__name__}: {error}"}
         log.warning("a run's log could not be completed", extra={"action": "log_incomplete", "facts": facts})
-    return True
+    return RunProgress()

@@ -33,7 +33,7 @@ from steersman.contracts.errors import RunError
 from steersman.contracts.events import ErrorEvent, ProgressEvent
 from steersman.contracts.model import JsonValue
 from steersman.contracts.request import RunRequest
-from steersman.contracts.run import StopReport
+from steersman.contracts.run import RunProgress, StopReport
 
 BACKLOG_S = 3.0
 """A stopped agent's unread output is read for at most this many seconds: one that floods can be gigabytes ahead."""
@@ -94,24 +94,26 @@ class RunController:
             with suppress(OSError):  # what it could not write was said when it was tried
                 log.close()
 
-    async def complete(self) -> None:
-        """Add to the log what journals of ended processes hold beyond it; of a process that lives nothing is read.
+    async def complete(self) -> RunProgress:
+        """Add to the log what journals of ended processes hold beyond it; of a process that lives nothing is read. How
+        far the run had come, by what was read.
 
         For a run whose end no controller saw. Starts nothing, tells nobody. Raises Fenced, RunError.
         """
         log = await self._open_log()
         try:
             if log.ended:
-                return  # by another worker, meanwhile
+                return RunProgress()  # by another worker, meanwhile
             for number in range(1, self._run.runtime.attempts(self._run.key) + 1):
                 self._take_part(number)
                 # Not as its leader: of two workers that do this with one epoch, the shim would refuse the second one.
                 channel = await self._run.runtime.open(self._run.key, number, self._run.epoch, None, leads=False)
                 if channel.known < NEVER:
                     await channel.close()
-                    return
+                    break
                 result = await self._run_attempt(number, channel, log, self._resumption, patience_s=COMPLETION_S)
                 self._resumption = self._resumption_after(number, result)
+            return self._totals.progressed(self.attempts)
         finally:
             log.close()
 

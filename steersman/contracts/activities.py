@@ -133,6 +133,17 @@ class RunOutcome(RunProgress):
     """As in RunState: a short run ends before a signal has told of it."""
     parts: tuple[RunPart, ...] = ()
     """As in RunResult."""
+    unread: bool = False
+    """There may be more in the journals than this tells of: nobody led the run to this end."""
+
+    def at_least(self, known: RunProgress) -> "RunOutcome":
+        """The same, having consumed no less than is known otherwise: whoever says it may not have seen everything."""
+        most = {
+            "usage": self.usage.at_least(known.usage),
+            "cost_usd": max(self.cost_usd, known.cost_usd),
+            "turns": max(self.turns, known.turns),
+        }
+        return self.model_copy(update=most)
 
 
 class SessionStarted(TolerantModel):
@@ -265,6 +276,8 @@ class Finalized(TolerantModel):
     """Result of finalize_run."""
 
     changes: Changes | None = None
+    progress: RunProgress | None = None
+    """How far the run had come by its journals, where those were read for its end."""
 
 
 class CheckAgents(TolerantModel):

@@ -55,6 +55,10 @@ class Usage(TolerantModel):
             cache_write_tokens=self.cache_write_tokens + other.cache_write_tokens,
         )
 
+    def at_least(self, other: "Usage") -> "Usage":
+        """Of each kind the greater number."""
+        return Usage(**{kind: max(getattr(self, kind), getattr(other, kind)) for kind in Usage.model_fields})
+
 
 class Consumption(TolerantModel):
     """What an agent has consumed. Of what, and over which time, the subclass says."""

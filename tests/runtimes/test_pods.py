@@ -126,6 +126,20 @@ async def test_a_server_that_says_so_for_long_is_told_of(site: PodSite, monkeypa
         await site.pod().prepare("run")
 
 
+async def test_a_server_that_says_so_now_and_then_may_do_it_for_as_long_as_the_pod_takes(
+    site: PodSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("activities.runtimes.kubernetes.start._RETRY_S", 1.5)
+    site.server.settings.image_errors = {IMAGE: "ErrImagePull"}
+    preparing = asyncio.create_task(site.made())
+    for _ in range(3):  # for longer than that, all in all
+        await asyncio.sleep(0.8)
+        site.server.faults.answer(503, times=1)
+        assert not preparing.done()
+    site.server.settings.image_errors = {}
+    await preparing
+
+
 async def test_a_server_that_is_away_is_waited_for_by_others(site: PodSite) -> None:
     pod = await site.made()
     running = await pod.exec("cat")

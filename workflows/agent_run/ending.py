@@ -1,6 +1,6 @@
 """How a run ends: what the result of `run_agent`, or its failure, means. Pure."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from temporalio.exceptions import ActivityError, ApplicationError, TimeoutType
@@ -9,7 +9,7 @@ from temporalio.exceptions import TimeoutError as TemporalTimeout
 from steersman.contracts.activities import RunOutcome
 from steersman.contracts.errors import ErrorType, RunError
 from steersman.contracts.events import CancelledEvent, DoneEvent, FailedEvent, TerminalEvent
-from steersman.contracts.run import Finalize, Phase, RunStatus, StopReport
+from steersman.contracts.run import Finalize, Phase, RunProgress, RunStatus, StopReport
 from steersman.contracts.workspace_hold import Steered
 
 NOTHING = RunOutcome(status="stopped")
@@ -67,6 +67,10 @@ class Ending:
             return self
         message = f"workspace: what the run changed could not be carried back: {finalize.error}"
         return Ending("failed", self.outcome, ErrorType.WORKSPACE_ERROR, message)
+
+    def at_least(self, told: RunProgress) -> "Ending":
+        """The same, having consumed no less than the run has told of."""
+        return replace(self, outcome=self.outcome.at_least(told))
 
     @property
     def was_interrupted(self) -> bool:

@@ -36,6 +36,8 @@ REPORT_TIMEOUT = timedelta(seconds=10)
 STOP_AFTER_RESET = "stop-after-reset"
 STOP_UNTOLD = "stop-untold"
 """The patch of runs that ask their host before they say that nothing was started."""
+CONSUMPTION_KEPT = "consumption-kept"
+"""The patch of runs whose end tells of less than they had told of before, and which keep to that."""
 StopCause = Literal["cancelled", "duration", "ended"]
 
 
@@ -305,7 +307,11 @@ class AgentRun(RunHandlers):
     # The end.
 
     async def _close(self, ending: Ending) -> RunResult:
-        outcome, state = ending.outcome, self.visibility.state
+        state = self.visibility.state
+        known = ending.at_least(state)
+        if known != ending and workflow.patched(CONSUMPTION_KEPT):
+            ending = known
+        outcome = ending.outcome
         back: CarriedBack | None = None
         if self.request and state.carried:
             self.visibility.update(phase="carrying_back")
@@ -367,12 +373,17 @@ class AgentRun(RunHandlers):
         event = ending.terminal_event(workflow.now(), state.stop_report, self._error_code(ending))
         event = event.model_copy(update={"worktree": state.worktree})
         try:
-            finalized = await activities.finalize_run(state, request, event, back, unseen=not self._end_reported)
+            unseen = ending.outcome.unread or not self._end_reported
+            finalized = await activities.finalize_run(state, request, event, back, unseen=unseen)
         except ActivityError as error:
             workflow.logger.warning("the run's log could not be closed: %s", error.cause)
             return
         if finalized and finalized.changes:
             self.visibility.update(changes=finalized.changes)
+        if finalized and (read := finalized.progress):
+            known = ending.outcome.at_least(read)
+            session = state.session_id or _session_id(read.session_id, back)
+            self.visibility.update(usage=known.usage, cost_usd=known.cost_usd, turns=known.turns, session_id=session)
 
     def _result(self, ending: Ending) -> RunResult:
         outcome, state = ending.outcome, self.visibility.state

@@ -23,8 +23,8 @@ HOPELESS_S: Final = 8.0
 CREATED_S: Final = 60.0
 """The cluster has this long to make a pod for a Job that nobody holds."""
 _FIRST_PAUSE_S, _LAST_PAUSE_S = 0.05, 1.0
-_RETRY_S: Final = 30.0
-"""So long the API server may answer that it cannot do it now."""
+_RETRY_S: Final = 120.0
+"""So long, without a break, the API server may answer that it cannot do it now: one that is brought up to date does."""
 
 Tell = Callable[[str], None]
 """Hears, for people, what the pod waits for."""
@@ -57,17 +57,19 @@ class PodStart:
         told, since = PodState("creating"), began
         silent = True
         hopeless: float | None = None
+        refused: float | None = None
         warnings = _Warnings(self._objects)
         while True:
             try:
                 pod, state, patience_s = await self._on_its_way(wanted)
                 state = await warnings.added(state, pod)
             except ApiRefused as error:
-                if not error.is_transient or time.monotonic() - began > _RETRY_S:
+                refused = refused or time.monotonic()
+                if not error.is_transient or time.monotonic() - refused > _RETRY_S:
                     raise self.failed(error.reason or f"HTTP {error.status}", str(error)) from error
                 await asyncio.sleep(_LAST_PAUSE_S)
                 continue
-            now = time.monotonic()
+            now, refused = time.monotonic(), None
             if (state.stage, state.reason) != (told.stage, told.reason):
                 told, since, silent = state, now, True
             if silent and now - since > _SILENT_S:
