@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from datetime import timedelta
@@ -16,6 +17,8 @@ from steersman.contracts.run import Handle, StopReport
 
 T = TypeVar("T")
 
+log = logging.getLogger("steersman.shim_channel")
+
 NEVER = 1 << 62
 """A record number beyond the last of any journal: no record of a dead process is live."""
 _PAUSE_S = 0.5
@@ -25,6 +28,10 @@ LOOK_S = 20.0
 """Seconds between two looks whether records that are there have come: their way may be cut, and nobody say so."""
 RENEWAL_S = 30.0
 """Seconds between two renewals of a lease, at the most: a shim that its agent has frozen is noticed then, too."""
+
+
+_UNTOLD = (shim.MachineUnreachable, shim.StartFailed, shim.AlreadyRunning)
+"""What a question may raise that says nothing of the shim: no way to it, no descriptor or memory left."""
 
 
 class ShimChannel:
@@ -190,17 +197,17 @@ class ShimChannel:
                 if not await self._is_alive():
                     raise ChannelClosed(str(error)) from error
                 if isinstance(error, shim.ShimUnresponsive):
-                    with contextlib.suppress(shim.MachineUnreachable):
+                    with contextlib.suppress(*_UNTOLD):
                         await self._shim.thaw()  # its agent may have frozen it
                 await asyncio.sleep(_PAUSE_S)
-            except shim.MachineUnreachable:
+            except _UNTOLD:
                 await asyncio.sleep(_PAUSE_S)
 
     async def _is_alive(self) -> bool:
         """Whether the shim lives, as far as anybody can tell."""
         try:
             return await self._shim.is_alive()
-        except shim.MachineUnreachable:
+        except _UNTOLD:
             return True
 
     async def _connected(self) -> shim.Connection:
@@ -218,8 +225,14 @@ class ShimChannel:
         pause = min(max(lease_left.total_seconds() / 4, 0.2), RENEWAL_S)
         while True:
             await asyncio.sleep(pause)
-            with contextlib.suppress(ChannelClosed):
+            try:
                 await self._with(_greeted)  # every command renews, also the one that comes before each use
+            except ChannelClosed:
+                continue
+            except Fenced:
+                return
+            except (shim.ShimError, OSError):  # the next time may do, and without any the shim ends its agent
+                log.exception("a lease was not renewed", extra={"action": "lease_not_renewed"})
 
 
 async def _greeted(connection: shim.Connection) -> None:

@@ -129,12 +129,19 @@ async def test_a_server_that_says_so_for_long_is_told_of(site: PodSite, monkeypa
 async def test_a_server_that_says_so_now_and_then_may_do_it_for_as_long_as_the_pod_takes(
     site: PodSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("activities.runtimes.kubernetes.start._RETRY_S", 1.5)
+    monkeypatch.setattr("activities.runtimes.kubernetes.start._RETRY_S", 2.0)
+    monkeypatch.setattr("activities.runtimes.kubernetes.start.HOPELESS_S", 600.0)
     site.server.settings.image_errors = {IMAGE: "ErrImagePull"}
     preparing = asyncio.create_task(site.made())
-    for _ in range(3):  # for longer than that, all in all
-        await asyncio.sleep(0.8)
+
+    async def asked(times: int) -> None:
+        wanted = len(site.server.requests) + times
+        await until(lambda: len(site.server.requests) >= wanted or preparing.done())
+
+    began = time.monotonic()
+    while time.monotonic() - began < 5:
         site.server.faults.answer(503, times=1)
+        await asked(5)
         assert not preparing.done()
     site.server.settings.image_errors = {}
     await preparing
