@@ -117,6 +117,7 @@ class AttemptRunner:
         """Lead the process until it has ended. Raises Fenced, or what the handshake raised."""
         reading = asyncio.create_task(self._read())
         watch = asyncio.create_task(self._supervisor.watch())
+        watch.add_done_callback(self._on_done)
         try:
             either: set[asyncio.Future[Any]] = {reading, self._failure, self._silent}
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)

@@ -34,7 +34,7 @@ async def back_up(key: RunKey, backup: Backup, monitor: RunMonitor) -> None:
         if now == before and not attempt.transcript.working:
             continue
         began = time.monotonic()
-        problem = await backup.take()
+        problem = await _taken(backup)
         took_s = time.monotonic() - began
         if problem is None:
             before = now
@@ -43,11 +43,19 @@ async def back_up(key: RunKey, backup: Backup, monitor: RunMonitor) -> None:
         told = problem
 
 
+async def _taken(backup: Backup) -> str | None:
+    """Why there is none; None where there is one. One that fails in a way that no code expects ends no others."""
+    try:
+        return await backup.take()
+    except Exception as error:  # noqa: BLE001
+        return f"{type(error).__name__}: {error}"
+
+
 async def back_up_last(key: RunKey, backup: Backup) -> None:
     """The agent was stopped because its machine is to go down: what it has done is there for a moment yet."""
     try:
         async with asyncio.timeout(LAST_S):
-            problem = await backup.take()
+            problem = await _taken(backup)
     except TimeoutError:
         problem = f"it was not there within {LAST_S:.0f} s"
     if problem:

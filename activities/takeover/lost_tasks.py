@@ -52,6 +52,8 @@ class LostTasks:
                 await self.look()
             except RPCError as error:  # what is the matter with the server others say
                 log.debug("queued runs could not be looked at: %s", error)
+            except Exception:
+                log.exception("queued runs could not be looked at", extra={"action": "takeover_failed"})
 
     async def look(self) -> None:
         """Give back what was to have begun here when it was looked at last, too, and has not. Raises RPCError."""

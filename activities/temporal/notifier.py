@@ -1,6 +1,7 @@
 """A run's workflow, told by signals."""
 
 import asyncio
+import logging
 from typing import Any
 
 from temporalio import activity
@@ -19,6 +20,8 @@ from steersman.contracts.activities import (
     Settlement,
 )
 from steersman.contracts.run import FINAL_STATES, Handle
+
+log = logging.getLogger("steersman.notifier")
 
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.2, 10.0
 
@@ -87,7 +90,11 @@ class WorkflowNotifier:
             except RPCError as error:
                 if error.status in (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT):
                     return  # the run has closed: nobody is left to tell
-                await asyncio.sleep(pause)
-                pause = min(pause * 2, LAST_PAUSE_S)
+            except Exception as error:  # noqa: BLE001 - a payload codec's: the keys that it asks for may be away
+                if pause == FIRST_PAUSE_S:
+                    text = f"the workflow could not be told: {type(error).__name__}: {error}; it is tried again"
+                    log.warning(text, extra={"action": "not_told", "facts": {"run": self._handle.id, "signal": name}})
             else:
                 return
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, LAST_PAUSE_S)
