@@ -189,6 +189,7 @@ async def _first(work: "asyncio.Task[RunOutcome]", closed: "asyncio.Task[None]")
     """The outcome of `work`. Raises what it raised, and _WorkflowClosed; a cancel leaves it at work."""
     await asyncio.wait({work, closed}, return_when=asyncio.FIRST_COMPLETED)
     if not work.done():
+        closed.result()
         raise _WorkflowClosed
     return work.result()
 

@@ -6,10 +6,12 @@ events/<run>.jsonl                         what `steer attach --json` shows
 journals/<run>/<attempt>                   what the agent's process said, where the run was on this machine
 """
 
+import errno
 import json
 import os
 import platform
 import re
+import stat
 import zipfile
 import zlib
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
@@ -253,14 +255,28 @@ def _write_journals(
         missing.append(f"journals of {run}: none is on this machine")
     for number, path in enumerate(found, 1):
         try:
-            if path.stat().st_size > MAX_JOURNAL:
-                missing.append(f"{path}: more than {MAX_JOURNAL >> 20} MiB")
-                continue
-            data = path.read_bytes()
+            data = _own_file(path, runs)
         except OSError as error:
             missing.append(f"{path}: {error.strerror}")
             continue
         bundle.writestr(f"journals/{_name(run)}/{number}", _masked_journal(data, redactor))
+
+
+def _own_file(path: Path, root: Path) -> bytes:
+    """What is in a file below a directory that agents may write in, too. Raises OSError where it is none, or reached by
+    a link, or larger than a journal may be.
+    """
+    if path.resolve() != root.resolve() / path.relative_to(root):
+        raise OSError(errno.ELOOP, "a link leads there")
+    # A pipe would be waited for.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        facts = os.fstat(descriptor)
+        if not stat.S_ISREG(facts.st_mode):
+            raise OSError(errno.EINVAL, "it is no regular file")
+        if facts.st_size > MAX_JOURNAL:
+            raise OSError(errno.EFBIG, f"more than {MAX_JOURNAL >> 20} MiB")
+        return file.read(MAX_JOURNAL)
 
 
 def _masked_journal(data: bytes, redactor: Redactor) -> bytes:

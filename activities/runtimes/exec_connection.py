@@ -304,7 +304,8 @@ class _Sink(asyncio.WriteTransport):
 
     def abort(self) -> None:
         self._pending.clear()
-        self.close()
+        self._closing = True
+        self._hand_on()
 
     def is_closing(self) -> bool:
         return self._closing or self._ended

@@ -102,7 +102,10 @@ class SshMachine:
                     raise type(self._failed)(str(self._failed))
                 self._opening = asyncio.create_task(self._open())
                 self._opening.add_done_callback(lambda task: task.cancelled() or task.exception())
-            await asyncio.shield(self._opening)
+            opening = self._opening  # everybody's: whoever waits for it cancels nothing, nor is cancelled with it
+            await asyncio.wait({opening})
+            if not opening.cancelled():
+                opening.result()
 
     async def _open(self) -> None:
         self._connections = [each for each in self._connections if each.has_room or each.is_used]

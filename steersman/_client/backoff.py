@@ -21,12 +21,13 @@ class Backoff:
 
     def __init__(self, limit_s: float = math.inf) -> None:
         self.limit_s = limit_s
-        self._since = time.monotonic()
+        self._since: float | None = None
+        """When the first of the failures in a row came."""
         self._pause = FIRST_PAUSE_S
 
     def reset(self) -> None:
         """Start over, after a success."""
-        self._since, self._pause = time.monotonic(), FIRST_PAUSE_S
+        self._since, self._pause = None, FIRST_PAUSE_S
 
     async def pause(self) -> None:
         """Wait before the next try."""
@@ -35,7 +36,9 @@ class Backoff:
 
     async def pause_after(self, error: SteersmanError) -> None:
         """Wait before the next try. Raises `error` where failures have lasted for `limit_s` seconds."""
-        if time.monotonic() - self._since >= self.limit_s:
+        now = time.monotonic()
+        self._since = now if self._since is None else self._since
+        if now - self._since >= self.limit_s:
             raise error
         await self.pause()
 

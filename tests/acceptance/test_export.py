@@ -2,6 +2,7 @@
 
 import base64
 import json
+import os
 import re
 import zipfile
 from pathlib import Path
@@ -241,6 +242,31 @@ async def test_journals_are_those_of_this_namespace_alone(site: Site, dev_server
     assert b"of this one" in journals
     assert b"of another" not in journals
     assert file_name(run) == ".._.._team_fix_1.zip"
+
+
+@pytest.mark.parametrize("instead", ["link", "linked directory", "pipe"])
+async def test_what_an_agent_puts_in_a_journals_place_is_not_read(
+    shared: Site, steersman: Steersman, tmp_path: Path, instead: str
+) -> None:
+    run = await steersman.start(shared.process("echo", "hello"))
+    await steersman.result(run)
+    (journal,) = shared.state.glob(f"runs/*{run}*/*/attempts/1/journal")
+    diary = tmp_path / "elsewhere" / "journal"
+    diary.parent.mkdir()
+    diary.write_bytes(journal.read_bytes().replace(b"hello", b"diary"))
+    journal.unlink()
+    if instead == "pipe":
+        os.mkfifo(journal)
+    elif instead == "link":
+        journal.symlink_to(diary)
+    else:
+        journal.parent.rename(tmp_path / "attempt")
+        journal.parent.symlink_to(diary.parent)
+    file = tmp_path / "run.zip"
+    answer = await steer_at(shared, tmp_path)("export", run, str(file), "--json")
+    assert answer.code == 0, answer.err
+    assert b"diary" not in b"".join(contents(file).values())
+    assert [each for each in answer.json["missing"] if str(journal) in each]
 
 
 async def test_a_closed_run_is_exported_without_a_worker(site: Site, tmp_path: Path) -> None:

@@ -74,7 +74,8 @@ async def test_dev_is_all_one_needs(own: Steer, tmp_path: Path) -> None:
     still_open = await own("replay", "--open", "--json")
     assert [(each["id"], each["ok"]) for each in still_open.json] == [("run-open", True)], still_open
     assert (await own("stop", "run-open")).code == 0
-    assert (await own("replay", "--open")).code == 0
+    nothing_open = await own("replay", "--open", "--json")
+    assert (nothing_open.code, nothing_open.json) == (0, [])
     checks = {each["check"]: each for each in (await own("doctor", "--json")).json}
     assert checks["server"]["ok"]
     assert checks["push cancel"]["ok"]

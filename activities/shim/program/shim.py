@@ -976,7 +976,9 @@ class Shim:
         now = time.monotonic()
         if self.exit is None:  # the disk is full: whoever wants us gone cannot wait for ever
             return now >= self.leave_at + JOURNAL_PATIENCE_S
-        behind = any(peer.outbox or (peer.offset or self.journal.size) < self.journal.size for peer in self.peers)
+        behind = any(
+            peer.outbox or (peer.offset is not None and peer.offset < self.journal.size) for peer in self.peers
+        )
         return not behind or now >= self.leave_at
 
     # -- stopping

@@ -61,7 +61,7 @@ def replay(
                 files = [file async for file in _open_histories(steersman, Path(scratch))]
                 if not files and not as_json:
                     remark("nothing is open")
-                return _replay(files, as_json=as_json, many=True) if files else Exit.OK
+                return _replay(files, as_json=as_json, many=True)
             run = await resolve_run(steersman, source)
             history = await steersman.history(run)
             if export:
