@@ -13,7 +13,7 @@ from activities.agents.codex import frames
 from activities.agents.codex.approvals import approval_id, input_of, is_approval, tool_of
 from activities.agents.codex.options import options_of
 from activities.agents.codex.transcript import CodexTranscript
-from activities.agents.command_ids import INTERRUPT, MESSAGE
+from activities.agents.command_ids import INTERRUPT, MESSAGE, id_of
 from activities.agents.frames import Frame
 from activities.ports.agent import END_PREFIX, ApprovalRequester
 from activities.ports.runtime import Channel, ChannelClosed, Record
@@ -79,7 +79,7 @@ class CodexConversation:
                 allowed = decision.decision.decision == "allow"
                 if not allowed and decision.decision.message:
                     # Codex's answer has no field for it: it is steered in, and read with the refusal.
-                    await self._write_text(frames.DENIAL + str(frame["id"]), decision.decision.message)
+                    await self._write_text(id_of(frames.DENIAL, str(frame["id"])), decision.decision.message)
                 await self._answer(frame, allowed=allowed)
 
     # ---- what is due
@@ -88,9 +88,8 @@ class CodexConversation:
         state = self._transcript.state
         with contextlib.suppress(ChannelClosed):
             if state.unclean:
-                await self._write(
-                    frames.CLEAN + state.unclean, "thread/backgroundTerminals/clean", threadId=self._transcript.thread
-                )
+                command = id_of(frames.CLEAN, state.unclean)
+                await self._write(command, "thread/backgroundTerminals/clean", threadId=self._transcript.thread)
             opening = self._transcript.opening
             if self._transcript.thread and opening and not state.over and opening[0] not in state.written:
                 images = self._request.attachments if opening[0] == frames.PROMPT else ()
@@ -108,7 +107,7 @@ class CodexConversation:
         if ident in self._asked:
             return
         if not is_approval(frame):
-            await self._channel.write(frames.ANSWER + ident, frames.refusal(frame.get("id"), UNANSWERABLE))
+            await self._channel.write(id_of(frames.ANSWER, ident), frames.refusal(frame.get("id"), UNANSWERABLE))
         elif mode != "ask":
             await self._answer(frame, allowed=mode == "full")
         elif remembered := self._remembered.get(tool_of(frame)):
@@ -121,7 +120,8 @@ class CodexConversation:
 
     async def _answer(self, frame: Frame, *, allowed: bool) -> None:
         decision: JsonObject = {"decision": "accept" if allowed else "decline"}
-        await self._channel.write(frames.ANSWER + str(frame.get("id")), frames.answer(frame.get("id"), decision))
+        ident = frame.get("id")
+        await self._channel.write(id_of(frames.ANSWER, str(ident)), frames.answer(ident, decision))
 
     async def _write(self, command: str, method: str, **params: object) -> None:
         if command not in self._transcript.state.written:

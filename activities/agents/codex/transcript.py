@@ -14,7 +14,7 @@ from activities.agents.codex.errors import session_error, start_failure, turn_er
 from activities.agents.codex.frames import CLEAN, SESSION
 from activities.agents.codex.records import is_id
 from activities.agents.codex.state import MAX_OPEN_ITEMS, CodexState, error_of, failure
-from activities.agents.command_ids import INTERRUPT, MESSAGE
+from activities.agents.command_ids import INTERRUPT, MESSAGE, id_of
 from activities.agents.crashes import crash
 from activities.agents.frames import Frame, parse_frame
 from activities.ports.agent import END_PREFIX, MAX_STRUCTURED, ExitFact, Progress, Resumption, Verdict
@@ -180,7 +180,7 @@ class CodexTranscript:
         elif command == SESSION and not state.begun:
             return self._session(time, frame)
         elif command.startswith(CLEAN):
-            if command == CLEAN + state.unclean:
+            if command == id_of(CLEAN, state.unclean):
                 state.unclean = ""
         elif command in state.owed:
             if "result" in frame:

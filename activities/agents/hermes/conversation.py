@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 
-from activities.agents.command_ids import INTERRUPT, MESSAGE
+from activities.agents.command_ids import INTERRUPT, MESSAGE, id_of
 from activities.agents.hermes import frames
 from activities.agents.hermes.frames import AGAIN, ANSWER, DIRECTORY, PROMPT, REPAIR, USAGE
 from activities.agents.hermes.transcript import HermesTranscript
@@ -69,7 +69,7 @@ class HermesConversation:
         state, opening = script.state, script.opening
         with contextlib.suppress(ChannelClosed):
             for ident, asked in list(state.asking.items()):
-                await self._channel.write(ANSWER + ident, frames.answer(ident, asked, state.live))
+                await self._channel.write(id_of(ANSWER, ident), frames.answer(ident, asked, state.live))
             if state.live and state.resumed:
                 await self._write(DIRECTORY, "session.cwd.set", cwd=state.directory)
             if not script.ready or state.over:

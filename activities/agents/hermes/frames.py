@@ -9,6 +9,7 @@ import json
 import re
 from typing import Any
 
+from activities.agents.command_ids import id_of
 from activities.agents.frames import Frame
 from activities.agents.prompts import instructions
 from activities.ports.admission import Admission
@@ -92,4 +93,4 @@ def resumed_in(line: bytes) -> Frame | None:
 def answer(ident: str, asked: str, session_id: str) -> str:
     """The answer to a question of this kind."""
     method, said = ANSWERS[asked]
-    return request(ANSWER + ident, method, session_id=session_id, request_id=ident, **said)
+    return request(id_of(ANSWER, ident), method, session_id=session_id, request_id=ident, **said)

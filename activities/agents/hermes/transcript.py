@@ -9,7 +9,7 @@ where none does.
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from activities.agents.command_ids import MESSAGE
+from activities.agents.command_ids import MESSAGE, id_of
 from activities.agents.crashes import crash
 from activities.agents.frames import Frame, parse_frame
 from activities.agents.hermes import frames, messages, tools, usage
@@ -162,7 +162,7 @@ class HermesTranscript:
             state.directory, state.preamble = frames.start_of(frame)
             state.resumed = method == frames.RESUME
         elif command.startswith(ANSWER):
-            state.asking.pop(command.removeprefix(ANSWER), None)
+            state.asking = {ident: asked for ident, asked in state.asking.items() if id_of(ANSWER, ident) != command}
         elif method == frames.SUBMIT:
             messages.prompt_written(state, command, text_of(params.get("text")))
         elif method == frames.STEER:
@@ -248,7 +248,7 @@ class HermesTranscript:
     def _asked(self, kind: str, payload: Frame) -> list[EventBase]:
         # An approval has no id: there is one at a time.
         ident = name_of(payload.get("request_id")) or f"{kind}-{self.state.results}"
-        if len(self.state.asking) < MAX_ASKED and ANSWER + ident not in self.state.written:
+        if len(self.state.asking) < MAX_ASKED and id_of(ANSWER, ident) not in self.state.written:
             self.state.asking[ident] = kind
         return []
 
