@@ -266,6 +266,23 @@ async def test_many_peers_are_served_and_too_many_are_turned_away(shims: Shims) 
         assert (await connection.status()).state == "running"
 
 
+async def test_readers_that_went_while_the_agent_was_silent_keep_nobody_out(shims: Shims) -> None:
+    """A worker whose way there is cut connects anew, again and again, for as long as an agent waits for a person."""
+    shim = await shims.start(SLEEP)
+    async with wire(shim.directory) as staying:
+        await staying.hello()
+        await staying.ask(op="attach")
+        staying.writer.write_eof()  # as one that has nothing more to say
+        for _ in range(300):
+            async with wire(shim.directory) as reader:
+                assert (await reader.hello())["ok"]
+                await reader.ask(op="attach")
+        async with shim.observer() as connection:
+            assert (await connection.status()).state == "running"
+        await shim.stopped()
+        assert b"exit" in await staying.reader.read()
+
+
 async def test_letting_go_of_a_frozen_shim_waits_for_nobody(shims: Shims) -> None:
     shim = await shims.start(SLEEP)
     async with asyncio.timeout(10):

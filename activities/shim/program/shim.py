@@ -1104,6 +1104,9 @@ class Shim:
                 time.sleep(0.01)
             return
         uid, pid = peer_credentials(sock)
+        if len(self.peers) >= PEERS_LIMIT:
+            for each in [each for each in self.peers if each.ended and has_hung_up(each.sock)]:
+                self._close(each)  # a reader that went while the agent was silent: nothing has been sent to it since
         if len(self.peers) >= PEERS_LIMIT or uid not in (os.getuid(), 0):
             sock.close()
             return
@@ -1398,6 +1401,13 @@ def has_ended(sock: socket.socket) -> bool:
         return bool(poll.poll(0))
     finally:
         os.close(fd)
+
+
+def has_hung_up(sock: socket.socket) -> bool:
+    """Whether nobody is at its other end, to read what is sent; one that only sends no more is there."""
+    poll = select.poll()
+    poll.register(sock, 0)
+    return bool(poll.poll(0))
 
 
 def boot_id() -> str:
