@@ -173,6 +173,20 @@ async def worker_was_killed(at: Recorder) -> Any:
     return run
 
 
+async def claude_was_refused_at_a_takeover(at: Recorder) -> Any:
+    """What it had used counts, though the worker that refuses it has led nothing."""
+    run = await at.start(agent="claude", prompt="go", permissions={"mode": "full"})
+    await at.script.wait_held()
+    await until(lambda: _used(run))
+    await at.end()
+    await at.work("--max-permission", "read_only")
+    return run
+
+
+async def _used(run: "WorkflowHandle[Any, Any]") -> bool:
+    return (await state(run)).cost_usd > 0
+
+
 async def waited_for_its_workspace(at: Recorder) -> Any:
     """Its limit holds over the wait and the work."""
     first = await at.process(WAITING)
@@ -230,6 +244,7 @@ RUNS = {
         workspace_was_missing,
         duration_limit,
         worker_was_killed,
+        claude_was_refused_at_a_takeover,
         waited_for_its_workspace,
         cancelled_in_the_queue,
     )
