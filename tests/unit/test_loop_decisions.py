@@ -201,6 +201,20 @@ def result(**fields: Any) -> RunResult:
     return RunResult.model_validate({"status": "failed", "started_at": NOW, "ended_at": NOW, **fields})
 
 
+@pytest.mark.parametrize(
+    ("back", "session"),
+    [
+        ({"status": "failed", "lost": True}, None),
+        ({"status": "failed", "lost": True, "ref": "refs/steersman/backups/r"}, "s-1"),
+        ({"status": "failed"}, "s-1"),
+    ],
+)
+def test_a_session_that_went_with_a_lost_copy_is_not_gone_on_with(back: dict[str, Any], session: str | None) -> None:
+    ended = result(session_id="s-1", turns=2, finalize=back)
+    found = outcomes.of_iteration("run", ApplicationError("the pod is gone", ended, type="PlaceError"))
+    assert (found.session_id, found.reached_agent) == (session, session is not None)
+
+
 def crashed(kind: str, **facts: Any) -> ApplicationError:
     return ApplicationError("it fell over", result(facts=facts, text="the output"), type=kind)
 

@@ -148,7 +148,7 @@ def _from_result(run: str, result: RunResult | None, how: Any, **more: Any) -> I
         how,
         run,
         text=result.text,
-        session_id=_own_session(result),
+        session_id=_own_session(result) if _has_come_back(result.finalize) else None,
         usage=result.usage,
         cost_usd=result.cost_usd,
         turns=result.turns,
@@ -156,6 +156,13 @@ def _from_result(run: str, result: RunResult | None, how: Any, **more: Any) -> I
         left_out=_left_out(result.finalize) if result.finalize else None,
         **more,
     )
+
+
+def _has_come_back(back: Finalize | None) -> bool:
+    """Whether the session is where the next run looks for it: with a copy that is lost before anybody had kept anything
+    of it, it is gone. One that the run went on with is there as it was before.
+    """
+    return back is None or not back.lost or back.ref is not None
 
 
 def _left_out(back: Finalize) -> str | None:
