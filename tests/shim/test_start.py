@@ -256,6 +256,7 @@ async def test_a_shim_is_small(shims: Shims) -> None:
 
 async def test_a_fork_server_starts_what_it_is_told_and_leaves_with_its_owner(shims: Shims) -> None:
     async with ForkServer() as forks:
+        await until(fork_servers)  # just after exec a process has no words
         (server,) = fork_servers()
         directory = shims.directory()
         spec = Spec(["sh", "-c", "pwd"], shims.root, dict(os.environ))
@@ -285,6 +286,7 @@ async def test_a_fork_server_that_is_gone_or_stopped_holds_up_no_start(
 ) -> None:
     monkeypatch.setattr(launching, "FORKED_S", 0.5)
     async with ForkServer() as forks:
+        await until(fork_servers)  # just after exec a process has no words
         (server,) = fork_servers()
         os.kill(server, sent)
         spec = Spec(["echo", "there"], shims.root, dict(os.environ))
@@ -298,6 +300,7 @@ async def test_a_fork_server_that_is_gone_or_stopped_holds_up_no_start(
 
 async def test_a_fork_server_that_is_killed_among_many_starts_loses_none(shims: Shims) -> None:
     async with ForkServer() as forks:
+        await until(fork_servers)  # just after exec a process has no words
         (server,) = fork_servers()
         spec = Spec(["echo", "there"], shims.root, dict(os.environ))
         directories = [shims.directory() for _ in range(30)]
@@ -317,6 +320,7 @@ async def test_a_launcher_whose_start_is_given_up_is_killed(shims: Shims) -> Non
     Path(directory).mkdir(mode=0o700, exist_ok=True)
     wire = json.dumps(Spec(SLEEP, shims.root, dict(os.environ)).to_wire()).encode()
     async with ForkServer() as forks:
+        await until(fork_servers)  # just after exec a process has no words
         (server,) = fork_servers()
         with (Path(directory) / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # a launcher tries for it for a while: time enough to stop it
