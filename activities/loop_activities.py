@@ -31,7 +31,7 @@ from activities.workspaces.git.shadows import NoRepository
 from activities.workspaces.printable_text import printable
 from steersman.contracts import names
 from steersman.contracts.errors import AgentFailed, InvalidRequest, RunError
-from steersman.contracts.loop import Items, LoopRequest, PlanFile, program_env
+from steersman.contracts.loop import Items, LoopRequest, PlanFile, program_env, unmetered
 from steersman.contracts.loop_activities import (
     AdmitLoop,
     DiffInput,
@@ -212,8 +212,8 @@ class LoopActivities:
         if wrong := request.unsupported(self._policy.kinds[run.agent].at_most):
             raise InvalidRequest(f"LoopRequest: {wrong}")
         for number, each in enumerate(run.fallback):
-            if wrong := request.unmetered(each.agent, self._policy.kinds[each.agent].at_most):
-                raise InvalidRequest(f"LoopRequest: run.fallback.{number}: {wrong}")
+            if wrong := unmetered(request.limits, each.agent, self._policy.kinds[each.agent].at_most):
+                raise InvalidRequest(f"LoopRequest: run.fallback.{number}: limits.{wrong}")
         workspace = self._policy.workspace(run.workspace.path)
         if request.done.verify:
             self._admit_program(run, "done.verify", request.done.verify.argv())

@@ -231,14 +231,8 @@ class LoopRequest(StrictModel):
         agent = f'agent "{self.run.agent}"'
         if self.session == "continue" and not can.resume:
             return f'session: {agent} cannot go on with a session; use "fresh"'
-        return self.unmetered(self.run.agent, can)
-
-    def unmetered(self, agent: str, can: Capabilities) -> str | None:
-        """Which limit an agent cannot be held to, as it does not report what it uses; None for none."""
-        for name in ("cost_usd", "tokens"):
-            if getattr(self.limits, name) is not None and not getattr(can, REPORTS[name]):
-                return f'limits.{name} is not supported by agent "{agent}": {UNMETERED}'
-        return None
+        wrong = unmetered(self.limits, self.run.agent, can)
+        return wrong and f"limits.{wrong}"
 
     def continues(self, can: Capabilities | None = None) -> bool:
         """Whether an iteration resumes the session of the one before it.
@@ -255,6 +249,16 @@ class LoopRequest(StrictModel):
         if items.path is not None:
             return items.path
         return self.plan.path if isinstance(self.plan, PlanFile) else None
+
+
+def unmetered(limits: StrictModel, agent: str, can: Capabilities) -> str | None:
+    """Which of these limits, of a loop or of an update, the agent cannot be held to, as it does not report what it
+    uses; None for none.
+    """
+    for name in ("cost_usd", "tokens"):
+        if getattr(limits, name) and not getattr(can, REPORTS[name]):
+            return f'{name} is not supported by agent "{agent}": {UNMETERED}'
+    return None
 
 
 def program_env(run: RunRequest, agents_own: Collection[str] = ()) -> dict[str, EnvValue]:

@@ -6,8 +6,8 @@ from typing import Any
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError
 
-from steersman.contracts.agents import REPORTS, UNMETERED, at_most
-from steersman.contracts.loop import PlanFile
+from steersman.contracts.agents import at_most
+from steersman.contracts.loop import PlanFile, unmetered
 from steersman.contracts.loop_messages import Feedback, LoopReceipt, RemoveFeedback, Revise, SetLimits
 from steersman.contracts.loop_state import FeedbackNote
 from workflows.agent_loop import activities, plans
@@ -133,11 +133,7 @@ def refuse_set_limits(loop: LoopContext, request: SetLimits) -> str | None:
     """Why the limits are refused; None if they are accepted."""
     run = loop.request.run
     agents = {run.agent: loop.capabilities_of(run.agent), **{each.agent: at_most(each.agent) for each in run.fallback}}
-    for agent, can in agents.items():
-        for name in ("cost_usd", "tokens"):
-            if getattr(request, name) and not getattr(can, REPORTS[name]):
-                return f'{name} is not supported by agent "{agent}": {UNMETERED}'
-    return None
+    return next(filter(None, (unmetered(request, agent, can) for agent, can in agents.items())), None)
 
 
 async def set_limits(loop: LoopContext, request: SetLimits) -> LoopReceipt:

@@ -69,7 +69,8 @@ class HermesConversation:
         state, opening = script.state, script.opening
         with contextlib.suppress(ChannelClosed):
             for ident, asked in list(state.asking.items()):
-                await self._channel.write(id_of(ANSWER, ident), frames.answer(ident, asked, state.live))
+                command = id_of(ANSWER, ident)
+                await self._channel.write(command, frames.answer(command, ident, asked, state.live))
             if state.live and state.resumed:
                 await self._write(DIRECTORY, "session.cwd.set", cwd=state.directory)
             if not script.ready or state.over:

@@ -9,7 +9,6 @@ import json
 import re
 from typing import Any
 
-from activities.agents.command_ids import id_of
 from activities.agents.frames import Frame
 from activities.agents.prompts import instructions
 from activities.ports.admission import Admission
@@ -90,7 +89,7 @@ def resumed_in(line: bytes) -> Frame | None:
     return {"id": SESSION, "result": {"session_id": found[1].decode(), "resumed": found[2].decode()}} if found else None
 
 
-def answer(ident: str, asked: str, session_id: str) -> str:
-    """The answer to a question of this kind."""
+def answer(command: str, ident: str, asked: str, session_id: str) -> str:
+    """The answer to a question of this kind, and of this id."""
     method, said = ANSWERS[asked]
-    return request(id_of(ANSWER, ident), method, session_id=session_id, request_id=ident, **said)
+    return request(command, method, session_id=session_id, request_id=ident, **said)
