@@ -143,7 +143,7 @@ class HostActivities:
         parts = list(map(stop.request.of_part, range(len(stop.request.fallback) + 1)))
         if any(each.agent not in self._agents for each in parts):  # its package is not here any more
             return CLEANUP
-        # Whichever of them is at work: the most patient ladder.
+        # Whichever of them is at work: the most patient times.
         times = max((self._agents[each.agent].stop_times(each) for each in parts), key=lambda each: each.kill_after_s)
         return times.after(datetime.now(UTC) - stop.asked_at) if stop.asked_at else times
 

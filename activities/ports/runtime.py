@@ -11,7 +11,7 @@ from typing import Protocol
 
 from activities.ports.place import PlaceInfo
 from steersman.contracts.activities import RunKey
-from steersman.contracts.request import StopLadder
+from steersman.contracts.request import RequestedStopTimes
 from steersman.contracts.run import Handle, StopReport
 
 MAX_LINE = 16 * 1024 * 1024
@@ -63,9 +63,9 @@ class StopTimes:
     kill_after_s: float
 
     @classmethod
-    def asked(cls, ladder: StopLadder, terminate_after_s: float, kill_after_s: float) -> "StopTimes":
+    def asked(cls, requested: RequestedStopTimes, terminate_after_s: float, kill_after_s: float) -> "StopTimes":
         """What a request asks for, else the agent's own times."""
-        terminate, kill = ladder.terminate_after_s, ladder.kill_after_s
+        terminate, kill = requested.terminate_after_s, requested.kill_after_s
         return cls(terminate_after_s if terminate is None else terminate, kill_after_s if kill is None else kill)
 
     def after(self, elapsed: timedelta) -> "StopTimes":

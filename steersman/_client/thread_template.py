@@ -14,8 +14,8 @@ from steersman.contracts.request import (
     FallbackCause,
     Limits,
     Permissions,
+    RequestedStopTimes,
     RunRequest,
-    StopLadder,
     Workspace,
     parse_request,
 )
@@ -36,7 +36,7 @@ class ThreadOptions(TypedDict, total=False):
     permissions: Permissions | dict[str, Any]
     env: Mapping[str, EnvValue | dict[str, str]]
     limits: Limits | dict[str, Any]
-    stop: StopLadder | dict[str, Any]
+    stop: RequestedStopTimes | dict[str, Any]
     lease_s: float
     labels: dict[str, str]
     options: JsonObject

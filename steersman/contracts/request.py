@@ -170,7 +170,7 @@ class Limits(StrictModel):
     """An approval that nobody decides is denied after this; null: it waits for ever."""
 
 
-class StopLadder(StrictModel):
+class RequestedStopTimes(StrictModel):
     """When a stop sends SIGTERM and SIGKILL, in seconds after it was requested; null: the agent's own times."""
 
     terminate_after_s: Annotated[float, Field(ge=0, le=3600, allow_inf_nan=False)] | None = None
@@ -213,7 +213,7 @@ class RunRequest(StrictModel):
     output_schema: JsonObject | None = None
     env: dict[str, EnvValue] = Field(default_factory=dict)
     limits: Limits = Limits()
-    stop: StopLadder = StopLadder()
+    stop: RequestedStopTimes = RequestedStopTimes()
     lease_s: Annotated[Seconds, Field(ge=10)] = 900
     labels: dict[str, str] = Field(default_factory=dict)
     options: JsonObject = Field(default_factory=dict)

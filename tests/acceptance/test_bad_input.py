@@ -87,7 +87,7 @@ WRONG: dict[str, tuple[str | dict[str, Any], str]] = {
     "another runtime": ({**GOOD, "runtime": {"kind": "moon"}}, "runtime.kind"),
     "session of a process": ({**GOOD, "session": "abc"}, "session"),
     "fork without a session": ({**CLAUDE, "fork_session": True}, "fork_session"),
-    "wrong ladder": ({**GOOD, "stop": {"kill_after_s": -1}}, "stop.kill_after_s"),
+    "wrong stop times": ({**GOOD, "stop": {"kill_after_s": -1}}, "stop.kill_after_s"),
 }
 
 

@@ -127,7 +127,7 @@ async def test_cancel_of_the_temporal_cli_is_the_same_thing(shared: Site, steers
 
 
 @pytest.mark.exhaustive
-async def test_the_stop_ladder_is_the_requests(shared: Site, steersman: Steersman, mark: str) -> None:
+async def test_the_stop_times_are_the_requests(shared: Site, steersman: Steersman, mark: str) -> None:
     stop = {"terminate_after_s": 0, "kill_after_s": 2.5}
     run = await steersman.start(shared.process(*python(STUBBORN), mark=mark, stop=stop))
     await is_ready(steersman, run)

@@ -207,7 +207,7 @@ async def test_a_worker_killed_in_the_middle_of_a_stop(site: Site, mark: str) ->
         first.kill()
         await site.worker().ready()
 
-        # The shim climbs its ladder with nobody there, and says later what it did.
+        # The shim stops its agent with nobody there, and says later what it did.
         await gone(mark)
         events = await attached.end(30)
 

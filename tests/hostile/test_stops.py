@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.linux]
 AN_HOUR = {"terminate_after_s": 3600, "kill_after_s": 3600}
 
 
-async def test_a_second_stop_and_a_terminate_wait_for_no_ladder(site: Site, mark: str) -> None:
+async def test_a_second_stop_and_a_terminate_wait_for_no_grace(site: Site, mark: str) -> None:
     await site.worker().ready()
     steersman = await site.steersman()
     runs = [

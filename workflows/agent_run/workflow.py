@@ -39,6 +39,8 @@ STOP_UNTOLD = "stop-untold"
 CONSUMPTION_KEPT = "consumption-kept"
 """The patch of runs whose end tells of less than they had told of before, and which keep to that."""
 StopCause = Literal["cancelled", "duration", "ended"]
+Asking = Literal["nobody", "host", "host_if_there"]
+"""Who is asked for the proof of a stop."""
 
 
 @workflow.defn(name=names.RUN_WORKFLOW)
@@ -163,7 +165,7 @@ class AgentRun(RunHandlers):
             ended.cancel()
         await workspace_hold.give_up(taking)
         reason = self._stop_reason(cause)
-        report = await shielded(self._stop_before_work(request, self.visibility.state.phase, cause))
+        report = await shielded(self._stop_unstarted(request, self.visibility.state.phase, cause))
         self.visibility.update(stop_report=report.model_copy(update={"reason": reason}))
         if cause == "duration":
             return Ending("failed", NOTHING, ErrorType.RUN_TIMED_OUT, reason or "")
@@ -200,7 +202,7 @@ class AgentRun(RunHandlers):
         await workflow.wait([carrying])
         if not carrying.cancelled():
             carrying.exception()  # which it has, mostly, of the cancel
-        report = await self._stop_earlier(request, "carrying_out", cause)
+        report = await self._stop_unstarted(request, "carrying_out", cause, asking="host")
         self.visibility.update(stop_report=report.model_copy(update={"reason": self._stop_reason(cause)}))
 
     def _ended_while_queued(self) -> bool:
@@ -222,25 +224,23 @@ class AgentRun(RunHandlers):
             return unverified(phase)
         claim = claiming.result()
         self.visibility.update(host=claim.host, store=claim.store, worktree=claim.worktree)
-        return await self._stop_before_work(request, phase, "cancelled")
+        return await self._stop_unstarted(request, phase, "cancelled")
 
-    async def _stop_before_work(self, request: RunRequest, phase: Phase, cause: StopCause) -> StopReport:
-        """The report of a stop for which this execution has had no process started."""
-        return await self._stop_earlier(request, phase, cause) if _was_reset() else never_started(phase)
-
-    async def _stop_untold(self, request: RunRequest, phase: Phase, cause: StopCause) -> StopReport:
-        """The report of a stop that found the agent with no worker. One may have had it, started a process, and died
-        before it could tell: only the host knows.
-        """
-        if _was_reset() or not workflow.patched(STOP_UNTOLD):
-            return await self._stop_before_work(request, phase, cause)
-        return await self._stop_earlier(request, phase, cause, at_once=True)
-
-    async def _stop_earlier(
-        self, request: RunRequest, phase: Phase, cause: StopCause, *, at_once: bool = False
+    async def _stop_unstarted(
+        self, request: RunRequest, phase: Phase, cause: StopCause, *, asking: Asking = "nobody"
     ) -> StopReport:
-        """The same, where a process may have been started that this execution was not told of."""
-        report = await self._stop_agent(request, phase, cause, at_once=at_once)
+        """The report of a stop for which this execution was told of no process.
+
+        `asking`: the host where one may have been started all the same, "host_if_there" only as long as a worker of it
+        is there. After a reset one may have been in any case.
+        """
+        if _was_reset():
+            asking = "host"
+        elif asking == "host_if_there" and not workflow.patched(STOP_UNTOLD):
+            asking = "nobody"
+        if asking == "nobody":
+            return never_started(phase)
+        report = await self._stop_agent(request, phase, cause, at_once=asking == "host_if_there")
         return never_started(phase) if report.outcome == "already_finished" else report
 
     async def _stop(self, request: RunRequest, agent: workflow.ActivityHandle[RunOutcome], cause: StopCause) -> Ending:
@@ -249,10 +249,11 @@ class AgentRun(RunHandlers):
         agent.cancel()
         report: StopReport | None = None
         if phase == "queued":
-            # No worker has taken it: the server withdraws it at once, and no process can exist.
+            # Where no worker has it, the server withdraws it at once.
             await workflow.wait([agent], timeout=REPORT_TIMEOUT.total_seconds())
             if agent.done() and _was_withdrawn(agent) and self.delivery.session is None:
-                report = await self._stop_untold(request, phase, cause)
+                # One may have had it, started a process, and died before it could tell.
+                report = await self._stop_unstarted(request, phase, cause, asking="host_if_there")
         if report is None:
             report = await self._stop_agent(request, phase, cause)
             await workflow.wait([agent], timeout=REPORT_TIMEOUT.total_seconds())

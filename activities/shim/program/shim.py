@@ -479,7 +479,7 @@ def kill_all(table: Table, root: int | None = None) -> list[int]:
     return list(seen)
 
 
-class Ladder:
+class StopProcedure:
     """One stop, counted from its request: SIGTERM to every descendant, SIGKILL to every descendant, then give up."""
 
     def __init__(self, table: Table, reason: str, why: str | None, times: StopTimes) -> None:
@@ -805,7 +805,7 @@ class Shim:
         self.outputs = [Output("out", pipes[1]), Output("err", pipes[2])]
         self.peers: set[Peer] = set()
         self.stopping: list[tuple[Peer, object]] = []
-        self.ladder: Ladder | None = None
+        self.stop_procedure: StopProcedure | None = None
         self.ended = False  # no process is left, or we have given up: only the exit record is missing
         self.leaving = False
         self.leave_at: float | None = None
@@ -876,7 +876,7 @@ class Shim:
         now = time.monotonic()
         if self.journal.retry_at is not None and now >= self.journal.retry_at:
             self.journal.flush()
-        expired = self.ladder is None and now >= self.renewed_at + self.spec.lease_s
+        expired = self.stop_procedure is None and now >= self.renewed_at + self.spec.lease_s
         if expired and not self.ended:
             log("no controller for longer than the lease: stopping")
             self.begin("lease", None, self.spec.stop)
@@ -884,8 +884,8 @@ class Shim:
             self._look()
         if self.agent_status is not None and not self.ended:
             self._agent_ended()
-        if self.ladder is not None:
-            self._climb(self.ladder, now)
+        if self.stop_procedure is not None:
+            self._advance_stop(self.stop_procedure, now)
         if self.table.snapshot_s and now >= self.snapshot_at and not self.ended:
             self.table.alive()
             self.snapshot_at = now + self.table.snapshot_s
@@ -922,8 +922,8 @@ class Shim:
     def _timeout(self) -> float:
         now = time.monotonic()
         due = [now + 3600.0]
-        if self.ladder is not None:
-            due.append(self.ladder.wake_at)
+        if self.stop_procedure is not None:
+            due.append(self.stop_procedure.wake_at)
         elif not self.leaving:
             due.append(self.renewed_at + self.spec.lease_s)
         if self.journal.retry_at is not None:
@@ -971,7 +971,7 @@ class Shim:
 
     def _may_leave(self) -> bool:
         """After the end, when everybody has read everything; who does not read is not waited for."""
-        if not self.ended or self.ladder is not None or self.leave_at is None:
+        if not self.ended or self.stop_procedure is not None or self.leave_at is None:
             return False
         now = time.monotonic()
         if self.exit is None:  # the disk is full: whoever wants us gone cannot wait for ever
@@ -983,57 +983,57 @@ class Shim:
 
     # -- stopping
 
-    def begin(self, reason: str, why: str | None, times: StopTimes) -> Ladder:
-        """Start the ladder, or make the one at work as quick as this one would be."""
-        if self.ladder is not None:
-            self.ladder.hurry(times.terminate_after_s, times.kill_after_s)
-            return self.ladder
-        self.ladder = ladder = Ladder(self.table, reason, why, times)
+    def begin(self, reason: str, why: str | None, times: StopTimes) -> StopProcedure:
+        """Start a stop, or make the one at work as quick as this one would be."""
+        if self.stop_procedure is not None:
+            self.stop_procedure.hurry(times.terminate_after_s, times.kill_after_s)
+            return self.stop_procedure
+        self.stop_procedure = procedure = StopProcedure(self.table, reason, why, times)
         if times.terminate_after_s <= 0:
             # A SIGTERM that is due now is not to wait for the loop, nor for the disk. Stdin stays open: an agent could
             # take its end for an answer, and go on.
-            ladder.step()
+            procedure.step()
         else:
             self.stdin.close("-")
         if self.exit is None:
             self.state = "stopping"
             self.save()
-        return ladder
+        return procedure
 
     def _agent_ended(self) -> None:
-        if self.ladder is None:
+        if self.stop_procedure is None:
             if self._none_left():
                 self.ended = True
                 return
-            ladder = self.begin("exited", None, StopTimes({}, 0.0, LEFTOVERS_KILL_S))
-            self.leftovers = ladder.processes
-        elif self.ladder.terminate_at > time.monotonic():
-            self.ladder.hurry(0.0, LEFTOVERS_KILL_S)  # the agent has used its grace
+            procedure = self.begin("exited", None, StopTimes({}, 0.0, LEFTOVERS_KILL_S))
+            self.leftovers = procedure.processes
+        elif self.stop_procedure.terminate_at > time.monotonic():
+            self.stop_procedure.hurry(0.0, LEFTOVERS_KILL_S)  # the agent has used its grace
 
     def _none_left(self) -> bool:
         return not self.has_children and (self.table.certain() or not self.table.alive())
 
-    def _climb(self, ladder: Ladder, now: float) -> None:
+    def _advance_stop(self, procedure: StopProcedure, now: float) -> None:
         proven = not self.has_children and self.table.certain()
-        if not proven and now < ladder.wake_at:
+        if not proven and now < procedure.wake_at:
             return
         if not proven and not self._none_left():
-            ladder.step()
+            procedure.step()
             self.reap()
             proven = self._none_left()
         else:
             proven = True
-        if proven and ladder.report is None:
-            ladder.finish()
-        if ladder.report is not None:
-            self._descend(ladder, ladder.report)
+        if proven and procedure.report is None:
+            procedure.finish()
+        if procedure.report is not None:
+            self._end_stop(procedure, procedure.report)
 
-    def _descend(self, ladder: Ladder, report: dict[str, object]) -> None:
-        self.ladder = None
+    def _end_stop(self, procedure: StopProcedure, report: dict[str, object]) -> None:
+        self.stop_procedure = None
         if not self.ended:
             self.ended = True
-            self.reason = ladder.reason
-            self.report = report if ladder.processes or ladder.reason != "exited" else None
+            self.reason = procedure.reason
+            self.report = report if procedure.processes or procedure.reason != "exited" else None
         for peer, ident in self.stopping:
             peer.waiting -= 1
             self._reply(peer, {"id": ident, "ok": True, **report})

@@ -1501,7 +1501,7 @@ export interface RunRequest {
     [k: string]: string | FromEnv | FromFile;
   };
   limits?: Limits1;
-  stop?: StopLadder;
+  stop?: RequestedStopTimes;
   lease_s?: number;
   labels?: {
     [k: string]: string;
@@ -1589,7 +1589,7 @@ export interface Limits1 {
 /**
  * When a stop sends SIGTERM and SIGKILL, in seconds after it was requested; null: the agent's own times.
  */
-export interface StopLadder {
+export interface RequestedStopTimes {
   terminate_after_s?: number | null;
   kill_after_s?: number | null;
 }
@@ -2159,6 +2159,13 @@ export interface RemoveFeedback {
   id: string;
 }
 /**
+ * When a stop sends SIGTERM and SIGKILL, in seconds after it was requested; null: the agent's own times.
+ */
+export interface RequestedStopTimes1 {
+  terminate_after_s?: number | null;
+  kill_after_s?: number | null;
+}
+/**
  * As in a container's `resources`: cpu, memory, ephemeral-storage, and what a cluster offers beside them.
  */
 export interface Resources1 {
@@ -2349,13 +2356,6 @@ export interface SetLimits {
   idle_s?: number | null;
   no_progress?: number | null;
   failures?: number | null;
-}
-/**
- * When a stop sends SIGTERM and SIGKILL, in seconds after it was requested; null: the agent's own times.
- */
-export interface StopLadder1 {
-  terminate_after_s?: number | null;
-  kill_after_s?: number | null;
 }
 /**
  * Result of sweep_host and prune_host: ids of the runs that were stopped, and of the runs and loops pruned.
