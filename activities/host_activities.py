@@ -27,6 +27,7 @@ from activities.store.event_pages import EventPages
 from activities.store.event_reader import is_ended, terminal_event
 from activities.store.eventlog import end_log
 from activities.store.identity import StoreGone
+from activities.store.notes import note, noted
 from activities.store.run_directory import RunDirectory, RunGone
 from activities.store.session_locks import SessionLocked, SessionLocks
 from activities.temporal.callers import is_closed
@@ -64,6 +65,8 @@ LAST_WORDS_S = 1.0
 """Ending a log waits this many seconds for a worker that still writes it, after the time that the workflow gave it."""
 ALL_GONE = 1 << 30
 """More processes than any directory tells of: what is found there is of another run, or cannot be read."""
+_PROGRESS = "progress.json"
+"""How far the run had come by its journals: in its directory, for an attempt of finalize_run that finds it ended."""
 
 
 class HostActivities:
@@ -178,6 +181,8 @@ class HostActivities:
                     why = "an attempt to lead the run that began later than this one has its log"
                     raise ApplicationError(why, type=ActivityErrorType.FENCED)
             event = await self._with_changes(end, directory)
+            if progress:
+                await asyncio.to_thread(note, directory.path / _PROGRESS, progress)
             if await asyncio.to_thread(end_log, directory.events, event, LAST_WORDS_S):
                 run_log.run_closed(directory, event)
             return Finalized(changes=event.changes, progress=progress)
@@ -351,4 +356,5 @@ def _finalized(directory: RunDirectory) -> Finalized:
         event = terminal_event(directory.events)
     except (OSError, ValueError):
         return Finalized()
-    return Finalized(changes=event.changes if event else None)
+    progress = noted(directory.path / _PROGRESS, RunProgress)
+    return Finalized(changes=event.changes if event else None, progress=progress)

@@ -16,7 +16,7 @@ from activities.host_activities import HostActivities
 from activities.store.eventlog import EventLog
 from activities.store.ownership import Ownership
 from activities.temporal.execution import epoch_of
-from steersman.contracts.activities import FinalizeInput, RunKey
+from steersman.contracts.activities import Finalized, FinalizeInput, RunKey
 from steersman.contracts.events import CancelledEvent
 from steersman.contracts.request import parse_request
 from tests.acceptance.programs import python
@@ -75,13 +75,15 @@ class Ended:
     end: FinalizeInput
     began: datetime = dataclasses.field(default_factory=lambda: datetime.now(UTC))
     env: ActivityEnvironment = dataclasses.field(default_factory=ActivityEnvironment)
+    told: list[Finalized] = dataclasses.field(default_factory=list)
+    """The answers of the attempts that did not fail."""
 
     async def attempt(self, number: int, *, at_s: float = 0) -> str:
         """One that begins so many seconds after the first: the type of its failure, if it fails."""
         started = self.began + timedelta(seconds=at_s)
         self.env.info = dataclasses.replace(self.env.info, attempt=number, started_time=started)
         try:
-            await self.env.run(self.hosting.finalize_run, self.end)
+            self.told.append(await self.env.run(self.hosting.finalize_run, self.end))
         except ApplicationError as error:
             if error.non_retryable:
                 raise
@@ -137,3 +139,10 @@ async def test_a_clock_that_has_stepped_back_keeps_no_log_open(ended: Ended) -> 
     ended.led_again(at_s=3600)
     assert [await ended.attempt(number, at_s=number) for number in range(1, 6)] == ["Fenced"] * 4 + [""]
     assert ended.said() == ["first", "cancelled"]
+
+
+async def test_an_end_whose_answer_was_lost_is_told_again(ended: Ended) -> None:
+    assert [await ended.attempt(number) for number in (1, 2)] == ["", ""]
+    told, again = ended.told
+    assert told.progress
+    assert again.model_dump_json() == told.model_dump_json(), "what the workflow is told"
