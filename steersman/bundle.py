@@ -257,7 +257,8 @@ def _write_journals(
         try:
             data = _own_file(path, runs)
         except OSError as error:
-            missing.append(f"{path}: {error.strerror}")
+            why = "a link leads there" if error.errno == errno.ELOOP else error.strerror
+            missing.append(f"{path}: {why}")
             continue
         bundle.writestr(f"journals/{_name(run)}/{number}", _masked_journal(data, redactor))
 
@@ -266,17 +267,28 @@ def _own_file(path: Path, root: Path) -> bytes:
     """What is in a file below a directory that agents may write in, too. Raises OSError where it is none, or reached by
     a link, or larger than a journal may be.
     """
-    if path.resolve() != root.resolve() / path.relative_to(root):
-        raise OSError(errno.ELOOP, "a link leads there")
-    # A pipe would be waited for.
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as file:
-        facts = os.fstat(descriptor)
+    with os.fdopen(_opened(root, path.relative_to(root)), "rb") as file:
+        facts = os.fstat(file.fileno())
         if not stat.S_ISREG(facts.st_mode):
             raise OSError(errno.EINVAL, "it is no regular file")
         if facts.st_size > MAX_JOURNAL:
             raise OSError(errno.EFBIG, f"more than {MAX_JOURNAL >> 20} MiB")
         return file.read(MAX_JOURNAL)
+
+
+def _opened(root: Path, below: Path) -> int:
+    """A descriptor of what is at this path below a directory, each part looked up in the one before: no link is
+    followed, also where one is put there meanwhile. Raises OSError.
+    """
+    at = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    for part in below.parts:
+        try:
+            # A pipe would be waited for.
+            found = os.open(part, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
+        finally:
+            os.close(at)
+        at = found
+    return at
 
 
 def _masked_journal(data: bytes, redactor: Redactor) -> bytes:
