@@ -144,6 +144,15 @@ async def loop_cancelled(at: Recorder) -> Any:
     return loop.handle
 
 
+async def loop_cancelled_after_a_reset_of_its_run(at: Recorder) -> Any:
+    loop = await claude(at)
+    await at.script.wait_requests(1)
+    run = f"{loop.handle.id}-1"
+    await at.reset(run)
+    await loop.handle.cancel()
+    return loop.handle
+
+
 async def loop_cancelled_while_verifying(at: Recorder) -> Any:
     loop = await program(at, "true", done={"verify": {"command": "sleep 600"}})
     await loop.reaches("verifying")
@@ -239,6 +248,7 @@ LOOPS = {
         Scenario(loop_rate_limited, (fail(429, "slow down", retry_after_s=45), *_both("done"))),
         Scenario(loop_failed),
         Scenario(loop_cancelled, (LONG_TOOL,)),
+        Scenario(loop_cancelled_after_a_reset_of_its_run, (LONG_TOOL, LONG_TOOL)),
         Scenario(loop_cancelled_while_verifying),
         Scenario(loop_refused),
         Scenario(loop_of_no_object),

@@ -8,6 +8,8 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
 
 from steersman.contracts import names
@@ -18,6 +20,8 @@ from tests.support.temporal import DevServer
 from tests.support.workers import WorkerProcess
 
 HOST = "recorder"
+FIRST_TASK = 3
+"""The event that the first workflow task's start is."""
 
 
 class Recorder:
@@ -56,6 +60,18 @@ class Recorder:
         """A loop of that request."""
         loop = f"loop-{uuid.uuid4()}"
         return await self.client.start_workflow(names.LOOP_WORKFLOW, request, id=loop, task_queue=names.TASK_QUEUE)
+
+    async def reset(self, run: str) -> None:
+        """Have it begin anew, as the Web UI does."""
+        await self.client.workflow_service.reset_workflow_execution(
+            ResetWorkflowExecutionRequest(
+                namespace=self.client.namespace,
+                workflow_execution=WorkflowExecution(workflow_id=run),
+                reason="again",
+                request_id=str(uuid.uuid4()),
+                workflow_task_finish_event_id=FIRST_TASK,
+            )
+        )
 
     async def process(self, code: str, **fields: Any) -> "WorkflowHandle[Any, Any]":
         """A run of a program in Python."""

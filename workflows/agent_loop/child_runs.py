@@ -30,6 +30,9 @@ from workflows.waiting import cancellable, within
 LOST_COPIES = "lost-copies"
 """Since then an iteration whose copy is lost has failed; the loop had paused, though nothing waited."""
 
+CANCEL_NEWEST = "cancel-newest"
+"""Since then a loop's run is cancelled by its id alone."""
+
 INTERRUPT_TIMEOUT = timedelta(seconds=30)
 """How long an interrupted run may take to close by itself before it is cancelled."""
 
@@ -64,7 +67,7 @@ async def cancel(loop: LoopContext, reason: str) -> IterationOutcome | None:
     except FailureError:
         return None
     child.end_requested = True
-    handle.cancel(reason)
+    await _cancel(handle, reason)
     await workflow.wait_condition(handle.done)
     return await _outcome(loop, child, _result(handle)) if child.status == "running" else None
 
@@ -122,8 +125,22 @@ async def _end(loop: LoopContext, handle: ChildHandle, *, can_interrupt: bool) -
             await within(INTERRUPT_TIMEOUT, handle.done, "cancel the run that was asked to end its turn")
         except FailureError as error:
             workflow.logger.info("the run could not be interrupted: %s", error.message)
-    handle.cancel()
+    if not handle.done():
+        await _cancel(handle)
     await workflow.wait_condition(handle.done)
+
+
+async def _cancel(handle: ChildHandle, reason: str = "") -> None:
+    """Temporal's cancel of the run's newest execution: that of the first one, which the child's own handle sends, is
+    lost where the run has been reset.
+    """
+    if not workflow.patched(CANCEL_NEWEST):
+        handle.cancel(reason)
+        return
+    try:
+        await cancellable(workflow.get_external_workflow_handle(handle.id).cancel(reason=reason))
+    except FailureError as error:
+        workflow.logger.info("the run had closed before it was cancelled: %s", error.message)
 
 
 def _result(handle: ChildHandle) -> ChildResult:

@@ -6,6 +6,7 @@ the activities in `activities`, what an end means in `ending`.
 
 import asyncio
 import contextlib
+import re
 from datetime import timedelta
 from typing import Any, Literal
 
@@ -38,6 +39,8 @@ STOP_UNTOLD = "stop-untold"
 """The patch of runs that ask their host before they say that nothing was started."""
 CONSUMPTION_KEPT = "consumption-kept"
 """The patch of runs whose end tells of less than they had told of before, and which keep to that."""
+_SENT_BY_WORKFLOW = re.compile(r"^Cancel requested by workflow with run id [0-9a-f-]+( with reason: )?")
+"""What the server puts before the reason of a cancel that another workflow has sent, as a loop does."""
 StopCause = Literal["cancelled", "duration", "ended"]
 Asking = Literal["nobody", "host", "host_if_there"]
 """Who is asked for the proof of a stop."""
@@ -287,7 +290,8 @@ class AgentRun(RunHandlers):
     def _stop_reason(self, cause: StopCause) -> str | None:
         """Why the run is stopped: a person's words, or the limit."""
         if cause == "cancelled":
-            return (workflow.cancellation_reason() or "")[:MAX_REASON] or None
+            said = _SENT_BY_WORKFLOW.sub("", workflow.cancellation_reason() or "")
+            return said[:MAX_REASON] or None
         if cause == "ended":
             return self.delivery.mailbox.end_reason
         limit_s = self.request.limits.duration_s if self.request else None
