@@ -6,7 +6,7 @@ import pytest
 
 from steersman.contracts.loop_activities import AdmitLoop, Survey, SurveyInput
 from tests.workflows.fake_loop_host import HELD, FakeLoopHost, refusal
-from tests.workflows.loop_client import checkpoints, ended, reaches, refused, state, tell
+from tests.workflows.loop_client import checkpoints, ended, failed, never_retried, reaches, refused, state, tell
 from tests.workflows.loop_results import exits, result
 
 pytestmark = pytest.mark.integration
@@ -145,6 +145,24 @@ async def test_there_is_only_so_much_room(loop_fake: FakeLoopHost) -> None:
     told = ("Refused", "its versions are too long together: put the plan in a file")
     assert await refused(loop, "revise", {"plan": "x" * 60_000}) == told
     assert (await tell(loop, "revise", plan="short")).plan_version == 6
+
+
+async def test_a_template_that_is_too_long_once_it_is_filled_in(loop_fake: FakeLoopHost) -> None:
+    loop_fake.script = [HELD]
+    loop = await loop_fake.start(plan="x" * 60_000)
+    await loop_fake.at_hold()
+    kind, message = await refused(loop, "revise", {"prompt": "{plan}" * 9_000})
+    assert (kind, message[:27]) == ("Refused", "prompt: filled in, it has 5")
+    assert (await tell(loop, "revise", prompt="{plan}" * 15)).plan_version == 2
+
+
+async def test_a_loop_ends_where_its_prompt_is_too_long_once_it_is_filled_in(loop_fake: FakeLoopHost) -> None:
+    loop = await loop_fake.start(plan="x" * 60_000, prompt="{plan}" * 40)
+    kind, message, _ = await failed(loop)
+    assert kind == "InvalidRequest"
+    assert message.startswith("prompt: filled in, it has 2,")
+    assert message.endswith("have fewer placeholders, or put the plan in a file")
+    await never_retried(loop)
 
 
 async def test_checkboxes_in_the_plan_need_a_file(loop_fake: FakeLoopHost) -> None:

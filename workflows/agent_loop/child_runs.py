@@ -31,7 +31,9 @@ LOST_COPIES = "lost-copies"
 """Since then an iteration whose copy is lost has failed; the loop had paused, though nothing waited."""
 
 CANCEL_NEWEST = "cancel-newest"
-"""Since then a loop's run is cancelled by its id alone."""
+"""The patch of loops whose cancel reaches a run that was reset."""
+RESET_TIMEOUT = timedelta(seconds=1)
+"""A run that has not closed this long after its cancel may have been reset."""
 
 INTERRUPT_TIMEOUT = timedelta(seconds=30)
 """How long an interrupted run may take to close by itself before it is cancelled."""
@@ -131,16 +133,16 @@ async def _end(loop: LoopContext, handle: ChildHandle, *, can_interrupt: bool) -
 
 
 async def _cancel(handle: ChildHandle, reason: str = "") -> None:
-    """Temporal's cancel of the run's newest execution: that of the first one, which the child's own handle sends, is
-    lost where the run has been reset.
+    """Temporal's cancel. The child's handle names the execution that the loop has started: where the run was reset,
+    that one has closed, and the newest is named by the run's id alone. Twice is once.
     """
-    if not workflow.patched(CANCEL_NEWEST):
-        handle.cancel(reason)
+    handle.cancel(reason)
+    if not workflow.patched(CANCEL_NEWEST) or await within(RESET_TIMEOUT, handle.done, "cancel a run that was reset"):
         return
     try:
         await cancellable(workflow.get_external_workflow_handle(handle.id).cancel(reason=reason))
     except FailureError as error:
-        workflow.logger.info("the run had closed before it was cancelled: %s", error.message)
+        workflow.logger.info("the run had closed before it was cancelled again: %s", error.message)
 
 
 def _result(handle: ChildHandle) -> ChildResult:

@@ -10,7 +10,8 @@ from steersman.contracts.agents import at_most
 from steersman.contracts.loop import PlanFile, unmetered
 from steersman.contracts.loop_messages import Feedback, LoopReceipt, RemoveFeedback, Revise, SetLimits
 from steersman.contracts.loop_state import FeedbackNote
-from workflows.agent_loop import activities, plans
+from steersman.contracts.request import MAX_REQUEST
+from workflows.agent_loop import activities, plans, prompts
 from workflows.agent_loop.requests import refused
 from workflows.agent_loop.state import LoopContext
 
@@ -94,6 +95,9 @@ def refuse_revise(loop: LoopContext, request: Revise) -> str | None:
         return "done.items has no path, so the plan must be a file"
     if plans.is_too_long(loop.state.carried, request):
         return "its versions are too long together: put the plan in a file"
+    revised = plans.with_revision(loop.state.carried, request, workflow.now())
+    if (size := prompts.size_of(loop.request, revised)) > MAX_REQUEST:
+        return f"prompt: {prompts.too_long(size)}"
     return None
 
 

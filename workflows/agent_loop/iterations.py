@@ -3,18 +3,22 @@
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, FailureError, WorkflowAlreadyStartedError
 
-from steersman.contracts.errors import ErrorType, RunError
+from steersman.contracts.errors import ErrorType, InvalidRequest, RunError
 from steersman.contracts.loop_state import StopReason
-from steersman.contracts.request import RunRequest
+from steersman.contracts.request import MAX_REQUEST, RunRequest
 from workflows.agent_loop import checkpoints, child_runs, decisions, outcomes, progress, setup, waits
 from workflows.agent_loop.activities import loop_key
 from workflows.agent_loop.carried_state import WaitReason
 from workflows.agent_loop.decisions import Ending
 from workflows.agent_loop.outcomes import IterationOutcome
-from workflows.agent_loop.prompts import iteration_prompt
+from workflows.agent_loop.prompts import iteration_prompt, size_of, too_long
 from workflows.agent_loop.state import CurrentIteration, LoopContext
 
 ITEMS_LAST = "items-after-verification"
+PROMPT_SIZE = "prompt-size"
+"""The patch of loops that end where a prompt is too long: no run would begin with it, and somewhat longer no workflow
+task could be completed.
+"""
 
 
 async def run(loop: LoopContext) -> Ending | None:
@@ -132,6 +136,8 @@ async def _run_agent(loop: LoopContext) -> IterationOutcome:
 def _prepare_run(loop: LoopContext) -> RunRequest:
     request, carried = loop.request, loop.state.carried
     resumes = progress.resumes_session(request, carried)
+    if (size := size_of(request, carried, resumes=resumes)) > MAX_REQUEST and workflow.patched(PROMPT_SIZE):
+        raise InvalidRequest(f"prompt: {too_long(size)}")
     prompt = iteration_prompt(request, carried, resumes=resumes)
     loop.state.iteration = CurrentIteration(prompt, tuple(each.id for each in carried.feedback))
     limits = decisions.remaining_limits(request, carried, loop.state.active_s())

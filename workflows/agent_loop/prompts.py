@@ -1,10 +1,12 @@
 """The prompt of an iteration, and the promise in an answer. Pure."""
 
+import json
 import re
 from collections.abc import Sequence
 
 from steersman.contracts.loop import PLACEHOLDERS, LoopRequest
 from steersman.contracts.loop_state import FeedbackNote, Item, Verification
+from steersman.contracts.request import MAX_REQUEST
 from workflows.agent_loop.carried_state import CarriedState
 
 MAX_OPEN_ITEMS = 50
@@ -48,6 +50,26 @@ def iteration_prompt(request: LoopRequest, carried: CarriedState, *, resumes: bo
     return "\n\n".join(part.strip("\n") for part in paragraphs if part.strip()).replace(
         "\0", "\N{REPLACEMENT CHARACTER}"
     )
+
+
+def size_of(request: LoopRequest, carried: CarriedState, *, resumes: bool = False) -> int:
+    """Bytes of JSON that `iteration_prompt` has, or some more. None of it is made here: a placeholder may stand in a
+    template ten thousand times.
+    """
+    template, parts = _template(carried, resumes=resumes), _parts(request, carried)
+    sizes = {name: _size(part) for name, part in parts.items()}
+    around = _size(template) + _size(carried.notice) + _size(_done_criteria(request))
+    return around + sum(sizes.values()) + sum(sizes[name] for name in _PLACEHOLDER.findall(template))
+
+
+def _size(text: str) -> int:
+    return len(json.dumps(text, ensure_ascii=False).encode("utf-8", "replace"))
+
+
+def too_long(size: int) -> str:
+    """Why a prompt of so many bytes is refused."""
+    what = f"filled in, it has {size:,} bytes, and may have {MAX_REQUEST:,}"
+    return f"{what}: have fewer placeholders, or put the plan in a file"
 
 
 def _template(carried: CarriedState, *, resumes: bool) -> str:
