@@ -328,9 +328,11 @@ async def test_it_is_given_images_as_declared(kit: Kit, kind: MessageKind) -> No
     assert "[Images: 50.png]" in asked
 
 
+@pytest.mark.timeout(300)  # of which Gemini CLI waits a minute before it goes on with a session
 async def test_it_resumes_and_forks_sessions_as_declared(kit: Kit) -> None:
     async with kit.answering("first") as stage:
-        begun = (await stage.play()).session_id
+        first = await stage.play()
+    begun, used = first.session_id, (first.turns, first.usage, first.cost_usd)
     if not kit.can.resume:
         again = await played(kit.answering("second", undeclared={"session": begun or "some-session"}))
         resumed = again is not None and again.status == "succeeded" and again.session_id == (begun or "some-session")
@@ -341,6 +343,7 @@ async def test_it_resumes_and_forks_sessions_as_declared(kit: Kit) -> None:
     async with kit.answering("second", session=begun) as stage:
         outcome = await stage.play()
     assert (outcome.status, outcome.text, outcome.session_id) == ("succeeded", "second", begun)
+    assert (outcome.turns, outcome.usage, outcome.cost_usd) == used, "the past is no part of what it used"
     if not kit.can.fork:
         forked = await played(kit.answering("third", undeclared={"session": begun, "fork_session": True}))
         assert forked is None or forked.session_id in {None, begun}, "it forks sessions, and does not declare it"
@@ -349,6 +352,7 @@ async def test_it_resumes_and_forks_sessions_as_declared(kit: Kit) -> None:
         outcome = await stage.play()
     assert (outcome.status, outcome.text) == ("succeeded", "third")
     assert outcome.session_id not in {None, begun}
+    assert (outcome.turns, outcome.usage, outcome.cost_usd) == used, "the past is no part of what it used"
     async with kit.answering("fourth", session=begun) as stage:
         outcome = await stage.play()
     assert (outcome.text, outcome.session_id) == ("fourth", begun), "the session that was forked is as it was"

@@ -4,6 +4,7 @@ const TEXT = 4000
 
 export const Steersman = async () => {
   const users = new Set()
+  const begun = new Set() // answers that this process gives: a fork tells those of the past, too, as they ended
   const tell = (what, params) =>
     process.stdout.write(JSON.stringify({ jsonrpc: "2.0", method: `_steersman/${what}`, params }) + "\n")
 
@@ -22,6 +23,7 @@ export const Steersman = async () => {
   const message = (info) => {
     if (info.role === "user") users.add(info.id)
     else if (info.role === "assistant") {
+      if (!info.time?.completed) begun.add(info.id)
       const error = info.error ? failure(info.error) : undefined
       tell("reply", { sessionId: info.sessionID, id: info.id, to: info.parentID, error })
     }
@@ -29,7 +31,8 @@ export const Steersman = async () => {
 
   const part = (each) => {
     const about = { sessionId: each.sessionID, message: each.messageID, id: each.id }
-    if (each.type === "step-finish") tell("step", { ...about, tokens: each.tokens, cost: each.cost, reason: each.reason })
+    if (each.type === "step-finish" && begun.has(each.messageID))
+      tell("step", { ...about, tokens: each.tokens, cost: each.cost, reason: each.reason })
     else if (each.type === "text" && users.has(each.messageID) && !each.synthetic)
       tell("heard", { ...about, text: each.text.slice(0, TEXT) })
   }
