@@ -255,7 +255,9 @@ class RunController:
             return False
         noted = directory.part(part)
         if noted is None or noted.attempt != number:
-            told = await handover(self._run.told, error, self._totals.said, directory.events, self._run.baseline)
+            prompts = (self._agents[self._part].told.prompt, self._run.told.prompt)
+            last = self._totals.last_work(error.message)
+            told = await handover(last, prompts, directory.events, self._run.baseline)
             await asyncio.to_thread(directory.note_part, part, Part(number, error.message, told))
         return True
 

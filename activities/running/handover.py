@@ -2,18 +2,22 @@
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from activities.ports.baseline import Baseline
+from activities.running.totals import LastWork
 from activities.store import disk
 from steersman.contracts.errors import AgentNotInstalled, AuthenticationFailed, RunError
 from steersman.contracts.events import MAX_TEXT
-from steersman.contracts.request import FallbackCause, RunRequest
+from steersman.contracts.request import FallbackCause
 
 MAX_SAID = 8_000
-"""Characters of the last agent's words; of each message of people, a quarter as many."""
+"""Characters of the last agent's words."""
+MAX_MESSAGE = 2_000
+"""Characters of each message of people."""
+CUT = "\n(cut off here)"
 MAX_DIFF = 30_000
 MAX_MESSAGES = 20
 _MAX_TAIL = 4 * 1024 * 1024
@@ -34,44 +38,51 @@ def cause_of(error: RunError) -> FallbackCause | None:
     return "rate_limit" if status == _RATE_LIMITED or limit is not None else None
 
 
-async def handover(request: RunRequest, why: RunError, said: str, log: Path, baseline: Baseline) -> str:
+async def handover(last: LastWork, prompts: Sequence[str], log: Path, baseline: Baseline) -> str:
     """What precedes the prompt of the next agent; empty where nothing was done. Raises OSError.
 
     Args:
-        request: as the agent that could not go on has it.
-        why: its failure.
-        said: its last words.
+        last: what the newest agent has come to that has done anything.
+        prompts: what agents were asked at first, which is no message: the request's, and with what preceded it.
         log: the run's event log.
         baseline: the workspace as the run found it.
     """
-    messages = [text[: MAX_SAID // 4] for text in _messages(log, request.prompt)][-MAX_MESSAGES:]
+    messages = list(_messages(log, prompts))
     diff = await baseline.changes(MAX_DIFF)
-    if not (said or messages or diff):
+    if not (last.said or messages or diff):
         return ""
-    before = f'Another agent ("{request.agent}") has worked on this before you and could not go on'
+    before = f'Another agent ("{last.agent}") has worked on this before you and could not go on'
     rest = "You go on in the same directory, with the files as it left them; what it has done need not be done again."
-    parts = [f"{before} ({why.message[:500]}). {rest}"]
+    parts = [f"{before} ({last.why[:500]}). {rest}"]
     if messages:
-        parts.append("People said to it meanwhile, in this order:\n" + "\n".join(f"- {text}" for text in messages))
-    if said:
-        parts.append(f"Its last words:\n{said[-MAX_SAID:]}")
+        earlier = " (earlier ones are left out)" if len(messages) > MAX_MESSAGES else ""
+        told = [f"- {text[:MAX_MESSAGE]}{CUT if len(text) > MAX_MESSAGE else ''}" for text in messages[-MAX_MESSAGES:]]
+        parts.append("\n".join([f"People said to it meanwhile, in this order{earlier}:", *told]))
+    if last.said:
+        cut = "(cut off before this) " if len(last.said) > MAX_SAID else ""
+        parts.append(f"Its last words:\n{cut}{last.said[-MAX_SAID:]}")
     if diff:
-        cut = "\n(cut off here)" if len(diff) >= MAX_DIFF else ""
+        cut = CUT if len(diff) >= MAX_DIFF else ""
         parts.append(f"What has changed in the files since the run began:\n```diff\n{diff}{cut}\n```")
     parts.append("What you are both asked:")
     return "\n\n".join(parts) + "\n\n"
 
 
-def _messages(log: Path, prompt: str) -> Iterator[str]:
-    """What people have said to the agent beside its prompt, as far as the log's end has it."""
+def _messages(log: Path, prompts: Sequence[str]) -> Iterator[str]:
+    """What people have said to the agents beside their prompts, as far as the log's end has it."""
     with os.fdopen(disk.open_regular(log), "rb") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(size - _MAX_TAIL, 0))
         lines = file.read(_MAX_TAIL).split(b"\n")
     for line in lines[1 if size > _MAX_TAIL else 0 :]:
         text = _message(line) if b'"role"' in line else ""
-        if text and not text.endswith(prompt[:MAX_TEXT]):
+        if text and not any(_is(text, prompt) for prompt in prompts):
             yield text
+
+
+def _is(text: str, prompt: str) -> bool:
+    """Whether the log has the prompt so: whole, with what preceded it, or cut."""
+    return text.endswith(prompt) or text[:MAX_TEXT] == prompt[:MAX_TEXT]
 
 
 def _message(line: bytes) -> str:

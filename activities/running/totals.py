@@ -1,5 +1,7 @@
 """What a run has come to, over all its processes: progress, messages, the outcome that follows. Tells nobody."""
 
+from dataclasses import dataclass
+
 from activities.ports.agent import Progress, Transcript
 from activities.running.result import interrupted, outcome, total_of
 from activities.running.settlements import Settlements
@@ -7,6 +9,15 @@ from steersman.contracts.activities import Progressed, RunOutcome
 from steersman.contracts.errors import RunError
 from steersman.contracts.request import RunRequest
 from steersman.contracts.run import LastEvent, RunPart, StopReport
+
+
+@dataclass(frozen=True)
+class LastWork:
+    """What an agent has come to that cannot go on: its last words, and why."""
+
+    agent: str
+    said: str
+    why: str
 
 
 class RunTotals:
@@ -52,9 +63,20 @@ class RunTotals:
         return total
 
     @property
-    def said(self) -> str:
-        """The last words of the agent at work."""
-        return self._at_work.said
+    def _own_session(self) -> str | None:
+        """See RunProgress.own_session_id."""
+        parts = self.parts()
+        own = [each.session_id for each in parts if each.agent == parts[0].agent and each.session_id]
+        return own[-1] if own else None
+
+    def last_work(self, why: str) -> LastWork:
+        """Of the newest agent that has done anything; of the one at work where none has, which ends for this reason."""
+        found, begins = [], 0
+        for request, ends, told in [*self._parts, (self._request, len(self._processes), why)]:
+            total, begins = total_of(self._processes[begins:ends]), ends
+            found.append((bool(total.said or total.turns), LastWork(request.agent, total.said, told)))
+        worked = [each for has_worked, each in found if has_worked]
+        return worked[-1] if worked else found[-1][1]
 
     @property
     def _at_work(self) -> Progress:
@@ -81,6 +103,7 @@ class RunTotals:
         total = self.total()
         return Progressed(
             session_id=total.session_id,
+            own_session_id=self._own_session,
             usage=total.usage,
             cost_usd=total.cost_usd,
             turns=total.turns,
@@ -90,7 +113,7 @@ class RunTotals:
 
     def outcome(self, status: str, error: RunError | None = None, report: StopReport | None = None) -> RunOutcome:
         """The run's outcome, if it ends now."""
-        return outcome(
+        made = outcome(
             status,
             self.total(),
             error,
@@ -101,6 +124,7 @@ class RunTotals:
             stop_report=report,
             parts=self.parts(),
         )
+        return made.model_copy(update={"own_session_id": self._own_session})
 
     def interrupted(self, error: RunError | None, report: StopReport) -> RunOutcome:
         """The outcome of a run that a person ended with its turn, whatever `error` its last process died of."""

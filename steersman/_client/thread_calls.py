@@ -21,6 +21,7 @@ from steersman.contracts import names
 from steersman.contracts.agents import Capabilities
 from steersman.contracts.errors import InvalidRequest
 from steersman.contracts.request import RunRequest, parse_request
+from steersman.contracts.run import own_session
 from steersman.errors import RunNotFound, SteersmanError, Unreachable, translated
 
 ENDING: Final = frozenset({"finalizing", "closed"})
@@ -153,8 +154,8 @@ class ThreadCalls:
             raise InvalidRequest(f'agent: thread {thread} is one of agent "{asked.agent}"')
         state = await self.runs.state(thread, run.execution)
         # A run that ended before the agent had named a session leaves the one that it was given as it was.
-        # Nor is that of an agent that took over (`fallback`) one that the thread's own could go on with.
-        own = None if state.part else state.session_id
+        # One of an agent that took over (`fallback`) is none that the thread's own could go on with.
+        own = own_session(state)
         session, fork = (own, False) if own else (asked.session, asked.fork_session)
         host = (state.host or asked.workspace.host) if session else None
         return Continuation(session, fork, host, state.capabilities)

@@ -79,6 +79,8 @@ class RunProgress(SessionProgress):
 
     turns: int = 0
     """Turns of the agent, as the agent counts them."""
+    own_session_id: str | None = None
+    """The session of the agent that the request names, where one of `fallback` has taken over; else None."""
 
 
 StopOutcome = Literal["stopped", "already_finished", "unverified"]
@@ -242,10 +244,11 @@ class LastEvent(TolerantModel):
     time: datetime
 
 
-class RunPart(RunProgress):
+class RunPart(SessionProgress):
     """What one agent did of a run with `fallback`."""
 
     agent: str
+    turns: int = 0
     model: str | None = None
     """As the request names it."""
     attempts: int = 0
@@ -258,6 +261,8 @@ class RunResult(RunProgress):
     """The result of a run; of a failed run, the first detail of its failure."""
 
     status: RunStatus
+    part: int = 0
+    """Which of the request's agents was at work last, as in RunState."""
     text: str = ""
     """The agent's last answer."""
     structured: JsonValue = None
@@ -331,3 +336,8 @@ class RunState(RunProgress):
         """Why the run's end could not merge its copy; None where it could. What became of it since its host knows."""
         is_failed = self.carried is not None and self.finalize is not None and self.finalize.status == "failed"
         return self.finalize if is_failed else None
+
+
+def own_session(run: RunState | RunResult) -> str | None:
+    """The session with which the agent that the request names goes on; None where it has named none."""
+    return run.own_session_id or (None if run.part else run.session_id)

@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 
 import pytest
 
-from activities.running.handover import MAX_DIFF, MAX_SAID, cause_of, handover
+from activities.running.handover import CUT, MAX_DIFF, MAX_MESSAGE, MAX_SAID, cause_of, handover
+from activities.running.totals import LastWork
 from steersman.contracts.errors import (
     AgentFailed,
     AgentNotInstalled,
@@ -115,14 +116,13 @@ class Files:
 
 
 class TestHandover:
-    request = parse_request({"agent": "claude", "prompt": "mend it", "workspace": {"path": "/w"}})
-
     async def test_nothing_done_is_nothing_told(self, tmp_path: Path) -> None:
         assert await self.told(tmp_path, "", []) == ""
 
     async def test_people_are_heard_the_prompt_is_not_repeated(self, tmp_path: Path) -> None:
         events = [
             {"type": "message", "role": "user", "text": "mend it"},
+            {"type": "message", "role": "user", "text": "Before. mend it"},
             {"type": "message", "role": "user", "text": "with nails", "message_id": "message-1"},
             {"type": "message", "role": "user", "text": "Go on.", "message_id": "resume-2"},
             {"type": "message", "role": "assistant", "text": "I do"},
@@ -138,12 +138,15 @@ class TestHandover:
     async def test_its_length_is_bounded(self, tmp_path: Path) -> None:
         events = [{"type": "message", "role": "user", "text": "y" * 100_000}] * 100
         told = await self.told(tmp_path, "x" * 1_000_000, events, "z" * 1_000_000)
-        assert len(told) < 2_000 + MAX_SAID + MAX_DIFF + 20 * MAX_SAID // 4
+        assert len(told) < 2_000 + MAX_SAID + MAX_DIFF + 20 * (MAX_MESSAGE + len(CUT))
+        assert told.count(CUT) == 21
+        assert "(earlier ones are left out)" in told
+        assert "(cut off before this)" in told
 
     async def told(self, directory: Path, said: str, events: list[Any], diff: str = "") -> str:
         log = directory / "events.jsonl"
         log.write_text("".join(f"{json.dumps(each)}\n" for each in events) + "{torn")
-        return await handover(self.request, AgentFailed("why"), said, log, Files(diff))
+        return await handover(LastWork("claude", said, "why"), ("mend it", "Before. mend it"), log, Files(diff))
 
 
 class TestRequest:

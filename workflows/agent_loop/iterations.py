@@ -1,5 +1,7 @@
 """The course of a loop: iterations, each a run of the agent, its checkpoint and its verification."""
 
+from collections.abc import Iterator
+
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, FailureError, WorkflowAlreadyStartedError
 
@@ -148,9 +150,17 @@ def _record_outcome(loop: LoopContext, outcome: IterationOutcome) -> None:
     state = loop.state
     state.iteration.outcome = outcome
     state.carried = progress.run_ended(loop.request, state.carried, outcome, state.iteration.prompt)
-    if outcome.left_out:
-        notice = f"Not all of the work of iteration {state.carried.iteration} is in the workspace: {outcome.left_out}."
+    for notice in _notices(state.carried.iteration, outcome):
         state.update(notice="\n\n".join(filter(None, (state.carried.notice, notice))))
+
+
+def _notices(iteration: int, outcome: IterationOutcome) -> Iterator[str]:
+    """What the next prompt says of it."""
+    if outcome.left_out:
+        yield f"Not all of the work of iteration {iteration} is in the workspace: {outcome.left_out}."
+    if outcome.another:
+        what = f'Another agent ("{outcome.another}") took over in iteration {iteration}'
+        yield f"{what}: what it said you have not seen, what it did is in the workspace."
 
 
 # Its verification.

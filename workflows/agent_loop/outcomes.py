@@ -9,7 +9,7 @@ from temporalio.exceptions import ApplicationError, CancelledError, ChildWorkflo
 from steersman.contracts.errors import ErrorType
 from steersman.contracts.loop import Verify
 from steersman.contracts.loop_state import CheckpointKind, Verification
-from steersman.contracts.run import Finalize, RunResult, RunState, Usage
+from steersman.contracts.run import Finalize, RunResult, RunState, Usage, own_session
 
 MAX_ERROR = 300
 """Characters of an error's message that are kept."""
@@ -42,6 +42,10 @@ class IterationOutcome:
     took_s: float = 0.0
     left_out: str | None = None
     """What of the agent's work is not in the workspace, and where it is kept."""
+    own_turns: int = 0
+    """Turns of the agent that the request names, as far as is known: others of `fallback` have theirs, too."""
+    another: str | None = None
+    """The agent that took over from that one, and was at work last."""
 
     @property
     def checkpoint_kind(self) -> CheckpointKind:
@@ -53,7 +57,7 @@ class IterationOutcome:
     @property
     def reached_agent(self) -> bool:
         """Whether the agent has read its prompt, so that its session can be resumed."""
-        return self.session_id is not None and self.turns > 0
+        return self.session_id is not None and self.own_turns > 0
 
 
 def of_iteration(run: str, child_result: ChildResult) -> IterationOutcome:
@@ -113,12 +117,14 @@ def with_run_state(before: IterationOutcome, found: RunState) -> IterationOutcom
     return IterationOutcome(
         before.how,
         before.run,
-        session_id=None if found.part else found.session_id,
+        session_id=own_session(found),
         usage=found.usage,
         cost_usd=found.cost_usd,
         turns=found.turns,
         error=before.error,
         left_out=_left_out(found.finalize) if found.finalize else None,
+        own_turns=0 if found.part else found.turns,
+        another=found.agent if found.part else None,
     )
 
 
@@ -154,6 +160,8 @@ def _from_result(run: str, result: RunResult | None, how: Any, **more: Any) -> I
         turns=result.turns,
         took_s=(result.ended_at - result.started_at).total_seconds(),
         left_out=_left_out(result.finalize) if result.finalize else None,
+        own_turns=_own_turns(result),
+        another=_another(result),
         **more,
     )
 
@@ -179,9 +187,21 @@ def _left_out(back: Finalize) -> str | None:
 
 def _own_session(result: RunResult) -> str | None:
     """The session of the agent that the request names: the next run begins with that one again."""
-    if not result.parts or result.parts[-1].agent == result.parts[0].agent:
-        return result.session_id
-    return result.parts[0].session_id
+    if result.own_session_id or not result.parts or result.part:
+        return own_session(result)
+    # Of a version whose results do not say which part was the last.
+    return result.session_id if result.parts[-1].agent == result.parts[0].agent else result.parts[0].session_id
+
+
+def _own_turns(result: RunResult) -> int:
+    if not result.parts:
+        return 0 if result.part else result.turns
+    return sum(each.turns for each in result.parts if each.agent == result.parts[0].agent)
+
+
+def _another(result: RunResult) -> str | None:
+    worked = [each.agent for each in result.parts if each.attempts]
+    return worked[-1] if worked and worked[-1] != result.parts[0].agent else None
 
 
 def _cause(error: BaseException) -> BaseException | None:

@@ -39,6 +39,8 @@ class RunHandlers:
     bounded: bool
     """False for runs from before there were bounds in bytes, which must replay as their histories say."""
     request: RunRequest | None
+    claimed: Capabilities | None
+    """What the claim has said of the request's own agent."""
     """None if the input is no valid RunRequest."""
     visibility: RunVisibility
     delivery: MessageDelivery
@@ -180,15 +182,24 @@ class RunHandlers:
             self.visibility.update(baseline=session.baseline)
         if session.handle:
             self.visibility.update(handle=session.handle, attempt=session.attempt)
-            self._take_part(session)
+            self._take_part(session, anew=bool(anew))
 
-    def _take_part(self, session: SessionStarted) -> None:
-        """Another of the request's agents is at work from now on."""
-        if self.request is None or not self.visibility.state.part < session.part <= len(self.request.fallback):
+    def _take_part(self, session: SessionStarted, *, anew: bool) -> None:
+        """Another of the request's agents is at work from now on. `anew`: perhaps an earlier one, as at first."""
+        state = self.visibility.state
+        is_other = session.part != state.part if anew else session.part > state.part
+        if self.request is None or not is_other or session.part > len(self.request.fallback):
             return
         agent = self.request.of_part(session.part).agent
-        can = session.capabilities or at_most(agent)
-        self.visibility.update(agent=agent, capabilities=can, part=session.part, session_id=None)
+        can = session.capabilities or (self.claimed if session.part == 0 else None) or at_most(agent)
+        own = state.own_session_id if state.part else state.session_id
+        self.visibility.update(
+            agent=agent,
+            capabilities=can,
+            part=session.part,
+            session_id=None,
+            own_session_id=None if anew else own,
+        )
         self.delivery.on_claimed(agent, can)
 
     @workflow.signal(name=names.PROGRESSED, description=OF_RUN[names.PROGRESSED])
@@ -200,6 +211,7 @@ class RunHandlers:
         state = self.visibility.state
         self.visibility.update(
             session_id=progress.session_id or state.session_id,
+            own_session_id=progress.own_session_id or state.own_session_id,
             usage=progress.usage,
             cost_usd=progress.cost_usd,
             turns=progress.turns,

@@ -20,7 +20,16 @@ with workflow.unsafe.imports_passed_through():
     from steersman.contracts.descriptions import OF_RUN
     from steersman.contracts.errors import ErrorType, InvalidRequest
     from steersman.contracts.request import RunRequest, not_one, oversized, parse_request
-    from steersman.contracts.run import MAX_REASON, CarriedWorkspace, Finalize, Phase, RunResult, RunState, StopReport
+    from steersman.contracts.run import (
+        MAX_REASON,
+        CarriedWorkspace,
+        Finalize,
+        Phase,
+        RunPart,
+        RunResult,
+        RunState,
+        StopReport,
+    )
     from workflows import workspace_hold
     from workflows.agent_run import activities
     from workflows.agent_run.delivery import MessageDelivery
@@ -58,6 +67,7 @@ class AgentRun(RunHandlers):
         self.delivery = MessageDelivery(self.visibility, bounded=self.bounded)
         self.notices = Notices(self.visibility, self.delivery)
         self.request = None
+        self.claimed = None
         self._started_at = workflow.now()
         self._invalid: InvalidRequest | None = None
         self._waited_s = 0.0
@@ -110,7 +120,7 @@ class AgentRun(RunHandlers):
             report = await shielded(self._stop_unclaimed(request))
             self.visibility.update(stop_report=report.model_copy(update={"reason": self._stop_reason("cancelled")}))
             return Ending("cancelled")
-        can = claim.capabilities or at_most(request.agent)
+        can = self.claimed = claim.capabilities or at_most(request.agent)
         request = self.request = claim.caps.held(request, can)
         self.visibility.update(host=claim.host, store=claim.store, capabilities=can, worktree=claim.worktree)
         self.delivery.on_claimed(request.agent, can)
@@ -302,6 +312,7 @@ class AgentRun(RunHandlers):
         return RunOutcome(
             status="stopped",
             session_id=state.session_id,
+            own_session_id=state.own_session_id,
             usage=state.usage,
             cost_usd=state.cost_usd,
             turns=state.turns,
@@ -332,6 +343,7 @@ class AgentRun(RunHandlers):
             turns=outcome.turns,
             attempt=outcome.attempts or state.attempt,
             session_id=_session_id(outcome.session_id or state.session_id, back),
+            own_session_id=_session_id(outcome.own_session_id or state.own_session_id, back),
             last_event=outcome.last_event or state.last_event,
             error=ending.message or None,
             stop_report=self._stop_report(outcome),
@@ -388,7 +400,9 @@ class AgentRun(RunHandlers):
         if finalized and (read := finalized.progress):
             known = ending.outcome.at_least(read)
             session = state.session_id or _session_id(read.session_id, back)
-            self.visibility.update(usage=known.usage, cost_usd=known.cost_usd, turns=known.turns, session_id=session)
+            own = state.own_session_id or _session_id(read.own_session_id, back)
+            self.visibility.update(usage=known.usage, cost_usd=known.cost_usd, turns=known.turns)
+            self.visibility.update(session_id=session, own_session_id=own)
 
     def _result(self, ending: Ending) -> RunResult:
         outcome, state = ending.outcome, self.visibility.state
@@ -397,6 +411,8 @@ class AgentRun(RunHandlers):
             text=outcome.text,
             structured=outcome.structured,
             session_id=state.session_id,
+            own_session_id=state.own_session_id,
+            part=max(state.part, len(outcome.parts) - 1),
             usage=state.usage,
             cost_usd=state.cost_usd,
             turns=state.turns,
@@ -411,7 +427,7 @@ class AgentRun(RunHandlers):
             changes=state.changes,
             finalize=state.finalize,
             worktree=state.worktree,
-            parts=outcome.parts,
+            parts=tuple(_as_kept(each, state.finalize) for each in outcome.parts),
             facts=outcome.facts,
         )
 
@@ -424,6 +440,12 @@ class AgentRun(RunHandlers):
 def _session_id(session: str | None, back: CarriedBack | None) -> str | None:
     """The id under which the session can be gone on with."""
     return back.finalize.sessions.get(session, session) if back and session else session
+
+
+def _as_kept(part: RunPart, back: Finalize | None) -> RunPart:
+    if back is None or part.session_id not in back.sessions:
+        return part
+    return part.model_copy(update={"session_id": back.sessions[part.session_id]})
 
 
 def _was_reset() -> bool:

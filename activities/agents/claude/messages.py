@@ -6,11 +6,13 @@ cancelled. What the agent answers must not live here (see transcript).
 
 from dataclasses import dataclass, field
 
+from activities.agents.claude.frames import blocks
 from activities.agents.command_ids import INTERRUPT, MESSAGE
 from activities.agents.frames import Frame
 from activities.ports.agent import END_PREFIX
-from activities.untrusted_json import MAX_NAME, object_at
+from activities.untrusted_json import MAX_NAME, object_at, text_of
 from steersman.contracts.activities import Settlement
+from steersman.contracts.events import MAX_TEXT
 from steersman.contracts.run import FINAL_STATES, MessageState
 
 MAX_OWED = 10_000
@@ -37,11 +39,13 @@ class Messages:
     _interrupts: dict[str, str] = field(default_factory=dict)
     _ends: dict[str, Settlement] = field(default_factory=dict)
     _settled: dict[str, Settlement] = field(default_factory=dict)
+    _untold: dict[str, list[str]] = field(default_factory=dict)
+    """Texts of people's messages that no event has told of, by the uuids of their frames."""
 
     def is_sound(self) -> bool:
         """Whether frames can have led to this state; it may be from a forged snapshot."""
         settlements = (*self._ends.values(), *self._settled.values())
-        return len(self.owed) <= 2 * MAX_OWED and all(
+        return max(len(self.owed), len(self._untold)) <= 2 * MAX_OWED and all(
             len(each.id) <= MAX_NAME and len(each.how or "") <= MAX_NAME for each in settlements
         )
 
@@ -83,6 +87,8 @@ class Messages:
             self.owed[uuid] = "written"
             if command.startswith(MESSAGE):
                 self._ids[uuid] = command.removeprefix(MESSAGE)
+                texts = [text_of(each.get("text")) for each in blocks(frame)]
+                self._untold[uuid] = [text[: MAX_TEXT + 1] for text in texts if text]
         elif frame.get("type") == "control_request":
             request_id = str(frame.get("request_id"))
             if command.startswith(INTERRUPT):
@@ -93,6 +99,14 @@ class Messages:
                 self.ending = True
                 how = "interrupted" if running else "nothing was running"
                 self._ends[request_id] = Settlement(id=command.removeprefix(END_PREFIX), state="acknowledged", how=how)
+
+    def told(self, uuid: str) -> list[str]:
+        """The texts of a message that is told of now; none the second time."""
+        return self._untold.pop(uuid, [])
+
+    def has_told(self, uuid: str) -> bool:
+        """Whether an event has told of a person's message."""
+        return uuid in self._ids and uuid not in self._untold
 
     def state_reported(self, uuid: str, state: str, *, turn_open: bool) -> None:
         """Claude Code reported the state of a user frame."""

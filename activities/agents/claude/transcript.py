@@ -187,10 +187,13 @@ class ClaudeTranscript:
     def _lifecycle(self, time: datetime, frame: Frame) -> list[EventBase]:
         uuid, state = str(frame.get("command_uuid")), str(frame.get("state"))
         self.messages.state_reported(uuid, state, turn_open=self._turn_open)
-        if state == "started":
-            self._turn_open, self.parked = True, False
-            self.messages.turn_began()
-        return []
+        if state != "started":
+            return []
+        self._turn_open, self.parked = True, False
+        self.messages.turn_began()
+        # Where the model is not reached any more, Claude Code does not say the text again.
+        told = {"uuid": uuid}
+        return [events.message_event(time, "user", "text", text, told) for text in self.messages.told(uuid)]
 
     def _stream(self, time: datetime, frame: Frame) -> list[EventBase]:
         event = events.delta_event(time, frame)
@@ -226,14 +229,18 @@ class ClaudeTranscript:
 
     def _user(self, time: datetime, frame: Frame) -> list[EventBase]:
         found: list[EventBase] = []
+        uuid = text_of(frame.get("uuid"))
         for block in blocks(frame):
             if block.get("type") == "tool_result":
                 found.extend(tools.tool_result(time, frame, block, self._tools, self._plan))
             elif text := text_of(block.get("text")):
                 if frame.get("isReplay"):
+                    if self.messages.has_told(uuid):
+                        continue
                     found.append(events.message_event(time, "user", "text", text, frame))
                 elif text.startswith("[Request interrupted by user"):
                     found.append(ProgressEvent(time=time, text="the turn was interrupted"))
+        self.messages.told(uuid)
         return found
 
     def _turn_ended(self, time: datetime, frame: Frame) -> list[EventBase]:

@@ -2238,8 +2238,8 @@ export interface RunPart {
   usage?: Usage5;
   cost_usd?: number;
   session_id?: string | null;
-  turns?: number;
   agent: string;
+  turns?: number;
   model?: string | null;
   attempts?: number;
   error?: string | null;
@@ -2261,7 +2261,9 @@ export interface RunResult {
   cost_usd?: number;
   session_id?: string | null;
   turns?: number;
+  own_session_id?: string | null;
   status: "succeeded" | "failed" | "cancelled";
+  part?: number;
   text?: string;
   structured?: {
     [k: string]: unknown;
@@ -2299,6 +2301,7 @@ export interface RunState {
   cost_usd?: number;
   session_id?: string | null;
   turns?: number;
+  own_session_id?: string | null;
   phase?:
     | "queued"
     | "carrying_out"
