@@ -111,11 +111,16 @@ class HostActivities:
             caps=self._policy.caps,
             store=store,
             capabilities=capabilities,
-            agent_variables=tuple(sorted(kind.variables)),
+            agent_variables=tuple(sorted(self._agent_variables(request))),
             workspace_held_by=held_by,
             worktree=worktree,
             notices=self._notices,
         )
+
+    def _agent_variables(self, request: RunRequest) -> set[str]:
+        """The own ones of all of the request's agents."""
+        agents = (request.agent, *(each.agent for each in request.fallback))
+        return {name for agent in agents for name in self._policy.kinds[agent].variables}
 
     @activity.defn(name=names.STOP_AGENT)
     async def stop_agent(self, stop: StopInput) -> StopReport:

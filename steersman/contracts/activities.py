@@ -51,7 +51,7 @@ class Claim(TolerantModel):
     capabilities: Capabilities | None = None
     """Those of the request's agent, as the host has it; None where a worker of an older version claimed."""
     agent_variables: tuple[str, ...] = ()
-    """The own variables of an agent that only workers know: a loop keeps them from its programs."""
+    """The own variables of the agents, also of those that only workers know: a loop keeps them from its programs."""
     workspace_held_by: tuple[WorkspaceHolder, ...] = ()
     """Those in whose way the run is: it has to take its workspace by hold_workspace before it goes on. None: it has it,
     or needs none.

@@ -262,11 +262,12 @@ def unmetered(limits: StrictModel, agent: str, can: Capabilities) -> str | None:
 
 
 def program_env(run: RunRequest, agents_own: Collection[str] = ()) -> dict[str, EnvValue]:
-    """The template's environment for the programs of a loop: without the agent's own variables, such as its key.
+    """The template's environment for the programs of a loop: without its agents' own variables, such as their keys.
 
-    `agents_own`: those of an agent that only workers know.
+    `agents_own`: those of agents that only workers know.
     """
-    own = {*AGENT_VARIABLES.get(run.agent, ()), *agents_own}
+    agents = (run.agent, *(each.agent for each in run.fallback))
+    own = {*agents_own, *(name for agent in agents for name in AGENT_VARIABLES.get(agent, ()))}
     return {name: value for name, value in run.env.items() if name not in own}
 
 

@@ -122,3 +122,17 @@ async def test_a_loop_that_is_paused_while_another_one_works_tells_its_own_of_it
     told = "\n".join(first.requests[1].texts)
     assert "PLANTEXT" in told, "it never got to work on it"
     assert 'Another agent ("codex") took over in iteration 1' in told
+
+
+async def test_a_loops_verification_has_none_of_their_keys(site: Site, model: ScriptedModel, mark: str) -> None:
+    first = model.script("a", tool("Bash", command=tick("one", "two")), say("done"))
+    second = model.script("b", say("x"))
+    flags = ("--allow-env", "MOCK_KEY", "--allow-env", "OPENAI_API_KEY")
+    await site.worker(*flags, **worker_env(site, second), OPENAI_API_KEY="sk-the-key").ready()
+    steersman, workspace = await site.steersman(), project(site)
+    done = {"verify": {"command": "env | grep OPENAI > seen; true"}, "items": {"kind": "checkboxes"}}
+    request = claude_loop(site, first, workspace, mark, done=done)
+    env = {**request["run"]["env"], "OPENAI_API_KEY": {"from_env": "OPENAI_API_KEY"}}
+    request["run"] |= {"env": env, "fallback": [{"agent": "codex"}]}
+    assert (await ended(steersman, await steersman.loops.start(request))).status == "completed"
+    assert (workspace / "seen").read_text() == ""
