@@ -24,7 +24,7 @@ from activities.running import run_log
 from activities.running.completion import complete
 from activities.store import disk
 from activities.store.event_pages import EventPages
-from activities.store.event_reader import is_ended, terminal_event
+from activities.store.event_reader import consumption, is_ended, terminal_event
 from activities.store.eventlog import end_log
 from activities.store.identity import StoreGone
 from activities.store.notes import note, noted
@@ -45,6 +45,7 @@ from steersman.contracts.activities import (
     PruneInput,
     ReadEvents,
     RunEnd,
+    RunKey,
     StopInput,
     Swept,
 )
@@ -278,15 +279,27 @@ class HostActivities:
         """The run's terminal event. If its workflow has closed and its log has none, the agent is stopped and the event
         is written first, as the next sweep would do.
         """
-        with as_application_error():
-            directory = await asyncio.to_thread(self._store.readable, asked.key)
-        if not await asyncio.to_thread(os.path.lexists, directory.path):
-            return RunEnd(known=False)
         async with heartbeating():
             with as_application_error():
-                if not await asyncio.to_thread(is_ended, directory.events):
-                    await end_closed(self._context, self._closed_runs, directory)
+                if (directory := await self._ended(asked.key)) is None:
+                    return RunEnd(known=False)
         return RunEnd(event=await asyncio.to_thread(terminal_event, directory.events))
+
+    async def consumption(self, key: RunKey) -> RunProgress | None:
+        """What a run whose workflow has closed has consumed, ended as `end_run` does; None where nothing says so.
+
+        Raises RunError, OSError, RPCError.
+        """
+        directory = await self._ended(key)
+        return await asyncio.to_thread(consumption, directory.events) if directory else None
+
+    async def _ended(self, key: RunKey) -> RunDirectory | None:
+        directory = await asyncio.to_thread(self._store.readable, key)
+        if not await asyncio.to_thread(os.path.lexists, directory.path):
+            return None
+        if not await asyncio.to_thread(is_ended, directory.events):
+            await end_closed(self._context, self._closed_runs, directory)
+        return directory
 
     @activity.defn(name=names.READ_EVENTS)
     async def read_events(self, wanted: ReadEvents) -> RawValue:

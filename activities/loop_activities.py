@@ -4,6 +4,7 @@ How files, plans and items are read must not live here: see activities/loops.
 """
 
 import asyncio
+import logging
 import shutil
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
@@ -23,6 +24,7 @@ from activities.loops.items.sources import argv, check_items, read_items
 from activities.loops.loop_store import LoopStore
 from activities.ports.admission import Program
 from activities.ports.agent import Agent
+from activities.store.identity import StoreGone
 from activities.temporal.loop_points import fork_point
 from activities.workspaces.checkpoints import WorkspaceCheckpoints, nearest_existing
 from activities.workspaces.git.checkpoint_commits import NoCheckpoint, ref
@@ -30,6 +32,7 @@ from activities.workspaces.git.runner import GitFailed
 from activities.workspaces.git.shadows import NoRepository
 from activities.workspaces.printable_text import printable
 from steersman.contracts import names
+from steersman.contracts.activities import RunKey
 from steersman.contracts.errors import AgentFailed, InvalidRequest, RunError
 from steersman.contracts.loop import Items, LoopRequest, PlanFile, program_env, unmetered
 from steersman.contracts.loop_activities import (
@@ -49,7 +52,7 @@ from steersman.contracts.loop_activities import (
 )
 from steersman.contracts.loop_state import ItemList
 from steersman.contracts.request import RunRequest
-from steersman.contracts.run import RunState
+from steersman.contracts.run import RunProgress, RunState
 from steersman.contracts.variables import EnvValue
 from steersman.contracts.workspace import Diff
 
@@ -57,6 +60,11 @@ MAX_LINKS = 40
 """On the way to a plan, as for the system's own calls."""
 BEADS_ENV = {"BD_JSON_ENVELOPE": "0", "BEADS_NO_DAEMON": "1"}
 """bd prints its issues without an envelope, and leaves no daemon behind."""
+
+
+log = logging.getLogger("steersman.looping")
+END_S = 15.0
+"""A run that was ended behind its loop's back may take so many seconds until its agent is gone."""
 
 
 class LoopActivities:
@@ -69,10 +77,13 @@ class LoopActivities:
         store: LoopStore,
         policy: Policy,
         check_restore: Callable[[str, Path], Awaitable[None]],
+        consumption: Callable[[RunKey], Awaitable[RunProgress | None]],
     ) -> None:
-        """`check_restore` raises RunError where whoever calls may not have a loop's files put into a workspace."""
+        """`check_restore` raises RunError where whoever calls may not have a loop's files put into a workspace.
+        `consumption`: see HostActivities.
+        """
         self._client, self._agents, self._store, self._policy = client, agents, store, policy
-        self._check_restore = check_restore
+        self._check_restore, self._consumption = check_restore, consumption
         self._checkpoints = WorkspaceCheckpoints(policy.environ, policy.workspace_roots, policy.git_roots)
 
     @activity.defn(name=names.ADMIT_LOOP)
@@ -185,7 +196,9 @@ class LoopActivities:
 
     @activity.defn(name=names.LOOK_AT_RUN)
     async def look_at_run(self, asked: LookInput) -> RunState:
-        """The last state of a run that closed without a result."""
+        """The last state of a run that closed without a result; what it has consumed by its log, too: of that the
+        workflow is told seldom.
+        """
         handle = self._client.get_workflow_handle(asked.run)
         async with heartbeating():
             with as_application_error():
@@ -195,7 +208,22 @@ class LoopActivities:
                     if error.status != RPCStatusCode.NOT_FOUND:
                         raise
                     raise AgentFailed(f"Temporal knows no run {asked.run}") from error
-                return state
+            return await self._with_consumption(asked.run, state)
+
+    async def _with_consumption(self, run: str, state: RunState) -> RunState:
+        if state.execution is None:
+            return state
+        try:
+            async with asyncio.timeout(END_S):
+                read = await self._consumption(RunKey(run=run, execution=state.execution))
+        except (RunError, StoreGone, OSError, RPCError) as error:  # TimeoutError is an OSError
+            facts = {"run": run, "error": str(error) or f"its agent was not gone after {END_S:g} s"}
+            log.warning("a run may have cost more", extra={"action": "consumption_unknown", "facts": facts})
+            read = None
+        if read is None:
+            return state
+        most = {"usage": state.usage.at_least(read.usage), "cost_usd": max(state.cost_usd, read.cost_usd)}
+        return state.model_copy(update={**most, "turns": max(state.turns, read.turns)})
 
     async def _directory(self, loop: str, *others: str) -> Path:
         """The loop's directory. Fails if it, or the directory of one of `others`, is another Temporal namespace's."""

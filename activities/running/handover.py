@@ -1,14 +1,13 @@
 """What the next agent of a run is told of the one before it, which could not go on; and why another may at all."""
 
 import json
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from activities.ports.baseline import Baseline
 from activities.running.totals import LastWork
-from activities.store import disk
+from activities.store.event_reader import tail
 from steersman.contracts.errors import AgentNotInstalled, AuthenticationFailed, RunError
 from steersman.contracts.events import MAX_TEXT
 from steersman.contracts.request import FallbackCause
@@ -70,11 +69,7 @@ async def handover(last: LastWork, prompts: Sequence[str], log: Path, baseline: 
 
 def _messages(log: Path, prompts: Sequence[str]) -> Iterator[str]:
     """What people have said to the agents beside their prompts, as far as the log's end has it."""
-    with os.fdopen(disk.open_regular(log), "rb") as file:
-        size = file.seek(0, os.SEEK_END)
-        file.seek(max(size - _MAX_TAIL, 0))
-        lines = file.read(_MAX_TAIL).split(b"\n")
-    for line in lines[1 if size > _MAX_TAIL else 0 :]:
+    for line in tail(log, _MAX_TAIL):
         text = _message(line) if b'"role"' in line else ""
         if text and not any(_is(text, prompt) for prompt in prompts):
             yield text

@@ -3,6 +3,7 @@
 A log may have gigabytes: only a reader that wants all events reads all of it.
 """
 
+import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +13,12 @@ from pydantic import TypeAdapter
 
 from activities.store import disk, lines
 from activities.store.event_lines import event_json, is_terminal_line, number_of
-from steersman.contracts.events import EVENT, TerminalEvent, is_terminal
+from steersman.contracts.events import EVENT, TerminalEvent, UsageEvent, is_terminal
 from steersman.contracts.model import TolerantModel
+from steersman.contracts.run import RunProgress
+
+_MAX_TAIL: Final = 4 * 1024 * 1024
+"""Only this many bytes of a log's end are looked at for what the run has consumed."""
 
 
 class _Numbered(TolerantModel):
@@ -36,6 +41,28 @@ def terminal_event(path: Path) -> TerminalEvent | None:
         return None
     event = EVENT.validate_json(line)
     return event if is_terminal(event) else None
+
+
+def tail(path: Path, limit: int) -> list[bytes]:
+    """The log's last lines, as many as have so many bytes, without one that is cut. Raises OSError."""
+    with os.fdopen(disk.open_regular(path), "rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(size - limit, 0))
+        return file.read(limit).split(b"\n")[1 if size > limit else 0 :]
+
+
+def consumption(path: Path) -> RunProgress | None:
+    """What the run has consumed by its log's newest event that says so; None where its end has none. Raises OSError."""
+    for line in reversed(tail(path, _MAX_TAIL)):
+        if b'"usage"' not in line:
+            continue
+        try:
+            event = EVENT.validate_json(line)
+        except ValueError:
+            continue
+        if isinstance(event, UsageEvent) and math.isfinite(event.cost_usd):
+            return RunProgress(usage=event.usage, cost_usd=event.cost_usd, turns=event.turns)
+    return None
 
 
 def is_ended(path: Path) -> bool:

@@ -9,8 +9,8 @@ import pytest
 from steersman.client import Steersman
 from steersman.contracts.errors import LoopFailed
 from steersman.contracts.loop_state import LoopResult
-from tests.acceptance.loops import claude_loop, ended, process_loop, project, reaches, tick, told
-from tests.acceptance.site import Site
+from tests.acceptance.loops import LONG_TOOL, claude_loop, ended, in_tool, process_loop, project, reaches, tick, told
+from tests.acceptance.site import Site, gone
 from tests.scripted_model import Hold, Say, ScriptedModel, Usage, answer, fail, hold, say, tool
 from tests.support.processes import marked, until
 
@@ -150,3 +150,22 @@ async def test_a_rate_limit_can_end_the_loop(shared: Site, steersman: Steersman,
     loop = await steersman.loops.start(claude_loop(shared, script, project(shared), rate_limit="stop"))
     result = await ended(steersman, loop)
     assert (result.status, result.stop_reason, result.iterations) == ("exited", "rate_limit", 1)
+
+
+async def test_a_run_that_is_terminated_costs_what_it_had_cost(
+    shared: Site, steersman: Steersman, model: ScriptedModel, mark: str
+) -> None:
+    """Its workflow is told of that ever more seldom."""
+    dear = Usage(input=200_000, output=1_000)
+    steps = [answer(tool("Bash", command="sleep 1"), usage=dear)] * 6
+    script = model.script("dear", *steps, answer(tool("Bash", command=LONG_TOOL), usage=dear))
+    request = claude_loop(shared, script, project(shared), mark, limits={"no_progress": 0, "cost_usd": 100})
+    loop = await steersman.loops.start(request)
+    run = f"{loop}-1"
+    await in_tool(mark)
+    used = [each.cost_usd for each in await steersman.events(run) if each.type == "usage"]
+    await shared.temporal("workflow", "terminate", "--workflow-id", run)
+    state = await reaches(steersman, loop, "paused")
+    assert state.totals.cost_usd == pytest.approx(max(used))
+    await gone(mark)
+    await steersman.loops.exit(loop)

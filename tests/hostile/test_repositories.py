@@ -25,7 +25,7 @@ from steersman.contracts.loop import Items
 from steersman.contracts.loop_activities import DropInput, KeptInput, LoopKey, RestoreInput
 from steersman.contracts.request import RunRequest
 from tests.loops.loop_site import Site, git, put, repository, seen
-from tests.loops.test_activities import whoever_calls
+from tests.loops.test_activities import unknown, whoever_calls
 from tests.support.files import below
 from tests.support.processes import marked, until
 
@@ -345,7 +345,7 @@ class TestAnswers:
 
     async def test_a_loop_whose_workspace_may_be_gone(self, site: Site, top: Path, ways: list[str]) -> None:
         policy = Policy(site.environ, workspace_roots=(top.parent,))
-        activities = LoopActivities(cast("Client", None), {}, site.store, policy, whoever_calls)
+        activities = LoopActivities(cast("Client", None), {}, site.store, policy, whoever_calls, unknown)
         for way in ways:
             said = f"workspace.path: {way} is outside this worker's --workspace-root"
             run = RunRequest.model_validate({"agent": "process", "command": ["true"], "workspace": {"path": way}})
@@ -368,7 +368,7 @@ class TestAnswers:
 
 async def test_what_git_refuses_is_not_tried_again(site: Site, top: Path) -> None:
     (top / ".git" / "refs" / "steersman").symlink_to("elsewhere")
-    activities = LoopActivities(cast("Client", None), {}, site.store, Policy(site.environ), whoever_calls)
+    activities = LoopActivities(cast("Client", None), {}, site.store, Policy(site.environ), whoever_calls, unknown)
     with pytest.raises(ApplicationError, match="refs/steersman in the repository is a link") as refused:
         await ActivityEnvironment().run(
             activities.drop_checkpoints, DropInput(loop=site.loop, workspace=str(top), all=True)

@@ -29,7 +29,7 @@ from activities.loops.loop_store import LoopStore
 from activities.ports.agent import Agent
 from activities.store.ownership import Ownership
 from activities.workspaces.git.checkpoint_commits import ref
-from steersman.contracts.activities import PruneInput, Swept
+from steersman.contracts.activities import PruneInput, RunKey, Swept
 from steersman.contracts.loop import LoopRequest, parse_loop_request
 from steersman.contracts.loop_activities import (
     AdmitLoop,
@@ -60,6 +60,10 @@ OWNER = Ownership("cluster", "default")
 SECRET = "sk-very-secret"
 
 
+async def unknown(key: RunKey) -> None:
+    """What a run has consumed."""
+
+
 async def whoever_calls(loop: str, workspace: Path) -> None:
     """Who may, says the server: see tests/acceptance/test_loop_restore.py."""
 
@@ -81,7 +85,7 @@ class Host:
         environ |= {"SECRET_KEY": SECRET, "ANTHROPIC_API_KEY": SECRET}
         policy = Policy(environ, **fields)
         agents: dict[str, Agent] = {"claude": ClaudeAgent({"IS_SANDBOX": "1"}), "process": ProcessAgent()}
-        self.activities = LoopActivities(self.client, agents, self.loops, policy, whoever_calls)
+        self.activities = LoopActivities(self.client, agents, self.loops, policy, whoever_calls, unknown)
         return self.activities
 
     def program(self, name: str, script: str) -> None:
