@@ -4,6 +4,7 @@ Text that an agent, a tool or a file said may move no cursor, change no color, h
 `steersman.contracts.text`. Everything else in `steersman.cli` may import this module; it imports nothing of it.
 """
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "changes_phrase",
+    "chosen",
     "clean",
     "counted",
     "deadline_phrase",
@@ -23,6 +25,7 @@ __all__ = [
     "end_phrase",
     "finalize_phrase",
     "flat",
+    "none_of",
     "sessions_phrase",
     "shortened",
     "stop_phrase",
@@ -31,6 +34,19 @@ __all__ = [
 ]
 
 clean = visible
+
+
+def chosen(answer: str, words: Iterable[str]) -> str | None:
+    """The first of these words that a person's answer is, or begins as: `y`, `ye` and `Yes` are "yes". None for
+    anything else: who was typing a sentence when the question came has chosen nothing.
+    """
+    said = answer.strip().lower()
+    return next((each for each in words if said and each.startswith(said)), None)
+
+
+def none_of(answer: str, letters: str) -> str:
+    """What a person is told of an answer that is none: `letters` are those that would be."""
+    return f"{shortened(flat(answer), 40)!r} is none of {letters}"
 
 
 def shortened(text: str, limit: int) -> str:

@@ -158,6 +158,44 @@ async def test_approvals_are_asked(
     assert await terminal.ended() == 0
 
 
+@pytest.mark.parametrize("typed", ["all the tests, not only the slow", "you should not", "maybe", "yes please"])
+async def test_a_sentence_that_was_being_typed_decides_nothing(
+    steer: Steer, fake_host: FakeHost, steersman: Steersman, workspace: str, typed: str
+) -> None:
+    run = await begin(steersman, workspace)
+    terminal = await steer.at_terminal("attach", run)
+    await fake_host.ask(run, "a-1", "Bash", command="make")
+    await terminal.until("no, and say why) >")
+    terminal.type(f"{typed}\n")
+    await terminal.until("is none of y, n, a, m: nothing is decided")
+    await terminal.until("no, and say why) >")
+    assert not fake_host.fake_run(run).decisions
+    terminal.type("No\n")
+    await until(lambda: fake_host.fake_run(run).decisions)
+    assert fake_host.fake_run(run).decisions[0].decision.decision == "deny"
+    fake_host.finish(run, succeeded())
+    assert await terminal.ended() == 0
+
+
+async def test_a_sentence_at_the_menu_of_ctrl_c_stops_nothing(
+    steer: Steer, fake_host: FakeHost, steersman: Steersman, workspace: str
+) -> None:
+    run = await begin(steersman, workspace)
+    terminal = await steer.at_terminal("attach", run)
+    fake_host.show(run, init())
+    await terminal.until("session")
+    terminal.ctrl_c()
+    await terminal.until(MENU)
+    await terminal.until(") >")
+    terminal.type("should go on\n")
+    await terminal.until("'should go on' is none of k, i, s")
+    await terminal.until(MENU)
+    await terminal.until(") >")
+    terminal.type("k\n")
+    fake_host.finish(run, succeeded())
+    assert await terminal.ended() == 0
+
+
 PASTED = "Do A.\rThen do B.\rNever delete C"
 
 

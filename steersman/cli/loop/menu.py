@@ -9,7 +9,7 @@ from collections.abc import Callable
 from rich.console import Console
 from rich.text import Text
 
-from steersman.cli.formatting import flat, shortened
+from steersman.cli.formatting import chosen, flat, shortened
 from steersman.cli.loop.followed_loop import FEEDBACK, FollowedLoop
 from steersman.cli.terminal.keyboard import Keyboard
 from steersman.contracts.errors import RunError
@@ -127,12 +127,12 @@ class Menu:
         if start is None or (start and not start.isdecimal()):
             note("not started over: that is no number" if start else "not started over", "yellow")
             return False
-        files = (await self._ask(FILES) or "n").lower()[:1]
-        if files not in ("y", "k"):
+        files = chosen(await self._ask(FILES) or "no", ("yes", "keep", "no"))
+        if files not in ("yes", "keep"):
             note("not started over")
             return False
         note("starting over; what is there now is kept as a rescue checkpoint")
-        self._followed.restart(int(start) if start else None, files=files == "y")
+        self._followed.restart(int(start) if start else None, files=files == "yes")
         return True
 
     async def _ask(self, question: Text) -> str | None:

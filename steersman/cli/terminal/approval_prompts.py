@@ -5,7 +5,7 @@ import json
 
 from rich.text import Text
 
-from steersman.cli.formatting import clean, deadline_phrase, flat
+from steersman.cli.formatting import chosen, clean, deadline_phrase, flat, none_of
 from steersman.cli.terminal.keyboard import Keyboard
 from steersman.cli.terminal.renderer import Renderer
 from steersman.client import Steersman
@@ -17,6 +17,7 @@ from steersman.errors import SteersmanError, Unreachable
 AGAIN_S = 1.0
 """Between two tries to hear which approvals are open."""
 SHOWN_LINES = 20
+CHOICES = ("yes", "no", "always", "message", "view")
 QUESTION = "Allow? [y]es  [n]o  [a]lways (this tool, this run)  [m]essage (no, and say why)"
 
 
@@ -89,16 +90,16 @@ class ApprovalPrompts:
                 if not settled.is_set():
                     self._view.note(f"left open; answer with: steer approve|deny {self._run} {approval.id}")
                 return
-            choice = answer.lower()[:1]
-            if choice == "v" and whole:
+            choice = chosen(answer, CHOICES if whole else CHOICES[:-1])
+            if choice is None and answer.strip():
+                self._view.note(none_of(answer, f"y, n, a, m{', v' if whole else ''}: nothing is decided"), "yellow")
+            elif choice == "view" and whole:
                 self._view.note_block(whole)
-            elif choice == "m":
+            elif choice == "message":
                 said = await self._keyboard.ask_message(Text("Tell the agent >", style="bold magenta"), unless=settled)
                 if await self._decide(approval.id, allow=False, message=said or None):
                     return
-            elif choice in ("y", "n", "a") and await self._decide(
-                approval.id, allow=choice != "n", remember=choice == "a"
-            ):
+            elif choice and await self._decide(approval.id, allow=choice != "no", remember=choice == "always"):
                 return
 
     def _describe(self, approval: Approval) -> str | None:

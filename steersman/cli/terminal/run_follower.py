@@ -19,7 +19,7 @@ from temporalio.service import RPCError
 
 from steersman.attachments import attachment, typed
 from steersman.cli.exits import Exit, code_of
-from steersman.cli.formatting import finalize_phrase, sessions_phrase
+from steersman.cli.formatting import chosen, finalize_phrase, none_of, sessions_phrase
 from steersman.cli.output import console, remark, terminal_console, write_line
 from steersman.cli.terminal.approval_prompts import ApprovalPrompts
 from steersman.cli.terminal.event_pump import EventPump, KeyPress, Note, SourceEnded
@@ -55,6 +55,7 @@ HELP = (
     "/attach FILE sends an image or a text along with what you say next",
     "/stop stops the run, /leave and Ctrl-D leave it at work, Ctrl-C opens the menu; // begins a text with a /",
 )
+CHOICES = ("keep", "interrupt", "stop")
 KEEP, INTERRUPT = "[K]eep running (default)", "[I]nterrupt with a message"
 STOP = "[S]top   (Ctrl-C again: leave it running and go)"
 AGAIN_S = 1.0
@@ -395,17 +396,18 @@ class Follower:
             menu = "  ".join((KEEP, *(() if refusal else (INTERRUPT,)), STOP))
             while True:
                 answer = await self._keyboard.ask(Text(f"{menu} >", style="bold"))
-                choice = (answer or "k").lower()[:1]
-                if choice == "i" and refusal:
+                choice = chosen(answer or "keep", CHOICES)
+                if choice is None:
+                    self._view.note(none_of(answer or "", "k, i, s"), "yellow")
+                    continue
+                if choice == "interrupt" and refusal:
                     self._view.note(refusal, "yellow")
                     continue
-                if choice == "i":
+                if choice == "interrupt":
                     text = await self._keyboard.ask_message(Text("Message (empty: just interrupt) >", style="bold"))
                     self._pump.run_beside(self._interrupt(text or None))
-                elif choice == "s":
+                elif choice == "stop":
                     self._pump.run_beside(self._stop())
-                elif choice != "k":
-                    continue
                 return False
         except Interrupted:
             return True
