@@ -31,7 +31,8 @@ MEANING: dict[Exit, str] = {
     Exit.CANCELLED: "the run or loop was cancelled",
     Exit.EXITED: "the loop exited before it was done: exit, or a limit",
     Exit.BUG: "an error in steer itself",
-    Exit.DETACHED: "left with Ctrl-C or q, or not confirmed; the run or loop goes on, or stays paused",
+    Exit.DETACHED: "left with Ctrl-C or q, or by the reader of the output (`| head`), or not confirmed; the run or "
+    "loop goes on, or stays paused",
     Exit.TERMINATED: "left by SIGTERM or SIGHUP; the run or loop goes on",
 }
 

@@ -5,7 +5,7 @@ import gc
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, NoReturn, TextIO
+from typing import Annotated, Literal, NoReturn, TextIO
 
 import typer
 
@@ -91,7 +91,8 @@ def options(
 
 def run() -> NoReturn:
     """The console script."""
-    sys.stdout, sys.stderr = sys.stdout or _nowhere(), sys.stderr or _nowhere()
+    sys.stdin = sys.stdin or _nowhere("r")
+    sys.stdout, sys.stderr = sys.stdout or _nowhere("w"), sys.stderr or _nowhere("w")
     gc.set_threshold(GC_THRESHOLD)
     code = _code()
     for stream in (sys.stdout, sys.stderr):
@@ -101,9 +102,9 @@ def run() -> NoReturn:
     os._exit(code)
 
 
-def _nowhere() -> TextIO:
+def _nowhere(mode: Literal["r", "w"]) -> TextIO:
     """In place of a stream that was closed by whoever started this (`2>&-`)."""
-    return Path(os.devnull).open("w")
+    return Path(os.devnull).open(mode)
 
 
 def _code() -> int:

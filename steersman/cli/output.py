@@ -3,10 +3,14 @@
 import contextlib
 import functools
 import json
+import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
+import typer
+
+from steersman.cli.exits import Exit
 from steersman.cli.formatting import flat
 
 if TYPE_CHECKING:
@@ -31,6 +35,21 @@ def terminal_console(stream: TextIO) -> "Console":
 
     width = None if stream.isatty() else PIPED_WIDTH
     return Console(file=stream, markup=False, emoji=False, highlight=False, soft_wrap=True, width=width)
+
+
+@contextlib.contextmanager
+def left_by_reader() -> "Iterator[None]":
+    """Who follows a run leaves it where nobody reads the output any more (`| head`): how it ends is not known then.
+
+    Raises typer.Exit.
+    """
+    try:
+        yield
+    except (BrokenPipeError, SystemExit) as error:  # rich raises SystemExit for it
+        if not isinstance(error if isinstance(error, OSError) else error.__context__, BrokenPipeError):
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(Exit.DETACHED) from error
 
 
 def table(*columns: str, cut: Sequence[str] = ()) -> "Table":

@@ -1,11 +1,16 @@
 """`steer` whose output goes where nobody reads it, and in directories that are not there."""
 
+import asyncio
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.cli.steer import STEER
+from steersman.client import Steersman
+from tests.cli.steer import STEER, Steer
+from tests.cli.test_commands import begin
+from tests.client.fake_host import FakeHost, succeeded
+from tests.client.fake_host import said as more
 
 pytestmark = pytest.mark.integration
 
@@ -31,6 +36,11 @@ def said(script: str, home: Path, *words: str) -> tuple[int, str]:
         ('"$@" 2>&-', ("show", "nobody"), 4),
         ('"$@" >&-', ("show", "nobody"), 4),
         ('"$@" >&- 2>&-', ("agents",), 0),
+        ('"$@" <&-', ("run", "process", "--", "true"), 4),
+        ('"$@" <&-', ("run", "process", "-", "--", "cat"), 4),
+        ('"$@" <&-', ("attach", "nobody"), 4),
+        ('"$@" <&-', ("undo", "nobody", "--yes"), 4),
+        ('"$@" <&-', ("acp",), 4),
         ('"$@" >&-', ("--help",), 0),
         ('"$@" | true; exit ${PIPESTATUS[0]}', ("schema",), 0),
         ('"$@" | head -c 1 >/dev/null; exit ${PIPESTATUS[0]}', ("schema",), 0),
@@ -45,3 +55,19 @@ def test_streams_that_are_closed(tmp_path: Path, script: str, words: tuple[str, 
 @pytest.mark.parametrize("words", [("agents",), ("agents", "--json"), ("schema",)])
 def test_a_full_disk_behind_its_output(tmp_path: Path, words: tuple[str, ...]) -> None:
     assert said('"$@" >/dev/full', tmp_path, *words) == (1, "error: No space left on device\n")
+
+
+@pytest.mark.parametrize("words", [("attach",), ("attach", "--json")])
+async def test_a_run_whose_reader_goes_is_left(
+    steer: Steer, fake_host: FakeHost, steersman: Steersman, workspace: str, words: tuple[str, ...]
+) -> None:
+    """How it ends, nobody is told: neither that it has succeeded."""
+    run = await begin(steersman, workspace)
+    script = '"$@" | head -n 1 >/dev/null; exit ${PIPESTATUS[0]}'
+    process = await asyncio.create_subprocess_exec("bash", "-c", script, "bash", *STEER, *words, run, env=steer.env)
+    ended = asyncio.ensure_future(process.wait())
+    while not ended.done():
+        fake_host.show(run, more("more"))
+        await asyncio.sleep(0.05)
+    assert await ended == 130
+    fake_host.finish(run, succeeded())

@@ -18,7 +18,7 @@ from steersman.cli.loop import formatting
 from steersman.cli.loop.followed_loop import FollowedLoop
 from steersman.cli.loop.menu import Menu
 from steersman.cli.loop.outcome import end_line, read_outcome, write_item, write_outcome
-from steersman.cli.output import complain, console, remark, terminal_console
+from steersman.cli.output import complain, console, left_by_reader, remark, terminal_console
 from steersman.cli.terminal.approval_prompts import ApprovalPrompts
 from steersman.cli.terminal.event_pump import EventPump, KeyPress, Note, SourceEnded
 from steersman.cli.terminal.interactive import is_interactive
@@ -259,6 +259,7 @@ def _moved(before: LoopState, state: LoopState) -> bool:
 async def follow(steersman: Steersman, which: Callable[[], Awaitable[str]], *, as_json: bool) -> Exit:
     """Follow a loop until its end or until the person leaves; the exit code. `which` starts or finds the loop."""
     with ExitStack() as ending:
+        ending.enter_context(left_by_reader())
         status_bar = None
         if is_interactive() and not as_json:
             status_bar = StatusBar(sys.stdout, colored=console().color_system is not None)

@@ -20,7 +20,7 @@ from temporalio.service import RPCError
 from steersman.attachments import attachment, typed
 from steersman.cli.exits import Exit, code_of
 from steersman.cli.formatting import chosen, finalize_phrase, none_of, sessions_phrase
-from steersman.cli.output import console, remark, terminal_console, write_line
+from steersman.cli.output import console, left_by_reader, remark, terminal_console, write_line
 from steersman.cli.terminal.approval_prompts import ApprovalPrompts
 from steersman.cli.terminal.event_pump import EventPump, KeyPress, Note, SourceEnded
 from steersman.cli.terminal.interactive import is_interactive
@@ -92,6 +92,7 @@ async def follow(
     `offers`: at the end a person is told how to go on with the session, where that is done from here.
     """
     with ExitStack() as ending:
+        ending.enter_context(left_by_reader())
         line = None
         if is_interactive() and not as_json:
             from steersman.cli.terminal.input_line import InputLine, can_draw
