@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     from steersman.contracts.workspace import Diff
 
@@ -60,6 +61,30 @@ def table(*columns: str, cut: Sequence[str] = ()) -> "Table":
     for name in columns:
         made.add_column(name, no_wrap=name not in cut, overflow="ellipsis")
     return made
+
+
+CUT_TO = 12
+"""Characters of a column that is cut which are worth it."""
+
+
+def print_rows(rows: "Sequence[Mapping[str, Text]]", *, leave_out: Sequence[str], cut: Sequence[str]) -> None:
+    """A table of rows, at least one, of which all have the same columns. A narrow terminal lacks those of `leave_out`,
+    in that order, and those of `cut` are cut before; the others keep their width.
+    """
+    out = console()
+    widths = {name: max(len(name), *(row[name].cell_len for row in rows)) for name in rows[0]}
+    widths |= {name: min(widths[name], CUT_TO) for name in cut}
+    shown = list(widths)
+    for name in leave_out:
+        if sum(widths[each] + 2 for each in shown) <= out.width:
+            break
+        shown.remove(name)
+    made = table(*shown, cut=cut)
+    for row in rows:
+        for name in cut:
+            row[name].no_wrap, row[name].overflow = True, "ellipsis"
+        made.add_row(*(row[name] for name in shown))
+    out.print(made)
 
 
 def remark(text: str, style: str = "dim") -> None:

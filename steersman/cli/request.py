@@ -4,6 +4,7 @@ Whether the request is valid is decided by the contract, in one place for every 
 """
 
 import json
+import os
 import re
 import sys
 from collections.abc import Iterable, Iterator
@@ -21,14 +22,21 @@ class Never:
 
 
 NEVER = Never()
+MAX_FILE = 16 * 1024 * 1024
+"""Of a file with a text or a request so much is read; how much a request may have is the contract's to say."""
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def text_of(word: str) -> str:
     """`-` is stdin, `@FILE` a file, anything else itself."""
     if word == "-":
-        return sys.stdin.read()
-    return _read(word[1:]) if word.startswith("@") else word
+        return _bounded(sys.stdin.read(MAX_FILE + 1), "stdin")
+    if not word.startswith("@"):
+        return word
+    try:
+        return _read(word[1:])
+    except typer.BadParameter as error:
+        raise typer.BadParameter(f"{error.message}; a text that begins with @ is read from stdin: -") from error
 
 
 def optional_text(word: str | None) -> str | None:
@@ -38,7 +46,7 @@ def optional_text(word: str | None) -> str | None:
 
 def json_of(source: str) -> Any:
     """The JSON in a file, or on stdin for `-`."""
-    text = sys.stdin.read() if source == "-" else _read(source)
+    text = _bounded(sys.stdin.read(MAX_FILE + 1), "stdin") if source == "-" else _read(source)
     try:
         return json.loads(text)
     except ValueError as error:
@@ -67,14 +75,16 @@ def _env_value(value: str) -> Any:
 
 
 def options(words: Iterable[str]) -> dict[str, Any]:
-    """NAME=JSON; what is no JSON is a string."""
-    return {name: _json_or_text(value) for name, value in pairs(words, "--option").items()}
+    """NAME=JSON; a word that is no JSON is a string."""
+    return {name: _json_or_text(value, f"--option {name}") for name, value in pairs(words, "--option").items()}
 
 
-def _json_or_text(value: str) -> Any:
+def _json_or_text(value: str, what: str) -> Any:
     try:
         return json.loads(value)
-    except ValueError:
+    except ValueError as error:
+        if value.lstrip().startswith(("{", "[", '"')):
+            raise typer.BadParameter(f"{what}: not JSON: {error}") from error
         return value
 
 
@@ -124,7 +134,7 @@ def kubernetes_runtime(
     context, slash, namespace = word.rpartition("/")
     if slash and not context:
         raise typer.BadParameter("--kubernetes: expected [CONTEXT/]NAMESPACE")
-    fields = {name: _json_or_text(value) for name, value in pairs(given_fields or (), "--pod").items()}
+    fields = {name: _json_or_text(value, f"--pod {name}") for name, value in pairs(given_fields or (), "--pod").items()}
     return {**fields, **given(kind="kubernetes", context=context or None, namespace=namespace or None, image=image)}
 
 
@@ -189,8 +199,22 @@ def attachments(paths: Iterable[str] | None) -> "list[Attachment]":
         raise typer.BadParameter(f"--attach: {error.message.removeprefix('attachment: ')}") from error
 
 
+def workspace_path(path: str | None) -> str:
+    """The directory that a person means: by default this one."""
+    if path is not None and not path.strip():
+        raise typer.BadParameter("--workspace: must not be empty")
+    return os.path.abspath(path or ".")  # noqa: PTH100 - resolve() would follow links on this machine
+
+
 def _read(path: str) -> str:
     try:
-        return Path(path).read_text()
+        with Path(path).open("rb") as file:
+            return _bounded(file.read(MAX_FILE + 1).decode(), path)
     except (OSError, UnicodeDecodeError) as error:
-        raise typer.BadParameter(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
+        raise typer.BadParameter(f"cannot read {path or '@'}: {getattr(error, 'strerror', None) or error}") from error
+
+
+def _bounded(text: str, what: str) -> str:
+    if len(text) > MAX_FILE:
+        raise typer.BadParameter(f"{what}: longer than {MAX_FILE >> 20} MiB: put long texts into files and name those")
+    return text

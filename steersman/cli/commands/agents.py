@@ -3,9 +3,9 @@
 Agents of other packages are known to a worker alone: worker.py of this installation says which it has.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import entry_points
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,6 +15,9 @@ from steersman.cli.json_output import last_json
 from steersman.cli.options import AsJson
 from steersman.cli.output import complain, console, emit, table
 from steersman.cli.worker_code import has_worker, suite_command, worker_command
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 GROUP = "steersman.agents"
 """The group of entry points by which packages bring agents."""
@@ -64,16 +67,39 @@ def test(
 def _print(rows: Mapping[str, tuple[Mapping[str, bool], Mapping[str, str], str]], names: list[str]) -> None:
     from rich.text import Text
 
-    shown = table("AGENT", *(name.upper().replace("_", " ") for name in names), "PACKAGE")
-    for agent, (can, asked, package) in rows.items():
-        marks = [_mark(can=bool(can.get(name)), where_asked=name in asked) for name in names]
-        cells = (Text(mark, style=_STYLES[mark]) for mark in marks)
-        shown.add_row(Text(agent, style="bold"), *cells, Text(clean(package), style="dim"))
-    console().print(shown)
+    marks = {
+        agent: [_mark(can=bool(can.get(name)), where_asked=name in asked) for name in names]
+        for agent, (can, asked, _) in rows.items()
+    }
+    packages = {agent: clean(package) for agent, (_, _, package) in rows.items()}
+    heads = [name.replace("_", " ") for name in names]
+    if console().width >= _width(marks, [each.upper() for each in heads], packages):
+        shown = table("AGENT", *map(str.upper, heads), "PACKAGE")
+        for agent, cells in marks.items():
+            shown.add_row(Text(agent, style="bold"), *map(_cell, cells), Text(packages[agent], style="dim"))
+        console().print(shown)
+    else:
+        for agent, cells in marks.items():
+            console().print(Text.assemble((agent, "bold"), (f"  {packages[agent]}", "dim")))
+            for mark, style in _STYLES.items():
+                if named := [head for head, cell in zip(heads, cells, strict=True) if cell == mark]:
+                    console().print(Text.assemble((f"  {mark}: ", style), ", ".join(named)))
     for agent, (_, asked, _) in rows.items():
         for name, field in asked.items():
             words = clean(f"{agent}: {name.replace('_', ' ')} where the request asks for it, by {field}")
             console().print(Text(words))
+
+
+def _width(marks: Mapping[str, Sequence[str]], heads: Sequence[str], packages: Mapping[str, str]) -> int:
+    """Of the table of all of them."""
+    columns = [list(marks), list(packages.values()), *zip(heads, *marks.values(), strict=True)]
+    return sum(max(map(len, column)) + 2 for column in columns)
+
+
+def _cell(mark: str) -> "Text":
+    from rich.text import Text
+
+    return Text(mark, style=_STYLES[mark])
 
 
 def _of_packages() -> tuple[Mapping[str, Any], Iterable[Mapping[str, str]]]:

@@ -1,6 +1,5 @@
 """`steer checkpoints`: what is kept of a workspace's files, of runs and loops alike."""
 
-import os
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -9,6 +8,7 @@ from steersman.cli.connection import run_with_client
 from steersman.cli.formatting import counted, flat
 from steersman.cli.options import AsJson, Limit
 from steersman.cli.output import console, emit, remark
+from steersman.cli.request import workspace_path
 
 if TYPE_CHECKING:
     from steersman.client import Steersman
@@ -28,7 +28,7 @@ def checkpoints(
     from steersman.hosts import host_name, state_directory
 
     where = host or host_name(state_directory())
-    path = os.path.abspath(workspace or ".")  # noqa: PTH100 - resolve() would follow links on this machine
+    path = workspace_path(workspace)
 
     async def work(steersman: "Steersman") -> None:
         from steersman._client.server_checks import has_worker

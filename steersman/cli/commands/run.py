@@ -1,6 +1,5 @@
 """`steer run` and `steer attach`: start a run, follow a run."""
 
-import os
 from collections.abc import AsyncGenerator, Awaitable
 from contextlib import aclosing
 from pathlib import Path
@@ -268,7 +267,7 @@ async def _from_first(first: "Awaitable[_Page]", others: "AsyncGenerator[_Page]"
 def _workspace(path: str | None, request_file: str | None) -> dict[str, str]:
     if path is None and request_file is not None:
         return {}
-    return {"path": os.path.abspath(path or ".")}  # noqa: PTH100 - resolve() would follow links on this machine
+    return {"path": request.workspace_path(path)}
 
 
 def _announce(run: str, *, as_json: bool, bare: bool) -> None:

@@ -22,11 +22,10 @@ from steersman.cli.formatting import (
     worktree_phrase,
 )
 from steersman.cli.options import AsJson, Limit, Run
-from steersman.cli.output import console, emit, remark, table, write_line
+from steersman.cli.output import console, emit, print_rows, remark, write_line
 from steersman.cli.targets import filter_judged, resolve_run
 
 if TYPE_CHECKING:
-    from rich.text import Text
     from temporalio.client import WorkflowExecutionDescription
 
     from steersman.client import Steersman
@@ -71,13 +70,6 @@ def list_runs(
     run_with_client(ctx, work)
 
 
-COLUMNS = ("RUN", "AGENT", "PHASE", "COST", "AGE", "TOOK", "WORKSPACE", "TITLE")
-LEFT_OUT = ("TITLE", "WORKSPACE", "TOOK", "COST", "AGE", "AGENT")
-"""Columns that a narrow terminal lacks, in this order; those of WORKSPACE and TITLE are cut before."""
-CUT_TO = 12
-"""Characters of those two that are worth a column."""
-
-
 def _print_runs(runs: "list[RunSummary]") -> None:
     from rich.text import Text
 
@@ -86,35 +78,19 @@ def _print_runs(runs: "list[RunSummary]") -> None:
     for each in runs:
         phase = str(each.phase) if each.status == "running" else SPELLED.get(each.status, each.status)
         phase = "paused" if each.paused else phase
-        cells = (
-            Text(flat(each.id)),
-            Text(flat(each.agent or "?")),
-            Text(phase, style=PHASE_STYLES.get(phase, "")),
-            Text(f"${each.cost_usd:.4f}" if each.cost_usd else "-"),
-            Text(duration((now - each.started_at).total_seconds())),
-            Text(duration(((each.closed_at or now) - each.started_at).total_seconds())),
-            Text(_end_of(flat(each.workspace or ""), 40), no_wrap=True, overflow="ellipsis"),
-            Text(shortened(flat(each.title or ""), 60), no_wrap=True, overflow="ellipsis"),
-        )
-        rows.append(dict(zip(COLUMNS, cells, strict=True)))
-    out = console()
-    shown = _fitting(rows, out.width)
-    made = table(*shown, cut=("WORKSPACE", "TITLE"))
-    for row in rows:
-        made.add_row(*(row[name] for name in shown))
-    out.print(made)
-
-
-def _fitting(rows: "list[dict[str, Text]]", width: int) -> list[str]:
-    """The columns for which there is room."""
-    widths = {name: max(len(name), *(row[name].cell_len for row in rows)) for name in COLUMNS}
-    widths |= {name: min(widths[name], CUT_TO) for name in ("WORKSPACE", "TITLE")}
-    shown = list(COLUMNS)
-    for name in LEFT_OUT:
-        if sum(widths[each] + 2 for each in shown) <= width:
-            break
-        shown.remove(name)
-    return shown
+        row = {
+            "RUN": Text(flat(each.id)),
+            "AGENT": Text(flat(each.agent or "?")),
+            "PHASE": Text(phase, style=PHASE_STYLES.get(phase, "")),
+            "COST": Text(f"${each.cost_usd:.4f}" if each.cost_usd else "-"),
+            "AGE": Text(duration((now - each.started_at).total_seconds())),
+            "TOOK": Text(duration(((each.closed_at or now) - each.started_at).total_seconds())),
+            "WORKSPACE": Text(_end_of(flat(each.workspace or ""), 40)),
+            "TITLE": Text(shortened(flat(each.title or ""), 60)),
+        }
+        rows.append(row)
+    left_out = ("TITLE", "WORKSPACE", "TOOK", "COST", "AGE", "AGENT")
+    print_rows(rows, leave_out=left_out, cut=("WORKSPACE", "TITLE"))
 
 
 def _end_of(path: str, limit: int) -> str:

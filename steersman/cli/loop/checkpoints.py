@@ -9,7 +9,7 @@ from steersman.cli.connection import run_with_client
 from steersman.cli.exits import Exit
 from steersman.cli.formatting import flat, shortened
 from steersman.cli.options import AsJson, Loop, Yes
-from steersman.cli.output import console, emit, print_diff, remark, table
+from steersman.cli.output import console, emit, print_diff, print_rows, remark
 from steersman.cli.targets import resolve_loop
 
 if TYPE_CHECKING:
@@ -83,20 +83,21 @@ def _print_list(found: "list[Checkpoint]", deleted: set[int]) -> None:
     if not found:
         remark("no checkpoints")
         return
-    shown = table("N", "WHAT", "ITERATION", "TIME", "ITEMS LEFT", "VERIFIED", "COST", "COMMIT", "NOTE")
+    rows = []
     for each in found:
-        shown.add_row(
-            Text(str(each.number)),
-            Text(each.kind),
-            Text(str(each.iteration)),
-            Text(clock(each.time)),
-            Text(f"{each.items.left} of {each.items.total}" if each.items else "-"),
-            Text(each.verification or "-"),
-            Text(f"${each.totals.cost_usd:.4f}" if each.totals.cost_usd else "-"),
-            Text("deleted" if each.number in deleted else flat(each.commit or "-")[:10]),
-            Text(shortened(flat(each.error or each.note or ""), 60)),
-        )
-    console().print(shown)
+        row = {
+            "N": Text(str(each.number)),
+            "WHAT": Text(each.kind),
+            "ITERATION": Text(str(each.iteration)),
+            "TIME": Text(clock(each.time)),
+            "ITEMS LEFT": Text(f"{each.items.left} of {each.items.total}" if each.items else "-"),
+            "VERIFIED": Text(each.verification or "-"),
+            "COST": Text(f"${each.totals.cost_usd:.4f}" if each.totals.cost_usd else "-"),
+            "COMMIT": Text("deleted" if each.number in deleted else flat(each.commit or "-")[:10]),
+            "NOTE": Text(shortened(flat(each.error or each.note or ""), 60)),
+        }
+        rows.append(row)
+    print_rows(rows, leave_out=("NOTE", "COST", "TIME", "ITERATION", "ITEMS LEFT", "VERIFIED"), cut=("NOTE",))
 
 
 def _show(found: "list[Checkpoint]", number: int, *, as_json: bool) -> Exit:

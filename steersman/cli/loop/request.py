@@ -103,7 +103,7 @@ def workspace_of(path: str | None, base: Any) -> Path:
             path = str(base["run"]["workspace"]["path"])
         except (KeyError, TypeError):
             path = None
-    return Path(os.path.abspath(path or "."))  # noqa: PTH100 - resolve() would follow links on this machine
+    return Path(request.workspace_path(path))
 
 
 def optional_plan(word: str | None, workspace: Path, phase: str | None) -> str | dict[str, str] | None:

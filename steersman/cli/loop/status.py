@@ -8,7 +8,7 @@ import typer
 from steersman.cli.connection import run_with_client
 from steersman.cli.formatting import duration, flat, shortened
 from steersman.cli.options import AsJson, Limit, Loop
-from steersman.cli.output import console, emit, remark, table
+from steersman.cli.output import console, emit, print_rows, remark
 from steersman.cli.targets import filter_judged, resolve_loop
 
 if TYPE_CHECKING:
@@ -71,17 +71,18 @@ def _print_loops(loops: "list[LoopSummary]") -> None:
 
     from steersman.cli.loop.formatting import STATUS_STYLES, STATUS_WORDS
 
-    shown = table("LOOP", "AGENT", "STATUS", "COST", "AGE", "WORKSPACE", "PLAN")
     now = datetime.now(UTC)
+    rows = []
     for each in loops:
         word = each.status or "?"
-        shown.add_row(
-            Text(flat(each.id)),
-            Text(flat(each.agent or "?")),
-            Text(STATUS_WORDS.get(word, word), style=STATUS_STYLES.get(word, "")),
-            Text(f"${each.cost_usd:.4f}" if each.cost_usd else "-"),
-            Text(duration((now - each.started_at).total_seconds())),
-            Text(shortened(flat(each.workspace or ""), 50)),
-            Text(shortened(flat(each.plan or ""), 50)),
-        )
-    console().print(shown)
+        row = {
+            "LOOP": Text(flat(each.id)),
+            "AGENT": Text(flat(each.agent or "?")),
+            "STATUS": Text(STATUS_WORDS.get(word, word), style=STATUS_STYLES.get(word, "")),
+            "COST": Text(f"${each.cost_usd:.4f}" if each.cost_usd else "-"),
+            "AGE": Text(duration((now - each.started_at).total_seconds())),
+            "WORKSPACE": Text(shortened(flat(each.workspace or ""), 50)),
+            "PLAN": Text(shortened(flat(each.plan or ""), 50)),
+        }
+        rows.append(row)
+    print_rows(rows, leave_out=("PLAN", "WORKSPACE", "COST", "AGE", "AGENT"), cut=("WORKSPACE", "PLAN"))
