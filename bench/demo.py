@@ -72,7 +72,7 @@ async def _scene(screen: Screen) -> int:
 
 async def _agent_scene(screen: Screen, agent: str) -> int:
     if agent not in CASTS:
-        raise StackError(f"AGENT={agent}: one of {', '.join(CASTS)}, or claude")
+        raise StackError(f"there is no demo of {agent!r}: one of {', '.join(CASTS)}, or claude")
     screen.console.rule(Text(f" Steersman: {agent} ", style="bold"), style="bold")
     screen.say(f"The real program of {agent} talks to a scripted model on this machine, whatever keys are set.", "bold")
     async with ScriptedModel() as model, stack() as made:

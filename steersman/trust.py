@@ -4,12 +4,11 @@ They are listed in a file in the state directory, for its user alone. Workers re
 """
 
 import json
-import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from steersman.errors import SteersmanError
+from steersman.private_files import write_private
 
 FILE = "trusted.json"
 MAX_FILE = 1024 * 1024
@@ -54,8 +53,10 @@ def distrust(state: Path, directory: Path) -> bool:
 
 
 def _write(state: Path, directories: Sequence[Path]) -> None:
-    state.mkdir(mode=0o700, parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(dir=state, prefix=f"{FILE}.")  # mode 0600
-    with os.fdopen(descriptor, "w") as file:
-        json.dump({"directories": [str(each) for each in directories]}, file, indent=2)
-    Path(name).replace(state / FILE)
+    """Raises OSError that names the file."""
+    text = json.dumps({"directories": [str(each) for each in directories]}, indent=2)
+    try:
+        state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_private(state / FILE, text)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(state / FILE)) from error

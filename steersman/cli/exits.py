@@ -23,8 +23,9 @@ MEANING: dict[Exit, str] = {
     Exit.OK: "done; of run and attach: the run succeeded, the loop is completed",
     Exit.FAILED: "the run or loop failed; undo left conflicts; doctor found a problem; the replay diverged; "
     "a process of dev ended; a file or the output could not be written",
-    Exit.USAGE: "wrong usage or settings, or a request that is refused as invalid",
-    Exit.NOT_FOUND: "no such run, loop, checkpoint or file; nothing was kept of what a run changed",
+    Exit.USAGE: "wrong usage or settings, a request that is refused as invalid, or a file that is named in it and "
+    "cannot be read",
+    Exit.NOT_FOUND: "no such run, loop or checkpoint, or file of replay; nothing was kept of what a run changed",
     Exit.UNREACHABLE: "no server, worker or host answers",
     Exit.REFUSED: "the run or loop did not take it: closed, already running, already decided, no such approval, "
     "or it cannot",

@@ -5,7 +5,7 @@ import gc
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Literal, NoReturn, TextIO
+from typing import Annotated, Any, Literal, NoReturn, TextIO
 
 import typer
 
@@ -58,6 +58,16 @@ class SteerGroup(LazyGroup):
         "codec": LazyCommand(f"{COMMANDS}.codec", "app", SERVICE),
     }
     aliases = {"say": "steer"}  # noqa: RUF012 - a ClassVar by its base class
+
+    def invoke(self, ctx: Any) -> Any:
+        """See click.Group. What is wrong with an option is said in words of this command's own."""
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            from steersman.contracts.errors import plain
+
+            error.message = plain(error.message)
+            raise
 
 
 app = typer.Typer(

@@ -101,7 +101,8 @@ Env = Annotated[
     typer.Option(help="NAME=VALUE | NAME=from_env:NAME | NAME=from_file:PATH.", rich_help_panel=AGENT_PANEL),
 ]
 AgentOption = Annotated[
-    list[str] | None, typer.Option(help="NAME=JSON: particular to the agent.", rich_help_panel=AGENT_PANEL)
+    list[str] | None,
+    typer.Option(help="NAME=JSON, or a word, which is a text: particular to the agent.", rich_help_panel=AGENT_PANEL),
 ]
 Idle = Annotated[str | None, typer.Option(help="Longest silence.", rich_help_panel=LIMITS_PANEL)]
 CostLimit = Annotated[

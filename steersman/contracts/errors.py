@@ -4,6 +4,7 @@ A run that does not succeed fails with a Temporal ApplicationError whose `type` 
 detail is a RunResult with status "failed" (of a loop, a LoopResult).
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Final
@@ -200,7 +201,7 @@ def _problem(error: Mapping[str, Any]) -> tuple[tuple[int | str, ...], str]:
         return error["loc"], "a text in it is no Unicode: it has half of a surrogate pair"
     if error["type"] == "string_unicode":
         return error["loc"], "is no Unicode: it has half of a surrogate pair"
-    return error["loc"], _plain(error["msg"])
+    return error["loc"], plain(error["msg"])
 
 
 _FORMS = {(field, form) for field in ("plan", "command") for form in ("text", "file", "list")}
@@ -218,6 +219,39 @@ def _path(loc: Sequence[int | str]) -> str:
     return path if len(path) <= MAX_PATH else f"{path[:MAX_PATH]}…"
 
 
-def _plain(message: str) -> str:
-    text = message.removeprefix("Value error, ")
-    return {"Extra inputs are not permitted": "unknown field", "Field required": "is required"}.get(text, text)
+_KINDS: Final = {
+    "string": "a text",
+    "integer": "a whole number",
+    "boolean": "true or false",
+    "dictionary": "an object",
+    "list": "a list",
+    "tuple": "a list",
+}
+_WORDS: Final[tuple[tuple[re.Pattern[str], str], ...]] = tuple(
+    (re.compile(pattern, re.DOTALL), words)
+    for pattern, words in (
+        (r"Value error, (.*)", r"\1"),
+        (r"Extra inputs are not permitted", "unknown field"),
+        (r"Field required", "is required"),
+        (r"Input should be greater than or equal to (.*)", r"must be at least \1"),
+        (r"Input should be greater than (.*)", r"must be more than \1"),
+        (r"Input should be less than or equal to (.*)", r"must be at most \1"),
+        (r"Input should be (?!a valid )(.*)", r"must be \1"),
+        (r"String should match pattern '(.*)'", r"must be as the pattern \1 says"),
+        (r"\w+ should have (at (?:least|most) \d+) items? after validation.*", r"must have \1 entries"),
+        (r"\w+ should have (.*)", r"must have \1"),
+    )
+)
+"""What pydantic says, and what a person is told."""
+_KIND: Final = re.compile(r"Input should be a valid (\w+)(.*)", re.DOTALL)
+
+
+def plain(message: str) -> str:
+    """What pydantic says of a wrong value, in words that go after its name."""
+    if found := _KIND.fullmatch(message):
+        kind = _KINDS.get(found[1])
+        return f"must be {kind}" if kind else f"must be a {found[1]}"
+    for pattern, words in _WORDS:
+        if found := pattern.fullmatch(message):
+            return found.expand(words)
+    return message

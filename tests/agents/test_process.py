@@ -263,7 +263,7 @@ async def test_a_stop_ends_a_program_that_waits_for_messages(process: ProcessKit
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"messages": "words"}, "options.messages: Input should be 'lines' or 'json'"),
+        ({"messages": "words"}, "options.messages: must be 'lines' or 'json'"),
         ({"messages": True}, "options.messages"),
         ({"messages": "lines", "colour": "red"}, "options.colour"),
     ],

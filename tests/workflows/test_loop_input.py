@@ -27,13 +27,13 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"run": {**RUN, "prompt": "work"}}, "run: prompt must not be given here: it is the loop's prompt and plan"),
     (
         {"run": {**RUN, "agent": "Chat GPT"}},
-        "run.agent: String should match pattern",
+        "run.agent: must be as the pattern",
     ),
     ({"run": {**RUN, "limits": {"idle_s": 3}}}, "run: limits: give duration_s and idle_s as the loop's"),
-    ({"limits": {"iterations": 0}}, "limits.iterations: Input should be greater than or equal to 1"),
-    ({"limits": {"cost_usd": -1}}, "limits.cost_usd: Input should be greater than 0"),
-    ({"mode": "manual"}, "mode: Input should be 'checkpoint', 'batch' or 'autonomous'"),
-    ({"session": "new"}, "session: Input should be 'continue' or 'fresh'"),
+    ({"limits": {"iterations": 0}}, "limits.iterations: must be at least 1"),
+    ({"limits": {"cost_usd": -1}}, "limits.cost_usd: must be more than 0"),
+    ({"mode": "manual"}, "mode: must be 'checkpoint', 'batch' or 'autonomous'"),
+    ({"session": "new"}, "session: must be 'continue' or 'fresh'"),
     ({"iterations": 5}, "iterations: unknown field"),
     ({"from_checkpoint": {"loop": "x"}}, "from_checkpoint.number: is required"),
 ]
@@ -82,21 +82,21 @@ async def test_what_the_host_refuses(loop_fake: FakeLoopHost, kind: str) -> None
 
 
 WRONG_WORDS: list[tuple[str, Any, str]] = [
-    ("pause", {"now": "perhaps"}, "Pause: now: Input should be a valid boolean"),
+    ("pause", {"now": "perhaps"}, "Pause: now: must be true or false"),
     ("pause", {"when": "now"}, "Pause: when: unknown field"),
-    ("resume", {"mode": "fast"}, "Resume: mode: Input should be 'checkpoint', 'batch' or 'autonomous'"),
+    ("resume", {"mode": "fast"}, "Resume: mode: must be 'checkpoint', 'batch' or 'autonomous'"),
     ("feedback", None, "Feedback: text: is required"),
-    ("feedback", {"text": "x", "id": "no good"}, "Feedback: id: String should match pattern"),
+    ("feedback", {"text": "x", "id": "no good"}, "Feedback: id: must be as the pattern"),
     ("feedback", {"text": "x" * 20_001}, "Feedback: text: "),
     ("remove_feedback", {}, "RemoveFeedback: id: is required"),
     ("revise", {}, "Revise: needs plan or prompt"),
     ("revise", {"plan": {"path": "/etc/passwd"}}, "Revise: plan.path: must be a path inside the workspace"),
     ("restart", {"from": "iteration"}, 'Restart: number is required with from "iteration", and only there'),
     ("rollback", {}, "Rollback: checkpoint: is required"),
-    ("rollback", "1", "Rollback: Input should be a valid dictionary"),
-    ("set_limits", {"iterations": 0}, "SetLimits: iterations: Input should be greater than or equal to 1"),
+    ("rollback", "1", "Rollback: must be an object"),
+    ("set_limits", {"iterations": 0}, "SetLimits: iterations: must be at least 1"),
     ("skip_wait", {"now": True}, "SkipWait: now: unknown field"),
-    ("exit", ["x"], "Exit: Input should be a valid dictionary"),
+    ("exit", ["x"], "Exit: must be an object"),
     ("checkpoints", {}, "Cleanup: needs exactly one of numbers, older_than_s, oldest, all"),
 ]
 

@@ -30,6 +30,7 @@ def new_key(
     """Make a random key. It becomes the file's first, which encrypts from now on; the others go on to decrypt."""
     import os
 
+    from steersman.errors import BadCodec
     from steersman.keys import add_key
     from steersman.keys import new_key as made
 
@@ -37,7 +38,13 @@ def new_key(
     if named == Path():
         raise typer.BadParameter("which file? Name it, or set STEERSMAN_CODEC_KEYS")
     key = made(key_id)
-    add_key(named.expanduser(), key, last=last)
+    try:
+        add_key(named.expanduser(), key, last=last)
+    except BadCodec as error:
+        if not isinstance(error.__cause__, OSError):
+            raise
+        complain(str(error))
+        raise typer.Exit(Exit.FAILED) from error
     remark(f"key {key.id} is the {'last' if last else 'first'} in {named}; without this file nobody can read the runs")
     if show:
         write_line(key.line.rstrip())

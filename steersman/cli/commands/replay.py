@@ -18,6 +18,7 @@ from steersman.cli.options import AsJson
 from steersman.cli.output import complain, console, remark, write_line
 from steersman.cli.targets import resolve_run
 from steersman.cli.worker_code import worker_command
+from steersman.private_files import write_private
 
 AT_ONCE = 2000
 """Files that one worker is given: a command's line has room for as many of the longest names."""
@@ -65,10 +66,10 @@ def replay(
             run = await resolve_run(steersman, source)
             history = await steersman.history(run)
             if export:
-                _write_private(export, history)
+                _export(export, history)
                 remark(f"history of {run} written to {export}")
             file = Path(scratch) / "history.json"
-            _write_private(file, history)
+            write_private(file, history)
             return _debug(file) if debug else _replay([file], as_json=as_json, many=False)
 
     run_with_client(ctx, work)
@@ -93,15 +94,20 @@ async def _open_histories(steersman: "Steersman", directory: Path) -> "AsyncIter
         handle = steersman.temporal.get_workflow_handle(found.id, run_id=found.run_id)
         number += 1
         file = directory / f"{number}.json"
-        _write_private(file, (await handle.fetch_history()).to_json())
+        write_private(file, (await handle.fetch_history()).to_json())
         yield file
 
 
-def _write_private(path: Path, text: str) -> None:
+def _export(path: Path, history: str) -> None:
     # A history has prompts in it.
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(text)
+    try:
+        if path.exists() and not path.is_file():  # as /dev/stdout
+            path.write_text(history)
+        else:
+            write_private(path, history)
+    except OSError as error:
+        complain(f"cannot write {path}: {error.strerror}")
+        raise typer.Exit(Exit.FAILED) from error
 
 
 def _of_file(file: Path, *, debug: bool, as_json: bool) -> Exit:

@@ -21,7 +21,7 @@ def trust(
     Of this machine's workers with this state directory. A directory stands for everything below it.
     """
     from steersman.hosts import state_directory
-    from steersman.trust import distrust, trusted_directories
+    from steersman.trust import FILE, distrust, trusted_directories
     from steersman.trust import trust as add
 
     state = state_directory()
@@ -39,6 +39,9 @@ def trust(
             real = add(state, directory)
             remark(f"trusted: {real} and all below it. What is in there decides what runs unasked.")
     except OSError as error:
+        if error.filename == str(state / FILE):
+            complain(f"cannot write {error.filename}: {error.strerror}")
+            raise typer.Exit(Exit.FAILED) from error
         complain(f"{directory}: {error.strerror or error}")
         raise typer.Exit(Exit.USAGE) from error
 

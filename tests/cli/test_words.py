@@ -1,0 +1,47 @@
+"""What is wrong with the words of a command line is said at once, of the word, in words of our own."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.steer import Steer
+
+pytestmark = pytest.mark.integration
+PROCESS = ("run", "process")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("list", "--limit", "0"), "must be at least 1"),
+        (("list", "--limit", "x"), "must be a whole number"),
+        (("run", "claude", "x", "--mode", "foo"), "'foo' is not one of"),
+        ((*PROCESS, "--max-cost", "nan", "--", "true"), "limits.cost_usd: must be a finite number"),
+        ((*PROCESS, "-w", "", "--", "true"), "--workspace: must not be empty"),
+        (("checkpoints", ""), "--workspace: must not be empty"),
+        ((*PROCESS, "@/dev/zero", "--", "cat"), "/dev/zero: longer than 16 MiB"),
+        ((*PROCESS, "@alice: please look", "--", "cat"), "a text that begins with @ is read from stdin: -"),
+        ((*PROCESS, "@", "--", "cat"), "cannot read @"),
+        ((*PROCESS, "--option", "messages={", "--", "cat"), "--option messages: not JSON"),
+        (
+            (*PROCESS, "--kubernetes", "default", "--pod", "node_selector={", "--", "cat"),
+            "--pod node_selector: not JSON",
+        ),
+    ],
+)
+async def test_a_wrong_word_is_named(steer: Steer, words: tuple[str, ...], told: str) -> None:
+    said = await steer(*words, COLUMNS="400")
+    assert (said.code, said.out) == (2, "")
+    assert told in " ".join(said.err.split())
+    for pydantics in ("Input should", "Value error", "String should", "Traceback"):
+        assert pydantics not in said.err
+
+
+@pytest.mark.linux
+async def test_the_file_that_cannot_be_written_is_named(steer: Steer, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    said = await steer("trust", str(tmp_path), XDG_STATE_HOME="/proc/self")
+    assert said.code == 1
+    assert "cannot write /proc/self/steersman/trusted.json" in said.err
+    said = await steer("codec", "new-key", str(tmp_path / "file" / "keys"))
+    assert (said.code, f"cannot write {tmp_path}/file/keys" in said.err) == (1, True)
