@@ -232,6 +232,13 @@ class TestStructuredOutput:
         assert (outcome.status, outcome.error) == ("failed", ErrorType.AGENT_FAILED)
         assert outcome.structured is None
 
+    async def test_one_that_claude_does_not_take_is_refused_by_name(self, claude: ClaudeKit) -> None:
+        async with claude.run(say("x"), output_schema={**SCHEMA, "x-note": "mine"}) as stage:
+            outcome = await stage.play()
+        assert (outcome.status, outcome.error, outcome.attempts) == ("failed", ErrorType.INVALID_REQUEST, 1)
+        assert "output_schema: Claude Code refuses it: " in (outcome.message or "")
+        assert "x-note" in (outcome.message or "")
+
     @pytest.mark.parametrize("schema", [{"type": "integre"}, {"properties": 1}, {"$ref": 7}])
     async def test_a_wrong_schema_is_refused(self, claude: ClaudeKit, schema: dict[str, Any]) -> None:
         async with claude.run(output_schema=schema) as stage:

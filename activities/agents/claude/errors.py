@@ -16,6 +16,7 @@ from steersman.contracts.errors import (
 from steersman.contracts.model import JsonObject
 
 NO_SESSION = ("No conversation found", "does not match any session")
+_SCHEMA = "--json-schema is not a valid JSON Schema:"
 _NO_KEY = ("Not logged in", "Please run /login", "Invalid API key", "OAuth token")
 
 
@@ -49,4 +50,6 @@ def start_failure(exit_fact: ExitFact) -> RunError:
     reason = " ".join(exit_fact.stderr).strip()
     if any(sign in reason for sign in _NO_KEY):
         return AuthenticationFailed(reason[:1000])
+    if _SCHEMA in reason:
+        return InvalidRequest(f"output_schema: Claude Code refuses it:{reason.rpartition(_SCHEMA)[2][:1000]}")
     return crash(exit_fact)
