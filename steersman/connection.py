@@ -28,7 +28,7 @@ async def connect(
     encrypts payloads; default: what STEERSMAN_CODEC names, else none.
 
     Raises:
-        BadProfile: the configuration file cannot be read, or has no such profile.
+        BadProfile: the configuration file cannot be read, or has no such profile; the address is none.
         BadCodec: STEERSMAN_CODEC, or its file of keys, cannot be used.
         ServerUnreachable: no server answers within 5 s.
     """
@@ -43,6 +43,8 @@ async def connect(
     try:
         return await Client.connect(**config, data_converter=converter, connect_timeout=CONNECT_TIMEOUT)
     except (RuntimeError, ValueError) as error:
+        if "invalid target URL" in str(error):
+            raise BadProfile(f"address {target!r}: expected HOST:PORT ({error})") from error
         hint = "; `steer dev` starts a local one, --address or a profile names another"
         raise ServerUnreachable(f"no Temporal server at {target}: {_reason(error)}{hint}", target) from error
 

@@ -160,7 +160,7 @@ class HostUnreachable(Unreachable):
 
 
 class BadProfile(SteersmanError):
-    """The profile, or the configuration file that holds it, cannot be used."""
+    """The profile, the configuration file that holds it, or the server's address cannot be used."""
 
 
 class BadCodec(SteersmanError):

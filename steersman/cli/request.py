@@ -107,9 +107,9 @@ def ssh_runtime(word: str | None) -> dict[str, Any] | None:
     """[USER@]ADDRESS[:PORT], an address of version 6 in brackets."""
     if word is None:
         return None
-    found = re.fullmatch(r"(?:(?P<user>.+)@)?(?P<address>\[[^\[\]@]+\]|[^\[\]@:]+)(?::(?P<port>\d+))?", word)
+    found = re.fullmatch(r"(?:(?P<user>\S+)@)?(?P<address>\[[^\[\]@\s]+\]|[^\[\]@:\s]+)(?::(?P<port>\d+))?", word)
     if not found:
-        raise typer.BadParameter("--ssh: expected [USER@]ADDRESS[:PORT]")
+        raise typer.BadParameter(f"{word!r} is no machine that ssh reaches: expected [USER@]ADDRESS[:PORT]")
     port = int(found["port"]) if found["port"] else None
     return given(kind="ssh", address=found["address"].strip("[]"), user=found["user"], port=port)
 
@@ -163,7 +163,11 @@ def agent_fields(
 
 def _parted(fallback: Iterable[str]) -> Iterator[tuple[str, str, str]]:
     """AGENT[:MODEL], each."""
-    return (each.partition(":") for each in fallback)
+    for each in fallback:
+        agent, colon, model = each.partition(":")
+        if not agent or (colon and not model):
+            raise typer.BadParameter(f"--fallback: expected AGENT[:MODEL], not {each!r}")
+        yield agent, colon, model
 
 
 def given(**fields: Any) -> dict[str, Any]:

@@ -23,6 +23,9 @@ PROCESS = ("run", "process")
         ((*PROCESS, "@alice: please look", "--", "cat"), "a text that begins with @ is read from stdin: -"),
         ((*PROCESS, "@", "--", "cat"), "cannot read @"),
         ((*PROCESS, "--option", "messages={", "--", "cat"), "--option messages: not JSON"),
+        ((*PROCESS, "--ssh", "x y", "--", "cat"), "'x y' is no machine that ssh reaches"),
+        (("run", "claude", "x", "--fallback", "codex:"), "--fallback: expected AGENT[:MODEL], not 'codex:'"),
+        (("--address", "foo:99999", "list"), "address 'foo:99999': expected HOST:PORT"),
         (
             (*PROCESS, "--kubernetes", "default", "--pod", "node_selector={", "--", "cat"),
             "--pod node_selector: not JSON",
