@@ -165,6 +165,11 @@ async def loop_refused(at: Recorder) -> Any:
     return (await program(at, "true", plan={"path": "NO.md"})).handle
 
 
+async def loop_prompt_was_too_long(at: Recorder) -> Any:
+    """Once it was filled in."""
+    return (await program(at, "true", plan="x" * 5_000, prompt="{plan}" * 240, done={"verify": VERIFY})).handle
+
+
 async def loop_of_no_object(at: Recorder) -> Any:
     return await at.start_loop([1, 2])
 
@@ -250,6 +255,7 @@ LOOPS = {
         Scenario(loop_cancelled, (LONG_TOOL,)),
         Scenario(loop_cancelled_after_a_reset_of_its_run, (LONG_TOOL, LONG_TOOL)),
         Scenario(loop_cancelled_while_verifying),
+        Scenario(loop_prompt_was_too_long),
         Scenario(loop_refused),
         Scenario(loop_of_no_object),
         Scenario(loop_agent_was_unknown),
