@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 import os
 from datetime import UTC, datetime
 from functools import partial
@@ -375,4 +376,6 @@ def _finalized(directory: RunDirectory) -> Finalized:
     except (OSError, ValueError):
         return Finalized()
     progress = noted(directory.path / _PROGRESS, RunProgress)
+    if progress and not 0 <= progress.cost_usd < math.inf:
+        progress = None  # an agent may have written there
     return Finalized(changes=event.changes if event else None, progress=progress)

@@ -24,7 +24,6 @@ from activities.loops.items.sources import argv, check_items, read_items
 from activities.loops.loop_store import LoopStore
 from activities.ports.admission import Program
 from activities.ports.agent import Agent
-from activities.store.identity import StoreGone
 from activities.temporal.loop_points import fork_point
 from activities.workspaces.checkpoints import WorkspaceCheckpoints, nearest_existing
 from activities.workspaces.git.checkpoint_commits import NoCheckpoint, ref
@@ -216,7 +215,7 @@ class LoopActivities:
         try:
             async with asyncio.timeout(END_S):
                 read = await self._consumption(RunKey(run=run, execution=state.execution))
-        except (RunError, StoreGone, OSError, RPCError) as error:  # TimeoutError is an OSError
+        except Exception as error:  # noqa: BLE001 - it is no reason to do without the state
             facts = {"run": run, "error": str(error) or f"its agent was not gone after {END_S:g} s"}
             log.warning("a run may have cost more", extra={"action": "consumption_unknown", "facts": facts})
             read = None

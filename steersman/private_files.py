@@ -11,7 +11,7 @@ def write_private(path: Path, text: str) -> None:
 
     Raises OSError.
     """
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.")
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".steersman-")
     try:
         with os.fdopen(descriptor, "w") as file:
             file.write(text)

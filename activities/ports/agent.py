@@ -24,6 +24,12 @@ MAX_SNAPSHOT = 4 * 1024 * 1024
 MAX_STRUCTURED = 512 * 1024
 """A structured answer may have this many characters of JSON."""
 
+CONTINUE_PROMPT = (
+    "Your process ended unexpectedly and was started again; this conversation was kept. "
+    "Check what was done already, then go on with your task where you left off."
+)
+"""What an agent is told that is resumed."""
+
 END_PREFIX = "end-"
 """A person's message that ends the run with its turn is written under the id `end-<message id>`. No process follows one
 in whose journal that id stands: the run is over as interrupted, whatever became of the process.

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from activities.admission.schemas import mismatch
-from activities.ports.agent import Resumption
+from activities.ports.agent import CONTINUE_PROMPT, Resumption
 from activities.ports.runtime import AlreadyStopped, Channel, Fenced, Launch, StopTimes
 from activities.ports.workflow import Notifier
 from activities.running import run_log
@@ -255,11 +255,18 @@ class RunController:
             return False
         noted = directory.part(part)
         if noted is None or noted.attempt != number:
-            prompts = (self._agents[self._part].told.prompt, self._run.told.prompt)
             last = self._totals.last_work(error.message)
-            told = await handover(last, prompts, directory.events, self._run.baseline)
+            told = await handover(last, self._prompts(), directory.events, self._run.baseline)
             await asyncio.to_thread(directory.note_part, part, Part(number, error.message, told))
         return True
+
+    def _prompts(self) -> list[str]:
+        """What the run itself has asked its agents so far, with what preceded it for each."""
+        found = [CONTINUE_PROMPT]
+        for part, run in enumerate(self._agents[: self._part + 1]):
+            before = self._run.directory.part(part) if part else None
+            found.append((before.told if before else "") + run.told.prompt)
+        return found
 
     def _take_part(self, number: int) -> None:
         """Another agent than so far is at work from this process on, where that was written down."""

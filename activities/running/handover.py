@@ -16,6 +16,8 @@ MAX_SAID = 8_000
 """Characters of the last agent's words."""
 MAX_MESSAGE = 2_000
 """Characters of each message of people."""
+LONG = 200
+"""A message that has so long a prompt in it is that prompt."""
 CUT = "\n(cut off here)"
 MAX_DIFF = 30_000
 MAX_MESSAGES = 20
@@ -42,7 +44,7 @@ async def handover(last: LastWork, prompts: Sequence[str], log: Path, baseline: 
 
     Args:
         last: what the newest agent has come to that has done anything.
-        prompts: what agents were asked at first, which is no message: the request's, and with what preceded it.
+        prompts: what the agents were asked by the run itself, which is no message.
         log: the run's event log.
         baseline: the workspace as the run found it.
     """
@@ -76,8 +78,8 @@ def _messages(log: Path, prompts: Sequence[str]) -> Iterator[str]:
 
 
 def _is(text: str, prompt: str) -> bool:
-    """Whether the log has the prompt so: whole, with what preceded it, or cut."""
-    return text.endswith(prompt) or text[:MAX_TEXT] == prompt[:MAX_TEXT]
+    """Whether the log has the prompt so: whole or cut; a long one perhaps with what an agent's class adds to it."""
+    return text[:MAX_TEXT] == prompt[:MAX_TEXT] or (len(prompt) >= LONG and prompt[:MAX_TEXT] in text)
 
 
 def _message(line: bytes) -> str:

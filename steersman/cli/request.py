@@ -9,7 +9,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, AnyStr
 
 import typer
 
@@ -36,6 +36,8 @@ def text_of(word: str) -> str:
     try:
         return _read(word[1:])
     except typer.BadParameter as error:
+        if not isinstance(error.__cause__, OSError):
+            raise
         raise typer.BadParameter(f"{error.message}; a text that begins with @ is read from stdin: -") from error
 
 
@@ -49,7 +51,7 @@ def json_of(source: str) -> Any:
     text = _bounded(sys.stdin.read(MAX_FILE + 1), "stdin") if source == "-" else _read(source)
     try:
         return json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise typer.BadParameter(f"{source}: not JSON: {error}") from error
 
 
@@ -82,7 +84,7 @@ def options(words: Iterable[str]) -> dict[str, Any]:
 def _json_or_text(value: str, what: str) -> Any:
     try:
         return json.loads(value)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         if value.lstrip().startswith(("{", "[", '"')):
             raise typer.BadParameter(f"{what}: not JSON: {error}") from error
         return value
@@ -213,12 +215,12 @@ def workspace_path(path: str | None) -> str:
 def _read(path: str) -> str:
     try:
         with Path(path).open("rb") as file:
-            return _bounded(file.read(MAX_FILE + 1).decode(), path)
+            return _bounded(file.read(MAX_FILE + 1), path).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise typer.BadParameter(f"cannot read {path or '@'}: {getattr(error, 'strerror', None) or error}") from error
 
 
-def _bounded(text: str, what: str) -> str:
+def _bounded(text: AnyStr, what: str) -> AnyStr:
     if len(text) > MAX_FILE:
         raise typer.BadParameter(f"{what}: longer than {MAX_FILE >> 20} MiB: put long texts into files and name those")
     return text

@@ -226,6 +226,7 @@ _KINDS: Final = {
     "dictionary": "an object",
     "list": "a list",
     "tuple": "a list",
+    "array": "a list",
 }
 _WORDS: Final[tuple[tuple[re.Pattern[str], str], ...]] = tuple(
     (re.compile(pattern, re.DOTALL), words)
@@ -238,6 +239,7 @@ _WORDS: Final[tuple[tuple[re.Pattern[str], str], ...]] = tuple(
         (r"Input should be less than or equal to (.*)", r"must be at most \1"),
         (r"Input should be (?!a valid )(.*)", r"must be \1"),
         (r"String should match pattern '(.*)'", r"must be as the pattern \1 says"),
+        (r"\w+ should have (at (?:least|most) 1) item after validation.*", r"must have \1 entry"),
         (r"\w+ should have (at (?:least|most) \d+) items? after validation.*", r"must have \1 entries"),
         (r"\w+ should have (.*)", r"must have \1"),
     )
@@ -250,7 +252,7 @@ def plain(message: str) -> str:
     """What pydantic says of a wrong value, in words that go after its name."""
     if found := _KIND.fullmatch(message):
         kind = _KINDS.get(found[1])
-        return f"must be {kind}" if kind else f"must be a {found[1]}"
+        return f"must be {kind}" if kind else f"must be a {found[1]}{found[2]}"
     for pattern, words in _WORDS:
         if found := pattern.fullmatch(message):
             return found.expand(words)

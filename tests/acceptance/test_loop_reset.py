@@ -94,3 +94,25 @@ async def test_an_agent_that_ends_its_turn_does_so_after_a_reset_of_its_run(
     assert state.session_id, "which it goes on with"
     await gone(mark)
     await steersman.loops.exit(loop)
+
+
+async def test_a_run_that_is_reset_while_it_stops_is_cancelled_again(
+    shared: Site, steersman: Steersman, mark: str
+) -> None:
+    stubborn = "trap '' TERM; touch at-work; while :; do sleep 0.1; done"
+    workspace = project(shared)
+    request = process_loop(shared, stubborn, workspace, mark)
+    request["run"]["stop"] = {"kill_after_s": 6}
+    loop = await steersman.loops.start(request)
+    await until((workspace / "at-work").exists)
+    await steersman.temporal.get_workflow_handle(loop).cancel()
+    await until(partial(is_stopping, steersman, f"{loop}-1"))
+    (workspace / "at-work").unlink()
+    await reset(shared, f"{loop}-1")
+    with pytest.raises(RunCancelled):
+        await ended(steersman, loop)
+    await gone(mark)
+
+
+async def is_stopping(steersman: Steersman, run: str) -> bool:
+    return (await steersman.state(run)).phase == "stopping"

@@ -18,7 +18,7 @@ from activities.ports.agent import ExitFact, Resumption, Transcript
 from activities.ports.runtime import Record
 from steersman.contracts.activities import RunOutcome
 from steersman.contracts.errors import AuthenticationFailed, ErrorType, InvalidRequest
-from steersman.contracts.events import EVENT, MAX_TEXT, EventBase
+from steersman.contracts.events import EVENT, MAX_TEXT, EventBase, MessageEvent
 from tests.agents.journals import Line, as_lines, journals, load, told
 
 LEFT = ExitFact(code=0)
@@ -57,6 +57,21 @@ class TestEveryJournal:
         for cut in range(0, len(records), 5):
             again = transcript()
             assert told(records[:cut], again) + told(records[cut:], again) == whole
+
+    def test_a_snapshot_of_an_earlier_version_loses_no_message(self, path: Path) -> None:
+        records = load(path)
+        said = {each.text for each in told(records) if isinstance(each, MessageEvent) and each.role == "user"}
+        for cut in range(0, len(records), 3):
+            before, after = transcript(), transcript()
+            events = told(records[:cut], before)
+            if (snapshot := before.snapshot()) is None:
+                continue
+            state = json.loads(snapshot)
+            for name in ("_untold", "_told"):
+                del state["messages"][name]
+            after.restore(json.dumps(state).encode())
+            events += told(records[cut:], after)
+            assert {each.text for each in events if isinstance(each, MessageEvent) and each.role == "user"} == said
 
     def test_random_damage_never_raises_and_is_understood_alike_by_all(self, path: Path) -> None:
         records = load(path)

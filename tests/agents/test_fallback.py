@@ -124,6 +124,7 @@ class TestHandover:
             {"type": "message", "role": "user", "text": "mend it"},
             {"type": "message", "role": "user", "text": "Before. mend it"},
             {"type": "message", "role": "user", "text": "with nails", "message_id": "message-1"},
+            {"type": "message", "role": "user", "text": "and then mend it", "message_id": "message-2"},
             {"type": "message", "role": "user", "text": "Go on.", "message_id": "resume-2"},
             {"type": "message", "role": "assistant", "text": "I do"},
             {"type": "message", "role": "user", "text": None},
@@ -132,7 +133,8 @@ class TestHandover:
         told = await self.told(tmp_path, "I do", events, "-a\n+b")
         assert "- with nails" in told
         assert "Go on." not in told
-        assert told.count("mend it") == 0
+        assert told.count("mend it") == 1
+        assert "- and then mend it" in told
         assert "+b" in told
 
     async def test_its_length_is_bounded(self, tmp_path: Path) -> None:

@@ -32,8 +32,8 @@ LOST_COPIES = "lost-copies"
 
 CANCEL_NEWEST = "cancel-newest"
 """The patch of loops whose cancel reaches a run that was reset."""
-RESET_TIMEOUT = timedelta(seconds=1)
-"""A run that has not closed this long after its cancel may have been reset."""
+FIRST_RESET_TIMEOUT, LAST_RESET_TIMEOUT = timedelta(seconds=1), timedelta(minutes=10)
+"""A run that has not closed this long after its cancel may have been reset; each time it is waited for longer."""
 
 INTERRUPT_TIMEOUT = timedelta(seconds=30)
 """How long an interrupted run may take to close by itself before it is cancelled."""
@@ -70,7 +70,6 @@ async def cancel(loop: LoopContext, reason: str) -> IterationOutcome | None:
         return None
     child.end_requested = True
     await _cancel(handle, reason)
-    await workflow.wait_condition(handle.done)
     return await _outcome(loop, child, _result(handle)) if child.status == "running" else None
 
 
@@ -129,20 +128,24 @@ async def _end(loop: LoopContext, handle: ChildHandle, *, can_interrupt: bool) -
             workflow.logger.info("the run could not be interrupted: %s", error.message)
     if not handle.done():
         await _cancel(handle)
-    await workflow.wait_condition(handle.done)
 
 
 async def _cancel(handle: ChildHandle, reason: str = "") -> None:
-    """Temporal's cancel. The child's handle names the execution that the loop has started: where the run was reset,
-    that one has closed, and the newest is named by the run's id alone. Twice is once.
+    """Temporal's cancel, until the run has closed. The child's handle names the execution that the loop has started:
+    where the run was reset, or is reset meanwhile, that one has closed, and the newest is named by the run's id alone.
+    Twice is once.
     """
     handle.cancel(reason)
-    if not workflow.patched(CANCEL_NEWEST) or await within(RESET_TIMEOUT, handle.done, "cancel a run that was reset"):
+    if not workflow.patched(CANCEL_NEWEST):
+        await workflow.wait_condition(handle.done)
         return
-    try:
-        await cancellable(workflow.get_external_workflow_handle(handle.id).cancel(reason=reason))
-    except FailureError as error:
-        workflow.logger.info("the run had closed before it was cancelled again: %s", error.message)
+    pause = FIRST_RESET_TIMEOUT
+    while not await within(pause, handle.done, "cancel a run that was reset"):
+        try:
+            await cancellable(workflow.get_external_workflow_handle(handle.id).cancel(reason=reason))
+        except FailureError as error:
+            workflow.logger.info("the run had closed before it was cancelled again: %s", error.message)
+        pause = min(2 * pause, LAST_RESET_TIMEOUT)
 
 
 def _result(handle: ChildHandle) -> ChildResult:

@@ -96,7 +96,9 @@ def refuse_revise(loop: LoopContext, request: Revise) -> str | None:
     if plans.is_too_long(loop.state.carried, request):
         return "its versions are too long together: put the plan in a file"
     revised = plans.with_revision(loop.state.carried, request, workflow.now())
-    if (size := prompts.size_of(loop.request, revised)) > MAX_REQUEST:
+    size = prompts.size_of(loop.request, revised)
+    # Asked once more when it is carried out: what a history says was accepted stays so.
+    if size > MAX_REQUEST and (workflow.unsafe.is_read_only() or workflow.patched(prompts.REVISION_SIZE)):
         return f"prompt: {prompts.too_long(size)}"
     return None
 

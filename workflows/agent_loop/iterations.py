@@ -10,17 +10,13 @@ from steersman.contracts.loop_state import StopReason
 from steersman.contracts.request import MAX_REQUEST, RunRequest
 from workflows.agent_loop import checkpoints, child_runs, decisions, outcomes, progress, setup, waits
 from workflows.agent_loop.activities import loop_key
-from workflows.agent_loop.carried_state import WaitReason
+from workflows.agent_loop.carried_state import CarriedState, WaitReason
 from workflows.agent_loop.decisions import Ending
 from workflows.agent_loop.outcomes import IterationOutcome
-from workflows.agent_loop.prompts import iteration_prompt, size_of, too_long
+from workflows.agent_loop.prompts import PROMPT_SIZE, iteration_prompt, size_of, too_long
 from workflows.agent_loop.state import CurrentIteration, LoopContext
 
 ITEMS_LAST = "items-after-verification"
-PROMPT_SIZE = "prompt-size"
-"""The patch of loops that end where a prompt is too long: no run would begin with it, and somewhat longer no workflow
-task could be completed.
-"""
 
 
 async def run(loop: LoopContext) -> Ending | None:
@@ -121,7 +117,9 @@ async def _run_agent(loop: LoopContext) -> IterationOutcome:
     state = loop.state
     drops = state.carried.afresh or loop.request.run.home == "isolated"  # each run's home goes with it
     carried = progress.session_dropped(state.carried) if drops else state.carried
-    before = state.carried = progress.iteration_started(carried)
+    before = progress.iteration_started(carried)
+    _check_prompt(loop, before)
+    state.carried = before
     request = _prepare_run(loop)
     state.carried = progress.input_consumed(before)
     run_id = f"{loop_key().loop}-{before.runs}"
@@ -135,11 +133,17 @@ async def _run_agent(loop: LoopContext) -> IterationOutcome:
     return outcome
 
 
+def _check_prompt(loop: LoopContext, carried: CarriedState) -> None:
+    """Raises InvalidRequest where an iteration that begins with this state would have too long a prompt."""
+    resumes = progress.resumes_session(loop.request, carried)
+    size = size_of(loop.request, carried, resumes=resumes)
+    if size > MAX_REQUEST and workflow.patched(PROMPT_SIZE):
+        raise InvalidRequest(f"prompt: {too_long(size)}")
+
+
 def _prepare_run(loop: LoopContext) -> RunRequest:
     request, carried = loop.request, loop.state.carried
     resumes = progress.resumes_session(request, carried)
-    if (size := size_of(request, carried, resumes=resumes)) > MAX_REQUEST and workflow.patched(PROMPT_SIZE):
-        raise InvalidRequest(f"prompt: {too_long(size)}")
     prompt = iteration_prompt(request, carried, resumes=resumes)
     loop.state.iteration = CurrentIteration(prompt, tuple(each.id for each in carried.feedback))
     limits = decisions.remaining_limits(request, carried, loop.state.active_s())
@@ -150,16 +154,17 @@ def _record_outcome(loop: LoopContext, outcome: IterationOutcome) -> None:
     state = loop.state
     state.iteration.outcome = outcome
     state.carried = progress.run_ended(loop.request, state.carried, outcome, state.iteration.prompt)
-    for notice in _notices(state.carried.iteration, outcome):
+    for notice in _notices(loop.request.run, state.carried.iteration, outcome):
         state.update(notice="\n\n".join(filter(None, (state.carried.notice, notice))))
 
 
-def _notices(iteration: int, outcome: IterationOutcome) -> Iterator[str]:
+def _notices(run: RunRequest, iteration: int, outcome: IterationOutcome) -> Iterator[str]:
     """What the next prompt says of it."""
+    another = outcome.another or run.of_part(outcome.part).agent
     if outcome.left_out:
         yield f"Not all of the work of iteration {iteration} is in the workspace: {outcome.left_out}."
-    if outcome.another:
-        what = f'Another agent ("{outcome.another}") took over in iteration {iteration}'
+    if another != run.agent:
+        what = f'Another agent ("{another}") took over in iteration {iteration}'
         yield f"{what}: what it said you have not seen, what it did is in the workspace."
 
 

@@ -45,7 +45,9 @@ class IterationOutcome:
     own_turns: int = 0
     """Turns of the agent that the request names, as far as is known: others of `fallback` have theirs, too."""
     another: str | None = None
-    """The agent that took over from that one, and was at work last."""
+    """The agent that was at work last, where the run's result names all of them."""
+    part: int = 0
+    """Which of the request's agents that was, where it does not."""
 
     @property
     def checkpoint_kind(self) -> CheckpointKind:
@@ -124,7 +126,7 @@ def with_run_state(before: IterationOutcome, found: RunState) -> IterationOutcom
         error=before.error,
         left_out=_left_out(found.finalize) if found.finalize else None,
         own_turns=0 if found.part else found.turns,
-        another=found.agent if found.part else None,
+        part=found.part,
     )
 
 
@@ -161,7 +163,8 @@ def _from_result(run: str, result: RunResult | None, how: Any, **more: Any) -> I
         took_s=(result.ended_at - result.started_at).total_seconds(),
         left_out=_left_out(result.finalize) if result.finalize else None,
         own_turns=_own_turns(result),
-        another=_another(result),
+        another=next((each.agent for each in reversed(result.parts) if each.attempts), None),
+        part=0 if result.parts else result.part,
         **more,
     )
 
@@ -197,11 +200,6 @@ def _own_turns(result: RunResult) -> int:
     if not result.parts:
         return 0 if result.part else result.turns
     return sum(each.turns for each in result.parts if each.agent == result.parts[0].agent)
-
-
-def _another(result: RunResult) -> str | None:
-    worked = [each.agent for each in result.parts if each.attempts]
-    return worked[-1] if worked and worked[-1] != result.parts[0].agent else None
 
 
 def _cause(error: BaseException) -> BaseException | None:

@@ -13,6 +13,12 @@ MAX_OPEN_ITEMS = 50
 """Items that a prompt lists."""
 MAX_FAILURE = 4000
 """Characters of a failed verification's output in a prompt."""
+PROMPT_SIZE = "prompt-size"
+"""The patch of loops that end where a prompt is too long: no run would begin with it, and somewhat longer no workflow
+task could be completed.
+"""
+REVISION_SIZE = "revision-size"
+"""The patch of loops that accept no revision with which a prompt would be too long."""
 _PLACEHOLDER = re.compile(r"\{(" + "|".join(PLACEHOLDERS) + r")\}")
 
 BEGIN = """\
@@ -57,9 +63,10 @@ def size_of(request: LoopRequest, carried: CarriedState, *, resumes: bool = Fals
     template ten thousand times.
     """
     template, parts = _template(carried, resumes=resumes), _parts(request, carried)
-    sizes = {name: _size(part) for name, part in parts.items()}
+    sizes, used = {name: _size(part) for name, part in parts.items()}, _PLACEHOLDER.findall(template)
     around = _size(template) + _size(carried.notice) + _size(_done_criteria(request))
-    return around + sum(sizes.values()) + sum(sizes[name] for name in _PLACEHOLDER.findall(template))
+    added = {"verification", "feedback", *(("plan",) if carried.revised else ())} - set(used)
+    return around + sum(sizes[name] for name in (*used, *added))
 
 
 def _size(text: str) -> int:

@@ -9,10 +9,10 @@ from activities.agents.acp.conversation import AcpConversation, Opening
 from activities.agents.acp.options import options_of
 from activities.agents.acp.session_start import Setting, Start
 from activities.agents.acp.transcript import AcpTranscript
-from activities.agents.prompts import CONTINUE_PROMPT, instructions
+from activities.agents.prompts import instructions
 from activities.agents.structured import asking
 from activities.ports.admission import Admission, Program, WorkspaceFiles
-from activities.ports.agent import AnswerCheck, ApprovalRequester, Resumption, Transcript
+from activities.ports.agent import CONTINUE_PROMPT, AnswerCheck, ApprovalRequester, Resumption, Transcript
 from activities.ports.runtime import Channel, Launch, StopTimes
 from activities.ports.sessions import AgentSessions
 from steersman.contracts.activities import RunKey

@@ -15,9 +15,8 @@ from activities.agents.claude.frames import user_frame
 from activities.agents.claude.options import options_of
 from activities.agents.claude.sessions import ClaudeSessions
 from activities.agents.claude.transcript import ClaudeTranscript
-from activities.agents.prompts import CONTINUE_PROMPT
 from activities.ports.admission import Admission, Program, WorkspaceFiles
-from activities.ports.agent import AnswerCheck, ApprovalRequester, Resumption, Transcript
+from activities.ports.agent import CONTINUE_PROMPT, AnswerCheck, ApprovalRequester, Resumption, Transcript
 from activities.ports.place import PlaceInfo
 from activities.ports.runtime import Channel, Launch, StopTimes
 from activities.ports.sessions import AgentSessions

@@ -41,11 +41,13 @@ class Messages:
     _settled: dict[str, Settlement] = field(default_factory=dict)
     _untold: dict[str, list[str]] = field(default_factory=dict)
     """Texts of people's messages that no event has told of, by the uuids of their frames."""
+    _told: set[str] = field(default_factory=set)
+    """Those that one has told of."""
 
     def is_sound(self) -> bool:
         """Whether frames can have led to this state; it may be from a forged snapshot."""
         settlements = (*self._ends.values(), *self._settled.values())
-        return max(len(self.owed), len(self._untold)) <= 2 * MAX_OWED and all(
+        return max(len(self.owed), len(self._untold), len(self._told)) <= 2 * MAX_OWED and all(
             len(each.id) <= MAX_NAME and len(each.how or "") <= MAX_NAME for each in settlements
         )
 
@@ -102,16 +104,20 @@ class Messages:
 
     def told(self, uuid: str) -> list[str]:
         """The texts of a message that is told of now; none the second time."""
-        return self._untold.pop(uuid, [])
+        texts = self._untold.pop(uuid, [])
+        if texts:
+            self._told.add(uuid)
+        return texts
 
     def has_told(self, uuid: str) -> bool:
         """Whether an event has told of a person's message."""
-        return uuid in self._ids and uuid not in self._untold
+        return uuid in self._told
 
     def state_reported(self, uuid: str, state: str, *, turn_open: bool) -> None:
         """Claude Code reported the state of a user frame."""
         if state in ("completed", "cancelled"):
             self.owed.pop(uuid, None)
+            self._untold.pop(uuid, None)
         elif uuid in self.owed or len(self.owed) < MAX_OWED:
             self.owed[uuid] = state
         message_id = self._ids.get(uuid)

@@ -11,9 +11,8 @@ from activities.agents.codex.conversation import CodexConversation
 from activities.agents.codex.options import check_supported, options_of
 from activities.agents.codex.sessions import CodexSessions
 from activities.agents.codex.transcript import CodexTranscript
-from activities.agents.prompts import CONTINUE_PROMPT
 from activities.ports.admission import Admission, Program, WorkspaceFiles
-from activities.ports.agent import AnswerCheck, ApprovalRequester, Resumption, Transcript
+from activities.ports.agent import CONTINUE_PROMPT, AnswerCheck, ApprovalRequester, Resumption, Transcript
 from activities.ports.place import PlaceInfo
 from activities.ports.runtime import Channel, Launch, StopTimes
 from activities.ports.sessions import AgentSessions

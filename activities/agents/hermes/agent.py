@@ -9,10 +9,9 @@ from activities.agents.hermes.archives import DATABASE, HermesArchives
 from activities.agents.hermes.conversation import HermesConversation
 from activities.agents.hermes.interpreter import EXECUTABLE, HINT
 from activities.agents.hermes.transcript import HermesTranscript
-from activities.agents.prompts import CONTINUE_PROMPT
 from activities.agents.structured import asking
 from activities.ports.admission import Admission, Program, WorkspaceFiles
-from activities.ports.agent import AnswerCheck, ApprovalRequester, Resumption, Transcript
+from activities.ports.agent import CONTINUE_PROMPT, AnswerCheck, ApprovalRequester, Resumption, Transcript
 from activities.ports.archives import SessionArchives
 from activities.ports.place import PlaceInfo
 from activities.ports.runtime import Channel, Launch, StopTimes

@@ -101,7 +101,7 @@ async def _open_histories(steersman: "Steersman", directory: Path) -> "AsyncIter
 def _export(path: Path, history: str) -> None:
     # A history has prompts in it.
     try:
-        if path.exists() and not path.is_file():  # as /dev/stdout
+        if os.path.lexists(path):  # as /dev/stdout: what is there is written to, also behind a link
             path.write_text(history)
         else:
             write_private(path, history)
