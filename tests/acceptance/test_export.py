@@ -280,3 +280,13 @@ async def test_a_closed_run_is_exported_without_a_worker(site: Site, tmp_path: P
     assert answer.code == 0, answer.err
     assert "missing: events" in answer.err
     assert f"histories/1-{run}.json" in contents(tmp_path / "run.zip")
+
+
+async def test_a_history_is_written_to_what_a_link_leads_to(shared: Site, steersman: Steersman, tmp_path: Path) -> None:
+    run = await steersman.start(shared.process("true"))
+    await steersman.result(run)
+    (link := tmp_path / "link").symlink_to(tmp_path / "history.json")
+    answer = await steer_at(shared, tmp_path)("replay", run, "--export", str(link))
+    assert answer.code == 0, answer.err
+    assert link.is_symlink()
+    assert json.loads((tmp_path / "history.json").read_text())["events"]

@@ -30,7 +30,8 @@ ONCE = RetryPolicy(maximum_attempts=1)
 RUN_HEARTBEAT_TIMEOUT = timedelta(minutes=5)
 """When the server gives `run_agent` to another worker, where no worker of the host has noticed that the leader died."""
 UNLIMITED = timedelta(days=3650)
-AT_ONCE_TIMEOUT = timedelta(seconds=2)
+AT_ONCE_TIMEOUT = timedelta(seconds=5)
+"""A worker that is there takes a stop within this time, also with twenty others beside it on a busy machine."""
 CARRY_QUEUE_TIMEOUT = timedelta(minutes=10)
 CARRY_TIMEOUT = timedelta(hours=2)
 LOCAL_ACK_TIMEOUT = timedelta(seconds=0.25)
