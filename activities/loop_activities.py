@@ -219,10 +219,7 @@ class LoopActivities:
             facts = {"run": run, "error": str(error) or f"its agent was not gone after {END_S:g} s"}
             log.warning("a run may have cost more", extra={"action": "consumption_unknown", "facts": facts})
             read = None
-        if read is None:
-            return state
-        most = {"usage": state.usage.at_least(read.usage), "cost_usd": max(state.cost_usd, read.cost_usd)}
-        return state.model_copy(update={**most, "turns": max(state.turns, read.turns)})
+        return state.at_least(read) if read else state
 
     async def _directory(self, loop: str, *others: str) -> Path:
         """The loop's directory. Fails if it, or the directory of one of `others`, is another Temporal namespace's."""

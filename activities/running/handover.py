@@ -21,8 +21,6 @@ LONG = 200
 CUT = "\n(cut off here)"
 MAX_DIFF = 30_000
 MAX_MESSAGES = 20
-_MAX_TAIL = 4 * 1024 * 1024
-"""Only this many bytes of the log's end are looked at."""
 _OVERLOADED = frozenset({503, 529})
 _RATE_LIMITED = 429
 
@@ -71,7 +69,7 @@ async def handover(last: LastWork, prompts: Sequence[str], log: Path, baseline: 
 
 def _messages(log: Path, prompts: Sequence[str]) -> Iterator[str]:
     """What people have said to the agents beside their prompts, as far as the log's end has it."""
-    for line in tail(log, _MAX_TAIL):
+    for line in tail(log):
         text = _message(line) if b'"role"' in line else ""
         if text and not any(_is(text, prompt) for prompt in prompts):
             yield text

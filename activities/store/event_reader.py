@@ -17,8 +17,8 @@ from steersman.contracts.events import EVENT, TerminalEvent, UsageEvent, is_term
 from steersman.contracts.model import TolerantModel
 from steersman.contracts.run import RunProgress
 
-_MAX_TAIL: Final = 4 * 1024 * 1024
-"""Only this many bytes of a log's end are looked at for what the run has consumed."""
+MAX_TAIL: Final = 4 * 1024 * 1024
+"""Only this many bytes of a log's end are looked at for what was said or consumed last."""
 
 
 class _Numbered(TolerantModel):
@@ -43,17 +43,17 @@ def terminal_event(path: Path) -> TerminalEvent | None:
     return event if is_terminal(event) else None
 
 
-def tail(path: Path, limit: int) -> list[bytes]:
-    """The log's last lines, as many as have so many bytes, without one that is cut. Raises OSError."""
+def tail(path: Path) -> list[bytes]:
+    """The log's last lines, as many as have MAX_TAIL bytes, without one that is cut. Raises OSError."""
     with os.fdopen(disk.open_regular(path), "rb") as file:
         size = file.seek(0, os.SEEK_END)
-        file.seek(max(size - limit, 0))
-        return file.read(limit).split(b"\n")[1 if size > limit else 0 :]
+        file.seek(max(size - MAX_TAIL, 0))
+        return file.read(MAX_TAIL).split(b"\n")[1 if size > MAX_TAIL else 0 :]
 
 
 def consumption(path: Path) -> RunProgress | None:
     """What the run has consumed by its log's newest event that says so; None where its end has none. Raises OSError."""
-    for line in reversed(tail(path, _MAX_TAIL)):
+    for line in reversed(tail(path)):
         if b'"usage"' not in line:
             continue
         try:

@@ -136,15 +136,6 @@ class RunOutcome(RunProgress):
     unread: bool = False
     """There may be more in the journals than this tells of: nobody led the run to this end."""
 
-    def at_least(self, known: RunProgress) -> "RunOutcome":
-        """The same, having consumed no less than is known otherwise: whoever says it may not have seen everything."""
-        most = {
-            "usage": self.usage.at_least(known.usage),
-            "cost_usd": max(self.cost_usd, known.cost_usd),
-            "turns": max(self.turns, known.turns),
-        }
-        return self.model_copy(update=most)
-
 
 class SessionStarted(TolerantModel):
     """Signal: a worker leads the run now. Unsettled messages are delivered (again) to its task queue."""

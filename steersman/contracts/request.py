@@ -457,15 +457,16 @@ def _capped(asked: float | None, cap: float | None) -> float | None:
 
 def oversized(data: object, what: str) -> str | None:
     """Why a decoded request is too large for workflow payloads, in a sentence; None if it is not."""
-    if (size := _bytes(data)) > MAX_REQUEST:
+    if (size := json_size(data)) > MAX_REQUEST:
         return f"{what}: has {size:,} bytes, and may have {MAX_REQUEST:,}: put long texts into files and name those"
     run = data.get("run", data) if isinstance(data, dict) else {}
-    if (size := _bytes(run.get("labels"))) > MAX_LABELS:
+    if (size := json_size(run.get("labels"))) > MAX_LABELS:
         return f"{what}: labels: have {size:,} bytes, and may have {MAX_LABELS:,}"
     return None
 
 
-def _bytes(data: object) -> int:
+def json_size(data: object) -> int:
+    """Bytes of the value as JSON, as a payload has it."""
     return len(json.dumps(data, ensure_ascii=False).encode("utf-8", "replace"))
 
 

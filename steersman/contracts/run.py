@@ -4,7 +4,7 @@ Times are aware UTC datetimes; money is US dollars.
 """
 
 from datetime import datetime
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field
 
@@ -81,6 +81,15 @@ class RunProgress(SessionProgress):
     """Turns of the agent, as the agent counts them."""
     own_session_id: str | None = None
     """The session of the agent that the request names, where one of `fallback` has taken over; else None."""
+
+    def at_least(self, known: "RunProgress") -> Self:
+        """The same, having consumed no less than is known otherwise: whoever says it may not have seen everything."""
+        most = {
+            "usage": self.usage.at_least(known.usage),
+            "cost_usd": max(self.cost_usd, known.cost_usd),
+            "turns": max(self.turns, known.turns),
+        }
+        return self.model_copy(update=most)
 
 
 StopOutcome = Literal["stopped", "already_finished", "unverified"]

@@ -177,15 +177,21 @@ async def test_a_sentence_that_was_being_typed_decides_nothing(
     assert await terminal.ended() == 0
 
 
-async def test_a_sentence_at_the_menu_of_ctrl_c_stops_nothing(
-    steer: Steer, fake_host: FakeHost, steersman: Steersman, workspace: str
-) -> None:
+async def at_menu(steer: Steer, fake_host: FakeHost, steersman: Steersman, workspace: str) -> tuple[str, Terminal]:
+    """A run, and a terminal that is attached to it and shows the menu of Ctrl-C."""
     run = await begin(steersman, workspace)
     terminal = await steer.at_terminal("attach", run)
     fake_host.show(run, init())
     await terminal.until("session")
     terminal.ctrl_c()
     await terminal.until(MENU)
+    return run, terminal
+
+
+async def test_a_sentence_at_the_menu_of_ctrl_c_stops_nothing(
+    steer: Steer, fake_host: FakeHost, steersman: Steersman, workspace: str
+) -> None:
+    run, terminal = await at_menu(steer, fake_host, steersman, workspace)
     await terminal.until(") >")
     terminal.type("should go on\n")
     await terminal.until("'should go on' is none of k, i, s")
@@ -202,12 +208,7 @@ PASTED = "Do A.\rThen do B.\rNever delete C"
 async def test_lines_that_are_pasted_at_a_question_are_one_message(
     steer: Steer, fake_host: FakeHost, steersman: Steersman, workspace: str
 ) -> None:
-    run = await begin(steersman, workspace)
-    terminal = await steer.at_terminal("attach", run)
-    fake_host.show(run, init())
-    await terminal.until("session")
-    terminal.ctrl_c()
-    await terminal.until(MENU)
+    run, terminal = await at_menu(steer, fake_host, steersman, workspace)
     terminal.type("i\n")
     await terminal.until("just interrupt) >")
     terminal.type(PASTED)

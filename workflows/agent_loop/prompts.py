@@ -1,12 +1,11 @@
 """The prompt of an iteration, and the promise in an answer. Pure."""
 
-import json
 import re
 from collections.abc import Sequence
 
 from steersman.contracts.loop import PLACEHOLDERS, LoopRequest
 from steersman.contracts.loop_state import FeedbackNote, Item, Verification
-from steersman.contracts.request import MAX_REQUEST
+from steersman.contracts.request import MAX_REQUEST, json_size
 from workflows.agent_loop.carried_state import CarriedState
 
 MAX_OPEN_ITEMS = 50
@@ -63,14 +62,10 @@ def size_of(request: LoopRequest, carried: CarriedState, *, resumes: bool = Fals
     template ten thousand times.
     """
     template, parts = _template(carried, resumes=resumes), _parts(request, carried)
-    sizes, used = {name: _size(part) for name, part in parts.items()}, _PLACEHOLDER.findall(template)
-    around = _size(template) + _size(carried.notice) + _size(_done_criteria(request))
+    sizes, used = {name: json_size(part) for name, part in parts.items()}, _PLACEHOLDER.findall(template)
+    around = json_size(template) + json_size(carried.notice) + json_size(_done_criteria(request))
     added = {"verification", "feedback", *(("plan",) if carried.revised else ())} - set(used)
     return around + sum(sizes[name] for name in (*used, *added))
-
-
-def _size(text: str) -> int:
-    return len(json.dumps(text, ensure_ascii=False).encode("utf-8", "replace"))
 
 
 def too_long(size: int) -> str:

@@ -5,7 +5,7 @@ Agents of other packages are known to a worker alone: worker.py of this installa
 
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -15,9 +15,6 @@ from steersman.cli.json_output import last_json
 from steersman.cli.options import AsJson
 from steersman.cli.output import complain, console, emit, table
 from steersman.cli.worker_code import has_worker, suite_command, worker_command
-
-if TYPE_CHECKING:
-    from rich.text import Text
 
 GROUP = "steersman.agents"
 """The group of entry points by which packages bring agents."""
@@ -76,7 +73,11 @@ def _print(rows: Mapping[str, tuple[Mapping[str, bool], Mapping[str, str], str]]
     if console().width >= _width(marks, [each.upper() for each in heads], packages):
         shown = table("AGENT", *map(str.upper, heads), "PACKAGE")
         for agent, cells in marks.items():
-            shown.add_row(Text(agent, style="bold"), *map(_cell, cells), Text(packages[agent], style="dim"))
+            shown.add_row(
+                Text(agent, style="bold"),
+                *(Text(cell, style=_STYLES[cell]) for cell in cells),
+                Text(packages[agent], style="dim"),
+            )
         console().print(shown)
     else:
         for agent, cells in marks.items():
@@ -94,12 +95,6 @@ def _width(marks: Mapping[str, Sequence[str]], heads: Sequence[str], packages: M
     """Of the table of all of them."""
     columns = [list(marks), list(packages.values()), *zip(heads, *marks.values(), strict=True)]
     return sum(max(map(len, column)) + 2 for column in columns)
-
-
-def _cell(mark: str) -> "Text":
-    from rich.text import Text
-
-    return Text(mark, style=_STYLES[mark])
 
 
 def _of_packages() -> tuple[Mapping[str, Any], Iterable[Mapping[str, str]]]:
