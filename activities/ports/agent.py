@@ -171,7 +171,11 @@ class Conversation(Protocol):
 class ApprovalRequester(Protocol):
     """How a conversation asks people for an approval."""
 
-    async def ask(self, asked: ApprovalAsked) -> None: ...
+    async def ask(self, asked: ApprovalAsked) -> None:
+        """Ask, or take the question back. The id is that of the transcript's event: one question's of this process, the
+        same one whichever worker asks it, and no other's. A model may give two calls of a tool one id.
+        """
+        ...
 
 
 AnswerCheck = Callable[[JsonValue], Awaitable[str | None]]

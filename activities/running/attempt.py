@@ -16,6 +16,7 @@ from typing import Any
 
 from activities.ports.agent import END_PREFIX, Conversation, ExitFact, Progress, Transcript
 from activities.ports.runtime import Channel, ChannelClosed, Record
+from activities.running.approvals import as_logged
 from activities.running.attempt_state import AttemptState
 from activities.running.limits import Limit
 from activities.running.messages import MessageWriter
@@ -25,7 +26,7 @@ from activities.running.supervision import SILENT_S, Supervisor
 from activities.store.eventlog import EventLog
 from activities.store.snapshots import Snapshot, Snapshots
 from steersman.contracts.activities import DeliverInput, Settlement
-from steersman.contracts.events import ErrorEvent, EventBase, UsageEvent
+from steersman.contracts.events import ErrorEvent, EventBase, PermissionEvent, UsageEvent
 
 QUIET_S = 1.5
 """A stopped agent's journal is given up after this many seconds without a record: a full disk takes no last one."""
@@ -187,7 +188,7 @@ class AttemptRunner:
         if record.seq <= self._fed:
             return
         self._note(record)
-        events = [self._over_all(event) for event in self.transcript.feed(record)]
+        events = [self._in_run(event) for event in self.transcript.feed(record)]
         if added := self._log.append(self.number, record.seq, events):
             self._observer.observe(added)
             self._supervisor.enforce()
@@ -218,8 +219,10 @@ class AttemptRunner:
         if record.stream == "err":
             self._stderr.append(record.data[:2000].decode("utf-8", "replace"))
 
-    def _over_all(self, event: EventBase) -> EventBase:
-        """Usage counts over all processes of the run."""
+    def _in_run(self, event: EventBase) -> EventBase:
+        """An event of the process as the run's: approvals have ids of the run, usage counts over all its processes."""
+        if isinstance(event, PermissionEvent):
+            return as_logged(self.number, event)
         if not isinstance(event, UsageEvent):
             return event
         past = self._before

@@ -15,6 +15,7 @@ from activities.ports.agent import CONTINUE_PROMPT, Resumption
 from activities.ports.runtime import AlreadyStopped, Channel, Fenced, Launch, StopTimes
 from activities.ports.workflow import Notifier
 from activities.running import run_log
+from activities.running.approvals import AttemptApprovals
 from activities.running.attempt import NEVER, AttemptRunner
 from activities.running.backups import back_up, back_up_last
 from activities.running.handover import cause_of, handover
@@ -316,7 +317,12 @@ class RunController:
             channel=channel,
             transcript=transcript,
             conversation=run.agent.converse(
-                run.agent_key, run.told, channel, transcript, self._monitor, self._what_is_wrong
+                run.agent_key,
+                run.told,
+                channel,
+                transcript,
+                AttemptApprovals(number, self._monitor),
+                self._what_is_wrong,
             ),
             log=log,
             observer=self._monitor,

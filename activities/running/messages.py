@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from activities.ports.agent import Conversation, Transcript
 from activities.ports.runtime import ChannelClosed
+from activities.running.approvals import as_told
 from activities.running.attempt_state import AttemptState
 from activities.running.observer import AttemptObserver
 from steersman.contracts.activities import DeliverInput, OutgoingMessage, Settlement
@@ -45,7 +46,8 @@ class MessageWriter:
         answers = []
         try:
             for decision in delivery.decisions:
-                await self._conversation.decide(decision)
+                if (told := as_told(self._state.number, decision)) is not None:
+                    await self._conversation.decide(told)
             for message in delivery.messages:
                 if self._state.ended_at:
                     answers += self._late([message])

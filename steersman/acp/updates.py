@@ -135,8 +135,9 @@ class Updates:
     def asked(self, event: PermissionEvent) -> ToolCallUpdate:
         """The tool call that an approval is asked for, as `session/request_permission` describes it."""
         same = (each.id for each in self._tools.values() if (each.name, each.input) == (event.tool, event.input))
+        known = event.tool_id if event.tool_id in self._tools else next(same, None)
         return ToolCallUpdate(
-            tool_call_id=next(same, event.id),
+            tool_call_id=known or event.id,
             title=_title(event.tool, event.input),
             kind=_kind(event.tool),
             status="pending",

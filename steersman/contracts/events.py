@@ -122,7 +122,10 @@ class PermissionEvent(EventBase):
 
     type: Literal["permission"] = "permission"
     id: str
+    """The approval's, of which a run has no two."""
     tool: str
+    tool_id: str | None = None
+    """The id of the tool's call, where the agent tells it: a model may give two calls one."""
     input: JsonObject = Field(default_factory=dict)
     state: Literal["asked", "allowed", "denied", "withdrawn"]
     message: str | None = None

@@ -237,6 +237,8 @@ class Approval(TolerantModel):
 
     id: str
     tool: str
+    tool_id: str | None = None
+    """See PermissionEvent."""
     input: JsonObject
     """The tool's arguments; long strings are shortened here, not in the event log."""
     since: datetime

@@ -9,7 +9,7 @@ from steersman.client import Steersman
 from steersman.contracts.run import Approval
 from steersman.errors import AlreadyDecided
 from tests.acceptance.site import Site, answered, following, in_order
-from tests.scripted_model import ScriptedModel, say, tool
+from tests.scripted_model import Answer, ScriptedModel, Tool, say, tool
 from tests.support.processes import until
 
 ASK = {"mode": "ask"}
@@ -65,6 +65,27 @@ async def test_denied_with_a_message_that_the_agent_hears(
     assert not (workspace / "made").exists()
     assert script.requests[-1].saw("not on a Sunday")
     assert await permission_states(steersman, run) == ["asked", "denied"]
+
+
+async def test_a_word_is_on_one_call_alone_also_where_the_model_calls_the_next_one_the_same(
+    shared: Site, steersman: Steersman, model: ScriptedModel
+) -> None:
+    workspace = shared.workspace()
+    calls = [Answer((Tool("Bash", {"command": f"touch {name}"}, id="call_0"),)) for name in ("made", "second")]
+    run = await steersman.start(
+        shared.claude(model.script("same", *calls, say("done")), workspace=workspace, permissions=ASK)
+    )
+
+    first = await approval(steersman, run)
+    await steersman.decide(run, first.id, "allow")
+    second = await approval(steersman, run, unlike=first.id)
+    assert (second.tool_id, second.input["command"]) == (first.tool_id, "touch second")
+    await steersman.decide(run, second.id, "deny")
+    await steersman.result(run)
+
+    assert (workspace / "made").exists()
+    assert not (workspace / "second").exists()
+    assert await permission_states(steersman, run) == ["asked", "allowed", "asked", "denied"]
 
 
 @pytest.mark.parametrize("decision", ["allow", "deny"])

@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,7 +21,7 @@ from activities.agents.process.agent import ProcessAgent
 from steersman.contracts.agents import Capabilities
 from steersman.contracts.errors import ErrorType
 from tests.agents.stage import Stage, staged
-from tests.scripted_model import Hold, Say, ScriptedModel, Tool, answer, say, structured, tool
+from tests.scripted_model import Answer, Hold, Say, ScriptedModel, Tool, answer, say, structured, tool
 from tests.scripted_model.programs import codex_env, opencode_env
 from tests.scripted_model.script import Script, Steps
 from tests.support.programs import installed, program
@@ -44,6 +45,7 @@ SHORT = f"for i in {' '.join(map(str, range(20)))}; do echo working; sleep 0.1; 
 ALOUD = f"{SHORT}; until [ -e go ]; do echo working; sleep 0.1; done; echo worked"
 
 ASKED = "touch asked"
+AGAIN = "touch again"
 
 
 class Kit(Protocol):
@@ -76,6 +78,8 @@ class Kit(Protocol):
 
     broken_off: str = ""
     """A pattern of the names of files that it was writing, and does not read, when its process ended."""
+    asks_twice: bool = False
+    """Its model can give two calls one id, as some do: `asking` has two of them."""
     tells_output: bool = False
     """It tells what a tool of its own puts out while the tool works."""
 
@@ -91,7 +95,7 @@ class Kit(Protocol):
 
     def asking(self, **fields: Any) -> Staged:
         """It asks for leave to make the file `asked` in its workspace, makes it where it gets that, and ends. One that
-        never asks for anything just answers.
+        never asks for anything just answers. With `asks_twice`, the same follows for the file `again`.
         """
         return self.answering("there is nothing to ask for", **fields)
 
@@ -159,6 +163,12 @@ class ProcessKit(Kit):
         return ProcessKit(directory)
 
 
+def asking_twice(*calls: Answer) -> tuple[Answer, ...]:
+    """These calls of a tool one after the other, all of one id, and an end."""
+    same = (Answer((replace(call, id="call_0"),)) for each in calls for call in each.parts if isinstance(call, Tool))
+    return (*same, say("done"))
+
+
 class ScriptedKit(Kit):
     """An agent that asks a model, which a script plays."""
 
@@ -205,6 +215,7 @@ class ScriptedKit(Kit):
 
 class ClaudeKit(ScriptedKit):
     name = "claude"
+    asks_twice = True
 
     def run(self, *steps: Steps, env: Mapping[str, str] | None = None, **fields: Any) -> Staged:
         """The real CLI, with this script for its model."""
@@ -218,7 +229,7 @@ class ClaudeKit(ScriptedKit):
         return self.run(structured(value), **fields)
 
     def asking(self, **fields: Any) -> Staged:
-        return self.run(tool("Bash", command=ASKED), say("done"), **fields)
+        return self.run(*asking_twice(tool("Bash", command=ASKED), tool("Bash", command=AGAIN)), **fields)
 
     def shell(self, command: str) -> Tool:
         return Tool("Bash", {"command": command, "timeout": 600_000})
@@ -230,6 +241,7 @@ class ClaudeKit(ScriptedKit):
 
 class CodexKit(ScriptedKit):
     name = "codex"
+    asks_twice = True
     tells_output = True
     broken_off = r"shell_snapshots/[^/]+\.tmp-\d+"
 
@@ -246,7 +258,7 @@ class CodexKit(ScriptedKit):
         return staged(self._directory, CodexAgent(environment, program("codex")), environment, request)
 
     def asking(self, **fields: Any) -> Staged:
-        return self.run(tool("exec_command", cmd=ASKED), say("done"), **fields)
+        return self.run(*asking_twice(tool("exec_command", cmd=ASKED), tool("exec_command", cmd=AGAIN)), **fields)
 
     def shell(self, command: str) -> Tool:
         return Tool("exec_command", {"cmd": command, "yield_time_ms": 600_000})
@@ -295,6 +307,7 @@ class AcpKit(ScriptedKit):
     """Agent "acp" with a program that speaks the protocol: the adapter for Claude Code."""
 
     name = "acp"
+    asks_twice = True
     command: tuple[str, ...] = (str(PROGRAMS / "claude-agent-acp"),)
     # In its own "auto" mode the adapter asks the service whether it may, not us.
     own: Mapping[str, Any] = {"options": {"mode": "default"}}
@@ -351,7 +364,7 @@ class AcpKit(ScriptedKit):
         return Tool("Bash", {"command": command, "timeout": 600_000})
 
     def asking(self, **fields: Any) -> Staged:
-        return self.run(answer(self.shell(ASKED)), say("done"), **fields)
+        return self.run(*asking_twice(answer(self.shell(ASKED)), answer(self.shell(AGAIN))), **fields)
 
     def missing(self) -> Staged:
         gone = self._directory / "workspace" / "program"

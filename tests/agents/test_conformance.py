@@ -12,13 +12,14 @@ import pytest
 from activities.agents.agent_kind import what_is_wrong
 from activities.agents.entry_points import installed_catalog
 from activities.ports.runtime import Fenced, Launch, StopTimes
+from activities.running.controller import RunController
 from activities.workspaces.carry.session_names import named
 from activities.workspaces.carry.sessions import session_at, stored
 from steersman.contracts.activities import RunOutcome, Settlement
 from steersman.contracts.attachments import Attachment
 from steersman.contracts.errors import AgentNotInstalled, ErrorType, InvalidRequest
 from steersman.contracts.events import is_terminal
-from steersman.contracts.run import MessageKind
+from steersman.contracts.run import Approval, MessageKind
 from tests.agents.kits import Kit, Staged
 from tests.agents.stage import Stage, deliver, message, word
 from tests.support.files import below
@@ -382,8 +383,22 @@ async def test_it_asks_for_approval_as_declared(kit: Kit, decision: str) -> None
         asked, made = stage.listener.asks[0].approval, stage.workspace / "asked"
         assert not made.exists(), "it did it before it was allowed"
         await deliver(session, word(asked.id, decision, asked.tool))
+        if kit.asks_twice:
+            await _a_second_call_is_a_second_question(stage, session, task, asked)
         await ended(task)
         assert made.exists() == (decision == "allow")
+        assert not (stage.workspace / "again").exists(), "it did what it was refused"
+
+
+async def _a_second_call_is_a_second_question(
+    stage: Stage, session: RunController, task: "asyncio.Task[RunOutcome]", first: Approval
+) -> None:
+    """Also where the model gives both the same id. An agent may end its turn where the first one was denied."""
+    await until(lambda: stage.listener.asks[1:] or task.done(), 40)
+    for each in stage.listener.asks[1:]:
+        assert each.approval.id != first.id, "a word on the first call would count for the second one"
+        await deliver(session, word(first.id, "allow", first.tool))
+        await deliver(session, word(each.approval.id, "deny", first.tool))
 
 
 async def _asks_nobody(staged: Staged) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from activities.agents.claude.agent import ClaudeAgent
+from activities.agents.claude.snapshot import MAX_ASKED
 from steersman.contracts.errors import ErrorType
 from tests.agents.stage import Stage, deliver, message, staged, word
 from tests.support.processes import until
@@ -108,11 +109,42 @@ async def test_a_malformed_control_frame_does_not_deafen_the_session(tmp_path: P
         tmp_path, RUNNING, INIT, frame, asks(), then=ANSWERED + END, permissions={"mode": "ask"}, limits={"idle_s": 15}
     ) as stage:
         session, task = stage.start()
-        found = await until(lambda: [each for each in stage.listener.asks if each.approval.id == "t-1"], 10)
+        found = await until(lambda: [each for each in stage.listener.asks if each.approval.tool_id == "t-1"], 10)
         await deliver(session, word(found[0].approval.id, "allow", "Bash"))
         outcome = await task
     assert outcome.status == "succeeded", outcome.message
     assert json.loads(outcome.text)["behavior"] == "allow"
+
+
+async def test_the_next_process_may_use_the_ids_of_the_last_one(tmp_path: Path) -> None:
+    """It dies with its answer, is resumed, and asks again: that is another question, and no older word answers it."""
+    dies = f"{ANSWERED}\nif not os.path.exists('died'): open('died', 'w'); sys.exit(3)\n"
+    mode = {"permissions": {"mode": "ask"}}
+    async with cli(tmp_path, RUNNING, INIT, asks(), then=dies + END, **mode) as stage:
+        session, task = stage.start()
+        (first,) = await until(lambda: stage.listener.asks, 10)
+        await deliver(session, word(first.approval.id, "allow", "Bash"))
+        _, second = await until(lambda: stage.listener.asks if stage.listener.asks[1:] else None, 20)
+        assert second.approval.tool_id == first.approval.tool_id == "t-1"
+        assert second.approval.id != first.approval.id
+        await deliver(session, word(first.approval.id, "allow", "Bash"))
+        await deliver(session, word(second.approval.id, "deny", "Bash"))
+        outcome = await task
+    assert (outcome.status, outcome.attempts) == ("succeeded", 2), outcome.message
+    assert json.loads(outcome.text)["behavior"] == "deny"
+    states = [(event.id, event.state) for event in stage.said("permission")]
+    one, other = first.approval.id, second.approval.id
+    assert states == [(one, "asked"), (one, "allowed"), (other, "asked"), (other, "denied")]
+
+
+async def test_more_questions_than_anybody_is_asked_are_denied(tmp_path: Path) -> None:
+    many = [asks(f"q-{number}", tool_use_id="call_0") for number in range(MAX_ASKED)]
+    mode = {"permissions": {"mode": "ask"}}
+    async with cli(tmp_path, RUNNING, INIT, *many, asks("r-1"), then=ANSWERED + END, **mode) as stage:
+        _, task = stage.start()
+        outcome = await task
+        assert len({each.approval.id for each in stage.listener.asks}) == MAX_ASKED
+    assert json.loads(outcome.text)["behavior"] == "deny"
 
 
 @pytest.mark.timeout(30)

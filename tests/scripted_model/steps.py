@@ -53,6 +53,8 @@ class Tool:
 
     name: str
     input: Mapping[str, Any]
+    id: str | None = None
+    """None: a new one for each answer, as of a good model. Gemini's have none."""
 
 
 @dataclass(frozen=True)

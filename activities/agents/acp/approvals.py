@@ -7,13 +7,18 @@ conversation).
 from datetime import datetime
 from typing import Any, Final, Literal
 
+from activities.agents import approval_ids
 from activities.agents.acp import tools
 from activities.agents.frames import Frame
-from activities.untrusted_json import object_at, objects_in, text_of
+from activities.untrusted_json import bounded, object_at, objects_in
 from steersman.contracts.events import EventBase, PermissionEvent
 from steersman.contracts.request import PermissionMode
+from steersman.contracts.run import Approval
 
 PERMISSION: Final = "session/request_permission"
+
+SHOWN_INPUT: Final = 4096
+"""Strings of a tool's input have this many characters in an approval."""
 
 READING: Final = frozenset({"read", "search", "think", "fetch"})
 """Kinds of tools that change nothing."""
@@ -32,8 +37,17 @@ def call_of(frame: Frame) -> Frame:
 
 
 def approval_id(frame: Frame) -> str:
-    """An approval's id: the tool call's own, which a second worker sees again in the journal."""
-    return tools.tool_id(call_of(frame)) or f"ask-{text_of(frame.get('id'))[:100]}"
+    """The id of the approval that a request asks for."""
+    return approval_ids.of_request(frame.get("id"))
+
+
+def approval_of(frame: Frame, now: datetime) -> Approval:
+    """What a person is asked by a request."""
+    call = call_of(frame)
+    shown = bounded(tools.tool_input(call), SHOWN_INPUT)
+    return Approval(
+        id=approval_id(frame), tool=tools.tool_name(call), tool_id=tools.tool_id(call) or None, input=shown, since=now
+    )
 
 
 def automatic(mode: PermissionMode, frame: Frame) -> Literal["allow", "deny"] | None:
@@ -64,16 +78,7 @@ def answer(frame: Frame, decision: Literal["allow", "deny", "cancel"]) -> dict[s
 
 def asked(time: datetime, frame: Frame) -> list[EventBase]:
     """The event of a request for permission."""
-    call = call_of(frame)
-    return [
-        PermissionEvent(
-            time=time,
-            id=approval_id(frame),
-            tool=tools.tool_name(call),
-            input=tools.tool_input(call),
-            state="asked",
-        )
-    ]
+    return [_event(time, frame, state="asked", input=tools.tool_input(call_of(frame)))]
 
 
 def answered(time: datetime, question: Frame, reply: Frame) -> PermissionEvent:
@@ -88,4 +93,14 @@ def answered(time: datetime, question: Frame, reply: Frame) -> PermissionEvent:
     state: Literal["allowed", "denied", "withdrawn"] = "allowed" if allowed else "denied"
     if outcome.get("outcome") != "selected":
         state = "withdrawn"
-    return PermissionEvent(time=time, id=approval_id(question), tool=tools.tool_name(call_of(question)), state=state)
+    return _event(time, question, state=state)
+
+
+def _event(time: datetime, question: Frame, **fields: Any) -> PermissionEvent:
+    call = call_of(question)
+    named: dict[str, Any] = {
+        "id": approval_id(question),
+        "tool": tools.tool_name(call),
+        "tool_id": tools.tool_id(call) or None,
+    }
+    return PermissionEvent(time=time, **named, **fields)

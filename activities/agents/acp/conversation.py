@@ -24,12 +24,11 @@ from activities.agents.interrupts import LastInterrupt
 from activities.agents.structured import asking_again
 from activities.ports.agent import END_PREFIX, AnswerCheck, ApprovalRequester
 from activities.ports.runtime import Channel, ChannelClosed, Record
-from activities.untrusted_json import bounded, object_at
+from activities.untrusted_json import object_at
 from steersman.contracts.activities import ApprovalAsked, OutgoingDecision, OutgoingMessage, Settlement
 from steersman.contracts.attachments import Attachment
 from steersman.contracts.errors import InvalidRequest
 from steersman.contracts.request import PermissionMode
-from steersman.contracts.run import Approval
 
 SETTLEMENT_TIMEOUT_S: Final = 20.0
 """The agent's answer to a message is awaited for this many seconds."""
@@ -38,8 +37,6 @@ READING_TIME_S: Final = 0.3
 QUIET_S, LOADED_S = 0.2, 30.0
 """A loaded session has been told again once the agent was silent for this many seconds, or after so many."""
 UNANNOUNCED: Final = "the agent does not announce that it takes images"
-SHOWN_INPUT: Final = 4096
-"""Strings of a tool's input have this many characters in an approval."""
 
 
 @dataclass(frozen=True)
@@ -338,7 +335,7 @@ class AcpConversation:
                 await self._answer(key, question, decided)
             else:
                 self._waiting[key] = question
-                await self._approvals.ask(ApprovalAsked(approval=_approval(question)))
+                await self._approvals.ask(ApprovalAsked(approval=approvals.approval_of(question, datetime.now(UTC))))
 
     def _decided(self, question: Frame) -> Literal["allow", "deny", "cancel"] | None:
         """What is answered without asking anybody."""
@@ -352,7 +349,8 @@ class AcpConversation:
 
     async def _withdraw(self, key: str, question: Frame) -> None:
         if self._waiting.pop(key, None) is not None:
-            await self._approvals.ask(ApprovalAsked(approval=_approval(question), withdrawn=True))
+            approval = approvals.approval_of(question, datetime.now(UTC))
+            await self._approvals.ask(ApprovalAsked(approval=approval, withdrawn=True))
 
 
 def _answer_id(key: str) -> str:
@@ -361,9 +359,3 @@ def _answer_id(key: str) -> str:
 
 def _tool(question: Frame) -> str:
     return tools.tool_name(approvals.call_of(question))
-
-
-def _approval(question: Frame) -> Approval:
-    call = approvals.call_of(question)
-    shown = bounded(tools.tool_input(call), SHOWN_INPUT)
-    return Approval(id=approvals.approval_id(question), tool=_tool(question), input=shown, since=datetime.now(UTC))

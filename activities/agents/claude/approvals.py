@@ -4,24 +4,27 @@ Functions over the transcript's `pending` (request id -> frame) and `withdrawn` 
 live here (see conversation).
 """
 
-import hashlib
-import json
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeGuard
 
+from activities.agents import approval_ids
 from activities.agents.claude.frames import is_control_frame
 from activities.agents.claude.snapshot import MAX_ASKED, MAX_TASKS
 from activities.agents.frames import Frame
-from activities.untrusted_json import bounded, object_at, text_of
+from activities.untrusted_json import MAX_NAME, bounded, object_at, text_of
 from steersman.contracts.events import ErrorEvent, EventBase, PermissionEvent
+from steersman.contracts.run import Approval
+
+SHOWN_INPUT = 4096
+"""Strings of a tool's input have this many characters in an approval."""
 
 
-def is_approval(frame: Frame | None) -> bool:
+def is_approval(frame: Frame | None) -> TypeGuard[Frame]:
     """Whether this control request asks for a permission."""
     return object_at(frame, "request").get("subtype") == "can_use_tool"
 
 
-def asked(time: datetime, frame: Frame, pending: dict[str, Frame], withdrawn: set[str]) -> list[EventBase]:
+def asked(time: datetime, frame: Frame, pending: dict[str, Frame]) -> list[EventBase]:
     """Take a control request of the agent."""
     if not is_control_frame(frame):
         return [ErrorEvent(time=time, message="the agent asked something that nobody can answer")]
@@ -30,10 +33,7 @@ def asked(time: datetime, frame: Frame, pending: dict[str, Frame], withdrawn: se
     pending[str(frame.get("request_id"))] = frame
     if not is_approval(frame):
         return []
-    request = object_at(frame, "request")
-    tool_input, approval = bounded(object_at(request, "input")), approval_id(request)
-    withdrawn.discard(approval)
-    return [PermissionEvent(time=time, id=approval, tool=_tool(request), input=tool_input, state="asked")]
+    return [_event(time, frame, state="asked", input=bounded(object_at(frame, "request", "input")))]
 
 
 def answered(time: datetime, frame: Frame, pending: dict[str, Frame]) -> list[EventBase]:
@@ -41,17 +41,10 @@ def answered(time: datetime, frame: Frame, pending: dict[str, Frame]) -> list[Ev
     question = pending.pop(str(object_at(frame, "response").get("request_id")), None)
     if not is_approval(question):
         return []
-    answer, request = object_at(frame, "response", "response"), object_at(question, "request")
-    allowed = answer.get("behavior") == "allow"
-    return [
-        PermissionEvent(
-            time=time,
-            id=approval_id(request),
-            tool=_tool(request),
-            state="allowed" if allowed else "denied",
-            message=None if allowed else text_of(answer.get("message"))[:2000],
-        )
-    ]
+    answer = object_at(frame, "response", "response")
+    if answer.get("behavior") == "allow":
+        return [_event(time, question, state="allowed")]
+    return [_event(time, question, state="denied", message=text_of(answer.get("message"))[:2000])]
 
 
 def cancelled(time: datetime, frame: Frame, pending: dict[str, Frame], withdrawn: set[str]) -> list[EventBase]:
@@ -59,21 +52,36 @@ def cancelled(time: datetime, frame: Frame, pending: dict[str, Frame], withdrawn
     question = pending.pop(str(frame.get("request_id")), None)
     if not is_approval(question):
         return []
-    request = object_at(question, "request")
-    approval = approval_id(request)
     if len(withdrawn) < MAX_TASKS:
-        withdrawn.add(approval)
-    return [PermissionEvent(time=time, id=approval, tool=_tool(request), state="withdrawn")]
+        withdrawn.add(approval_id(question))
+    return [_event(time, question, state="withdrawn")]
 
 
-def approval_id(request: dict[str, Any]) -> str:
-    """An approval's id: the tool call's own, which a second worker sees again in the journal."""
-    tool_id = request.get("tool_use_id")
-    if isinstance(tool_id, str) and 0 < len(tool_id) <= 200:
-        return tool_id
-    question = json.dumps([request.get("tool_name"), request.get("input")], sort_keys=True, default=str)
-    return f"ask-{hashlib.sha256(question.encode()).hexdigest()[:16]}"
+def approval_id(question: Frame) -> str:
+    """The id of the approval that this control request asks for."""
+    return approval_ids.of_request(question.get("request_id"))
 
 
-def _tool(request: Frame) -> str:
-    return text_of(request.get("tool_name"))[:200]
+def asks(question: Frame, asked: Frame) -> bool:
+    """Whether this control request asks just that: for these values of the fields of a request for permission."""
+    request = object_at(question, "request")
+    return all(request.get(name) == value for name, value in asked.items())
+
+
+def approval_of(question: Frame, now: datetime) -> Approval:
+    """What a person is asked by this control request."""
+    shown = bounded(object_at(question, "request", "input"), SHOWN_INPUT)
+    return Approval(id=approval_id(question), tool=_tool(question), tool_id=_tool_id(question), input=shown, since=now)
+
+
+def _event(time: datetime, question: Frame, **fields: Any) -> PermissionEvent:
+    named: dict[str, Any] = {"id": approval_id(question), "tool": _tool(question), "tool_id": _tool_id(question)}
+    return PermissionEvent(time=time, **named, **fields)
+
+
+def _tool(question: Frame) -> str:
+    return text_of(object_at(question, "request").get("tool_name"))[:MAX_NAME]
+
+
+def _tool_id(question: Frame) -> str | None:
+    return text_of(object_at(question, "request").get("tool_use_id"))[:MAX_NAME] or None

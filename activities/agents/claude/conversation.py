@@ -19,7 +19,7 @@ from claude_agent_sdk import (
     ToolPermissionContext,
 )
 
-from activities.agents.claude.approvals import approval_id
+from activities.agents.claude.approvals import approval_id, approval_of, asks, is_approval
 from activities.agents.claude.frames import is_control_frame, user_frame
 from activities.agents.claude.messages import Messages
 from activities.agents.claude.transcript import ClaudeTranscript
@@ -29,7 +29,6 @@ from activities.agents.frames import Frame, TooMuch, parse_frame
 from activities.agents.interrupts import LastInterrupt
 from activities.ports.agent import END_PREFIX, ApprovalRequester
 from activities.ports.runtime import Channel, ChannelClosed, Record
-from activities.untrusted_json import bounded
 from steersman.contracts.activities import ApprovalAsked, OutgoingDecision, OutgoingMessage, RunKey, Settlement
 from steersman.contracts.events import REFUSED_BY_MODE
 from steersman.contracts.request import PermissionMode
@@ -39,8 +38,6 @@ READING_TIME_S = 0.3
 """A written message may take this many seconds to be read and still be answered as acknowledged at once."""
 SETTLEMENT_TIMEOUT_S = 20.0
 """The agent's report on a message is awaited for this many seconds."""
-SHOWN_INPUT = 4096
-"""Strings of a tool's input have this many characters in an approval."""
 
 
 class ClaudeConversation:
@@ -60,11 +57,13 @@ class ClaudeConversation:
         self._client = ClaudeSDKClient(ClaudeAgentOptions(can_use_tool=self._may_use), self._transport)
         self._waiting: dict[str, tuple[str, asyncio.Future[OutgoingDecision]]] = {}
         self._remembered: dict[str, OutgoingDecision] = {}
+        self._is_open = False
         self._changed = asyncio.Condition()
         self._last_interrupt = LastInterrupt(transcript.messages.interrupted_by)
 
     async def open(self) -> None:
         """Initialize (harmless to a CLI at work), and hand unanswered requests to the SDK again."""
+        self._is_open = True
         for frame in self._transcript.pending.values():
             self._transport.push(frame)
         with contextlib.suppress(ChannelClosed):
@@ -78,7 +77,7 @@ class ClaudeConversation:
         """Pass a control frame to the SDK, and wake what waits for a change of the transcript."""
         if record.stream != "out":
             return
-        if b'"control_' in record.data:
+        if self._is_open and b'"control_' in record.data:  # what is asked before that, `open` finds
             with contextlib.suppress(TooMuch):  # the transcript has made an event of it
                 if (frame := parse_frame(record.data)) is not None and is_control_frame(frame):
                     self._transport.push(frame)
@@ -177,26 +176,35 @@ class ClaudeConversation:
             return PermissionResultAllow()
         if self._mode != "ask":
             return PermissionResultDeny(message=f"{tool} {REFUSED_BY_MODE}{self._mode}). Go on without it.")
-        decision = self._remembered.get(tool) or await self._ask(tool, tool_input, context)
+        if (decision := self._remembered.get(tool)) is None:
+            asked = {"tool_name": tool, "input": tool_input, "tool_use_id": context.tool_use_id}
+            if (question := self._question(asked)) is None:
+                return PermissionResultDeny(message=f"Nobody could be asked about {tool}. Go on without it.")
+            decision = await self._ask(tool, approval_of(question, datetime.now(UTC)))
         if decision.decision.decision == "allow":
             return PermissionResultAllow()
         return PermissionResultDeny(message=decision.decision.message or f"A person refused {tool}. Go on without it.")
 
-    async def _ask(self, tool: str, tool_input: dict[str, Any], context: ToolPermissionContext) -> OutgoingDecision:
-        ident = approval_id({"tool_use_id": context.tool_use_id, "tool_name": tool, "input": tool_input})
-        approval = Approval(id=ident, tool=tool[:200], input=bounded(tool_input, SHOWN_INPUT), since=datetime.now(UTC))
+    def _question(self, asked: Frame) -> Frame | None:
+        """The request that the SDK means, which does not say its id: one that waits, and nobody is asked about yet."""
+        for frame in self._transcript.pending.values():
+            if is_approval(frame) and approval_id(frame) not in self._waiting and asks(frame, asked):
+                return frame
+        return None  # dropped, as one of too many, or withdrawn
+
+    async def _ask(self, tool: str, approval: Approval) -> OutgoingDecision:
         waiting: asyncio.Future[OutgoingDecision] = asyncio.get_running_loop().create_future()
-        self._waiting[ident] = (tool, waiting)
+        self._waiting[approval.id] = (tool, waiting)
         await self._approvals.ask(ApprovalAsked(approval=approval))
         try:
             return await waiting
         except asyncio.CancelledError:
             # The SDK also cancels if the worker disconnects within the handshake: then the agent withdrew nothing.
-            if ident in self._transcript.withdrawn:
+            if approval.id in self._transcript.withdrawn:
                 await self._approvals.ask(ApprovalAsked(approval=approval, withdrawn=True))
             raise
         finally:
-            del self._waiting[ident]
+            del self._waiting[approval.id]
 
 
 async def _one(frame: Frame) -> AsyncIterator[Frame]:

@@ -265,7 +265,7 @@ class ClaudeTranscript:
         return found
 
     def _asked(self, time: datetime, frame: Frame) -> list[EventBase]:
-        return approvals.asked(time, frame, self.pending, self.withdrawn)
+        return approvals.asked(time, frame, self.pending)
 
     def _withdrawn(self, time: datetime, frame: Frame) -> list[EventBase]:
         return approvals.cancelled(time, frame, self.pending, self.withdrawn)

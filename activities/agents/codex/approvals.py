@@ -1,13 +1,16 @@
 """Codex's requests: asked, answered and resolved, as the journal has them. Who answers must not live here."""
 
 from datetime import datetime
+from typing import Any
 
+from activities.agents import approval_ids
 from activities.agents.codex.items import TOOLS
 from activities.agents.codex.state import MAX_ASKED, MAX_WITHDRAWN, CodexState
 from activities.agents.frames import Frame
 from activities.untrusted_json import MAX_NAME, bounded, object_at, text_of
 from steersman.contracts.events import ErrorEvent, EventBase, PermissionEvent
 from steersman.contracts.model import JsonObject
+from steersman.contracts.run import Approval
 
 KINDS = {
     "item/commandExecution/requestApproval": "commandExecution",
@@ -31,11 +34,19 @@ def tool_of(frame: Frame) -> str:
 
 
 def approval_id(frame: Frame) -> str:
-    """An approval's id: the item's, which a second worker sees again in the journal."""
-    params = object_at(frame, "params")
-    return (
-        text_of(params.get("approvalId") or params.get("itemId"))[:MAX_NAME] or f"request-{frame.get('id')}"[:MAX_NAME]
-    )
+    """The id of the approval that a request asks for."""
+    return approval_ids.of_request(frame.get("id"))
+
+
+def approval_of(frame: Frame, state: CodexState, now: datetime) -> Approval:
+    """What a person is asked by a request."""
+    shown = input_of(frame, state)
+    return Approval(id=approval_id(frame), tool=tool_of(frame), tool_id=tool_id(frame), input=shown, since=now)
+
+
+def tool_id(frame: Frame) -> str | None:
+    """The id of the item that is to be done."""
+    return text_of(object_at(frame, "params").get("itemId"))[:MAX_NAME] or None
 
 
 def input_of(frame: Frame, state: CodexState) -> JsonObject:
@@ -57,11 +68,7 @@ def asked(time: datetime, frame: Frame, state: CodexState) -> list[EventBase]:
     state.pending[str(ident)] = frame
     if not is_approval(frame):
         return []
-    return [
-        PermissionEvent(
-            time=time, id=approval_id(frame), tool=tool_of(frame), input=input_of(frame, state), state="asked"
-        )
-    ]
+    return [_event(time, frame, state="asked", input=input_of(frame, state))]
 
 
 def answered(time: datetime, frame: Frame, state: CodexState) -> list[EventBase]:
@@ -70,8 +77,7 @@ def answered(time: datetime, frame: Frame, state: CodexState) -> list[EventBase]
     if question is None or not is_approval(question):
         return []
     allowed = object_at(frame, "result").get("decision") == "accept"
-    ident, tool = approval_id(question), tool_of(question)
-    return [PermissionEvent(time=time, id=ident, tool=tool, state="allowed" if allowed else "denied")]
+    return [_event(time, question, state="allowed" if allowed else "denied")]
 
 
 def resolved(time: datetime, params: Frame, state: CodexState) -> list[EventBase]:
@@ -81,4 +87,9 @@ def resolved(time: datetime, params: Frame, state: CodexState) -> list[EventBase
         return []
     if len(state.withdrawn) < MAX_WITHDRAWN:
         state.withdrawn.add(approval_id(question))
-    return [PermissionEvent(time=time, id=approval_id(question), tool=tool_of(question), state="withdrawn")]
+    return [_event(time, question, state="withdrawn")]
+
+
+def _event(time: datetime, question: Frame, **fields: Any) -> PermissionEvent:
+    named: dict[str, Any] = {"id": approval_id(question), "tool": tool_of(question), "tool_id": tool_id(question)}
+    return PermissionEvent(time=time, **named, **fields)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 from activities.agents.codex import frames
-from activities.agents.codex.approvals import approval_id, input_of, is_approval, tool_of
+from activities.agents.codex.approvals import approval_id, approval_of, is_approval, tool_of
 from activities.agents.codex.options import options_of
 from activities.agents.codex.transcript import CodexTranscript
 from activities.agents.command_ids import INTERRUPT, MESSAGE, id_of
@@ -113,9 +113,7 @@ class CodexConversation:
         elif remembered := self._remembered.get(tool_of(frame)):
             await self._answer(frame, allowed=remembered.decision.decision == "allow")
         else:
-            shown = input_of(frame, self._transcript.state)
-            approval = Approval(id=approval_id(frame), tool=tool_of(frame), input=shown, since=datetime.now(UTC))
-            self._asked[ident] = approval
+            self._asked[ident] = approval = approval_of(frame, self._transcript.state, datetime.now(UTC))
             await self._requester.ask(ApprovalAsked(approval=approval))
 
     async def _answer(self, frame: Frame, *, allowed: bool) -> None:

@@ -164,6 +164,7 @@ export interface PermissionEvent {
   type: "permission";
   id: string;
   tool: string;
+  tool_id?: string | null;
   input?: {
     [k: string]: JsonValue;
   };
@@ -351,6 +352,7 @@ export interface FailedEvent {
 export interface Approval {
   id: string;
   tool: string;
+  tool_id?: string | null;
   input: {
     [k: string]: JsonValue;
   };

@@ -103,7 +103,7 @@ def _head(request: Request, kind: str) -> dict[str, Any]:
 
 def _call(part: Tool) -> dict[str, Any]:
     function = {"name": part.name, "arguments": json.dumps(dict(part.input))}
-    return {"id": f"call_{uuid4().hex[:24]}", "type": "function", "function": function}
+    return {"id": part.id or f"call_{uuid4().hex[:24]}", "type": "function", "function": function}
 
 
 def _finish(answer: Answer) -> str | None:

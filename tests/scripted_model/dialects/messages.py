@@ -84,7 +84,8 @@ def block(part: Say | Think | Tool) -> dict[str, Any]:
         case Think(text=text):
             return {"type": "thinking", "thinking": text, "signature": SIGNATURE}
         case Tool(name=name, input=args):
-            return {"type": "tool_use", "id": f"toolu_{uuid4().hex[:24]}", "name": name, "input": dict(args)}
+            ident = part.id or f"toolu_{uuid4().hex[:24]}"
+            return {"type": "tool_use", "id": ident, "name": name, "input": dict(args)}
 
 
 def blocks(parts: tuple[Part, ...]) -> list[dict[str, Any]]:

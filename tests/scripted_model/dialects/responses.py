@@ -128,9 +128,9 @@ def _item(part: Any, request: Request) -> dict[str, Any]:
         case Think(text=text):
             return {**_head("reasoning", "rs"), "summary": [{"type": "summary_text", "text": text}]}
         case Tool(name=name, input=args) if _is_custom(name, request):
-            return {**_head("custom_tool_call", "ctc"), **_called(name), "input": args["input"]}
+            return {**_head("custom_tool_call", "ctc"), **_called(part), "input": args["input"]}
         case Tool(name=name, input=args):
-            return {**_head("function_call", "fc"), **_called(name), "arguments": json.dumps(dict(args))}
+            return {**_head("function_call", "fc"), **_called(part), "arguments": json.dumps(dict(args))}
     raise TypeError(part)
 
 
@@ -143,8 +143,8 @@ def _head(kind: str, prefix: str) -> dict[str, Any]:
     return {"id": f"{prefix}_{uuid4().hex}", "type": kind, "status": "completed"}
 
 
-def _called(name: str) -> dict[str, Any]:
-    return {"call_id": f"call_{uuid4().hex[:24]}", "name": name}
+def _called(part: Tool) -> dict[str, Any]:
+    return {"call_id": part.id or f"call_{uuid4().hex[:24]}", "name": part.name}
 
 
 def _begun(item: Mapping[str, Any], index: int) -> bytes:
