@@ -348,7 +348,7 @@ class TestMeter:
         meter = UsageMeter()
         meter.model = "claude-sonnet-4-5"
         for event in events:
-            meter.stream(event, main=True)
+            meter.stream(event)
         return meter
 
     def test_a_call_is_estimated_by_list_prices_until_its_result(self) -> None:
@@ -359,6 +359,22 @@ class TestMeter:
         exact = {"inputTokens": 1_000_000, "outputTokens": 100_000, "costUSD": 4.25}
         meter.result({"model_usage_since_last_result": {"claude-sonnet-4-5": exact}})
         assert (meter.turns, meter.usage.output_tokens, meter.cost_usd) == (1, 100_000, 4.25)
+
+    def test_calls_of_one_id_are_two_calls(self) -> None:
+        """Not every service gives each message an id of its own."""
+        start = {"type": "message_start", "message": {"id": "same", "usage": {"input_tokens": 1_000_000}}}
+        meter = self.feed(start, start)
+        assert (meter.turns, meter.usage.input_tokens, meter.cost_usd) == (2, 2_000_000, 6.0)
+
+    def test_calls_of_agents_beside_each_other_are_told_apart(self) -> None:
+        meter = UsageMeter()
+        callers = ("", "tool-1", "tool-2")
+        for caller in callers:
+            meter.stream({"type": "message_start", "message": {"id": "m", "usage": {"input_tokens": 10}}}, caller)
+        for caller in callers:
+            used = {"input_tokens": 10, "output_tokens": 7}
+            meter.stream({"type": "message_delta", "usage": used}, caller)
+        assert (meter.turns, meter.usage.input_tokens, meter.usage.output_tokens) == (1, 30, 21)
 
     def test_results_add_up(self) -> None:
         meter = UsageMeter()

@@ -24,7 +24,7 @@ from activities.ports.agent import MAX_STRUCTURED, Progress
 from activities.untrusted_json import MAX_NAME
 from steersman.contracts.events import MAX_TEXT
 
-VERSION: Final = 1
+VERSION: Final = 2
 """Must change with any change after which a transcript would continue wrongly from an older snapshot."""
 MAX_ASKED = 100
 """This many requests of the agent may be open at one time; further ones are dropped."""
@@ -56,7 +56,7 @@ class ClaudeSnapshot(Snapshot):
     _tasks: Annotated[set[Name], Field(max_length=MAX_TASKS)]
     _background: set[str]
     _plan: Plan
-    version: Literal[1] = VERSION
+    version: Literal[2] = VERSION
 
     @classmethod
     def names(cls) -> Iterator[str]:

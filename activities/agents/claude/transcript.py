@@ -21,7 +21,7 @@ from activities.agents.crashes import crash
 from activities.agents.frames import Frame, parse_frame
 from activities.ports.agent import MAX_STRUCTURED, ExitFact, Progress, Resumption, Verdict
 from activities.ports.runtime import Record
-from activities.untrusted_json import object_at, text_of
+from activities.untrusted_json import MAX_NAME, object_at, text_of
 from steersman.contracts.activities import Settlement
 from steersman.contracts.errors import AgentFailed, InvalidRequest, RunError
 from steersman.contracts.events import MAX_TEXT, ErrorEvent, EventBase, ProgressEvent, UsageEvent
@@ -199,7 +199,7 @@ class ClaudeTranscript:
         event = events.delta_event(time, frame)
         if object_at(frame, "event").get("type") == "message_start":
             self._model_answers()
-        metered = self._meter.stream(object_at(frame, "event"), main=frame.get("parent_tool_use_id") is None)
+        metered = self._meter.stream(object_at(frame, "event"), text_of(frame.get("parent_tool_use_id"))[:MAX_NAME])
         return [*([event] if event else []), *([self._usage(time)] if metered else [])]
 
     def _model_answers(self) -> None:

@@ -8,7 +8,7 @@ import math
 from dataclasses import dataclass, field
 
 from activities.agents.frames import Frame
-from activities.untrusted_json import count_of, object_at, text_of
+from activities.untrusted_json import count_of, object_at
 from steersman.contracts.run import Usage
 
 PRICES: tuple[tuple[str, tuple[float, float, float, float]], ...] = (
@@ -35,7 +35,8 @@ class UsageMeter:
     _settled: Usage = field(default_factory=Usage)
     _settled_cost: float = 0.0
     _calls: dict[str, Usage] = field(default_factory=dict)
-    _current: str = ""
+    _current: dict[str, str] = field(default_factory=dict)
+    """By who calls, the agent itself or a subagent of a tool call's id: the key of the call that it is at."""
 
     def is_sound(self) -> bool:
         """Whether frames can have led to this state; it may be from a forged snapshot."""
@@ -52,17 +53,17 @@ class UsageMeter:
         """Money so far."""
         return round(self._settled_cost + self._estimate(), 6)
 
-    def stream(self, event: Frame, *, main: bool) -> bool:
-        """Take an event of a model call's stream; True if the totals changed. `main`: it is no subagent's."""
+    def stream(self, event: Frame, caller: str = "") -> bool:
+        """Take an event of a model call's stream; True if the totals changed. `caller`: which subagent, if one."""
         kind = event.get("type")
         if kind == "message_start":
-            message = object_at(event, "message")
-            self._current = text_of(message.get("id")) or str(len(self._calls))
-            self._calls[self._current] = _call_usage(object_at(message, "usage"))
-            self.turns += main
+            # Not the message's id: a service may give all of them the same.
+            call = self._current[caller] = str(len(self._calls))
+            self._calls[call] = _call_usage(object_at(event, "message", "usage"))
+            self.turns += not caller
             return True
-        if kind == "message_delta" and self._calls:
-            self._calls[self._current] = _call_usage(object_at(event, "usage"))
+        if kind == "message_delta" and (call := self._current.get(caller, "")):
+            self._calls[call] = _call_usage(object_at(event, "usage"))
             return True
         return False
 
@@ -78,6 +79,7 @@ class UsageMeter:
             self._settled_cost += self._estimate()
             self._settled = self.usage
         self._calls.clear()
+        self._current.clear()
 
     def _estimate(self) -> float:
         price = next((price for name, price in PRICES if self.model.startswith(name)), UNKNOWN)
