@@ -161,6 +161,8 @@ def _is_number(value: Any) -> bool:
 def bounded(value: Any, limit: int = MAX_TEXT) -> JsonObject:
     """The value as an object with long strings cut, so that one Write of a huge file does not fill the log.
 
+    Whatever is left out is said: somebody may be asked whether all of it may be done.
+
     A string has at most `limit` characters, all together four times that and at most MAX_TEXT; values MAX_NODES.
     """
     room, nodes = min(4 * limit, MAX_TEXT), MAX_NODES
@@ -171,6 +173,9 @@ def bounded(value: Any, limit: int = MAX_TEXT) -> JsonObject:
         room -= len(kept)
         return item if len(kept) == len(item) else f"{kept}… ({len(item)} characters)"
 
+    def left_out(count: int) -> dict[str, str]:
+        return {"…": f"… ({count} more)"} if count > 0 else {}
+
     def cut(item: Any, depth: int) -> Any:
         nonlocal nodes
         nodes -= 1
@@ -180,9 +185,11 @@ def bounded(value: Any, limit: int = MAX_TEXT) -> JsonObject:
             return "…"
         if isinstance(item, dict):
             members = islice(item.items(), min(_MAX_MEMBERS, nodes))
-            return {text(str(key)[:_MAX_KEY], _MAX_KEY): cut(each, depth + 1) for key, each in members}
+            kept = {text(str(key)[:_MAX_KEY], _MAX_KEY): cut(each, depth + 1) for key, each in members}
+            return {**kept, **left_out(len(item) - len(kept))}
         if isinstance(item, list):
-            return [cut(each, depth + 1) for each in item[: min(_MAX_MEMBERS, nodes)]]
+            some = item[: min(_MAX_MEMBERS, nodes)]
+            return [*(cut(each, depth + 1) for each in some), *left_out(len(item) - len(some)).values()]
         if isinstance(item, float) and not math.isfinite(item):
             return str(item)
         return item if item is None or isinstance(item, bool | int | float) else str(item)

@@ -1,0 +1,33 @@
+"""What a person is shown of a tool's input: less than all of it is never taken for all."""
+
+from typing import Any
+
+import pytest
+
+from activities.untrusted_json import bounded
+
+LARGE: dict[str, Any] = {
+    "a long text": {"command": "x" * 10_000 + "; rm -r ~"},
+    "many members": {**{f"harmless-{number}": 1 for number in range(2000)}, "command": "rm -r ~"},
+    "a long list": {"commands": ["true"] * 2000 + ["rm -r ~"]},
+    "names that begin alike": {"n" * 600: "true", "n" * 601: "rm -r ~"},
+    "many lists": {str(number): ["true"] * 900 for number in range(20)},
+    "deep": {"a": [[[[[[[[[[[[[[[[[[[[[[[["rm -r ~"]]]]]]]]]]]]]]]]]]]]]]]]},
+}
+
+
+@pytest.mark.parametrize("given", LARGE.values(), ids=LARGE)
+def test_what_is_left_out_is_said(given: dict[str, Any]) -> None:
+    shown = bounded(given, 4096)
+    assert shown != given
+    assert "…" in str(shown)
+
+
+def test_all_of_it_is_shown_as_it_is() -> None:
+    given: dict[str, Any] = {"a": ["b", {"c": None}], "d": "e" * 4096, **{str(number): 1 for number in range(900)}}
+    assert bounded(given, 4096) == given
+
+
+def test_how_many_are_left_out() -> None:
+    assert bounded({"a": list(range(1500))})["a"][-1] == "… (500 more)"  # type: ignore[index]
+    assert bounded({str(number): 1 for number in range(1500)})["…"] == "… (500 more)"
