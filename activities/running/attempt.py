@@ -45,7 +45,7 @@ class AttemptRunner:
 
     def __init__(
         self,
-        number: int,
+        state: AttemptState,
         channel: Channel,
         transcript: Transcript,
         conversation: Conversation,
@@ -53,9 +53,8 @@ class AttemptRunner:
         observer: AttemptObserver,
         before: Progress,
     ) -> None:
-        self.number, self.channel, self.transcript = number, channel, transcript
+        self._state, self.channel, self.transcript = state, channel, transcript
         self._conversation, self._log, self._observer, self._before = conversation, log, observer, before
-        self._state = AttemptState(number)
         self._messages = MessageWriter(self._state, transcript, conversation, observer)
         self._supervisor = Supervisor(self._state, channel, transcript, self._messages, observer, self._spawn)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -68,12 +67,16 @@ class AttemptRunner:
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._silent: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._until = math.inf
-        self._first_ms: int | None = None
         self._last_ms = 0
         self._seq = 0
         self._heard = time.monotonic()
         self.read_whole = True
         """The journal was read to its end."""
+
+    @property
+    def number(self) -> int:
+        """Which process of the run it is."""
+        return self._state.number
 
     @property
     def closing(self) -> bool:
@@ -103,7 +106,7 @@ class AttemptRunner:
     @property
     def lasted_s(self) -> float:
         """Seconds from the process's start to its last record that was read, by its host's clock."""
-        return max(self._last_ms - (self._first_ms or self._last_ms), 0) / 1000
+        return max(self._last_ms - (self._state.first_ms or self._last_ms), 0) / 1000
 
     def resume(self, snapshots: Snapshots, snapshot: Snapshot | None) -> None:
         """Keep snapshots, and go on from this one, which the transcript has been restored from."""
@@ -111,7 +114,7 @@ class AttemptRunner:
         if snapshot is not None:
             self._fed, self._entry = snapshot.record, snapshot.entry
             self._state.last_word, self._state.ended_at = snapshot.last_word, snapshot.ended_at
-            self._first_ms = snapshot.first_ms or None
+            self._state.first_ms = snapshot.first_ms or None
             self._stderr.extend(snapshot.stderr)
 
     async def run(self) -> ExitFact:
@@ -207,7 +210,7 @@ class AttemptRunner:
         if record.stream in ("out+", "err+"):
             self._unfinished.add(record.stream[:-1])
         self._unfinished.discard(record.stream)
-        self._first_ms, self._last_ms = self._first_ms or record.time_ms, record.time_ms
+        self._state.first_ms, self._last_ms = self._state.first_ms or record.time_ms, record.time_ms
         if record.stream in ("in", "out", "err"):
             # What is said now is said now, whatever became of the clock by which its time was taken.
             said = time.time() if self._state.live.is_set() else record.time_ms / 1000
@@ -222,7 +225,7 @@ class AttemptRunner:
     def _in_run(self, event: EventBase) -> EventBase:
         """An event of the process as the run's: approvals have ids of the run, usage counts over all its processes."""
         if isinstance(event, PermissionEvent):
-            return as_logged(self.number, event)
+            return as_logged(self._state, event)
         if not isinstance(event, UsageEvent):
             return event
         past = self._before
@@ -263,7 +266,7 @@ class AttemptRunner:
             record=self._fed,
             entry=self._entry,
             source=self._log.source,
-            first_ms=self._first_ms or 0,
+            first_ms=self._state.first_ms or 0,
             last_word=self._state.last_word,
             ended_at=self._state.ended_at,
             stderr=tuple(self._stderr),

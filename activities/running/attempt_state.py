@@ -12,6 +12,10 @@ class AttemptState:
     """How far one process is. `number`: the attempt's, counted over the run."""
 
     number: int
+    first_ms: int | None = None
+    """The time of its journal's first record, in ms since 1970."""
+    asked: dict[str, str] = field(default_factory=dict)
+    """The approvals that this worker has asked for, and that wait: their ids in the run -> those in the process."""
     live: asyncio.Event = field(default_factory=asyncio.Event)
     """All that the process has said before is read, and it is at work."""
     open: asyncio.Event = field(default_factory=asyncio.Event)

@@ -17,6 +17,7 @@ from activities.ports.workflow import Notifier
 from activities.running import run_log
 from activities.running.approvals import AttemptApprovals
 from activities.running.attempt import NEVER, AttemptRunner
+from activities.running.attempt_state import AttemptState
 from activities.running.backups import back_up, back_up_last
 from activities.running.handover import cause_of, handover
 from activities.running.launch import RunContext, prepare_launch
@@ -312,8 +313,9 @@ class RunController:
         transcript, snapshot = await snapshots.restored(
             lambda: run.agent.transcript(run.agent_key, run.told, resumption), channel, log.source
         )
+        state = AttemptState(number)
         attempt = self._monitor.attempt = AttemptRunner(
-            number=number,
+            state=state,
             channel=channel,
             transcript=transcript,
             conversation=run.agent.converse(
@@ -321,7 +323,7 @@ class RunController:
                 run.told,
                 channel,
                 transcript,
-                AttemptApprovals(number, self._monitor),
+                AttemptApprovals(state, self._monitor),
                 self._what_is_wrong,
             ),
             log=log,

@@ -46,7 +46,7 @@ class MessageWriter:
         answers = []
         try:
             for decision in delivery.decisions:
-                if (told := as_told(self._state.number, decision)) is not None:
+                if (told := as_told(self._state, decision)) is not None:
                     await self._conversation.decide(told)
             for message in delivery.messages:
                 if self._state.ended_at:

@@ -20,6 +20,7 @@ from activities.loops.items.sources import read_items
 from activities.ports.agent import Progress
 from activities.ports.runtime import MAX_LINE, ChannelClosed, StopTimes
 from activities.running.attempt import AttemptRunner
+from activities.running.attempt_state import AttemptState
 from activities.shim.client.journal import LineJoiner, Record, RecordParser
 from activities.store.event_reader import Cursor, read
 from activities.store.eventlog import EventLog
@@ -165,7 +166,7 @@ class Quiet:
 async def test_no_frame_of_an_agent_holds_the_loop(name: str, tmp_path: Path) -> None:
     transcript = ClaudeTranscript()
     with closing(EventLog(tmp_path / "events.jsonl")) as log:
-        life = AttemptRunner(1, Journal(FRAMES[name]), transcript, Silence(), log, Quiet(), Progress())
+        life = AttemptRunner(AttemptState(1), Journal(FRAMES[name]), transcript, Silence(), log, Quiet(), Progress())
         async with watched():
             await life.run()
     events, _ = read(tmp_path / "events.jsonl", Cursor(), 0, 1 << 40)
