@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import socket
+import stat
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -189,6 +190,19 @@ async def test_a_port_in_use_is_said(own: Steer, option: str) -> None:
     assert answer.code == 1
     assert f"port {port}" in answer.err
     assert f"Choose with {option}" in answer.err
+
+
+async def test_what_is_no_database_is_left_as_it_is(own: Steer, tmp_path: Path) -> None:
+    """Its mode too: by root, /etc would be closed to everybody else."""
+    place, text = tmp_path / "place", tmp_path / "text"
+    place.mkdir(mode=0o755)
+    text.write_text("somebody's\n", encoding="utf-8")
+    text.chmod(0o644)
+    for given, why in ((place, "is no file"), (text, "is no database"), (place / "no" / "db", "there is no directory")):
+        answer = await own("dev", "--port", str(free_port()), "--headless", "--db", str(given))
+        assert (answer.code, why in answer.err, str(given) in answer.err) == (1, True, True), answer.err
+    assert (stat.S_IMODE(place.stat().st_mode), stat.S_IMODE(text.stat().st_mode)) == (0o755, 0o644)
+    assert {each.name for each in tmp_path.iterdir() if each.suffix == ".lock"} == set()
 
 
 async def test_two_have_no_database_in_common(own: Steer, tmp_path: Path) -> None:

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from steersman.cli.dev_processes import DevProcesses
 
 
+SQLITE = b"SQLite format 3\0"
+"""How a database of SQLite begins, as the server's is one."""
+
+
 def dev(
     ctx: typer.Context,
     port: Annotated[int, typer.Option(min=1, max=65535, help="Of the Temporal server.")] = 7233,
@@ -59,8 +63,27 @@ def dev(
     state.mkdir(mode=0o700, parents=True, exist_ok=True)
     ports = Ports(port, None if headless else ui_port, *hidden)
     database = (db or state / "dev.db").absolute()
+    if wrong := _what_is_wrong(database):
+        complain(wrong)
+        raise typer.Exit(Exit.FAILED)
     with _held(database):
         raise typer.Exit(asyncio.run(run_all(_processes(program, worker, state, database, ports), port, ui_port)))
+
+
+def _what_is_wrong(database: Path) -> str | None:
+    """Why there cannot be the server's database: something else's file or directory is not to be touched."""
+    try:
+        if not database.parent.is_dir():
+            return f"--db {database}: there is no directory {database.parent}"
+        if not database.exists():
+            return None
+        if not database.is_file():
+            return f"--db {database} is no file"
+        with database.open("rb") as file:
+            begins = file.read(len(SQLITE))
+    except OSError as error:
+        return f"--db {database}: {error.strerror}"
+    return None if begins in (b"", SQLITE) else f"--db {database} is no database"
 
 
 @contextlib.contextmanager
