@@ -81,6 +81,7 @@ def pods(tmp_path_factory: pytest.TempPathFactory, dev_server: str) -> Iterator[
         pytest.skip(reason)
     found = Pods(Site(tmp_path_factory.mktemp("pods"), asyncio.run(new_namespace(dev_server))))
     try:
+        asyncio.run(found.cluster.begin())
         asyncio.run(found.worker())
         yield found
     finally:
@@ -110,8 +111,8 @@ def repository(pods: Pods) -> Path:
 
 
 @pytest.fixture
-async def model() -> AsyncIterator[ScriptedModel]:
-    """A scripted model that pods reach."""
+async def model(pods: Pods) -> AsyncIterator[ScriptedModel]:
+    """A scripted model that pods reach, where there has been one."""
     async with ScriptedModel(address=BRIDGE) as serving:
         yield serving
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from tests.support.kubernetes.kubeconfig import write_private
 from tests.support.kubernetes.worker_role import role
+from tests.support.processes import until
 
 BRIDGE = "10.88.0.1"
 """The address of this machine, as pods have it."""
@@ -120,6 +121,14 @@ class Cluster:
     def apply(self, manifest: dict[str, Any]) -> None:
         """As kubectl does."""
         self.kubectl("apply", "-f", "-", stdin=json.dumps(manifest))
+
+    async def begin(self) -> None:
+        """Have run a pod: BRIDGE is no address of this machine before the node's first one."""
+        container = {"name": "first", "image": IMAGE, "imagePullPolicy": "IfNotPresent", "command": ["true"]}
+        spec = {"restartPolicy": "Never", "containers": [container]}
+        self.apply({"apiVersion": "v1", "kind": "Pod", "metadata": self._named("first"), "spec": spec})
+        await until(lambda: self.objects("pods")[0]["status"]["phase"] == "Succeeded", 60)
+        self.kubectl("-n", self.namespace, "delete", "pod", "first")
 
     def exec(self, pod: str, *argv: str) -> str:
         """What a program in the pod says."""
