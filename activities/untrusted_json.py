@@ -28,6 +28,7 @@ _MAX_DEPTH = 20
 _MAX_NESTING = 100
 _MAX_MEMBERS = 1000
 _MAX_KEY = 500
+_MAX_BITS = 64
 
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
@@ -165,34 +166,41 @@ def bounded(value: Any, limit: int = MAX_TEXT) -> JsonObject:
 
     A string has at most `limit` characters, all together four times that and at most MAX_TEXT; values MAX_NODES.
     """
-    room, nodes = min(4 * limit, MAX_TEXT), MAX_NODES
-
-    def text(item: str, longest: int) -> str:
-        nonlocal room
-        kept = item[: min(longest, room)]
-        room -= len(kept)
-        return item if len(kept) == len(item) else f"{kept}… ({len(item)} characters)"
-
-    def left_out(count: int) -> dict[str, str]:
-        return {"…": f"… ({count} more)"} if count > 0 else {}
-
-    def cut(item: Any, depth: int) -> Any:
-        nonlocal nodes
-        nodes -= 1
-        if isinstance(item, str):
-            return text(item, limit)
-        if depth > _MAX_DEPTH or nodes < 0:
-            return "…"
-        if isinstance(item, dict):
-            members = islice(item.items(), min(_MAX_MEMBERS, nodes))
-            kept = {text(str(key)[:_MAX_KEY], _MAX_KEY): cut(each, depth + 1) for key, each in members}
-            return {**kept, **left_out(len(item) - len(kept))}
-        if isinstance(item, list):
-            some = item[: min(_MAX_MEMBERS, nodes)]
-            return [*(cut(each, depth + 1) for each in some), *left_out(len(item) - len(some)).values()]
-        if isinstance(item, float) and not math.isfinite(item):
-            return str(item)
-        return item if item is None or isinstance(item, bool | int | float) else str(item)
-
-    result = cut(value, 0)
+    result = _Bounds(limit).cut(value, 0)
     return result if isinstance(result, dict) else {"value": result}
+
+
+class _Bounds:
+    """What is left of them while a value is cut."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit, self._room, self._nodes = limit, min(4 * limit, MAX_TEXT), MAX_NODES
+
+    def cut(self, item: Any, depth: int) -> Any:
+        self._nodes -= 1
+        if isinstance(item, str):
+            return self._text(item, self._limit)
+        if isinstance(item, dict | list):
+            return self._members(item, depth) if depth <= _MAX_DEPTH and self._nodes >= 0 else "…"
+        if isinstance(item, bool) or item is None:
+            return item
+        if isinstance(item, int) and item.bit_length() > _MAX_BITS:
+            return self._text(str(item), self._limit)
+        return item if isinstance(item, int | float) and math.isfinite(item) else str(item)
+
+    def _members(self, item: dict[Any, Any] | list[Any], depth: int) -> Any:
+        most = min(_MAX_MEMBERS, self._nodes)
+        most = len(item) if len(item) <= most else max(most - 1, 0)  # and one that says how many are left out
+        if isinstance(item, list):
+            some = [self.cut(each, depth + 1) for each in item[:most]]
+            return some if most == len(item) else [*some, f"… ({len(item) - most} more)"]
+        kept = {self._text(str(key), _MAX_KEY): self.cut(each, depth + 1) for key, each in islice(item.items(), most)}
+        return kept if len(kept) == len(item) else {**kept, "…": f"… ({len(item) - len(kept)} more)"}
+
+    def _text(self, item: str, longest: int) -> str:
+        most = min(longest, self._room)
+        if len(item) > most:
+            cut_off = f"… ({len(item)} characters)"
+            item = item[: max(most - len(cut_off), 0)] + cut_off  # no longer than before: bounded again it is the same
+        self._room = max(self._room - len(item), 0)
+        return item

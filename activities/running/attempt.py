@@ -16,7 +16,7 @@ from typing import Any
 
 from activities.ports.agent import END_PREFIX, Conversation, ExitFact, Progress, Transcript
 from activities.ports.runtime import Channel, ChannelClosed, Record
-from activities.running.approvals import as_logged
+from activities.running.approvals import answered_unasked, as_logged
 from activities.running.attempt_state import AttemptState
 from activities.running.limits import Limit
 from activities.running.messages import MessageWriter
@@ -195,6 +195,8 @@ class AttemptRunner:
         if added := self._log.append(self.number, record.seq, events):
             self._observer.observe(added)
             self._supervisor.enforce()
+            for asked in answered_unasked(self._state, added):
+                await self._observer.ask(asked)
         if record.stream == "exit":
             return
         if record.seq >= self.channel.known:

@@ -5,6 +5,7 @@ import time
 from dataclasses import dataclass, field
 
 from activities.running.limits import Limit
+from steersman.contracts.run import Approval
 
 
 @dataclass
@@ -14,8 +15,8 @@ class AttemptState:
     number: int
     first_ms: int | None = None
     """The time of its journal's first record, in ms since 1970."""
-    asked: dict[str, str] = field(default_factory=dict)
-    """The approvals that this worker has asked for, and that wait: their ids in the run -> those in the process."""
+    asked: dict[str, Approval] = field(default_factory=dict)
+    """The approvals that this worker has asked for, and no word was told on, by their ids in the run."""
     live: asyncio.Event = field(default_factory=asyncio.Event)
     """All that the process has said before is read, and it is at work."""
     open: asyncio.Event = field(default_factory=asyncio.Event)

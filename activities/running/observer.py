@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-from activities.ports.agent import ExitFact, Verdict
+from activities.ports.agent import ApprovalRequester, ExitFact, Verdict
 from activities.ports.runtime import StopTimes
 from activities.running.limits import Limit
 from steersman.contracts.activities import Settlement
@@ -21,7 +21,7 @@ class AttemptResult:
     ended_at: float | None
 
 
-class AttemptObserver(Protocol):
+class AttemptObserver(ApprovalRequester, Protocol):
     """The controller of a run, as each of its attempts sees it."""
 
     stop_times: StopTimes

@@ -25,7 +25,7 @@ from activities.shim.client.journal import LineJoiner, Record, RecordParser
 from activities.store.event_reader import Cursor, read
 from activities.store.eventlog import EventLog
 from steersman.cli.formatting import clean, flat
-from steersman.contracts.activities import Settlement
+from steersman.contracts.activities import ApprovalAsked, Settlement
 from steersman.contracts.errors import AgentFailed, InvalidRequest
 from steersman.contracts.events import MAX_TEXT, EventBase, MessageEvent
 from steersman.contracts.loop import Items
@@ -159,6 +159,8 @@ class Quiet:
     def delivered(self, number: int, kind: str, settlement: Settlement) -> None: ...
 
     def stopping(self, reason: str) -> None: ...
+
+    async def ask(self, asked: ApprovalAsked) -> None: ...
 
 
 @pytest.mark.exhaustive

@@ -12,6 +12,7 @@ LARGE: dict[str, Any] = {
     "a long list": {"commands": ["true"] * 2000 + ["rm -r ~"]},
     "names that begin alike": {"n" * 600: "true", "n" * 601: "rm -r ~"},
     "many lists": {str(number): ["true"] * 900 for number in range(20)},
+    "large numbers": {"numbers": [10**4000] * 900},
     "deep": {"a": [[[[[[[[[[[[[[[[[[[[[[[["rm -r ~"]]]]]]]]]]]]]]]]]]]]]]]]},
 }
 
@@ -21,6 +22,13 @@ def test_what_is_left_out_is_said(given: dict[str, Any]) -> None:
     shown = bounded(given, 4096)
     assert shown != given
     assert "…" in str(shown)
+    assert len(str(shown)) < 100_000
+
+
+@pytest.mark.parametrize("given", ["a long text", "many members", "a long list"])
+def test_what_was_said_of_all_of_it_is_said_of_a_part(given: str) -> None:
+    shown = bounded(LARGE[given], 4096)
+    assert bounded(shown, 4096) == shown
 
 
 def test_all_of_it_is_shown_as_it_is() -> None:
@@ -29,5 +37,5 @@ def test_all_of_it_is_shown_as_it_is() -> None:
 
 
 def test_how_many_are_left_out() -> None:
-    assert bounded({"a": list(range(1500))})["a"][-1] == "… (500 more)"  # type: ignore[index]
-    assert bounded({str(number): 1 for number in range(1500)})["…"] == "… (500 more)"
+    assert bounded({"a": list(range(1500))})["a"][-1] == "… (501 more)"  # type: ignore[index]
+    assert bounded({str(number): 1 for number in range(1500)})["…"] == "… (501 more)"

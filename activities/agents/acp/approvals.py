@@ -17,8 +17,8 @@ from steersman.contracts.run import Approval
 
 PERMISSION: Final = "session/request_permission"
 
-SHOWN_INPUT: Final = 4096
-"""Strings of a tool's input have this many characters in an approval."""
+RECORD: Final = "_record"
+"""In a question that is kept: the number of its record. An agent may use the id of an answered request again."""
 
 READING: Final = frozenset({"read", "search", "think", "fetch"})
 """Kinds of tools that change nothing."""
@@ -36,15 +36,28 @@ def call_of(frame: Frame) -> Frame:
     return object_at(frame, "params", "toolCall")
 
 
+def is_about(frame: Frame, call: Frame) -> bool:
+    """Whether a request asks for a permission for this call."""
+    return is_approval(frame) and tools.tool_id(call_of(frame)) == tools.tool_id(call) != ""
+
+
 def approval_id(frame: Frame) -> str:
     """The id of the approval that a request asks for."""
-    return approval_ids.of_request(frame.get("id"))
+    return approval_ids.of_request(frame.get(RECORD, frame.get("id")))
+
+
+def kept(frame: Frame, record: int, calls: dict[str, Frame]) -> Frame:
+    """A request that awaits its answer. `calls`: the tool calls of the turn."""
+    params = object_at(frame, "params")
+    if is_approval(frame):
+        params = {**params, "toolCall": tools.whole(call_of(frame), calls)}
+    return {"id": frame.get("id"), "method": frame.get("method"), "params": params, RECORD: record}
 
 
 def approval_of(frame: Frame, now: datetime) -> Approval:
     """What a person is asked by a request."""
     call = call_of(frame)
-    shown = bounded(tools.tool_input(call), SHOWN_INPUT)
+    shown = bounded(tools.tool_input(call), tools.SHOWN_INPUT)
     return Approval(
         id=approval_id(frame), tool=tools.tool_name(call), tool_id=tools.tool_id(call) or None, input=shown, since=now
     )
@@ -62,12 +75,14 @@ def automatic(mode: PermissionMode, frame: Frame) -> Literal["allow", "deny"] | 
     return "allow" if mode == "accept_edits" and kind in WRITING else "deny"
 
 
-def answer(frame: Frame, decision: Literal["allow", "deny", "cancel"]) -> dict[str, Any]:
+def answer(frame: Frame, decision: Literal["allow", "deny", "cancel"], *, for_good: bool) -> dict[str, Any]:
     """The result of a request: the option of this kind for once, or that the turn was cancelled.
 
-    An agent that offers no such option is told that the turn was cancelled, which no agent takes for a yes.
+    An agent that offers no such option is told that the turn was cancelled, which no agent takes for a yes. With
+    `for_good` it may be one after which the agent asks no more: a word on one call is no word on those that follow.
     """
-    wanted = {"allow": ("allow_once", "allow_always"), "deny": ("reject_once", "reject_always")}.get(decision, ())
+    allowing = ("allow_once", "allow_always") if for_good else ("allow_once",)
+    wanted = {"allow": allowing, "deny": ("reject_once", "reject_always")}.get(decision, ())
     options = objects_in(object_at(frame, "params").get("options"))
     for kind in wanted:
         for option in options:

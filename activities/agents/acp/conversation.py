@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, Literal
-from uuid import NAMESPACE_URL, uuid5
 
 from activities.agents.acp import approvals, frames, session_start, tools
 from activities.agents.acp.messages import Messages
@@ -73,7 +72,7 @@ class AcpConversation:
         self._heard = 0
         self._remembered: dict[str, OutgoingDecision] = {}
         self._waiting: dict[str, Frame] = {}
-        """Questions that a person has been asked, by the key of the request."""
+        """Questions that a person has been asked, by the approval's id."""
         self._changed = asyncio.Condition()
         self._last_interrupt = LastInterrupt(transcript.messages.interrupted_by)
         self._news = asyncio.Event()
@@ -131,10 +130,13 @@ class AcpConversation:
         """Answer the questions that this decides; remember it for the tool if it says so."""
         if decision.decision.remember:
             self._remembered[decision.tool] = decision
-        for key, question in list(self._waiting.items()):
+        for ident, question in list(self._waiting.items()):
             remembered = decision.decision.remember and _tool(question) == decision.tool
-            if approvals.approval_id(question) == decision.decision.id or remembered:
-                await self._answer(key, question, decision.decision.decision)
+            if ident == decision.decision.id or remembered:
+                if decision.decision.decision == "deny" and decision.decision.message:
+                    # The protocol's answer has no field for it. First, as the agent may end its turn with the answer.
+                    await self._tell(f"{MESSAGE}denial-{ident}", decision.decision.message)
+                await self._answer(question, decision.decision.decision, for_good=decision.decision.remember)
 
     # ---- messages
 
@@ -146,10 +148,9 @@ class AcpConversation:
         """End the turn. The protocol has clients answer what the agent asks at that moment, as cancelled."""
         session = self._transcript.progress.session_id or ""
         await self._write(command, frames.notification("session/cancel", {"sessionId": session}))
-        for key, question in list(self._transcript.pending.items()):
+        for question in list(self._transcript.pending.values()):
             if approvals.is_approval(question):
-                await self._withdraw(key, question)
-                await self._answer(key, question, "cancel")
+                await self._withdraw(question)
 
     async def _end(self, message: OutgoingMessage) -> Settlement:
         """Interrupt the turn and end the run with it. Only the first end of a run is written."""
@@ -163,18 +164,28 @@ class AcpConversation:
     async def _steer(self, message: OutgoingMessage) -> Settlement:
         if not self._transcript.turn_open:
             return await self._say_text(message)
-        if object_at(self._transcript.abilities, "_meta", "steering").get("supported") is not True:
+        if not self._steers:
             return Settlement(
                 id=message.id, state="rejected", how="the agent takes no messages in a turn: interrupt it"
             )
+        await self._write_steer(MESSAGE + message.id, self._content((message.text or "",), message.attachments))
+        return await self._settled(message.id, SETTLEMENT_TIMEOUT_S)
+
+    async def _write_steer(self, command: str, content: Sequence[Frame]) -> None:
         params = {
             "sessionId": self._transcript.progress.session_id,
-            "prompt": self._content((message.text or "",), message.attachments),
+            "prompt": list(content),
             # What comes too late must not begin a turn of its own, of which nobody would hear the end.
             "_meta": {"steering": {"idleBehavior": "promptRequired"}},
         }
-        await self._write(MESSAGE + message.id, frames.request(MESSAGE + message.id, "_session/steering", params))
-        return await self._settled(message.id, SETTLEMENT_TIMEOUT_S)
+        await self._write(command, frames.request(command, "_session/steering", params))
+
+    async def _tell(self, command: str, text: str) -> None:
+        """Write what goes with a denial: a prompt beside a turn joins it (opencode) or ends it (Gemini CLI)."""
+        if self._steers and self._transcript.turn_open:
+            await self._write_steer(command, self._content((text,)))
+        else:
+            await self._prompt(command, self._content((text,)))
 
     async def _say_text(self, message: OutgoingMessage) -> Settlement:
         """Write the text once, as a prompt, and wait a moment until it was read."""
@@ -301,6 +312,11 @@ class AcpConversation:
         return [*frames.text_blocks(*said), *frames.image_blocks(images)]
 
     @property
+    def _steers(self) -> bool:
+        """The agent announces that it takes messages in a turn."""
+        return object_at(self._transcript.abilities, "_meta", "steering").get("supported") is True
+
+    @property
     def _sees(self) -> bool:
         """The agent announces that prompts may have images."""
         return object_at(self._transcript.abilities, "agentCapabilities", "promptCapabilities").get("image") is True
@@ -318,23 +334,22 @@ class AcpConversation:
 
     async def _meet_questions(self) -> None:
         """Answer new questions of the agent, or ask a person; forget those that it has withdrawn."""
-        pending = self._transcript.pending
-        for key in list(self._waiting):
-            if key in self._transcript.withdrawn:
-                await self._withdraw(key, self._waiting[key])
-            elif key not in pending:
-                del self._waiting[key]
-        for key, question in list(pending.items()):
-            if key in self._waiting or _answer_id(key) in self._sent:
+        pending = {approvals.approval_id(each): each for each in self._transcript.pending.values()}
+        for ident, question in list(self._waiting.items()):
+            if ident in self._transcript.withdrawn:
+                await self._withdraw(question)
+            elif ident not in pending:
+                del self._waiting[ident]
+        for ident, question in pending.items():
+            if ident in self._waiting or _answer_id(question) in self._sent:
                 continue
             if not approvals.is_approval(question):
-                await self._write(
-                    _answer_id(key), frames.refusal(question.get("id"), str(question.get("method"))[:200])
-                )
+                line = frames.refusal(question.get("id"), str(question.get("method"))[:200])
+                await self._write(_answer_id(question), line)
             elif decided := self._decided(question):
-                await self._answer(key, question, decided)
+                await self._answer(question, decided, for_good=True)  # by a mode, or a word on the tool
             else:
-                self._waiting[key] = question
+                self._waiting[ident] = question
                 await self._approvals.ask(ApprovalAsked(approval=approvals.approval_of(question, datetime.now(UTC))))
 
     def _decided(self, question: Frame) -> Literal["allow", "deny", "cancel"] | None:
@@ -344,17 +359,22 @@ class AcpConversation:
         remembered = self._remembered.get(_tool(question))
         return remembered.decision.decision if remembered else approvals.automatic(self._mode, question)
 
-    async def _answer(self, key: str, question: Frame, decision: Literal["allow", "deny", "cancel"]) -> None:
-        await self._write(_answer_id(key), frames.result(question.get("id"), approvals.answer(question, decision)))
+    async def _answer(
+        self, question: Frame, decision: Literal["allow", "deny", "cancel"], *, for_good: bool = False
+    ) -> None:
+        chosen = approvals.answer(question, decision, for_good=for_good)
+        await self._write(_answer_id(question), frames.result(question.get("id"), chosen))
 
-    async def _withdraw(self, key: str, question: Frame) -> None:
-        if self._waiting.pop(key, None) is not None:
+    async def _withdraw(self, question: Frame) -> None:
+        """Take back what a person was asked; the agent is answered all the same, in case that it waits."""
+        if self._waiting.pop(approvals.approval_id(question), None) is not None:
             approval = approvals.approval_of(question, datetime.now(UTC))
             await self._approvals.ask(ApprovalAsked(approval=approval, withdrawn=True))
+        await self._answer(question, "cancel")
 
 
-def _answer_id(key: str) -> str:
-    return f"answer-{uuid5(NAMESPACE_URL, key)}"
+def _answer_id(question: Frame) -> str:
+    return f"answer-{approvals.approval_id(question)}"
 
 
 def _tool(question: Frame) -> str:

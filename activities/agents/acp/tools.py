@@ -15,6 +15,8 @@ from steersman.contracts.events import MAX_TEXT, EventBase, FileChangeEvent, Too
 MAX_OPEN: Final = 200
 """This many tool calls of a turn are remembered; the result of an older one is shown without its name."""
 MAX_TITLE: Final = 2_000
+SHOWN_INPUT: Final = 4096
+"""Strings of a tool's input have this many characters in an approval."""
 _KINDS: Final = frozenset(
     {"read", "edit", "delete", "move", "search", "execute", "think", "fetch", "switch_mode", "other"}
 )
@@ -32,10 +34,41 @@ def tool_name(call: Frame) -> str:
 
 
 def tool_input(call: Frame) -> dict[str, Any]:
-    """The call's input, and its title, which often says all that there is."""
-    given = object_at(call, "rawInput")
-    title = text_of(call.get("title"))[:MAX_TITLE]
-    return bounded({**({"title": title} if title else {}), **given})
+    """The call's input, its title, which often says all that there is, and what its content adds to them.
+
+    Some agents have no input (Gemini CLI): what is to be written is in the content alone. Once a call is at work, its
+    content is what it puts out.
+    """
+    given, status = object_at(call, "rawInput"), call.get("status")
+    found: dict[str, Any] = {"title": text_of(call.get("title"))[:MAX_TITLE]}
+    if status not in ("completed", "failed"):
+        found |= _changes(call, [each for each in given.values() if isinstance(each, str)])
+    if not given and status in (None, "pending"):
+        found |= {"paths": _paths(call), "content": _content_text(call)}
+    return bounded({**{name: each for name, each in found.items() if each}, **given})
+
+
+def _changes(call: Frame, said: list[str]) -> dict[str, Any]:
+    """The changes of files of which the input has not all."""
+    diffs = [
+        {"path": text_of(each.get("path")), "old": text_of(each.get("oldText")), "new": text_of(each.get("newText"))}
+        for each in objects_in(call.get("content"))
+        if each.get("type") == "diff"
+    ]
+    whole = all(any(each[text] in one for one in said) for each in diffs for text in ("old", "new"))
+    return {} if whole else {"changes": diffs}
+
+
+def _paths(call: Frame) -> list[str]:
+    return [text_of(each.get("path")) for each in objects_in(call.get("locations"))]
+
+
+def whole(call: Frame, calls: dict[str, Frame]) -> Frame:
+    """The call with what was told of it before: a request for permission may have no more than what is new."""
+    known = calls.get(tool_id(call), {})
+    given = {**object_at(known, "input"), **tool_input(call)}
+    kind = call.get("kind") if "kind" in call else known.get("name")
+    return {"toolCallId": tool_id(call), "kind": kind, "rawInput": given}
 
 
 def told(time: datetime, call: Frame, calls: dict[str, Frame], *, now: bool) -> list[EventBase]:
@@ -47,12 +80,13 @@ def told(time: datetime, call: Frame, calls: dict[str, Frame], *, now: bool) -> 
     if "kind" in call:
         known["name"] = tool_name(call)
     # An update has only what is new of the call.
-    if not known["shown"] and (call.get("title") or object_at(call, "rawInput")):
-        known["input"] = bounded({**known["input"], **tool_input(call)})
+    if not known["shown"] and (given := tool_input(call)):
+        known["input"] = bounded({**known["input"], **given})
     if known["shown"] or not now:
         return []
     event = ToolUseEvent(time=time, id=ident, name=known["name"], input=known["input"])
-    known["shown"], known["input"] = True, {}  # no file's whole content is kept, above all
+    # No file's whole content is kept, above all; a question that follows is shown with it.
+    known["shown"], known["input"] = True, bounded(known["input"], SHOWN_INPUT)
     return [event]
 
 
@@ -79,7 +113,7 @@ def ended(time: datetime, call: Frame, calls: dict[str, Frame], outputs: ToolOut
     known = calls.get(ident, {"name": None, "ended": False})
     if known["ended"]:  # some agents say more of it afterwards
         return found
-    known["ended"] = True
+    known["ended"], known["input"] = True, {}
     failed = call.get("status") == "failed"
     outputs.added(time, ident, _terminal_output(call))
     end, cut = outputs.close(ident)

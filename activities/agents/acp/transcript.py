@@ -72,7 +72,7 @@ class AcpTranscript:
         self.pending: dict[str, Frame] = {}
         """Unanswered requests of the agent, by the key of the request's id."""
         self.withdrawn: set[str] = set()
-        """Keys of requests that the agent has withdrawn."""
+        """Ids of approvals that the agent has withdrawn."""
         self.parked = bool(resumption and resumption.parked)
         """The last turn was interrupted and no message followed: the agent waits for a person."""
         self.messages = Messages()
@@ -182,7 +182,9 @@ class AcpTranscript:
             frame = parse_frame(record.data) if record.stream in ("in", "out") else None
             if frame is None:
                 return []
-            found = self._input(time, record.id, frame) if record.stream == "in" else self._output(time, frame)
+            found = (
+                self._input(time, record.id, frame) if record.stream == "in" else self._output(time, record.seq, frame)
+            )
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError, OverflowError) as error:
             found = [ErrorEvent(time=time, message=f"a frame of the agent could not be read: {error!r}"[:500])]
         if self.messages.ending and not self.turn_open:
@@ -227,9 +229,9 @@ class AcpTranscript:
 
     # ---- frames of the agent
 
-    def _output(self, time: datetime, frame: Frame) -> list[EventBase]:
+    def _output(self, time: datetime, record: int, frame: Frame) -> list[EventBase]:
         if is_request(frame):
-            return self._asked(time, frame)
+            return self._asked(time, record, frame)
         if frame.get("method") == "session/update":
             return self._update(time, object_at(frame, "params"))
         if frame.get("method") == "$/cancel_request":
@@ -245,22 +247,24 @@ class AcpTranscript:
         """A notification that is the agent's own."""
         return []
 
-    def _asked(self, time: datetime, frame: Frame) -> list[EventBase]:
+    def _asked(self, time: datetime, record: int, frame: Frame) -> list[EventBase]:
         if len(self.pending) >= MAX_ASKED:
-            return [ErrorEvent(time=time, message=f"the agent asks more than {MAX_ASKED} things at once")]
-        self.pending[key_of(frame.get("id"))] = frame
+            self.hopeless = AgentFailed(f"the agent asks more than {MAX_ASKED} things at once")
+            return [ErrorEvent(time=time, message=self.hopeless.message)]
         if not approvals.is_approval(frame):
+            self.pending[key_of(frame.get("id"))] = approvals.kept(frame, record, self._calls)
             return []
         self.messages.turn_shown()
         told = tools.told(time, approvals.call_of(frame), self._calls, now=True)
-        return [*self._flush(time), *told, *approvals.asked(time, frame)]
+        question = self.pending[key_of(frame.get("id"))] = approvals.kept(frame, record, self._calls)
+        return [*self._flush(time), *told, *approvals.asked(time, question)]
 
     def _withdrawn(self, time: datetime, key: str) -> list[EventBase]:
         question = self.pending.pop(key, None)
         if question is None or not approvals.is_approval(question):
             return []
         if len(self.withdrawn) < MAX_WITHDRAWN:
-            self.withdrawn.add(key)
+            self.withdrawn.add(approvals.approval_id(question))
         return [approvals.answered(time, question, {})]
 
     def _answered(self, time: datetime, command: str, frame: Frame) -> list[EventBase]:
@@ -341,7 +345,9 @@ class AcpTranscript:
 
     def _tool(self, time: datetime, kind: str, call: Frame) -> list[EventBase]:
         if call.get("status") in ("completed", "failed"):
-            return tools.ended(time, call, self._calls, self._outputs)
+            over = [key for key, each in self.pending.items() if approvals.is_about(each, call)]
+            withdrawn = [event for key in over for event in self._withdrawn(time, key)]
+            return [*withdrawn, *tools.ended(time, call, self._calls, self._outputs)]
         # A call that is only announced follows with what it is about.
         now = kind == "tool_call_update" or call.get("status") != "pending"
         found = tools.told(time, call, self._calls, now=now)
