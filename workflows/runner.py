@@ -1,4 +1,4 @@
-"""The WorkflowRunner of our workers and of every replay: the SDK's, except for two things.
+"""The WorkflowRunner of our workers and of every replay: the SDK's, except for three things.
 
 It gives up a cached workflow that no replay would reach. A query that waits for a worker while something happens to its
 run brings that worker the history with events behind the last workflow task that was started. The SDK (temporalio
@@ -16,11 +16,15 @@ an update depends on whether it has the workflow in its cache, and such a histor
 gets a command that changes nothing: a memo that is not there is removed (where payloads are encrypted, the server
 cannot tell, and keeps an encrypted null). Only in workflows that have asked for the patch NO_EMPTY_TASKS, by which a
 replay knows.
+
+It answers a query of a workflow whose input could not be decoded with why: the SDK has no workflow then that could be
+asked, and calls that a bug of its own, or fails the workflow task that the query came with. Commands stay as they are.
 """
 
 from typing import Any
 
 from temporalio.api.common.v1 import Payload
+from temporalio.api.failure.v1 import Failure
 from temporalio.bridge.proto.workflow_activation import WorkflowActivation, WorkflowActivationJob
 from temporalio.bridge.proto.workflow_commands import WorkflowCommand
 from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
@@ -65,10 +69,14 @@ class _ReplaySafeInstance(WorkflowInstance):
         self._time: tuple[int, int] | None = None
         self._same_time = self._took_ahead = False
         self._fills = self._was_empty = False
+        self._undecoded: Failure | None = None
+        """Why the workflow has no input."""
 
     def activate(self, act: WorkflowActivation) -> WorkflowActivationCompletion:
         kinds = {job.WhichOneof("variant") for job in act.jobs}
         if kinds == {"query_workflow"}:
+            if self._undecoded is not None:
+                return _refused(act, self._undecoded)
             self._took_ahead = self._took_ahead or self._same_time
         elif "remove_from_cache" not in kinds:
             if self._took_ahead:
@@ -79,6 +87,8 @@ class _ReplaySafeInstance(WorkflowInstance):
             self._same_time, self._time = time == self._time, time
             completion = self._instance.activate(act)
             self._fill(act, completion)
+            if "initialize_workflow" in kinds:
+                self._undecoded = _undecoded(completion)
             return completion
         return self._instance.activate(act)
 
@@ -110,6 +120,27 @@ class _ReplaySafeInstance(WorkflowInstance):
 
     def get_thread_id(self) -> int | None:
         return self._instance.get_thread_id()
+
+
+def _undecoded(completion: WorkflowActivationCompletion) -> Failure | None:
+    """Why the workflow's input could not be decoded: then it fails before it is there, with no other command. Ours ask
+    for a patch first of all.
+    """
+    commands = completion.successful.commands
+    if [each.WhichOneof("variant") for each in commands] != ["fail_workflow_execution"]:
+        return None
+    return commands[0].fail_workflow_execution.failure
+
+
+def _refused(act: WorkflowActivation, why: Failure) -> WorkflowActivationCompletion:
+    """The answer to queries that no workflow is there for."""
+    completion = WorkflowActivationCompletion(run_id=act.run_id)
+    completion.successful.SetInParent()
+    for job in act.jobs:
+        answer = completion.successful.commands.add().respond_to_query
+        answer.query_id = job.query_workflow.query_id
+        answer.failed.CopyFrom(why)
+    return completion
 
 
 def _counts(job: WorkflowActivationJob) -> bool:

@@ -14,6 +14,8 @@ from steersman.contracts.text import main_argument
 
 _PREFIX = "whsec_"
 MAX_ANSWER_TEXT = 10_000
+MAX_SHOWN = 500
+"""So many characters of a tool's argument, or of an answer, are in a sentence."""
 
 
 def body_of(notice: Notice, form: WebhookFormat) -> bytes:
@@ -28,7 +30,7 @@ def sentence(notice: Notice) -> str:
     who = f"{notice.run} ({notice.agent})"
     if notice.approval:
         until = f", until {notice.approval.deadline:%Y-%m-%d %H:%M} UTC" if notice.approval.deadline else ""
-        about = main_argument(notice.approval.input)[:500]
+        about = _cut(main_argument(notice.approval.input))
         return (
             f"{who} asks: {notice.approval.tool} {about}{until}. steer approve|deny {notice.run} {notice.approval.id}"
         )
@@ -39,10 +41,15 @@ def sentence(notice: Notice) -> str:
         return f"{who} has spent {notice.budget.spent:g} of {notice.budget.limit:g} ({notice.budget.of})"
     if notice.result:
         cost = f", ${notice.result.cost_usd:.4f}" if notice.result.cost_usd else ""
-        return f"{who} {notice.result.status}{cost}: {(notice.result.error or notice.result.text)[:500]}"
+        return f"{who} {notice.result.status}{cost}: {_cut(notice.result.error or notice.result.text)}"
     if notice.loop:
         return f"{who} waits: {notice.loop.waits_for or notice.loop.status}. steer loop resume {notice.run}"
     return f"{who}: {notice.type}"
+
+
+def _cut(text: str) -> str:
+    """As long as a line may be; what is left out is said, above all of what somebody is to allow."""
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}… ({len(text)} characters)"
 
 
 def _slack(text: str) -> str:

@@ -3,8 +3,10 @@
 from datetime import timedelta
 from typing import Any, Final
 
-from temporalio.api.enums.v1 import PendingWorkflowTaskState
-from temporalio.client import WorkflowHandle, WorkflowQueryFailedError, WorkflowQueryRejectedError
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.enums.v1 import EventType, PendingWorkflowTaskState
+from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryReverseRequest
+from temporalio.client import Client, WorkflowHandle, WorkflowQueryFailedError, WorkflowQueryRejectedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from steersman.contracts import names
@@ -32,13 +34,16 @@ PAUSED: Final = (
 )
 _TIMED_OUT: Final = (RPCStatusCode.CANCELLED, RPCStatusCode.DEADLINE_EXCEEDED)
 
+_TRIED: Final = (EventType.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED, EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED)
+"""Events of a task that is at a worker, or waits for one."""
+
 
 class _Unanswered(Exception):
     """No worker answered in time."""
 
 
 async def query_workflow(
-    handle: WorkflowHandle[Any, Any], query: str, arguments: tuple[Any, ...], *, of: str, address: str
+    client: Client, handle: WorkflowHandle[Any, Any], query: str, arguments: tuple[Any, ...], *, of: str, address: str
 ) -> Any:
     """The decoded answer; None of a workflow that was terminated before any worker saw it. `of`: e.g. "run run-1".
 
@@ -51,6 +56,8 @@ async def query_workflow(
     try:
         return await _query(handle, query, arguments, of, address, timeout)
     except _Unanswered as error:
+        if await _task_fails(client, handle.id, of, address):
+            raise ServerRefused(f"{of} {TASK_FAILS}") from error
         raise no_worker(names.TASK_QUEUE) from error
 
 
@@ -78,6 +85,17 @@ async def _query(
             if unmet and "failed state" in error.message:
                 raise ServerRefused(f"{of} {TASK_FAILS}") from error
             raise translate(error, of=of, address=address) from error
+
+
+async def _task_fails(client: Client, workflow: str, of: str, address: str) -> bool:
+    """Whether a worker has failed at the workflow's newest task. The history has the first of such failures alone."""
+    request = GetWorkflowExecutionHistoryReverseRequest(
+        namespace=client.namespace, execution=WorkflowExecution(workflow_id=workflow), maximum_page_size=len(_TRIED) + 1
+    )
+    with translated(of=of, address=address):
+        newest = (await client.workflow_service.get_workflow_execution_history_reverse(request)).history.events
+    before = (each.event_type for each in newest if each.event_type not in _TRIED)
+    return next(before, None) == EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED
 
 
 async def _task_held_for(handle: WorkflowHandle[Any, Any], of: str, address: str) -> timedelta:

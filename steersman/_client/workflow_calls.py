@@ -103,7 +103,7 @@ class WorkflowCalls(Generic[S, R]):
 
     async def _query(self, id: str, query: str, *arguments: Any, execution: str | None = None) -> Any:
         handle = self._handle(id, execution)
-        return await query_workflow(handle, query, arguments, of=self._of(id), address=self._address)
+        return await query_workflow(self._client, handle, query, arguments, of=self._of(id), address=self._address)
 
     async def request(self, id: str, execution: str | None = None) -> dict[str, Any]:
         """The request that the workflow was started with, as JSON.

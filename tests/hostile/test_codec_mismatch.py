@@ -94,6 +94,38 @@ async def test_a_worker_without_the_codec_refuses_the_run_at_once(site: Site, ke
         await plain.result(run)
 
 
+@pytest.mark.parametrize("queried", [True, False], ids=["asked with its first task", "asked afterwards"])
+async def test_whoever_looks_at_such_a_run_hears_why_it_ended(site: Site, keys: Path, queried: bool) -> None:  # noqa: FBT001
+    plain, coded = await plain_and_sealed(site, keys)
+    worker = site.worker()
+    run = await coded.start(site.process("echo", "hello"))
+    asking = asyncio.create_task(plain.state(run)) if queried else None
+    await worker.ready()
+    if asking is None:
+        with pytest.raises(InvalidRequest):
+            await plain.result(run)
+        asking = asyncio.create_task(plain.state(run))
+    with pytest.raises(ServerRefused, match="set STEERSMAN_CODEC"):
+        await asking
+    with pytest.raises(InvalidRequest, match="set STEERSMAN_CODEC"):
+        await plain.result(run)
+
+
+async def test_a_worker_that_lacks_the_key_is_not_called_none(site: Site, keys: Path, tmp_path: Path) -> None:
+    """The run waits for the key; its workflow task fails meanwhile."""
+    theirs = tmp_path / "theirs"
+    theirs.write_bytes(keys.read_bytes())
+    theirs.chmod(0o600)
+    await site.worker(**with_codec(theirs)).ready()
+    add_key(keys, new_key("second"))
+    _, coded = await plain_and_sealed(site, keys)
+    run = await coded.start(site.process("echo", "hello"))
+    with pytest.raises(ServerRefused, match="whether it has the key"):
+        await coded.state(run)
+    theirs.write_bytes(keys.read_bytes())
+    assert (await coded.result(run)).text == "hello"
+
+
 async def test_forged_payloads_end_no_run_and_hold_none_up(site: Site, keys: Path) -> None:
     await site.worker(**with_codec(keys)).ready()
     plain, coded = await plain_and_sealed(site, keys)

@@ -19,8 +19,19 @@ KINDS = {
 
 SHOWN_INPUT = 4096
 """Strings of what is to be approved have this many characters."""
-KEPT = ("itemId", "approvalId", "command", "cwd", "reason", "grantRoot")
+KEPT = (
+    "itemId",
+    "approvalId",
+    "command",
+    "cwd",
+    "reason",
+    "grantRoot",
+    "additionalPermissions",
+    "networkApprovalContext",
+)
 """The fields of a request that anybody needs."""
+OUTSIDE = "what is allowed may run outside it: Codex does not say whether the model has asked for that"
+"""Of a command: the request is the same with `sandbox_permissions: require_escalated` (measured with 0.163)."""
 
 
 def is_approval(frame: Frame) -> bool:
@@ -53,7 +64,9 @@ def input_of(frame: Frame, state: CodexState) -> JsonObject:
     """What is to be done: of a command as the request has it, of changes as their item does."""
     params = object_at(frame, "params")
     known = object_at(state.items.get(text_of(params.get("itemId"))[:MAX_NAME]), "input")
-    return bounded({**known, **{name: each for name, each in params.items() if not name.endswith("Id")}}, SHOWN_INPUT)
+    given = {name: each for name, each in params.items() if not name.endswith("Id")}
+    sandbox = {"sandbox": OUTSIDE} if tool_of(frame) == TOOLS["commandExecution"] else {}
+    return bounded({**known, **given, **sandbox}, SHOWN_INPUT)
 
 
 def asked(time: datetime, frame: Frame, state: CodexState) -> list[EventBase]:

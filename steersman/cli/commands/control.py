@@ -138,7 +138,7 @@ def _decide(
             emit(receipt)
         else:
             word = "allowed" if decision == "allow" else "denied"
-            console().print(f"{word} {receipt.tool}: {main_argument(receipt.input)}")
+            console().print(f"{word} {flat(receipt.tool)}: {main_argument(receipt.input)}")
         return Exit.OK
 
     run_with_client(ctx, work)
@@ -152,5 +152,5 @@ async def _only_approval(steersman: "Steersman", run: str) -> str | Exit:
         return waiting[0].id
     remark("nothing waits for approval" if not waiting else "several wait for approval; give the id of one:", "yellow")
     for each in waiting:
-        remark(f"  {each.id}  {each.tool}, {deadline_phrase(each)}: {main_argument(each.input)}", "")
+        remark(f"  {each.id}  {flat(each.tool)}, {deadline_phrase(each)}: {main_argument(each.input)}", "")
     return Exit.NOT_FOUND if waiting else Exit.REFUSED

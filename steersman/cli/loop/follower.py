@@ -166,7 +166,7 @@ class Follower:
             while True:
                 try:
                     self._view.end_line()
-                    await approver.ask(event.id)
+                    await approver.ask(event)
                     return False
                 except Interrupted:
                     if self._keyboard.terminated or await self._ctrl_c():

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from datetime import UTC, datetime, timedelta
 
 from rich.text import Text
 
@@ -10,12 +11,14 @@ from steersman.cli.terminal.keyboard import Keyboard
 from steersman.cli.terminal.renderer import Renderer
 from steersman.client import Steersman
 from steersman.contracts.errors import RunError
-from steersman.contracts.events import AgentEvent, is_terminal
+from steersman.contracts.events import AgentEvent, PermissionEvent, is_terminal
 from steersman.contracts.run import Approval
 from steersman.errors import SteersmanError, Unreachable
 
 AGAIN_S = 1.0
 """Between two tries to hear which approvals are open."""
+HEARD_WITHIN = timedelta(seconds=10)
+"""A workflow hears of a question within this time, where its server answers."""
 SHOWN_LINES = 20
 CHOICES = ("yes", "no", "always", "message", "view")
 QUESTION = "Allow? [y]es  [n]o  [a]lways (this tool, this run)  [m]essage (no, and say why)"
@@ -56,14 +59,19 @@ class ApprovalPrompts:
         for approval in await self._open():
             await self._ask(approval)
 
-    async def ask(self, approval_id: str) -> None:
-        """Prompt for one approval, if it is still open. Raises Interrupted."""
-        settled = self._settled_event(approval_id)
-        if settled.is_set():
-            return
-        for approval in await self._open():
-            if approval.id == approval_id:
-                await self._ask(approval)
+    async def ask(self, event: PermissionEvent) -> None:
+        """Prompt for an approval, if it is still open. Raises Interrupted."""
+        settled = self._settled_event(event.id)
+        until = event.time + HEARD_WITHIN
+        while not settled.is_set():
+            for approval in await self._open():
+                if approval.id == event.id:
+                    await self._ask(approval)
+                    return
+            # A question of long ago was another process's; of a new one the workflow may not have heard yet.
+            if datetime.now(UTC) > until:
+                return
+            await self._keyboard.unless_interrupted(asyncio.sleep(AGAIN_S))
 
     async def _open(self) -> tuple[Approval, ...]:
         """Those that wait now. Who cannot be asked is asked again: a question is not lost. Raises Interrupted."""

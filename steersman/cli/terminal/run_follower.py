@@ -238,7 +238,7 @@ class Follower:
     async def _ask(self, event: PermissionEvent) -> None:
         if self._person and event.state == "asked":
             self.call(f"{self._run} asks: {event.tool}")
-            await self._asked(lambda: self._approvals.ask(event.id))
+            await self._asked(lambda: self._approvals.ask(event))
 
     async def _end(self, event: AgentEvent) -> Exit:
         if not self._json and isinstance(event, TerminalEvent):
