@@ -63,8 +63,8 @@ async def _scene(screen: Screen) -> int:
         await CopyAct(screen, made).play()
         await LoopAct(screen, made, scripts.get("loop")).play()
         held = screen.summary()
-        screen.say(f"Look at the runs and the loop in Temporal: {made.ui}", "bold")
         if sys.stdin.isatty():
+            screen.say(f"Look at the runs and the loop in Temporal: {made.ui}", "bold")
             screen.say("Press Enter to end the demo and to clear all of it away.", "bold")
             await _enter()
         return 0 if held else 1

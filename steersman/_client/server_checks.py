@@ -143,6 +143,10 @@ async def _workers(client: Client) -> Check:
     )
 
 
+UNDECODED = "Failed decoding arguments"
+"""What the SDK of a worker says of an activity's input that it cannot decode."""
+
+
 async def _codec(client: Client) -> Check:
     """Whether client and worker have the same codec: a worker of this host is asked for the events of no run."""
     mine = f"this client: {name_of(client.data_converter.payload_codec) or 'none'}"
@@ -154,7 +158,8 @@ async def _codec(client: Client) -> Check:
         await call_host(client, host, names.READ_EVENTS, nothing, EventPage, takes_s=5)
     except (ServerRefused, UnreadablePayload) as error:
         hint = f"start this program and all workers with the same {VARIABLE} and keys"
-        return Check(check="codec", ok=False, detail=f"{mine}; the worker has another: {error}", hint=hint)
+        why = "" if UNDECODED in str(error) else f": {error}"
+        return Check(check="codec", ok=False, detail=f"{mine}; the worker has another, or other keys{why}", hint=hint)
     except Unreachable as error:
         return Check(check="codec", ok=False, detail=str(error), hint="see whether the worker is at work")
     return Check(check="codec", ok=True, detail=f"{mine}; the worker of this machine has the same")

@@ -210,4 +210,6 @@ def _modes(session: Session) -> SessionModeState:
 
 def _info(run: RunSummary) -> SessionInfo:
     at = (run.closed_at or run.started_at).isoformat()
-    return SessionInfo(session_id=run.id, cwd=str(run.workspace), title=f"{run.agent}, {run.phase}", updated_at=at)
+    return SessionInfo(
+        session_id=run.id, cwd=str(run.workspace), title=run.title or f"{run.agent}, {run.phase}", updated_at=at
+    )

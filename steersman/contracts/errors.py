@@ -222,6 +222,7 @@ def _path(loc: Sequence[int | str]) -> str:
 _KINDS: Final = {
     "string": "a text",
     "integer": "a whole number",
+    "number": "a number",
     "boolean": "true or false",
     "dictionary": "an object",
     "list": "a list",

@@ -17,6 +17,7 @@ PROCESS = ("run", "process")
         (("list", "--limit", "x"), "must be a whole number"),
         (("run", "claude", "x", "--mode", "foo"), "'foo' is not one of"),
         ((*PROCESS, "--max-cost", "nan", "--", "true"), "limits.cost_usd: must be a finite number"),
+        ((*PROCESS, "--max-cost", "abc", "--", "true"), "must be a number"),
         ((*PROCESS, "-w", "", "--", "true"), "--workspace: must not be empty"),
         (("checkpoints", ""), "--workspace: must not be empty"),
         ((*PROCESS, "@/dev/zero", "--", "cat"), "/dev/zero: longer than 16 MiB"),

@@ -4,7 +4,7 @@ import os
 import stat
 import sys
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
@@ -49,8 +49,10 @@ def acp(
     include: options.Include = None,
 ) -> None:
     """Serve an editor on stdio (ACP): its sessions are threads, its prompts runs, which go on when it is closed."""
-    if any(stat.S_ISREG(os.fstat(each.fileno()).st_mode) for each in (sys.stdin, sys.stdout)):
-        raise typer.BadParameter("an editor speaks to it over pipes: neither stdin nor stdout can be a file")
+    if not all(map(_can_be_waited_for, (sys.stdin, sys.stdout))):
+        raise typer.BadParameter(
+            "an editor speaks to it over pipes: neither stdin nor stdout can be a file or /dev/null"
+        )
     if sys.stdin.isatty():
         remark("waiting for an editor, which speaks the Agent Client Protocol: docs/editors.md; Ctrl-C ends it")
     fields = request.given(
@@ -68,6 +70,12 @@ def acp(
     )
 
     run_with_client(ctx, partial(_serve, fields))
+
+
+def _can_be_waited_for(stream: TextIO) -> bool:
+    """Whether an event loop hears of it: of files and of devices it does not, and would wait for ever."""
+    mode = os.fstat(stream.fileno()).st_mode
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or stream.isatty()
 
 
 _CODES: dict[str, Exit] = {"SIGTERM": Exit.TERMINATED, "SIGHUP": Exit.TERMINATED, "SIGINT": Exit.DETACHED}
