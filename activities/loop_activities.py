@@ -75,14 +75,14 @@ class LoopActivities:
         agents: Mapping[str, Agent],
         store: LoopStore,
         policy: Policy,
-        check_restore: Callable[[str, Path], Awaitable[None]],
+        admit_restore: Callable[[str, Path], Awaitable[None]],
         consumption: Callable[[RunKey], Awaitable[RunProgress | None]],
     ) -> None:
-        """`check_restore` raises RunError where whoever calls may not have a loop's files put into a workspace.
+        """`admit_restore` raises RunError where whoever calls may not have a loop's files put into a workspace.
         `consumption`: see HostActivities.
         """
         self._client, self._agents, self._store, self._policy = client, agents, store, policy
-        self._check_restore, self._consumption = check_restore, consumption
+        self._admit_restore, self._consumption = admit_restore, consumption
         self._checkpoints = WorkspaceCheckpoints(policy.environ, policy.workspace_roots, policy.git_roots)
 
     @activity.defn(name=names.ADMIT_LOOP)
@@ -145,7 +145,7 @@ class LoopActivities:
                     raise InvalidRequest("this worker allows nobody to change a workspace (see --max-permission)")
                 if asked.unkept:
                     raise InvalidRequest(f"what is there now could not be kept: {asked.unkept}")
-                await self._check_restore(asked.key.loop, workspace)
+                await self._admit_restore(asked.key.loop, workspace)
                 return Restored(changed=await self._checkpoints.restore(directory, workspace, name, asked.commit))
             except RunError as error:
                 return Restored(error=error.message)

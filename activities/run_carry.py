@@ -256,6 +256,15 @@ class RunCarry:
             await self.retry(directory)
             mark.unlink(missing_ok=True)
 
+    def leave_to_people(self, workspace: Path) -> None:
+        """What waits to be merged into this workspace is merged by nobody but a person: it was taken back to an earlier
+        state meanwhile. Blocks. Raises OSError.
+        """
+        for directory in self._gated():
+            carried = _noted(directory / "carried.json", CarriedWorkspace)
+            if carried is not None and _concerns(Path(carried.top), workspace):
+                (directory / "unreached").unlink(missing_ok=True)
+
     async def finish(self, directory: RunDirectory, *, reached: bool = True) -> CarriedBack | None:
         """As `back`, for a run that has closed unseen, by what is written down of it. None where it had no copy.
 
@@ -302,8 +311,14 @@ class RunCarry:
         return _GIVEN_UP
 
     async def abandon(self, directory: RunDirectory) -> None:
-        """Give up the copy of a run in which no process has worked, as far as that can be done now. Raises OSError."""
+        """Give up the copy of a run in which no process has worked, as far as that can be done now. Raises OSError.
+
+        A loop's, in which an earlier run has worked, is for the next one: what that one has built is in it.
+        """
         if not await asyncio.to_thread(self.has_copy, directory):
+            return
+        if await asyncio.to_thread(self._copies.was_taken_over, directory):
+            await self._copies.leave(directory)
             return
         try:
             await self._give_up(directory)
@@ -374,11 +389,7 @@ class RunCarry:
         for directory in self._gated():
             carried = _noted(directory / "carried.json", CarriedWorkspace)
             back = _noted(directory / "carried-back.json", CarriedBack)
-            if (
-                carried
-                and back
-                and (workspace.is_relative_to(carried.top) or Path(carried.top).is_relative_to(workspace))
-            ):
+            if carried and back and _concerns(Path(carried.top), workspace):
                 run = _noted(directory / "carried-by.json", _Run)
                 raise WorkspaceGated(run.run if run else directory.name, back.finalize.error)
 
@@ -439,6 +450,10 @@ class RunCarry:
         await copy.remove()
         await asyncio.to_thread(self.backups.drop, directory)
         await self._copies.leave(directory)
+
+
+def _concerns(top: Path, workspace: Path) -> bool:
+    return workspace.is_relative_to(top) or top.is_relative_to(workspace)
 
 
 class WorkspaceGated(WorkspaceError):

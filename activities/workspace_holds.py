@@ -158,15 +158,18 @@ class WorkspaceHolds:
                 return each
         return None
 
-    async def check_restore(self, loop: str, workspace: Path) -> None:
+    async def admit_restore(self, loop: str, workspace: Path) -> None:
         """Raises InvalidRequest where it is not this loop's workflow that has called the activity, WorkspaceError where
         another one has the workspace; RPCError.
+
+        What waits to be merged there is left to people from then on.
         """
         asking = await caller(self._context.client)
         if asking is None or (asking.type, asking.key.run) != (names.LOOP_WORKFLOW, loop):
             raise InvalidRequest("key.loop: it is for that loop's own workflow to restore a checkpoint")
         if (holder := await self.in_the_way_of_undo(workspace, but=asking.key)) is not None:
             raise WorkspaceError(f"{self.shown(holder).name} is at work in the workspace")
+        await asyncio.to_thread(self._context.carry.leave_to_people, workspace)
 
     def shown(self, hold: Hold) -> WorkspaceHolder:
         """As it is told."""

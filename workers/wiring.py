@@ -139,7 +139,7 @@ def activities_of(settings: Settings, parts: Parts) -> Activities:
     )
     run = RunActivities(context, parts.registry, host.lock_session, parts.polls, parts.slots)
     allowed = [agent for name, agent in agents.items() if name in policy.agents]
-    loop = LoopActivities(client, agents, loops, policy, WorkspaceHolds(context).check_restore, host.consumption)
+    loop = LoopActivities(client, agents, loops, policy, WorkspaceHolds(context).admit_restore, host.consumption)
     checkpoint = CheckpointActivities(context, loops, checkpoints)
     notice = NoticeActivities(client, policy, settings.webhook)
     hold = HoldActivities(context, parts.registry)

@@ -41,13 +41,16 @@ class CopyLocation:
 
 
 class _Record(BaseModel):
-    """`holder`: the directory of the run that took it last. `retired`: it is to be removed, and nobody takes it."""
+    """`holder`: the directory of the run that took it last, `maker`: of the one that it was made for. `retired`: it is
+    to be removed, and nobody takes it.
+    """
 
     cluster: str
     namespace: str
     loop: RunKey
     placement: JsonObject
     holder: str
+    maker: str = ""
     retired: bool = False
 
 
@@ -67,6 +70,12 @@ class KeptCopies:
     def is_kept(self, run: RunDirectory) -> bool:
         """Whether the run works in a copy that outlives it."""
         return self._of(run.path) is not None
+
+    def was_taken_over(self, run: RunDirectory) -> bool:
+        """Whether the copy that the run has was another run's before: that one may have left work in it."""
+        kept = self._of(run.path)
+        found = noted(self._file(kept), _Record) if kept else None
+        return found is not None and found.maker != str(run.path)
 
     async def take(self, run: RunDirectory, loop: RunKey) -> None:
         """Have the run work in a copy of this loop that no other run has, or in a new one. Twice is once.
@@ -106,14 +115,15 @@ class KeptCopies:
             loop=loop,
             placement=run.placement,
             holder=str(run.path),
+            maker=str(run.path),
         )
         free = (
-            id
+            (id, found.maker)
             for id, found in self._records()
             if (found.loop, found.placement, found.retired) == (loop, run.placement, False) and not self._has(found, id)
         )
-        id = next(free, None) or secrets.token_hex(16)
-        note(self._file(id), record)
+        id, maker = next(free, (secrets.token_hex(16), record.maker))
+        note(self._file(id), record.model_copy(update={"maker": maker}))
         disk.write_new(run.path / "copy", f"kept as {id}\n")
 
     def _retire(self, id: str) -> CopyLocation | None:

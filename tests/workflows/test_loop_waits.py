@@ -9,7 +9,7 @@ from temporalio.testing import WorkflowEnvironment
 
 from tests.workflows.fake_host import timers
 from tests.workflows.fake_loop_host import HELD, FakeLoopHost
-from tests.workflows.loop_client import checkpoints, ended, kinds, never_retried, reaches, state, tell
+from tests.workflows.loop_client import checkpoints, ended, failed, kinds, never_retried, reaches, state, tell
 from tests.workflows.loop_results import exits, fails, limited, never_began, result
 
 pytestmark = pytest.mark.integration
@@ -154,3 +154,75 @@ async def test_weeks_of_pause(skipping: WorkflowEnvironment) -> None:
     assert found[-1].totals.active_s < 3600
     assert all(each.time.utcoffset() == timedelta(0) for each in found)
     assert len((await loop.fetch_history()).events) < 150
+
+
+async def test_a_machine_that_is_away_is_waited_for_and_costs_no_session(skipping: WorkflowEnvironment) -> None:
+    times: list[datetime] = []
+    fake = FakeLoopHost(skipping.client)
+    fake.verdicts = [exits(1)] * 4
+    away = [
+        result(),
+        never_began("PlaceError", "m is away"),
+        never_began("WorkspaceError", "cannot be copied"),
+        result(),
+    ]
+
+    async def iterate(number: int, request: dict[str, Any]) -> dict[str, Any]:
+        times.append(await skipping.get_current_time())
+        return away.pop(0)
+
+    fake.play_iteration = iterate  # type: ignore[method-assign]
+    async with fake.at_work():
+        loop = await fake.start(limits={"iterations": 4})
+        await ended(loop)
+    waits = [round((after - before).total_seconds() / 60) for before, after in pairwise(times)]
+    assert waits == [0, 1, 2]
+    assert [each.get("session") for each in fake.asked] == [None, "s-1", "s-1", "s-1"]
+
+
+async def test_a_loop_in_which_nothing_has_worked_yet_waits_for_no_machine(skipping: WorkflowEnvironment) -> None:
+    """Its request is wrong, mostly."""
+    fake = FakeLoopHost(skipping.client)
+    fake.script = [never_began("PlaceError", "no such machine")] * 2
+    async with fake.at_work():
+        loop = await fake.start(limits={"failures": 2})
+        outcome = (await failed(loop))[2]
+    assert outcome.stop_reason == "failures"
+    assert outcome.ended_at - outcome.started_at < timedelta(seconds=30)
+
+
+NOBODY_VERIFIED = {
+    "a machine that is away": fails("PlaceError", "m is away"),
+    "a pod that is deleted": fails("AgentCrashed", "sh: SIGTERM", facts={"signal": 15, "cause": "its pod is deleted"}),
+    "a machine that dies": fails("AgentCrashed", "nobody saw its end", facts={"exit_code": None, "signal": None}),
+}
+
+
+@pytest.mark.parametrize("verdict", NOBODY_VERIFIED.values(), ids=NOBODY_VERIFIED)
+async def test_a_verification_that_nobody_could_make_is_made_again(
+    skipping: WorkflowEnvironment, verdict: dict[str, Any]
+) -> None:
+    fake = FakeLoopHost(skipping.client)
+    fake.verdicts = [verdict, verdict, exits(0)]
+    async with fake.at_work():
+        outcome = await ended(await fake.start(done={"verify": {"command": "make test"}}))
+    assert (outcome.stop_reason, outcome.iterations, len(fake.verified)) == ("done", 1, 3)
+    assert outcome.verification is not None
+    assert outcome.verification.status == "passed"
+    assert timedelta(minutes=3) <= outcome.ended_at - outcome.started_at < timedelta(minutes=4)
+
+
+async def test_a_verification_that_nobody_can_make_ends_at_a_limit(skipping: WorkflowEnvironment) -> None:
+    fake = FakeLoopHost(skipping.client)
+    fake.verdicts = [NOBODY_VERIFIED["a machine that is away"]] * 100
+    async with fake.at_work():
+        loop = await fake.start(done={"verify": {"command": "make test"}}, limits={"duration_s": 3600})
+        outcome = await ended(loop)
+    assert (outcome.status, outcome.stop_reason) == ("exited", "duration")
+    assert 4 < len(fake.verified) < 9
+
+
+async def test_a_program_that_a_signal_ended_is_a_failure(loop_fake: FakeLoopHost) -> None:
+    loop_fake.verdicts = [fails("AgentCrashed", "killed", facts={"exit_code": None, "signal": 11}), exits(0)]
+    outcome = await ended(await loop_fake.start(done={"verify": {"command": "make test"}}))
+    assert (outcome.stop_reason, outcome.iterations) == ("done", 2)

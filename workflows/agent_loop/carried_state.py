@@ -108,6 +108,8 @@ class CarriedState(TolerantModel):
     verification: Verification | None = None
     missing: int = 0
     """Verifications in a row that found no command."""
+    unverifiable: int = 0
+    """How often in a row nobody could verify the iteration: see outcomes.unverifiable."""
     progress_mark: str = ""
     """HEAD, files and items at the last survey that counted."""
     no_progress: int = 0

@@ -82,7 +82,7 @@ def wait_after(
     failed = outcome.how == "failed"
     if reason := _needs_decision(request, carried, failed=failed):
         return WaitReason(kind="decision", reason=reason)
-    wait = _backoff(request, carried) if failed else timedelta(seconds=request.pause_between_s)
+    wait = _backoff(request, carried, outcome) if failed else timedelta(seconds=request.pause_between_s)
     reason = f"after a failure: {outcome.error}"[:MAX_ERROR] if failed else ""
     return WaitReason(kind="sleep", reason=reason, until=now + wait) if wait else None
 
@@ -97,10 +97,17 @@ def _limit_ends(carried: CarriedState, outcome: IterationOutcome, now: datetime)
     return max(reset, now + wait) if carried.rate_limits > 1 else reset
 
 
-def _backoff(request: LoopRequest, carried: CarriedState) -> timedelta:
+def _backoff(request: LoopRequest, carried: CarriedState, outcome: IterationOutcome) -> timedelta:
     least = request.pause_between_s
+    if outcome.waits_for_place:
+        return max(place_wait(carried.failures), timedelta(seconds=least))
     growing = max(least, 1.0) * 2.0 ** min(carried.failures - 1, 20)
     return timedelta(seconds=max(min(growing, LONGEST_BACKOFF.total_seconds()), least))
+
+
+def place_wait(times: int) -> timedelta:
+    """How long a machine, cluster or workspace is waited for that was away so many times in a row."""
+    return min(FIRST_LIMIT_WAIT * 2.0 ** min(times - 1, 10), LONGEST_LIMIT_WAIT)
 
 
 def _needs_decision(request: LoopRequest, carried: CarriedState, *, failed: bool) -> str | None:

@@ -1,6 +1,7 @@
 """The course of a loop: iterations, each a run of the agent, its checkpoint and its verification."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, FailureError, WorkflowAlreadyStartedError
@@ -17,6 +18,8 @@ from workflows.agent_loop.prompts import PROMPT_SIZE, iteration_prompt, size_of,
 from workflows.agent_loop.state import CurrentIteration, LoopContext
 
 ITEMS_LAST = "items-after-verification"
+NO_PLACE = "no-place"
+"""The patch of loops that tell a machine that is away from an agent, or a command, that fails."""
 
 
 async def run(loop: LoopContext) -> Ending | None:
@@ -68,7 +71,7 @@ async def _iterate(loop: LoopContext) -> Ending | None:
     if outcome.how != "finished":
         return _after_unfinished(loop, outcome)
     if decisions.needs_verification(loop.request, state.carried) and not await _verify(loop):
-        return None
+        return _reached_limit(loop) if state.carried.unverifiable else None
     state.update(unverified=False)
     if _has_passed(loop) and workflow.patched(ITEMS_LAST):
         await checkpoints.survey_again(loop)
@@ -126,6 +129,7 @@ async def _run_agent(loop: LoopContext) -> IterationOutcome:
     outcome = await child_runs.run_iteration(loop, run_id, request, f"iteration {before.iteration}")
     if outcome.how == "failed" or (outcome.how != "finished" and not outcome.reached_agent):
         state.carried = progress.input_restored(state.carried, before)
+    outcome = _judged(loop, outcome)
     _record_outcome(loop, outcome)
     await checkpoints.make(loop, outcome.checkpoint_kind, outcome, outcome.left_out, state.iteration.feedback)
     state.iteration.feedback, state.iteration.outcome = (), None
@@ -148,6 +152,17 @@ def _prepare_run(loop: LoopContext) -> RunRequest:
     loop.state.iteration = CurrentIteration(prompt, tuple(each.id for each in carried.feedback))
     limits = decisions.remaining_limits(request, carried, loop.state.active_s())
     return child_runs.iteration_request(request, carried, prompt, limits, resumes=resumes)
+
+
+def _judged(loop: LoopContext, outcome: IterationOutcome) -> IterationOutcome:
+    """What a failure that is none of the agent's is taken for. One in which nothing has worked yet is of the request,
+    mostly, and is not waited for long.
+    """
+    if not outcome.spares_session or not workflow.patched(NO_PLACE):
+        return outcome
+    carried = loop.state.carried
+    has_worked = carried.totals.iterations > carried.failures + 1
+    return replace(outcome, is_sessions=False, waits_for_place=outcome.had_no_place and has_worked)
 
 
 def _record_outcome(loop: LoopContext, outcome: IterationOutcome) -> None:
@@ -187,8 +202,15 @@ async def _verify(loop: LoopContext) -> bool:
             reason = _unverified_reason(carried.iteration, run_id, result)
             state.wait_for(WaitReason(kind="paused", reason=reason))
         return False
+    if (why := outcomes.unverifiable(result)) is not None and workflow.patched(NO_PLACE):
+        times = carried.unverifiable + 1
+        state.update(unverifiable=times)
+        reason = f"the verification of iteration {carried.iteration} could not be made: {why}"[: outcomes.MAX_ERROR]
+        state.wait_for(WaitReason(kind="sleep", reason=reason, until=workflow.now() + decisions.place_wait(times)))
+        return False
     found = outcomes.of_verification(verify, result, carried.iteration, run_id, workflow.now())
-    state.update(verification=found, missing=state.carried.missing + 1 if found.status == "missing" else 0)
+    missing = state.carried.missing + 1 if found.status == "missing" else 0
+    state.update(verification=found, missing=missing, unverifiable=0)
     state.archive.amend(state.carried.last_kept, verification=found.status)
     state.publish()
     return True

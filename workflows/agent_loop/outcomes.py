@@ -25,6 +25,10 @@ ChildResult = RunResult | BaseException
 """The result of a child workflow, or its failure."""
 
 
+NO_PLACE = (ErrorType.WORKSPACE_ERROR, ErrorType.PLACE_ERROR)
+"""Failures of what is around an agent."""
+
+
 @dataclass(frozen=True)
 class IterationOutcome:
     """How the run of an iteration ended, and what it used."""
@@ -48,6 +52,10 @@ class IterationOutcome:
     """The agent that was at work last, where the run's result names all of them."""
     part: int = 0
     """Which of the request's agents that was, where it does not."""
+    is_sessions: bool = True
+    """Whether a failure may be of the session that the run went on with."""
+    waits_for_place: bool = False
+    """Whether it failed because it had no place to work in: that is waited for longer than an agent's failure."""
 
     @property
     def checkpoint_kind(self) -> CheckpointKind:
@@ -55,6 +63,17 @@ class IterationOutcome:
         if self.how == "finished":
             return "iteration"
         return "failure" if self.how == "failed" else "pause"
+
+    @property
+    def had_no_place(self) -> bool:
+        """Whether the run failed for its machine, cluster or workspace."""
+        return self.how == "failed" and self.error_type in NO_PLACE
+
+    @property
+    def spares_session(self) -> bool:
+        """Whether the failure says nothing of the session: the run had no place, or was refused for something else."""
+        refused = self.how == "failed" and self.error_type == ErrorType.INVALID_REQUEST
+        return self.had_no_place or (refused and "session" not in (self.error or ""))
 
     @property
     def reached_agent(self) -> bool:
@@ -128,6 +147,17 @@ def with_run_state(before: IterationOutcome, found: RunState) -> IterationOutcom
         own_turns=0 if found.part else found.turns,
         part=found.part,
     )
+
+
+def unverifiable(child_result: ChildResult) -> str | None:
+    """Why nobody could verify: the machine or the cluster was away, or ended the command; None where somebody has."""
+    cause = None if isinstance(child_result, RunResult) else _cause(child_result)
+    if not isinstance(cause, ApplicationError):
+        return None
+    facts = result.facts if (result := _details(cause)) else {}
+    ended = facts.get("exit_code") is None and (facts.get("signal") is None or "cause" in facts)
+    is_crash = cause.type == ErrorType.AGENT_CRASHED
+    return cause.message[:MAX_ERROR] if cause.type in NO_PLACE or (is_crash and ended) else None
 
 
 def of_verification(verify: Verify, child_result: ChildResult, iteration: int, run: str, now: datetime) -> Verification:

@@ -74,7 +74,7 @@ def run_ended(request: LoopRequest, carried: CarriedState, outcome: IterationOut
     failed, finished = outcome.how == "failed", outcome.how == "finished"
     failures = carried.failures + 1 if failed else 0 if finished else carried.failures
     # It may be the session that makes the runs fail.
-    lost = failed and (outcome.error_type == ErrorType.INVALID_REQUEST or failures > 1)
+    lost = failed and outcome.is_sessions and (outcome.error_type == ErrorType.INVALID_REQUEST or failures > 1)
     promise, known = request.done.promise, f"{prompt}\n{carried.plan_version.text or ''}"
     totals = Totals(
         iterations=carried.totals.iterations,
