@@ -170,6 +170,12 @@ async def loop_prompt_was_too_long(at: Recorder) -> Any:
     return (await program(at, "true", plan="x" * 5_000, prompt="{plan}" * 240, done={"verify": VERIFY})).handle
 
 
+async def loop_lost_its_workspace(at: Recorder) -> Any:
+    """An iteration moves it away: the next one fails, which says nothing of the session."""
+    loop = await program(at, 'mv "$PWD" "$PWD.away"', limits={"failures": 1, "no_progress": 0})
+    return loop.handle
+
+
 async def loop_of_no_object(at: Recorder) -> Any:
     return await at.start_loop([1, 2])
 
@@ -256,6 +262,7 @@ LOOPS = {
         Scenario(loop_cancelled_after_a_reset_of_its_run, (LONG_TOOL, LONG_TOOL)),
         Scenario(loop_cancelled_while_verifying),
         Scenario(loop_prompt_was_too_long),
+        Scenario(loop_lost_its_workspace),
         Scenario(loop_refused),
         Scenario(loop_of_no_object),
         Scenario(loop_agent_was_unknown),

@@ -274,6 +274,38 @@ async def test_a_copy_in_which_something_may_be_at_work_is_not_shared(lost: Lost
     assert third.directory in (first.directory, second.directory)
 
 
+async def test_a_run_that_never_began_leaves_what_another_one_has_built(lost: Lost) -> None:
+    lost.work.here("echo built > .gitignore")
+    first = await lost.carry.out(lost.directory, lost.work.top, loop=LOOP)
+    await lost.carry.abandon(lost.directory)
+    assert lost.copies == []  # nobody has worked in it
+
+    first = await lost.carry.out(lost.directory, lost.work.top, loop=LOOP)
+    (Path(first.directory) / "built").touch()
+    await ends(lost, lost.directory, first)
+    for name in ("second", "third"):
+        again = await lost.carry.out(run := lost.run(name), lost.work.top, loop=LOOP)
+        assert again.directory == first.directory
+        await lost.carry.abandon(run)
+        assert not lost.carry.has_copy(run)
+        assert (Path(first.directory) / "built").exists()
+    await lost.carry.remove_kept(closed)
+    assert lost.copies == []
+
+
+async def test_what_waits_for_its_machine_is_merged_by_a_person_once_the_workspace_was_taken_back(lost: Lost) -> None:
+    carried = await lost.carry.out(lost.directory, lost.work.top)
+    (Path(carried.directory) / "a").write_text("two\n")
+    await lost.carry.fail(lost.directory, "it is away", unreachable=True)
+    lost.carry.leave_to_people(lost.work.top)
+    await lost.carry.settle(lost.directory)
+    assert (lost.work.top / "a").read_text() == "one\n"
+    with pytest.raises(WorkspaceError, match="it is away"):
+        lost.carry.check_gates(lost.work.top)
+    assert (await lost.carry.retry(lost.directory)).finalize.status == "succeeded"
+    assert (lost.work.top / "a").read_text() == "two\n"
+
+
 async def test_what_could_not_be_merged_stays_until_somebody_has_decided(lost: Lost) -> None:
     first = await lost.carry.out(lost.directory, lost.work.top, loop=LOOP)
     (Path(first.directory) / "a").write_text("two\n")

@@ -154,10 +154,13 @@ def unverifiable(child_result: ChildResult) -> str | None:
     cause = None if isinstance(child_result, RunResult) else _cause(child_result)
     if not isinstance(cause, ApplicationError):
         return None
-    facts = result.facts if (result := _details(cause)) else {}
-    ended = facts.get("exit_code") is None and (facts.get("signal") is None or "cause" in facts)
-    is_crash = cause.type == ErrorType.AGENT_CRASHED
-    return cause.message[:MAX_ERROR] if cause.type in NO_PLACE or (is_crash and ended) else None
+    if cause.type in NO_PLACE:
+        return cause.message[:MAX_ERROR]
+    result = _details(cause)
+    if cause.type != ErrorType.AGENT_CRASHED or result is None or result.facts.get("exit_code") is not None:
+        return None
+    by_place = result.facts.get("signal") is None or "cause" in result.facts  # else by itself, or by a person
+    return cause.message[:MAX_ERROR] if by_place else None
 
 
 def of_verification(verify: Verify, child_result: ChildResult, iteration: int, run: str, now: datetime) -> Verification:
