@@ -275,11 +275,16 @@ class RunCarry:
         if carried is None:
             return None
         back = await asyncio.to_thread(_noted, directory.path / "carried-back.json", CarriedBack)
-        if back is not None:
+        mark = directory.path / "unreached"
+        if back is not None and not (reached and mark.exists()):
             return await self.sessions.told(directory, back)
         if not reached:
             return await self.fail(directory, "the machine on which it is cannot be reached", unreachable=True)
-        return await self.back(directory, carried, Path(carried.top), keep=True)
+        # Whoever asks may not wait until it is merged: until then nobody else works in the workspace.
+        await self.fail(directory, "it has not been merged yet, which a sweep does", unreachable=True)
+        back = await self.back(directory, carried, Path(carried.top), keep=True)
+        mark.unlink(missing_ok=True)
+        return back
 
     def changes(self, directory: RunDirectory) -> Changes | None:
         """What the run changed, of one in a copy that was merged. Blocks. Raises OSError."""

@@ -2,6 +2,7 @@
 nothing stays for ever.
 """
 
+import asyncio
 import os
 import shutil
 import sys
@@ -303,6 +304,30 @@ async def test_what_waits_for_its_machine_is_merged_by_a_person_once_the_workspa
     with pytest.raises(WorkspaceError, match="it is away"):
         lost.carry.check_gates(lost.work.top)
     assert (await lost.carry.retry(lost.directory)).finalize.status == "succeeded"
+    assert (lost.work.top / "a").read_text() == "two\n"
+
+
+@pytest.mark.parametrize("again", ["a sweep", "the same"])
+async def test_what_nobody_waited_for_is_a_gate_until_it_is_merged(
+    lost: Lost, monkeypatch: pytest.MonkeyPatch, again: str
+) -> None:
+    """Else a loop's next run would begin without it."""
+    carried = await lost.carry.out(lost.directory, lost.work.top)
+    (Path(carried.directory) / "a").write_text("two\n")
+    with monkeypatch.context() as slow:
+        slow.setattr(lost.carry, "_returned", lambda *_: asyncio.Event().wait())
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.5):
+                await lost.carry.finish(lost.directory)
+    with pytest.raises(WorkspaceError, match="a sweep"):
+        lost.carry.check_gates(lost.work.top)
+    if again == "a sweep":
+        await lost.carry.settle(lost.directory)
+    else:
+        back = await lost.carry.finish(lost.directory)
+        assert back is not None
+        assert back.finalize.status == "succeeded"
+    lost.carry.check_gates(lost.work.top)
     assert (lost.work.top / "a").read_text() == "two\n"
 
 
