@@ -140,6 +140,23 @@ async def test_nobody_answers_in_time(fake: FakeHost) -> None:
     assert "Nobody answered" in (delivery.decisions[0].decision.message or "")
 
 
+async def test_a_question_that_comes_late_has_its_time_from_then_on(fake: FakeHost) -> None:
+    """As of a host whose clock is slow, or after an hour without the server."""
+    async with fake.at_work():
+        run = await fake.start(permissions={"mode": "ask"})
+        await phase(run, "running")
+        await fake.ask(run.id, "a-1", since=datetime.now(UTC) - timedelta(hours=2))
+        await phase(run, "waiting")
+        (approval,) = (await state(run)).approvals
+        assert approval.deadline is not None
+        assert approval.deadline - datetime.now(UTC) > timedelta(minutes=59)
+        assert fake.decisions() == []
+        await decide(run, "a-1")
+        await phase(run, "running")
+        fake.ending.set_result(done())
+        await succeeded(run)
+
+
 async def test_the_deadline_is_told_and_null_waits_for_ever(fake: FakeHost) -> None:
     asked_at = datetime.now(UTC) - timedelta(days=30)
     async with fake.at_work():

@@ -41,6 +41,10 @@ class Approvals:
         """All decisions so far."""
         return tuple(self._decided.values())
 
+    def has_heard_of(self, approval_id: str) -> bool:
+        """Whether it was asked before."""
+        return approval_id in self._since
+
     def on_asked(self, asked: ApprovalAsked, timeout: timedelta | None = None, now: datetime | None = None) -> None:
         """The agent asks, asks again after a takeover, or has withdrawn its question.
 
