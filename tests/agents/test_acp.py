@@ -287,6 +287,21 @@ class TestPermissions:
             assert made(stage) == (decision == "allow")
         assert_done_or_given_up(outcome, acp, done=decision == "allow")
 
+    async def test_the_words_of_a_denial_reach_the_model(self, acp: AcpKit) -> None:
+        told = "use the other file"
+
+        def then(request: Request) -> Step:
+            return say("as you wish" if request.saw(told) else "hm")
+
+        async with acp.run(answer(acp.shell(TOUCH)), *[then] * 3, permissions={"mode": "ask"}) as stage:
+            session, task = stage.start()
+            (asked,) = await until(lambda: stage.listener.asks)
+            await deliver(session, word(asked.approval.id, "deny", "execute", message=told))
+            outcome = await ended(task)
+            assert not made(stage)
+            assert stage.said("message", role="user", text=told)
+        assert (outcome.status, outcome.text) == ("succeeded", "as you wish"), outcome.message
+
     async def test_a_question_survives_the_worker(self, acp: AcpKit) -> None:
         async with acp.run(answer(acp.shell(TOUCH)), say("done"), permissions={"mode": "ask"}) as stage:
             stage.start()

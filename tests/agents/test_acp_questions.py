@@ -36,8 +36,7 @@ def say(text):
     update("agent_message_chunk", content={"type": "text", "text": text})
 
 def end():
-    for each in prompts:
-        tell({"id": each, "result": {"stopReason": "end_turn"}})
+    tell({"id": prompts[-1], "result": {"stopReason": "end_turn"}})
 
 answers, prompts = [], []
 for line in sys.stdin:
@@ -53,6 +52,7 @@ for line in sys.stdin:
             begin()
         else:
             say("told: " + frame["params"]["prompt"][-1]["text"])
+            end()
     elif method is None:
         answers.append(frame["result"]["outcome"])
         answered(answers[-1])
@@ -203,7 +203,7 @@ def answered(outcome): say(outcome["optionId"]); end()
         await deliver(session, word(asked.approval.id, "deny", "execute", message="use the other file"))
         outcome = await task
         assert stage.said("message", role="user", text="use the other file")
-    assert outcome.text == "told: use the other filereject_once"
+    assert outcome.text == "told: use the other file"
 
 
 @pytest.mark.parametrize(("remember", "chosen"), [(False, "cancelled"), (True, "selected")])

@@ -36,11 +36,6 @@ def call_of(frame: Frame) -> Frame:
     return object_at(frame, "params", "toolCall")
 
 
-def is_about(frame: Frame, call: Frame) -> bool:
-    """Whether a request asks for a permission for this call."""
-    return is_approval(frame) and tools.tool_id(call_of(frame)) == tools.tool_id(call) != ""
-
-
 def approval_id(frame: Frame) -> str:
     """The id of the approval that a request asks for."""
     return approval_ids.of_request(frame.get(RECORD, frame.get("id")))

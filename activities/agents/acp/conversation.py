@@ -29,6 +29,8 @@ from steersman.contracts.attachments import Attachment
 from steersman.contracts.errors import InvalidRequest
 from steersman.contracts.request import PermissionMode
 
+GIVEN_UP_S: Final = 1.0
+"""An agent that ends its turn with a denial has done so within this time."""
 SETTLEMENT_TIMEOUT_S: Final = 20.0
 """The agent's answer to a message is awaited for this many seconds."""
 READING_TIME_S: Final = 0.3
@@ -133,10 +135,9 @@ class AcpConversation:
         for ident, question in list(self._waiting.items()):
             remembered = decision.decision.remember and _tool(question) == decision.tool
             if ident == decision.decision.id or remembered:
-                if decision.decision.decision == "deny" and decision.decision.message:
-                    # The protocol's answer has no field for it. First, as the agent may end its turn with the answer.
-                    await self._tell(f"{MESSAGE}denial-{ident}", decision.decision.message)
                 await self._answer(question, decision.decision.decision, for_good=decision.decision.remember)
+                if decision.decision.decision == "deny" and decision.decision.message:
+                    await self._tell(f"{MESSAGE}denial-{ident}", decision.decision.message)
 
     # ---- messages
 
@@ -181,7 +182,12 @@ class AcpConversation:
         await self._write(command, frames.request(command, "_session/steering", params))
 
     async def _tell(self, command: str, text: str) -> None:
-        """Write what goes with a denial: a prompt beside a turn joins it (opencode) or ends it (Gemini CLI)."""
+        """Write what goes with a denial, for which the protocol's answer has no field.
+
+        Some agents end their turn with the answer (opencode, codex-acp), and would not read it in that one. Gemini CLI
+        ends its turn with this prompt.
+        """
+        await self._until(lambda: not self._transcript.turn_open, GIVEN_UP_S)
         if self._steers and self._transcript.turn_open:
             await self._write_steer(command, self._content((text,)))
         else:
@@ -336,7 +342,7 @@ class AcpConversation:
         """Answer new questions of the agent, or ask a person; forget those that it has withdrawn."""
         pending = {approvals.approval_id(each): each for each in self._transcript.pending.values()}
         for ident, question in list(self._waiting.items()):
-            if ident in self._transcript.withdrawn:
+            if ident in self._transcript.withdrawn or self._transcript.is_pointless(question):
                 await self._withdraw(question)
             elif ident not in pending:
                 del self._waiting[ident]
@@ -346,6 +352,8 @@ class AcpConversation:
             if not approvals.is_approval(question):
                 line = frames.refusal(question.get("id"), str(question.get("method"))[:200])
                 await self._write(_answer_id(question), line)
+            elif self._transcript.is_pointless(question):
+                await self._withdraw(question)
             elif decided := self._decided(question):
                 await self._answer(question, decided, for_good=True)  # by a mode, or a word on the tool
             else:

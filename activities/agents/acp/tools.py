@@ -55,7 +55,7 @@ def _changes(call: Frame, said: list[str]) -> dict[str, Any]:
         for each in objects_in(call.get("content"))
         if each.get("type") == "diff"
     ]
-    whole = all(any(each[text] in one for one in said) for each in diffs for text in ("old", "new"))
+    whole = all(any(each[text] in one for one in said) for each in diffs for text in ("path", "old", "new"))
     return {} if whole else {"changes": diffs}
 
 

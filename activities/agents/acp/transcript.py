@@ -233,7 +233,7 @@ class AcpTranscript:
         if is_request(frame):
             return self._asked(time, record, frame)
         if frame.get("method") == "session/update":
-            return self._update(time, object_at(frame, "params"))
+            return self._update(time, record, object_at(frame, "params"))
         if frame.get("method") == "$/cancel_request":
             return self._withdrawn(time, key_of(object_at(frame, "params").get("requestId")))
         if text_of(frame.get("method")).startswith("_"):
@@ -321,7 +321,7 @@ class AcpTranscript:
         model = name_of(object_at(result, "models").get("currentModelId"))
         return [InitEvent(time=time, session_id=session, model=model, version=version or None)]
 
-    def _update(self, time: datetime, params: Frame) -> list[EventBase]:
+    def _update(self, time: datetime, record: int, params: Frame) -> list[EventBase]:
         if params.get("sessionId") != self.progress.session_id or not (self.turn_open or self._answered_once):
             return []  # a session that is loaded is told again, by some agents after their answer
         update = object_at(params, "update")
@@ -334,7 +334,7 @@ class AcpTranscript:
             return self._chunk(time, update, CHUNKS[kind])
         if kind in ("tool_call", "tool_call_update"):
             self.messages.turn_shown()
-            return [*self._flush(time), *self._tool(time, kind, update)]
+            return [*self._flush(time), *self._tool(time, record, kind, update)]
         if kind == "plan":
             entries = objects_in(update.get("entries"))[:MAX_PLAN]
             items = (
@@ -343,11 +343,17 @@ class AcpTranscript:
             return [PlanUpdateEvent(time=time, items=tuple(items))]
         return []
 
-    def _tool(self, time: datetime, kind: str, call: Frame) -> list[EventBase]:
+    def is_pointless(self, question: Frame) -> bool:
+        """Whether the call that a request for permission is about has ended since."""
+        call = self._calls.get(tools.tool_id(approvals.call_of(question)), {})
+        over, asked = call.get("over"), question.get(approvals.RECORD)
+        return isinstance(over, int) and isinstance(asked, int) and over > asked
+
+    def _tool(self, time: datetime, record: int, kind: str, call: Frame) -> list[EventBase]:
         if call.get("status") in ("completed", "failed"):
-            over = [key for key, each in self.pending.items() if approvals.is_about(each, call)]
-            withdrawn = [event for key in over for event in self._withdrawn(time, key)]
-            return [*withdrawn, *tools.ended(time, call, self._calls, self._outputs)]
+            found = tools.ended(time, call, self._calls, self._outputs)
+            self._calls[tools.tool_id(call)]["over"] = record
+            return found
         # A call that is only announced follows with what it is about.
         now = kind == "tool_call_update" or call.get("status") != "pending"
         found = tools.told(time, call, self._calls, now=now)
