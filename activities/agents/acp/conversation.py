@@ -29,8 +29,8 @@ from steersman.contracts.attachments import Attachment
 from steersman.contracts.errors import InvalidRequest
 from steersman.contracts.request import PermissionMode
 
-GIVEN_UP_S: Final = 1.0
-"""An agent that ends its turn with a denial has done so within this time."""
+SPEAKS: Final = (b'"agent_message_chunk"', b'"agent_thought_chunk"', b'"tool_call"')
+"""In updates with which a turn goes on: the model has been asked."""
 SETTLEMENT_TIMEOUT_S: Final = 20.0
 """The agent's answer to a message is awaited for this many seconds."""
 READING_TIME_S: Final = 0.3
@@ -71,7 +71,7 @@ class AcpConversation:
         self._opening, self._mode, self._channel, self._transcript = opening, mode, channel, transcript
         self._approvals, self._check = approvals, check
         self._sent: set[str] = set()
-        self._heard = 0
+        self._heard = self._spoken = 0
         self._remembered: dict[str, OutgoingDecision] = {}
         self._waiting: dict[str, Frame] = {}
         """Questions that a person has been asked, by the approval's id."""
@@ -103,6 +103,7 @@ class AcpConversation:
         self._last_interrupt.note(self._messages.interrupted_by)
         self._check_driver()
         self._heard += 1
+        self._spoken += record.stream == "out" and any(each in record.data for each in SPEAKS)
         self._news.set()
         async with self._changed:
             self._changed.notify_all()
@@ -187,11 +188,14 @@ class AcpConversation:
         Some agents end their turn with the answer (opencode, codex-acp), and would not read it in that one. Gemini CLI
         ends its turn with this prompt.
         """
-        await self._until(lambda: not self._transcript.turn_open, GIVEN_UP_S)
+        before = self._spoken
+        await self._until(lambda: not self._transcript.turn_open or self._spoken > before, SETTLEMENT_TIMEOUT_S)
         if self._steers and self._transcript.turn_open:
             await self._write_steer(command, self._content((text,)))
         else:
             await self._prompt(command, self._content((text,)))
+        # Before that it looks as if nothing were owed, and the process would be let go.
+        await self._until(lambda: self._was_written(command), SETTLEMENT_TIMEOUT_S)
 
     async def _say_text(self, message: OutgoingMessage) -> Settlement:
         """Write the text once, as a prompt, and wait a moment until it was read."""
