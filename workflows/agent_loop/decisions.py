@@ -17,7 +17,7 @@ from workflows.agent_loop.outcomes import MAX_ERROR, IterationOutcome
 MAX_MISSING = 2
 """A loop fails after this many verifications in a row whose command does not exist."""
 LONGEST_BACKOFF = timedelta(minutes=10)
-FIRST_LIMIT_WAIT, LONGEST_LIMIT_WAIT = timedelta(minutes=1), timedelta(hours=1)
+FIRST_LONG_WAIT, LONGEST_WAIT = timedelta(minutes=1), timedelta(hours=1)
 LATEST_RESET = timedelta(days=8)
 """A rate limit's reset further away than this is an error: no provider's window is longer."""
 AFTER_RESET = timedelta(seconds=2)
@@ -88,7 +88,7 @@ def wait_after(
 
 
 def _limit_ends(carried: CarriedState, outcome: IterationOutcome, now: datetime) -> datetime:
-    wait = min(FIRST_LIMIT_WAIT * 2.0 ** min(carried.rate_limits - 1, 10), LONGEST_LIMIT_WAIT)
+    wait = long_wait(carried.rate_limits)
     if outcome.resets_at is None:
         return now + wait
     # Bounded before the addition: the year 9999 has no tomorrow.
@@ -100,14 +100,14 @@ def _limit_ends(carried: CarriedState, outcome: IterationOutcome, now: datetime)
 def _backoff(request: LoopRequest, carried: CarriedState, outcome: IterationOutcome) -> timedelta:
     least = request.pause_between_s
     if outcome.waits_for_place:
-        return max(place_wait(carried.failures), timedelta(seconds=least))
+        return max(long_wait(carried.failures), timedelta(seconds=least))
     growing = max(least, 1.0) * 2.0 ** min(carried.failures - 1, 20)
     return timedelta(seconds=max(min(growing, LONGEST_BACKOFF.total_seconds()), least))
 
 
-def place_wait(times: int) -> timedelta:
-    """How long a machine, cluster or workspace is waited for that was away so many times in a row."""
-    return min(FIRST_LIMIT_WAIT * 2.0 ** min(times - 1, 10), LONGEST_LIMIT_WAIT)
+def long_wait(times: int) -> timedelta:
+    """How long a provider's limit, or a place that is away, is waited for that was met so many times in a row."""
+    return min(FIRST_LONG_WAIT * 2.0 ** min(times - 1, 10), LONGEST_WAIT)
 
 
 def _needs_decision(request: LoopRequest, carried: CarriedState, *, failed: bool) -> str | None:

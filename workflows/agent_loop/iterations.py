@@ -18,7 +18,7 @@ from workflows.agent_loop.prompts import PROMPT_SIZE, iteration_prompt, size_of,
 from workflows.agent_loop.state import CurrentIteration, LoopContext
 
 ITEMS_LAST = "items-after-verification"
-NO_PLACE = "no-place"
+PLACE_FAILURES = "no-place"
 """The patch of loops that tell a machine that is away from an agent, or a command, that fails."""
 
 
@@ -158,7 +158,7 @@ def _judged(loop: LoopContext, outcome: IterationOutcome) -> IterationOutcome:
     """What a failure that is none of the agent's is taken for. One in which nothing has worked yet is of the request,
     mostly, and is not waited for long.
     """
-    if not outcome.spares_session or not workflow.patched(NO_PLACE):
+    if not outcome.spares_session or not workflow.patched(PLACE_FAILURES):
         return outcome
     carried = loop.state.carried
     has_worked = carried.totals.iterations > carried.failures + 1
@@ -202,11 +202,11 @@ async def _verify(loop: LoopContext) -> bool:
             reason = _unverified_reason(carried.iteration, run_id, result)
             state.wait_for(WaitReason(kind="paused", reason=reason))
         return False
-    if (why := outcomes.unverifiable(result)) is not None and workflow.patched(NO_PLACE):
+    if (why := outcomes.unverifiable(result)) is not None and workflow.patched(PLACE_FAILURES):
         times = carried.unverifiable + 1
         state.update(unverifiable=times)
         reason = f"the verification of iteration {carried.iteration} could not be made: {why}"[: outcomes.MAX_ERROR]
-        state.wait_for(WaitReason(kind="sleep", reason=reason, until=workflow.now() + decisions.place_wait(times)))
+        state.wait_for(WaitReason(kind="sleep", reason=reason, until=workflow.now() + decisions.long_wait(times)))
         return False
     found = outcomes.of_verification(verify, result, carried.iteration, run_id, workflow.now())
     missing = state.carried.missing + 1 if found.status == "missing" else 0

@@ -188,12 +188,12 @@ class AcpConversation:
         Some agents end their turn with the answer (opencode, codex-acp), and would not read it in that one. Gemini CLI
         ends its turn with this prompt.
         """
-        before = self._spoken
+        before, content = self._spoken, self._content((text,))
         await self._until(lambda: not self._transcript.turn_open or self._spoken > before, SETTLEMENT_TIMEOUT_S)
         if self._steers and self._transcript.turn_open:
-            await self._write_steer(command, self._content((text,)))
+            await self._write_steer(command, content)
         else:
-            await self._prompt(command, self._content((text,)))
+            await self._prompt(command, content)
         # Before that it looks as if nothing were owed, and the process would be let go.
         await self._until(lambda: self._was_written(command), SETTLEMENT_TIMEOUT_S)
 
