@@ -76,6 +76,14 @@ def _env_value(value: str) -> Any:
     return {kind: rest} if colon and kind in ("from_env", "from_file") else value
 
 
+def _webhook_url(word: str) -> Any:
+    """URL, from_env:NAME or from_file:PATH. The message does not have the word: it may be a secret."""
+    value = _env_value(word)
+    if isinstance(value, str) and not value.lower().startswith(("https://", "http://")):
+        raise typer.BadParameter("--webhook: it has to begin with https:// or http://")
+    return value
+
+
 def options(words: Iterable[str]) -> dict[str, Any]:
     """NAME=JSON; a word that is no JSON is a string."""
     return {name: _json_or_text(value, f"--option {name}") for name, value in pairs(words, "--option").items()}
@@ -158,7 +166,7 @@ def agent_fields(
         labels=pairs(label or (), "--label"),
         options=options(option or ()),
         home=home,
-        notify=[{"url": _env_value(url)} for url in webhook or ()],
+        notify=[{"url": _webhook_url(url)} for url in webhook or ()],
         fallback=[given(agent=agent, model=named or None) for agent, _, named in _parted(fallback or ())],
     )
 

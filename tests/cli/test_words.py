@@ -26,6 +26,8 @@ PROCESS = ("run", "process")
         ((*PROCESS, "--option", "messages={", "--", "cat"), "--option messages: not JSON"),
         ((*PROCESS, "--ssh", "x y", "--", "cat"), "'x y' is no machine that ssh reaches"),
         (("run", "claude", "x", "--fallback", "codex:"), "--fallback: expected AGENT[:MODEL], not 'codex:'"),
+        ((*PROCESS, "--webhook", "hooks.example.com", "--", "cat"), "--webhook: it has to begin with https:// or"),
+        (("loop", "start", "x", "--webhook", "-"), "--webhook: it has to begin with https:// or http://"),
         (("--address", "foo:99999", "list"), "address 'foo:99999': expected HOST:PORT"),
         (
             (*PROCESS, "--kubernetes", "default", "--pod", "node_selector={", "--", "cat"),
