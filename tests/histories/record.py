@@ -64,6 +64,17 @@ async def claude_withdrew_nothing(at: Recorder) -> Any:
     return run
 
 
+async def claude_was_heard_late(at: Recorder) -> Any:
+    """A question that its host dates before its time to be answered gets that time from when it is heard."""
+    run = await at.start(agent="claude", prompt="work", permissions={"mode": "ask"}, limits={"approval_s": 120})
+    await until(lambda: _asked(run))
+    question = {"id": "late", "tool": "Bash", "input": {}, "since": "2026-01-01T00:00:00Z"}
+    await run.signal(names.APPROVAL_ASKED, {"approval": question})
+    assert "late" in [each.id for each in (await state(run)).approvals]
+    await run.cancel()
+    return run
+
+
 async def claude_ended(at: Recorder) -> Any:
     """A steer waits behind the tool when the run is ended with its turn."""
     run = await at.start(agent="claude", prompt="work", permissions={"mode": "ask"}, limits={"tokens": 100_000})
@@ -233,6 +244,7 @@ RUNS = {
         process_failed,
         claude_steered_interrupted_approved,
         claude_withdrew_nothing,
+        claude_was_heard_late,
         claude_ended,
         claude_waited_for_ever,
         claude_told_a_webhook,
