@@ -264,38 +264,36 @@ class Thread:
         return run
 
     async def _events(self, owned: OwnedRun, execution: str) -> AsyncGenerator[AgentEvent, None]:
-        runs, last = self._calls.runs, 0
         async with aclosing(self._logged(execution)) as events:
             async for event in events:
-                last = event.seq
                 if is_terminal(event):
                     with suppress(SteersmanError):
-                        await runs.outcome(self._id, execution)
+                        await self._calls.runs.outcome(self._id, execution)
                     owned.has_ended = True
                 yield event
-        if not owned.has_ended:  # the host's log has lost its end
-            end = await runs.unlogged_end(self._id, execution)
-            owned.has_ended = True
-            yield end.model_copy(update={"seq": last + 1})
 
     async def _logged(
         self, execution: str | None, *, after: int = 0, is_waited_for: bool = True
     ) -> AsyncGenerator[AgentEvent, None]:
-        """The events of the run's log. While no worker is there, the run is queued, and that is waited for; that of a
-        closed one only where `is_waited_for`.
+        """The events of the run's log, and an end where that was lost. While no worker is there, the run is queued, and
+        that is waited for; that of a closed one only where `is_waited_for`.
         """
-        calls = self._calls
+        calls, last, has_ended = self._calls, after, False
         while True:
             try:
                 pages = run_event_pages(calls.client, calls.runs, self._id, execution, after=after)
                 async with aclosing(pages):
                     async for events in pages:
                         for event in events:
+                            last, has_ended = event.seq, is_terminal(event)
                             yield event
-                return
+                break
             except NoWorker:  # only ever before the first event
                 if not await calls.until_moved(self._id, execution) and not is_waited_for:
                     raise
+        if not has_ended and (last > after or after == 0):  # after its end there is nothing, too
+            end = await calls.runs.unlogged_end(self._id, execution)
+            yield end.model_copy(update={"seq": last + 1})
 
     def _request(
         self,

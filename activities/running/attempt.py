@@ -145,6 +145,11 @@ class AttemptRunner:
         """See MessageWriter."""
         return await self._messages.deliver(delivery)
 
+    def fail(self, error: Exception) -> None:
+        """End the lead with this error, of what the conversation was given."""
+        if not self._failure.done():
+            self._failure.set_exception(error)
+
     def hurry(self, patience_s: float) -> None:
         """The process was stopped: read what it left behind for this many seconds, and no more."""
         self._until = time.monotonic() + patience_s
@@ -282,5 +287,5 @@ class AttemptRunner:
     def _on_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         error = None if task.cancelled() else task.exception()
-        if error is not None and not isinstance(error, ChannelClosed) and not self._failure.done():
-            self._failure.set_exception(error)
+        if isinstance(error, Exception) and not isinstance(error, ChannelClosed):
+            self.fail(error)

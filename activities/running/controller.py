@@ -391,8 +391,13 @@ class RunController:
         return None if verdict.resumable else self._totals.outcome("failed", verdict.error)
 
     async def _what_is_wrong(self, answer: JsonValue) -> str | None:
-        """See ports.AnswerCheck."""
-        wrong = await mismatch(self._run.request.output_schema, answer)
+        """See ports.AnswerCheck. Where it fails, so does the lead: the agent may say nothing more that shows it."""
+        try:
+            wrong = await mismatch(self._run.request.output_schema, answer)
+        except Exception as error:
+            if self._attempt:
+                self._attempt.fail(error)
+            raise
         return wrong.message if wrong else None
 
     async def _succeeded(self, log: EventLog) -> RunOutcome:

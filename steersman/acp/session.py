@@ -149,7 +149,7 @@ class Session:
         with as_request_errors():
             cancels = self._cancels
             async with self._turn:
-                taken = await self._taken(text, images, cancels)
+                taken = await self._run_with(text, images, cancels)
             if taken is None:
                 return PromptResponse(stop_reason="cancelled")
             run, end = taken
@@ -221,7 +221,7 @@ class Session:
         at = next((n for n, run in enumerate(runs) if after is not None and after.is_in(run)), 0)
         return runs[at:]
 
-    async def _taken(
+    async def _run_with(
         self, text: str, images: Sequence[Attachment], cancels: int
     ) -> tuple[Run, asyncio.Task[AgentEvent]] | None:
         """The run that has the text: a new one, or the open one. None: one more cancel than so many came before."""
@@ -230,7 +230,7 @@ class Session:
         while self._cancels == cancels:
             if self._followed is not None and not self._followed[1].done():
                 followed = self._followed
-                if await self._is_said(followed[0], text, images):
+                if await self._say(followed[0], text, images):
                     return followed
                 await asyncio.wait({followed[1]})
                 continue
@@ -258,7 +258,7 @@ class Session:
         starting.add_done_callback(self._beginning.pop)
         return await asyncio.shield(starting)
 
-    async def _is_said(self, run: Run, text: str, images: Sequence[Attachment]) -> bool:
+    async def _say(self, run: Run, text: str, images: Sequence[Attachment]) -> bool:
         """Say it into the running turn; to an agent that hears nothing meanwhile, in its place. False: it is for the
         next run, as this one ends, or takes no text as long.
         """
@@ -266,9 +266,10 @@ class Session:
             return False
         run.said.append(worded(text, images))
         try:
-            try:
+            receipt = None
+            with suppress(MessageRefused):
                 receipt = await self._steersman.steer(self.id, text, attachments=images)
-            except MessageRefused:
+            if receipt is None or receipt.state == "rejected":  # by the kind of agent, or by this program
                 receipt = await self._steersman.interrupt(self.id, text, attachments=images)
             return receipt.state not in ("rejected", "too_late")
         except RunNotRunning:

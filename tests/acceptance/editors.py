@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -91,14 +91,17 @@ class Editor:
 
 
 @asynccontextmanager
-async def editor(site: Site, *arguments: str, env: Mapping[str, str] | None = None) -> AsyncIterator[Editor]:
-    """An editor for the length of a block. `arguments`: of `steer acp`; `env`: of the agents that it starts."""
+async def editor(
+    site: Site, *arguments: str, env: Mapping[str, str] | None = None, command: Sequence[str] = ()
+) -> AsyncIterator[Editor]:
+    """An editor for the length of a block. `arguments`: of `steer acp`; `env`, `command`: of its agents."""
     options = [part for name, value in (env or {}).items() for part in ("--env", f"{name}={value}")]
     process = await asyncio.create_subprocess_exec(
         str(STEER),
         "acp",
         *options,
         *arguments,
+        *(("--", *command) if command else ()),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

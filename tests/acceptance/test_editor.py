@@ -4,8 +4,10 @@ import asyncio
 import base64
 import json
 import signal
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import acp
@@ -48,6 +50,32 @@ NO_ANSWERS: tuple[dict[str, Any], ...] = (
     {"error": {"code": "x"}},
     {},
 )
+UNSTEERED = """
+import json, sys
+
+def tell(**frame):
+    sys.stdout.write(json.dumps({"jsonrpc": "2.0", **frame}) + "\\n")
+    sys.stdout.flush()
+
+def say(text):
+    update = {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": text}}
+    tell(method="session/update", params={"sessionId": "s", "update": update})
+
+prompts = []
+for line in sys.stdin:
+    frame = json.loads(line)
+    if frame["method"] == "initialize":
+        tell(id=frame["id"], result={"protocolVersion": 1, "agentCapabilities": {}})
+    elif frame["method"] == "session/new":
+        tell(id=frame["id"], result={"sessionId": "s"})
+    elif frame["method"] == "session/prompt":
+        prompts.append(frame["id"])
+        say("done" if len(prompts) > 1 else "working")
+        if len(prompts) > 1:
+            tell(id=prompts[-1], result={"stopReason": "end_turn"})
+    elif frame["method"] == "session/cancel":
+        tell(id=prompts[-1], result={"stopReason": "cancelled"})
+"""
 THINKING = hold("thinking")
 WORKING = hold("working")
 
@@ -141,6 +169,21 @@ class TestPrompt:
             await script.release()
             assert [(await each).stop_reason for each in (first, second)] == ["end_turn", "end_turn"]
         assert script.requests[-1].saw("and that")
+
+    async def test_while_one_is_at_work_that_takes_no_messages_is_in_its_place(
+        self, shared: Site, mark: str, tmp_path: Path
+    ) -> None:
+        """Agents of ACP can be steered or not: that one cannot is known once it is asked."""
+        program = tmp_path / "program.py"
+        program.write_text(UNSTEERED, encoding="utf-8")
+        async with editor(shared, "acp", env={"RUN_MARK": mark}, command=[sys.executable, str(program)]) as opened:
+            id = (await opened.agent.new_session(cwd=str(shared.workspace()))).session_id
+            first = asyncio.create_task(opened.prompt(id, "do this"))
+            await shown(opened.screen, "working")
+            async with asyncio.timeout(30):
+                second = await opened.prompt(id, "do that")
+                assert (second.stop_reason, (await first).stop_reason) == ("end_turn", "end_turn")
+            assert opened.screen.told("agent_message_chunk") == "workingdone"
 
     async def test_two_at_once_are_one_run_told_once(
         self, shared: Site, steersman: Steersman, model: ScriptedModel, mark: str

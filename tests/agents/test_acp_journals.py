@@ -121,7 +121,7 @@ class TestEveryJournal:
 
 @pytest.mark.parametrize("kind", [AcpTranscript, OpencodeTranscript])
 def test_nothing_that_feeding_changes_is_left_out(kind: type[AcpTranscript]) -> None:
-    given = {"resumption", "answer_accepted", "_session", "_resumes", "_structured"}
+    given = {"resumption", "answer_accepted", "owed", "_session", "_resumes", "_structured"}
     assert set(vars(transcript(kind))) == given | set(kind.snapshot_kind.names())
 
 

@@ -1,5 +1,6 @@
 """What a person is asked by an agent that speaks ACP, whatever the agent makes of the protocol: all of it, and once."""
 
+import asyncio
 import sys
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 
 from activities.agents.acp.agent import AcpAgent
 from activities.agents.acp.snapshot import MAX_ASKED
-from tests.agents.stage import Stage, deliver, staged, word
+from tests.agents.stage import Stage, deliver, message, staged, word
 from tests.support.processes import until
 
 pytestmark = [pytest.mark.integration, pytest.mark.linux]
@@ -53,6 +54,8 @@ for line in sys.stdin:
         else:
             say("told: " + frame["params"]["prompt"][-1]["text"])
             end()
+    elif method == "session/cancel":
+        tell({"id": prompts[-1], "result": {"stopReason": "cancelled"}})
     elif method is None:
         answers.append(frame["result"]["outcome"])
         answered(answers[-1])
@@ -204,6 +207,57 @@ def answered(outcome): say(outcome["optionId"]); end()
         outcome = await task
         assert stage.said("message", role="user", text="use the other file")
     assert outcome.text == "told: use the other file"
+
+
+async def test_words_of_a_denial_hold_up_no_other_answer(tmp_path: Path) -> None:
+    """The agent goes on once all that it asks is answered, and reads the words then."""
+    behaviour = """
+def begin():
+    for number in range(3): ask(number, call=str(number), kind="execute")
+def answered(outcome):
+    if len(answers) == 3: say("on it"); end()
+"""
+    async with acp(tmp_path, behaviour) as stage:
+        session, task = stage.start()
+        asks = await until(lambda: stage.listener.asks if len(stage.listener.asks) == 3 else None)
+        async with asyncio.timeout(10):
+            for number, each in enumerate(asks):
+                await deliver(session, word(each.approval.id, "deny", "execute", message=f"use file {number}"))
+            await task
+        told = [event.text for event in stage.said("message", role="user")]
+    assert told == ["x", "use file 0", "use file 1", "use file 2"]
+
+
+async def test_an_interrupt_makes_words_of_a_denial_pointless(tmp_path: Path) -> None:
+    behaviour = """
+def begin(): ask(0, kind="execute")
+def answered(outcome): pass
+"""
+    async with acp(tmp_path, behaviour) as stage:
+        session, _task = stage.start()
+        (asked,) = await until(lambda: stage.listener.asks)
+        async with asyncio.timeout(10):
+            await deliver(session, word(asked.approval.id, "deny", "execute", message="use the other file"))
+            await deliver(session, message("interrupt"))
+            await until(lambda: stage.said("progress", text="the turn was interrupted"))
+            await deliver(session, message("interrupt", "what now?", "m-2"))
+            await until(lambda: stage.said("message", role="user", text="what now?"))
+        assert not stage.said("message", role="user", text="use the other file")
+
+
+async def test_a_check_of_the_answer_that_fails_ends_the_lead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The agent says nothing more: nothing else would show it."""
+
+    async def no_process(*_: object) -> None:
+        raise OSError("Resource temporarily unavailable")
+
+    monkeypatch.setattr("activities.running.controller.mismatch", no_process)
+    begin = "def begin(): say('{}'); end()\ndef answered(outcome): pass\n"
+    async with acp(tmp_path, begin, output_schema={"type": "object"}) as stage:
+        _session, task = stage.start()
+        with pytest.raises(OSError, match="temporarily"):
+            async with asyncio.timeout(20):
+                await task
 
 
 @pytest.mark.parametrize(("remember", "chosen"), [(False, "cancelled"), (True, "selected")])

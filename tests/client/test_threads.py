@@ -14,7 +14,7 @@ from steersman._client.thread_calls import ThreadCalls
 from steersman.client import Steersman
 from steersman.contracts import names
 from steersman.contracts.activities import StopInput
-from steersman.contracts.errors import AgentCrashed, InvalidRequest
+from steersman.contracts.errors import AgentCrashed, AgentFailed, InvalidRequest
 from steersman.contracts.request import Limits, RunRequest
 from steersman.contracts.run import RunResult, StopReport
 from steersman.errors import CannotFork, RunInterrupted, RunNotFound, RunTerminated, ThreadBusy
@@ -64,6 +64,18 @@ async def test_each_run_resumes_the_session_where_it_is(played: Played) -> None:
     second = await played.asked()
     assert (second.prompt, second.session, second.fork_session) == ("second", "s-1", False)
     assert second.workspace.host == "fake-host"
+
+
+async def test_a_log_that_is_lost_while_it_is_read_ends_all_the_same(played: Played, fake_host: FakeHost) -> None:
+    played.will(AgentFailed("out of credit"), init(), *(said(str(number)) for number in range(60)))
+    with pytest.raises(AgentFailed):
+        await played.thread.run("go")
+    events = played.thread.attach()
+    read = [await anext(events)]
+    del fake_host.fake_runs[played.thread.id]
+    read += [event async for event in events]
+    assert [event.seq for event in read] == list(range(1, len(read) + 1))
+    assert (len(read) < 60, read[-1].type) == (True, "failed")
 
 
 async def test_any_client_goes_on_by_the_id_with_the_same_fields(

@@ -75,6 +75,8 @@ class AcpConversation:
         self._remembered: dict[str, OutgoingDecision] = {}
         self._waiting: dict[str, Frame] = {}
         """Questions that a person has been asked, by the approval's id."""
+        self._denials: dict[str, tuple[str, int]] = {}
+        """What goes with denials, by the command that will write it, and how often the model had spoken by then."""
         self._changed = asyncio.Condition()
         self._last_interrupt = LastInterrupt(transcript.messages.interrupted_by)
         self._news = asyncio.Event()
@@ -138,7 +140,7 @@ class AcpConversation:
             if ident == decision.decision.id or remembered:
                 await self._answer(question, decision.decision.decision, for_good=decision.decision.remember)
                 if decision.decision.decision == "deny" and decision.decision.message:
-                    await self._tell(f"{MESSAGE}denial-{ident}", decision.decision.message)
+                    self._owe(f"{MESSAGE}denial-{ident}", decision.decision.message)
 
     # ---- messages
 
@@ -148,6 +150,8 @@ class AcpConversation:
 
     async def _cancel(self, command: str) -> None:
         """End the turn. The protocol has clients answer what the agent asks at that moment, as cancelled."""
+        self._denials.clear()
+        self._transcript.owed.clear()
         session = self._transcript.progress.session_id or ""
         await self._write(command, frames.notification("session/cancel", {"sessionId": session}))
         for question in list(self._transcript.pending.values()):
@@ -181,21 +185,6 @@ class AcpConversation:
             "_meta": {"steering": {"idleBehavior": "promptRequired"}},
         }
         await self._write(command, frames.request(command, "_session/steering", params))
-
-    async def _tell(self, command: str, text: str) -> None:
-        """Write what goes with a denial, for which the protocol's answer has no field.
-
-        Some agents end their turn with the answer (opencode, codex-acp), and would not read it in that one. Gemini CLI
-        ends its turn with this prompt.
-        """
-        before, content = self._spoken, self._content((text,))
-        await self._until(lambda: not self._transcript.turn_open or self._spoken > before, SETTLEMENT_TIMEOUT_S)
-        if self._steers and self._transcript.turn_open:
-            await self._write_steer(command, content)
-        else:
-            await self._prompt(command, content)
-        # Before that it looks as if nothing were owed, and the process would be let go.
-        await self._until(lambda: self._was_written(command), SETTLEMENT_TIMEOUT_S)
 
     async def _say_text(self, message: OutgoingMessage) -> Settlement:
         """Write the text once, as a prompt, and wait a moment until it was read."""
@@ -234,6 +223,7 @@ class AcpConversation:
                 self._news.clear()
                 await self._meet_questions()
                 if await self._begin():
+                    await self._tell_denied()
                     await self._write_late()
                     await self._check_answer()
                 await self._news.wait()
@@ -296,6 +286,28 @@ class AcpConversation:
     def _fail(self, why: str) -> None:
         """The request asks for what this program cannot do: the process is stopped for it."""
         self._transcript.hopeless = InvalidRequest(why[:4000])
+
+    def _owe(self, command: str, text: str) -> None:
+        """Have words written that go with a denial, for which the protocol's answer has no field."""
+        self._denials[command] = text, self._spoken
+        self._transcript.owed.add(command)
+        self._news.set()
+
+    async def _tell_denied(self) -> None:
+        """Write what goes with denials once the turn has gone on or ended.
+
+        Some agents end their turn with the answer (opencode, codex-acp), and would not read it in that one. Gemini CLI
+        ends its turn with this prompt. None goes on before it is told about all that it asks.
+        """
+        for command, (text, before) in list(self._denials.items()):
+            if self._transcript.turn_open and (self._waiting or self._spoken == before):
+                continue
+            del self._denials[command]
+            content = self._content((text,))
+            if self._steers and self._transcript.turn_open:
+                await self._write_steer(command, content)
+            else:
+                await self._prompt(command, content)
 
     async def _write_late(self) -> None:
         """Messages that found no turn to steer begin one."""

@@ -88,6 +88,8 @@ class AcpTranscript:
         """Ids of the settings that the agent has answered."""
         self.answer_accepted = False
         """A worker has held the answer against the schema. Not in snapshots: the next one does it again."""
+        self.owed: set[str] = set()
+        """Ids of texts that the worker is about to write: the process is not let go before. Not in snapshots either."""
         self._session = session
         self._resumes = bool(resumption and resumption.session_id)
         self._structured = structured
@@ -113,7 +115,7 @@ class AcpTranscript:
     @property
     def finished(self) -> bool:
         """Each prompt is answered, and the agent is not parked; or a person ended the run, and its turn has ended."""
-        return self._over or (self.turn_over and not self.parked and not self.answer_due)
+        return self._over or (self.turn_over and not self.parked and not self.answer_due and not self.owed)
 
     @property
     def turn_over(self) -> bool:
@@ -204,6 +206,7 @@ class AcpTranscript:
             self._denied = answer.tool if answer.state == "denied" else ""
             return [answer]
         self.messages.written.add(command)
+        self.owed.discard(command)
         if method == "initialize":
             self.start = start_of(frame)
         if method == "session/cancel":
