@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from aiohttp import web
+from temporalio.api.failure.v1 import ApplicationFailureInfo, Failure
+from temporalio.api.workflowservice.v1 import RespondActivityTaskFailedByIdRequest
 from temporalio.client import WorkflowHandle
 
 from steersman.contracts import names
@@ -174,6 +176,21 @@ async def duration_limit(at: Recorder) -> Any:
     return run
 
 
+async def activity_was_failed(at: Recorder) -> Any:
+    """By a person, while the agent was at work."""
+    run = await at.process(WAITING)
+    await at_work(run)
+    found = (await run.describe()).raw_description.pending_activities
+    (activity,) = (each.activity_id for each in found if each.activity_type.name == names.RUN_AGENT)
+    failure = Failure(message="by hand", application_failure_info=ApplicationFailureInfo(non_retryable=True))
+    await at.client.workflow_service.respond_activity_task_failed_by_id(
+        RespondActivityTaskFailedByIdRequest(
+            namespace=at.client.namespace, workflow_id=run.id, activity_id=activity, failure=failure
+        )
+    )
+    return run
+
+
 async def worker_was_killed(at: Recorder) -> Any:
     run = await at.process(WAITING)
     await at_work(run)
@@ -255,6 +272,7 @@ RUNS = {
         agent_was_unknown,
         workspace_was_missing,
         duration_limit,
+        activity_was_failed,
         worker_was_killed,
         claude_was_refused_at_a_takeover,
         waited_for_its_workspace,

@@ -1,7 +1,7 @@
 """Steer and interrupt: acknowledged, once, in order, kept while no worker can take them; refused with a reason."""
 
 import asyncio
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -42,6 +42,7 @@ from tests.workflows.fake_host import (
     timers,
     until,
 )
+from workflows.agent_run import delivery
 
 pytestmark = [pytest.mark.integration, QUIET]
 PAUSED = "the activity is paused"
@@ -264,6 +265,78 @@ async def test_a_message_waits_while_its_worker_is_dead_and_goes_to_the_next(fak
         handle = (await state(run)).handle
     assert handle is not None
     assert handle.worker_queue == fake.own_queue(1)
+
+
+async def test_a_delivery_that_nobody_answers_ends_with_the_run(fake: FakeHost) -> None:
+    """Nobody else is asked any more."""
+    hangs = asyncio.Event()
+
+    async def hang(delivery: DeliverInput) -> Delivered:
+        hangs.set()
+        await asyncio.sleep(60)
+        return Delivered(here=True)
+
+    fake.play_delivery = hang  # type: ignore[method-assign]
+    async with fake.at_work(local=True):
+        run = await fake.start()
+        await phase(run, "running")
+        await run.signal(names.STEER, {"text": "are you there?"})
+        await hangs.wait()
+        fake.ending.set_result(done())
+        await succeeded(run)
+        assert await _activities(run, names.DELIVER_MESSAGES) == 1
+
+
+async def _activities(run: Run, name: str) -> int:
+    """How many of this type the run has asked for."""
+    events = [each.activity_task_scheduled_event_attributes async for each in run.fetch_history_events()]
+    return [each.activity_type.name for each in events].count(name)
+
+
+async def test_what_is_said_after_a_long_wait_waits_no_longer_than_the_first(
+    fake: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A message that its worker took and did not confirm is said again, ever later; the next one as soon as any."""
+    monkeypatch.setattr(delivery, "RESEND_INTERVAL", timedelta(seconds=0.2))
+
+    async def lose(delivery: DeliverInput) -> Delivered:
+        return Delivered(here=True)
+
+    fake.play_delivery = lose  # type: ignore[method-assign]
+    async with fake.at_work(local=True):
+        run = await fake.start()
+        await phase(run, "running")
+        for id, times in (("first", 4), ("second", 2)):
+            await run.signal(names.STEER, {"id": id, "text": "are you there?"})
+            await until(lambda i=id, t=times: fake.delivered().count(i) >= t)  # type: ignore[misc]
+            settled = Settlement(id=id, state="acknowledged")
+            await run.signal(names.MESSAGES_SETTLED, MessagesSettled(messages=(settled,)))
+        fake.ending.set_result(done())
+        await succeeded(run)
+        waits = [
+            each.timer_started_event_attributes.start_to_fire_timeout.ToTimedelta()
+            async for each in run.fetch_history_events()
+            if each.HasField("timer_started_event_attributes")
+        ]
+    assert [wait.total_seconds() for wait in waits[:5]] == [0.2, 0.4, 0.8, 1.6, 0.2]
+
+
+async def test_what_is_new_is_tried_at_once_and_what_waits_with_it(
+    fake: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivery, "RETRY_INTERVAL", timedelta(hours=1))
+    async with fake.at_work(delivery=False):
+        run = await fake.start()
+        await phase(run, "running")
+        await run.signal(names.STEER, {"id": "first", "text": "are you there?"})
+        await until(lambda: _waits(run, "deliver it again"))
+        async with fake.worker(fake.own_queue(), activities=[fake.deliver_messages]):
+            await run.signal(names.STEER, {"id": "second", "text": "are you?"})
+            await until(lambda: fake.delivered() == ["first", "second"])
+
+
+async def _waits(run: Run, timer: str) -> bool:
+    return any(timer in each for each in await timers(run))
 
 
 async def _recorded(run: Run, count: int) -> bool:

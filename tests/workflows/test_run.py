@@ -5,7 +5,13 @@ import json
 from typing import Any
 
 import pytest
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.field_mask_pb2 import FieldMask
+from temporalio.api.activity.v1 import ActivityOptions
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.failure.v1 import ApplicationFailureInfo, Failure
 from temporalio.api.sdk.v1 import WorkflowMetadata
+from temporalio.api.workflowservice.v1 import RespondActivityTaskFailedByIdRequest, UpdateActivityOptionsRequest
 from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 
@@ -24,7 +30,9 @@ from steersman.contracts.model import JsonObject
 from steersman.contracts.run import Handle, Usage
 from tests.workflows.fake_host import (
     QUIET,
+    STOPPED,
     FakeHost,
+    Run,
     done,
     event_types,
     failed,
@@ -143,6 +151,65 @@ async def test_an_activity_that_fails_for_reasons_of_its_own_is_tried_again(fake
     fake.play_agent = stumble  # type: ignore[method-assign]
     async with fake.at_work():
         assert (await succeeded(await fake.start())).text == "at last"
+
+
+async def test_an_agent_is_stopped_whose_activity_somebody_fails(fake: FakeHost) -> None:
+    """With Temporal's own CLI, say. The run closes once it is proved that nothing is left."""
+    async with fake.at_work():
+        run = await fake.start()
+        await phase(run, "running")
+        await fail_activity(run)
+        error, message, result = await failed(run)
+        assert (error, "by hand" in message, result.session_id) == (ErrorType.AGENT_FAILED, True, None)
+        assert [(stop.key.run, stop.reason) for stop in fake.stops] == [(run.id, "failed")]
+        (end,) = fake.ends
+        assert end.event.stop_report == STOPPED
+        assert (await state(run)).stop_report == STOPPED
+
+
+async def test_nothing_is_left_of_a_run_whose_activity_was_given_no_time(fake: FakeHost) -> None:
+    """By somebody who has changed its options, before a worker took it, as far as the run was told."""
+    async with fake.at_work(runs=False):
+        run = await fake.start()
+        options = ActivityOptions(schedule_to_start_timeout=Duration(seconds=1))
+        asked = UpdateActivityOptionsRequest(
+            namespace=run._client.namespace,  # noqa: SLF001 - which the handle does not tell
+            execution=WorkflowExecution(workflow_id=run.id),
+            id=await until(lambda: pending(run)),
+            activity_options=options,
+            update_mask=FieldMask(paths=["schedule_to_start_timeout"]),
+        )
+        await run._client.workflow_service.update_activity_options(asked)  # noqa: SLF001
+        error, message, _ = await failed(run)
+        assert (error, message) == (ErrorType.INVALID_REQUEST, "workspace.host: no worker of that host took the run")
+        assert [stop.key.run for stop in fake.stops] == [run.id]
+
+
+async def pending(run: Run) -> str | None:
+    """The id of the activity `run_agent`, once it is asked for."""
+    found = (await run.describe()).raw_description.pending_activities
+    return next((each.activity_id for each in found if each.activity_type.name == names.RUN_AGENT), None)
+
+
+async def fail_activity(run: Run) -> None:
+    """As `temporal activity fail` does."""
+    how = Failure(message="by hand", application_failure_info=ApplicationFailureInfo(non_retryable=True))
+    asked = RespondActivityTaskFailedByIdRequest(
+        namespace=run._client.namespace,  # noqa: SLF001 - which the handle does not tell
+        workflow_id=run.id,
+        activity_id=await until(lambda: pending(run)),
+        failure=how,
+    )
+    await run._client.workflow_service.respond_activity_task_failed_by_id(asked)  # noqa: SLF001
+
+
+async def test_the_limit_of_duration_holds_while_the_workspace_is_copied(fake: FakeHost) -> None:
+    """This host copies none: it would be tried for ever."""
+    async with fake.at_work():
+        run = await fake.start(runtime={"kind": "ssh", "address": "box"}, limits={"duration_s": 1})
+        error, message, _ = await failed(run)
+        assert (error, message) == (ErrorType.RUN_TIMED_OUT, "limits.duration_s: the run took longer than 1 s")
+        assert not fake.runs
 
 
 async def test_a_result_is_not_held_back_by_a_log_that_cannot_be_closed(fake: FakeHost) -> None:

@@ -3,7 +3,7 @@
 Holds the run's mailbox and approvals. Each message is settled once; a new session gets everything unsettled again.
 """
 
-import contextlib
+import asyncio
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -33,10 +33,12 @@ ANSWER_TIMEOUT = timedelta(seconds=4.5)
 RESEND_INTERVAL = timedelta(seconds=30)
 """When a message is delivered again that the leading worker took and did not confirm. Doubled each time."""
 RETRY_INTERVAL = timedelta(seconds=1)
-"""When a delivery that no worker took is tried again. Doubled each time."""
+"""When a delivery that no worker took is tried again. Doubled each time, and ended by what is new."""
 MAX_RESEND_INTERVAL = timedelta(minutes=10)
 HEARD_LATE = "heard-late"
 """The patch of runs in which a question that comes late has its time from then on."""
+DELIVERY_ENDS = "delivery-ends"
+"""The patch of runs whose delivery ends with them, and waits no longer than it has to for what is new."""
 UNANSWERED = "it is on its way to the worker that holds the agent's session, which has not answered yet"
 NO_SESSION = "no worker holds the agent's session at the moment: the message waits for one"
 
@@ -54,6 +56,8 @@ class MessageDelivery:
         self._sessions = 0
         self._try_own_queue = True
         """Whether a worker of the workflow's own queue may know which worker leads the run."""
+        self._given = 0
+        """How many messages and decisions clients have sent."""
         self._visibility = visibility
         self._obstacle: str | None = None
         """Why the last delivery failed."""
@@ -106,6 +110,7 @@ class MessageDelivery:
     def accept(self, kind: MessageKind, message: Message, default_id: str | None = None) -> str:
         """Accept a message; return its id."""
         message_id = self.mailbox.accept(kind, message, workflow.now(), default_id)
+        self._given += 1
         self.publish()
         return message_id
 
@@ -119,6 +124,7 @@ class MessageDelivery:
     def decide(self, decision: Decision) -> DecisionReceipt:
         """Accept a decision that `approvals.refusal` does not refuse."""
         approval = self.approvals.decide(decision)
+        self._given += 1
         self.publish()
         return DecisionReceipt(id=decision.id, decision=decision.decision, tool=approval.tool, input=approval.input)
 
@@ -201,14 +207,17 @@ class MessageDelivery:
                 if not await within(resend, lambda: self._has_work() or not self._unconfirmed, "deliver it again"):
                     resend = min(resend * 2, MAX_RESEND_INTERVAL)
                     self.mailbox.resend(only_unconfirmed=True)
+                elif resend > RESEND_INTERVAL and not self._unconfirmed and workflow.patched(DELIVERY_ENDS):
+                    resend = RESEND_INTERVAL
                 continue
-            session = self._sessions
+            session, given = self._sessions, self._given
             if await self._deliver():
                 retry = RETRY_INTERVAL
                 continue
+            wakes = workflow.patched(DELIVERY_ENDS)
             try:
                 await workflow.wait_condition(
-                    lambda s=session: self._sessions != s,  # type: ignore[misc]
+                    lambda s=session, g=given, w=wakes: self._sessions != s or (w and self._given != g),  # type: ignore[misc]
                     timeout=retry,
                     timeout_summary="deliver it again",
                 )
@@ -233,7 +242,8 @@ class MessageDelivery:
         self.mailbox.mark_tried(delivery.messages)
         try:
             delivered = await self._send(delivery)
-        except FailureError:
+        except FailureError as error:
+            _end_with_task(error)
             delivered = Delivered(here=False)
         self._obstacle = None if delivered.here else delivered.why or NO_SESSION
         if delivered.here and session == self._sessions:
@@ -256,16 +266,31 @@ class MessageDelivery:
             # The deciding worker is mostly of that host. The server hands activities of the workflow's own task queue
             # to it at once, with the answer to the workflow task.
             self._try_own_queue = False
-            with contextlib.suppress(FailureError):
-                delivered = await deliver_through(workflow.info().task_queue, delivery)
+            if answer := await _answer(workflow.info().task_queue, delivery):
+                delivered = answer
                 self._try_own_queue = delivered.here or delivered.queue is not None
         # A worker that takes over tells the workflow only if it must: any other worker of the host knows which it is.
         for queue in (host_queue(self._visibility.state.host or ""), self.session.worker_queue):
             if delivered.here:
                 break
-            with contextlib.suppress(FailureError):
-                answer = await deliver_through(delivered.queue or queue, delivery)
+            if answer := await _answer(delivered.queue or queue, delivery):
                 delivered = answer.model_copy(update={"why": answer.why or delivered.why})
         if delivered.here or not delivered.queue:
             return delivered
         return await deliver_through(delivered.queue, delivery)
+
+
+async def _answer(queue: str, delivery: DeliverInput) -> Delivered | None:
+    """What a worker of this queue answers; None where it does not."""
+    try:
+        return await deliver_through(queue, delivery)
+    except FailureError as error:
+        _end_with_task(error)
+        return None
+
+
+def _end_with_task(error: FailureError) -> None:
+    """Raise CancelledError where an activity has failed because this task was cancelled: it is not to go on."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling() and workflow.patched(DELIVERY_ENDS):
+        raise asyncio.CancelledError from error

@@ -30,6 +30,8 @@ class Ending:
     outcome: RunOutcome = NOTHING
     error: ErrorType | None = None
     message: str = ""
+    is_told: bool = False
+    """The error is one that a worker has told of, which leaves no agent at work then."""
 
     @classmethod
     def of(cls, outcome: RunOutcome) -> "Ending":
@@ -42,7 +44,7 @@ class Ending:
 
     @classmethod
     def interrupted(cls, outcome: RunOutcome) -> "Ending":
-        """A person ended the run before its agent had started."""
+        """A person ended the run."""
         return cls("succeeded", outcome.model_copy(update={"status": "succeeded", "stop_reason": INTERRUPTED}))
 
     @classmethod
@@ -86,7 +88,7 @@ class Ending:
         if isinstance(cause, ApplicationError) and cause.type in set(ErrorType):
             facts = cause.details[0] if cause.details and isinstance(cause.details[0], dict) else {}
             known = outcome.model_copy(update={"facts": {**outcome.facts, **facts}})
-            return cls("failed", known, ErrorType(cause.type), cause.message)
+            return cls("failed", known, ErrorType(cause.type), cause.message, is_told=True)
         if isinstance(cause, TemporalTimeout) and cause.type == TimeoutType.SCHEDULE_TO_START:
             return cls(
                 "failed", outcome, ErrorType.INVALID_REQUEST, "workspace.host: no worker of that host took the run"

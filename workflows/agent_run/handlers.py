@@ -39,9 +39,9 @@ class RunHandlers:
     bounded: bool
     """False for runs from before there were bounds in bytes, which must replay as their histories say."""
     request: RunRequest | None
+    """None if the input is no valid RunRequest."""
     claimed: Capabilities | None
     """What the claim has said of the request's own agent."""
-    """None if the input is no valid RunRequest."""
     visibility: RunVisibility
     delivery: MessageDelivery
     hurry_requested = False

@@ -48,9 +48,13 @@ STOP_UNTOLD = "stop-untold"
 """The patch of runs that ask their host before they say that nothing was started."""
 CONSUMPTION_KEPT = "consumption-kept"
 """The patch of runs whose end tells of less than they had told of before, and which keep to that."""
+STOP_AFTER_FAILURE = "stop-after-failure"
+"""The patch of runs that stop their agent where somebody else has failed `run_agent`."""
+DURATION_OF_COPY = "duration-of-copy"
+"""The patch of runs whose limit of duration holds while their workspace is copied, too."""
 _SENT_BY_WORKFLOW = re.compile(r"^Cancel requested by workflow with run id [0-9a-f-]+( with reason: )?")
 """What the server puts before the reason of a cancel that another workflow has sent, as a loop does."""
-StopCause = Literal["cancelled", "duration", "ended"]
+StopCause = Literal["cancelled", "duration", "ended", "failed"]
 Asking = Literal["nobody", "host", "host_if_there"]
 """Who is asked for the proof of a stop."""
 
@@ -71,7 +75,7 @@ class AgentRun(RunHandlers):
         self._started_at = workflow.now()
         self._invalid: InvalidRequest | None = None
         self._waited_s = 0.0
-        """Seconds that the run has waited for its workspace."""
+        """Seconds that the run has waited for its workspace, or a copy of it."""
         self._end_reported = False
         """Whether `run_agent` returned what the agent came to."""
         try:
@@ -127,9 +131,7 @@ class AgentRun(RunHandlers):
         self.notices.on_claimed(request, claim.notices)
         if ending := await self._settle_workspace(request, claim):
             return ending
-        left_s = request.limits.duration_s
-        if left_s is not None and self._waited_s:
-            left_s = max(left_s - self._waited_s, MIN_TIMER.total_seconds())
+        left_s = self._left_s(request)
         self.notices.on_begun(left_s)
         agent = activities.run_agent(self.visibility.state, request)
         ignore_exception(agent)  # a stop waits for it no longer than REPORT_TIMEOUT
@@ -143,9 +145,21 @@ class AgentRun(RunHandlers):
         if not agent.done():
             cause: StopCause = "ended" if self._ended_while_queued() else "duration"
             return await shielded(self._stop(request, agent, cause))
-        raised = agent.exception()
-        self._end_reported = raised is None
-        return Ending.failed(raised) if raised else Ending.of(agent.result())
+        return await self._come_to(request, agent)
+
+    async def _come_to(self, request: RunRequest, agent: workflow.ActivityHandle[RunOutcome]) -> Ending:
+        """How a run ends whose `run_agent` has."""
+        if raised := agent.exception():
+            return await shielded(self._stop_unled(request, raised))
+        self._end_reported = True
+        return Ending.of(agent.result())
+
+    def _left_s(self, request: RunRequest) -> float | None:
+        """What is left of the limit of duration, in seconds."""
+        limit_s = request.limits.duration_s
+        if limit_s is None or not self._waited_s:
+            return limit_s
+        return max(limit_s - self._waited_s, MIN_TIMER.total_seconds())
 
     async def _settle_workspace(self, request: RunRequest, claim: Claim) -> Ending | None:
         """Take or copy the workspace; how the run ends, where it does not come to work."""
@@ -181,32 +195,40 @@ class AgentRun(RunHandlers):
         report = await shielded(self._stop_unstarted(request, self.visibility.state.phase, cause))
         self.visibility.update(stop_report=report.model_copy(update={"reason": reason}))
         if cause == "duration":
-            return Ending("failed", NOTHING, ErrorType.RUN_TIMED_OUT, reason or "")
+            return self._timed_out(NOTHING)
         return Ending.interrupted(NOTHING) if cause == "ended" else Ending("cancelled")
 
     async def _carry_out(self, request: RunRequest) -> Ending | None:
         """Copy the workspace; how the run ends where that cannot be done, or a person does not want it any more."""
-        state = self.visibility.state
+        state, began = self.visibility.state, workflow.now()
+        is_limited = request.limits.duration_s is not None and workflow.patched(DURATION_OF_COPY)
         self.visibility.update(phase="carrying_out")
         carrying = asyncio.create_task(activities.carry_out(state.host or "", request, state.store))
         ended = asyncio.create_task(workflow.wait_condition(lambda: self.delivery.mailbox.end_requested))
         try:
-            await workflow.wait([carrying, ended], return_when=asyncio.FIRST_COMPLETED)
+            left_s = self._left_s(request) if is_limited else None
+            await workflow.wait([carrying, ended], timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
             if not carrying.done():
-                await self._stop_copying(request, carrying, "ended")
-                return Ending.interrupted(NOTHING)
+                cause: StopCause = "ended" if ended.done() else "duration"
+                await self._stop_copying(request, carrying, cause)
+                return Ending.interrupted(NOTHING) if cause == "ended" else self._timed_out(NOTHING)
             self.visibility.update(carried=await carrying)
         except (asyncio.CancelledError, ActivityError) as error:
-            cause = error.cause if isinstance(error, ActivityError) else error
-            if not isinstance(cause, asyncio.CancelledError | CancelledError):
+            failure = error.cause if isinstance(error, ActivityError) else error
+            if not isinstance(failure, asyncio.CancelledError | CancelledError):
                 return Ending.failed(error)
             await shielded(self._stop_copying(request, carrying, "cancelled"))
             return Ending("cancelled")
         finally:
             ended.cancel()
+        if is_limited:
+            self._waited_s += (workflow.now() - began).total_seconds()
         # As a run in a workspace of its own it is queued until a worker has taken it.
         self.visibility.update(phase="queued")
         return None
+
+    def _timed_out(self, outcome: RunOutcome) -> Ending:
+        return Ending("failed", outcome, ErrorType.RUN_TIMED_OUT, self._stop_reason("duration") or "")
 
     async def _stop_copying(
         self, request: RunRequest, carrying: asyncio.Task[CarriedWorkspace], cause: StopCause
@@ -278,7 +300,24 @@ class AgentRun(RunHandlers):
             return Ending.of(outcome) if outcome.status == "succeeded" else Ending("cancelled", outcome)
         if cause == "ended":
             return Ending.of(outcome) if outcome.status == "succeeded" else Ending.interrupted(outcome)
-        return Ending("failed", outcome, ErrorType.RUN_TIMED_OUT, reason or "")
+        return self._timed_out(outcome)
+
+    async def _stop_unled(self, request: RunRequest, raised: BaseException) -> Ending:
+        """How a run ends whose `run_agent` has failed. No worker lets it fail so: a person did, or the server for
+        options that a person gave it. The agent may be at work.
+        """
+        ending = Ending.failed(raised, self._last_known_outcome())
+        if ending.is_told or not workflow.patched(STOP_AFTER_FAILURE):
+            return Ending.failed(raised)
+        phase = self.visibility.state.phase
+        self.visibility.update(phase="stopping")
+        if phase == "queued" and self.delivery.session is None:
+            report = await self._stop_unstarted(request, phase, "failed", asking="host_if_there")
+        else:
+            report = await self._stop_agent(request, phase, "failed")
+        if report.outcome != "already_finished":
+            self.visibility.update(stop_report=report)
+        return ending
 
     async def _stop_agent(
         self, request: RunRequest, phase: Phase, cause: StopCause, *, at_once: bool = False
