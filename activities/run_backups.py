@@ -158,6 +158,7 @@ class RunBackup:
         self._backups, self._directory, self._carried = backups, directory, carried
         self.interval_s = interval_s
         self._last: CopyBackup | None = None
+        self._taking = asyncio.Lock()
         self._increments = self._first_size = self._size = 0
 
     async def take(self) -> str | None:
@@ -165,8 +166,9 @@ class RunBackup:
         try:
             place = self._directory.path / "backup"
             await asyncio.to_thread(place.mkdir, mode=0o700, exist_ok=True)
-            with disk.locked(place):
-                await self._take(place)
+            async with self._taking:  # the last one, of a pod that is to go, comes after the one that is under way
+                with disk.locked(place):
+                    await self._take(place)
         except BlockingIOError:
             return "another worker is at it"
         except (*UNREADABLE, CopyFailed, SessionsFailed, Failed, MachineUnreachable) as error:
@@ -191,15 +193,18 @@ class RunBackup:
         await asyncio.to_thread(note, self._directory.path / "backup.json", counts)
         self._last = taken
         await backups.keep_only(taken.packs)
-        await asyncio.to_thread(_remove_other_sessions, place, sessions)
+        await asyncio.to_thread(_remove_other_sessions, place, place / sessions)
 
     async def _take_sessions(self, place: Path) -> str:
+        # Those of tries that came to nothing must not add up.
+        counted = await asyncio.to_thread(self._backups.sessions_of, self._directory)
+        await asyncio.to_thread(_remove_other_sessions, place, counted)
         name = f"sessions-{time.time_ns()}"
         await self._backups.sessions.back_up(self._directory, place / name)
         return name
 
 
-def _remove_other_sessions(place: Path, name: str) -> None:
+def _remove_other_sessions(place: Path, kept: Path | None) -> None:
     for path in place.glob("sessions-*"):
-        if path.name != name:
+        if path != kept:
             shutil.rmtree(path, ignore_errors=True)

@@ -79,9 +79,9 @@ class AttemptRunner:
         return self._state.number
 
     @property
-    def closing(self) -> bool:
-        """The process's stdin was closed, or it is being stopped."""
-        return self._state.closing
+    def is_over(self) -> bool:
+        """The process has done its work and is to end, or it is being stopped."""
+        return self._state.stopping or (self._state.closed and self.transcript.finished)
 
     @property
     def fed(self) -> int:
@@ -99,9 +99,9 @@ class AttemptRunner:
         return self._state.ended_at
 
     @property
-    def last_word(self) -> float:
-        """When something was last said, by the agent or to it, in seconds since 1970."""
-        return self._state.last_word
+    def silent_s(self) -> float:
+        """Seconds since something was last said, by the agent or to it."""
+        return self._state.now() - self._state.last_word
 
     @property
     def lasted_s(self) -> float:
@@ -168,7 +168,7 @@ class AttemptRunner:
     async def _read(self) -> ExitFact:
         exit_record: Record | None = None
         slice_began = time.monotonic()
-        if self._fed and self._fed >= self.channel.known:
+        if self._fed >= self.channel.known:  # none yet, where a program is given no prompt
             self._go_live()
         async with aclosing(self.channel.records(*self._entry)) as batches:
             async for batch in batches:
@@ -220,7 +220,7 @@ class AttemptRunner:
         self._state.first_ms, self._last_ms = self._state.first_ms or record.time_ms, record.time_ms
         if record.stream in ("in", "out", "err"):
             # What is said now is said now, whatever became of the clock by which its time was taken.
-            said = time.time() if self._state.live.is_set() else record.time_ms / 1000
+            said = self._state.now() if self._state.live.is_set() else record.time_ms / 1000
             if said - self._state.last_word > SILENT_S:
                 self._state.woken.set()
             self._state.last_word = said
@@ -274,8 +274,8 @@ class AttemptRunner:
             entry=self._entry,
             source=self._log.source,
             first_ms=self._state.first_ms or 0,
-            last_word=self._state.last_word,
-            ended_at=self._state.ended_at,
+            last_word=self._state.on_clock(self._state.last_word),
+            ended_at=self._state.ended_at and self._state.on_clock(self._state.ended_at),
             stderr=tuple(self._stderr),
         )
 

@@ -1,4 +1,4 @@
-"""What the parts of one attempt share: its runner, its message writer, its supervisor. No behaviour lives here."""
+"""What the parts of one attempt share: its runner, its message writer, its supervisor."""
 
 import asyncio
 import time
@@ -23,11 +23,24 @@ class AttemptState:
     """The conversation is open: messages can be written."""
     woken: asyncio.Event = field(default_factory=asyncio.Event)
     """The process is to be looked at: a silence has ended, messages were written, its run is to end with its turn."""
-    closing: bool = False
-    """The process's stdin was closed, or it is being stopped."""
+    closed: bool = False
+    """The process's stdin was closed: nothing can be said to it any more, though it may have begun another turn."""
+    stopping: bool = False
+    """The process is being stopped by its supervisor."""
     limit: Limit | None = None
     """The limit for which it is stopped."""
     ended_at: float | None = None
     """When a person ended the run with the turn, in seconds since 1970."""
     last_word: float = field(default_factory=time.time)
     """When something was last said, by the agent or to it, in seconds since 1970: then its silence begins."""
+    _began: float = field(default_factory=lambda: time.time() - time.monotonic(), init=False)
+
+    def now(self) -> float:
+        """Seconds since 1970, as they go on from when the lead began: whoever sets the clock breaks no limit, and lifts
+        none.
+        """
+        return self._began + time.monotonic()
+
+    def on_clock(self, moment: float) -> float:
+        """A moment of `now` as the machine's clock would have it by now."""
+        return moment - self.now() + time.time()

@@ -28,7 +28,7 @@ async def back_up(key: RunKey, backup: Backup, monitor: RunMonitor) -> None:
     while True:
         await _until_due(max(backup.interval_s, took_s * SHARE), took_s * SHARE, monitor)
         attempt = monitor.attempt
-        if attempt is None or attempt.closing:
+        if attempt is None or attempt.is_over:
             continue
         now = (attempt.number, attempt.fed)
         if now == before and not attempt.transcript.working:

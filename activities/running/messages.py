@@ -1,7 +1,6 @@
 """Messages and decisions, handed to one process of an agent. What its journal says of them is the transcript's."""
 
 import asyncio
-import time
 from collections.abc import Iterable
 
 from activities.ports.agent import Conversation, Transcript
@@ -41,7 +40,7 @@ class MessageWriter:
             self._state.woken.set()  # the process may have waited for no more than that
 
     async def _hand_over(self, delivery: DeliverInput) -> list[Settlement] | None:
-        if self._state.closing:
+        if self._state.closed or self._state.stopping:
             return self._late(delivery.messages)
         answers = []
         try:
@@ -63,14 +62,19 @@ class MessageWriter:
     async def _deliver_end(self, delivery: DeliverInput) -> list[Settlement] | None:
         """An end does not wait behind other messages, which are of no use any more, nor for an agent's handshake."""
         await self._state.live.wait()
-        if self._state.closing and not self._state.ended_at:
+        is_over = self._state.stopping or (self._state.closed and self._transcript.finished)
+        if is_over and not self._state.ended_at:
             return self._late(delivery.messages)
-        self._state.ended_at = self._state.ended_at or time.time()
+        self._state.ended_at = self._state.ended_at or self._state.now()
         self._state.woken.set()
         answers = self._late(each for each in delivery.messages if not each.end)
         try:
             for message in delivery.messages:
-                if message.end:
+                if not message.end:
+                    continue
+                if self._state.closed and not self._transcript.finished:  # it is stopped, as if it did not obey
+                    answers.append(Settlement(id=message.id, state="delivered"))
+                else:
                     answers.append(await self._say(message))
         except ChannelClosed:
             return None

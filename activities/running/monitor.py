@@ -5,7 +5,6 @@ Which attempt follows must not live here.
 
 import asyncio
 import math
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -139,13 +138,13 @@ class RunMonitor:
             return None
         total = self._totals.total()
         hears = attempt is not None and attempt.transcript.working and not attempt.channel.is_cut
-        silent = time.time() - attempt.last_word if attempt and hears else None
+        silent = attempt.silent_s if attempt and hears else None
         return reached(limits, turns=total.turns, cost_usd=total.cost_usd, usage=total.usage, silent_s=silent)
 
     def silence_left_s(self) -> float:
         """See AttemptObserver."""
         idle_s, attempt = self._run.request.limits.idle_s, self.attempt
-        left = attempt.last_word + idle_s - time.time() if attempt and idle_s is not None else math.inf
+        left = idle_s - attempt.silent_s if attempt and idle_s is not None else math.inf
         return left if left > 0 else math.inf
 
     @property

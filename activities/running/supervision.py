@@ -60,7 +60,7 @@ class Supervisor:
         if state.ended_at:
             pause_s = ENDED_WATCH_S
         else:
-            silent_s = time.time() - state.last_word
+            silent_s = state.now() - state.last_word
             pause_s = min(max(silent_s / SILENT_S, 1) * WATCH_S, LAST_WATCH_S, max(self._observer.silence_left_s(), 0))
         with suppress(TimeoutError):
             async with asyncio.timeout(pause_s):
@@ -69,14 +69,15 @@ class Supervisor:
     def enforce(self) -> None:
         """Stop the process if a limit is reached; a dead process's journal is only read."""
         state = self._state
-        if state.closing or not state.live.is_set():
+        is_over = state.closed and self._transcript.finished
+        if state.stopping or is_over or not state.live.is_set():
             return
         if state.ended_at:
-            if time.time() - state.ended_at > TURN_END_S:
-                state.closing = True
+            if state.now() - state.ended_at > TURN_END_S:
+                state.stopping = True
                 self._spawn(self._stop(INTERRUPTED))
         elif self._transcript.hopeless:
-            state.closing = True
+            state.stopping = True
             self._spawn(self._stop(HOPELESS))
         elif state.limit is None and (reached := self._observer.limit()) is not None:
             state.limit = reached
@@ -85,11 +86,11 @@ class Supervisor:
     def close_if_finished(self) -> None:
         """Close the process's stdin once nothing is owed and nothing is being said, or that does not matter."""
         state = self._state
-        if state.closing or not self._transcript.finished:
+        if state.closed or state.stopping or not self._transcript.finished:
             return
         quiet = state.open.is_set() and not self._messages.busy
         if quiet or (state.ended_at and state.live.is_set()):
-            state.closing = True
+            state.closed = True
             self._spawn(self._close())
 
     async def _close(self) -> None:

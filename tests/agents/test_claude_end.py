@@ -205,7 +205,7 @@ class TestOnce:
         steps = (tool("Bash", command=NAP, run_in_background=True), say("the whole story"))
         async with claude.run(*steps) as stage:
             session, task = stage.start()
-            await until(lambda: (life := session._attempt) is not None and life.closing)  # noqa: SLF001
+            await until(lambda: (life := session._attempt) is not None and life.is_over)  # noqa: SLF001
             (receipt,) = await told(session, end())
             async with asyncio.timeout(20):
                 outcome = await task

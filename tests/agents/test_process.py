@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import socket
+import time
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +136,43 @@ async def test_messages_are_lines_of_its_stdin_and_it_ends_by_itself(process: Pr
     assert [event.text for event in stage.said("message", role="user")] == ["ünd", "bye"]
     how = "the program has ended, and says of no message whether it read it"
     assert outcome.messages == tuple(Settlement(id=each, state="unverified", how=how) for each in ("m-1", "m-2"))
+
+
+async def test_who_is_silent_and_has_no_prompt_hears_a_message_all_the_same(process: ProcessKit) -> None:
+    quiet = ECHO.replace('print("at work")\n', "")
+    async with process.run(quiet, prompt=None, **LINES) as stage:
+        session, task = stage.start()
+        async with asyncio.timeout(20):
+            assert (await say(session, "m-1", "bye")).state == "delivered"
+            outcome = await task
+    assert (outcome.status, read(stage)) == ("succeeded", ["'bye\\n'"])
+
+
+@pytest.mark.parametrize("step_s", [3600, -3600])
+async def test_a_clock_that_is_set_is_no_silence(
+    process: ProcessKit, monkeypatch: pytest.MonkeyPatch, step_s: float
+) -> None:
+    async with process.run(ECHO, limits={"idle_s": 60}, **LINES) as stage:
+        session, task = stage.start()
+        await stage.wait_for("message", text="at work")
+        set_before = time.time
+        monkeypatch.setattr(time, "time", lambda: set_before() + step_s)
+        done, _ = await asyncio.wait([task], timeout=3)  # it is looked at once a second
+        assert not done
+        await say(session, "m-1", "bye")
+        assert (await task).status == "succeeded"
+
+
+async def test_a_clock_that_is_set_back_makes_no_silence_shorter(
+    process: ProcessKit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with process.run(ECHO, limits={"idle_s": 3}, **LINES) as stage:
+        _session, task = stage.start()
+        await stage.wait_for("message", text="at work")
+        set_before = time.time
+        monkeypatch.setattr(time, "time", lambda: set_before() - 3600)
+        async with asyncio.timeout(20):
+            assert (await task).message == "limits.idle_s: the agent said nothing for 3 s"
 
 
 async def test_a_message_of_several_lines_is_one_line_of_json_or_refused(process: ProcessKit) -> None:

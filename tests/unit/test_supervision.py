@@ -104,3 +104,20 @@ async def test_the_end_of_a_turn_that_a_person_ended_is_not_slept_through(monkey
         state.ended_at = time.time()
         state.woken.set()
         assert await stops.reason == "interrupted"
+
+
+async def test_limits_hold_in_a_turn_that_begins_once_stdin_was_closed() -> None:
+    """As a background task of Claude Code begins one with its end."""
+    async with watched(HOUR_S, Looks(time.time() + 1)) as (state, stops), asyncio.timeout(10):
+        state.closed = True
+        assert (await stops.reason).startswith("limits.idle_s")
+
+
+async def test_who_has_done_its_work_reaches_no_limit_as_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Script, "finished", True)
+    looks = Looks(time.time())
+    async with watched(1, looks) as (state, stops), asyncio.timeout(10):
+        state.closed = True
+        while looks.number < 2:
+            await asyncio.sleep(0.01)
+        assert not stops.reason.done()
