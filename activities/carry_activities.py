@@ -3,7 +3,7 @@ where that fails.
 """
 
 import asyncio
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 from temporalio import activity
 
@@ -154,4 +154,7 @@ class CarryActivities:
 
 
 def _waited() -> timedelta:
-    return datetime.now(UTC) - activity.info().scheduled_time
+    """How long the activity has been tried, until this attempt: by the server's clock, which the worker's may differ
+    from.
+    """
+    return activity.info().started_time - activity.info().scheduled_time

@@ -15,7 +15,9 @@ from temporalio.exceptions import ApplicationError
 
 from activities.activity_helpers import as_application_error, heartbeating
 from activities.context import ActivityContext
+from activities.run_failures import retry_later
 from activities.store.hold_files import Hold, Holder, PlaceLost, heads
+from activities.store.identity import StoreGone
 from activities.takeover.detachment import detached
 from activities.takeover.registry import Registry
 from activities.temporal.callers import caller
@@ -23,7 +25,7 @@ from activities.temporal.execution import standing
 from activities.workspace_holders import Over, WorkspaceHolders
 from activities.workspace_holds import WorkspaceHolds
 from steersman.contracts import names
-from steersman.contracts.errors import RunError
+from steersman.contracts.errors import ActivityErrorType, RunError
 from steersman.contracts.request import RunRequest
 from steersman.contracts.workspace_hold import HoldWorkspace, ListWorkspaces, Steered, WorkspaceHeld, Workspaces
 
@@ -49,6 +51,7 @@ class HoldActivities:
     async def hold_workspace(self, asked: HoldWorkspace) -> WorkspaceHeld:
         """Take the workspace for the calling workflow, by what its request says of an overlap. Twice is fine."""
         async with heartbeating():
+            await self._check_store()
             with as_application_error():
                 request = asked.request
                 workspace = await asyncio.to_thread(self._context.policy.workspace, request.workspace.path)
@@ -58,6 +61,13 @@ class HoldActivities:
                     return WorkspaceHeld(path=str(workspace))
                 with self._registry.leading(hold.key):  # so that another worker takes over at once
                     return WorkspaceHeld(path=hold.path, steered=await self._take(hold, request))
+
+    async def _check_store(self) -> None:
+        """Raises ApplicationError, for another attempt, where the state directory is away: it has all the holds."""
+        try:
+            await asyncio.to_thread(self._context.store.check)
+        except StoreGone as gone:
+            raise retry_later(ActivityErrorType.STORE_GONE, str(gone)) from gone
 
     @activity.defn(name=names.RELEASE_WORKSPACE)
     async def release_workspace(self) -> None:

@@ -1,5 +1,6 @@
 """What the next agent of a run is told of the one before it, which could not go on; and why another may at all."""
 
+import asyncio
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -46,7 +47,7 @@ async def handover(last: LastWork, prompts: Sequence[str], log: Path, baseline: 
         log: the run's event log.
         baseline: the workspace as the run found it.
     """
-    messages = list(_messages(log, prompts))
+    messages = await asyncio.to_thread(lambda: list(_messages(log, prompts)))
     diff = await baseline.changes(MAX_DIFF)
     if not (last.said or messages or diff):
         return ""

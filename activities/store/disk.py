@@ -57,9 +57,9 @@ def write_new(path: Path, text: str) -> None:
 
 @contextmanager
 def locked(directory: Path) -> Iterator[None]:
-    """Alone among the processes of this host, by the directory's lock, which ends with its holder; made if missing.
+    """Alone, by the directory's lock, which ends with its holder; the directory is made if it is missing.
 
-    Raises BlockingIOError where another process has it, OSError.
+    Raises BlockingIOError where another one has it, in this process too; OSError.
     """
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)

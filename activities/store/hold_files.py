@@ -184,6 +184,8 @@ class HoldFiles:
 
     async def turn(self, asked: Hold) -> list[Hold]:
         """As `enter`, for whoever waits already. Raises PlaceLost, OSError."""
+        if not await asyncio.to_thread(self._place.is_dir):  # on a disk that is away: nothing is made in its place
+            raise PlaceLost(f"{self._place} is not there")
         return await self._exclusively(lambda: self._turn(asked))
 
     async def put(self, asked: Hold) -> None:

@@ -75,11 +75,11 @@ class Place:
         ]
         return pid
 
-    async def refused(self) -> str:
-        """Wait until a worker has said why it does not lead the run; what it said."""
+    async def refused(self, run: str = "") -> str:
+        """Wait until a worker has said why it does not lead the run, by default that of the place; what it said."""
 
         async def failure() -> str:
-            description = await self.steersman.temporal.get_workflow_handle(self.run).describe()
+            description = await self.steersman.temporal.get_workflow_handle(run or self.run).describe()
             pending = description.raw_description.pending_activities
             said = " ".join(each.last_failure.message for each in pending if each.HasField("last_failure"))
             return said if "state directory" in said else ""
@@ -232,6 +232,25 @@ async def test_what_comes_back_is_gone_on_with(place: Place, *, restarted: bool)
     assert [event.type for event in events][-2:] == ["message", "failed"]
     assert place.starts == 1
     assert (await place.steersman.run(place.site.process("echo", "again"))).text == "again"
+
+
+async def test_whoever_waited_for_the_workspace_has_it_in_the_end(place: Place) -> None:
+    """In no order that was made meanwhile, by which it would be in the way of itself once the disk is back."""
+    request = place.site.process("echo", "at last", workspace=place.workspace)
+    request["workspace"]["on_overlap"] = "queue"
+    waiting = await place.steersman.start(request)
+
+    async def waits() -> bool:
+        return bool((await place.steersman.state(waiting)).workspace_held_by)
+
+    await until(waits)
+    moved(place)
+    assert "holds no store" in await place.refused(waiting)
+    assert not (place.site.state / "holds").exists()
+    deleted(place.site.state)
+    place.away.rename(place.site.state)
+    await place.steersman.stop(place.run)
+    assert (await asyncio.wait_for(place.steersman.result(waiting), 60)).text == "at last"
 
 
 async def frozen_shim(place: Place) -> None:

@@ -208,3 +208,16 @@ async def test_whoever_finds_it_locked_waits_a_moment(tmp_path: Path) -> None:
         await asyncio.wait({entering}, timeout=0.1)
         assert not entering.done()
     assert await entering == []
+
+
+async def test_whoever_waits_makes_no_order_in_place_of_one_that_is_away(tmp_path: Path) -> None:
+    """Else it would have the workspace in that one, and be in the way of others once the disk is back."""
+    state = tmp_path / "mounted" / "state"
+    state.mkdir(parents=True)
+    files = HoldFiles(state)
+    assert await files.enter(hold("first", held=False), waits=False) == []
+    assert await files.enter(hold("second", held=False), waits=True)
+    (tmp_path / "mounted").rename(tmp_path / "away")
+    with pytest.raises(PlaceLost):
+        await files.turn(hold("second", held=False))
+    assert not (tmp_path / "mounted").exists()

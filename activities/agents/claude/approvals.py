@@ -18,6 +18,8 @@ from steersman.contracts.run import Approval
 SHOWN_INPUT = 4096
 """Strings of a tool's input have this many characters in an approval."""
 
+TOO_MANY = f"the agent asks more than {MAX_ASKED} things at once"
+
 
 def is_approval(frame: Frame | None) -> TypeGuard[Frame]:
     """Whether this control request asks for a permission."""
@@ -29,7 +31,7 @@ def asked(time: datetime, frame: Frame, pending: dict[str, Frame]) -> list[Event
     if not is_control_frame(frame):
         return [ErrorEvent(time=time, message="the agent asked something that nobody can answer")]
     if len(pending) >= MAX_ASKED:
-        return [ErrorEvent(time=time, message=f"the agent asks more than {MAX_ASKED} things at once")]
+        return [ErrorEvent(time=time, message=TOO_MANY)]
     pending[str(frame.get("request_id"))] = frame
     if not is_approval(frame):
         return []

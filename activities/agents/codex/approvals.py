@@ -18,6 +18,7 @@ KINDS = {
 }
 
 SHOWN_INPUT = 4096
+TOO_MANY = f"the agent asks more than {MAX_ASKED} things at once"
 """Strings of what is to be approved have this many characters."""
 KEPT = (
     "itemId",
@@ -75,7 +76,7 @@ def asked(time: datetime, frame: Frame, state: CodexState) -> list[EventBase]:
     if not isinstance(ident, int | str) or len(str(ident)) > MAX_NAME:
         return [ErrorEvent(time=time, message="the agent asked something that nobody can answer")]
     if len(state.pending) >= MAX_ASKED:
-        return [ErrorEvent(time=time, message=f"the agent asks more than {MAX_ASKED} things at once")]
+        return [ErrorEvent(time=time, message=TOO_MANY)]
     kept = bounded({name: params[name] for name in KEPT if params.get(name) is not None}, SHOWN_INPUT)
     frame = {"id": ident, "method": text_of(frame.get("method"))[:MAX_NAME], "params": kept}
     state.pending[str(ident)] = frame

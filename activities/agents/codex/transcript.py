@@ -13,7 +13,7 @@ from activities.agents.codex.approvals import SHOWN_INPUT
 from activities.agents.codex.errors import session_error, start_failure, turn_error
 from activities.agents.codex.frames import CLEAN, SESSION
 from activities.agents.codex.records import is_id
-from activities.agents.codex.state import MAX_OPEN_ITEMS, CodexState, error_of, failure
+from activities.agents.codex.state import MAX_ASKED, MAX_OPEN_ITEMS, CodexState, error_of, failure
 from activities.agents.command_ids import INTERRUPT, MESSAGE, id_of
 from activities.agents.crashes import crash
 from activities.agents.frames import Frame, parse_frame
@@ -113,6 +113,8 @@ class CodexTranscript:
             # The process before this one may have died before Codex had saved the thread.
             lost = self._resumes and isinstance(refused, InvalidRequest)
             return Verdict(refused, resumable=lost, start_over=lost)
+        if self.hopeless:
+            return Verdict(self.hopeless)
         if state.answered and not self.turn_open and not state.parked:
             return Verdict(error_of(state.failure))
         if state.begun or exit_fact.signal or exit_fact.lost or exit_fact.reason != "exited":
@@ -154,6 +156,8 @@ class CodexTranscript:
         if "method" not in frame:
             return self._answered(time, text_of(frame.get("id")), frame)
         if "id" in frame:
+            if len(self.state.pending) >= MAX_ASKED:  # nobody will answer it, and the turn waits for that
+                self.hopeless = AgentFailed(approvals.TOO_MANY)
             return approvals.asked(time, frame, self.state)
         method, params = text_of(frame["method"]), object_at(frame, "params")
         if params.get("threadId") not in (None, self.state.progress.session_id):
