@@ -487,7 +487,7 @@ class Steersman:
             InvalidRequest, RunNotRunning, RunNotFound, NoWorker, ServerUnreachable.
         """
         fields = {"id": approval_id, "decision": decision, "message": message, "remember": remember}
-        return await self._runs.update(run_id, names.DECIDE, parse_message(Decision, fields), DecisionReceipt)
+        return await self._runs.decide(run_id, parse_message(Decision, fields))
 
     async def stop(self, run_id: str, *, reason: str = "") -> StopResult:
         """Cancel the run, wait until it has closed, and return what the stop found.

@@ -183,6 +183,10 @@ class ServerRefused(SteersmanError):
     """The server, or a host's activity, refused, for the reason in the message."""
 
 
+class UpdatesUsedUp(ServerRefused):
+    """The workflow has had as many updates as Temporal takes for one, 2,000 by default: signals do the same."""
+
+
 TRANSIENT = frozenset(
     {
         RPCStatusCode.UNAVAILABLE,
@@ -215,7 +219,8 @@ def translate(error: RPCError, *, of: str | None = None, address: str = "") -> S
         return AlreadyRunning(f"{of} is already running")
     if error.status in TRANSIENT:
         return ServerUnreachable(f"the Temporal server at {address} does not answer: {error.message}", address)
-    return ServerRefused(f"the Temporal server refused: {error.message}")
+    kind = UpdatesUsedUp if "total number of distinct updates" in error.message else ServerRefused
+    return kind(f"the Temporal server refused: {error.message}")
 
 
 @contextmanager

@@ -23,9 +23,17 @@ from steersman._client.workflow_outcome import WorkflowOutcome, terminal_event
 from steersman.contracts import names
 from steersman.contracts.activities import RunEnd, RunKey
 from steersman.contracts.events import TerminalEvent
-from steersman.contracts.messages import PAUSED, Message, MessageReceipt
+from steersman.contracts.messages import PAUSED, Decision, DecisionReceipt, Message, MessageReceipt
 from steersman.contracts.run import ClosedAs, RunResult, RunState, StopReport
-from steersman.errors import RunCancelled, RunNotRunning, RunTerminated, SteersmanError, translated
+from steersman.errors import (
+    AlreadyDecided,
+    RunCancelled,
+    RunNotRunning,
+    RunTerminated,
+    SteersmanError,
+    UpdatesUsedUp,
+    translated,
+)
 
 RUN: Final = WorkflowKind(
     noun="run",
@@ -38,6 +46,8 @@ RUN: Final = WorkflowKind(
 
 RECEIPT_TIMEOUT_S: Final = 5.0
 """A workflow that has a worker answers a message within this many seconds, at least that the message is queued."""
+LOOK_S: Final = 0.1
+"""Seconds between two looks at what became of a message that went as a signal."""
 NO_WORKER: Final = "no worker answers: Temporal keeps the message, and the run takes it once a worker is there"
 """Why a message is queued, in a receipt that the client makes."""
 HOST_REPORT_TIMEOUT_S: Final = 4.0
@@ -117,6 +127,8 @@ class RunCalls(WorkflowCalls[RunState, RunResult]):
                 receipt = await self._update_with_message(run_id, name, message)
         except (TimeoutError, WorkflowUpdateRPCTimeoutOrCancelledError):
             return await self._signal_message(run_id, name, message)
+        except UpdatesUsedUp:
+            return await self._settled_by_signal(run_id, name, message)
         if receipt.state == "queued" and await self._is_activity_paused(run_id):
             return receipt.model_copy(update={"how": PAUSED})
         return receipt
@@ -140,13 +152,19 @@ class RunCalls(WorkflowCalls[RunState, RunResult]):
 
     async def _recorded_receipt(self, run_id: str, message: Message, refusal: RunNotRunning) -> MessageReceipt:
         """The receipt of a message that the run took before it closed, whose answer was lost. Else raises `refusal`."""
+        if (receipt := await self._recorded(run_id, message)) is None:
+            raise refusal
+        return receipt
+
+    async def _recorded(self, run_id: str, message: Message) -> MessageReceipt | None:
+        """What the run says of a message; None where it knows none, or cannot be asked."""
         with suppress(SteersmanError):
             for each in (await self.state(run_id)).messages:
                 if each.id == message.id:
                     took = (each.settled_at or each.received_at) - each.received_at
                     latency = round(took / timedelta(milliseconds=1))
                     return MessageReceipt(id=each.id, state=each.state, how=each.how, latency_ms=latency)
-        raise refusal
+        return None
 
     async def _signal_message(self, run_id: str, name: str, message: Message) -> MessageReceipt:
         """Send the message as a signal, which the server keeps, unlike an update that no worker has accepted.
@@ -160,6 +178,29 @@ class RunCalls(WorkflowCalls[RunState, RunResult]):
             return await self._recorded_receipt(run_id, message, closed)
         latency = round(RECEIPT_TIMEOUT_S * 1000)
         return MessageReceipt(id=message.id or "", state="queued", how=NO_WORKER, latency_ms=latency)
+
+    async def _settled_by_signal(self, run_id: str, name: str, message: Message) -> MessageReceipt:
+        """Send the message as a signal, and look what becomes of it, as its answer would say."""
+        receipt = await self._signal_message(run_id, name, message)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(RECEIPT_TIMEOUT_S):
+                while receipt.state == "queued":
+                    await asyncio.sleep(LOOK_S)
+                    receipt = await self._recorded(run_id, message) or receipt
+        return receipt
+
+    async def decide(self, run_id: str, decision: Decision) -> DecisionReceipt:
+        """Decide an approval. Raises what `Steersman.decide` documents."""
+        try:
+            return await self.update(run_id, names.DECIDE, decision, DecisionReceipt)
+        except UpdatesUsedUp:
+            waiting = {each.id: each for each in (await self.state(run_id)).approvals}
+            if (approval := waiting.get(decision.id)) is None:
+                raise AlreadyDecided(f"approval {decision.id} does not wait") from None
+            with translated(of=self._of(run_id), address=self._address):
+                await self._handle(run_id).signal(names.DECIDE, decision)
+            said = {"decision": decision.decision, "tool": approval.tool, "input": approval.input}
+            return DecisionReceipt.model_validate({"id": decision.id, **said})
 
     async def _is_activity_paused(self, run_id: str) -> bool:
         with suppress(RPCError):
