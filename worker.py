@@ -70,7 +70,7 @@ def main(argv: Sequence[str]) -> int:
             return 0
         catalog = installed_catalog(agents_named(arguments, os.environ))
         if arguments.command == "agents":
-            print(json.dumps(agents_here(catalog)))
+            print(json.dumps(agents_here(catalog, os.environ)))
             return 0
         settings = settings_of(arguments, os.environ, codec, catalog)
         other = machine_of(arguments)

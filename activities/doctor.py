@@ -35,14 +35,15 @@ async def check_host(
     coded = Check(check="payload codec", detail=codec or "none: Temporal holds what runs say in the clear")
     named = Check(check="host", detail=f"{host} (workspace.host of requests for this machine)")
     checked = [named, _state(state), await _shim(state)]
-    checked += [check for kind in catalog.kinds.values() for check in _findings(kind, catalog, environ)]
-    _, unmade = catalog.make(environ, frozenset())
+    made, unmade = catalog.make(environ, frozenset())
+    checked += [check for name in made for check in _findings(catalog.kinds[name], catalog, environ)]
     checked += [Check(**asdict(finding)) for finding in (*catalog.problems, *unmade)]
     return [*checked, _git(), coded]
 
 
-def agents_here(catalog: Catalog) -> dict[str, Any]:
+def agents_here(catalog: Catalog, environ: Mapping[str, str]) -> dict[str, Any]:
     """The agents of other packages, by name, and what is wrong with others."""
+    made, unmade = catalog.make(environ, frozenset())
     agents = {
         name: {
             "package": package,
@@ -50,8 +51,9 @@ def agents_here(catalog: Catalog) -> dict[str, Any]:
             "asked_for": dict(catalog.kinds[name].asked_for),
         }
         for name, package in catalog.packages.items()
+        if name in made
     }
-    return {"agents": agents, "problems": [asdict(problem) for problem in catalog.problems]}
+    return {"agents": agents, "problems": [asdict(problem) for problem in (*catalog.problems, *unmade)]}
 
 
 def _findings(kind: AgentKind, catalog: Catalog, environ: Mapping[str, str]) -> list[Check]:

@@ -23,6 +23,7 @@ from activities.run_elsewhere import with_elsewhere
 from activities.run_preparation import admitted_place, directory_of_run
 from activities.running import run_log
 from activities.running.completion import complete
+from activities.running.launch import stop_times
 from activities.store import disk
 from activities.store.event_pages import EventPages
 from activities.store.event_reader import consumption, is_ended, terminal_event
@@ -154,7 +155,7 @@ class HostActivities:
         if any(each.agent not in self._agents for each in parts):  # its package is not here any more
             return CLEANUP
         # Whichever of them is at work: the most patient times.
-        times = max((self._agents[each.agent].stop_times(each) for each in parts), key=lambda each: each.kill_after_s)
+        times = max((stop_times(self._agents[each.agent], each) for each in parts), key=lambda each: each.kill_after_s)
         return times.after(datetime.now(UTC) - stop.asked_at) if stop.asked_at else times
 
     @activity.defn(name=names.FINALIZE_RUN)

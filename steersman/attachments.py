@@ -2,6 +2,7 @@
 
 import base64
 import os
+import stat
 from pathlib import Path
 from typing import Final
 
@@ -12,6 +13,8 @@ from steersman.contracts.errors import InvalidRequest, sentence
 
 MAX_BYTES: Final = MAX_ATTACHED // 4 * 3
 """Of all attachments of a request or message together."""
+READING: Final = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+"""Without waiting for the other end of a pipe."""
 
 
 def typed(path: str) -> Path:
@@ -28,10 +31,14 @@ def attachment(path: str | os.PathLike[str]) -> Attachment:
     Raises InvalidRequest: it cannot be read, is neither, or has more than 525,000 bytes.
     """
     try:
-        with Path(path).open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise InvalidRequest(f"attachment: cannot read {os.fspath(path)}: {error.strerror or error}") from error
+        with os.fdopen(os.open(path, READING), "rb") as file:
+            is_pipe = stat.S_ISFIFO(os.fstat(file.fileno()).st_mode)
+            content = b"" if is_pipe else file.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise InvalidRequest(f"attachment: cannot read {os.fspath(path)!s}: {why}") from error
+    if is_pipe:  # who reads one waits for whoever may write into it
+        raise InvalidRequest(f"attachment: {os.fspath(path)} is a pipe, and no file")
     if len(content) > MAX_BYTES:
         raise InvalidRequest(
             f"attachment: {os.fspath(path)} has more than {MAX_BYTES:,} bytes: make an image smaller, or put the file "

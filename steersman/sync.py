@@ -24,7 +24,7 @@ from steersman.portal import Portal
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from steersman.contracts.request import AgentName
+    from steersman.contracts.request import AgentName, RunRequest
     from steersman.threads import ThreadOptions, WorkspaceOption
 
 A_co = TypeVar("A_co", covariant=True)
@@ -64,6 +64,11 @@ class Thread(Blocking[threads.Thread]):
     def id(self) -> str:
         """See there."""
         return self._async.id
+
+    @property
+    def template(self) -> "RunRequest":
+        """See there."""
+        return self._async.template
 
     run = _call(threads.Thread.run)
     run_streamed = _iterate(threads.Thread.run_streamed)

@@ -1,6 +1,7 @@
 """What leading a run takes, and the launch of its next process. Which process follows must not live here."""
 
 import asyncio
+import logging
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Any
@@ -10,11 +11,13 @@ from activities.ports.admission import Admission, AdmissionControl
 from activities.ports.agent import Agent, Resumption
 from activities.ports.backup import Backup
 from activities.ports.baseline import Baseline
-from activities.ports.runtime import Launch, Runtime
+from activities.ports.runtime import CLEANUP, Launch, Runtime, StopTimes
 from activities.store.run_directory import RunDirectory, key_of_part
 from steersman.contracts.activities import RunKey
 from steersman.contracts.agents import Capabilities
 from steersman.contracts.request import RunRequest
+
+log = logging.getLogger("steersman.runs")
 
 HOME = "home"
 """Among the private files of a run's first process, which go when the run is over: homes of its agents."""
@@ -72,7 +75,7 @@ async def prepare_launch(run: RunContext, number: int, resumption: Resumption | 
         first_input=launch.first_input,
         close_stdin=launch.close_stdin,
         stdin_has_authority=launch.stdin_has_authority,
-        stop_times=run.agent.stop_times(run.request),
+        stop_times=stop_times(run.agent, run.request),
         lease_s=run.request.lease_s,
     )
     return complete, trust.sentence(_to_trust(run.request, admission), untrusted) if untrusted else None
@@ -87,3 +90,18 @@ def _to_trust(request: RunRequest, admission: Admission) -> str:
     """The directory by whose trust the run goes: a copy or a worktree is trusted as the workspace is."""
     itself = request.workspace.worktree is None and not request.is_carried
     return str(admission.directory) if itself else request.workspace.path
+
+
+def stop_times(agent: Agent, request: RunRequest) -> StopTimes:
+    """The agent's own, for this request; those of a cleanup where a package's agent does not say them: whatever it
+    does, it is stopped.
+    """
+    try:
+        times: object = agent.stop_times(request)
+    except Exception as error:  # noqa: BLE001 - a package's own
+        times = error
+    if isinstance(times, StopTimes):
+        return times
+    facts = {"agent": request.agent, "error": f"{type(times).__name__}: {times}"[:500]}
+    log.error("the agent does not say how it is stopped", extra={"action": "no_stop_times", "facts": facts})
+    return CLEANUP

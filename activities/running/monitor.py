@@ -12,7 +12,7 @@ from activities.ports.runtime import StopTimes
 from activities.ports.workflow import AgentAtWork, Notifier
 from activities.running import run_log
 from activities.running.attempt import AttemptRunner
-from activities.running.launch import RunContext
+from activities.running.launch import RunContext, stop_times
 from activities.running.limits import Limit, reached
 from activities.running.progress import ProgressReporter, last_event
 from activities.running.totals import RunTotals
@@ -34,7 +34,7 @@ class RunMonitor:
     def __init__(self, run: RunContext, notifier: Notifier, totals: RunTotals, earlier: int) -> None:
         self._run, self._notifier, self._totals, self._earlier = run, notifier, totals, earlier
         self._reporter = ProgressReporter(notifier, taken_over=earlier > 0)
-        self.stop_times: StopTimes = run.agent.stop_times(run.request)
+        self.stop_times: StopTimes = stop_times(run.agent, run.request)
         self._part = 0
         self._nearly_spent: set[str] = set()
         """Limits of which most is spent, as the workflow has been told at once."""
@@ -50,7 +50,7 @@ class RunMonitor:
     def fall_back(self, run: RunContext, part: int) -> None:
         """Another agent is at work from now on."""
         self._run, self._part = run, part
-        self.stop_times = run.agent.stop_times(run.request)
+        self.stop_times = stop_times(run.agent, run.request)
 
     async def run(self) -> None:
         """Tell the workflow until cancelled."""

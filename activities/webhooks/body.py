@@ -85,15 +85,25 @@ def _key(secret: str) -> bytes:
 def answer_of(status: int, data: bytes) -> NoticeAnswer:
     """What the answer says of an approval: nothing, where it is no object with a decision."""
     try:
-        said: Any = json.loads(data)
+        said: Any = json.loads(data, object_pairs_hook=_unambiguous)
     except (ValueError, RecursionError):
         return NoticeAnswer(status=status)
     if not isinstance(said, dict) or said.get("decision") not in ("allow", "deny"):
         return NoticeAnswer(status=status)
     message = said.get("message")
+    text = message[:MAX_ANSWER_TEXT] if isinstance(message, str) and message.strip() else None
     return NoticeAnswer(
         status=status,
         decision=said["decision"],
-        message=message[:MAX_ANSWER_TEXT] if isinstance(message, str) and message.strip() else None,
+        # Half a surrogate pair, as is left of a text that was cut in UTF-16, is nothing that could be sent on.
+        message=text and text.encode("utf-8", "replace").decode(),
         remember=said.get("remember") is True,
     )
+
+
+def _unambiguous(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object. Raises ValueError where it has a name twice: of two decisions neither counts."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a name twice")
+    return found

@@ -1,5 +1,6 @@
 """Agents of other packages: installed beside a real worker, led by it, and held to what every agent owes."""
 
+import asyncio
 import json
 import os
 import subprocess
@@ -198,6 +199,11 @@ class Agent(RecipeAgent):
     def transcript(self, key, request, resumption):
         return Torn(structured=False)
 
+    def stop_times(self, request):
+        if request.prompt == "say stop_times":
+            raise KeyError("how it is stopped")
+        return super().stop_times(request)
+
 ROW = dataclasses.replace(RECIPE, name="raising", make=lambda environ, lent: Agent(environ), findings=lambda environ: 3)
 """
 
@@ -214,6 +220,11 @@ async def test_an_agent_whose_code_raises_fails_its_own_runs_alone(site: Site, i
     raised = {"check": "KeyError: 'checked'", "launch": "KeyError: 'launched'", "feed": "KeyError: 'fed'"}
     runs = {where: await steersman.start({**recipe(site, f"say {where}"), "agent": "raising"}) for where in raised}
     assert (await steersman.result(await steersman.start(recipe(site, "say well")))).text == "well"
+    # It is led and stopped all the same.
+    unsaid = await steersman.start({**recipe(site, "say stop_times"), "agent": "raising"})
+    with pytest.raises(RunError, match="KeyError: 'fed'"):
+        await asyncio.wait_for(steersman.result(unsaid), 60)
+    assert worker.said("no_stop_times")
     for where, run in runs.items():
         with pytest.raises(RunError) as failed:
             await steersman.result(run)
@@ -241,19 +252,27 @@ def test_steer_shows_it_with_its_package(installed: Path, tmp_path: Path) -> Non
     write_package(
         tmp_path / "more", "cannot-load", agent_point("unloadable", "cannot_load:ROW"), "import no_such_thing"
     )
+    unmade = (
+        "import dataclasses\nfrom steersman_recipe.kind import RECIPE\n"
+        'ROW = dataclasses.replace(RECIPE, name="unmade", make=lambda environ, lent: object())\n'
+    )
+    write_package(tmp_path / "more", "cannot-make", agent_point("unmade", "cannot_make:ROW"), unmade)
     both = Path(f"{installed}{os.pathsep}{tmp_path / 'more'}")
     shown = steer(both, "agents")
+    assert not [line for line in shown.stdout.splitlines() if line.startswith("unmade ")]
+    assert "agent unmade of cannot-make 1.0: what it makes is no Agent" in shown.stderr
     (line,) = [line for line in shown.stdout.splitlines() if line.startswith("recipe ")]
     assert line.endswith("steersman-recipe 1.0.0")
     assert "agent unloadable of cannot-load 1.0: it could not be loaded: ModuleNotFoundError" in shown.stderr
     row = json.loads(steer(both, "agents", "--json").stdout)["recipe"]
     assert (row["package"], row["steer"], row["fork"]) == ("steersman-recipe 1.0.0", True, False)
-    state = {"STEERSMAN_STATE_DIR": str(tmp_path / "state"), "STEERSMAN_AGENTS": "recipe,unloadable"}
+    state = {"STEERSMAN_STATE_DIR": str(tmp_path / "state"), "STEERSMAN_AGENTS": "recipe,unloadable,unmade"}
     checks = json.loads(steer(both, "doctor", "--json", **state).stdout)
     found = {each["check"]: each for each in checks}
     assert (found["agent recipe"]["ok"], found["agent recipe"]["detail"]) == (True, "of steersman-recipe 1.0.0")
     assert found["program of recipe"]["ok"]
-    assert (found["agent unloadable"]["ok"], bool(found["agent unloadable"]["hint"])) == (False, True)
+    for name in ("unloadable", "unmade"):
+        assert (found[f"agent {name}"]["ok"], bool(found[f"agent {name}"]["hint"])) == (False, True)
 
 
 @pytest.mark.exhaustive

@@ -32,7 +32,7 @@ from steersman.sync import Steersman
 with Steersman.connect(address=sys.argv[1], namespace=sys.argv[2]) as client:
     client.run(json.load(open(sys.argv[3])), run_id=sys.argv[4])
 """
-LEFT_OUT = {"temporal", "deletable", "template"}
+LEFT_OUT = {"temporal", "deletable"}
 """Of the asynchronous classes: Temporal's own client, which has no use without a loop, and what `steer` alone needs."""
 
 

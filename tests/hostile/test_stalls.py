@@ -357,10 +357,40 @@ async def test_references_fetch_nothing(where: str) -> None:
     async with server:
         place = where.format(port=server.sockets[0].getsockname()[1])
         wrong = await mismatch({"$ref": place}, 7)
-        await admit_schema(asking({"$schema": place, "$ref": place}))
+        with pytest.raises(InvalidRequest, match="which is not in it"):
+            await admit_schema(asking({"$schema": place, "$ref": place}))
     assert wrong is not None
     assert "which is not in it" in wrong.message
     assert not asked
+
+
+@pytest.mark.parametrize(
+    ("schema", "missing"),
+    [
+        ({"$ref": "#/definitions/Missing"}, "#/definitions/Missing"),
+        ({"properties": {"a": {"items": {"$ref": "other.json"}}}}, "other.json"),
+        ({"$ref": "#/$defs/there", "$defs": {"there": {"type": "integer"}}}, None),
+        ({"$defs": {"node": {"properties": {"next": {"$ref": "#/$defs/node"}}}}, "$ref": "#/$defs/node"}, None),
+        ({"$id": "http://x/y", "$ref": "#/$defs/a", "$defs": {"a": {}}}, None),
+        ({"$ref": "https://json-schema.org/draft/2020-12/schema"}, None),
+        ({"properties": {"$ref": {"type": "string"}}, "const": {"$ref": "nowhere"}}, None),
+        (
+            {"$schema": "http://json-schema.org/draft-04/schema#", "$ref": "#/definitions/a", "definitions": {"a": {}}},
+            None,
+        ),
+        ({"$ref": "inner", "$defs": {"a": {"$id": "inner", "type": "integer"}}}, None),
+        ({"$anchor": "top", "items": {"$ref": "#top"}}, None),
+    ],
+)
+async def test_a_reference_that_leads_nowhere_is_refused_before_an_agent_works(
+    schema: dict[str, Any], missing: str | None
+) -> None:
+    if missing is None:
+        await admit_schema(asking(schema))
+        return
+    with pytest.raises(InvalidRequest) as refused:
+        await admit_schema(asking(schema))
+    assert refused.value.message.endswith(f"the schema refers to {missing}, which is not in it")
 
 
 async def test_what_a_check_says_is_short_and_names_the_fault() -> None:

@@ -1,6 +1,7 @@
 """Files that go with a prompt or a message: what they are, how many, and what agents are told of them."""
 
 import base64
+import os
 from pathlib import Path
 from typing import Any
 
@@ -122,3 +123,11 @@ def test_requests_take_what_is_read(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("text")
     request = checked({**REQUEST, "attachments": [attachment(tmp_path / "a")]})
     assert base64.b64decode(request.attachments[0].data) == b"text"
+
+
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InvalidRequest, match="pipe is a pipe, and no file"):
+        attachment(tmp_path / "pipe")
+    with pytest.raises(InvalidRequest, match="cannot read a"):
+        attachment("a\0b")

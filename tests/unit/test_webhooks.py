@@ -170,10 +170,18 @@ def test_json_has_what_there_is_to_say() -> None:
         (b'["allow"]', None),
         (b"\xff", None),
         (b"[" * 100_000, None),
+        (b'{"decision": "deny", "decision": "allow"}', None),
     ],
 )
 def test_only_a_plain_answer_decides(data: bytes, decision: str | None) -> None:
     assert answer_of(200, data).decision == decision
+
+
+def test_a_text_that_was_cut_in_a_character_decides_all_the_same() -> None:
+    """As programs leave one that count in UTF-16."""
+    answer = answer_of(200, b'{"decision": "deny", "message": "not here \\ud83d"}')
+    assert (answer.decision, answer.message) == ("deny", "not here ?")
+    assert NoticeAnswer.model_validate_json(answer.model_dump_json()) == answer
 
 
 def test_an_answer_is_bounded() -> None:
