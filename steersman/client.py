@@ -24,6 +24,7 @@ from steersman._client import visibility
 from steersman._client.event_log import EventLogReader, LogLocation
 from steersman._client.execution_status import know_paused
 from steersman._client.host_calls import GIT_S, A, call_host
+from steersman._client.interpreter_end import wait_for_native_threads
 from steersman._client.kept_files import KeptOfRun, kept_of_run
 from steersman._client.owned_run import OwnedRun
 from steersman._client.run_calls import RunCalls
@@ -74,6 +75,7 @@ class Steersman:
     def __init__(self, client: Client) -> None:
         """`client`: connected, with `steersman.codec.data_converter(codec)` or Temporal's own pydantic converter."""
         know_paused()
+        wait_for_native_threads()
         self._client = client
         self._address = client.service_client.config.target_host
         self._runs = RunCalls(client)

@@ -2,6 +2,8 @@
 
 import asyncio
 import re
+import subprocess
+import sys
 import uuid
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
@@ -34,7 +36,7 @@ from steersman.errors import (
 )
 from tests.client.fake_host import KILLED, FakeHost, init, said, succeeded
 from tests.support.processes import until
-from tests.support.temporal import connect
+from tests.support.temporal import Namespace, connect
 
 pytestmark = pytest.mark.integration
 
@@ -387,3 +389,37 @@ async def test_a_host_that_is_gone_is_named(steersman: Steersman) -> None:
 async def test_no_server_is_said_at_once() -> None:
     with pytest.raises(ServerUnreachable, match=r"127\.0\.0\.1:1\b.*refused"):
         await Steersman.connect(address="127.0.0.1:1")
+
+
+LEAVES = """
+import asyncio, sys
+from steersman import Steersman
+
+async def main() -> None:
+    steersman = await Steersman.connect(address=sys.argv[1], namespace=sys.argv[2])
+    try:
+        async with asyncio.timeout(0.3):
+            await steersman.result(sys.argv[3])
+    except TimeoutError:
+        print("left")
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.exhaustive
+async def test_a_script_that_leaves_a_result_ends_well(
+    steersman: Steersman, fake_host: FakeHost, client_namespace: Namespace, workspace: str
+) -> None:
+    """The SDK's threads are not caught in the interpreter's end."""
+    run = await steersman.start({"agent": "claude", "prompt": "go", "workspace": {"path": workspace}})
+    await asyncio.wait_for(fake_host.fake_run(run).started.wait(), 20)
+    command = [sys.executable, "-c", LEAVES, client_namespace.address, client_namespace.name, run]
+    for _ in range(4):
+        scripts = [
+            await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            for _ in range(4)
+        ]
+        said = [(await script.communicate())[0].decode() for script in scripts]
+        assert ([script.returncode for script in scripts], said) == ([0] * 4, ["left\n"] * 4)
+    await steersman.stop(run)
