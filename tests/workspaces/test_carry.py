@@ -408,7 +408,12 @@ async def test_half_a_copy_is_none(work: Carrying) -> None:
     [
         ("git sparse-checkout set --no-cone x", "sparse checkout"),
         ("printf '%040d\n' 1 > .git/refs/tags/broken", "refs/tags/broken names an object that is not there"),
-        ("git config filter.secret.clean cat", "own configuration has filters"),
+        ("git config filter.secret.clean cat", "filters that a copy would not have"),
+        ("git config include.path more; git config -f .git/more filter.secret.clean cat", "filters that a copy would"),
+        (
+            "git config --global includeIf.gitdir:$PWD/.path more; git config -f ~/more filter.secret.clean cat",
+            "filters that a copy would not have",
+        ),
         (SYMBOLIC, "is no branch of its own"),
         ("git clone -q --depth 1 file://$PWD c; rm -rf .git a; mv c/.git .git; mv c/a a; rm -rf c", "shallow clone"),
     ],
@@ -420,6 +425,43 @@ async def test_a_workspace_of_which_a_copy_would_be_another_one_is_refused(
         await work.out(
             "mkdir x; echo x > x/x; echo a > a" + COMMIT + "first; echo b >> a; git commit -qam two; " + here
         )
+
+
+@pytest.mark.parametrize(
+    "include",
+    ["git config include.path more; mv more .git", "git config --global includeIf.gitdir:$PWD/.path more; mv more ~"],
+)
+async def test_whoever_commits_here_by_an_include_commits_in_the_copy(work: Carrying, include: str) -> None:
+    work.here(f"git config --file more user.name Included; {include}; git config --unset user.name")
+    await work.out(ALONE)
+    assert work.in_copy("git config user.name; git config user.email") == "Included\nperson@example.invalid\n"
+
+
+async def test_filters_that_the_user_has_everywhere_are_no_hindrance(work: Carrying) -> None:
+    work.here("git config --global filter.tidy.clean cat; echo '* filter=tidy' > .gitattributes")
+    await work.out(ALONE)
+    assert work.in_copy("git status --porcelain; git config filter.tidy.clean") == "cat\n"
+
+
+async def test_an_include_may_not_name_any_file(work: Carrying) -> None:
+    outside = work.root / "outside"
+    outside.write_text("[user]\n\tname = Secret\n")
+    for each in (outside, work.root / "missing"):
+        with pytest.raises(GitFailed, match="includes a file that lies outside") as refused:
+            await work.out(f"{ALONE} --allow-empty; git config include.path {each}")
+        assert work.root.name not in str(refused.value)
+
+
+async def test_an_include_that_git_cannot_read_is_said_without_its_content(work: Carrying) -> None:
+    work.here(f"{ALONE}; echo '[Secret' > other; git config include.path ../other")
+    with pytest.raises(GitFailed, match="git cannot read the repository's configuration") as refused:
+        await work.out()
+    assert "Secret" not in str(refused.value)
+
+
+async def test_a_pipe_that_is_included_keeps_nobody_waiting(work: Carrying) -> None:
+    with pytest.raises(GitFailed, match=r"pipe, of the repository's configuration, cannot be read"):
+        await work.out(f"{ALONE}; mkfifo ../pipe; git config include.path ../../pipe")
 
 
 async def test_more_tags_than_can_be_carried_are_refused_in_words(work: Carrying) -> None:

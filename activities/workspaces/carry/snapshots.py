@@ -23,7 +23,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from activities.workspaces.carry.copy_program import as_bytes, as_text, empty_directories, staged_entries
 from activities.workspaces.files import read_regular
-from activities.workspaces.git.config import MAX_CONFIG, MAX_RULES
+from activities.workspaces.git.config import MAX_RULES
+from activities.workspaces.git.effective_config import effective_config, unconditional_config
 from activities.workspaces.git.repository import COMMIT
 from activities.workspaces.git.runner import GitFailed
 from activities.workspaces.git.shadow import Shadow
@@ -41,6 +42,7 @@ MAX_REF_PART = 200
 BRANCHES = "refs/heads/"
 _MERGED = re.compile(rb"\d+ [0-9a-f]+ 0\t")
 _CONFIG = r"^(user\.(name|email)|core\.(autocrlf|eol|safecrlf|filemode|symlinks|ignorecase|precomposeunicode))$"
+_FILTERS = r"^filter\."
 
 Object = Annotated[str, Field(pattern=rf"^(?:{COMMIT.pattern})$")]
 Name = Annotated[str, Field(pattern=r"^refs/(?:heads|tags)/[^\x00-\x20\x7f~^:?*\[\\]+$", max_length=1000)]
@@ -348,13 +350,18 @@ async def check_carriable(shadow: Shadow) -> None:
         listed = (await users.run("ls-files", "-t", "-z")).split(b"\0")
         if any(line.startswith(b"S ") for line in listed):
             raise GitFailed("the work tree is a sparse checkout, which cannot be carried")
-    if await _configured(shadow, r"^filter\."):
-        raise GitFailed("the repository's own configuration has filters, which cannot be carried: use the global one")
+    filters = await effective_config(repository, shadow.user_git, _FILTERS)
+    everywhere = await unconditional_config(shadow.user_git, _FILTERS)
+    if any(everywhere.get(name) != value for name, value in filters.items()):
+        raise GitFailed(
+            "the repository has filters that a copy would not have: in its own configuration, in what that includes, "
+            "or by an includeIf; which cannot be carried: configure them globally"
+        )
 
 
 async def config(shadow: Shadow) -> dict[str, str]:
-    """What a copy has of the repository's own configuration: who commits, and how files are compared."""
-    found = await _configured(shadow, _CONFIG)
+    """What a copy has of the configuration that holds in the work tree: who commits, and how files are compared."""
+    found = await effective_config(shadow.repository, shadow.user_git, _CONFIG)
     return {key: value for key, value in found.items() if value and value.isprintable()}
 
 
@@ -364,17 +371,6 @@ async def attributes(shadow: Shadow) -> str:
         path = shadow.repository.common / "info" / "attributes"
         return (await asyncio.to_thread(read_regular, path, MAX_RULES)).decode("utf-8", "surrogateescape")
     return ""
-
-
-async def _configured(shadow: Shadow, pattern: str) -> dict[str, str]:
-    """The repository's own settings of these names. Includes are not followed: they could name any file."""
-    try:
-        text = await asyncio.to_thread(read_regular, shadow.repository.common / "config", MAX_CONFIG)
-    except OSError:
-        return {}
-    command = ("config", "--file", "-", "--no-includes", "-z", "--get-regexp", pattern)
-    output = (await shadow.git.run(*command, stdin=text, ok_codes=(0, 1))).decode("utf-8", "replace")
-    return {line.partition("\n")[0]: line.partition("\n")[2] for line in output.split("\0") if line}
 
 
 async def _beside_files(

@@ -66,11 +66,12 @@ _MAX_EXCLUDE = 1024 * 1024
 
 @dataclass(frozen=True)
 class Shadow:
-    """An open shadow. `git` works in it."""
+    """An open shadow. `git` works in it; `user_git` works in no repository, with the user's own configuration."""
 
     path: Path
     repository: Repository
     git: GitRunner
+    user_git: GitRunner
     excludes_file: str
 
     @property
@@ -125,7 +126,8 @@ async def open_shadow(
             await asyncio.to_thread(_prepare, path, repository, config)
             environment = {**_shadow_environment(environ, path, repository), **owner}
             git = GitRunner(program, repository.top, environment, deadline, lock_descriptor)
-            yield Shadow(path, repository, git, excludes_file(config, environ, repository))
+            user_git = replace(outside, deadline=deadline)
+            yield Shadow(path, repository, git, user_git, excludes_file(config, environ, repository))
     except OSError as error:
         raise GitFailed(f"{error.filename or directory}: {error.strerror}") from error
 
@@ -224,7 +226,8 @@ _FIXED = {
 
 def _user_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """For reading the user's own configuration, in no repository."""
-    kept = {name: environ[name] for name in ("PATH", "HOME", "XDG_CONFIG_HOME") if name in environ}
+    names = ("PATH", "HOME", "XDG_CONFIG_HOME", "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM")
+    kept = {name: environ[name] for name in names if name in environ}
     return {**kept, **_FIXED, "GIT_DIR": os.devnull}
 
 
