@@ -443,6 +443,33 @@ async def test_filters_that_the_user_has_everywhere_are_no_hindrance(work: Carry
     assert work.in_copy("git status --porcelain; git config filter.tidy.clean") == "cat\n"
 
 
+LFS = "git config --global filter.lfs.process 'git-lfs filter-process'"
+
+
+@pytest.mark.parametrize("place", [".gitattributes", "assets/.gitattributes", ".git/info/attributes"])
+async def test_contents_that_git_lfs_keeps_are_not_lost_in_a_copy(work: Carrying, place: str) -> None:
+    work.here(f"mkdir -p .git/info assets; {ALONE}; echo '*.bin filter=lfs diff=lfs merge=lfs -text' > {place}")
+    with pytest.raises(GitFailed, match="keeps files with Git LFS"):
+        await work.out(LFS)
+
+
+async def test_git_lfs_that_nothing_here_uses_is_no_hindrance(work: Carrying) -> None:
+    await work.out(f"{LFS}; echo '# *.bin filter=lfs' > .gitattributes; {ALONE}")
+    back = await work.back("echo b > b; git add b; git commit -qm second")
+    assert (back.conflicts, back.kept) == ([], None)
+
+
+async def test_contents_that_an_agent_keeps_with_git_lfs_stay_in_the_copy(work: Carrying) -> None:
+    copy = await work.out(ALONE)
+    kept = copy / ".git" / "lfs" / "objects"
+    with pytest.raises(CopyFailed, match="kept files with Git LFS, whose contents are not carried: move them from"):
+        await work.back("mkdir -p .git/lfs/objects/aa/bb; echo content > .git/lfs/objects/aa/bb/aabb; echo p > p.bin")
+    assert (kept / "aa" / "bb" / "aabb").exists()
+    work.here(f"mkdir -p .git/lfs; mv {kept} .git/lfs")
+    assert (await work.back()).changed
+    assert (work.top / "p.bin").exists()
+
+
 async def test_an_include_may_not_name_any_file(work: Carrying) -> None:
     outside = work.root / "outside"
     outside.write_text("[user]\n\tname = Secret\n")

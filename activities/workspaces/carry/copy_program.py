@@ -26,6 +26,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import glob
 import hashlib
 import json
 import os
@@ -809,6 +810,7 @@ class Copy:
         self._check_blocking()
         if repository:
             self._check_work_trees()
+            self._check_lfs()
 
     def _files(self, scratch: str, include: list[str], *, everything: bool) -> tuple[str, list[bytes], set[bytes]]:
         """The tree of the files; paths that only their user may read; nested repositories."""
@@ -927,6 +929,15 @@ class Copy:
                 )
                 if other and os.path.isdir(other):
                     raise Failed(f"the agent has made a work tree of its own, which is not carried: {other}")
+
+    def _check_lfs(self) -> None:
+        """Raises Failed where the agent has committed with Git LFS: contents lie beside the commits."""
+        place = os.path.join(self.own_git, "lfs", "objects")
+        if glob.glob(os.path.join(glob.escape(place), "*", "*", "*")):
+            raise Failed(
+                "the agent has kept files with Git LFS, whose contents are not carried: move them from "
+                f"{place} into .git/lfs/objects of the workspace"
+            )
 
     def _borrow_objects(self, scratch: str) -> None:
         """Have our git find the copy's objects; whatever else its object directory names is left out."""

@@ -22,7 +22,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from activities.workspaces.carry.copy_program import as_bytes, as_text, empty_directories, staged_entries
-from activities.workspaces.files import read_regular
+from activities.workspaces.files import Unreadable, read_regular, read_text
 from activities.workspaces.git.config import MAX_RULES
 from activities.workspaces.git.effective_config import effective_config, unconditional_config
 from activities.workspaces.git.repository import COMMIT
@@ -43,6 +43,8 @@ BRANCHES = "refs/heads/"
 _MERGED = re.compile(rb"\d+ [0-9a-f]+ 0\t")
 _CONFIG = r"^(user\.(name|email)|core\.(autocrlf|eol|safecrlf|filemode|symlinks|ignorecase|precomposeunicode))$"
 _FILTERS = r"^filter\."
+_LFS_FILTERS = frozenset(["filter.lfs.clean", "filter.lfs.process"])
+_LFS_ATTRIBUTE = re.compile(r"^[ \t]*[^#\s].*[ \t]filter=lfs(?:\s|$)", re.MULTILINE)
 
 Object = Annotated[str, Field(pattern=rf"^(?:{COMMIT.pattern})$")]
 Name = Annotated[str, Field(pattern=r"^refs/(?:heads|tags)/[^\x00-\x20\x7f~^:?*\[\\]+$", max_length=1000)]
@@ -357,6 +359,31 @@ async def check_carriable(shadow: Shadow) -> None:
             "the repository has filters that a copy would not have: in its own configuration, in what that includes, "
             "or by an includeIf; which cannot be carried: configure them globally"
         )
+    if not filters.keys().isdisjoint(_LFS_FILTERS) and await _has_lfs_files(shadow):
+        raise GitFailed(
+            "the repository keeps files with Git LFS (filter=lfs in its attributes), which cannot be carried: contents "
+            "that are committed in a copy would be lost with it; run in the workspace itself, or in a worktree"
+        )
+
+
+async def _has_lfs_files(shadow: Shadow) -> bool:
+    """Whether attributes of the work tree or the repository say that files are kept with Git LFS."""
+    if _LFS_ATTRIBUTE.search(await attributes(shadow)):
+        return True
+    variables = {"GIT_LITERAL_PATHSPECS": "0"}
+    if await asyncio.to_thread(_is_file, shadow.repository.index):
+        variables["GIT_INDEX_FILE"] = str(shadow.repository.index)
+    listing = shadow.with_excludes("ls-files", "-z", "-c", "-o", "--exclude-standard", "--", ":(glob)**/.gitattributes")
+    listed = (await shadow.with_variables(None, **variables).run(*listing)).split(b"\0")[:-1]
+    return await asyncio.to_thread(_any_has_lfs, shadow.repository.top, set(listed))
+
+
+def _any_has_lfs(top: Path, paths: Iterable[bytes]) -> bool:
+    for path in paths:
+        with suppress(Unreadable):
+            if _LFS_ATTRIBUTE.search(read_text(top, os.fsdecode(path))):
+                return True
+    return False
 
 
 async def config(shadow: Shadow) -> dict[str, str]:
