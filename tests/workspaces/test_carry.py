@@ -520,6 +520,29 @@ async def test_what_is_in_no_branch_of_the_copy_is_kept(work: Carrying) -> None:
     assert "stashed" in work.here(f"for parent in $(git rev-parse {NAMES.conflicts}^@); do git show $parent:a; done")
 
 
+async def test_each_stash_of_the_copy_is_kept(work: Carrying) -> None:
+    await work.out(ALONE)
+    back = await work.back(
+        "for n in 1 2 3 4; do echo $n > a; echo $n > u$n; git stash -q -u; done; git stash drop -q stash@{1}"
+    )
+    assert back.kept == NAMES.conflicts
+    assert work.here(f"git for-each-ref --format='%(refname)' '{NAMES.conflicts}+*'").split() == [
+        f"{NAMES.conflicts}+{number}" for number in (1, 2, 3)
+    ]
+    for number, stash in enumerate((4, 2, 1), 1):
+        assert work.here(f"git stash apply -q {NAMES.conflicts}+{number}; cat a u{stash}") == f"{stash}\n{stash}\n"
+        work.here("git reset -q --hard")
+
+
+async def test_a_log_of_stashes_that_names_nothing_keeps_no_copy_from_its_return(work: Carrying) -> None:
+    await work.out(ALONE)
+    back = await work.back(
+        "echo 1 > a; git stash -q; echo 2 > b; printf '%040d %040x x\\n\\nx\\n' 0 10 >> .git/logs/refs/stash"
+    )
+    assert back.kept == NAMES.conflicts
+    assert work.here("cat b") == "2\n"
+
+
 async def test_all_commits_are_kept_where_a_person_has_gone_on(work: Carrying) -> None:
     await work.out(ALONE)
     back = await work.back(

@@ -17,7 +17,7 @@ from typing import Any
 
 from activities.workspaces.carry import merge, snapshots, work_tree
 from activities.workspaces.carry.copies import CopyLacks, WorkspaceCopy
-from activities.workspaces.carry.copy_program import as_bytes, as_text
+from activities.workspaces.carry.copy_program import STASHES, as_bytes, as_text
 from activities.workspaces.carry.incoming import move_packs, received
 from activities.workspaces.carry.snapshots import Snapshot, SnapshotState
 from activities.workspaces.git import checkpoint_commits as commits
@@ -475,14 +475,18 @@ class _CarryBack:
 
 
 async def keep_aside(shadow: Shadow, theirs: Snapshot, refs: Mapping[str, str], name: str) -> None:
-    """Keep the snapshot's files and what is at these refs of it under `name`, for the user. Raises GitFailed."""
+    """Keep the snapshot's files and what is at these refs of it under `name`, for the user. Raises GitFailed.
+
+    Stashes, and what is no commit, have refs of their own as well: `name` with `+1`, `+2` and so on behind it.
+    """
     aside = await snapshots.commits_of(shadow, refs.values())
     parents = [word for each in (theirs.files, *aside) for word in ("-p", each)]
     message = "".join(f"{ref} {value}\n" for ref, value in sorted(refs.items())).encode()
     made = await shadow.git.run("commit-tree", *parents, "-F", "-", theirs.tree, stdin=message)
     await commits.keep(shadow, name, made.decode().strip())
-    others = sorted(set(refs.values()) - set(aside))  # tags, mostly
-    for number, value in enumerate(others, 1):
+    stashes = [value for ref, value in refs.items() if ref == "refs/stash" or ref.startswith(STASHES)]
+    tags = sorted(set(refs.values()) - set(aside))  # mostly
+    for number, value in enumerate((*stashes, *tags), 1):
         await commits.keep(shadow, f"{name}+{number}", value)
 
 

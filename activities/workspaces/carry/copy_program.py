@@ -54,6 +54,8 @@ MAX_WALKED = 200_000
 MAX_INDEX = 1024 * 1024 * 1024
 MAX_REFS = 50_000
 CARRIED_REFS = ("refs/heads/", "refs/tags/")
+STASHES = "refs/stashes/"
+"""A snapshot has all stashes of a copy but the newest by their ids below this name."""
 CHUNK = 1024 * 1024
 KEPT_SNAPSHOTS = 16
 """An object store keeps what this many snapshots have: the newest."""
@@ -761,6 +763,7 @@ class Copy:
         if repository:
             self._borrow_objects(scratch)
             head, commit, refs = self._refs()
+            refs.update(self._older_stashes(refs.get("refs/stash")))
             _copy_bounded(os.path.join(self.own_git, "index"), os.path.join(scratch, "own"))
             for name in filter(_SHARED_INDEX.fullmatch, os.listdir(self.own_git)):
                 _copy_bounded(os.path.join(self.own_git, name), os.path.join(self.store, name))
@@ -973,6 +976,19 @@ class Copy:
         if branch in symbolic or not branch.startswith("refs/heads/"):
             raise Failed(f"the copy has {branch} checked out, which is no branch of its own")
         return branch, refs.get(branch), refs
+
+    def _older_stashes(self, newest: str | None) -> dict[str, str]:
+        """Stashes but for the newest, each under a name of its own, the newer first: git has them in a log alone."""
+        lines: list[bytes] = []
+        with contextlib.suppress(FileNotFoundError):
+            lines = _bounded(os.path.join(self.own_git, "logs", "refs", "stash")).split(b"\n")
+        # What was there before, too: the log may have been begun later.
+        words = [word for line in lines for word in line.split(b" ", 2)[:2]]
+        values = dict.fromkeys(word.decode() for word in reversed(words) if _OBJECT.fullmatch(word))
+        if len(values) > MAX_REFS:
+            raise Failed(f"the copy has more than {MAX_REFS:,} stashes")
+        known = set(self._commits(values))
+        return {f"{STASHES}{value}": value for value in values if value in known and value != newest}
 
     def _packed_refs(self) -> list[tuple[str, str]]:
         found = []
