@@ -512,6 +512,34 @@ async def test_many_tags_are_carried_back_and_one_that_cannot_be_is_named(work: 
     assert not list((work.top / ".git").rglob("*.lock"))
 
 
+@pytest.mark.parametrize("borrow", [True, False])
+@pytest.mark.parametrize(
+    "there",
+    [
+        "git sparse-checkout set --no-cone b",
+        "git sparse-checkout set --cone --sparse-index b; git ls-files --sparse | grep -q d/$",
+        "git update-index --skip-worktree d/a; rm -r d",
+    ],
+)
+async def test_what_an_agent_leaves_out_of_its_work_tree_stays_here(
+    work: Carrying, there: str, *, borrow: bool
+) -> None:
+    work.borrow = borrow
+    await work.out("mkdir d b; echo d > d/a; echo b > b/b; echo c > b/c; " + ALONE + "; echo 2 > b/b; rm b/c")
+    seen = files(work.top)
+    back = await work.back(f"{there}; [ ! -e d ]; echo 2 > new")
+    assert (back.conflicts, back.kept) == ([], None)
+    assert files(work.top) == {**seen, "new": (b"2\n", False)}
+
+
+async def test_commits_on_what_an_agent_leaves_out_of_its_work_tree_come_whole(work: Carrying) -> None:
+    await work.out("mkdir d; echo d > d/a; echo b > d/b; " + ALONE + "; git switch -qc side; echo side > d/a; "
+                   "echo s > d/s; git rm -q d/b; git add d; git commit -qm side; git switch -q main")  # fmt: skip
+    back = await work.back("git sparse-checkout set --no-cone a; git merge -q side")
+    assert (back.conflicts, back.kept) == ([], None)
+    assert work.here("git log -1 --format=%s; git status --porcelain; cat d/a d/s; ls d") == "side\nside\ns\na\ns\n"
+
+
 async def test_what_is_in_no_branch_of_the_copy_is_kept(work: Carrying) -> None:
     await work.out(ALONE)
     back = await work.back("echo stashed > a; git stash -q")

@@ -561,6 +561,7 @@ def snapshot_header(base: Snapshot, carried: Carried, names: RefNames) -> dict[s
         "have": base.had,
         "repository": carried.repository,
         "format": object_format(base),
+        "index": base.index,
         "empty": base.state.empty,
         "include": base.state.include,
     }

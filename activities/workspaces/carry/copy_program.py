@@ -767,7 +767,7 @@ class Copy:
             _copy_bounded(os.path.join(self.own_git, "index"), os.path.join(scratch, "own"))
             for name in filter(_SHARED_INDEX.fullmatch, os.listdir(self.own_git)):
                 _copy_bounded(os.path.join(self.own_git, name), os.path.join(self.store, name))
-        files, private, nested = self._files(scratch, header["include"], everything=not repository)
+        files, private, nested = self._files(scratch, header, everything=not repository)
         if nested:
             shown = ", ".join(sorted(_shown(each) for each in nested)[:5])
             raise Failed(f"a repository of its own lies in the copy: {shown}")
@@ -815,24 +815,19 @@ class Copy:
             self._check_work_trees()
             self._check_lfs()
 
-    def _files(self, scratch: str, include: list[str], *, everything: bool) -> tuple[str, list[bytes], set[bytes]]:
+    def _files(self, scratch: str, header: dict[str, Any], *, everything: bool) -> tuple[str, list[bytes], set[bytes]]:
         """The tree of the files; paths that only their user may read; nested repositories."""
         index = os.path.join(scratch, "files")
         _copy_index(self.index, index)
         git = self.git(GIT_INDEX_FILE=index)
         modes = {line.split(b"\t", 1)[1]: line[:6] for line in _paths(git.run("ls-files", "-s", "-z"))}
         known = modes.keys()
-        paths = known | set(_paths(git.run("ls-files", "-z", "-o", *(() if everything else ("--exclude-standard",)))))
-        if include and not everything:
-            paths |= set(
-                _paths(git.run("ls-files", "-z", "-o", "--", *(os.fsdecode(as_bytes(each)) for each in include)))
-            )
-        own = os.path.join(scratch, "own")
-        if not everything and os.path.exists(own):
-            paths |= set(_paths(self.git(GIT_INDEX_FILE=own).run("ls-files", "-z")))
+        staged, left_out = self._own_entries(os.path.join(scratch, "own"))
+        paths = known | staged.keys() | self._untracked(git, header["include"], everything=everything)
         update: list[bytes] = []
         remove: list[bytes] = []
         private: list[bytes] = []
+        skipped: list[bytes] = []
         nested: set[bytes] = set()
         behind: dict[bytes, bool] = {}
         for path in sorted(paths):
@@ -845,16 +840,43 @@ class Copy:
                     private.append(path)
             elif kind == "directory" and modes.get(path) == b"160000":
                 pass  # a submodule that is not checked out
+            elif kind == "missing" and path in left_out:
+                skipped.append(staged[path])
             elif kind == "special" and path in known:
                 raise Failed(f"{_shown(path)} is neither a file nor a link nor a directory any more")
             else:
                 remove.append(path)
         git.run("update-index", "-z", "--force-remove", "--stdin", stdin=_listed(remove))
         git.run("update-index", "-z", "--add", "--replace", "--stdin", stdin=_listed(update))
+        self._add_changed(git, header, skipped)
         # git only remarks that it leaves a path out.
         if refused := sorted(set(update) - set(_paths(git.run("ls-files", "-z")))):
             raise Failed(f"git takes no file of this name: {_shown(refused[0])}")
         return git.run("write-tree").decode().strip(), private, nested
+
+    def _untracked(self, git: Git, include: list[str], *, everything: bool) -> set[bytes]:
+        rules = () if everything else ("--exclude-standard",)
+        found = set(_paths(git.run("ls-files", "-z", "-o", *rules)))
+        if include and not everything:
+            included = (os.fsdecode(as_bytes(each)) for each in include)
+            found |= set(_paths(git.run("ls-files", "-z", "-o", "--", *included)))
+        return found
+
+    def _own_entries(self, own: str) -> tuple[dict[bytes, bytes], set[bytes]]:
+        """The entries of the copy's own index by path, and the paths that its work tree leaves out (skip-worktree)."""
+        if not os.path.exists(own):
+            return {}, set()
+        lines = _paths(self.git(GIT_INDEX_FILE=own).run("ls-files", "-s", "-t", "-z"))
+        entries = {entry.split(b"\t", 1)[1]: entry for entry in staged_entries(line[2:] for line in lines)}
+        return entries, {line.split(b"\t", 1)[1] for line in lines if line.startswith(b"S ")}
+
+    def _add_changed(self, git: Git, header: dict[str, Any], entries: list[bytes]) -> None:
+        """Add those of these entries that the index had otherwise, or not, when the copy was made."""
+        if entries:
+            lines = (line.split(b" ", 2) for line in _paths(self.git().run("ls-tree", "-r", "-z", header["index"])))
+            before = {mode + b" " + named for mode, _, named in lines}
+            changed = _listed(entry for entry in entries if entry not in before)
+            git.run("update-index", "-z", "--index-info", stdin=changed)
 
     def _kind(self, path: bytes, behind: dict[bytes, bool]) -> tuple[str, int]:
         top = os.fsencode(self.top)
