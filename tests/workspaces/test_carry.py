@@ -188,6 +188,21 @@ async def test_a_branch_that_another_work_tree_has_is_not_moved_under_it(work: C
     assert "theirs" in work.here(f"git log --format=%s {NAMES.conflicts}")
 
 
+SEPARATE = "git init -q --separate-git-dir ../git"
+SUBMODULE = "mv .git ../git; git -C ../git config core.worktree ../top; echo gitdir: ../git > .git"
+
+
+@pytest.mark.parametrize("apart", [SEPARATE, SUBMODULE, ":"])
+async def test_a_branch_that_the_main_work_tree_has_is_not_moved_under_it(work: Carrying, apart: str) -> None:
+    work.here(f"{ALONE}; git branch side; {apart}; git worktree add -q ../linked side")
+    work.top = work.top.with_name("linked")
+    await work.out()
+    back = await work.back("git switch -q main; echo theirs > a; git commit -qam theirs")
+    assert back.kept == NAMES.conflicts
+    assert work.here("cd ../top; git status --porcelain; git log --format=%s main") == "first\n"
+    assert "theirs" in work.here(f"git log --format=%s {NAMES.conflicts}")
+
+
 async def test_files_without_a_repository(work: Carrying) -> None:
     shutil.rmtree(work.top / ".git")
     await work.out("echo a > a; echo b > b; mkdir -p d/empty; echo '*' > .gitignore; chmod +x b")
@@ -636,8 +651,16 @@ async def test_repositories_by_sha256(work: Carrying) -> None:
     assert work.here("git status --porcelain; git log --format=%s") == "R  a -> c\nsecond\nfirst\n"
 
 
-async def test_a_work_tree_of_a_bare_repository(work: Carrying) -> None:
-    work.here(ALONE + "; cd ..; git clone -q --bare top bare; rm -rf top; git -C bare worktree add -q ../top main")
+CONFIG_APART = (
+    "git config --unset core.bare; git config extensions.worktreeConfig true; "
+    "git config -f config.worktree core.bare true"
+)
+
+
+@pytest.mark.parametrize(("name", "config"), [("bare", ":"), (".git", ":"), ("bare", CONFIG_APART)])
+async def test_a_work_tree_of_a_bare_repository(work: Carrying, name: str, config: str) -> None:
+    work.here(f"{ALONE}; cd ..; git clone -q --bare top {name}; rm -rf top; cd {name}; {config}")
+    subprocess.run(["git", "worktree", "add", "-q", "../top", "main"], cwd=work.top.with_name(name), check=True)
     work.here("git config user.name P; git config user.email p@p")
     await work.out()
     assert (await work.back("echo 2 > a; git commit -qam second")).kept is None

@@ -152,6 +152,12 @@ async def test_what_cannot_be_is_said_and_leaves_nothing(repo: Place, branch: st
     assert not (repo.root / "outside").exists() or not [*(repo.root / "outside").iterdir()]
 
 
+async def test_a_branch_of_the_main_work_tree_is_known_whatever_its_git_directory_is_called(repo: Place) -> None:
+    repo.sh("git init -q --separate-git-dir ../apart; git worktree add -q ../linked -b side")
+    with pytest.raises(WorkspaceError, match=r"branch main is checked out at .*/apart"):
+        await repo.make("main", repo.root / "linked")
+
+
 async def test_what_became_of_it_is_looked_at(repo: Place) -> None:
     made = await repo.make("fix")
     repo.sh("git checkout -qb elsewhere", made)

@@ -341,7 +341,7 @@ class _CarryBack:
             joined[name] = both
             if both != mine:
                 due[name] = (mine, both)
-        elsewhere = await asyncio.to_thread(work_tree.checked_out_elsewhere, repository)
+        elsewhere = await work_tree.checked_out_elsewhere(self._shadow)
         for name in due.keys() & elsewhere:
             aside[name] = due.pop(name)[1]
         head, both, is_aside = await self._head(ours, joined, aside, elsewhere)

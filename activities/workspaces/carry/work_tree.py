@@ -17,6 +17,7 @@ from pathlib import Path
 
 from activities.workspaces.carry.copy_program import as_bytes
 from activities.workspaces.files import read_regular
+from activities.workspaces.git.linked_trees import has_main_tree
 from activities.workspaces.git.repository import Repository
 from activities.workspaces.git.runner import GitFailed
 from activities.workspaces.git.shadow import Shadow
@@ -179,11 +180,19 @@ def log_head(repository: Repository, was: str | None, now: str, why: str) -> Non
     _log(repository.git, "HEAD", was or "0" * len(now), now, why)
 
 
-def checked_out_elsewhere(repository: Repository) -> set[str]:
-    """Branches that other work trees of the repository have checked out, or that are being rebased in any of them."""
+async def checked_out_elsewhere(shadow: Shadow) -> set[str]:
+    """Branches that other work trees of the repository have checked out, or that are being rebased in any of them.
+
+    Raises GitFailed.
+    """
+    repository = shadow.repository
+    main = [repository.common] if await has_main_tree(shadow) else []
+    return await asyncio.to_thread(_checked_out_elsewhere, repository, main)
+
+
+def _checked_out_elsewhere(repository: Repository, main: list[Path]) -> set[str]:
     common = repository.common
-    # A bare repository, of which all work trees are linked ones, checks nothing out.
-    others = [*([common] if common.name == ".git" else []), *(common / "worktrees").glob("*")]
+    others = [*main, *(common / "worktrees").glob("*")]
     found = set()
     for git in {*others, repository.git}:
         for name in ("rebase-merge/head-name", "rebase-apply/head-name"):

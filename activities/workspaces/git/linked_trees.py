@@ -18,6 +18,7 @@ from pathlib import Path
 from activities.store import disk
 from activities.workspaces.files import read_regular
 from activities.workspaces.git.checkpoint_commits import check_ref_path, hashed
+from activities.workspaces.git.effective_config import file_config
 from activities.workspaces.git.repository import Repository
 from activities.workspaces.git.runner import GitFailed
 from activities.workspaces.git.shadow import Shadow
@@ -25,6 +26,7 @@ from activities.workspaces.printable_text import printable
 
 BRANCHES = "refs/heads/"
 _MAX_POINTER = 8 * 1024
+_BARE = r"^(core\.bare|extensions\.worktreeconfig)$"
 
 
 async def link_tree(shadow: Shadow, top: Path, branch: str) -> None:
@@ -42,7 +44,8 @@ async def link_tree(shadow: Shadow, top: Path, branch: str) -> None:
         await _make_branch(shadow, ref)
         await asyncio.to_thread(_prepare, kept, top, new, ref)
         # Once HEAD is written: whoever checks it out from now on sees that.
-        if place := await asyncio.to_thread(_checked_out_at, repository, common, kept, ref):
+        main = await has_main_tree(shadow)
+        if place := await asyncio.to_thread(_checked_out_at, repository, common, kept, ref, main=main):
             raise GitFailed(f"branch {branch} is checked out at {place}")
         git = shadow.with_variables(new, GIT_WORK_TREE=str(new), GIT_INDEX_FILE=str(kept / "index"))
         await git.run("read-tree", "--reset", "-u", ref)
@@ -50,6 +53,19 @@ async def link_tree(shadow: Shadow, top: Path, branch: str) -> None:
     except BaseException:
         await asyncio.to_thread(_discard, kept, new)  # else git would take the branch for checked out
         raise
+
+
+async def has_main_tree(shadow: Shadow) -> bool:
+    """Whether the repository has a work tree that is no linked one: a bare one checks nothing out. Raises GitFailed."""
+    common = shadow.repository.common
+    found = dict(await file_config(common / "config", shadow.user_git, _BARE))
+    if _is_true(found.get("extensions.worktreeconfig")):  # then git keeps the main work tree's own settings apart
+        found |= dict(await file_config(common / "config.worktree", shadow.user_git, _BARE))
+    return not _is_true(found.get("core.bare"))
+
+
+def _is_true(value: str | None) -> bool:
+    return value is not None and value.lower() in ("true", "yes", "on", "1")
 
 
 def _is_there(repository: Repository, kept: Path, top: Path, ref: str) -> bool:
@@ -110,9 +126,9 @@ def _discard(kept: Path, new: Path) -> None:
             shutil.rmtree(each, ignore_errors=True)
 
 
-def _checked_out_at(repository: Repository, common: Path, kept: Path, ref: str) -> str | None:
+def _checked_out_at(repository: Repository, common: Path, kept: Path, ref: str, *, main: bool) -> str | None:
     """Where another work tree has the branch checked out, or in the middle of a rebase or a bisection."""
-    for git, place in _trees(repository, common):
+    for git, place in _trees(repository, common, main=main):
         if git == kept:
             continue
         names = {_pointer(git / each) for each in ("rebase-merge/head-name", "rebase-apply/head-name")}
@@ -122,13 +138,12 @@ def _checked_out_at(repository: Repository, common: Path, kept: Path, ref: str) 
     return None
 
 
-def _trees(repository: Repository, common: Path) -> Iterator[tuple[Path, str]]:
-    """The git directories of all work trees, and where these are."""
-    # A bare repository, of which all work trees are linked ones, checks nothing out.
-    if common.name == ".git":
-        yield common, str(common.parent)
-    elif Path(os.path.realpath(repository.git)) == common:
+def _trees(repository: Repository, common: Path, *, main: bool) -> Iterator[tuple[Path, str]]:
+    """The git directories of all work trees, and where these are. `main`: one of them is no linked one."""
+    if Path(os.path.realpath(repository.git)) == common:
         yield common, str(repository.top)
+    elif main:
+        yield common, str(common.parent if common.name == ".git" else common)
     for name in disk.names(common / "worktrees"):
         git = common / "worktrees" / name
         yield git, _pointer(git / "gitdir").removesuffix("/.git") or str(git)
