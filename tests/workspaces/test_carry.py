@@ -421,7 +421,8 @@ async def test_half_a_copy_is_none(work: Carrying) -> None:
 @pytest.mark.parametrize(
     ("here", "words"),
     [
-        ("git sparse-checkout set --no-cone x", "sparse checkout"),
+        ("git sparse-checkout set --no-cone x", "cannot be carried: a; `git sparse-checkout disable`"),
+        ("git update-index --skip-worktree x/x", "carried: x/x; .* `git update-index --no-skip-worktree FILE`"),
         ("printf '%040d\n' 1 > .git/refs/tags/broken", "refs/tags/broken names an object that is not there"),
         ("git config filter.secret.clean cat", "filters that a copy would not have"),
         ("git config include.path more; git config -f .git/more filter.secret.clean cat", "filters that a copy would"),

@@ -350,8 +350,13 @@ async def check_carriable(shadow: Shadow) -> None:
     if await asyncio.to_thread(_is_file, repository.index):
         users = shadow.with_variables(GIT_INDEX_FILE=str(repository.index))
         listed = (await users.run("ls-files", "-t", "-z")).split(b"\0")
-        if any(line.startswith(b"S ") for line in listed):
-            raise GitFailed("the work tree is a sparse checkout, which cannot be carried")
+        if left_out := [os.fsdecode(line[2:]) for line in listed if line.startswith(b"S ")]:
+            more = f" and {len(left_out) - 5:,} more" if len(left_out) > 5 else ""
+            raise GitFailed(
+                "the work tree is a sparse checkout, or has files with the skip-worktree bit, which cannot be carried: "
+                f"{printable(', '.join(left_out[:5]), 500)}{more}; `git sparse-checkout disable` takes all back, "
+                "`git update-index --no-skip-worktree FILE` one"
+            )
     filters = await effective_config(repository, shadow.user_git, _FILTERS)
     everywhere = await unconditional_config(shadow.user_git, _FILTERS)
     if any(everywhere.get(name) != value for name, value in filters.items()):
