@@ -203,6 +203,20 @@ async def test_a_branch_that_the_main_work_tree_has_is_not_moved_under_it(work: 
     assert "theirs" in work.here(f"git log --format=%s {NAMES.conflicts}")
 
 
+@pytest.mark.parametrize("name", ["alias", "alias/below"])
+@pytest.mark.parametrize("target", ["main", "none"])
+async def test_another_name_of_a_branch_stays_and_what_the_run_has_there_is_kept(
+    work: Carrying, name: str, target: str
+) -> None:
+    await work.out(f"{ALONE}; git symbolic-ref refs/heads/alias refs/heads/{target}")
+    back = await work.back(f"echo 2 > b; git add b; git commit -qm second; git branch {name}; echo 3 > c")
+    assert (back.conflicts, back.kept) == ([], NAMES.conflicts)
+    assert work.here("git log -1 --format=%s main; cat c; git symbolic-ref refs/heads/alias") == (
+        f"second\n3\nrefs/heads/{target}\n"
+    )
+    assert "second" in work.here(f"git log --format=%s {NAMES.conflicts}")
+
+
 async def test_files_without_a_repository(work: Carrying) -> None:
     shutil.rmtree(work.top / ".git")
     await work.out("echo a > a; echo b > b; mkdir -p d/empty; echo '*' > .gitignore; chmod +x b")

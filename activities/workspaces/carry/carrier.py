@@ -330,7 +330,8 @@ class _CarryBack:
 
     async def _refs(self, ours: SnapshotState) -> _RefPlan:
         base, theirs, repository = self._base.state, self._theirs.state, self._shadow.repository
-        refs = merge.merged_refs(base.refs, ours.refs, theirs.refs)
+        symbolic = await asyncio.to_thread(work_tree.symbolic_refs, repository)
+        refs = merge.merged_refs(base.refs, ours.refs, theirs.refs, symbolic)
         due, aside = dict(refs.due), {**refs.kept_aside, **theirs.others}
         joined: dict[str, str] = {}
         for name, (mine, other) in refs.diverged.items():

@@ -4,7 +4,7 @@
 changed, ours stays, and the difference is a conflict.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from activities.workspaces.put_back import Replacement, Version
@@ -100,14 +100,19 @@ class RefMerge:
     """name -> (ours, theirs): both have moved. One may have all of the other, or a commit may join them."""
 
 
-def merged_refs(base: Mapping[str, str], ours: Mapping[str, str], theirs: Mapping[str, str]) -> RefMerge:
-    """Merge branches and tags. One that theirs lacks stays: a name costs nothing, and what it names may be lost."""
+def merged_refs(
+    base: Mapping[str, str], ours: Mapping[str, str], theirs: Mapping[str, str], symbolic: Collection[str] = ()
+) -> RefMerge:
+    """Merge branches and tags. One that theirs lacks stays: a name costs nothing, and what it names may be lost.
+
+    `symbolic`: names that ours has for other refs. They are not carried, and stay.
+    """
     merge = RefMerge()
     for name, value in theirs.items():
         was, mine = base.get(name), ours.get(name)
         if value in (was, mine):
             continue
-        if mine is None and any(_is_in_the_way(name, each) for each in ours):
+        if mine is None and (name in symbolic or any(_is_in_the_way(name, each) for each in (*ours, *symbolic))):
             merge.kept_aside[name] = value
         elif mine == was:
             merge.due[name] = (mine, value)

@@ -204,6 +204,27 @@ def _checked_out_elsewhere(repository: Repository, main: list[Path]) -> set[str]
     return found
 
 
+def symbolic_refs(repository: Repository) -> set[str]:
+    """Branches and tags that are other names of refs, also of none: git itself does not list those."""
+    found, waiting = set(), ["refs/heads", "refs/tags"]
+    while waiting:
+        directory = waiting.pop()
+        with contextlib.suppress(OSError), os.scandir(repository.common / directory) as entries:
+            for entry in entries:
+                name = f"{directory}/{entry.name}"
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(name)
+                elif entry.is_symlink() or _says_ref(Path(entry.path)):
+                    found.add(name)
+    return found
+
+
+def _says_ref(path: Path) -> bool:
+    with contextlib.suppress(OSError):
+        return read_regular(path, 4096).startswith(b"ref:")
+    return False
+
+
 def in_progress(repository: Repository) -> bool:
     """Whether the person is in the middle of a merge, a rebase, a cherry-pick or a revert."""
     names = ("MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "rebase-merge", "rebase-apply", "sequencer")
