@@ -425,7 +425,7 @@ class RunCarry:
         )
         if not carried.repository:
             return CarriedBack(finalize=finalize)
-        changes = await self._changes.between(directory, workspace, carried.files, returned.files)
+        changes = await self._changes.between(directory, workspace, returned.before, returned.files)
         return CarriedBack(finalize=finalize, changes=changes)
 
     def _close_gate(self, directory: RunDirectory) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from activities.workspaces.fingerprint import TooManyFiles, fingerprint
 from activities.workspaces.git import checkpoint_commits as commits
+from activities.workspaces.git.checkpoint_commits import Message
 from activities.workspaces.git.kept_commits import Counts, KeptCommit, Pair, count_all, kept_commits
 from activities.workspaces.git.runner import GitFailed
 from activities.workspaces.git.shadow import Shadow
@@ -52,9 +53,7 @@ class WorkspaceCheckpoints:
                 head = shadow.repository.head()
                 if name is not None:
                     await commits.set_aside(shadow, name, maker)
-                captured = await commits.capture(
-                    shadow, name, f"{message.rstrip()}\n\n{commits.made_by(maker)}\n", head
-                )
+                captured = await commits.capture(shadow, name, Message(message, commits.made_by(maker)), head)
                 nested = [shadow.repository.top / os.fsdecode(path) for path in sorted(shadow.nested)]
             return Survey(files=await _with_nested(captured.tree, nested), commit=captured.commit, head=head)
         except NoRepository:
@@ -81,7 +80,7 @@ class WorkspaceCheckpoints:
         """
         async with self._shadows.open(directory, workspace) as shadow:
             within = _within(shadow, workspace)
-            captured = await commits.capture(shadow, name, message, shadow.repository.head(), within, most)
+            captured = await commits.capture(shadow, name, Message(message), shadow.repository.head(), within, most)
         return captured.commit or ""
 
     async def keep(self, directory: Path, workspace: Path, name: str, commit: str) -> None:

@@ -13,6 +13,7 @@ import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 LINK, FILE, PROGRAM = b"120000", b"100644", b"100755"
 """Modes in a git tree: a symbolic link, a file, one that can be executed."""
@@ -41,13 +42,14 @@ def put_back(
     top: Path,
     due: Mapping[bytes, Replacement],
     staged: Mapping[bytes, Path],
-    private: frozenset[bytes] = frozenset(),
+    limits: Mapping[bytes, int] = MappingProxyType({}),
     temporary: bytes | None = None,
 ) -> set[bytes]:
     """Carry out what can be, and return the paths that were left as they are.
 
-    `staged`: files with the wanted contents. `private`: what of it nobody but the user may read, where it is new.
-    `temporary`: the name of the files that are written before they get theirs, for who tries again after a crash.
+    `staged`: files with the wanted contents. `limits`: the permissions that a file gets at most; else one that is new
+    gets those of the umask, and any other one keeps its own. `temporary`: the name of the files that are written before
+    they get theirs, for who tries again after a crash.
     Raises OSError where `top` cannot be opened.
     """
     left = set()
@@ -58,7 +60,7 @@ def put_back(
         going = sorted((path for path, each in due.items() if each.wanted is None), reverse=True)
         for path in (*going, *sorted(due.keys() - set(going))):
             try:
-                done = _put_back(root, path, due[path], staged.get(path), temporary, private=path in private)
+                done = _put_back(root, path, due[path], staged.get(path), temporary, limits.get(path, 0o777))
             except OSError:
                 done = False
             if not done:
@@ -91,8 +93,26 @@ def remove_directory(top: Path, path: bytes) -> None:
             os.close(root)
 
 
+def limit_permissions(top: Path, path: bytes, limit: int) -> None:
+    """Take from a file what permissions it has beyond these; where it is none nothing is done. Never raises."""
+    with contextlib.suppress(OSError):
+        root = os.open(top, _DIRECTORY)
+        try:
+            *parents, name = path.split(b"/")
+            with _opened(root, parents, make=False) as directories:
+                file = os.open(name, _READ, dir_fd=directories[-1])
+                try:
+                    found = os.fstat(file).st_mode
+                    if stat.S_ISREG(found) and found & 0o777 & ~limit:
+                        os.fchmod(file, stat.S_IMODE(found) & (~0o777 | limit))
+                finally:
+                    os.close(file)
+        finally:
+            os.close(root)
+
+
 def _put_back(
-    root: int, path: bytes, replacement: Replacement, staged: Path | None, temporary: bytes, *, private: bool
+    root: int, path: bytes, replacement: Replacement, staged: Path | None, temporary: bytes, limit: int
 ) -> bool:
     now, wanted = replacement.now, replacement.wanted
     *parents, name = path.split(b"/")
@@ -111,7 +131,7 @@ def _put_back(
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary, dir_fd=parent)
         try:
-            _write(parent, temporary, staged, wanted, _permissions(parent, name) if now else None, private=private)
+            _write(parent, temporary, staged, wanted, _permissions(parent, name) if now else None, limit)
             if now is None:
                 with contextlib.suppress(OSError):
                     os.rmdir(name, dir_fd=parent)  # one without entries
@@ -186,12 +206,17 @@ def _permissions(parent: int, name: bytes) -> int | None:
     return stat.S_IMODE(found.st_mode) if stat.S_ISREG(found.st_mode) else None
 
 
-def _write(parent: int, name: bytes, staged: Path, wanted: Version, permissions: int | None, *, private: bool) -> None:
-    """A new file or link; `permissions` of the file that it takes the place of are kept, but for who may execute."""
+def _write(parent: int, name: bytes, staged: Path, wanted: Version, permissions: int | None, limit: int) -> None:
+    """A new file or link; `permissions` of the file that it takes the place of are kept within `limit`, but for who may
+    execute.
+    """
     if wanted.mode == LINK:
         os.symlink(os.fsencode(os.readlink(staged)), name, dir_fd=parent)
         return
-    mode = (0o777 if wanted.mode == PROGRAM else 0o666) & (0o700 if private else 0o777)
+    mode = (0o777 if wanted.mode == PROGRAM else 0o666) & limit
+    if permissions is not None:
+        # Nobody who may not read it in the end may open it meanwhile.
+        mode, permissions = mode & 0o700, permissions & limit
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     with os.fdopen(os.open(name, flags, mode, dir_fd=parent), "wb") as file:
         with os.fdopen(os.open(staged, _READ), "rb") as source:

@@ -73,6 +73,27 @@ class TestRestore:
         }
         assert (await site.look(2)).files == first.files
 
+    async def test_it_is_readable_by_nobody_who_could_not_read_it_before(self, site: Site, top: Path) -> None:
+        put(top, {".env.local": "s", "key": "k", "group": "g", "own/key": "o", "gone/key": "d", "open": "o"})
+        for name, mode in {".env.local": 0o600, "key": 0o600, "group": 0o640, "own": 0o700, "gone/key": 0o600}.items():
+            (top / name).chmod(mode)
+        await site.keep(1)
+        wanted = on_disk(top)
+        for name in (".env.local", "group", "open"):
+            (top / name).unlink()
+        for name in ("own", "gone"):
+            shutil.rmtree(top / name)
+        put(top, {"key": "changed", "gone": "a file now", "x.log": "ignored"})
+        (top / ".gitignore").unlink()
+        (top / "a.txt").write_text("changed")
+        await site.restore(1)
+        assert {**on_disk(top), "x.log": b""} == {**wanted, "x.log": b""}
+        found = {name: oct((top / name).stat().st_mode & 0o777) for name in wanted}
+        assert found.pop("group") == oct(0o640)
+        closed = {".env.local", "key", "own/key", "gone/key"}
+        assert {name: mode for name, mode in found.items() if mode != oct(0o644)} == dict.fromkeys(closed, oct(0o600))
+        assert await site.restore(1) == 0
+
     async def test_twice_is_fine(self, site: Site, top: Path) -> None:
         await site.keep(1)
         disturb(top)

@@ -150,7 +150,33 @@ async def test_permissions_stay(tree: Tree) -> None:
     newer = await tree.keep(AFTER)
     (tree.top / "tool").chmod(0o750)
     await tree.checkpoints.undo(tree.root / "shadow", tree.top, again, newer, RESCUE, "rescue\n")
-    assert oct((tree.top / "tool").stat().st_mode) == oct(0o100640)
+    assert oct((tree.top / "tool").stat().st_mode) == oct(0o100600), "as closed as it was before"
+
+
+async def test_what_is_put_back_is_readable_by_nobody_who_could_not_read_it_before(tree: Tree) -> None:
+    begins = (
+        "umask 022; echo s > .env.local; chmod 600 .env.local; echo g > group; chmod 640 group; mkdir -m 700 own; "
+        "echo k > own/key; mkdir all; echo a > all/a; echo b > all/b; chmod 600 all/*; echo t > tool; chmod 700 tool; "
+        "echo w > written; chmod 600 written; echo o > open; echo p > 'p é%'; chmod 600 p*"
+    )
+    run = "rm -r .env.local group own all tool open p*; echo more >> written; chmod 644 written"
+    assert (await tree.undone(begins, run)).conflicts == set()
+    found = {path.name: oct(path.stat().st_mode & 0o777) for path in tree.top.rglob("*") if ".git/" not in str(path)}
+    assert found.pop("open") == oct(0o644)
+    assert found.pop("group") == oct(0o640)
+    assert found.pop("tool") == oct(0o700)
+    del found["own"], found["all"], found[".git"]
+    assert set(found.values()) == {oct(0o600)}, found
+    assert len(found) == 6
+
+
+async def test_many_closed_files_are_noted_by_their_directories(tree: Tree) -> None:
+    tree.sh(f"umask 077; for n in $(seq 200); do mkdir -p d$n/{'x' * 100}; echo $n > d$n/{'x' * 100}/f; done")
+    tree.sh("umask 022; for n in $(seq 2 2 200); do echo > d$n/open; chmod 755 d$n; done; echo > open")
+    commit = await tree.keep(BEFORE)
+    assert len(tree.sh(f"git cat-file commit {commit}")) < 20_000
+    assert (await tree.undone("", "rm -r d*")).conflicts == set()
+    assert {path.stat().st_mode & 0o077 for path in tree.top.rglob("f")} == {0}
 
 
 async def test_what_was_written_over_in_the_repository_is_not_restored(tree: Tree) -> None:

@@ -21,6 +21,7 @@ from activities.workspaces.carry.copy_program import STASHES, as_bytes, as_text
 from activities.workspaces.carry.incoming import move_packs, received
 from activities.workspaces.carry.snapshots import Snapshot, SnapshotState
 from activities.workspaces.git import checkpoint_commits as commits
+from activities.workspaces.git.file_modes import NOBODY_ELSE
 from activities.workspaces.git.repository import Repository
 from activities.workspaces.git.runner import GitFailed, gather_or_cancel
 from activities.workspaces.git.shadow import Shadow
@@ -47,12 +48,14 @@ class Carried:
 
 @dataclass
 class Returned:
-    """What was carried back. `commit`: what is checked out now. `files`: the commit of the copy's files.
+    """What was carried back. `commit`: what is checked out now. `files`: the commit of the copy's files. `before`: that
+    of the files that were carried out, which says who may read them.
 
     `conflicts`: paths that stay as they were, sorted. `kept`: the ref, or the directory, that has the copy's version.
     """
 
     changed: bool
+    before: str
     files: str
     commit: str | None = None
     conflicts: list[bytes] = field(default_factory=list)
@@ -274,12 +277,15 @@ class _CarryBack:
     ) -> None:  # fmt: skip
         self._shadow, self._base, self._theirs = shadow, base, theirs
         self._names, self._title, self._kept, self._repository = names, title, kept, repository
+        self._before = base.files
 
     async def run(self) -> Returned:
         base, theirs = self._base, self._theirs
+        closed = dict.fromkeys(map(as_bytes, base.state.private), NOBODY_ELSE)
+        self._before = await commits.with_modes(self._shadow, base.files, closed)
         same = (base.tree, base.index, base.state) == (theirs.tree, theirs.index, theirs.state)
         if same:
-            return Returned(changed=False, files=theirs.files, commit=self._shadow.repository.head())
+            return Returned(False, self._before, theirs.files, self._shadow.repository.head())
         # Before anything is written, so that a crash leaves nothing that could be lost.
         await commits.keep(self._shadow, self._names.conflicts, theirs.files)
         for left in reversed(range(TRIES)):
@@ -446,7 +452,8 @@ class _CarryBack:
         """Write them, and return the paths that were left as they are."""
         nested = {path for path, each in due.items() if commits.is_nested(each.now) or commits.is_nested(each.wanted)}
         due = {path: each for path, each in due.items() if path not in nested}
-        private = frozenset(map(as_bytes, self._theirs.state.private))
+        private = {path for path in map(as_bytes, self._theirs.state.private) if path in due and due[path].now is None}
+        limits = dict.fromkeys(private, NOBODY_ELSE)
         with tempfile.TemporaryDirectory(dir=self._shadow.path.parent) as scratch:
             wanted = {path: each.wanted for path, each in due.items() if each.wanted}
             staged = await commits.stage(self._shadow, wanted, Path(scratch))
@@ -454,13 +461,13 @@ class _CarryBack:
             due = {path: each for path, each in due.items() if path not in out}
             top = self._shadow.repository.top
             temporary = os.fsencode(_temporary_name(self._names))
-            left = await asyncio.to_thread(put_back, top, due, staged, private, temporary)
+            left = await asyncio.to_thread(put_back, top, due, staged, limits, temporary)
         return nested | out | left
 
     async def _returned(self, conflicts: set[bytes], kept_aside: Mapping[str, str]) -> Returned:
         shadow, theirs, name = self._shadow, self._theirs, self._names.conflicts
         commit = shadow.repository.head() if self._repository else None
-        returned = Returned(changed=True, files=theirs.files, commit=commit, conflicts=sorted(conflicts))
+        returned = Returned(True, self._before, theirs.files, commit, sorted(conflicts))
         if not conflicts and not kept_aside:
             await commits.delete_refs(shadow, [name])
             return returned

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, unquote
 
+from activities.workspaces.git.file_modes import ANYBODY, FileModes, looked_at, noted, notes
 from activities.workspaces.git.repository import COMMIT
-from activities.workspaces.git.runner import GitFailed, GitHung, GitOutput, gather_or_cancel
+from activities.workspaces.git.runner import GitFailed, GitHung, GitOutput, GitRunner, gather_or_cancel
 from activities.workspaces.git.shadow import Shadow
 from activities.workspaces.git.trees import MAX_ADDED, Within, remove_from_index, write_tree
-from activities.workspaces.put_back import Replacement, Version, put_back
+from activities.workspaces.put_back import Replacement, Version, limit_permissions, put_back
 
 REFS = "refs/steersman"
 MAX_NAME = 120
@@ -51,6 +52,19 @@ class CapturedFiles:
     commit: str | None = None
 
 
+@dataclass(frozen=True)
+class Message:
+    """A checkpoint's message. `last`: its last line."""
+
+    text: str
+    last: str = ""
+
+    def with_notes(self, lines: str) -> str:
+        """The message with these lines, before the last one."""
+        end = f"{lines}{self.last}".rstrip()
+        return f"{self.text.rstrip()}\n" + (f"\n{end}\n" if end else "")
+
+
 def quoted(loop: str) -> str:
     """The loop id as one component of a path and of a git ref: percent-encoded, or cut and hashed if it is long."""
     name = quote(loop, safe="-_.").replace("~", "%7E")
@@ -71,7 +85,7 @@ def ref(loop: str, number: int) -> str:
 
 
 async def capture(
-    shadow: Shadow, name: str | None, message: str, head: str | None, within: Within = (), most: int = MAX_ADDED
+    shadow: Shadow, name: str | None, message: Message, head: str | None, within: Within = (), most: int = MAX_ADDED
 ) -> CapturedFiles:
     """Write the files as a tree and, given a ref's name, commit it there with the parent `head`.
 
@@ -80,11 +94,30 @@ async def capture(
     tree = await write_tree(shadow, within, most)
     if name is None:
         return CapturedFiles(tree)
-    parent = ("-p", head) if head else ()
-    output = await shadow.git.run("commit-tree", *parent, "-F", "-", tree, stdin=message.encode("utf-8", "replace"))
-    commit = output.decode().strip()
+    paths = (await shadow.git.run("ls-files", "-z")).split(b"\0")[:-1]
+    limits = await asyncio.to_thread(looked_at, os.fsencode(shadow.repository.top), paths)
+    commit = await _commit(shadow, tree, message.with_notes(notes(limits)), head)
     await keep(shadow, name, commit)
     return CapturedFiles(tree, commit)
+
+
+async def with_modes(shadow: Shadow, commit: str, limits: Mapping[bytes, int]) -> str:
+    """A commit as this one that says, too, which permissions its files have at most; the same each time.
+
+    Raises GitFailed.
+    """
+    if not (said := notes(limits)):
+        return commit
+    output = await shadow.git.run("log", "-1", "--format=%T %ct %P", commit)
+    tree, when, *parents = output.decode().split()
+    dated = shadow.with_variables(GIT_AUTHOR_DATE=f"{when} +0000", GIT_COMMITTER_DATE=f"{when} +0000")
+    return await _commit(shadow, tree, Message("files").with_notes(said), *parents, git=dated)
+
+
+async def _commit(shadow: Shadow, tree: str, message: str, *parents: str | None, git: GitRunner | None = None) -> str:
+    above = [word for each in parents if each for word in ("-p", each)]
+    stdin = message.encode("utf-8", "replace")
+    return (await (git or shadow.git).run("commit-tree", *above, "-F", "-", tree, stdin=stdin)).decode().strip()
 
 
 async def keep(shadow: Shadow, name: str, commit: str) -> None:
@@ -129,7 +162,8 @@ async def restore(shadow: Shadow, name: str, commit: str | None = None) -> int:
     wanted = await tree_at(shadow, name)
     if commit is not None and (await shadow.git.run("rev-parse", "--verify", name)).decode().strip() != commit:
         raise NoCheckpoint(f"{name} names another commit than the one that was kept, {commit}: it was overwritten")
-    changed = await _changed(shadow, await write_tree(shadow), wanted)
+    now = await write_tree(shadow)
+    changed = await _changed(shadow, now, wanted)
     nested = shadow.nested
     await _check_nested(shadow, wanted)
     if not changed:
@@ -137,17 +171,45 @@ async def restore(shadow: Shadow, name: str, commit: str | None = None) -> int:
     kept: set[bytes] = set()
     if any(os.path.basename(path) == b".gitignore" for path in changed):
         kept = await _ignored_by(shadow, wanted, [path for path, gone in changed.items() if gone])
-        await remove_from_index(shadow, kept)
+    limits = await _restore_closed(shadow, now, wanted, await modes_of(shadow, name), kept)
+    await remove_from_index(shadow, kept)
     try:
         await shadow.git.run("read-tree", "--reset", "-u", wanted)
     finally:
         nested |= await _record_indexed(shadow)
+        await asyncio.to_thread(_limit_all, shadow.repository.top, limits)
     # git only warns about a file that it cannot remove.
     wrong = (await _changed(shadow, await write_tree(shadow), wanted)).keys()
     left = (wrong & changed.keys()) - kept - nested
     if left:
         raise GitFailed(f"{len(left)} files could not be taken back, {os.fsdecode(min(left))!r} among them")
     return len(changed.keys() - kept - nested)
+
+
+async def _restore_closed(
+    shadow: Shadow, now: str, wanted: str, modes: FileModes, kept: set[bytes]
+) -> dict[bytes, int]:
+    """Restore the files that not everybody may read, which git would make anew with the permissions of the umask; which
+    ones have at most. What is in their way goes, too. Raises GitFailed.
+    """
+    top = shadow.repository.top
+    changed = await differences(shadow, wanted, now)
+    files = [path for path, each in changed.items() if each.wanted and not is_nested(each.wanted)]
+    there = await asyncio.to_thread(looked_at, os.fsencode(top), files)
+    found = {path: modes.limit(path) & there.get(path, ANYBODY) for path in files}
+    limits = {path: limit for path, limit in found.items() if limit != ANYBODY}
+    if not limits:
+        return limits
+    going = {path for path, each in changed.items() if each.wanted is None and not is_nested(each.now)} - kept
+    due = {path: changed[path] for path in (*going, *limits)}
+    await _put_back(shadow, due, limits)
+    await write_tree(shadow)  # else git would not know that they are as they are to be
+    return limits
+
+
+def _limit_all(top: Path, limits: Mapping[bytes, int]) -> None:
+    for path, limit in limits.items():
+        limit_permissions(top, path, limit)
 
 
 async def drop(shadow: Shadow, loop: str, numbers: set[int] | None) -> list[int]:
@@ -221,7 +283,7 @@ async def undo(shadow: Shadow, older: str, newer: str, rescue: str, message: str
     since the newer one. What is there now is committed under the ref `rescue`. Raises GitFailed, NoCheckpoint.
     """
     before, after = await trees_of(shadow, older, newer)
-    kept = await capture(shadow, rescue, message, shadow.repository.head(), within)
+    kept = await capture(shadow, rescue, Message(message), shadow.repository.head(), within)
     changed, since, undone = await gather_or_cancel(
         differences(shadow, before, after, within),
         differences(shadow, after, kept.tree, within),
@@ -233,11 +295,17 @@ async def undo(shadow: Shadow, older: str, newer: str, rescue: str, message: str
     # What was ignored before may have been there before, unseen.
     left |= await _ignored_by(shadow, before, [path for path, each in due.items() if each.wanted is None])
     due = {path: each for path, each in due.items() if path not in left}
-    with tempfile.TemporaryDirectory(dir=shadow.path.parent) as scratch:
-        staged = await stage(shadow, {path: each.wanted for path, each in due.items() if each.wanted}, Path(scratch))
-        left |= await asyncio.to_thread(put_back, shadow.repository.top, due, staged)
+    modes = await modes_of(shadow, older)
+    left |= await _put_back(shadow, due, {path: modes.limit(path) for path in due})
     conflicts = (changed.keys() & since.keys() & undone.keys()) | left
     return UndoneFiles(len(due.keys() - left), conflicts, kept.commit or "")
+
+
+async def _put_back(shadow: Shadow, due: Mapping[bytes, Replacement], limits: Mapping[bytes, int]) -> set[bytes]:
+    """Put files back, and return the paths that were left as they are. Raises GitFailed."""
+    with tempfile.TemporaryDirectory(dir=shadow.path.parent) as scratch:
+        staged = await stage(shadow, {path: each.wanted for path, each in due.items() if each.wanted}, Path(scratch))
+        return await asyncio.to_thread(put_back, shadow.repository.top, due, staged, limits)
 
 
 def is_nested(version: Version | None) -> bool:
@@ -285,6 +353,11 @@ async def trees_of(shadow: Shadow, *commits: str) -> list[str]:
     except GitFailed as error:
         raise NoCheckpoint(f"{shadow.repository.top} has no files of {' and '.join(commits)} any more") from error
     return output.decode().split()
+
+
+async def modes_of(shadow: Shadow, name: str) -> FileModes:
+    """Who may read the files of a commit, as it says. Raises GitFailed."""
+    return noted((await shadow.git.read("cat-file", "commit", name, limit=MAX_COMMIT)).output)
 
 
 async def tree_at(shadow: Shadow, name: str) -> str:
