@@ -78,6 +78,22 @@ async def test_everything_comes_back(work: Carrying) -> None:
     assert work.here("ls .git; ls -A").count("steersman") == 0
 
 
+async def test_who_may_read_a_file_comes_back_where_the_run_has_closed_it(work: Carrying) -> None:
+    await work.out(
+        "umask 022; for each in changed closed opened mine both gone; do echo 1 > $each; done; chmod 600 opened mine"
+        + COMMIT + "first; echo u > untracked"
+    )  # fmt: skip
+    back = await work.back(
+        "chmod 600 changed closed both gone untracked; for each in changed opened mine both; do echo 2 > $each; done; "
+        "chmod 644 opened; echo n > new; chmod 600 new",
+        "chmod 640 mine; echo 3 > both; rm gone",
+    )
+    assert back.conflicts == [b"both"]
+    found = {path.name: oct(path.stat().st_mode & 0o777) for path in work.top.iterdir() if path.is_file()}
+    closed = dict.fromkeys(("changed", "closed", "opened", "untracked", "new"), "0o600")
+    assert found == {**closed, "mine": "0o640", "both": "0o644"}
+
+
 async def test_a_branch_is_switched(work: Carrying) -> None:
     await work.out("echo one > a" + COMMIT + "first")
     back = await work.back("git switch -qc topic; echo two > a; git commit -qam second")

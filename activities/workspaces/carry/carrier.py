@@ -26,7 +26,7 @@ from activities.workspaces.git.repository import Repository
 from activities.workspaces.git.runner import GitFailed, gather_or_cancel
 from activities.workspaces.git.shadow import Shadow
 from activities.workspaces.git.shadows import NoRepository, Shadows
-from activities.workspaces.put_back import Replacement, put_back
+from activities.workspaces.put_back import Replacement, limit_permissions, put_back
 
 TRIES = 5
 """A merge begins anew this many times where the user has changed something meanwhile."""
@@ -278,6 +278,8 @@ class _CarryBack:
         self._shadow, self._base, self._theirs = shadow, base, theirs
         self._names, self._title, self._kept, self._repository = names, title, kept, repository
         self._before = base.files
+        self._closed = frozenset(map(as_bytes, {*theirs.state.private} - {*base.state.private}))
+        """What the run has closed to all but its user."""
 
     async def run(self) -> Returned:
         base, theirs = self._base, self._theirs
@@ -434,6 +436,7 @@ class _CarryBack:
             {path: each for path, each in plan.files.due.items() if path not in plan.index.conflicts}
         )
         await asyncio.to_thread(work_tree.make_empty, repository.top, after - before)
+        await self._close(plan.files.due.keys() | conflicts)
         if self._repository:
             await work_tree.write_index(shadow, plan.index.due, object_format(self._base))
             await self._set_refs(refs, why)
@@ -452,8 +455,9 @@ class _CarryBack:
         """Write them, and return the paths that were left as they are."""
         nested = {path for path, each in due.items() if commits.is_nested(each.now) or commits.is_nested(each.wanted)}
         due = {path: each for path, each in due.items() if path not in nested}
+        # What was closed to others all along is here as its user has it by now.
         private = {path for path in map(as_bytes, self._theirs.state.private) if path in due and due[path].now is None}
-        limits = dict.fromkeys(private, NOBODY_ELSE)
+        limits = dict.fromkeys(private | self._closed, NOBODY_ELSE)
         with tempfile.TemporaryDirectory(dir=self._shadow.path.parent) as scratch:
             wanted = {path: each.wanted for path, each in due.items() if each.wanted}
             staged = await commits.stage(self._shadow, wanted, Path(scratch))
@@ -463,6 +467,15 @@ class _CarryBack:
             temporary = os.fsencode(_temporary_name(self._names))
             left = await asyncio.to_thread(put_back, top, due, staged, limits, temporary)
         return nested | out | left
+
+    async def _close(self, seen: AbstractSet[bytes]) -> None:
+        """Close the files to others that the run has closed and not changed otherwise. `seen`: paths that are done."""
+        if not (asked := self._closed - seen):
+            return
+        listed = await self._shadow.git.run("ls-tree", "-r", "-z", "--name-only", self._theirs.tree)
+        for path in asked & set(listed.split(b"\0")):  # a copy could name any file
+            if work_tree.is_safe(path):
+                await asyncio.to_thread(limit_permissions, self._shadow.repository.top, path, NOBODY_ELSE)
 
     async def _returned(self, conflicts: set[bytes], kept_aside: Mapping[str, str]) -> Returned:
         shadow, theirs, name = self._shadow, self._theirs, self._names.conflicts
