@@ -232,8 +232,8 @@ class HostActivities:
         """The difference between the two commits of a run's files, or between the first and the files as they are."""
         async with heartbeating():
             with as_application_error(), git_errors():
-                workspace = await self._workspace_of(asked)
-                found = await self._context.changes.diff(workspace, asked.before, asked.after, asked.max_bytes)
+                _, covered = await self._places_of(asked)
+                found = await self._context.changes.diff(covered, asked.before, asked.after, asked.max_bytes)
                 return found.model_copy(update={"now": asked.after is None})
 
     @activity.defn(name=names.UNDO_RUN)
@@ -243,28 +243,32 @@ class HostActivities:
             with as_application_error(), git_errors():
                 if self._policy.max_permission == "read_only":
                     raise InvalidRequest("this worker allows nobody to change a workspace")
-                workspace = await self._workspace_of(asked)
+                workspace, covered = await self._places_of(asked)
                 if (holder := await self._holds.in_the_way_of_undo(workspace)) is not None:
                     raise WorkspaceError(f"{self._holds.shown(holder).name} is at work in the workspace: stop it first")
                 directory = self._store.directory(asked.key)
-                return await self._context.changes.undo(directory, workspace, asked.before, asked.after)
+                undo = self._context.changes.undo
+                return await undo(directory, workspace, asked.before, asked.after, covered=covered)
 
-    async def _workspace_of(self, asked: RunDiffInput | UndoInput) -> Path:
-        """The workspace of a run whose commits these are, by what is written down of it here, or by what its loop's
-        workflow says: who may not write there must not have files of any other commit put there, or see them.
+    async def _places_of(self, asked: RunDiffInput | UndoInput) -> tuple[Path, Path]:
+        """The workspace of a run whose commits these are, and the directory that they cover, by what is written down of
+        it here, or by what its loop's workflow says: who may not write there must not have files of any other commit
+        put there, or see them.
 
         Raises RunError, OSError, RPCError.
         """
         directory = await asyncio.to_thread(self._store.readable, asked.key)
         workspace = await asyncio.to_thread(self._context.kept_directory, asked.workspace, "workspace.path")
+        covered = None
         if asked.step:
             is_kept = await self._is_step(asked, asked.step, workspace)
         else:
+            covered = await asyncio.to_thread(self._context.carry.covered, directory)
             merged = await asyncio.to_thread(self._context.carry.changes, directory)
             is_kept = await asyncio.to_thread(_is_of_run, directory, asked, workspace, merged)
         if not is_kept:
             raise InvalidRequest("what this run changed is not kept on this host any more")
-        return workspace
+        return workspace, covered or workspace
 
     async def _is_step(self, asked: RunDiffInput | UndoInput, step: LoopStep, workspace: Path) -> bool:
         client = self._context.client

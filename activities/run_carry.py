@@ -291,6 +291,13 @@ class RunCarry:
         back = _noted(directory.path / "carried-back.json", CarriedBack)
         return back.changes if back else None
 
+    def covered(self, directory: RunDirectory) -> Path | None:
+        """The work tree that the changes of a run in a copy are of, whatever directory of it is its workspace; None for
+        another run. Blocks. Raises InvalidRequest, OSError.
+        """
+        carried = _noted(directory.path / "carried.json", CarriedWorkspace)
+        return self.backups.top(carried) if carried and self.changes(directory) else None
+
     async def describe(self, directory: RunDirectory) -> CarriedBack:
         """What is written down of the run's copy. Raises InvalidRequest, OSError."""
         back = await asyncio.to_thread(_noted, directory.path / "carried-back.json", CarriedBack)
@@ -425,7 +432,7 @@ class RunCarry:
         )
         if not carried.repository:
             return CarriedBack(finalize=finalize)
-        changes = await self._changes.between(directory, workspace, returned.before, returned.files)
+        changes = await self._changes.between(directory, workspace, Path(carried.top), returned.before, returned.files)
         return CarriedBack(finalize=finalize, changes=changes)
 
     def _close_gate(self, directory: RunDirectory) -> None:

@@ -4,7 +4,8 @@ difference, and its undoing.
     runs/<run>/<execution>/baseline.json   the first checkpoint's commit, and the workspace
     workspaces/<hash of its path>/         our git directory for the workspace: see workspaces.git.shadow
 
-Of workspaces in a git repository alone, and of no run that may only read. Nothing of this fails a run.
+Of workspaces in a git repository alone, and of no run that may only read. Nothing of this fails a run. A run's
+checkpoints are of its workspace's directory; those of a run in a copy are of the whole work tree, as its merge is.
 """
 
 import asyncio
@@ -18,7 +19,7 @@ from pathlib import Path
 
 from activities.store import disk
 from activities.store.run_directory import RunDirectory
-from activities.workspaces.checkpoints import WorkspaceCheckpoints
+from activities.workspaces.checkpoints import WorkspaceCheckpoints, make_empty_workspace
 from activities.workspaces.git.checkpoint_commits import REFS, hashed, quoted
 from activities.workspaces.git.runner import GitFailed
 from activities.workspaces.git.shadows import NoRepository
@@ -68,38 +69,45 @@ class RunChanges:
             return changes.model_copy(update={"files": files, "insertions": added, "deletions": removed})
         return changes.model_copy(update={"error": error})
 
-    async def between(self, directory: RunDirectory, workspace: Path, before: str, after: str) -> Changes:
-        """What differs in the workspace between two commits of files that are there, which are kept. Raises nothing."""
+    async def between(self, directory: RunDirectory, workspace: Path, top: Path, before: str, after: str) -> Changes:
+        """What differs in the work tree at `top` between two commits of files that are there, which are kept. Raises
+        nothing.
+        """
         changes = Changes(before=before, after=after)
         try:
             async with asyncio.timeout(END_S):
-                shadow = self._shadow(workspace)
+                shadow = self._shadow(top)
                 for what, commit in ((BEFORE, before), (AFTER, after)):
                     name = f"{refs_of(directory)}{what}-{secrets.token_hex(8)}"
-                    await self._checkpoints.keep(shadow, workspace, name, commit)
+                    await self._checkpoints.keep(shadow, top, name, commit)
                 await asyncio.to_thread(directory.note_baseline, before, workspace)
-                files, added, removed = await self._checkpoints.count(shadow, workspace, before, after)
+                files, added, removed = await self._checkpoints.count(shadow, top, before, after)
         except TimeoutError:
             return changes.model_copy(update={"error": "comparing the files took too long and was given up"})
         except Exception as failure:  # noqa: BLE001 - whatever an agent has made of its workspace, the run ends
             return changes.model_copy(update={"error": printable(str(failure)) or type(failure).__name__})
         return changes.model_copy(update={"files": files, "insertions": added, "deletions": removed})
 
-    async def diff(self, workspace: Path, before: str, after: str | None, limit: int) -> Diff:
-        """What differs between two checkpoints, or between one and the files as they are.
+    async def diff(self, covered: Path, before: str, after: str | None, limit: int) -> Diff:
+        """What differs in a directory between two checkpoints, or between one and the files as they are.
 
         Raises NoRepository, NoCheckpoint, GitFailed, OSError.
         """
-        return await self._checkpoints.compare_commits(self._shadow(workspace), workspace, before, after, limit)
+        return await self._checkpoints.compare_commits(self._shadow(covered), covered, before, after, limit)
 
-    async def undo(self, directory: RunDirectory, workspace: Path, before: str, after: str) -> Undone:
-        """Take back what differs between two checkpoints, but for paths that have changed since the second one.
+    async def undo(
+        self, directory: RunDirectory, workspace: Path, before: str, after: str, *, covered: Path | None = None
+    ) -> Undone:
+        """Take back what differs between two checkpoints, but for paths that have changed since the second one, in the
+        directory that they cover; None: the workspace.
 
         Raises NoRepository, NoCheckpoint, GitFailed, OSError.
         """
         rescue = f"{refs_of(directory)}{RESCUE}-{time.time_ns()}"
         message = f"{directory.key.run}: before its changes were undone\n"
-        undone = await self._checkpoints.undo(self._shadow(workspace), workspace, before, after, rescue, message)
+        covered = covered or workspace
+        undone = await self._checkpoints.undo(self._shadow(covered), covered, before, after, rescue, message)
+        await asyncio.to_thread(make_empty_workspace, workspace)
         conflicts = sorted(printable(os.fsdecode(path)) for path in undone.conflicts)
         return Undone(
             files=undone.changed,

@@ -118,7 +118,7 @@ class WorkspaceCheckpoints:
         """
         async with self._shadows.open(directory, nearest_existing(workspace)) as shadow:
             undone = await commits.undo(shadow, older, newer, rescue, message, _within(shadow, workspace))
-        await asyncio.to_thread(_make_empty_workspace, workspace)
+        await asyncio.to_thread(make_empty_workspace, workspace)
         return undone
 
     async def restore(self, directory: Path, workspace: Path, name: str, commit: str | None = None) -> int:
@@ -128,7 +128,7 @@ class WorkspaceCheckpoints:
         """
         async with self._shadows.open(directory, nearest_existing(workspace)) as shadow:
             changed = await commits.restore(shadow, name, commit)
-        await asyncio.to_thread(_make_empty_workspace, workspace)
+        await asyncio.to_thread(make_empty_workspace, workspace)
         return changed
 
     async def drop(self, directory: Path, workspace: Path, loop: str, numbers: set[int] | None) -> list[int]:
@@ -198,7 +198,7 @@ def nearest_existing(workspace: Path) -> Path:
     return workspace
 
 
-def _make_empty_workspace(workspace: Path) -> None:
+def make_empty_workspace(workspace: Path) -> None:
     """Make the directory of a workspace that was empty in the checkpoint: git stores no empty directory."""
     if not workspace.exists() and workspace == Path(os.path.realpath(workspace)):
         workspace.mkdir(parents=True)

@@ -123,21 +123,27 @@ async def test_without_a_repository(shared: Site, steersman: Steersman) -> None:
     assert ((path / "a").read_text(), (path / "b").read_text()) == ("two\n", "new\n")
 
 
-@pytest.mark.exhaustive
 async def test_a_directory_of_a_repository(shared: Site, steersman: Steersman, repository: Path) -> None:
     (repository / "sub").mkdir()
-    run = await steersman.start(
-        isolated(
-            shared,
-            repository / "sub",
-            "import os, pathlib; pathlib.Path('n').write_text(os.getcwd()); pathlib.Path('../m').touch()",
-        )
+    secret = repository / ".env.local"
+    secret.write_text("s")
+    secret.chmod(0o600)
+    program = (
+        "import os, pathlib; pathlib.Path('n').write_text(os.getcwd()); pathlib.Path('../m').touch(); "
+        "pathlib.Path('../.env.local').unlink()"
     )
+    run = await steersman.start(isolated(shared, repository / "sub", program))
     result = await steersman.result(run)
     assert (repository / "sub" / "n").read_text().endswith("/sub")
     assert (repository / "m").exists()
     assert result.changes
-    assert result.changes.files == 1
+    assert result.changes.files == 3
+    assert "| 1 +" in (await steersman.diff(run)).stat
+    assert "b/m" in (await steersman.diff(run)).patch
+    assert (await steersman.undo(run)).files == 3
+    assert not (repository / "m").exists()
+    assert list((repository / "sub").iterdir()) == []
+    assert (secret.read_text(), oct(secret.stat().st_mode)) == ("s", "0o100600")
 
 
 async def failed(steersman: Steersman, run: str) -> RunResult:
