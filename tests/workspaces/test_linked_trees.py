@@ -113,7 +113,6 @@ async def test_nothing_of_the_repository_runs(repo: Place) -> None:
     repo.sh(
         "echo '* filter=evil text eol=crlf ident' > .gitattributes; git add .gitattributes; git commit -qm attributes"
     )
-    repo.sh(f"git config filter.evil.smudge '{trap}'; git config filter.evil.process '{trap}'")
     repo.sh(
         f"git config core.fsmonitor '{trap}'; git config core.sshCommand '{trap}'; git config core.hooksPath .git/hooks"
     )
@@ -122,6 +121,49 @@ async def test_nothing_of_the_repository_runs(repo: Place) -> None:
     assert (made / "sub" / "file").read_text() == "one\n"
     await repo.make("fix")
     assert not (repo.root / "ran").exists()
+    repo.sh(f"git config filter.evil.smudge '{trap}'; git config filter.evil.process '{trap}'")
+    repo.sh(f"git config alias.config '!{trap}'; git config core.pager '{trap}'; git config core.editor '{trap}'")
+    (repo.root / "ran").unlink(missing_ok=True)
+    with pytest.raises(WorkspaceError, match="filter for"):
+        await repo.make("fix")
+    with pytest.raises(WorkspaceError, match="filter for"):
+        await repo.make("other")
+    assert not (repo.root / "ran").exists()
+
+
+CRYPT = "printf '*.enc filter=crypt\\n' > .gitattributes; echo plain > a.enc; git add -A; git commit -qm secret; "
+DRIVER = "filter.crypt.clean 'tr a-z b-za'"
+
+
+@pytest.mark.parametrize(
+    "configured",
+    [
+        f"git config {DRIVER}",
+        f"git config --global {DRIVER}",
+        f"git config -f .git/more {DRIVER}; git config include.path more",
+        f"git config -f ../more {DRIVER}; git config --global includeIf.gitdir:**/top/.path {{root}}/more",
+        f"git config extensions.worktreeConfig true; git config --worktree {DRIVER}",
+        f"git config {DRIVER}; git mv .gitattributes x; git commit -qm x; mv x .git/info/attributes",
+        f"git config {DRIVER}; printf '[attr]own filter=crypt\\na.enc own\\n' > .gitattributes; git commit -qam macro",
+    ],
+)
+async def test_a_file_that_git_would_put_through_a_filter_is_refused(repo: Place, configured: str) -> None:
+    repo.sh(CRYPT)
+    assert (await repo.make("before") / "a.enc").read_text() == "plain\n", "none is configured"
+    repo.sh(configured.format(root=repo.root))
+    listed, refs = repo.sh("git worktree list"), repo.sh("git for-each-ref refs/heads")
+    said = r"a filter for a\.enc \(crypt\), which cannot be carried .*: make one with `git worktree add`"
+    for branch in ("fix", "before"):
+        with pytest.raises(WorkspaceError, match=said):
+            await repo.make(branch)
+    assert (repo.sh("git worktree list"), repo.sh("git for-each-ref refs/heads")) == (listed, refs)
+
+
+@pytest.mark.parametrize("configured", ["filter.other.clean cat", "filter.crypt.clean ''"])
+async def test_a_filter_that_git_does_not_run_is_none(repo: Place, configured: str) -> None:
+    repo.sh(f"{CRYPT} git config {configured}; mkdir x; echo '*.enc -filter' > x/.gitattributes")
+    made = await repo.make("fix")
+    assert repo.sh("git add -A; git status --porcelain", made) == ""
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from activities.store import disk
 from activities.workspaces.files import read_regular
 from activities.workspaces.git.checkpoint_commits import check_ref_path, hashed
 from activities.workspaces.git.effective_config import file_config
+from activities.workspaces.git.filters import filtered_file
 from activities.workspaces.git.repository import Repository
 from activities.workspaces.git.runner import GitFailed
 from activities.workspaces.git.shadow import Shadow
@@ -32,11 +33,13 @@ _BARE = r"^(core\.bare|extensions\.worktreeconfig)$"
 async def link_tree(shadow: Shadow, top: Path, branch: str) -> None:
     """Have a work tree at `top` that has the branch checked out; the branch is made of HEAD where it is not there.
 
-    One that is there stays as it is. Raises GitFailed, also where the branch is checked out elsewhere; OSError.
+    One that is there stays as it is. Raises GitFailed, also where the branch is checked out elsewhere, and where git
+    would put a file through a filter; OSError.
     """
     repository = shadow.repository
     common = await asyncio.to_thread(lambda: Path(os.path.realpath(repository.common)))
     kept, ref = common / "worktrees" / f"steersman-{hashed(os.fsencode(top))[:16]}", f"{BRANCHES}{branch}"
+    await _check_filters(shadow, ref)
     if await asyncio.to_thread(_is_there, repository, kept, top, ref):
         return
     new = top.with_name(f".{top.name}.new")
@@ -83,6 +86,19 @@ def _is_there(repository: Repository, kept: Path, top: Path, ref: str) -> bool:
         branch = ref.removeprefix(BRANCHES)
         raise GitFailed(f"{top} has {shown} checked out: check out {branch} there, or `git worktree remove` it")
     return True
+
+
+async def _check_filters(shadow: Shadow, ref: str) -> None:
+    """Raises GitFailed where an agent's commit would put files through a filter that are as they came out of one."""
+    found = await shadow.git.run("rev-parse", "--verify", "--quiet", f"{ref}^{{tree}}", ok_codes=(0, 1))
+    if (tree := found.decode().strip() or shadow.repository.head()) is None:
+        return
+    if (filtered := await filtered_file(shadow, tree)) is not None:
+        path, name = (printable(os.fsdecode(each), 200) for each in (filtered.path, filtered.name))
+        raise GitFailed(
+            f"git's configuration has a filter for {path} ({name}), which cannot be carried into a worktree, as it is "
+            "not run for that: make one with `git worktree add`, and name its directory as the workspace"
+        )
 
 
 async def _make_branch(shadow: Shadow, ref: str) -> None:

@@ -100,6 +100,14 @@ class Shadow:
         """A command that respects the user's own file of ignore rules."""
         return ("-c", f"core.excludesFile={self.excludes_file}", *arguments)
 
+    def as_user(self, **variables: str) -> GitRunner:
+        """A git of the user's, with all configuration that counts for theirs: whoever may write in the workspace may
+        have written it. Only for commands of which git runs nothing that is named there.
+        """
+        git, top = str(self.repository.git), str(self.repository.top)
+        environment = {**self.user_git.environment, "GIT_DIR": git, "GIT_WORK_TREE": top, **variables}
+        return replace(self.user_git, directory=self.repository.top, environment=environment)
+
     def with_variables(self, directory: Path | None = None, **variables: str) -> GitRunner:
         """The same git, in another directory and with further environment variables."""
         environment = {**self.git.environment, **variables}
