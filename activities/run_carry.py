@@ -4,6 +4,7 @@
                                             or a loop's: see store.kept_copies
                           /carried.json     what was copied
                           /carried-back.json  what became of it
+                          /partly-carried   a part of it is in the workspace, and the rest could not be carried back
                           /loss             why the copy's machine was lost, until there is another with a copy
                           /conflicts/       the copy's version of what could not be merged, for a workspace without git
     gates/<hash of the run's directory>     the run's directory: its changes could not be merged, and wait in its copy
@@ -31,7 +32,7 @@ from activities.store.kept_copies import CopyLocation
 from activities.store.notes import note as _note
 from activities.store.notes import noted as _noted
 from activities.store.run_directory import RunDirectory
-from activities.workspaces.carry.carrier import Carried, Returned
+from activities.workspaces.carry.carrier import Carried, PartlyCarried, Returned
 from activities.workspaces.carry.copies import CopyFailed
 from activities.workspaces.carry.snapshots import NoSnapshot
 from activities.workspaces.git.runner import GitFailed
@@ -45,7 +46,9 @@ log = logging.getLogger("steersman.hosting")
 MAX_CONFLICTS = 1000
 """At most this many paths are named."""
 _GIVEN_UP = CarriedBack(finalize=Finalize(status="none"))
-_DISCARDED = CarriedBack(finalize=Finalize(status="failed", error="it was discarded"), waits=False)
+_DISCARDED = "it was discarded"
+_PARTLY = "a part of it is in the workspace already, and a retry brings the rest"
+_STAYS = "what had been carried back of it stays in the workspace"
 
 
 class RunCarry:
@@ -74,7 +77,8 @@ class RunCarry:
                 await self._copies.take(directory, loop)
             copy = await self.backups.copy_of(directory)
             # What became of an earlier copy says nothing of this one: a run that is reset begins with it once more.
-            (directory.path / "carried-back.json").unlink(missing_ok=True)
+            for name in ("carried-back.json", "partly-carried"):
+                (directory.path / name).unlink(missing_ok=True)
             if not copy.is_here and not loop:
                 await self._copies.note_elsewhere(directory)
             await copy.prepare(directory.key.run, tell)
@@ -163,6 +167,8 @@ class RunCarry:
             known = await asyncio.to_thread(_noted, directory.path / "carried-back.json", CarriedBack)
             if known and known.finalize.status != "failed":
                 return known
+            if isinstance(error, PartlyCarried):
+                (directory.path / "partly-carried").touch(mode=0o600)
             return await self.fail(directory, printable(str(error)))
         back = await self._told(directory, carried, returned, workspace)
         await asyncio.to_thread(_note, directory.path / "carried-back.json", back)
@@ -235,6 +241,8 @@ class RunCarry:
         known = await asyncio.to_thread(_noted, directory.path / "carried-back.json", CarriedBack)
         if known and known.finalize.status != "failed":
             return known
+        if await asyncio.to_thread(self._is_partly_back, directory) and not error.startswith(_PARTLY):
+            error = f"{_PARTLY}: {error}"
         back = CarriedBack(finalize=Finalize(status="failed", error=error))
         if await asyncio.to_thread(self.has_copy, directory):
             await asyncio.to_thread(self._close_gate, directory)
@@ -312,15 +320,21 @@ class RunCarry:
         return await self.back(directory, carried, Path(carried.top), keep=False)
 
     async def discard(self, directory: RunDirectory) -> CarriedBack:
-        """Give up what could not be merged: the copy is removed. Raises InvalidRequest, WorkspaceError, OSError."""
+        """Give up what could not be merged: the copy is removed. `finalize.error` says where a part of it was.
+
+        Raises InvalidRequest, WorkspaceError, OSError.
+        """
         await self._waiting(directory)
+        stays = _STAYS if await asyncio.to_thread(self._is_partly_back, directory) else None
         try:
             await self._give_up(directory)
         except CopyFailed as error:
             raise WorkspaceError(str(error)) from error
         if not await asyncio.to_thread(self.has_copy, directory):  # else a sweep removes what is no gate any more
-            await asyncio.to_thread(_note, directory.path / "carried-back.json", _DISCARDED)
-        return _GIVEN_UP
+            told = f"{_DISCARDED}; {stays}" if stays else _DISCARDED
+            discarded = CarriedBack(finalize=Finalize(status="failed", error=told), waits=False)
+            await asyncio.to_thread(_note, directory.path / "carried-back.json", discarded)
+        return CarriedBack(finalize=Finalize(status="none", error=stays))
 
     async def abandon(self, directory: RunDirectory) -> None:
         """Give up the copy of a run in which no process has worked, as far as that can be done now. Raises OSError.
@@ -434,6 +448,9 @@ class RunCarry:
             return CarriedBack(finalize=finalize)
         changes = await self._changes.between(directory, workspace, Path(carried.top), returned.before, returned.files)
         return CarriedBack(finalize=finalize, changes=changes)
+
+    def _is_partly_back(self, directory: RunDirectory) -> bool:
+        return os.path.lexists(directory.path / "partly-carried")
 
     def _close_gate(self, directory: RunDirectory) -> None:
         self._gates.mkdir(mode=0o700, exist_ok=True)

@@ -146,7 +146,7 @@ class Finalize(TolerantModel):
 
     status: Literal["none", "succeeded", "conflicted", "failed"]
     """none: there were no changes. succeeded: all are in the workspace. conflicted: all but those that `conflicts`
-    names. failed: none, and the copy is kept until `steer workspace retry` or `discard`.
+    names. failed: none, or not all, as `error` says then; the copy is kept until `steer workspace retry` or `discard`.
     """
     commit: str | None = None
     """The commit that is checked out in the workspace afterwards."""
@@ -157,7 +157,7 @@ class Finalize(TolerantModel):
     ref: str | None = None
     """Where the copy's version of all that is kept: a ref of the repository, or a directory for a workspace without."""
     error: str | None = None
-    """Why it failed, in a sentence."""
+    """Why it failed, in a sentence; of what was discarded, that a part of it stays in the workspace."""
     lost: bool = Field(default=False, exclude_if=lambda lost: not lost)
     """Of a failed one: the copy is gone with its machine, so nothing waits. `ref` keeps what its newest backup has."""
     sessions: dict[str, str] = Field(default_factory=dict)

@@ -262,6 +262,34 @@ async def test_what_cannot_be_carried_back_can_be_given_up(
         await steersman.discard_workspace(plain)
 
 
+@pytest.mark.parametrize("decision", ["retry", "discard"])
+async def test_what_is_carried_back_in_part_is_called_that(
+    shared: Site, steersman: Steersman, repository: Path, steer: Steer, decision: str
+) -> None:
+    broken = repository / ".git" / "refs" / "heads" / "x"
+    broken.write_text("no ref\n")  # git leaves it out, and makes no branch below it
+    program = "open('edited','w').write('theirs\\n'); import os; os.system('git branch x/y')"
+    run = await steersman.start(isolated(shared, repository, program))
+    with pytest.raises(WorkspaceError) as failed:
+        await steersman.result(run)
+    partly = "a part of it is in the workspace already, and a retry brings the rest"
+    assert f"could not be carried back: {partly}: refs/heads/x/y could not be set: " in str(failed.value)
+    assert str(shared.state) not in str(failed.value)
+    assert (repository / "edited").read_text() == "theirs\n"
+    again = await steersman.retry_workspace(run)
+    assert str(again.finalize.error).count(partly) == 1
+    if decision == "discard":
+        said = await steer("workspace", "discard", run, "--yes")
+        stays = "what had been carried back of it stays in the workspace"
+        assert f"discarded; {stays}" in said.out + said.err
+        assert f"not carried back: it was discarded; {stays}\n" in (await steer("show", run)).out
+        assert git(repository, "show", f"refs/steersman/conflicts/{run}:edited") == "theirs\n"
+        return
+    broken.unlink()
+    assert (await steersman.retry_workspace(run)).finalize.status == "succeeded"
+    assert git(repository, "branch", "--list", "x/y").strip() == "x/y"
+
+
 async def test_a_workspace_that_cannot_be_copied(shared: Site, steersman: Steersman, repository: Path) -> None:
     (repository / "lib").mkdir()
     made(repository / "lib")

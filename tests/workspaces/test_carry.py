@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from activities.shim.client import MachineUnreachable
+from activities.workspaces.carry import work_tree
 from activities.workspaces.carry.copies import CopyFailed, WorkspaceCopy
 from activities.workspaces.carry.snapshots import NoSnapshot
 from activities.workspaces.git.runner import GitFailed
@@ -92,6 +93,39 @@ async def test_who_may_read_a_file_comes_back_where_the_run_has_closed_it(work: 
     found = {path.name: oct(path.stat().st_mode & 0o777) for path in work.top.iterdir() if path.is_file()}
     closed = dict.fromkeys(("changed", "closed", "opened", "untracked", "new"), "0o600")
     assert found == {**closed, "mine": "0o640", "both": "0o644"}
+
+
+@pytest.mark.parametrize(
+    ("lock", "commits"),
+    [
+        ("refs/heads/main.lock", "git commit -qm second"),
+        ("refs/heads/new.lock", "git branch new"),
+        ("HEAD.lock", "git switch -qc topic; git commit -qm second"),
+        ("packed-refs.lock", ":"),
+    ],
+)
+async def test_a_lock_in_the_way_is_named_before_anything_is_written(
+    work: Carrying, monkeypatch: pytest.MonkeyPatch, lock: str, commits: str
+) -> None:
+    monkeypatch.setattr(work_tree, "LOCK_S", 0.1)
+    await work.out("echo one > a" + COMMIT + "first")
+    looks = "git status --porcelain; git for-each-ref refs/heads; cat .git/HEAD"
+    before, there = files(work.top), work.here(looks)
+    with pytest.raises(GitFailed, match=rf"{work.top}/\.git/{lock} is there"):
+        await work.back(f"echo two > a; echo n > n; git add -A; {commits}", f"touch .git/{lock}")
+    assert (files(work.top), work.here(looks)) == (before, there)
+    work.here(f"rm .git/{lock}")
+    back = await work.back()
+    assert (back.conflicts, back.kept) == ([], None)
+    assert work.here("cat a n") == "two\nn\n"
+
+
+async def test_a_lock_that_is_let_go_is_waited_for(work: Carrying) -> None:
+    await work.out("echo one > a" + COMMIT + "first")
+    held = "touch .git/refs/heads/main.lock; (sleep 0.5; rm .git/refs/heads/main.lock) > /dev/null 2>&1 &"
+    back = await work.back("echo two > a; git commit -qam second", held)
+    assert (back.conflicts, back.kept) == ([], None)
+    assert work.here("git log --format=%s; git status --porcelain") == "second\nfirst\n"
 
 
 async def test_a_branch_is_switched(work: Carrying) -> None:
@@ -547,11 +581,12 @@ async def test_more_tags_than_can_be_carried_are_refused_in_words(work: Carrying
 
 async def test_many_tags_are_carried_back_and_one_that_cannot_be_is_named(work: Carrying) -> None:
     await work.out(ALONE)
-    lock = work.top / ".git" / "refs" / "tags" / "t7.lock"
-    lock.touch()
-    with pytest.raises(GitFailed, match=r"refs/tags/t7 could not be set"):
+    broken = work.top / ".git" / "refs" / "tags" / "t7" / "x"
+    broken.parent.mkdir()
+    broken.write_text("no ref\n")
+    with pytest.raises(GitFailed, match=r"refs/tags/t7 could not be set: .*'refs/tags/t7/x' exists"):
         await work.back(TAGS.format(1000))
-    lock.unlink()
+    shutil.rmtree(broken.parent)
     await work.back()
     assert work.here("git tag | wc -l").strip() == "1000"
     assert work.here("git for-each-ref --format='%(objectname)' refs/tags | sort -u | wc -l").strip() == "1"

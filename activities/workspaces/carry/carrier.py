@@ -32,6 +32,10 @@ TRIES = 5
 """A merge begins anew this many times where the user has changed something meanwhile."""
 
 
+class PartlyCarried(GitFailed):
+    """A part of what became of the copy is in the workspace, and the rest could not be. The message says why."""
+
+
 @dataclass(frozen=True)
 class Carried:
     """What was carried out: `snapshot` is the base of the merge. `top`: the work tree's, `repository`: it is git's own.
@@ -167,7 +171,7 @@ class WorkspaceCarrier:
         """Merge what became of the copy into the workspace. `kept`: a directory for what cannot be, where there is no
         repository. Twice is once.
 
-        Raises CopyFailed, MachineUnreachable, snapshots.NoSnapshot.
+        Raises PartlyCarried, CopyFailed, MachineUnreachable, snapshots.NoSnapshot.
         """
         scratch = await asyncio.to_thread(tempfile.TemporaryDirectory, dir=self._state_directory())
         try:
@@ -277,7 +281,7 @@ class _CarryBack:
     ) -> None:  # fmt: skip
         self._shadow, self._base, self._theirs = shadow, base, theirs
         self._names, self._title, self._kept, self._repository = names, title, kept, repository
-        self._before = base.files
+        self._before, self._has_written = base.files, False
         self._closed = frozenset(map(as_bytes, {*theirs.state.private} - {*base.state.private}))
         """What the run has closed to all but its user."""
 
@@ -290,6 +294,14 @@ class _CarryBack:
             return Returned(False, self._before, theirs.files, self._shadow.repository.head())
         # Before anything is written, so that a crash leaves nothing that could be lost.
         await commits.keep(self._shadow, self._names.conflicts, theirs.files)
+        try:
+            return await self._tried()
+        except (GitFailed, OSError) as error:
+            if self._has_written:
+                raise PartlyCarried(str(error)) from error
+            raise
+
+    async def _tried(self) -> Returned:
         for left in reversed(range(TRIES)):
             try:
                 return await self._merge()
@@ -426,30 +438,40 @@ class _CarryBack:
         shadow, refs = self._shadow, plan.refs
         repository, why = shadow.repository, f"steersman: carried back from {self._title}"
         conflicts = plan.files.conflicts | plan.index.conflicts
+        if self._repository:
+            await work_tree.wait_for_locks(repository, refs.due, head=self._moves_head(refs))
         if refs.aside:
             await self._set_refs(refs, why)
             return await self._returned(conflicts, refs.kept_aside)
         before, after = set(self._base.state.empty), set(self._theirs.state.empty)
         await asyncio.to_thread(work_tree.remove_empty, repository.top, before - after)  # a file may come in its place
         # What a person has staged and theirs has changed, too, stays on the disk as well.
-        conflicts |= await self._write_files(
-            {path: each for path, each in plan.files.due.items() if path not in plan.index.conflicts}
-        )
+        due = {path: each for path, each in plan.files.due.items() if path not in plan.index.conflicts}
+        left = await self._write_files(due)
+        self._has_written |= len(left) < len(due)
+        conflicts |= left
         await asyncio.to_thread(work_tree.make_empty, repository.top, after - before)
         await self._close(plan.files.due.keys() | conflicts)
         if self._repository:
             await work_tree.write_index(shadow, plan.index.due, object_format(self._base))
+            self._has_written |= bool(plan.index.due)
             await self._set_refs(refs, why)
         if refs.head:
             was = (self._state.head, self._state.commit)
-            if refs.head[0] != was[0] or refs.head[0] is None:
+            if self._moves_head(refs):
                 await asyncio.to_thread(work_tree.set_head, repository, was, refs.head, why)
             elif refs.head[1] != was[1]:
                 work_tree.log_head(repository, was[1], refs.head[1], why)
         return await self._returned(conflicts, refs.kept_aside)
 
+    def _moves_head(self, plan: _RefPlan) -> bool:
+        """Whether HEAD itself is to be written, and not the branch that it names alone."""
+        return plan.head is not None and (plan.head[0] is None or plan.head[0] != self._state.head)
+
     async def _set_refs(self, plan: _RefPlan, why: str) -> None:
+        self._has_written |= len(plan.due) > 1  # the first ones, where a later one fails
         await work_tree.set_refs(self._shadow, plan.due, why)
+        self._has_written |= bool(plan.due)
 
     async def _write_files(self, due: Mapping[bytes, Replacement]) -> set[bytes]:
         """Write them, and return the paths that were left as they are."""

@@ -73,6 +73,29 @@ def _locked(ours: Path, lock: Path) -> int | None:
     return None
 
 
+async def wait_for_locks(repository: Repository, refs: Iterable[str], *, head: bool) -> None:
+    """Wait until no git holds these refs, what has many of them, and HEAD, if it is asked for: what is written before
+    they are moved could not be taken back. Raises GitFailed, which names the lock.
+    """
+    locks = [repository.common / f"{name}.lock" for name in (*sorted(refs), "packed-refs")]
+    if head:
+        locks.append(repository.git / "HEAD.lock")
+    deadline = asyncio.get_running_loop().time() + LOCK_S
+    while lock := next((each for each in locks if _is_held(each)), None):
+        if asyncio.get_running_loop().time() > deadline:
+            raise GitFailed(f"another git is at work in the workspace, or was killed there: {lock} is there")
+        await asyncio.sleep(0.05)
+
+
+def _is_held(lock: Path) -> bool:
+    """Whether another one has the lock: `set_head` takes over what a killed worker of ours left."""
+    if not os.path.lexists(lock):
+        return False
+    with contextlib.suppress(OSError):
+        return not lock.samefile(lock.with_name("steersman-head"))
+    return True
+
+
 async def write_index(shadow: Shadow, due: Mapping[bytes, Replacement], object_format: str) -> None:
     """Change entries of the user's index, whose lock is held. Raises GitFailed, OSError."""
     if not due:
@@ -134,7 +157,9 @@ async def set_ref(shadow: Shadow, name: str, was: str | None, value: str, why: s
     try:
         await shadow.git.run("update-ref", "--no-deref", name, value, was or null)
     except GitFailed as error:
-        raise Moved(f"{name} could not be set: {error}") from error
+        # The refs are the user's, by a link in our own git directory.
+        why = str(error).replace(str(shadow.path), str(shadow.repository.common))
+        raise Moved(f"{name} could not be set: {why}") from error
     _log(shadow.repository.common, name, was or null, value, why)
 
 

@@ -6,7 +6,7 @@ import typer
 
 from steersman.cli.connection import run_with_client
 from steersman.cli.exits import Exit
-from steersman.cli.formatting import changes_phrase, finalize_phrase
+from steersman.cli.formatting import changes_phrase, finalize_phrase, flat
 from steersman.cli.options import AsJson, Run, Yes
 from steersman.cli.output import complain, emit, remark
 from steersman.cli.targets import resolve_run
@@ -53,7 +53,8 @@ def discard(ctx: typer.Context, run: Run, yes: Yes = False, as_json: AsJson = Fa
         if as_json:
             emit(back)
         else:
-            remark("discarded")
+            stays = back.finalize.error
+            remark(f"discarded; {flat(stays)}" if stays else "discarded")
         return Exit.OK
 
     run_with_client(ctx, work)
