@@ -190,7 +190,9 @@ class TestIgnored:
         assert (after["sub/cache/x"], after["keep.log"]) == (b"1", b"2")
         assert after.keys() == {*FIRST, "sub/.gitignore", "sub/cache/x", "keep.log", ":(top)*.log"}
 
-    async def test_what_is_ignored_now_stays(self, site: Site, top: Path) -> None:
+    @pytest.mark.parametrize("mode", [0o644, 0o600])
+    async def test_what_is_ignored_now_stays(self, site: Site, top: Path, mode: int) -> None:
+        (top / ".gitignore").chmod(mode)
         await site.keep(1)
         put(top, {".gitignore": "*.log\nbuild/\n*.tmp\n", "x.tmp": "x"})
         await site.restore(1)

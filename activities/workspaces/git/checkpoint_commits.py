@@ -202,8 +202,11 @@ async def _restore_closed(
         return limits
     going = {path for path, each in changed.items() if each.wanted is None and not is_nested(each.now)} - kept
     due = {path: changed[path] for path in (*going, *limits)}
-    await _put_back(shadow, due, limits)
-    await write_tree(shadow)  # else git would not know that they are as they are to be
+    left = await _put_back(shadow, due, limits)
+    # Else git would make them anew all the same. The rest of the index stays: what is ignored may be another by now.
+    await remove_from_index(shadow, going - left)
+    listed = b"".join(path + b"\0" for path in limits.keys() - left)
+    await shadow.git.run("update-index", "-z", "--add", "--remove", "--replace", "--stdin", stdin=listed)
     return limits
 
 
