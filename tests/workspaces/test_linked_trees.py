@@ -159,8 +159,15 @@ async def test_a_file_that_git_would_put_through_a_filter_is_refused(repo: Place
     assert (repo.sh("git worktree list"), repo.sh("git for-each-ref refs/heads")) == (listed, refs)
 
 
-@pytest.mark.parametrize("configured", ["filter.other.clean cat", "filter.crypt.clean ''"])
-async def test_a_filter_that_git_does_not_run_is_none(repo: Place, configured: str) -> None:
+@pytest.mark.parametrize(
+    "configured",
+    [
+        "filter.other.clean cat",
+        "filter.crypt.clean ''",
+        "filter.lfs.clean cat; sed -i s/crypt/lfs/ .gitattributes; git commit -qam lfs",
+    ],
+)
+async def test_a_filter_that_git_does_not_run_or_that_changes_nothing_is_none(repo: Place, configured: str) -> None:
     repo.sh(f"{CRYPT} git config {configured}; mkdir x; echo '*.enc -filter' > x/.gitattributes")
     made = await repo.make("fix")
     assert repo.sh("git add -A; git status --porcelain", made) == ""

@@ -7,6 +7,8 @@ from pathlib import Path
 from activities.workspaces.git.effective_config import effective_config
 from activities.workspaces.git.shadow import Shadow
 
+HARMLESS = frozenset({b"lfs"})
+"""Filters that leave alone what has gone through them: Git LFS knows its own pointers."""
 _DRIVERS = r"^filter\..*\.(clean|smudge|process)$"
 
 
@@ -19,7 +21,8 @@ class FilteredFile:
 
 
 async def filtered_file(shadow: Shadow, tree: str) -> FilteredFile | None:
-    """A file of a tree for which git would run a filter that is configured anywhere; None where there is none.
+    """A file of a tree for which git would run a filter that is configured anywhere, and that would change it; None
+    where there is none.
 
     Raises GitFailed.
     """
@@ -39,6 +42,6 @@ async def filtered_file(shadow: Shadow, tree: str) -> FilteredFile | None:
         listed = b"".join(each + b"\0" for each in paths)
         answers = (await shadow.as_user(GIT_INDEX_FILE=index).run(*command, stdin=listed)).split(b"\0")
     for path, name in zip(answers[::3], answers[2::3], strict=False):
-        if name in drivers:
+        if name in drivers - HARMLESS:
             return FilteredFile(path, name)
     return None
