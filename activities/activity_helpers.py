@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
+from activities.store import disk
 from activities.workspaces.git.checkpoint_commits import NoCheckpoint
 from activities.workspaces.git.runner import GitFailed
 from activities.workspaces.git.shadows import NoRepository
@@ -67,10 +68,14 @@ def git_errors() -> Iterator[None]:
 
 @contextmanager
 def as_application_error() -> Iterator[None]:
-    """A RunError within fails the activity with the error's type, and the server does not retry it."""
+    """A RunError within fails the activity with the error's type, and the server does not retry it, but for one that
+    comes of a lack of descriptors, memory or processes.
+    """
     try:
         yield
     except RunError as error:
+        if disk.exhaustion(error):
+            raise ApplicationError(error.message, type=ActivityErrorType.EXHAUSTED) from error
         raise ApplicationError(
             error.message.encode("utf-8", "replace").decode(),  # names of files may hold any bytes
             error.facts,

@@ -18,7 +18,7 @@ from activities.admission.control import LockSession
 from activities.context import ActivityContext
 from activities.host_sweep import closed_runs_of
 from activities.ports.runtime import HURRIED, Fenced, Incompatible, Unreachable
-from activities.run_failures import end_or_retry, fail_seized, refuse, retry_later
+from activities.run_failures import end_or_retry, fail_seized, refuse, retry_if_exhausted, retry_later
 from activities.run_preparation import prepare, progress_before
 from activities.running.controller import CANCELLED, RunController
 from activities.running.heartbeat import HeartbeatDetails
@@ -61,8 +61,12 @@ class RunActivities:
     @activity.defn(name=names.RUN_AGENT)
     async def run_agent(self, run: RunAgentInput) -> RunOutcome:
         """Lead the agent until it ends, or until another worker is to go on."""
-        if not self._has_begun(run):
-            await self._slots.refuse_without_place(run.key)
+        try:
+            if not self._has_begun(run):
+                await self._slots.refuse_without_place(run.key)
+        except OSError as error:
+            retry_if_exhausted(error)
+            raise
         with self._slots.leading(run.key), self._registry.leading(run.key):
             return await self._lead(run)
 

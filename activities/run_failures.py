@@ -1,8 +1,10 @@
 """What becomes of a run that cannot be led: refused, failed with its agent stopped, or tried again later."""
 
 import asyncio
+import errno
 import logging
 from datetime import timedelta
+from typing import Final
 
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
@@ -27,9 +29,27 @@ TRIES_TO_REACH = 3
 MAX_FAILURES = 3
 """A run fails when leading it has failed this many times for reasons that no code expects."""
 
+LACKS: Final = {
+    errno.EMFILE: (
+        "this worker has no file descriptors left",
+        "raise its limit (LimitNOFILE= of its unit, or ulimit -n) and restart it, or have fewer runs at once",
+    ),
+    errno.ENFILE: ("this machine has no file descriptors left", "raise fs.file-max, or end what has them open"),
+    errno.ENOMEM: ("no memory is left", "free some, or raise the worker's limit (MemoryMax= of its unit)"),
+    errno.EAGAIN: (
+        "no more processes or threads can be started",
+        "end some, or raise the limit (TasksMax= of the worker's unit, or ulimit -u)",
+    ),
+}
+"""What lacks, by errno, and what a person can do about it."""
+
 
 async def refuse(context: ActivityContext, key: RunKey, error: RunError) -> RunOutcome:
-    """The run may not go on here. An agent of it that an earlier worker left at work is stopped with it."""
+    """The run may not go on here. An agent of it that an earlier worker left at work is stopped with it.
+
+    Raises ApplicationError, for another attempt, where what refuses it is a lack of descriptors and the like.
+    """
+    retry_if_exhausted(error)
     outcome = _failed(error)
     if context.runtime.attempts(key) == 0:
         return outcome
@@ -43,6 +63,7 @@ async def end_or_retry(
     context: ActivityContext, key: RunKey, progress: HeartbeatDetails, error: Exception
 ) -> RunOutcome:
     """Leading a run failed in a way that is none of the agent's: the run's outcome, or raises for another attempt."""
+    retry_if_exhausted(error)
     try:
         await asyncio.to_thread(context.store.check, progress.store)
         await asyncio.to_thread(context.store.directory(key).require, progress.attempt)
@@ -51,6 +72,7 @@ async def end_or_retry(
     except RunGone as gone:
         return await _fail_lost(context, key, progress, gone)
     except OSError as unseen:
+        retry_if_exhausted(unseen)
         raise retry_later(ActivityErrorType.STATE_UNWRITABLE, f"state directory: {unseen}") from error
     if isinstance(error, StoreGone | RunGone):
         raise retry_later(ActivityErrorType.STORE_GONE, f"{error}; it is back by now") from error
@@ -87,6 +109,17 @@ def retry_later(kind: str, message: str) -> ApplicationError:
     """A failure by which nothing is lost: the server retries it until somebody has mended the cause, or cancels."""
     log.error(message, extra={"action": "not_led", "facts": {"run": activity.info().workflow_id}})
     return ApplicationError(message, type=kind, next_retry_delay=RETRY_DELAY)
+
+
+def retry_if_exhausted(error: BaseException) -> None:
+    """Raises ApplicationError, for another attempt, where the worker or its machine has no descriptors, memory or
+    processes left: that says nothing about the run, and its agent works on.
+    """
+    if (lack := disk.exhaustion(error)) is None:
+        return
+    lacks, advice = LACKS[lack.errno or errno.EAGAIN]
+    message = f"{lacks} ({error}): {advice}; until then nobody leads the agent"
+    raise retry_later(ActivityErrorType.EXHAUSTED, message) from error
 
 
 async def _fail_lost(context: ActivityContext, key: RunKey, progress: HeartbeatDetails, gone: RunGone) -> RunOutcome:

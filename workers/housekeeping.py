@@ -83,6 +83,8 @@ async def watch_store(identity: StoreIdentity) -> None:
             now = await asyncio.to_thread(identity.check)
         except StoreGone as error:
             now, why = "", str(error)
+        except OSError:
+            continue  # no descriptors are left: nobody can tell
         if now == here:
             continue
         here = now

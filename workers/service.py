@@ -28,6 +28,7 @@ from steersman.codec import name_of
 from steersman.contracts import names
 from workers import logs
 from workers.connection import add_search_attributes, connect, owner_of
+from workers.descriptors import raise_limit
 from workers.housekeeping import load_agents, schedule_sweeps, sweep_now, watch_store
 from workers.settings import Settings
 from workers.succession import Succession
@@ -43,6 +44,7 @@ async def serve(settings: Settings) -> int:
         text = f"{settings.state}: {error}; make it writable, or name another"
         logs.write("state_unusable", text, level=logging.ERROR)
         return 1
+    descriptors = raise_limit(settings.max_runs)
     name = f"{os.getpid()}-{secrets.token_hex(4)}"
     client, polls = await connect(settings, await _identity(settings.state, name, identity.first))
     if not await add_search_attributes(client):
@@ -52,7 +54,7 @@ async def serve(settings: Settings) -> int:
         queue = names.worker_queue(settings.host, name)
         registry = await asyncio.to_thread(Registry.open, settings.state, owner, client.identity, queue)
         stack.callback(registry.close)
-        forks = await stack.enter_async_context(shim.ForkServer())
+        forks = await stack.enter_async_context(shim.ForkServer(descriptors=descriptors))
         policy, admitted = settings.policy, settings.state / "machines"
         machines = SshMachines(policy.check_runtime, policy.environ, settings.ssh_config, admitted)
         stack.push_async_callback(machines.aclose)

@@ -20,6 +20,7 @@ from activities.runtimes.shim_handle import ShimHandle
 from activities.runtimes.stop import PATIENT, QUICK, stop_attempt, unsealed
 from activities.shim import client as shim
 from activities.shim.client.access import LOCAL, LocalAccess
+from activities.store import disk
 from activities.store.run_directory import RunDirectory, RunGone
 from activities.store.runs import RunStore
 from steersman.contracts.activities import RunKey
@@ -347,6 +348,8 @@ async def _start(handle: ShimHandle, launch: Launch, tag: str) -> None:
     except shim.Tombstoned as error:
         raise AlreadyStopped(str(error)) from error
     except shim.StartRefused as error:
+        if lack := disk.exhaustion(error):  # of this worker or its machine: the agent is as well as before
+            raise OSError(lack.errno, f"the agent could not be started: {lack.strerror}") from error
         raise _translated(error, launch) from error
 
 
@@ -395,7 +398,7 @@ def _reaching(*, to_launch: bool) -> Iterator[None]:
     try:
         yield
     except (shim.MachineUnusable, shim.StartFailed) as error:
-        if to_launch:
+        if to_launch and not disk.exhaustion(error):
             raise AgentFailed(f"the agent could not be started: {error}") from error
         raise Unreachable(str(error)) from error
     except shim.MachineUnreachable as error:

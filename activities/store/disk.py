@@ -26,6 +26,11 @@ UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO})
 """The disk is full, read-only or failing: trying again helps once somebody has mended that."""
 
 
+EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+"""No descriptors or memory are left: trying again helps once there are some. EAGAIN of a fork says so of processes."""
+_NO_THREAD = "can't start new thread"
+
+
 NO_FILE = frozenset({errno.EISDIR, errno.ENOTDIR, errno.EINVAL, errno.ELOOP, errno.ENXIO})
 """A directory, link, pipe or device is where a file is to be: `open_regular` refuses it."""
 
@@ -33,6 +38,21 @@ NO_FILE = frozenset({errno.EISDIR, errno.ENOTDIR, errno.EINVAL, errno.ELOOP, err
 def is_unwritable(error: BaseException) -> bool:
     """Whether the disk keeps something from being written."""
     return isinstance(error, OSError) and error.errno in UNWRITABLE
+
+
+def exhaustion(error: BaseException | None) -> OSError | None:
+    """What the error comes of, where that is a lack of descriptors, memory, processes or threads; else None."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in EXHAUSTED:
+            return error
+        if isinstance(error, BlockingIOError) and error.errno == errno.EAGAIN and error.filename is None:
+            return error  # of a fork: a lock's has its file's name
+        if isinstance(error, MemoryError):
+            return OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+        if isinstance(error, RuntimeError) and _NO_THREAD in str(error):
+            return OSError(errno.EAGAIN, _NO_THREAD)
+        error = error.__cause__
+    return None
 
 
 def is_no_file(error: BaseException) -> bool:
@@ -71,10 +91,15 @@ def locked(directory: Path) -> Iterator[None]:
 
 
 def names(directory: Path) -> list[str]:
-    """The names in a directory, sorted; none where it is not there or cannot be read."""
+    """The names in a directory, sorted; none where it is not there or cannot be read.
+
+    Raises OSError where no descriptors are left: what is there then is not known.
+    """
     try:
         return sorted(each.name for each in directory.iterdir())
-    except OSError:
+    except OSError as error:
+        if exhaustion(error):
+            raise
         return []
 
 

@@ -71,11 +71,16 @@ def is_ended(path: Path) -> bool:
 
 
 def ended_at(path: Path) -> float | None:
-    """Unix time at which the log got its terminal event; None where it has none, is not there, or is no file."""
+    """Unix time at which the log got its terminal event; None where it has none, is not there, or is no file.
+
+    Raises OSError where no descriptors are left.
+    """
     try:
         with os.fdopen(disk.open_regular(path), "rb") as file:
             return os.fstat(file.fileno()).st_mtime if is_terminal_line(lines.last_line(file)[1]) else None
-    except OSError:
+    except OSError as error:
+        if disk.exhaustion(error):
+            raise
         return None
 
 

@@ -44,12 +44,16 @@ class StoreIdentity:
     def check(self, began_in: str = "") -> str:
         """The id of the store that the path leads to now. Raises StoreGone where it is none, or another than that one.
 
+        OSError where no descriptors are left.
+
         Args:
             began_in: the store that a run began in; empty where that is not known.
         """
         try:
             found = str(json.loads(disk.read_text(self.state / "store.json"))["store"])
         except OSError as error:
+            if disk.exhaustion(error):
+                raise
             raise StoreGone(f"state directory: {self.state} holds no store: {error.strerror}") from error
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise StoreGone(f"state directory: {self.state} holds no store: store.json cannot be read") from error

@@ -21,8 +21,13 @@ def note(path: Path, facts: BaseModel) -> None:
 
 
 def noted(path: Path, model: type[M]) -> M | None:
-    """What is written down; None where nothing is, or nothing that can be read."""
+    """What is written down; None where nothing is, or nothing that can be read.
+
+    Raises OSError where no descriptors are left.
+    """
     try:
         return model.model_validate(json.loads(disk.read_text(path)))
-    except (OSError, ValueError, RecursionError, ValidationError):
+    except (OSError, ValueError, RecursionError, ValidationError) as error:
+        if disk.exhaustion(error):
+            raise
         return None

@@ -15,9 +15,14 @@ class Ownership:
     namespace: str
 
     def recorded(self, meta: Path) -> bool | None:
-        """Whether the JSON file names this owner; None where there is no such file or it names nobody."""
+        """Whether the JSON file names this owner; None where there is no such file or it names nobody.
+
+        Raises OSError where no descriptors are left.
+        """
         try:
             facts = json.loads(disk.read_text(meta))
             return bool((facts["cluster"], facts["namespace"]) == (self.cluster, self.namespace))
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+            if disk.exhaustion(error):
+                raise
             return None

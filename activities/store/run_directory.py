@@ -219,7 +219,9 @@ class RunDirectory:
     def _read(self, name: str) -> dict[str, object]:
         try:
             facts = json.loads(disk.read_text(self.path / name))
-        except (OSError, ValueError, RecursionError):
+        except (OSError, ValueError, RecursionError) as error:
+            if disk.exhaustion(error):
+                raise
             return {}
         return facts if isinstance(facts, dict) else {}
 

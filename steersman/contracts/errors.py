@@ -65,6 +65,8 @@ class ActivityErrorType(StrEnum):
     """The state directory is not the store that the run was claimed for; retried, as a disk may come back."""
     STATE_UNWRITABLE = "StateUnwritable"
     """The state directory cannot be read or written. `run_agent` is retried; of `finalize_run` the sweep takes over."""
+    EXHAUSTED = "Exhausted"
+    """The worker has no descriptors, memory or processes left; `run_agent` is retried."""
     UNREACHABLE = "Unreachable"
     """The machine on which the agent works cannot be reached; retried, and the agent works on."""
     WORKSPACE_GATED = "WorkspaceGated"

@@ -110,6 +110,10 @@ class Site:
         """The same, on a machine of its own."""
         return self._worker((*self._allowed, *flags), {**node.env, **env}, node.within)
 
+    def worker_within(self, within: tuple[str, ...], *flags: str) -> WorkerProcess:
+        """The same as `worker`, run by a command that runs the one behind it."""
+        return self._worker((*self._allowed, *flags), {}, within)
+
     def bare_worker(self, *flags: str, **env: str) -> WorkerProcess:
         """A further worker, with these flags and no other."""
         return self._worker(flags, env)

@@ -27,6 +27,7 @@ def test_their_strings_are_fixed() -> None:
     assert {str(each) for each in ActivityErrorType} == {
         "AgentUnknown",
         "Detached",
+        "Exhausted",
         "Fenced",
         "GitFailed",
         "IncompatibleShim",

@@ -6,6 +6,7 @@ What must not live here: commands, records, and whether to try again after it wa
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import socket
@@ -20,6 +21,8 @@ from activities.shim.program.sockets import connect_socket
 
 DIAL_TIMEOUT = timedelta(seconds=10)
 BUFFER_SIZE = 1024 * 1024
+EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+"""A lack of ours says nothing about the shim."""
 _CLOSE_S = 1.0
 
 
@@ -30,6 +33,7 @@ async def dial(
 
     Raises:
         ShimGone, ShimUnresponsive, Fenced, ProtocolMismatch: see `connection.connect`.
+        OSError: this process has no descriptors or memory left.
     """
     try:
         async with asyncio.timeout(timeout.total_seconds()):
@@ -55,8 +59,10 @@ async def _try(
         if is_impostor(sock, directory):
             raise ShimUnresponsive(f"what listens in {os.fspath(directory)} is no shim")
         reader, writer = await asyncio.open_unix_connection(sock=sock, limit=BUFFER_SIZE)
-    except OSError:
+    except OSError as error:
         sock.close()
+        if error.errno in EXHAUSTED:
+            raise
         return None
     except BaseException:
         sock.close()

@@ -162,8 +162,11 @@ BY_CODE: Mapping[str, type[ShimError]] = {
 
 
 def error_of(reply: Mapping[str, Any]) -> ShimError:
-    """The error that a reply with `ok: false` stands for."""
+    """The error that a reply with `ok: false` stands for; its cause is an OSError where the reply has the errno."""
     code, message = str(reply.get("error")), str(reply.get("message", ""))
     if code == "protocol":
         message += ": the agent is left at work, and a program that speaks its version can go on with it"
-    return BY_CODE.get(code, CommandRefused)(message or code)
+    error = BY_CODE.get(code, CommandRefused)(message or code)
+    if code == "os_error" and isinstance(number := reply.get("errno"), int):
+        error.__cause__ = OSError(number, message)
+    return error

@@ -19,6 +19,10 @@ from activities.shim.program.shim import FORK_MESSAGE
 
 # Imported rather than run, the program comes compiled from its cache: 3 MB less for each shim's life.
 _RUN = "import sys; sys.path.insert(0, sys.argv[1]); import shim; sys.exit(shim.main(sys.argv[2:]))"
+_LIMIT = (
+    "import resource as r; r.setrlimit(r.RLIMIT_NOFILE, (min({0}, *r.getrlimit(r.RLIMIT_NOFILE)), "
+    "r.getrlimit(r.RLIMIT_NOFILE)[1])); "
+)
 _RESERVED = "-" * 512
 """In place of the directory, whose name ps shows in this room once it is known."""
 _LIBRARIES = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
@@ -31,9 +35,10 @@ FORKED_S = 5.0
 """A fork server that has forked nothing for this many seconds is killed: somebody may have stopped it."""
 
 
-def launcher(python: str) -> list[str]:
-    """The command line, up to what it is to do."""
-    return [python, "-I", "-S", "-c", _RUN, str(PROGRAM)]
+def launcher(python: str, descriptors: int | None = None) -> list[str]:
+    """The command line, up to what it is to do. `descriptors`: how many may be open in whatever it starts."""
+    first = "" if descriptors is None else _LIMIT.format(descriptors)
+    return [python, "-I", "-S", "-c", first + _RUN, str(PROGRAM)]
 
 
 def _environment() -> dict[str, str]:
@@ -73,10 +78,14 @@ class ForkServer:
 
     It ends with this process. One that does not answer, or is gone, is replaced: agents run as the same user, and may
     do that to it. Use as an async context manager in a running loop.
+
+    `descriptors`: how many may be open in what is launched, where that is not what this process has: programs that use
+    select() break with many.
     """
 
-    def __init__(self, python: str = sys.executable) -> None:
+    def __init__(self, python: str = sys.executable, descriptors: int | None = None) -> None:
         self._python = python
+        self.descriptors = descriptors
         self._process: asyncio.subprocess.Process | None = None
         self._control: socket.socket | None = None
         self._beginning: asyncio.Task[None] | None = None
@@ -182,7 +191,7 @@ class ForkServer:
         self._control.setblocking(False)
         self._is_cut = False
         null = asyncio.subprocess.DEVNULL
-        command = [*launcher(self._python), "serve", _RESERVED]
+        command = [*launcher(self._python, self.descriptors), "serve", _RESERVED]
         with theirs, contextlib.suppress(OSError):  # without one, starts are only slower
             self._process = await asyncio.create_subprocess_exec(
                 *command, stdin=theirs.fileno(), stdout=null, stderr=null, env=_environment()
@@ -210,11 +219,12 @@ async def start(
 
     Raises:
         StartRefused: nothing was started; its subclasses say why.
+        OSError: nothing was started, as this process has no descriptors left.
     """
     place = str(Path(directory).absolute())  # noqa: ASYNC240 - asks the system for nothing but the current directory
     wire = json.dumps(spec.to_wire()).encode()
     options = ["--processes", processes] if processes is not None else []
-    command = [*launcher(python), "run", place, *options]
+    command = [*launcher(python, forks.descriptors if forks else None), "run", place, *options]
     launch = asyncio.ensure_future(_launch(command, place, wire, None if options else forks))
     try:
         answer = await asyncio.shield(launch)

@@ -73,7 +73,7 @@ def answer(name: str, *words: str) -> dict[str, Any]:
     except ShimAlive as error:
         return {"ok": False, "error": "already_running", "message": str(error)}
     except OSError as error:
-        return {"ok": False, "error": "os_error", "message": str(error)}
+        return {"ok": False, "error": "os_error", "errno": error.errno, "message": str(error)}
 
 
 def dial(directory: str, patience_s: float) -> int:

@@ -1557,7 +1557,7 @@ def serve(spec: Spec, table: str, umask: int, lock: int, launcher: int, libc: Li
     except Refused as refused:
         answer = refused.reply
     except OSError as error:
-        answer = Refused("os_error", str(error)).reply
+        answer = Refused("os_error", str(error), errno=error.errno).reply
     if shim is None:
         os.close(lock)  # who is told that nothing was started may try again at once
     try:
@@ -1679,7 +1679,7 @@ def launch_and_answer(directory: str, table: str, raw: bytes, libc: Libc, *, for
     except Refused as refused:
         answer = refused.reply
     except OSError as error:
-        answer = Refused("os_error", str(error)).reply
+        answer = Refused("os_error", str(error), errno=error.errno).reply
     os.write(1, json.dumps(answer).encode() + b"\n")
     return 0 if answer["ok"] else 1
 
