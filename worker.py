@@ -35,7 +35,7 @@ from workers.machine_check import check_machine
 from workers.pod_check import check_pod
 from workers.replay import replay, step_through
 from workers.service import serve
-from workers.settings import BadSettings, Settings, agents_named, machine_of, pool_of, settings_of
+from workers.settings import BadSettings, Settings, agents_named, check_profile, machine_of, pool_of, settings_of
 
 gc.freeze()  # nor do later looks go through what was loaded
 gc.enable()
@@ -74,6 +74,8 @@ def main(argv: Sequence[str]) -> int:
             return 0
         settings = settings_of(arguments, os.environ, codec, catalog)
         other = machine_of(arguments)
+        if arguments.command is None:
+            check_profile(settings.profile)
     except (BadCodec, BadSettings) as error:
         parser.error(str(error))
     return _check(settings, other) if arguments.command == "check" else asyncio.run(serve(settings))

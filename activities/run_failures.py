@@ -53,6 +53,9 @@ async def refuse(context: ActivityContext, key: RunKey, error: RunError) -> RunO
     outcome = _failed(error)
     if context.runtime.attempts(key) == 0:
         return outcome
+    facts = {"run": key.run, "execution": key.execution, "error": error.type, "why": error.message}
+    message = "this worker may not go on with a run: its agent is stopped"
+    log.warning(message, extra={"action": "run_refused", "facts": facts})
     stop = context.runtime.stop(key, CLEANUP, "refused")
     report = await run_log.logged_stop(context.store.directory(key), "refused", stop)
     message = f"{error.message}; its agent was stopped ({report.outcome})"

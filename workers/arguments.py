@@ -199,7 +199,12 @@ def _add_limits(add: Add, env: Mapping[str, str]) -> None:
 
 
 def _positive(text: str) -> float:
-    value = float(text)
-    if not 0 < value < math.inf:
+    try:
+        value = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number") from None
+    if value == math.inf:
+        raise argparse.ArgumentTypeError("must be finite: without this flag there is no limit")
+    if not value > 0:
         raise argparse.ArgumentTypeError("must be more than 0")
     return value

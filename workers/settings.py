@@ -3,13 +3,15 @@
 import argparse
 import json
 import logging
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from temporalio.converter import PayloadCodec
+from temporalio.envconfig import ClientConfig
 
 from activities.admission.pod_patterns import ClusterPattern, PodPattern
 from activities.admission.policy import Policy, lent_commands
@@ -29,6 +31,8 @@ from steersman.trust import TrustUnreadable, trusted_directories
 from workers import logs
 
 P = TypeVar("P")
+HOST = re.compile(r"[\w.-]+", re.ASCII)
+"""What a host may be called: its name is part of the names of task queues, schedules and workers."""
 MAX_REPLICAS = 1000
 """The most pods that a pool is printed for: more is a typing error."""
 
@@ -53,6 +57,14 @@ class Settings:
     webhook: OwnWebhook | None = None
 
 
+def check_profile(profile: str | None) -> None:
+    """Raises BadSettings where the connection's profile cannot be loaded."""
+    try:
+        ClientConfig.load_client_connect_config(profile=profile)
+    except Exception as error:
+        raise BadSettings(f"--profile: cannot load the connection's profile: {error}") from error
+
+
 def agents_named(arguments: argparse.Namespace, env: Mapping[str, str]) -> list[str]:
     """The agents that the operator has named; none: all may run here."""
     return arguments.agents or _listed(env.get("STEERSMAN_AGENTS"), ",")
@@ -65,8 +77,10 @@ def settings_of(
     state = Path(arguments.state_dir).expanduser().absolute()
     agents = agents_named(arguments, env) or list(catalog.kinds)
     runtimes = arguments.runtimes or _listed(env.get("STEERSMAN_RUNTIMES"), ",") or list(RUNTIMES)
-    if unknown := (set(agents) - set(catalog.kinds) - catalog.unusable) | (set(runtimes) - set(RUNTIMES)):
-        raise BadSettings(f"wrong value: {', '.join(sorted(unknown))}")
+    _check_known("--agent", agents, catalog.kinds, catalog.unusable)
+    _check_known("--runtime", runtimes, RUNTIMES)
+    if "\n" in str(state):  # which ends the path where a shim is told of it
+        raise BadSettings("--state-dir: the path has a line break in it")
     permission: PermissionMode = arguments.max_permission
     if permission not in PERMISSION_ORDER:
         raise BadSettings(f"--max-permission: {permission} is none of {', '.join(PERMISSION_ORDER)}")
@@ -75,7 +89,10 @@ def settings_of(
     if not arguments.keep_days >= 0:  # nor what is no number: all would be older than that
         raise BadSettings(f"--keep-days: {arguments.keep_days:g} is no number of days")
     policy = replace(_policy(arguments, env, state, frozenset(agents), frozenset(runtimes)), kinds=catalog.kinds)
-    host = arguments.host or host_name(state)
+    explicit = arguments.host or env.get("STEERSMAN_HOST")
+    if explicit and not HOST.fullmatch(explicit):
+        raise BadSettings(f"--host: {explicit!r} is no name: letters, digits, dots, hyphens and underscores")
+    host = explicit or host_name(state)
     ssh_config = _absolute([arguments.ssh_config])[0] if arguments.ssh_config else None
     try:
         webhook = OwnWebhook.of(env)
@@ -135,7 +152,7 @@ def _policy(
         environ=dict(env),
         allow_env=frozenset(arguments.allow_env or _listed(env.get("STEERSMAN_ALLOW_ENV"), ",")),
         allow_file=tuple(arguments.allow_file or _paths(env.get("STEERSMAN_ALLOW_FILE"))),
-        workspace_roots=_absolute(roots) or (Path("/"),),
+        workspace_roots=_workspace_roots(roots),
         allow_ssh=_patterns(
             SshPattern.of, "--allow-ssh", arguments.allow_ssh or _listed(env.get("STEERSMAN_ALLOW_SSH"), ",")
         ),
@@ -166,6 +183,22 @@ def _policy(
             stop_s=arguments.max_stop_s,
         ),
     )
+
+
+def _check_known(flag: str, named: Collection[str], known: Collection[str], unusable: Collection[str] = ()) -> None:
+    if unknown := set(named) - set(known) - set(unusable):
+        raise BadSettings(f"{flag}: {', '.join(sorted(unknown))} is none of {', '.join(sorted(known))}")
+
+
+def _workspace_roots(named: list[Path]) -> tuple[Path, ...]:
+    """Those that the operator has named, else all. One that is not there is a mistake in typing, or not mounted yet:
+    every agent outside of the others would be stopped.
+    """
+    roots = _absolute(named)
+    for root in roots:
+        if not root.is_dir():
+            raise BadSettings(f"--workspace-root: {root} is no directory")
+    return roots or (Path("/"),)
 
 
 def _listed(value: str | None, separator: str) -> list[str]:
