@@ -32,10 +32,15 @@ PAUSED: Final = (
     "is paused in Temporal: until `temporal workflow unpause` nobody can look at it, and what it is told waits, as a "
     "stop does. Its agent works on"
 )
+_NO_TASK: Final = "task is not scheduled yet"
 _TIMED_OUT: Final = (RPCStatusCode.CANCELLED, RPCStatusCode.DEADLINE_EXCEEDED)
 
 _TRIED: Final = (EventType.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED, EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED)
 """Events of a task that is at a worker, or waits for one."""
+
+
+class NotBegun(ServerRefused):
+    """The workflow has no task yet: it was started with a delay or by a schedule of its own (cron)."""
 
 
 class _Unanswered(Exception):
@@ -47,7 +52,7 @@ async def query_workflow(
 ) -> Any:
     """The decoded answer; None of a workflow that was terminated before any worker saw it. `of`: e.g. "run run-1".
 
-    Raises: RunNotFound, NoWorker, ServerUnreachable, ServerRefused.
+    Raises: RunNotFound, NoWorker, NotBegun, ServerUnreachable, ServerRefused.
     """
     try:
         return await _query(handle, query, arguments, of, address, FIRST_TIMEOUT)
@@ -80,6 +85,8 @@ async def _query(
             unmet = error.status == RPCStatusCode.FAILED_PRECONDITION
             if unmet and "closed before" in error.message:
                 return None
+            if _NO_TASK in error.message:
+                raise NotBegun(f"{of} has not begun yet: it was started with a delay") from error
             if error.status in _TIMED_OUT or (unmet and "no poller" in error.message):
                 raise _Unanswered from error
             if unmet and "failed state" in error.message:

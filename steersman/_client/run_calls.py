@@ -42,6 +42,7 @@ RUN: Final = WorkflowKind(
     result=RunResult,
     state_field="attempt",
     initial=RunState(phase="closed"),
+    unbegun=RunState(phase="queued"),
 )
 
 RECEIPT_TIMEOUT_S: Final = 5.0

@@ -23,7 +23,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
 from steersman._client.backoff import OUTAGE_S, Backoff
-from steersman._client.queries import query_workflow
+from steersman._client.queries import NotBegun, query_workflow
 from steersman._client.workflow_outcome import outcome_of
 from steersman.contracts import names
 from steersman.contracts.errors import ErrorType, InvalidRequest, RunError
@@ -69,6 +69,8 @@ class WorkflowKind(Generic[S, R]):
     """A field that only this kind's states have: the state of a loop must not pass for that of a run."""
     initial: S
     """The state of a workflow that was terminated before any worker saw it."""
+    unbegun: S | None = None
+    """The state of a workflow that has no task yet; None where it has no word for that."""
 
 
 OTHER_KINDS: Final = {names.RUN_WORKFLOW: "a run", names.LOOP_WORKFLOW: "a loop: see `steer loop`"}
@@ -89,13 +91,26 @@ class WorkflowCalls(Generic[S, R]):
 
         Raises RunNotFound, NoWorker, ServerUnreachable, ServerRefused.
         """
-        data = await self._query(id, names.STATE_QUERY, execution=execution)
+        try:
+            data = await self._query(id, names.STATE_QUERY, execution=execution)
+        except NotBegun:
+            if self._kind.unbegun is None:
+                raise
+            await self._check_kind(id, execution)
+            return self._kind.unbegun
         if data is None:
             return self._kind.initial
         if not isinstance(data, dict) or self._kind.state_field not in data:
-            with translated(of=self._of(id), address=self._address):
-                raise self._other_kind(id, (await self._handle(id, execution).describe()).workflow_type)
+            raise self._other_kind(id, await self._type(id, execution))
         return self._validated(self._kind.state, data, id)
+
+    async def _check_kind(self, id: str, execution: str | None) -> None:
+        if (found := await self._type(id, execution)) != self._kind.workflow:
+            raise self._other_kind(id, found)
+
+    async def _type(self, id: str, execution: str | None) -> str:
+        with translated(of=self._of(id), address=self._address):
+            return str((await self._handle(id, execution).describe()).workflow_type)
 
     async def query(self, id: str, query: str, argument: StrictModel, result: type[A]) -> A:
         """The answer of a query with an argument. Raises as `state`."""

@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -344,6 +345,32 @@ async def test_a_signal_detaches_where_nobody_can_be_asked(
     assert answer.code == code
     assert f"steer attach {run} --after 2" in answer.err
     assert (await steersman.state(run)).phase == "running"
+
+
+async def test_a_run_that_was_started_with_a_delay_is_queued_until_then(
+    steer: Steer, fake_host: FakeHost, steersman: Steersman, workspace: str
+) -> None:
+    run = "run-later"
+    request = {"agent": "claude", "prompt": "go", "workspace": {"path": workspace}}
+    delay = timedelta(seconds=8)
+    begins = datetime.now().astimezone() + delay
+    await steersman.temporal.start_workflow(
+        "AgentRun", request, id=run, task_queue="steersman", start_delay=delay, execution_timeout=timedelta(minutes=5)
+    )
+    fake_host.show(run, init(), said("hello"))
+    fake_host.finish(run, succeeded())
+    following = await steer.start("attach", run)
+    shown = await steer("show", run)
+    assert (shown.code, shown.err) == (0, "")
+    assert re.search(r"^phase +queued$", shown.out, re.MULTILINE)
+    told = re.search(r"^begins +(\S+ \S+)$", shown.out, re.MULTILINE)
+    assert told
+    assert abs(datetime.fromisoformat(told[1]).astimezone() - begins) < timedelta(seconds=4)
+    assert (await steer("show", run, "--json")).json["phase"] == "queued"
+    answer = await ended(following)
+    assert answer.code == 0
+    assert "hello" in answer.out
+    assert not re.search(r"^begins", (await steer("show", run)).out, re.MULTILINE)
 
 
 async def test_a_reader_that_has_enough_is_no_error(steer: Steer, fake_host: FakeHost, workspace: str) -> None:

@@ -180,7 +180,7 @@ def show(ctx: typer.Context, run: Run, as_json: AsJson = False) -> None:
 
         times = await steersman.temporal.get_workflow_handle(run_id).describe()
         wait = await _wait_line(steersman, run_id, state)
-        _print_state(run_id, state, wait, await _of_workflow(times), copy_waits=waits)
+        _print_state(run_id, state, wait, await _of_workflow(times, state), copy_waits=waits)
         if state.closed_as == "succeeded":
             result = await steersman.result(run_id)
             console().print(Text.assemble(("result    ", "dim"), shortened(flat(_answer(result)), 500)))
@@ -205,8 +205,8 @@ def _answer(result: "RunResult") -> str:
     return result.text if result.structured is None else json.dumps(result.structured, ensure_ascii=False)
 
 
-async def _of_workflow(execution: "WorkflowExecutionDescription") -> list[tuple[str, str | None]]:
-    """What Temporal knows of a run beside its state: what was asked, and when it began and ended."""
+async def _of_workflow(execution: "WorkflowExecutionDescription", state: "RunState") -> list[tuple[str, str | None]]:
+    """What Temporal knows of a run beside its state: what was asked, and when it began and ended, or is to begin."""
     from steersman.errors import UnreadablePayload
 
     try:
@@ -214,9 +214,12 @@ async def _of_workflow(execution: "WorkflowExecutionDescription") -> list[tuple[
     except UnreadablePayload:
         title = None
     began, ended = execution.start_time, execution.close_time
+    of_memo = ("title", title if isinstance(title, str) else None)
+    if state.phase == "queued" and (begins := execution.execution_time) and begins > datetime.now(UTC):
+        return [of_memo, ("begins", f"{begins.astimezone():%Y-%m-%d %H:%M:%S}")]
     took = duration(((ended or datetime.now(UTC)) - began).total_seconds())
     return [
-        ("title", title if isinstance(title, str) else None),
+        of_memo,
         ("began", f"{began.astimezone():%Y-%m-%d %H:%M:%S}"),
         ("took", f"{took}, until {ended.astimezone():%Y-%m-%d %H:%M:%S}" if ended else f"{took} so far"),
     ]
