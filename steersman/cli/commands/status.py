@@ -181,11 +181,21 @@ def show(ctx: typer.Context, run: Run, as_json: AsJson = False) -> None:
         times = await steersman.temporal.get_workflow_handle(run_id).describe()
         wait = await _wait_line(steersman, run_id, state)
         _print_state(run_id, state, wait, await _of_workflow(times, state), copy_waits=waits)
+        await _print_unserved(steersman, state)
         if state.closed_as == "succeeded":
             result = await steersman.result(run_id)
             console().print(Text.assemble(("result    ", "dim"), shortened(flat(_answer(result)), 500)))
 
     run_with_client(ctx, work)
+
+
+async def _print_unserved(steersman: "Steersman", state: "RunState") -> None:
+    """Say that nobody leads an open run whose host has no worker: its phase is as of the last one."""
+    from steersman._client.host_workers import is_served
+
+    if state.closed_as is None and state.host and not await is_served(steersman.temporal, state.host):
+        why = "the run waits for one; an agent at work is stopped when its lease is over"
+        remark(f"no worker of host {state.host} answers: {why}", style="yellow")
 
 
 def result(ctx: typer.Context, run: Run, as_json: AsJson = False) -> None:

@@ -1,0 +1,42 @@
+"""What the server knows of a host's workers, without asking them: an answer of theirs may never come."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from temporalio.api.enums.v1 import PendingActivityState, TaskQueueType
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
+from temporalio.client import Client
+
+from steersman.contracts import names
+from steersman.errors import translated
+
+FRESH: Final = timedelta(seconds=90)
+"""A poll lasts a minute, and the server remembers pollers for five: one that has polled before is gone."""
+
+
+async def is_served(client: Client, host: str) -> bool:
+    """Whether a worker of the host has polled of late. Raises ServerUnreachable, ServerRefused."""
+    asked = DescribeTaskQueueRequest(
+        namespace=client.namespace,
+        task_queue=TaskQueue(name=names.host_queue(host)),
+        task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY,
+    )
+    with translated(address=client.service_client.config.target_host):
+        pollers = (await client.workflow_service.describe_task_queue(asked)).pollers
+    since = datetime.now(UTC) - FRESH
+    return any(poller.last_access_time.ToDatetime(tzinfo=UTC) > since for poller in pollers)
+
+
+async def untaken_stop(client: Client, run_id: str) -> datetime | None:
+    """Where the stop of the run waits for a worker of its host: until when it does; else None.
+
+    Raises RunNotFound, ServerUnreachable, ServerRefused.
+    """
+    with translated(of=f"run {run_id}", address=client.service_client.config.target_host):
+        found = await client.get_workflow_handle(run_id).describe()
+    for each in found.raw_description.pending_activities:
+        is_waiting = each.state == PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
+        if each.activity_type.name == names.STOP_AGENT and is_waiting and each.HasField("expiration_time"):
+            return each.expiration_time.ToDatetime(tzinfo=UTC)
+    return None
