@@ -5,8 +5,9 @@ from contextlib import aclosing
 
 from temporalio.client import Client
 
-from steersman._client.event_log import EventLogReader
+from steersman._client.event_log import EventLogReader, LogLocation
 from steersman._client.run_calls import RunCalls
+from steersman.contracts.activities import RunKey
 from steersman.contracts.events import AgentEvent
 
 
@@ -32,3 +33,15 @@ async def run_event_pages(
     async with aclosing(following) as pages:
         async for events in pages:
             yield events
+
+
+async def without_log(client: Client, run_id: str) -> str | None:
+    """The host of a closed run whose agent was at work there and that has no event log of it any more; None for others.
+
+    Raises RunNotFound, NoWorker, HostUnreachable, ServerUnreachable, ServerRefused.
+    """
+    state = await RunCalls(client).state(run_id)
+    if state.phase != "closed" or not state.attempt or state.host is None or state.execution is None:
+        return None
+    location = LogLocation(RunKey(run=run_id, execution=state.execution), state.host, state.store)
+    return None if (await EventLogReader(client, location).end()).known else state.host

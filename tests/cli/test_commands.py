@@ -373,6 +373,29 @@ async def test_a_run_that_was_started_with_a_delay_is_queued_until_then(
     assert not re.search(r"^begins", (await steer("show", run)).out, re.MULTILINE)
 
 
+async def test_a_run_whose_log_is_gone_says_so(
+    steer: Steer, fake_host: FakeHost, steersman: Steersman, workspace: str
+) -> None:
+    run = await begin(steersman, workspace)
+    fake_host.show(run, init(), said("hello"))
+    fake_host.finish(run, succeeded())
+    await steersman.result(run)
+    told = f"the events of run {run} are gone from host {fake_host.host}: "
+    assert told not in (await steer("attach", run)).err
+    del fake_host.fake_runs[run]
+    plain = await steer("attach", run)
+    assert plain.code == 0
+    assert "succeeded" in plain.out
+    assert plain.err.startswith(told)
+    as_json = await steer("attach", run, "--json")
+    assert [line["type"] for line in as_json.lines] == ["done"]
+    assert as_json.err.startswith(told)
+    assert told in (await steer("attach", run, "--after", "2")).err
+    terminal = await steer.at_terminal("attach", run)
+    await terminal.until(f"events of run {run} are gone")
+    assert await terminal.ended() == 0
+
+
 async def test_a_reader_that_has_enough_is_no_error(steer: Steer, fake_host: FakeHost, workspace: str) -> None:
     command = f"{sys.executable} -m steersman.cli agents --json | true"
     done = await asyncio.to_thread(

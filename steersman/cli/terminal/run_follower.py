@@ -17,6 +17,7 @@ from rich.text import Text
 from temporalio.client import WorkflowExecutionStatus
 from temporalio.service import RPCError
 
+from steersman._client.run_events import without_log
 from steersman.attachments import attachment, typed
 from steersman.cli.exits import Exit, code_of
 from steersman.cli.formatting import chosen, finalize_phrase, none_of, sessions_phrase
@@ -241,6 +242,8 @@ class Follower:
             await self._asked(lambda: self._approvals.ask(event))
 
     async def _end(self, event: AgentEvent) -> Exit:
+        if event.seq == 1:
+            await self._tell_of_lost_log()
         if not self._json and isinstance(event, TerminalEvent):
             self.call(f"{self._run}: {event.type}")
             await self._footer(event)
@@ -278,11 +281,21 @@ class Follower:
 
     async def _ended_before(self) -> Exit:
         remark(f"run {self._run} has no events after number {self._after}")
+        await self._tell_of_lost_log()
         try:
             await self._steersman.result(self._run)
         except (SteersmanError, RunError) as error:
             return code_of(error) or Exit.FAILED
         return Exit.OK
+
+    async def _tell_of_lost_log(self) -> None:
+        """Say where the events are not there any more of which the end is all that is known."""
+        host: str | None = None
+        with suppress(SteersmanError):
+            host = await without_log(self._steersman.temporal, self._run)
+        if host:
+            why = "they were pruned, or its state directory is not the one of then"
+            remark(f"the events of run {self._run} are gone from host {host}: {why}", "yellow")
 
     # What is typed.
 
