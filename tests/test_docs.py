@@ -44,3 +44,17 @@ def test_they_are_all_found_from_the_readme() -> None:
         names = {link.partition("#")[0] for link in links if ".md" in link}
         waiting += [(document.parent / name).resolve() for name in names if name]
     assert {path for path in DOCUMENTS if path.parent.name != "steersman-recipe"} <= known
+
+
+_ACTION = re.compile(r'"action": "(\w+)"|\b(?:logs\.write|_log|_logged|_write)\("(\w+)"')
+"""An action of a worker's log, as code names it."""
+
+
+def test_each_action_of_the_workers_log_is_told_to_operators() -> None:
+    sources = [path for place in ("activities", "workers") for path in sorted((ROOT / place).rglob("*.py"))]
+    actions = {a or b for path in sources for a, b in _ACTION.findall(path.read_text(encoding="utf-8"))}
+    assert {"worker_ready", "run_closed", "not_led"} <= actions
+    watching = (
+        (ROOT / "docs/operations.md").read_text(encoding="utf-8").partition("\n## Watching\n")[2].partition("\n## ")[0]
+    )
+    assert not actions - set(re.findall(r"`(\w+)`", watching))
