@@ -68,16 +68,26 @@ class Peer:
 
     def _entries(self) -> Iterator[tuple[str, RunKey]]:
         # The runs that it leads come first.
-        for name in sorted(disk.names(self.path / "runs")[:MAX_RUNS], key=lambda name: name.endswith(LEFT)):
+        for name in sorted(_names(self.path / "runs")[:MAX_RUNS], key=lambda name: name.endswith(LEFT)):
             try:
                 key = RunKey.model_validate_json(disk.read_text(self.path / "runs" / name, 64 * 1024))
-            except (OSError, ValueError):
+            except (OSError, ValueError) as error:
+                if disk.exhaustion(error):
+                    continue  # it is whole, and can be read another time
                 key = None
             if key is not None and name.removesuffix(LEFT) == entry_name(key):
                 yield name, key
             else:
                 with contextlib.suppress(OSError):
                     (self.path / "runs" / name).unlink()  # half-written, or no worker's
+
+
+def _names(directory: Path) -> list[str]:
+    """As `disk.names`; none where no descriptors are left: the next look is soon."""
+    try:
+        return disk.names(directory)
+    except OSError:
+        return []
 
 
 class Peers:
@@ -116,7 +126,7 @@ class Peers:
         return None
 
     def _directories(self) -> list[Path]:
-        names = [name for name in disk.names(self._own.parent) if not name.startswith(".")][:MAX_PEERS]
+        names = [name for name in _names(self._own.parent) if not name.startswith(".")][:MAX_PEERS]
         found = [self._own.parent / name for name in names if name != self._own.name]
         return [path for path in found if not path.is_symlink()]
 

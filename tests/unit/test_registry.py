@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -65,6 +66,21 @@ async def test_a_killed_worker_is_dead_at_once_and_says_what_it_led(mine: Regist
     assert only(mine).state == "dead"
     assert only(mine).runs() == [KEY]
     assert mine.holder(KEY) is None
+
+
+def test_without_descriptors_no_worker_is_taken_for_dead_and_no_entry_is_lost(mine: Registry, tmp_path: Path) -> None:
+    """Nothing is raised either: who looks after the other workers must not end."""
+    with other(tmp_path):
+        peer = only(mine)
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+        try:
+            seen, runs = mine.peers(), peer.runs()
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        assert (seen, runs) == ([], [])
+        assert mine.peers() == [peer]
+        assert peer.runs() == [KEY]
 
 
 async def test_one_that_is_stopped_is_noticed_and_alive_again_when_it_goes_on(mine: Registry, tmp_path: Path) -> None:
