@@ -137,14 +137,13 @@ async def test_the_next_process_may_use_the_ids_of_the_last_one(tmp_path: Path) 
     assert states == [(one, "asked"), (one, "allowed"), (other, "asked"), (other, "denied")]
 
 
-async def test_more_questions_than_anybody_is_asked_are_denied(tmp_path: Path) -> None:
-    many = [asks(f"q-{number}", tool_use_id="call_0") for number in range(MAX_ASKED)]
-    mode = {"permissions": {"mode": "ask"}}
-    async with cli(tmp_path, RUNNING, INIT, *many, asks("r-1"), then=ANSWERED + END, **mode) as stage:
-        _, task = stage.start()
-        outcome = await task
-        assert len({each.approval.id for each in stage.listener.asks}) == MAX_ASKED
-    assert json.loads(outcome.text)["behavior"] == "deny"
+async def test_more_questions_than_anybody_is_asked_are_a_failure_and_no_wait(tmp_path: Path) -> None:
+    """A worker that takes over in the middle knows nothing of the one that is too many."""
+    many = [asks(f"q-{number}", tool_use_id="call_0") for number in range(MAX_ASKED + 1)]
+    async with cli(tmp_path, RUNNING, INIT, *many, then=STAY, permissions={"mode": "ask"}) as stage:
+        outcome = await stage.play()
+    assert outcome.status == "failed"
+    assert f"more than {MAX_ASKED} things at once" in (outcome.message or "")
 
 
 @pytest.mark.timeout(30)
