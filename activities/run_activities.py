@@ -180,6 +180,8 @@ class RunActivities:
         """The run's workflow has closed behind its agent's back: stop the agent, and write the end into the log."""
         report = await controller.stop("the run was terminated", HURRIED)
         await asyncio.wait({work})  # the agent's last words come before the end
+        if work.cancelled() or work.exception() is not None:
+            return  # they could not be written, for want of room perhaps: a sweep completes the log, and ends it
         close = await self._closed_runs.close_of(key)
         if close is not None:  # else the server does not answer now: the next sweep asks it
             await self._closed_runs.end_log(self._context.store.directory(key), close, report)
