@@ -3,7 +3,9 @@ said to have happened, nothing hangs, and nothing is lost when there is room aga
 """
 
 import asyncio
+import os
 import shutil
+import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -36,6 +38,15 @@ while not pathlib.Path("go").exists():
     print("line", number, "x" * 400)
     time.sleep(0.005)
 print("last", number)
+"""
+
+SAYING = """
+import pathlib, time
+print("line 0", flush=True)
+while not pathlib.Path("go").exists():
+    time.sleep(0.01)
+for number in range(1, 200):
+    print("line", number, "x" * 400)
 """
 
 
@@ -141,6 +152,36 @@ def fails(disk: Disk) -> None:
 
 def read_only(disk: Disk) -> None:
     disk.turn_read_only()
+
+
+@pytest.mark.exhaustive
+async def test_a_log_ends_with_all_that_was_said_where_that_could_not_be_written_at_first(
+    site: Site, disk: Disk, mark: str
+) -> None:
+    """The worker was frozen while the agent said most of it, and finds a full disk and its run terminated. There may be
+    room for the end, and for no more.
+    """
+    worker = site.worker()
+    await worker.ready()
+    steersman = await site.steersman()
+    workspace = site.workspace()
+    run = await steersman.start(site.process(*python(SAYING), mark=mark, workspace=workspace))
+    async with following(steersman, run) as attached:
+        await attached.until(lambda e: e.type == "message")
+    os.kill(worker.pid, signal.SIGSTOP)
+    (workspace / "go").touch()
+    await until(lambda: not marked(mark))
+    disk.fill()
+    await steersman.temporal.get_workflow_handle(run).terminate(reason="enough")
+    os.kill(worker.pid, signal.SIGCONT)
+    await until(lambda: worker.said("stop_asked"), 60)
+    await asyncio.sleep(1)
+    disk.free()
+    async with asyncio.timeout(60):
+        events = [event async for event in steersman.attach(run)]
+    assert in_order(events)
+    assert [e.text.rstrip("x ") for e in events if e.type == "message"] == [f"line {number}" for number in range(200)]
+    assert events[-1].type == "cancelled"
 
 
 @pytest.mark.exhaustive
