@@ -23,7 +23,7 @@ from activities.workspaces.git.shadows import NoRepository
 from activities.workspaces.printable_text import printable
 from steersman.contracts import names
 from steersman.contracts.activities import RunKey
-from steersman.contracts.errors import InvalidRequest, WorkspaceError
+from steersman.contracts.errors import CLOSED_OVER_UPDATE, InvalidRequest, WorkspaceError
 from steersman.contracts.loop_messages import Exit, Feedback, LoopReceipt
 from steersman.contracts.loop_state import CLOSED
 from steersman.contracts.messages import Message, MessageReceipt
@@ -38,10 +38,6 @@ ANSWER_S: Final = 30.0
 UPDATE_TIMEOUT: Final = timedelta(seconds=ANSWER_S)
 MAX_NAMED: Final = 10
 """At most this many paths are named in an error."""
-
-
-CLOSED_OVER_UPDATE: Final = "AcceptedUpdateCompletedWorkflow"
-"""Temporal's error type of an update whose workflow closed before the update had completed."""
 
 
 class Over(Exception):

@@ -26,7 +26,7 @@ from steersman._client.backoff import OUTAGE_S, Backoff
 from steersman._client.queries import NotBegun, query_workflow
 from steersman._client.workflow_outcome import outcome_of
 from steersman.contracts import names
-from steersman.contracts.errors import ErrorType, InvalidRequest, RunError
+from steersman.contracts.errors import CLOSED_OVER_UPDATE, ErrorType, InvalidRequest, RunError
 from steersman.contracts.model import StrictModel, TolerantModel
 from steersman.contracts.run import MAX_REASON, StopReport
 from steersman.errors import (
@@ -48,8 +48,6 @@ PAUSED_S: Final = 1.0
 """Of a paused workflow the server is asked this often whether it has closed: it answers no such call late."""
 _NOT_CLOSED: Final = "No completion event found"
 """What the SDK says (1.35) where the server tells of a paused workflow something else than its end."""
-CLOSED_OVER_UPDATE: Final = "AcceptedUpdateCompletedWorkflow"
-"""Temporal's error type of an update whose workflow closed before the update had completed."""
 
 A = TypeVar("A", bound=TolerantModel)
 S = TypeVar("S", bound=TolerantModel)

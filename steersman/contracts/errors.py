@@ -22,6 +22,8 @@ ASK_AGAIN: Final = (
 """The message of a workflow task or query that fails because the worker's memory of the workflow is one that no replay
 would produce; see workflows/runner.py. Clients repeat the query.
 """
+CLOSED_OVER_UPDATE: Final = "AcceptedUpdateCompletedWorkflow"
+"""Temporal's error type of an update whose workflow closed before the update had completed."""
 DIVERGED: Final = "[TMPRL1100]"
 """How Temporal begins to say that a worker's memory is another one than the history: of one that was frozen while
 another went on. It has forgotten the workflow by then, and the next look replays it.
