@@ -81,7 +81,7 @@ class AttemptRunner:
     @property
     def is_over(self) -> bool:
         """The process has done its work and is to end, or it is being stopped."""
-        return self._state.stopping or (self._state.closed and self.transcript.finished)
+        return self._state.is_over(finished=self.transcript.finished)
 
     @property
     def fed(self) -> int:

@@ -35,6 +35,10 @@ class AttemptState:
     """When something was last said, by the agent or to it, in seconds since 1970: then its silence begins."""
     _began: float = field(default_factory=lambda: time.time() - time.monotonic(), init=False)
 
+    def is_over(self, *, finished: bool) -> bool:
+        """The process has done its work and is to end, or it is being stopped. `finished`: see ports.Transcript."""
+        return self.stopping or (self.closed and finished)
+
     def now(self) -> float:
         """Seconds since 1970, as they go on from when the lead began: whoever sets the clock breaks no limit, and lifts
         none.

@@ -62,8 +62,7 @@ class MessageWriter:
     async def _deliver_end(self, delivery: DeliverInput) -> list[Settlement] | None:
         """An end does not wait behind other messages, which are of no use any more, nor for an agent's handshake."""
         await self._state.live.wait()
-        is_over = self._state.stopping or (self._state.closed and self._transcript.finished)
-        if is_over and not self._state.ended_at:
+        if self._state.is_over(finished=self._transcript.finished) and not self._state.ended_at:
             return self._late(delivery.messages)
         self._state.ended_at = self._state.ended_at or self._state.now()
         self._state.woken.set()

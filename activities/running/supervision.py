@@ -69,8 +69,7 @@ class Supervisor:
     def enforce(self) -> None:
         """Stop the process if a limit is reached; a dead process's journal is only read."""
         state = self._state
-        is_over = state.closed and self._transcript.finished
-        if state.stopping or is_over or not state.live.is_set():
+        if state.is_over(finished=self._transcript.finished) or not state.live.is_set():
             return
         if state.ended_at:
             if state.now() - state.ended_at > TURN_END_S:

@@ -30,8 +30,6 @@ class Ending:
     outcome: RunOutcome = NOTHING
     error: ErrorType | None = None
     message: str = ""
-    is_told: bool = False
-    """The error is one that a worker has told of, which leaves no agent at work then."""
 
     @classmethod
     def of(cls, outcome: RunOutcome) -> "Ending":
@@ -84,11 +82,11 @@ class Ending:
         """An activity, or the check of the request, raised this error."""
         if isinstance(error, RunError):
             return cls("failed", outcome, error.type, error.message)
-        cause = error.cause if isinstance(error, ActivityError) else error
-        if isinstance(cause, ApplicationError) and cause.type in set(ErrorType):
-            facts = cause.details[0] if cause.details and isinstance(cause.details[0], dict) else {}
+        if (said := told(error)) is not None:
+            facts = said.details[0] if said.details and isinstance(said.details[0], dict) else {}
             known = outcome.model_copy(update={"facts": {**outcome.facts, **facts}})
-            return cls("failed", known, ErrorType(cause.type), cause.message, is_told=True)
+            return cls("failed", known, ErrorType(str(said.type)), said.message)
+        cause = error.cause if isinstance(error, ActivityError) else error
         if isinstance(cause, TemporalTimeout) and cause.type == TimeoutType.SCHEDULE_TO_START:
             return cls(
                 "failed", outcome, ErrorType.INVALID_REQUEST, "workspace.host: no worker of that host took the run"
@@ -118,6 +116,12 @@ class Ending:
             code=code,
             stop_report=report,
         )
+
+
+def told(error: BaseException) -> ApplicationError | None:
+    """The error that a worker has told of, which leaves no agent at work then; None where it is another one."""
+    cause = error.cause if isinstance(error, ActivityError) else error
+    return cause if isinstance(cause, ApplicationError) and cause.type in set(ErrorType) else None
 
 
 def never_started(phase: Phase, reason: str | None = None) -> StopReport:

@@ -33,7 +33,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows import workspace_hold
     from workflows.agent_run import activities
     from workflows.agent_run.delivery import MessageDelivery
-    from workflows.agent_run.ending import NOTHING, Ending, never_started, unverified
+    from workflows.agent_run.ending import NOTHING, Ending, never_started, told, unverified
     from workflows.agent_run.handlers import RunHandlers
     from workflows.agent_run.notices import Notices
     from workflows.agent_run.visibility import RunVisibility
@@ -306,8 +306,7 @@ class AgentRun(RunHandlers):
         """How a run ends whose `run_agent` has failed. No worker lets it fail so: a person did, or the server for
         options that a person gave it. The agent may be at work.
         """
-        ending = Ending.failed(raised, self._last_known_outcome())
-        if ending.is_told or not workflow.patched(STOP_AFTER_FAILURE):
+        if told(raised) or not workflow.patched(STOP_AFTER_FAILURE):
             return Ending.failed(raised)
         phase = self.visibility.state.phase
         self.visibility.update(phase="stopping")
@@ -317,7 +316,7 @@ class AgentRun(RunHandlers):
             report = await self._stop_agent(request, phase, "failed")
         if report.outcome != "already_finished":
             self.visibility.update(stop_report=report)
-        return ending
+        return Ending.failed(raised, self._last_known_outcome())
 
     async def _stop_agent(
         self, request: RunRequest, phase: Phase, cause: StopCause, *, at_once: bool = False

@@ -9,7 +9,7 @@ from typing import Any, TypeGuard
 
 from activities.agents import approval_ids
 from activities.agents.claude.frames import is_control_frame
-from activities.agents.claude.snapshot import MAX_ASKED, MAX_TASKS
+from activities.agents.claude.snapshot import MAX_TASKS
 from activities.agents.frames import Frame
 from activities.untrusted_json import MAX_NAME, bounded, object_at, text_of
 from steersman.contracts.events import ErrorEvent, EventBase, PermissionEvent
@@ -17,8 +17,6 @@ from steersman.contracts.run import Approval
 
 SHOWN_INPUT = 4096
 """Strings of a tool's input have this many characters in an approval."""
-
-TOO_MANY = f"the agent asks more than {MAX_ASKED} things at once"
 
 
 def is_approval(frame: Frame | None) -> TypeGuard[Frame]:
@@ -30,8 +28,6 @@ def asked(time: datetime, frame: Frame, pending: dict[str, Frame]) -> list[Event
     """Take a control request of the agent."""
     if not is_control_frame(frame):
         return [ErrorEvent(time=time, message="the agent asked something that nobody can answer")]
-    if len(pending) >= MAX_ASKED:
-        return [ErrorEvent(time=time, message=TOO_MANY)]
     pending[str(frame.get("request_id"))] = frame
     if not is_approval(frame):
         return []

@@ -27,7 +27,8 @@ from steersman.contracts.events import MAX_TEXT
 VERSION: Final = 2
 """Must change with any change after which a transcript would continue wrongly from an older snapshot."""
 MAX_ASKED = 100
-"""This many requests of the agent may be open at one time; further ones are dropped."""
+"""This many requests of the agent may be open at one time: with a further one it fails."""
+TOO_MANY = f"the agent asks more than {MAX_ASKED} things at once"
 MAX_OPEN_TOOLS = 200
 """This many tool calls may await their results; the result of an older one is shown without the tool's name."""
 MAX_TASKS = 1_000

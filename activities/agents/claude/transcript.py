@@ -15,7 +15,7 @@ from activities.agents.claude.messages import Messages
 from activities.agents.claude.plan import Plan
 from activities.agents.claude.rate_limits import Refusals
 from activities.agents.claude.sessions import is_id
-from activities.agents.claude.snapshot import MAX_ASKED, MAX_TASKS, ClaudeSnapshot
+from activities.agents.claude.snapshot import MAX_ASKED, MAX_TASKS, TOO_MANY, ClaudeSnapshot
 from activities.agents.claude.usage import MAX_MODEL, UsageMeter
 from activities.agents.crashes import crash
 from activities.agents.frames import Frame, parse_frame
@@ -266,7 +266,8 @@ class ClaudeTranscript:
 
     def _asked(self, time: datetime, frame: Frame) -> list[EventBase]:
         if len(self.pending) >= MAX_ASKED:  # nobody will answer it, and the turn waits for that
-            self.hopeless = self.hopeless or AgentFailed(approvals.TOO_MANY)
+            self.hopeless = self.hopeless or AgentFailed(TOO_MANY)
+            return [ErrorEvent(time=time, message=TOO_MANY)]
         return approvals.asked(time, frame, self.pending)
 
     def _withdrawn(self, time: datetime, frame: Frame) -> list[EventBase]:

@@ -5,7 +5,7 @@ from typing import Any
 
 from activities.agents import approval_ids
 from activities.agents.codex.items import TOOLS
-from activities.agents.codex.state import MAX_ASKED, MAX_WITHDRAWN, CodexState
+from activities.agents.codex.state import MAX_WITHDRAWN, CodexState
 from activities.agents.frames import Frame
 from activities.untrusted_json import MAX_NAME, bounded, object_at, text_of
 from steersman.contracts.events import ErrorEvent, EventBase, PermissionEvent
@@ -18,7 +18,6 @@ KINDS = {
 }
 
 SHOWN_INPUT = 4096
-TOO_MANY = f"the agent asks more than {MAX_ASKED} things at once"
 """Strings of what is to be approved have this many characters."""
 KEPT = (
     "itemId",
@@ -75,8 +74,6 @@ def asked(time: datetime, frame: Frame, state: CodexState) -> list[EventBase]:
     ident, params = frame.get("id"), object_at(frame, "params")
     if not isinstance(ident, int | str) or len(str(ident)) > MAX_NAME:
         return [ErrorEvent(time=time, message="the agent asked something that nobody can answer")]
-    if len(state.pending) >= MAX_ASKED:
-        return [ErrorEvent(time=time, message=TOO_MANY)]
     kept = bounded({name: params[name] for name in KEPT if params.get(name) is not None}, SHOWN_INPUT)
     frame = {"id": ident, "method": text_of(frame.get("method"))[:MAX_NAME], "params": kept}
     state.pending[str(ident)] = frame

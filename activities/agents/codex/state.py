@@ -21,7 +21,8 @@ from steersman.contracts.events import MAX_TEXT
 from steersman.contracts.run import Usage
 
 MAX_ASKED = 100
-"""This many requests of the agent may be open at one time; further ones are dropped."""
+"""This many requests of the agent may be open at one time: with a further one it fails."""
+TOO_MANY = f"the agent asks more than {MAX_ASKED} things at once"
 MAX_WITHDRAWN = 1_000
 """This many withdrawn approvals are remembered."""
 MAX_OPEN_ITEMS = 200

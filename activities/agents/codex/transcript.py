@@ -13,7 +13,7 @@ from activities.agents.codex.approvals import SHOWN_INPUT
 from activities.agents.codex.errors import session_error, start_failure, turn_error
 from activities.agents.codex.frames import CLEAN, SESSION
 from activities.agents.codex.records import is_id
-from activities.agents.codex.state import MAX_ASKED, MAX_OPEN_ITEMS, CodexState, error_of, failure
+from activities.agents.codex.state import MAX_ASKED, MAX_OPEN_ITEMS, TOO_MANY, CodexState, error_of, failure
 from activities.agents.command_ids import INTERRUPT, MESSAGE, id_of
 from activities.agents.crashes import crash
 from activities.agents.frames import Frame, parse_frame
@@ -157,7 +157,8 @@ class CodexTranscript:
             return self._answered(time, text_of(frame.get("id")), frame)
         if "id" in frame:
             if len(self.state.pending) >= MAX_ASKED:  # nobody will answer it, and the turn waits for that
-                self.hopeless = AgentFailed(approvals.TOO_MANY)
+                self.hopeless = AgentFailed(TOO_MANY)
+                return [ErrorEvent(time=time, message=TOO_MANY)]
             return approvals.asked(time, frame, self.state)
         method, params = text_of(frame["method"]), object_at(frame, "params")
         if params.get("threadId") not in (None, self.state.progress.session_id):

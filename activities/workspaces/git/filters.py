@@ -27,8 +27,8 @@ async def filtered_file(shadow: Shadow, tree: str) -> FilteredFile | None:
     Raises GitFailed.
     """
     settings = await effective_config(shadow.repository, shadow.user_git, _DRIVERS)
-    drivers = {name.removeprefix("filter.").rpartition(".")[0].encode() for name, value in settings.items() if value}
-    if not drivers:
+    named = {name.removeprefix("filter.").rpartition(".")[0].encode() for name, value in settings.items() if value}
+    if not (drivers := named - HARMLESS):
         return None
     entries = (await shadow.git.run("ls-tree", "-r", "-z", tree)).split(b"\0")[:-1]
     paths = [each.split(b"\t", 1)[1] for each in entries]
@@ -42,6 +42,6 @@ async def filtered_file(shadow: Shadow, tree: str) -> FilteredFile | None:
         listed = b"".join(each + b"\0" for each in paths)
         answers = (await shadow.as_user(GIT_INDEX_FILE=index).run(*command, stdin=listed)).split(b"\0")
     for path, name in zip(answers[::3], answers[2::3], strict=False):
-        if name in drivers - HARMLESS:
+        if name in drivers:
             return FilteredFile(path, name)
     return None
