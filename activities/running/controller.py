@@ -27,6 +27,7 @@ from activities.running.observer import AttemptResult
 from activities.running.result import proof
 from activities.running.supervision import OWN_STOPS
 from activities.running.totals import RunTotals
+from activities.store.disk import exhaustion
 from activities.store.eventlog import EventLog
 from activities.store.run_directory import Part
 from activities.store.snapshots import Snapshots
@@ -200,6 +201,8 @@ class RunController:
             except AlreadyStopped:
                 return self._totals.outcome("stopped")
             except RunError as refusal:
+                if exhaustion(refusal):
+                    raise  # that says nothing about the run: it is led another time
                 if not await self._may_fall_back(number, refusal):
                     return self._totals.outcome("failed", refusal)
                 number -= 1

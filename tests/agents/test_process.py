@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import contextlib
+import errno
 import json
 import os
 import socket
@@ -18,7 +19,7 @@ from activities.ports.agent import MAX_SNAPSHOT, MAX_STRUCTURED, ExitFact
 from activities.ports.runtime import Record
 from activities.untrusted_json import parse_value
 from steersman.contracts.activities import OutgoingMessage, Settlement
-from steersman.contracts.errors import ErrorType, InvalidRequest
+from steersman.contracts.errors import ErrorType, InvalidRequest, WorkspaceError
 from steersman.contracts.events import MAX_TEXT
 from steersman.contracts.request import parse_request
 from tests.agents.journals import Line
@@ -136,6 +137,23 @@ async def test_messages_are_lines_of_its_stdin_and_it_ends_by_itself(process: Pr
     assert [event.text for event in stage.said("message", role="user")] == ["ünd", "bye"]
     how = "the program has ended, and says of no message whether it read it"
     assert outcome.messages == tuple(Settlement(id=each, state="unverified", how=how) for each in ("m-1", "m-2"))
+
+
+async def test_a_process_that_lacks_descriptors_to_be_started_is_no_refusal(
+    process: ProcessKit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever leads the run tries again: see run_failures."""
+
+    async def lacking(*_: object) -> None:
+        raise WorkspaceError("workspace: cannot be read") from OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("activities.running.controller.prepare_launch", lacking)
+        async with process.run("print('done')") as stage:
+            with pytest.raises(WorkspaceError):
+                await stage.play()
+            patched.undo()
+            assert (await stage.play()).text == "done"
 
 
 async def test_who_is_silent_and_has_no_prompt_hears_a_message_all_the_same(process: ProcessKit) -> None:
