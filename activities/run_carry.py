@@ -5,6 +5,8 @@
                           /carried.json     what was copied
                           /carried-back.json  what became of it
                           /partly-carried   a part of it is in the workspace, and the rest could not be carried back
+                          /unreached        it is merged by whoever sees to it next, with no word of a person
+                          /merging/         locked by who does that
                           /loss             why the copy's machine was lost, until there is another with a copy
                           /conflicts/       the copy's version of what could not be merged, for a workspace without git
     gates/<hash of the run's directory>     the run's directory: its changes could not be merged, and wait in its copy
@@ -17,7 +19,7 @@ import hashlib
 import logging
 import os
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -28,6 +30,7 @@ from activities.run_backups import UNREADABLE, RunBackups, base_of, moment, name
 from activities.run_changes import RunChanges
 from activities.shim.client import MachineGone, MachineUnreachable, MachineUnusable
 from activities.store import disk
+from activities.store.directory_lock import exclusively
 from activities.store.kept_copies import CopyLocation
 from activities.store.notes import note as _note
 from activities.store.notes import noted as _noted
@@ -48,6 +51,7 @@ MAX_CONFLICTS = 1000
 _GIVEN_UP = CarriedBack(finalize=Finalize(status="none"))
 _DISCARDED = "it was discarded"
 _PARTLY = "a part of it is in the workspace already, and a retry brings the rest"
+_IS_MERGED = "what waited to be merged into the workspace is being merged at the moment: try again when it is"
 _STAYS = "what had been carried back of it stays in the workspace"
 
 
@@ -257,21 +261,45 @@ class RunCarry:
         """
         if not await asyncio.to_thread(self.has_copy, directory):
             return
-        mark = directory.path / "unreached"
         if not await asyncio.to_thread(self.is_gate, directory):
             await self.remove(directory)
-        elif await asyncio.to_thread(mark.exists):
-            await self.retry(directory)
-            mark.unlink(missing_ok=True)
+            return
+        with self._merging(directory) as may_merge:
+            if may_merge:
+                await self.retry(directory)
 
-    def leave_to_people(self, workspace: Path) -> None:
+    async def leave_to_people(self, workspace: Path) -> None:
         """What waits to be merged into this workspace is merged by nobody but a person: it was taken back to an earlier
-        state meanwhile. Blocks. Raises OSError.
+        state meanwhile.
+
+        Raises WorkspaceError where something is being merged at the moment; OSError.
         """
-        for directory in self._gated():
-            carried = _noted(directory / "carried.json", CarriedWorkspace)
-            if carried is not None and _concerns(Path(carried.top), workspace):
-                (directory / "unreached").unlink(missing_ok=True)
+        for directory in await asyncio.to_thread(self._waiting_for, workspace):
+            try:
+                await exclusively(directory / "merging", partial((directory / "unreached").unlink, missing_ok=True))
+            except BlockingIOError as error:
+                raise WorkspaceError(_IS_MERGED) from error
+
+    def _waiting_for(self, workspace: Path) -> list[Path]:
+        """Directories of runs whose copies wait to be merged into this workspace. Blocks. Raises OSError."""
+        known = [(each, _noted(each / "carried.json", CarriedWorkspace)) for each in self._gated()]
+        return [each for each, carried in known if carried and _concerns(Path(carried.top), workspace)]
+
+    @contextmanager
+    def _merging(self, directory: RunDirectory) -> Iterator[bool]:
+        """Whether the copy may be merged with no word of a person now, which it needs no more then."""
+        mark = directory.path / "unreached"
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(disk.locked(directory.path / "merging"))
+            except BlockingIOError:
+                yield False
+                return
+            if mark.exists() or not self.is_gate(directory):
+                yield True
+                mark.unlink(missing_ok=True)
+            else:
+                yield False
 
     async def finish(self, directory: RunDirectory, *, reached: bool = True) -> CarriedBack | None:
         """As `back`, for a run that has closed unseen, by what is written down of it. None where it had no copy.
@@ -290,9 +318,10 @@ class RunCarry:
             return await self.fail(directory, "the machine on which it is cannot be reached", unreachable=True)
         # Whoever asks may not wait until it is merged: until then nobody else works in the workspace.
         await self.fail(directory, "it has not been merged yet, which a sweep does", unreachable=True)
-        back = await self.back(directory, carried, Path(carried.top), keep=True)
-        mark.unlink(missing_ok=True)
-        return back
+        with self._merging(directory) as may_merge:
+            if may_merge:
+                return await self.back(directory, carried, Path(carried.top), keep=True)
+        return await self.describe(directory)
 
     def changes(self, directory: RunDirectory) -> Changes | None:
         """What the run changed, of one in a copy that was merged. Blocks. Raises OSError."""

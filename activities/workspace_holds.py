@@ -169,7 +169,7 @@ class WorkspaceHolds:
             raise InvalidRequest("key.loop: it is for that loop's own workflow to restore a checkpoint")
         if (holder := await self.in_the_way_of_undo(workspace, but=asking.key)) is not None:
             raise WorkspaceError(f"{self.shown(holder).name} is at work in the workspace")
-        await asyncio.to_thread(self._context.carry.leave_to_people, workspace)
+        await self._context.carry.leave_to_people(workspace)
 
     def shown(self, hold: Hold) -> WorkspaceHolder:
         """As it is told."""

@@ -8,6 +8,7 @@ import shutil
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -298,12 +299,37 @@ async def test_what_waits_for_its_machine_is_merged_by_a_person_once_the_workspa
     carried = await lost.carry.out(lost.directory, lost.work.top)
     (Path(carried.directory) / "a").write_text("two\n")
     await lost.carry.fail(lost.directory, "it is away", unreachable=True)
-    lost.carry.leave_to_people(lost.work.top)
+    await lost.carry.leave_to_people(lost.work.top)
     await lost.carry.settle(lost.directory)
     assert (lost.work.top / "a").read_text() == "one\n"
     with pytest.raises(WorkspaceError, match="it is away"):
         lost.carry.check_gates(lost.work.top)
     assert (await lost.carry.retry(lost.directory)).finalize.status == "succeeded"
+    assert (lost.work.top / "a").read_text() == "two\n"
+
+
+async def test_a_workspace_is_not_taken_back_while_a_sweep_merges_into_it(
+    lost: Lost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    carried = await lost.carry.out(lost.directory, lost.work.top)
+    (Path(carried.directory) / "a").write_text("two\n")
+    await lost.carry.fail(lost.directory, "it is away", unreachable=True)
+    merges, goes_on, merge = asyncio.Event(), asyncio.Event(), lost.carry._returned  # noqa: SLF001 - while it is at it
+
+    async def slowly(*about: Any) -> Any:
+        merges.set()
+        await goes_on.wait()
+        return await merge(*about)
+
+    monkeypatch.setattr(lost.carry, "_returned", slowly)
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(lost.carry.settle(lost.directory))
+        await merges.wait()
+        with pytest.raises(WorkspaceError, match="being merged at the moment"):
+            await lost.carry.leave_to_people(lost.work.top)
+        await lost.carry.settle(lost.directory)  # another sweep leaves it to the first
+        goes_on.set()
+    await lost.carry.leave_to_people(lost.work.top)
     assert (lost.work.top / "a").read_text() == "two\n"
 
 
