@@ -76,9 +76,8 @@ async def stage(steer: Steer, loop_host: FakeLoopHost, steersman: Steersman, tmp
         }
     )
     yield Stage(steer, loop_host, steersman, loop)
-    for each in (loop, *loop_host.fake_runs):
-        with suppress(RPCError):  # it has closed
-            await steersman.temporal.get_workflow_handle(each).terminate()
+    with suppress(RPCError):  # it has closed
+        await steersman.temporal.get_workflow_handle(loop).terminate()
 
 
 @pytest.fixture

@@ -165,7 +165,7 @@ async def test_an_approval_is_answered(stage: Stage) -> None:
 
 @pytest.mark.parametrize("way", ["ctrl-c", "q", "sigterm", "sighup", "end"])
 async def test_the_terminal_is_left_as_it_was(stage: Stage, way: str) -> None:
-    await stage.at_work()
+    run = await stage.at_work()
     terminal = await stage.attach()
     await terminal.until("first words")
     assert not terminal.modes() & termios.ECHO, "keys are read unseen"
@@ -178,7 +178,7 @@ async def test_the_terminal_is_left_as_it_was(stage: Stage, way: str) -> None:
         terminal.type("q")
     elif way == "end":
         await stage.machine.end_loop(stage.loop)
-        stage.machine.finish(next(iter(stage.machine.fake_runs)), succeeded())
+        stage.machine.finish(run, succeeded())
     else:
         os.kill(terminal.pid, signal.SIGTERM if way == "sigterm" else signal.SIGHUP)
     code = {"ctrl-c": 130, "q": 130, "end": 0}.get(way, 143)

@@ -6,7 +6,7 @@ For tests of the client and the command line alone; the real activities have tes
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 from temporalio import activity
 from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError
 from temporalio.worker import Worker
 
 from activities.agents.catalog import AGENTS
@@ -270,6 +271,12 @@ class FakeHost:
             ):
                 await workers.enter_async_context(Worker(self.client, task_queue=queue, **options))
             yield self
+
+    async def terminate_runs(self) -> None:
+        """Leave no run to the host of the next test, which polls the same queues."""
+        for run in self.fake_runs:
+            with suppress(RPCError):  # it has closed
+                await self.client.get_workflow_handle(run).terminate()
 
 
 def application_error(error: RunError) -> Exception:

@@ -34,6 +34,7 @@ def steersman(client: Client) -> Steersman:
 async def fake_host(client: Client) -> AsyncIterator[FakeHost]:
     async with FakeHost(client).at_work() as machine:
         yield machine
+        await machine.terminate_runs()
 
 
 @pytest.fixture
@@ -41,6 +42,7 @@ async def loop_host(client: Client) -> AsyncIterator[FakeLoopHost]:
     machine = FakeLoopHost(client)
     async with machine.at_work():
         yield machine
+        await machine.terminate_runs()
 
 
 @pytest.fixture
