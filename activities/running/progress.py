@@ -77,4 +77,5 @@ def last_event(event: EventBase) -> LastEvent:
     kind = str(body.get("type", ""))
     named = {"tool_use": "name", "tool_result": "text", "file_change": "path", "permission": "tool", "usage": "turns"}
     summary = str(body.get(named.get(kind, "text")) or body.get("message") or body.get("session_id") or kind)
-    return LastEvent(seq=event.seq, type=kind, summary=summary.strip()[:200], time=event.time)
+    said = "to the agent: " if kind == "message" and body["role"] == "user" else ""
+    return LastEvent(seq=event.seq, type=kind, summary=(said + summary.strip())[:200], time=event.time)

@@ -342,6 +342,7 @@ class TestRead:
 def test_the_last_event_is_one_short_line() -> None:
     assert last_event(ToolUseEvent(time=NOW, seq=3, id="t", name="Bash", input={})).summary == "Bash"
     assert last_event(MessageEvent(time=NOW, text="x" * 1000)).summary == "x" * 200
+    assert last_event(MessageEvent(time=NOW, role="user", text=" use tabs ")).summary == "to the agent: use tabs"
     assert last_event(UsageEvent(time=NOW, usage=Usage(), cost_usd=0, turns=2)).summary == "2"
     assert last_event(CancelledEvent(time=NOW)).summary == "cancelled"
 
