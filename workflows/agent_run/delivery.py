@@ -1,6 +1,6 @@
 """Delivers messages and decisions to the worker that leads the run, until the agent has them.
 
-Holds the run's mailbox and approvals. Each message is settled once; a new session gets everything unsettled again.
+Holds the run's mailbox and approvals. Each message is settled once; a new leader gets everything unsettled again.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ HEARD_LATE = "heard-late"
 DELIVERY_ENDS = "delivery-ends"
 """The patch of runs whose delivery ends with them, and waits no longer than it has to for what is new."""
 UNANSWERED = "it is on its way to the worker that holds the agent's session, which has not answered yet"
-NO_SESSION = "no worker holds the agent's session at the moment: the message waits for one"
+NO_LEADER = "no worker holds the agent's session at the moment: the message waits for one"
 
 
 class MessageDelivery:
@@ -51,9 +51,9 @@ class MessageDelivery:
         self.approvals = Approvals(bounded=bounded)
         self.approval_timeout: timedelta | None = None
         """How long an approval waits before it is denied; None: for ever."""
-        self.session: SessionStarted | None = None
+        self.leader: SessionStarted | None = None
         self._bounded = bounded
-        self._sessions = 0
+        self._leaders = 0
         self._try_own_queue = True
         """Whether a worker of the workflow's own queue may know which worker leads the run."""
         self._given = 0
@@ -150,18 +150,18 @@ class MessageDelivery:
                 for denial in self.approvals.overdue(due if self._bounded else workflow.now(), timeout):
                     self.decide(denial)
 
-    # What the session reports.
+    # What the leader reports.
 
-    def on_session_started(self, session: SessionStarted) -> bool:
-        """A worker leads the run now. False if the session's epoch is older than the known one."""
-        if self.session and session.epoch < self.session.epoch:
+    def on_session_started(self, leader: SessionStarted) -> bool:
+        """A worker leads the run now. False if its epoch is older than the known one."""
+        if self.leader and leader.epoch < self.leader.epoch:
             return False
-        before, self.session = self.session, session
-        self._sessions += 1
+        before, self.leader = self.leader, leader
+        self._leaders += 1
         self._try_own_queue = True
         self._obstacle = None
         self.mailbox.resend()
-        process = session.handle.process if session.handle else None
+        process = leader.handle.process if leader.handle else None
         asked_by = before.handle.process if before and before.handle else None
         self.approvals.resend(same_process=process is not None and process == asked_by)
         self.publish()
@@ -199,7 +199,7 @@ class MessageDelivery:
     # Between the two.
 
     async def run(self) -> None:
-        """Deliver messages and decisions, until cancelled. A new session is tried at once after a failed delivery."""
+        """Deliver messages and decisions, until cancelled. A new leader is tried at once after a failed delivery."""
         retry, resend = RETRY_INTERVAL, RESEND_INTERVAL
         while True:
             await workflow.wait_condition(lambda: self._has_work() or self._unconfirmed)
@@ -210,19 +210,19 @@ class MessageDelivery:
                 elif resend > RESEND_INTERVAL and not self._unconfirmed and workflow.patched(DELIVERY_ENDS):
                     resend = RESEND_INTERVAL
                 continue
-            session, given = self._sessions, self._given
+            leaders, given = self._leaders, self._given
             if await self._deliver():
                 retry = RETRY_INTERVAL
                 continue
             wakes = workflow.patched(DELIVERY_ENDS)
             try:
                 await workflow.wait_condition(
-                    lambda s=session, g=given, w=wakes: self._sessions != s or (w and self._given != g),  # type: ignore[misc]
+                    lambda n=leaders, g=given, w=wakes: self._leaders != n or (w and self._given != g),  # type: ignore[misc]
                     timeout=retry,
                     timeout_summary="deliver it again",
                 )
             except TimeoutError:
-                retry *= 2  # a new session ends the wait anyway, and each try costs history
+                retry *= 2  # a new leader ends the wait anyway, and each try costs history
 
     @property
     def _unconfirmed(self) -> bool:
@@ -230,14 +230,14 @@ class MessageDelivery:
 
     @property
     def _reachable(self) -> bool:
-        return self.session is not None and self.session.handle is not None
+        return self.leader is not None and self.leader.handle is not None
 
     def _has_work(self) -> bool:
         return self._reachable and (self.mailbox.has_unsent or bool(self.approvals.unsent()))
 
     async def _deliver(self) -> bool:
         """Deliver what goes into one delivery; whether a worker that leads the run took it."""
-        session = self._sessions
+        leaders = self._leaders
         delivery = DeliverInput(key=run_key(), messages=self.mailbox.unsent(), decisions=self.approvals.unsent())
         self.mailbox.mark_tried(delivery.messages)
         try:
@@ -245,8 +245,8 @@ class MessageDelivery:
         except FailureError as error:
             _end_with_task(error)
             delivered = Delivered(here=False)
-        self._obstacle = None if delivered.here else delivered.why or NO_SESSION
-        if delivered.here and session == self._sessions:
+        self._obstacle = None if delivered.here else delivered.why or NO_LEADER
+        if delivered.here and leaders == self._leaders:
             self.mailbox.mark_sent(delivery.messages)
             self.approvals.mark_sent(delivery.decisions)
         self.mailbox.settle(delivered.messages, workflow.now())
@@ -255,12 +255,12 @@ class MessageDelivery:
 
     async def _send(self, delivery: DeliverInput) -> Delivered:
         """Find the leading worker and deliver. Raises FailureError if the last worker that was asked did not answer."""
-        assert self.session is not None
+        assert self.leader is not None
         if not self._bounded:
             # What a local activity answers beside updates and signals may be recorded in another order than the
             # workflow saw it in: such a history does not replay, and its run is lost with the memory of the worker.
             delivered = await deliver_locally(delivery)
-            return delivered if delivered.here else await deliver_through(self.session.worker_queue, delivery)
+            return delivered if delivered.here else await deliver_through(self.leader.worker_queue, delivery)
         delivered = Delivered(here=False)
         if self._try_own_queue:
             # The deciding worker is mostly of that host. The server hands activities of the workflow's own task queue
@@ -270,7 +270,7 @@ class MessageDelivery:
                 delivered = answer
                 self._try_own_queue = delivered.here or delivered.queue is not None
         # A worker that takes over tells the workflow only if it must: any other worker of the host knows which it is.
-        for queue in (host_queue(self._visibility.state.host or ""), self.session.worker_queue):
+        for queue in (host_queue(self._visibility.state.host or ""), self.leader.worker_queue):
             if delivered.here:
                 break
             if answer := await _answer(delivered.queue or queue, delivery):

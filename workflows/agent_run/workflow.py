@@ -286,7 +286,7 @@ class AgentRun(RunHandlers):
         if phase == "queued":
             # Where no worker has it, the server withdraws it at once.
             await workflow.wait([agent], timeout=REPORT_TIMEOUT.total_seconds())
-            if agent.done() and _was_withdrawn(agent) and self.delivery.session is None:
+            if agent.done() and _was_withdrawn(agent) and self.delivery.leader is None:
                 # One may have had it, started a process, and died before it could tell.
                 report = await self._stop_unstarted(request, phase, cause, asking="host_if_there")
         if report is None:
@@ -310,7 +310,7 @@ class AgentRun(RunHandlers):
             return Ending.failed(raised)
         phase = self.visibility.state.phase
         self.visibility.update(phase="stopping")
-        if phase == "queued" and self.delivery.session is None:
+        if phase == "queued" and self.delivery.leader is None:
             report = await self._stop_unstarted(request, phase, "failed", asking="host_if_there")
         else:
             report = await self._stop_agent(request, phase, "failed")
