@@ -416,8 +416,10 @@ class Steersman:
     ) -> MessageReceipt:
         """Send a message into the agent's running turn.
 
-        Returns once the agent has it, or within some 5 s with state "queued" where no worker is there or the run's
-        activity is paused; `.how` says which. The same `id` twice is one message: repeat a call whose answer was lost.
+        Returns once the agent has it, or within some 5 s with state "queued" where no worker answers or the run's
+        activity is paused; `.how` says which. What is queued for want of an answer may be refused later, without a
+        word: the run's state has each message that was taken. The same `id` twice is one message: repeat a call whose
+        answer was lost.
 
         Args:
             run_id: the run's id.

@@ -27,6 +27,7 @@ from steersman.contracts.messages import PAUSED, Decision, DecisionReceipt, Mess
 from steersman.contracts.run import ClosedAs, RunResult, RunState, StopReport
 from steersman.errors import (
     AlreadyDecided,
+    MessageRefused,
     RunCancelled,
     RunNotRunning,
     RunTerminated,
@@ -47,10 +48,20 @@ RUN: Final = WorkflowKind(
 
 RECEIPT_TIMEOUT_S: Final = 5.0
 """A workflow that has a worker answers a message within this many seconds, at least that the message is queued."""
+LAST_LOOK_S: Final = 1.0
+"""A message that no worker has answered in time went as a signal: so long a worker has to say what became of it."""
 LOOK_S: Final = 0.1
 """Seconds between two looks at what became of a message that went as a signal."""
-NO_WORKER: Final = "no worker answers: Temporal keeps the message, and the run takes it once a worker is there"
+NO_WORKER: Final = (
+    "no worker answers: Temporal keeps the message, and the run takes it once a worker is there, unless it can take no "
+    "more then"
+)
 """Why a message is queued, in a receipt that the client makes."""
+NOT_TAKEN: Final = (
+    "the run has not taken the message: its agent cannot be told such, too much waits for it or was said already, or "
+    "the run is ending"
+)
+"""Why a message is refused that went as a signal, which the run drops without a word."""
 HOST_REPORT_TIMEOUT_S: Final = 4.0
 """A host gets this many seconds to report how it stopped a terminated run's agent; a stop takes at most 1.5 s."""
 CLOSED_UNASKED: Final[dict[WorkflowExecutionStatus | None, ClosedAs]] = {
@@ -127,9 +138,9 @@ class RunCalls(WorkflowCalls[RunState, RunResult]):
             async with asyncio.timeout(RECEIPT_TIMEOUT_S):
                 receipt = await self._update_with_message(run_id, name, message)
         except (TimeoutError, WorkflowUpdateRPCTimeoutOrCancelledError):
-            return await self._signal_message(run_id, name, message)
+            return await self._settled_by_signal(run_id, name, message, LAST_LOOK_S)
         except UpdatesUsedUp:
-            return await self._settled_by_signal(run_id, name, message)
+            return await self._settled_by_signal(run_id, name, message, RECEIPT_TIMEOUT_S)
         if receipt.state == "queued" and await self._is_activity_paused(run_id):
             return receipt.model_copy(update={"how": PAUSED})
         return receipt
@@ -160,12 +171,24 @@ class RunCalls(WorkflowCalls[RunState, RunResult]):
     async def _recorded(self, run_id: str, message: Message) -> MessageReceipt | None:
         """What the run says of a message; None where it knows none, or cannot be asked."""
         with suppress(SteersmanError):
-            for each in (await self.state(run_id)).messages:
-                if each.id == message.id:
-                    took = (each.settled_at or each.received_at) - each.received_at
-                    latency = round(took / timedelta(milliseconds=1))
-                    return MessageReceipt(id=each.id, state=each.state, how=each.how, latency_ms=latency)
+            return _receipt_of(await self.state(run_id), message)
         return None
+
+    async def _taken(self, run_id: str, message: Message) -> MessageReceipt | None:
+        """What the run says of a message that went as a signal before; None where it cannot be asked.
+
+        Raises MessageRefused, RunNotRunning where it has not taken it: of a signal that it drops it says nothing.
+        """
+        try:
+            state = await self.state(run_id)
+        except SteersmanError:
+            return None
+        receipt = _receipt_of(state, message)
+        if receipt is None and state.phase == "closed":
+            raise RunNotRunning(f"{self._of(run_id)} closed before it took the message")
+        if receipt is None and state.execution is not None:  # else it has not begun, and has read no signal
+            raise MessageRefused(NOT_TAKEN)
+        return receipt
 
     async def _signal_message(self, run_id: str, name: str, message: Message) -> MessageReceipt:
         """Send the message as a signal, which the server keeps, unlike an update that no worker has accepted.
@@ -180,14 +203,14 @@ class RunCalls(WorkflowCalls[RunState, RunResult]):
         latency = round(RECEIPT_TIMEOUT_S * 1000)
         return MessageReceipt(id=message.id or "", state="queued", how=NO_WORKER, latency_ms=latency)
 
-    async def _settled_by_signal(self, run_id: str, name: str, message: Message) -> MessageReceipt:
+    async def _settled_by_signal(self, run_id: str, name: str, message: Message, within_s: float) -> MessageReceipt:
         """Send the message as a signal, and look what becomes of it, as its answer would say."""
         receipt = await self._signal_message(run_id, name, message)
         with suppress(TimeoutError):
-            async with asyncio.timeout(RECEIPT_TIMEOUT_S):
+            async with asyncio.timeout(within_s):
                 while receipt.state == "queued":
                     await asyncio.sleep(LOOK_S)
-                    receipt = await self._recorded(run_id, message) or receipt
+                    receipt = await self._taken(run_id, message) or receipt
         return receipt
 
     async def decide(self, run_id: str, decision: Decision) -> DecisionReceipt:
@@ -239,6 +262,16 @@ class RunCalls(WorkflowCalls[RunState, RunResult]):
         with suppress(SteersmanError, TimeoutError):
             return await asyncio.wait_for(EventLogReader(self._client, location).end(), HOST_REPORT_TIMEOUT_S)
         return None
+
+
+def _receipt_of(state: RunState, message: Message) -> MessageReceipt | None:
+    """What a run's state says of a message; None where the run has not taken it."""
+    for each in state.messages:
+        if each.id == message.id:
+            took = (each.settled_at or each.received_at) - each.received_at
+            latency = round(took / timedelta(milliseconds=1))
+            return MessageReceipt(id=each.id, state=each.state, how=each.how, latency_ms=latency)
+    return None
 
 
 def never_started_report(outcome: WorkflowOutcome) -> StopReport:

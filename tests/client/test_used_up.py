@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from steersman.client import Steersman
-from steersman.errors import AlreadyDecided
+from steersman.errors import AlreadyDecided, MessageRefused
 from tests.client.fake_host import FakeHost, init
 from tests.support.temporal import DevServer, connect
 
@@ -35,3 +35,18 @@ async def test_people_are_heard_all_the_same(tmp_path: Path) -> None:
             assert (await steersman.interrupt(run, "sum up")).state == "acknowledged"
             assert [each.text for each in host.fake_run(run).messages] == ["use tabs", "sum up"]
             await steersman.stop(run)
+
+
+async def test_what_the_run_does_not_take_is_refused(tmp_path: Path) -> None:
+    with closing(DevServer(tmp_path, ("history.maxTotalUpdates=1",)).start()) as server:
+        client = await connect(server.address)
+        async with FakeHost(client).at_work() as host:
+            steersman = Steersman(client)
+            run = await steersman.start({"agent": "claude", "prompt": "x", "workspace": {"path": "/w"}})
+            host.show(run, init())
+            assert (await steersman.steer(run, "use tabs")).state == "acknowledged"
+            await steersman.interrupt(run, end=True)
+            with pytest.raises(MessageRefused, match="the run is ending"):
+                await steersman.steer(run, "and the docs")
+            await steersman.stop(run)
+            assert [each.text for each in host.fake_run(run).messages] == ["use tabs", None]
