@@ -275,6 +275,26 @@ class TestAdmission:
         done = {"items": {"kind": "checkboxes", "path": "phases"}}
         assert "done.items.path: the phases depend on each other" in await host.refusal(host.request(done))
 
+    @pytest.mark.parametrize(
+        ("items", "plan"),
+        [
+            ({"kind": "checkboxes"}, {"path": "many.md"}),
+            ({"kind": "checkboxes", "path": "many.md"}, {"path": "PLAN.md"}),
+            ({"kind": "json", "path": "many.json"}, {"path": "PLAN.md"}),
+        ],
+    )
+    async def test_more_items_than_are_read(self, host: Host, items: dict[str, str], plan: dict[str, str]) -> None:
+        def put_many(number: int) -> None:
+            listed = json.dumps([{"title": "a", "done": False}] * number)
+            put(host.work, {"PLAN.md": "- [ ] a\n", "many.md": "- [ ] a\n" * number, "many.json": listed})
+
+        put_many(5_000)
+        await host.admit(host.request({"items": items}, plan=plan))
+        put_many(5_001)
+        refusal = await host.refusal(host.request({"items": items}, plan=plan))
+        assert refusal.startswith("done.items: many.")
+        assert refusal.endswith("has 5001 items, and may have 5000")
+
 
 class TestSurvey:
     async def test_all_of_it(self, host: Host) -> None:

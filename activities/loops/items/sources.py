@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 from activities.loops.items.checkboxes import UnclosedFence, parse_checkboxes
-from activities.loops.items.item_list import from_checkboxes, from_json_items, item_list, unreadable_list
+from activities.loops.items.item_list import MAX_ITEMS, from_checkboxes, from_json_items, item_list, unreadable_list
 from activities.loops.items.json_items import JsonItem, MalformedItems, parse_items
 from activities.loops.items.plans import Plan, check_plan, read_plan
 from activities.loops.items.programs import ProgramFailed
@@ -22,20 +22,25 @@ Run = Callable[[Sequence[str]], Awaitable[bytes]]
 def check_items(items: Items, plan: PlanFile | None, workspace: Path) -> None:
     """Raises InvalidRequest for a file that cannot be used. A missing one may still be written."""
     path = items.path or (plan.path if plan else None)
-    if items.kind not in ("checkboxes", "json") or path is None or _is_plan(path, plan):
+    if items.kind not in ("checkboxes", "json") or path is None:
         return
+    number = 0
     try:
         resolve_inside(workspace, path)
         if items.kind == "json":
-            parse_items(read_text(workspace, path))
-            return
+            number = len(parse_items(read_text(workspace, path)))
     except MissingFile:
         return
     except Unreadable as error:
         raise InvalidRequest(f"done.items.path: {error}") from error
     except MalformedItems as error:
         raise InvalidRequest(f"done.items.path: {path} {error}") from error
-    check_plan(workspace, path, None, "done.items")
+    if items.kind == "checkboxes":
+        if not _is_plan(path, plan):
+            check_plan(workspace, path, None, "done.items")
+        number = len(read_plan(workspace, path).items)
+    if number > MAX_ITEMS:
+        raise InvalidRequest(f"done.items: {path} has {number} items, and may have {MAX_ITEMS}")
 
 
 async def read_items(items: Items, plan: PlanFile | None, found: Plan | None, workspace: Path, run: Run) -> ItemList:
