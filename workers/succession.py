@@ -1,10 +1,12 @@
-"""Whether a newer worker of this host is at work on another machine: then this one does nothing more.
+"""Whether a newer worker of this host is at work on another machine: then this one does nothing more. One that is of
+another state directory has the host's name by mistake, and is warned of.
 
 By the server's word who polls the host's queue, looked at every few seconds. A worker that was cut off or frozen for
 longer looks before it takes on anything: what it has may be old.
 """
 
 import asyncio
+import logging
 import time
 from contextlib import suppress
 from datetime import timedelta
@@ -21,6 +23,7 @@ from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, 
 from activities.takeover.machine_number import generation_of
 from steersman.contracts import names
 from steersman.contracts.errors import ActivityErrorType
+from workers import logs
 
 LOOK_S: Final = 5.0
 ANSWER_S: Final = 5.0
@@ -37,6 +40,8 @@ class Succession:
         self._looked = self._tried = float("-inf")
         self._looking = asyncio.Lock()
         self._successor: str | None = None
+        self._strangers: set[str] = set()
+        """Workers of this host's name that have been warned of."""
 
     async def watch(self) -> None:
         """Return once there is a newer one."""
@@ -72,7 +77,17 @@ class Succession:
             other = generation_of(each.identity)
             if self._own and other and self._own.is_older_than(other):
                 return str(each.identity)
+            if self._own and other and self._own.store != other.store:
+                self._warn(str(each.identity))
         return None
+
+    def _warn(self, other: str) -> None:
+        if other in self._strangers:
+            return
+        self._strangers.add(other)
+        what = f"{other} polls as this host, or has within five minutes, and has another state directory"
+        why = "each gets what is the other's: runs wait, and loops are told of another machine's files"
+        logs.write("host_shared", f"{what}: {why}; give each its own --host", level=logging.WARNING)
 
 
 class OnlyUnlessSucceeded(Interceptor):

@@ -1,6 +1,7 @@
 """A worker's own start and end, whatever its server does meanwhile."""
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
@@ -53,6 +54,22 @@ async def test_a_worker_whose_flags_do_not_allow_a_run_says_so_before_it_stops_t
     assert "--workspace-root" in said["why"]
     actions = [line.split('"action": "')[1].split('"')[0] for line in narrower.log.read_text().splitlines()]
     assert actions.index("run_refused") < actions.index("stop_asked")
+
+
+async def test_two_hosts_of_one_name_say_so(site: Site, tmp_path: Path) -> None:
+    first = site.worker("--host", "twin")
+    await first.ready()
+    second = site.worker("--host", "twin", "--state-dir", str(tmp_path / "another-state"))
+    await second.ready()
+    await until(lambda: first.said("host_shared") and second.said("host_shared"), 20)
+    said = first.said("host_shared")
+    assert said
+    assert "another state directory" in said["message"]
+    assert f"{second.pid}-" in said["message"]
+    alone = site.worker("--host", "alone")
+    await alone.ready()
+    await asyncio.sleep(6)
+    assert alone.said("host_shared") is None
 
 
 @pytest.mark.parametrize(
