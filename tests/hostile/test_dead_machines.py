@@ -4,6 +4,7 @@ import asyncio
 import os
 import sys
 import time
+import uuid
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -88,7 +89,7 @@ class Host:
         raise AssertionError("no run has a copy")
 
     def run(self, name: str, placement: dict[str, str], *, ended: bool, ago: timedelta = timedelta()) -> RunDirectory:
-        directory = self.store.create(RunKey(run=name, execution="e"), dict(placement))
+        directory = self.store.create(RunKey(run=name, execution=str(uuid.uuid4())), dict(placement))
         if ended:
             event = FailedEvent(time=datetime.now(UTC), attempt=1, error=ErrorType.AGENT_FAILED, message="x")
             end_log(directory.events, event)

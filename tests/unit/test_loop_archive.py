@@ -190,6 +190,16 @@ def test_the_oldest_go_first_and_the_baseline_stays() -> None:
     assert archived(real(10)).oldest_packed() == ()
 
 
+def test_those_that_are_not_packed_go_last_and_the_newest_never() -> None:
+    archive = archived(real(30))
+    assert archive.oldest(but=3) == (1, 2, *range(4, 12))
+    archive.delete(tuple(range(1, 18)))
+    assert archive.oldest(but=-1) == (18, 19)
+    archive.delete((18, 19))
+    assert archive.oldest(but=-1) == ()
+    assert [each.number for each in archive.page(-1, 500).checkpoints] == [0, *range(20, 30)]
+
+
 def test_a_page_has_only_so_much_room() -> None:
     archive = archived([each.model_copy(update={"error": "界" * 1000}) for each in real(500)])
     found: list[int] = []

@@ -3,26 +3,35 @@
 The server wants histories so short that it happens every few iterations.
 """
 
+import asyncio
+import uuid
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from temporalio.client import Client
+from temporalio import workflow
+from temporalio.client import Client, WorkflowUpdateFailedError
 from temporalio.common import SearchAttributeKey
 from temporalio.testing import WorkflowEnvironment
+from temporalio.worker import Worker
 
 from steersman.cli.devserver import SERVER_SETTINGS
-from steersman.contracts.names import SEARCH_ATTRIBUTES
+from steersman.contracts.loop import LoopLimits
+from steersman.contracts.loop_state import Checkpoint, PlanVersion
+from steersman.contracts.names import LOOP_WORKFLOW, SEARCH_ATTRIBUTES
 from steersman.converter import DATA_CONVERTER
 from tests.support.temporal import binary
 from tests.workflows.fake_host import replays
-from tests.workflows.fake_loop_host import HELD, FakeLoopHost
+from tests.workflows.fake_loop_host import HELD, FakeLoopHost, Loop
 from tests.workflows.loop_client import checkpoints, ended, executions, never_retried, reaches, state, tell
 from tests.workflows.loop_results import exits, items, limited, result
+from workflows.agent_loop.carried_state import CarriedState
 
 pytestmark = pytest.mark.integration
 
 SHORT = 60
+NOW = datetime.now(UTC)
 ITEMS = {"items": {"kind": "json", "path": "x"}}
 
 
@@ -74,6 +83,77 @@ async def test_iterations_that_fail_pause_wait_and_end(hasty: Client) -> None:
     for each in chain:
         await replays(each)
         await never_retried(each)
+
+
+@workflow.defn(name="Before", sandboxed=False)
+class Before:
+    """Execution before the first of a loop: only a loop's own continue-as-new gives it a state."""
+
+    @workflow.run
+    async def run(self, queue: str, request: Any, carried: Any) -> None:
+        workflow.continue_as_new(args=[request, carried], task_queue=queue, workflow=LOOP_WORKFLOW)
+
+
+async def begun_before(client: Client, fake: FakeLoopHost, request: Any, carried: CarriedState) -> Loop:
+    """A loop that goes on with this state."""
+    id, queue = f"loop-{uuid.uuid4()}", f"before-{uuid.uuid4()}"
+    async with Worker(client, task_queue=queue, workflows=[Before]):
+        began = await client.start_workflow(Before.run, args=[fake.queue, request, carried], id=id, task_queue=queue)
+        loop = client.get_workflow_handle(began.id)
+        async with asyncio.timeout(20):
+            while (await loop.describe()).workflow_type != LOOP_WORKFLOW:
+                await asyncio.sleep(0.01)
+    fake.loops.append(loop)
+    return loop
+
+
+async def test_a_large_request_beside_many_words_and_checkpoints(hasty: Client) -> None:
+    """Temporal counts the request and what is carried together. A loop that is cut off there is stuck for good."""
+    fake = FakeLoopHost(hasty)
+    fake.items = items(0, 1)
+    run = {"agent": "claude", "workspace": {"path": "/w"}, "env": {f"V{n}": "x" * 30_000 for n in range(28)}}
+    request = {"run": run, "plan": "make it work", "done": ITEMS, "pause_between_s": 0}
+    heard = [f"{number}-{note}".ljust(100, "x") for number in range(100) for note in range(100)]
+    made = [
+        Checkpoint(
+            number=n,
+            kind="iteration" if n else "baseline",
+            time=NOW,
+            iteration=n,
+            feedback=tuple(heard[n * 100 : n * 100 + 100]),
+        )
+        for n in range(100)
+    ]
+    carried = CarriedState(
+        host=fake.host,
+        iteration=99,
+        next_checkpoint=100,
+        started_at=NOW,
+        checkpoints=tuple(made),
+        limits=LoopLimits(iterations=10, no_progress=0),
+        plans=(PlanVersion(number=1, hash="h1", since=NOW, text="make it work"),),
+    )
+    async with fake.at_work():
+        loop = await begun_before(hasty, fake, request, carried)
+        refusals = []
+        for number in range(15):
+            try:
+                await tell(loop, "feedback", text="\x01" * 9_000, id=f"f-{number}")
+            except WorkflowUpdateFailedError as error:
+                refusals.append(str(error.cause))
+        outcome = await ended(loop)
+        left = await checkpoints(loop)
+    assert outcome.stop_reason == "iterations"
+    assert refusals
+    assert all("beside the request" in each for each in refusals)
+    chain = await executions(loop, hasty)
+    assert len(chain) > 3
+    for each in chain[:-1]:
+        await replays(each)
+        await never_retried(each)
+    numbers = [each.number for each in left]
+    assert numbers[0] == 0, "the baseline stays"
+    assert numbers[-10:] == list(range(numbers[-1] - 9, numbers[-1] + 1)), "the newest stay"
 
 
 async def test_a_loop_that_is_paused_or_unverified(hasty: Client) -> None:

@@ -13,6 +13,10 @@ RECENT = 40
 """The least number of newest checkpoints that are not packed."""
 PACK_SIZE = 100
 """Checkpoints that are packed together."""
+NEWEST = 10
+"""The newest checkpoints, which do not go where there is no room."""
+FEW = 10
+"""So many unpacked checkpoints go at once."""
 MAX_PAGE_BYTES = 800_000
 """Bytes of a page, as JSON."""
 
@@ -93,6 +97,15 @@ class Archive:
             if numbers:
                 return tuple(numbers)
         return ()
+
+    def oldest(self, *, but: int) -> tuple[int, ...]:
+        """The numbers of the oldest ones that are not packed, a few at a time, without the newest and the baseline.
+
+        `but`: of one that stays, too.
+        """
+        keep = self.baseline()
+        stay = {but, keep.number if keep else but}
+        return tuple(each.number for each in self._recent[:-NEWEST] if each.number not in stay)[:FEW]
 
     def delete(self, numbers: tuple[int, ...]) -> None:
         """Delete the checkpoints of these numbers."""

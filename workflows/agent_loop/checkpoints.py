@@ -10,7 +10,7 @@ from steersman.contracts.loop_activities import Survey
 from steersman.contracts.loop_messages import Cleanup, CleanupReceipt, LoopReceipt, Restart, Rollback
 from steersman.contracts.loop_state import Checkpoint, CheckpointKind, ItemList
 from steersman.contracts.model import TolerantModel
-from workflows.agent_loop import activities, plans
+from workflows.agent_loop import activities, plans, room
 from workflows.agent_loop.carried_state import WaitReason
 from workflows.agent_loop.outcomes import IterationOutcome
 from workflows.agent_loop.prompts import current_phase
@@ -293,7 +293,7 @@ async def clean(loop: LoopContext, request: Cleanup) -> CleanupReceipt:
 
 async def make_room(loop: LoopContext) -> None:
     """Delete the oldest checkpoints if there is more than continue-as-new can carry."""
-    while numbers := loop.state.excess_checkpoints():
+    while numbers := room.excess_checkpoints(loop):
         workflow.logger.warning("checkpoints %d to %d are forgotten: there are too many", numbers[0], numbers[-1])
         await drop_files(loop, numbers)
         loop.state.archive.delete(numbers)

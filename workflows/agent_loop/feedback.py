@@ -11,7 +11,7 @@ from steersman.contracts.loop import PlanFile, unmetered
 from steersman.contracts.loop_messages import Feedback, LoopReceipt, RemoveFeedback, Revise, SetLimits
 from steersman.contracts.loop_state import FeedbackNote
 from steersman.contracts.request import MAX_REQUEST
-from workflows.agent_loop import activities, plans, prompts
+from workflows.agent_loop import activities, plans, prompts, room
 from workflows.agent_loop.requests import refused
 from workflows.agent_loop.state import LoopContext
 
@@ -32,7 +32,7 @@ def refuse_text(loop: LoopContext, text: str) -> str | None:
         return f"{MAX_WAITING} pieces of feedback wait already"
     if sum(len(each.text.encode()) for each in waiting) + len(text.encode()) > MAX_WAITING_BYTES:
         return "too much feedback waits already: put it in a file and give its path"
-    return None
+    return room.LACKING if room.is_lacking_for(loop, text) else None
 
 
 def add_note(loop: LoopContext, text: str, feedback_id: str | None = None) -> FeedbackNote:
@@ -100,7 +100,7 @@ def refuse_revise(loop: LoopContext, request: Revise) -> str | None:
     # Asked once more when it is carried out: what a history says was accepted stays so.
     if size > MAX_REQUEST and (workflow.unsafe.is_read_only() or workflow.patched(prompts.REVISION_SIZE)):
         return f"prompt: {prompts.too_long(size)}"
-    return None
+    return room.LACKING if room.is_lacking(loop, revised) else None
 
 
 async def revise(loop: LoopContext, request: Revise) -> LoopReceipt:

@@ -24,8 +24,6 @@ from workflows.display import AGENT_NAME, COST_USD, RUN_PHASE
 
 SHOWN_CHECKPOINTS = 20
 """Checkpoints in the answer of the query `state`."""
-MAX_CARRIED = 1_800_000
-"""Bytes of JSON that continue-as-new carries; Temporal takes 2 MiB."""
 STATUS_OF_WAIT: dict[str, LoopStatus] = {
     "paused": "paused",
     "decision": "waiting_for_decision",
@@ -155,11 +153,6 @@ class LiveState:
         return self.carried.model_copy(
             update={"chunks": self.archive.chunks, "checkpoints": self.archive.recent, "totals": totals}
         )
-
-    def excess_checkpoints(self) -> tuple[int, ...]:
-        """Numbers of the oldest checkpoints, if there is more than continue-as-new can carry."""
-        fits = len(self.to_carry().model_dump_json().encode()) <= MAX_CARRIED
-        return () if fits else self.archive.oldest_packed()
 
     # For clients.
 
