@@ -106,11 +106,12 @@ async def test_files_that_cannot_be_restored_leave_the_loop_paused(loop_fake: Fa
 
     loop_fake.play_restore = restore  # type: ignore[method-assign]
     loop = await decided(loop_fake, 1)
-    told = "the files of checkpoint 0 cannot be restored: the disk is full"
+    error = "the files of checkpoint 0 cannot be restored: the disk is full"
+    told = f"{error}; checkpoint 2 has the files as they were before that"
     assert await refused(loop, "rollback", {"checkpoint": 0}) == ("Refused", told)
     now = await state(loop)
     assert (now.status, now.waits_for, now.iteration, now.session_id) == ("paused", told, 1, "s-1")
-    assert await refused(loop, "restart", {}) == ("Refused", told)
+    assert await refused(loop, "restart", {}) == ("Refused", told.replace("checkpoint 2", "checkpoint 3"))
     await tell(loop, "resume")
     assert (await reaches(loop, DECIDED)).iteration == 2
 

@@ -182,7 +182,7 @@ async def _roll_back(loop: LoopContext, queued: QueuedRequest, request: Rollback
         queued.refusal = f"there is no checkpoint {request.checkpoint}"
         return
     before, unkept = await rescue(loop, f"before going back to checkpoint {target.number}")
-    if not await _restore(loop, queued, target, unkept):
+    if not await _restore(loop, queued, target, before, unkept):
         return
     _reset_state(loop, target, session=target.session_id, unfinished=target.kind == "pause")
     state.carried = plans.with_version(state.carried, target.plan_version)
@@ -199,7 +199,7 @@ async def _restart(loop: LoopContext, queued: QueuedRequest, request: Restart) -
         return
     where = "the beginning" if request.number is None else f"the beginning of iteration {request.number}"
     before, unkept = await rescue(loop, f"before starting over from {where}")
-    if request.files and not await _restore(loop, queued, target, unkept):
+    if request.files and not await _restore(loop, queued, target, before, unkept):
         return
     # From the beginning: with the session of the request if that was only ever forked. The loop's own session
     # remembers what it said.
@@ -210,7 +210,9 @@ async def _restart(loop: LoopContext, queued: QueuedRequest, request: Restart) -
     queued.receipt = _receipt(loop, target, before, f"starts over from {where}", files=request.files)
 
 
-async def _restore(loop: LoopContext, queued: QueuedRequest, target: Checkpoint, unkept: str | None) -> bool:
+async def _restore(
+    loop: LoopContext, queued: QueuedRequest, target: Checkpoint, before: Checkpoint, unkept: str | None
+) -> bool:
     """Whether the checkpoint's files are restored; if not, pause the loop and refuse the request."""
     if target.commit is None:
         return True  # no files were kept with it: only the state goes back
@@ -218,6 +220,8 @@ async def _restore(loop: LoopContext, queued: QueuedRequest, target: Checkpoint,
     if problem is None:
         return True
     queued.refusal = f"the files of checkpoint {target.number} cannot be restored: {problem}"
+    if before.commit:  # a part of them may be restored
+        queued.refusal += f"; checkpoint {before.number} has the files as they were before that"
     loop.state.wait_for(WaitReason(kind="paused", reason=queued.refusal))
     return False
 
