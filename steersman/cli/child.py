@@ -1,16 +1,25 @@
 """A child process of `steer dev`: its log, its end.
 
-It has a session of its own, so that Ctrl-C at the terminal reaches dev alone and dev decides who ends when.
+It has a session of its own, so that Ctrl-C at the terminal reaches dev alone and dev decides who ends when. On Linux it
+ends as well where dev is killed: nobody would, and the next dev would find its port taken.
 """
 
 import asyncio
 import contextlib
 import os
 import signal
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 LAST_BYTES = 64 * 1024
+_BOUND = """
+import ctypes, os, sys
+ctypes.CDLL(None).prctl(1, 15)  # PR_SET_PDEATHSIG, SIGTERM
+os.getppid() == int(sys.argv[1]) or sys.exit(143)
+os.execvp(sys.argv[2], sys.argv[2:])
+"""
+"""A program that becomes another one, to which Linux sends SIGTERM as soon as its parent is dead."""
 
 
 class Child:
@@ -22,7 +31,8 @@ class Child:
         """`private`: what it writes is for this user alone."""
         self.name = name
         self.log = log
-        self._command = command
+        bound = (sys.executable, "-I", "-S", "-c", _BOUND, str(os.getpid())) if sys.platform == "linux" else ()
+        self._command = (*bound, *command)
         self._environment = environment
         self._umask = 0o077 if private else -1
         self._process: asyncio.subprocess.Process | None = None

@@ -120,6 +120,28 @@ async def test_dev_says_what_ended_and_ends(own: Steer, words: str, name: str) -
 
 
 @pytest.mark.linux
+async def test_what_dev_started_ends_where_it_is_killed_and_agents_go_on(own: Steer, tmp_path: Path) -> None:
+    process = await dev(own, ui=("--ui-port", str(free_port())))
+    begun = await own("run", "process", "-d", "-w", str(tmp_path), "--id", "long", "--", "sleep", "600")
+    assert begun.code == 0, begun.err
+    async with asyncio.timeout(20):
+        while (await own("show", "long", "--json")).json["phase"] != "running":
+            pass
+    started = children(process.pid).values()
+    process.kill()
+    await process.wait()
+    async with asyncio.timeout(20):
+        while any(Path(f"/proc/{pid}").exists() for pid in started):
+            await asyncio.sleep(0.05)
+    again = await dev(own)
+    assert (await own("show", "long", "--json")).json["phase"] == "running"
+    stopped = await own("stop", "long")
+    assert stopped.code == 0, stopped.err
+    again.send_signal(signal.SIGINT)
+    assert (await ended(again)).code == 0
+
+
+@pytest.mark.linux
 async def test_a_worker_that_dies_is_replaced_and_its_agents_are_counted(own: Steer, tmp_path: Path) -> None:
     process = await dev(own)
     begun = await own("run", "process", "-d", "-w", str(tmp_path), "--id", "long", "--", "sleep", "600")
