@@ -61,6 +61,8 @@ async def step_through(file: Path, codec: PayloadCodec | None) -> str | None:
         raise ValueError(_not_ours(file, kind))
     if why_not := await obstacle(history, data_converter(codec).payload_codec):
         raise ValueError(f"{file} cannot be replayed here: {why_not}")
+    if _has_not_begun(history):
+        return None
     failure = await debug(history, data_converter(codec), _silent())
     return _sentence(str(failure)) if failure else None
 
@@ -87,6 +89,11 @@ def _history(file: Path) -> WorkflowHistory:
         raise ValueError(f"{file} is no workflow history: {why}") from error
 
 
+def _has_not_begun(history: WorkflowHistory) -> bool:
+    """Of a start that is delayed there is one event, and no code: Temporal's replay would wait for more for ever."""
+    return len(history.events) == 1
+
+
 def _not_ours(file: Path, kind: str) -> str:
     return f"{file} is the history of {kind or 'no workflow'}, which is none of Steersman's"
 
@@ -105,6 +112,8 @@ async def _replay(replayer: Replayer, file: Path, codec: PayloadCodec | None) ->
         return answer | {"error": _not_ours(file, kind)}
     if why_not := await obstacle(history, codec):
         return answer | {"error": f"{file} cannot be replayed here: {why_not}"}
+    if _has_not_begun(history):
+        return answer | {"ok": True}
     result = await replayer.replay_workflow(history, raise_on_replay_failure=False)
     failure = _sentence(str(result.replay_failure)) if result.replay_failure else None
     took_ms = round((time.monotonic() - began) * 1000)

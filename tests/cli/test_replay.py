@@ -1,5 +1,7 @@
 """`steer replay` of files: where the code at hand diverges, by which line, and stepped through."""
 
+import asyncio
+import json
 from pathlib import Path
 
 import pytest
@@ -27,6 +29,15 @@ async def test_a_divergence_names_the_event_and_the_line_of_ours(offline: Steer,
     assert "start_activity" in "".join((ROOT / file).read_text().splitlines()[int(line) - 2 : int(line) + 1])
     said = await offline("replay", str(other))
     assert "it does: activity run_agent, at workflows/agent_run/activities.py:" in said.out
+
+
+@pytest.mark.parametrize("how", ["--json", "--debug"])
+async def test_a_run_whose_start_is_delayed_has_nothing_to_diverge(offline: Steer, tmp_path: Path, how: str) -> None:
+    delayed, cancelled = tmp_path / "delayed.json", json.loads(CANCELLED.read_text())
+    delayed.write_text(json.dumps({"events": cancelled["events"][:1]}))
+    answer = await asyncio.wait_for(offline("replay", str(delayed), how), 30)
+    assert answer.code == 0, answer.err
+    assert how == "--debug" or answer.json["ok"]
 
 
 async def test_a_person_steps_through_it_in_pdb(offline: Steer) -> None:
