@@ -30,6 +30,19 @@ _SHAPES: Final = re.compile(
 )
 _BEARER: Final = re.compile(rb"(?i)\b(?:bearer|basic)\s+([A-Za-z0-9._~+/=-]{8,})")
 _IN_URL: Final = re.compile(rb"://[^\s/:@\"']{0,200}:([^\s/@\"']{3,200})@")
+_USER: Final = re.compile(rb"(?i)\bhttps?://([^\s/:@\"'\\]{12,200})@")
+"""A token in the place of a user."""
+_HOOK: Final = re.compile(
+    rb"(?i)\b(?:hooks\.slack\.com/[a-z]+|discord(?:app)?\.com/api/webhooks|[a-z0-9-]+\.webhook\.office\.com/[a-z0-9]+)"
+    rb"/([A-Za-z0-9/_@-]{8,})"
+)
+"""Whoever knows these addresses may write there."""
+_SIGNATURE: Final = re.compile(rb"(?i)[?&](?:sig|[a-z-]{0,40}signature)=([^\s&#\"'\\]{8,})")
+_AUTHORIZATION: Final = re.compile(
+    rb"(?i)\bauthorization\\*[\"']?\s{0,40}[:=]\s{0,40}\\*[\"']?(?:[a-z-]{1,40}[ \t]+)?([^\s\"'\\,;]{8,})"
+)
+_COOKIE: Final = re.compile(rb"(?i)\bcookie\\*[\"']?\s{0,40}[:=]\s{0,40}\\*[\"']?[\w.-]{1,100}=([^\r\n\"'\\]{8,})")
+_ADDRESS: Final = re.compile(r"(https?://[^/?#]{1,300}[/?#])(.+)")
 _PIECE: Final = re.compile(rb'"(text|delta|thinking|partial_json)"\s*:\s*"([^"\\]*(?:\\.[^"\\]*)*)"')
 """Where the agents' protocols have what their models stream."""
 _ASSIGNED: Final = re.compile(
@@ -56,6 +69,10 @@ _PACKED: Final = {"count", "packed"}
 """Of a loop's checkpoints, in what its continue-as-new carries."""
 _SAID: Final = ("note", "error", "session_id", "phase", "run")
 """A checkpoint's texts: whatever else it has is of a form that a mask would break."""
+_GROUPS: Final = (
+    *(_BEARER, _IN_URL, _USER, _HOOK, _SIGNATURE, _AUTHORIZATION, _COOKIE),
+    *(_IN_SHELL, _ASSIGNED, _OPTION, _NETRC),
+)
 _NOT_PACKED: Final = (ValueError, KeyError, TypeError, IndexError, RecursionError)
 
 
@@ -69,8 +86,8 @@ def _in_base64(value: str) -> list[str]:
 
 
 class Redactor:
-    """Masks what has the form of a key, what is assigned to a name like that of one, and the values that variables of
-    `environ` with such names have.
+    """Masks what has the form of a key, what is assigned to a name like that of one, the values that variables of
+    `environ` with such names have, and the addresses of webhooks from the request on that names them.
     """
 
     def __init__(self, environ: Mapping[str, str]) -> None:
@@ -78,6 +95,7 @@ class Redactor:
         forms = {form for value in values for form in (value, json.dumps(value)[1:-1], *_in_base64(value))}
         known = sorted((each.encode("utf-8", "surrogateescape") for each in forms), key=len, reverse=True)
         self._known = re.compile(b"|".join(map(re.escape, known))) if known else None
+        self._webhooks: dict[str, re.Pattern[bytes]] = {}
         self.masked = 0
         """How many were."""
 
@@ -87,7 +105,7 @@ class Redactor:
             data = self._known.sub(self._whole, data)
         data = _SHAPES.sub(self._whole, data)
         data = _QUOTED.sub(self._quoted, data)
-        for pattern in (_BEARER, _IN_URL, _IN_SHELL, _ASSIGNED, _OPTION, _NETRC):
+        for pattern in (*_GROUPS, *self._webhooks.values()):
             data = pattern.sub(self._group, data)
         return data
 
@@ -136,12 +154,21 @@ class Redactor:
 
     def _members(self, value: dict[str, Any]) -> dict[str, Any]:
         told: dict[str, Any] = {}
+        self._learn_webhooks(value.get("notify"))
         for name, each in value.items():
             masked = self.in_text(name)
             while masked in told:
                 masked += "*"  # nothing is left out
             told[masked] = self._secret(each) if SECRET_NAME.search(name) else self.in_json(each)
         return told
+
+    def _learn_webhooks(self, notify: Any) -> None:
+        """What is behind the host of a webhook's address is masked from now on, wherever the address stands."""
+        for webhook in notify if isinstance(notify, list) else ():
+            url = webhook.get("url") if isinstance(webhook, dict) else None
+            if isinstance(url, str) and url not in self._webhooks and (found := _ADDRESS.fullmatch(url)):
+                host, path = (re.escape(each.encode("utf-8", "surrogatepass")) for each in found.groups())
+                self._webhooks[url] = re.compile(host + b"(" + path + b")")
 
     def _secret(self, value: Any) -> Any:
         """What stands under the name of a secret: texts, a list of them, or an object that has it as its value."""

@@ -90,6 +90,15 @@ def test_what_has_the_form_of_a_key_is_masked(secret: str, around: str) -> None:
         ('{\\"password\\": \\"two words, and more\\"}', "two words, and more"),
         ("deploy --token abcdefgh1234 --force", "abcdefgh1234"),
         ("machine h login me password abcd1234", "abcd1234"),
+        ("https://hooks.slack.com/services/T0AB/B0CD/abcdEFGHijkl", "abcdEFGHijkl"),
+        ("https://discord.com/api/webhooks/1234/abcd-EFGH_ijkl", "abcd-EFGH_ijkl"),
+        ("https://me.webhook.office.com/webhookb2/ab-cd@ef/IncomingWebhook/abcdefgh", "abcdefgh"),
+        ("Authorization: token abcdefgh1234", "abcdefgh1234"),
+        ('{"authorization": "abcdefgh1234"}', "abcdefgh1234"),
+        ("Set-Cookie: session=abcdefgh1234; Path=/", "abcdefgh1234"),
+        ("https://store.example/blob?se=2026&sig=abcd%2Fefgh", "abcd%2Fefgh"),
+        ("https://store.example/blob?X-Amz-Signature=abcdefgh1234", "abcdefgh1234"),
+        ("https://abcdefgh1234@example.org/repository", "abcdefgh1234"),
     ],
 )
 def test_what_is_assigned_to_such_a_name_is_masked(text: str, secret: str) -> None:
@@ -106,6 +115,9 @@ def test_what_is_assigned_to_such_a_name_is_masked(text: str, secret: str) -> No
         "output_tokens: 12345678",
         "the key is abc",
         "sk-short",
+        "https://hooks.slack.com/services/",
+        "https://me@example.org/x",
+        "cookie: a small cake",
         "***",
     ],
 )
@@ -113,6 +125,15 @@ def test_words_stay(text: str) -> None:
     told = redactor()
     assert told.in_text(text) == text
     assert told.masked == 0
+
+
+def test_a_webhooks_address_is_masked_behind_its_host_wherever_it_stands() -> None:
+    told = redactor()
+    url = "https://hooks.example.org/builds/s3cr3t"
+    masked = "https://hooks.example.org/" + "*" * len("builds/s3cr3t")
+    assert told.in_json({"notify": [{"url": url}]}) == {"notify": [{"url": masked}]}
+    assert told.in_text(f"notify.0.url: {url} is not allowed") == f"notify.0.url: {masked} is not allowed"
+    assert told.in_text("builds/s3cr3t") == "builds/s3cr3t"
 
 
 def test_packed_checkpoints_are_masked_and_stay_checkpoints() -> None:
