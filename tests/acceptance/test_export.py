@@ -1,9 +1,11 @@
 """`steer export`: a run in one file, without its secrets, which replays where there is no server."""
 
+import asyncio
 import base64
 import json
 import os
 import re
+import signal
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from tests.acceptance.loops import process_loop
 from tests.acceptance.site import Site
 from tests.cli.steer import Steer
 from tests.scripted_model import ScriptedModel, say
+from tests.support.processes import until
 from tests.support.temporal import new_namespace
 
 OF_TERMINAL = "correct-horse-battery"
@@ -280,6 +283,28 @@ async def test_a_closed_run_is_exported_without_a_worker(site: Site, tmp_path: P
     assert answer.code == 0, answer.err
     assert "missing: events" in answer.err
     assert f"histories/1-{run}.json" in contents(tmp_path / "run.zip")
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 143), (signal.SIGINT, 130)], ids=str
+)
+async def test_one_that_is_ended_leaves_no_half_of_a_file(
+    site: Site, tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    worker = site.worker()
+    await worker.ready()
+    steersman = await site.steersman()
+    run = await steersman.start(site.process("true"))
+    await steersman.result(run)
+    worker.freeze()  # its events are waited for
+    file = tmp_path / "run.zip"
+    process = await steer_at(site, tmp_path).start("export", run, str(file))
+    await until(file.exists)
+    await asyncio.sleep(0.5)
+    process.send_signal(number)
+    out, err = await process.communicate()
+    assert (process.returncode, out, err) == (code, b"", b"")
+    assert not file.exists()
 
 
 async def test_a_history_is_written_to_what_a_link_leads_to(shared: Site, steersman: Steersman, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from steersman.cli.formatting import counted
 from steersman.cli.options import AsJson
 from steersman.cli.output import complain, emit, remark, write_line
 from steersman.cli.targets import NEWEST, is_there, resolve_loop, resolve_run
+from steersman.cli.terminal.signals import leaving
 
 if TYPE_CHECKING:
     from steersman.client import Steersman
@@ -35,7 +36,8 @@ def export(
         id = await _resolved(steersman, target)
         path = file or Path(file_name(id))
         try:
-            about = await write_bundle(steersman, id, path, os.environ)
+            with leaving():  # a half of it would be in the way of the next
+                about = await write_bundle(steersman, id, path, os.environ)
         except FileExistsError:
             complain(f"{path} is there already")
             return Exit.USAGE

@@ -2,7 +2,12 @@
 
 import asyncio
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import typer
+
+from steersman.cli.exits import Exit
 
 
 def handle(name: str, act: Callable[[], None]) -> Callable[[], None]:
@@ -28,3 +33,28 @@ def _remove(loop: asyncio.AbstractEventLoop, number: signal.Signals) -> None:
 
 def _restore(number: signal.Signals, before: "signal._HANDLER") -> None:
     signal.signal(number, before)
+
+
+@contextmanager
+def leaving() -> Iterator[None]:
+    """SIGTERM and SIGHUP cancel the task at hand, which puts away what it has begun; the command ends with 143."""
+    told = asyncio.Event()
+    task = asyncio.current_task()
+
+    def leave() -> None:
+        told.set()
+        if task:
+            task.cancel()
+
+    undo = [handle("SIGTERM", leave)]
+    if (hang_up := getattr(signal, "SIGHUP", None)) and signal.getsignal(hang_up) is not signal.SIG_IGN:
+        undo.append(handle("SIGHUP", leave))  # nohup has it ignored
+    try:
+        yield
+    except asyncio.CancelledError:
+        if told.is_set():
+            raise typer.Exit(Exit.TERMINATED) from None
+        raise
+    finally:
+        for each in undo:
+            each()
