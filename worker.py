@@ -100,6 +100,7 @@ def _check(settings: Settings, runtime: SshRuntime | KubernetesRuntime | None) -
 
 if __name__ == "__main__":
     code = main(sys.argv[1:])
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        if stream:  # None where whoever started this has closed it
+            stream.flush()
     os._exit(code)  # the SDK's runtime can crash the interpreter at exit

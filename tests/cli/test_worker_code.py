@@ -1,5 +1,7 @@
 """Where `steer` finds the code of workers, and what it says where that cannot be run."""
 
+import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,13 @@ def test_in_a_checkout_it_is_beside_the_package() -> None:
     command = worker_code.worker_command("check")
     assert command[1:] == [str(Path(worker_code.CHECKOUT, "worker.py")), "check"]
     assert worker_code.has_worker()
+
+
+def test_a_worker_whose_log_nobody_takes_ends_as_any_other() -> None:
+    command = ["bash", "-c", '"$@" 2>&-', "bash", *worker_code.worker_command("agents")]
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=False)
+    assert done.returncode == 0
+    assert json.loads(done.stdout)
 
 
 def test_where_it_is_installed_it_is_within_the_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
