@@ -10,6 +10,7 @@ from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus
 from steersman._client.search_attributes import AGENT_NAME, COST_USD, RUN_PHASE
 from steersman.contracts import names
 from steersman.contracts.loop_status import LoopStatus, current_status
+from steersman.contracts.run import Phase
 from steersman.errors import UnreadablePayload
 from steersman.reports import LoopSummary, RunSummary
 
@@ -77,19 +78,19 @@ async def _run_summary(execution: WorkflowExecution) -> RunSummary:
     attributes = execution.typed_search_attributes
     status = execution.status
     is_open = status == WorkflowExecutionStatus.RUNNING
-    labels = memo.get("labels")
+    phase = attributes.get(RUN_PHASE) or "queued"
     return RunSummary.model_validate(
         {
             "id": execution.id,
             "execution": execution.run_id,
-            "agent": attributes.get(AGENT_NAME) or memo.get("agent"),
-            "phase": (attributes.get(RUN_PHASE) or "queued") if is_open else "closed",
+            "agent": attributes.get(AGENT_NAME) or _text(memo.get("agent")),
+            "phase": "closed" if not is_open else phase if phase in get_args(Phase) else None,
             "status": status.name.lower() if status else "running",
             "paused": bool(is_open and execution.search_attributes.get(PAUSE_INFO)),
             "cost_usd": attributes.get(COST_USD) or 0.0,
-            "workspace": memo.get("workspace"),
+            "workspace": _text(memo.get("workspace")),
             "title": _text(memo.get("title")),
-            "labels": labels if isinstance(labels, dict) else {},
+            "labels": _labels(memo.get("labels")),
             "started_at": execution.start_time,
             "closed_at": execution.close_time,
         }
@@ -112,7 +113,6 @@ async def _loop_summary(execution: WorkflowExecution) -> LoopSummary:
     phase = current_status(attributes.get(RUN_PHASE))
     # Temporal calls a loop completed that has exited: only the search attribute says so.
     status = closed if closed and (closed, phase) != ("completed", "exited") else phase
-    labels = memo.get("labels")
     return LoopSummary.model_validate(
         {
             "id": execution.id,
@@ -122,7 +122,7 @@ async def _loop_summary(execution: WorkflowExecution) -> LoopSummary:
             "cost_usd": attributes.get(COST_USD) or 0.0,
             "workspace": _text(memo.get("workspace")),
             "plan": _text(memo.get("plan")),
-            "labels": labels if isinstance(labels, dict) else {},
+            "labels": _labels(memo.get("labels")),
             "started_at": _time(memo.get("started_at")) or execution.start_time,
             "closed_at": execution.close_time,
         }
@@ -132,6 +132,11 @@ async def _loop_summary(execution: WorkflowExecution) -> LoopSummary:
 def _text(value: object) -> str | None:
     """The value if it is a text: any client can have written the memo."""
     return value if isinstance(value, str) else None
+
+
+def _labels(value: object) -> dict[str, str]:
+    texts = value.items() if isinstance(value, dict) else ()
+    return {name: text for name, text in texts if isinstance(text, str)}
 
 
 def _time(value: object) -> datetime | None:

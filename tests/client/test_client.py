@@ -15,13 +15,15 @@ from google.protobuf.duration_pb2 import Duration
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest
 from temporalio.client import Client, WorkflowExecutionStatus
+from temporalio.common import SearchAttributePair, TypedSearchAttributes
 
 from steersman._client.host_calls import call_host
+from steersman._client.search_attributes import RUN_PHASE
 from steersman.client import Steersman
 from steersman.contracts.activities import EventPage, ReadEvents, RunKey
 from steersman.contracts.errors import AgentCrashed, InvalidRequest
 from steersman.contracts.events import AgentEvent, CancelledEvent
-from steersman.contracts.names import READ_EVENTS
+from steersman.contracts.names import READ_EVENTS, RUN_WORKFLOW
 from steersman.errors import (
     AlreadyDecided,
     AlreadyRunning,
@@ -34,6 +36,7 @@ from steersman.errors import (
     ServerRefused,
     ServerUnreachable,
 )
+from tests.cli.steer import Steer
 from tests.client.fake_host import KILLED, FakeHost, init, said, succeeded
 from tests.support.processes import until
 from tests.support.temporal import Namespace, connect
@@ -54,6 +57,30 @@ async def until_running(steersman: Steersman, run: str) -> None:
         return (await steersman.state(run)).phase == "running"
 
     await until(running)
+
+
+async def test_a_run_that_says_odd_things_of_itself_hides_no_other(
+    steersman: Steersman, client_namespace: Namespace, workspace: str
+) -> None:
+    """Any client writes the memo and search attributes of what it starts."""
+    run, odd = await steersman.start(ask(workspace)), f"odd-{uuid.uuid4()}"
+    await steersman.temporal.start_workflow(
+        RUN_WORKFLOW,
+        ask(workspace),
+        id=odd,
+        task_queue="nobody's",
+        memo={"agent": ["claude"], "workspace": {"path": workspace}, "labels": {"number": 1, "team": "blue"}},
+        search_attributes=TypedSearchAttributes([SearchAttributePair(RUN_PHASE, "resting")]),
+    )
+
+    async def listed() -> bool:
+        return {run, odd} <= {each.id for each in await steersman.list(limit=100)}
+
+    await until(listed)
+    (found,) = [each for each in await steersman.list(limit=100) if each.id == odd]
+    assert (found.agent, found.workspace, found.phase, found.labels) == (None, None, None, {"team": "blue"})
+    answer = await Steer(client_namespace.address, Path(workspace), client_namespace.name)("list")
+    assert (answer.code, odd in answer.out) == (0, True), answer.err
 
 
 async def test_a_run_from_start_to_result(steersman: Steersman, fake_host: FakeHost, workspace: str) -> None:

@@ -76,7 +76,7 @@ def _print_runs(runs: "list[RunSummary]") -> None:
     now = datetime.now(UTC)
     rows = []
     for each in runs:
-        phase = str(each.phase) if each.status == "running" else SPELLED.get(each.status, each.status)
+        phase = (each.phase or "?") if each.status == "running" else SPELLED.get(each.status, each.status)
         phase = "paused" if each.paused else phase
         row = {
             "RUN": Text(flat(each.id)),
