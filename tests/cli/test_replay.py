@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import signal
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -49,6 +51,27 @@ async def test_a_person_steps_through_it_in_pdb(offline: Steer) -> None:
     assert process.returncode == 0, err
     assert "process-seen" in out.decode()
     assert out.decode().endswith("replays\n")
+
+
+@pytest.mark.linux
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=str)
+async def test_one_that_is_ended_leaves_no_history_and_no_process(
+    offline: Steer, tmp_path: Path, number: signal.Signals
+) -> None:
+    bundle, scratch = tmp_path / "run.zip", tmp_path / "scratch"
+    with zipfile.ZipFile(bundle, "w") as packed:
+        packed.write(CANCELLED, "histories/1-run.json")
+        packed.writestr("bundle.json", "{}")
+    scratch.mkdir()
+    process = await offline.start("replay", str(bundle), "--debug", TMPDIR=str(scratch))
+    assert process.stdout is not None
+    await asyncio.wait_for(process.stdout.readuntil(b"(Pdb)"), 30)
+    assert list(scratch.iterdir())
+    (debugger,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    process.send_signal(number)
+    assert await asyncio.wait_for(process.wait(), 30) == 143
+    assert not list(scratch.iterdir())
+    assert not Path(f"/proc/{debugger}").exists()
 
 
 async def test_it_goes_with_one_run_and_a_person(offline: Steer, tmp_path: Path) -> None:

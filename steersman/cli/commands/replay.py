@@ -17,6 +17,7 @@ from steersman.cli.json_output import last_json
 from steersman.cli.options import AsJson
 from steersman.cli.output import complain, console, remark, write_line
 from steersman.cli.targets import resolve_run
+from steersman.cli.terminal.signals import ending
 from steersman.cli.worker_code import worker_command
 from steersman.private_files import write_private
 
@@ -46,6 +47,11 @@ def replay(
 ) -> None:
     """Replay a run's history with the code at hand; say where it diverges."""
     _check(source, all_open=all_open, with_file=export is not None, debug=debug, as_json=as_json)
+    with ending():  # histories are in its scratch directory
+        _replay_source(ctx, source, export, debug=debug, as_json=as_json)
+
+
+def _replay_source(ctx: typer.Context, source: str | None, export: Path | None, *, debug: bool, as_json: bool) -> None:
     if source is not None and (source.endswith((".json", ".zip")) or "/" in source):
         if not Path(source).is_file():
             complain(f"no file {source}")

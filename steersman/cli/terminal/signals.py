@@ -58,3 +58,19 @@ def leaving() -> Iterator[None]:
     finally:
         for each in undo:
             each()
+
+
+@contextmanager
+def ending() -> Iterator[None]:
+    """SIGTERM and SIGHUP end the command with 143, also in a call that blocks: what it has begun is put away."""
+
+    def end(*_: object) -> None:
+        raise SystemExit(Exit.TERMINATED)
+
+    known = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    before = {each: signal.signal(each, end) for each in known if signal.getsignal(each) is not signal.SIG_IGN}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
