@@ -18,8 +18,8 @@ import asyncio
 import hashlib
 import logging
 import os
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import ExitStack, asynccontextmanager, suppress
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -46,6 +46,8 @@ from steersman.contracts.run import CarriedWorkspace, Changes, Finalize
 
 log = logging.getLogger("steersman.hosting")
 
+MERGED_S = 0.1
+"""Seconds between two looks whether another one has merged a copy."""
 MAX_CONFLICTS = 1000
 """At most this many paths are named."""
 _GIVEN_UP = CarriedBack(finalize=Finalize(status="none"))
@@ -264,8 +266,8 @@ class RunCarry:
         if not await asyncio.to_thread(self.is_gate, directory):
             await self.remove(directory)
             return
-        with self._merging(directory) as may_merge:
-            if may_merge:
+        async with self._merging(directory, waits=False) as may_merge:
+            if may_merge and await asyncio.to_thread(self.is_gate, directory):
                 await self.retry(directory)
 
     async def leave_to_people(self, workspace: Path) -> None:
@@ -285,16 +287,22 @@ class RunCarry:
         known = [(each, _noted(each / "carried.json", CarriedWorkspace)) for each in self._gated()]
         return [each for each, carried in known if carried and _concerns(Path(carried.top), workspace)]
 
-    @contextmanager
-    def _merging(self, directory: RunDirectory) -> Iterator[bool]:
-        """Whether the copy may be merged with no word of a person now, which it needs no more then."""
+    @asynccontextmanager
+    async def _merging(self, directory: RunDirectory, *, waits: bool) -> AsyncIterator[bool]:
+        """Whether the copy may be merged with no word of a person now, which it needs no more then. Not while another
+        one does that, who is waited for where this `waits`.
+        """
         mark = directory.path / "unreached"
         with ExitStack() as stack:
-            try:
-                stack.enter_context(disk.locked(directory.path / "merging"))
-            except BlockingIOError:
-                yield False
-                return
+            while True:
+                try:
+                    stack.enter_context(disk.locked(directory.path / "merging"))
+                    break
+                except BlockingIOError:
+                    if not waits:
+                        yield False
+                        return
+                await asyncio.sleep(MERGED_S)
             if mark.exists() or not self.is_gate(directory):
                 yield True
                 mark.unlink(missing_ok=True)
@@ -318,7 +326,7 @@ class RunCarry:
             return await self.fail(directory, "the machine on which it is cannot be reached", unreachable=True)
         # Whoever asks may not wait until it is merged: until then nobody else works in the workspace.
         await self.fail(directory, "it has not been merged yet, which a sweep does", unreachable=True)
-        with self._merging(directory) as may_merge:
+        async with self._merging(directory, waits=True) as may_merge:
             if may_merge:
                 return await self.back(directory, carried, Path(carried.top), keep=True)
         return await self.describe(directory)

@@ -328,7 +328,12 @@ async def test_a_workspace_is_not_taken_back_while_a_sweep_merges_into_it(
         with pytest.raises(WorkspaceError, match="being merged at the moment"):
             await lost.carry.leave_to_people(lost.work.top)
         await lost.carry.settle(lost.directory)  # another sweep leaves it to the first
+        asked = tasks.create_task(lost.carry.finish(lost.directory))
+        assert not (await asyncio.wait({asked}, timeout=0.3))[0], "a client hears what becomes of it"
         goes_on.set()
+    back = asked.result()
+    assert back is not None
+    assert back.finalize.status == "succeeded"
     await lost.carry.leave_to_people(lost.work.top)
     assert (lost.work.top / "a").read_text() == "two\n"
 
