@@ -23,10 +23,25 @@ class Archive(Protocol):
         """Those of its messages."""
         ...
 
-    def renamed(self, name: str, known: "Archive | None") -> "Archive":
+    @property
+    def parent(self) -> str | None:
+        """The session whose sub-agent has held it, as it says itself; None for one that no sub-agent has held."""
+        ...
+
+    def subagents(self, after: int = 0) -> tuple[str, ...]:
+        """The sessions of its sub-agents that its messages name, but for so many at its beginning: the newest first."""
+        ...
+
+    def renamed(self, name: str, known: "Archive | None", parent: str | None = None) -> "Archive":
         """The same session under this id, as what comes from elsewhere may be: each message that `known` does not have
         gets an id that is made of its own and the name, and nothing of it acts by itself. Twice gives the same ids.
+
+        `parent`: the session whose sub-agent has held it.
         """
+        ...
+
+    def naming(self, names: Mapping[str, str]) -> "Archive":
+        """The same session with what it says of these sessions said of those."""
         ...
 
     def whole(self) -> "Archive":

@@ -86,6 +86,13 @@ def held_in(home: Path, session: str) -> str | None:
     return found[0] if found else None
 
 
+def children(home: Path, session: str) -> list[str]:
+    """The sessions of its sub-agents in this home."""
+    (database,) = (home / ".local" / "share" / "opencode").glob("opencode*.db")
+    with sqlite3.connect(database) as connection:
+        return [found for (found,) in connection.execute("select id from session where parent_id = ?", (session,))]
+
+
 def databases(home: Path) -> list[str]:
     """The names of the files of databases in this home."""
     return sorted(each.name for each in below(home) if ".db" in each.name)
@@ -135,6 +142,33 @@ async def test_it_begins_there_and_goes_on_here_and_there_again(
     assert conversation(opencodes.here, first.session_id) == [
         *("go", "the first word", "go", "the next word 0", "go", "the next word 1")
     ]
+
+
+async def test_a_sub_agent_is_gone_on_with_here_and_there(
+    opencodes: Opencodes, steersman: Steersman, model: ScriptedModel, repository: Path
+) -> None:
+    """Opencode begins a new one, without a word, where the session of the one that is asked for is not there."""
+    called = {"description": "look", "subagent_type": "general"}
+    script = model.script("there", tool("task", prompt="look", **called), say("the secret word"), say("it has looked"))
+    session = (await steersman.run(opencodes.request(script, repository, runtime=THERE))).session_id
+    assert session
+    (child,) = children(opencodes.here, session)
+    said = ["look", "the secret word"]
+    assert conversation(opencodes.here, child) == said
+    for number, fields in enumerate(({}, {"runtime": THERE}, {"runtime": THERE})):
+        word = f"another word {number}"
+        again = tool("task", prompt=f"look again {number}", task_id=child, **called)
+        script = model.script(f"on-{number}", again, say(word), say("it has looked again"))
+        result = await steersman.run(opencodes.request(script, repository, session=session, **fields))
+        assert result.text == "it has looked again"
+        assert [text for text in script.requests[1].texts if text] == [*said, f"look again {number}"]
+        if fields:
+            assert result.finalize
+            assert (result.finalize.sessions, result.finalize.session_error) == ({}, None)
+        said += [f"look again {number}", word]
+        assert conversation(opencodes.here, child) == said
+        assert children(opencodes.here, session) == [child]
+    assert databases(opencodes.there) == []
 
 
 async def test_that_of_a_fallback_comes_back_too(

@@ -90,6 +90,9 @@ class HermesArchive:
     session: dict[str, Any]
     messages: tuple[dict[str, Any], ...]
 
+    parent: str | None = None
+    """A session of a sub-agent's is carried by itself alone, if at all."""
+
     @property
     def newest_s(self) -> float:
         """0: messages are in the order in which they were added, whatever time they have."""
@@ -104,12 +107,18 @@ class HermesArchive:
             found.append(before)
         return tuple(found)
 
-    def renamed(self, name: str, known: Archive | None) -> "HermesArchive":
+    def subagents(self, after: int = 0) -> tuple[str, ...]:
+        return ()
+
+    def renamed(self, name: str, known: Archive | None, parent: str | None = None) -> "HermesArchive":
         both = zip(self.ids, known.ids if known else (), strict=False)
         had = sum(1 for _ in takewhile(lambda ids: ids[0] == ids[1], both))
         fresh = [_harmless(each) for each in self.messages[had:] if each["role"] in _ROLES]
         session = {field: self.session[field] for field in _KEPT if field in self.session}
         return HermesArchive({**session, "id": name}, (*self.messages[:had], *fresh))
+
+    def naming(self, names: Mapping[str, str]) -> "HermesArchive":
+        return self
 
     def whole(self) -> "HermesArchive":
         """To the last message before which no call waits for its result."""

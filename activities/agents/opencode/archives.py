@@ -5,8 +5,12 @@ not there by its id, of messages and of parts, changes none that is there, and s
 in which it runs. A message is another session's where that has its id, and a part is of whichever message it names: so
 ids of what comes from elsewhere are made anew. Both commands run plugins of the directory unless they are told not to.
 
-A session's rules of permission, what it shares and where its messages get files from by themselves are left out of what
-comes from elsewhere, and sessions of its sub-agents are not written out.
+Each sub-agent has a session of its own, with `parentID`, which is not written out with its parent. The tool `task`
+names it in its metadata, its result and its error, and goes on with any session that is named to it; with one that is
+not there it begins a new one, without a word. What a sub-agent must not do is in its session's rules of permission.
+
+Other rules of permission, what a session shares and where its messages get files from by themselves are left out of
+what comes from elsewhere.
 """
 
 import hashlib
@@ -26,8 +30,12 @@ from steersman.contracts.activities import RunKey
 _SESSION = re.compile(r"ses_[0-9A-Za-z]{12}[0-9A-Za-z]{14}")
 _MESSAGE = re.compile(r"msg_[0-9A-Za-z]{12}[0-9A-Za-z]{14}")
 _PART = re.compile(r"prt_[0-9A-Za-z]{12}[0-9A-Za-z]{14}")
+_SUBAGENT = re.compile(rf"\b{_SESSION.pattern}\b")
+_SAID = 200
+"""A session of a sub-agent's is named within so many characters."""
 _TIME = len("msg_") + 12
 """An id begins with its kind and time, and ends with what makes it unlike any other."""
+_DENY = "deny"
 _DIGITS = string.digits + string.ascii_letters
 _KEPT = ("id", "slug", "projectID", "directory", "title", "version", "time", "cost", "tokens")
 """What a session brings along from elsewhere, beside its messages."""
@@ -88,15 +96,31 @@ class OpencodeArchive:
     def ids(self) -> tuple[str, ...]:
         return tuple(each["info"]["id"] for each in self.messages)
 
-    def renamed(self, name: str, known: Archive | None) -> "OpencodeArchive":
+    @property
+    def parent(self) -> str | None:
+        parent = self.info.get("parentID")
+        return parent if _is_id(_SESSION, parent) else None
+
+    def subagents(self, after: int = 0) -> tuple[str, ...]:
+        parts = [part for each in self.messages[after:] for part in each["parts"]]
+        named = [found[0] for part in reversed(parts) for text in _told(part) if (found := _SUBAGENT.search(text))]
+        return tuple(dict.fromkeys(named))
+
+    def renamed(self, name: str, known: Archive | None, parent: str | None = None) -> "OpencodeArchive":
         had = set(known.ids) if known else set()
         fresh = [each for each in self.messages if each["info"]["id"] not in had]
         ids = [one["id"] for each in fresh for one in (each["info"], *each["parts"])]
         names = {each: _another(each, name) for each in ids} | {self.info["id"]: name}
         messages = tuple(_renamed(_harmless(each), names) for each in self.messages)
         info = {name: self.info[name] for name in _KEPT if name in self.info}
+        if parent is not None:
+            info |= {"parentID": parent, "permission": _denied(self.info.get("permission"))}
         new = frozenset(names[each["info"]["id"]] for each in fresh)
         return OpencodeArchive(_renamed(info, names), messages, new)
+
+    def naming(self, names: Mapping[str, str]) -> "OpencodeArchive":
+        others = {session: name for session, name in names.items() if session != name}
+        return replace(self, messages=_naming(self.messages, others)) if others else self
 
     def whole(self) -> "OpencodeArchive":
         ended = [bool(each["parts"]) and _is_ended(each["info"]) for each in self.messages]
@@ -171,6 +195,34 @@ def _attached(part: dict[str, Any]) -> dict[str, Any]:
 def _is_in_itself(part: dict[str, Any]) -> bool:
     url = part.get("url")
     return part.get("type") != "file" or (isinstance(url, str) and url.startswith("data:"))
+
+
+def _told(part: dict[str, Any]) -> list[str]:
+    """Where a part may name the session of a sub-agent: a call of the tool, or what opencode says when one ends."""
+    state = object_at(part, "state")
+    called = (object_at(state, "metadata").get("sessionId"), state.get("error")) if part.get("tool") == "task" else ()
+    said = (part.get("text"),) if part.get("synthetic") is True else ()
+    return [each[:_SAID] for each in (*called, *said) if isinstance(each, str)]
+
+
+def _denied(rules: Any) -> list[dict[str, str]]:
+    """What rules of permission forbid: that alone may come from elsewhere."""
+    found = objects_in(rules) if isinstance(rules, list) else []
+    texts = [(each.get("permission"), each.get("pattern")) for each in found if each.get("action") == _DENY]
+    return [
+        {"permission": permission, "pattern": pattern, "action": _DENY}
+        for permission, pattern in texts
+        if isinstance(permission, str) and isinstance(pattern, str)
+    ]
+
+
+def _naming(value: Any, names: Mapping[str, str]) -> Any:
+    """The value, with each of these ids replaced in all its texts."""
+    if isinstance(value, str):
+        return _SUBAGENT.sub(lambda found: names.get(found[0], found[0]), value)
+    if isinstance(value, dict):
+        return {key: _naming(each, names) for key, each in value.items()}
+    return type(value)(_naming(each, names) for each in value) if isinstance(value, list | tuple) else value
 
 
 def _renamed(value: Any, names: Mapping[str, str]) -> Any:
