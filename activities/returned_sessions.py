@@ -48,7 +48,9 @@ class AgentEnvironments:
 class HeldSessions(BaseModel):
     """Where the sessions of one of a run's agents are. `here` and `there`: the agent's own directory on the leader, and
     at the place. `directory`: the workspace there. `session`: the one that was carried out. `forked`: the run works in
-    a copy of that one. `sources`: the sessions that it begins with. `parts`: see RunRequest.of_part.
+    a copy of that one. `sources`: the sessions that it begins with. `subagents`: those of its sub-agents that were
+    brought there, too; `left`: others that it names, mostly because they are not here any more. `parts`: see
+    RunRequest.of_part.
     """
 
     agent: str
@@ -59,6 +61,8 @@ class HeldSessions(BaseModel):
     session: str | None = None
     forked: bool = False
     sources: tuple[str, ...] = ()
+    subagents: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
     parts: tuple[int, ...] = (0,)
 
 
@@ -147,18 +151,25 @@ class ReturnedSessions:
         self._agents, self._store, self._runtime = agents, store, runtime
 
     def own(self, directory: RunDirectory, held: HeldSessions, sessions: AgentSessions) -> list[str]:
-        """The session that the run was given, and those that its processes were told to begin."""
+        """The session that the run was given, with its sub-agents', and those that its processes were told to begin."""
         attempts = range(1, self._runtime.attempts(directory.key) + 1)
         keys = [key_of_part(directory.agent_key, part) for part in held.parts]
         begun = [sessions.begun(key, attempt) for key in keys for attempt in attempts]
-        return [each for each in (held.session, *begun) if each is not None]
+        return [each for each in (held.session, *held.subagents, *begun) if each is not None]
 
     def take(
-        self, directory: RunDirectory, held: HeldSessions, sessions: AgentSessions, session: str, sent: SentSession
+        self,
+        directory: RunDirectory,
+        held: HeldSessions,
+        sessions: AgentSessions,
+        session: str,
+        sent: SentSession,
+        parent: str | None = None,
     ) -> str:
-        """Write the session where it belongs, and return the id that it has there. Raises Failed, OSError.
+        """Write the session where it belongs, and return the id that it has there. `parent`: as for `named`.
 
         Under an id of the agent's choice only where no session had that here: it could be one of another workspace.
+        Raises Failed, OSError.
         """
         of = sessions.files(session, PurePath(held.directory))
         assert of
@@ -170,7 +181,7 @@ class ReturnedSessions:
         for name in (session, kept) if session in {*own, *begun} else (kept,):
             files = sessions.files(name, PurePath(held.workspace))
             assert files
-            its = named(sent, (session, of), (name, files), {*own, *begun, *held.sources})
+            its = named(sent, (session, of), (name, files), {*own, *begun, *held.sources}, parent)
             here = session_at(held.here, files, its.at)
             if its.fits(here):
                 if not here.exists():

@@ -9,12 +9,16 @@ back continues the leader's, or is kept under an id of its own: see workspaces.c
 
 An agent that keeps sessions by their ids alone has one file for both where the place sees the leader's own home, as a
 copy on this machine does: such a session is not carried, and never removed.
+
+Sessions of sub-agents that are files of their own are carried with the session that names them: a conversation that
+came says which those at the place are, and each of them says whose it is.
 """
 
 import asyncio
 import logging
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import aclosing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path, PurePath
 
 from activities.ports.agent import Agent
@@ -40,15 +44,39 @@ from activities.store.notes import note, noted
 from activities.store.run_directory import RunDirectory
 from activities.store.runs import RunStore
 from activities.store.session_locks import SessionLocks
-from activities.workspaces.carry.session_names import is_anywhere, sources_of
+from activities.workspaces.carry.session_names import (
+    MAX_SUBAGENTS,
+    is_anywhere,
+    named_in,
+    sources_of,
+    subagents_of,
+    too_many,
+)
 from activities.workspaces.carry.session_program import MAX_SESSIONS, Failed
-from activities.workspaces.carry.sessions import HeldFiles, SessionPlace, SessionsFailed, session_at, stored
+from activities.workspaces.carry.sessions import (
+    HeldFiles,
+    SentSession,
+    SessionPlace,
+    SessionsFailed,
+    session_at,
+    stored,
+)
 from activities.workspaces.printable_text import printable
 from steersman.contracts.activities import CarriedBack
 from steersman.contracts.errors import InvalidRequest, WorkspaceError
 from steersman.contracts.request import RunRequest
 
 log = logging.getLogger("steersman.running")
+
+
+@dataclass(frozen=True)
+class _Coming:
+    """A session as it came from the place. `parent`: whose sub-agent's it is, by its id there; None if nobody's."""
+
+    session: str
+    files: SessionFiles
+    sent: SentSession
+    parent: str | None
 
 
 class RunSessions:
@@ -128,14 +156,18 @@ class RunSessions:
         )
         if request.session:
             sources = await asyncio.to_thread(sources_of, sessions, request.session, Path(home), workspace)
-            held = held.model_copy(update={"sources": sources})
+            if len(sources) >= MAX_SESSIONS:
+                raise WorkspaceError(f"session: it was forked more than {MAX_SESSIONS} times")
+            along = await asyncio.to_thread(subagents_of, sessions, request.session, Path(home), workspace)
+            _tell(directory, along.why_not_all)
+            subagents = tuple(along.parents)[: MAX_SESSIONS - 1 - len(sources)]
+            left = tuple(sorted(along.named.difference(subagents)))
+            held = held.model_copy(update={"sources": sources, "subagents": subagents, "left": left})
         with _brought(OSError):
             carried = await self._apart(directory, held, sessions, _given(held, sessions))
         await asyncio.to_thread(note, record(directory, "sessions", environments.parts[0]), held)
         restored = await self._restore(directory, held, sessions, backup) if backup else set()
         wanted = [session for session in carried if session not in restored]
-        if len(wanted) > MAX_SESSIONS:
-            raise WorkspaceError(f"session: it was forked more than {MAX_SESSIONS} times")
         with _brought():
             if wanted:
                 place = await self._place(directory, held)
@@ -151,11 +183,12 @@ class RunSessions:
         if self._archives:
             await self._archives.back_up(directory, into)
         for held, sessions in await asyncio.to_thread(self._held, directory):
-            found = list((await asyncio.to_thread(self._found, directory, held, sessions)).values())
-            place = await self._place(directory, held)
-            async with place.sent(found, directory.path) as sent:
-                for each in sent:
-                    await asyncio.to_thread(each.write_whole_lines, session_at(str(into), found[each.number], each.at))
+            found = await asyncio.to_thread(self._found, directory, held, sessions)
+            async with aclosing(self._coming(directory, held, sessions, found, whys := list[str]())) as coming:
+                async for each in coming:
+                    kept = session_at(str(into), each.files, each.sent.at)
+                    await asyncio.to_thread(each.sent.write_whole_lines, kept)
+            _tell(directory, "; ".join(whys))
 
     async def _restore(
         self, directory: RunDirectory, held: HeldSessions, sessions: AgentSessions, backup: Path
@@ -163,7 +196,8 @@ class RunSessions:
         """Bring what was backed up to the place, and return the ids. Raises WorkspaceError, MachineUnreachable."""
         restored = set()
         place = await self._place(directory, held)
-        for session, files in (await asyncio.to_thread(self._found, directory, held, sessions)).items():
+        found, _ = await asyncio.to_thread(self._backed_up, directory, held, sessions, backup)
+        for session, files in found.items():
             kept = session_at(str(backup), files)
             with _brought(Failed, OSError):
                 if await asyncio.to_thread(kept.exists):
@@ -190,11 +224,12 @@ class RunSessions:
             there.update(await self._apart(directory, held, sessions, {**_given(held, sessions), **found}))
             await asyncio.to_thread(self._returned.note_shared, held, [each for each in found if each not in there])
             apart = {session: files for session, files in found.items() if session in there}
-            kept |= await self._carry_back(directory, held, sessions, apart)
+            await self._carry_back(directory, held, sessions, apart, there, kept)
 
         async def remove() -> None:
             place = await self._place(directory, held)
-            await place.remove(list(self._marked(directory, held, sessions, there).values()))
+            marked = await asyncio.to_thread(self._marked, directory, held, sessions, there)
+            await place.remove(list(reversed(marked.values())))  # a sub-agent's asks for its parent's mark
 
         return SessionTransfer(bring, remove)
 
@@ -210,12 +245,14 @@ class RunSessions:
         back = archived or Back(removed=True)
         kept = dict(back.kept)
         for held, sessions in written:
-            for session, files in (await asyncio.to_thread(self._found, directory, held, sessions)).items():
+            found, parents = await asyncio.to_thread(self._backed_up, directory, held, sessions, backup)
+            for session, files in found.items():
                 if held.forked and session == held.session:
                     continue
                 if sent := await asyncio.to_thread(stored, backup, files):
-                    taken = await asyncio.to_thread(self._returned.take, directory, held, sessions, session, sent)
-                    kept |= {session: taken} if taken != session else {}
+                    parent = parents.get(session)
+                    coming = _Coming(session, files, sent, parent)
+                    await self._take(directory, held, sessions, coming, kept)
         await asyncio.to_thread(note, directory.path / "sessions-back.json", back.model_copy(update={"kept": kept}))
 
     async def told(self, directory: RunDirectory, back: CarriedBack) -> CarriedBack:
@@ -227,20 +264,72 @@ class RunSessions:
         return back.model_copy(update={"finalize": back.finalize.model_copy(update=told)})
 
     async def _carry_back(
-        self, directory: RunDirectory, held: HeldSessions, sessions: AgentSessions, found: Mapping[str, SessionFiles]
-    ) -> dict[str, str]:
-        kept: dict[str, str] = {}
-        names = [session for session in found if not (held.forked and session == held.session)]
+        self,
+        directory: RunDirectory,
+        held: HeldSessions,
+        sessions: AgentSessions,
+        found: Mapping[str, SessionFiles],
+        there: dict[str, SessionFiles],
+        kept: dict[str, str],
+    ) -> None:
+        """Bring these sessions back, and those of their sub-agents, which are added to those `there`; add to `kept`."""
+        wanted = {each: files for each, files in found.items() if not (held.forked and each == held.session)}
+        async with aclosing(self._coming(directory, held, sessions, wanted, whys := list[str]())) as coming:
+            async for each in coming:
+                await self._take(directory, held, sessions, each, kept)
+                there[each.session] = each.files
+        if whys:
+            raise SessionsFailed("; ".join(whys))
+
+    async def _take(
+        self,
+        directory: RunDirectory,
+        held: HeldSessions,
+        sessions: AgentSessions,
+        coming: _Coming,
+        kept: dict[str, str],
+    ) -> None:
+        session = coming.session
+        parent = coming.parent and kept.get(coming.parent, coming.parent)
+        taken = await asyncio.to_thread(self._returned.take, directory, held, sessions, session, coming.sent, parent)
+        if taken != session:
+            kept[session] = taken
+            facts = {"run": directory.key.run, "session": session, "kept": taken}
+            log.info("a session is kept under another id", extra={"action": "session_kept", "facts": facts})
+
+    async def _coming(
+        self,
+        directory: RunDirectory,
+        held: HeldSessions,
+        sessions: AgentSessions,
+        wanted: Mapping[str, SessionFiles],
+        whys: list[str],
+    ) -> AsyncGenerator[_Coming, None]:
+        """These sessions as they are at the place, and then those of their sub-agents there, and of these. `whys`: gets
+        why some of these are left, in the end.
+        """
         place = await self._place(directory, held)
-        async with place.sent([found[each] for each in names], directory.path) as sent:
-            for each in sent:
-                session = names[each.number]
-                taken = await asyncio.to_thread(self._returned.take, directory, held, sessions, session, each)
-                if taken != session:
-                    kept[session] = taken
-                    facts = {"run": directory.key.run, "session": session, "kept": taken}
-                    log.info("a session is kept under another id", extra={"action": "session_kept", "facts": facts})
-        return kept
+        asked, left = {*wanted, *held.subagents, *held.left, held.session}, MAX_SUBAGENTS
+        parents: dict[str, str] = {}
+        while wanted:
+            names, further = list(wanted), dict[str, str]()
+            async with place.sent(list(wanted.values()), directory.path) as sent:
+                for each in sent:
+                    coming = _Coming(
+                        names[each.number], wanted[names[each.number]], each, parents.get(names[each.number])
+                    )
+                    if not await asyncio.to_thread(_says_so, coming):
+                        continue
+                    yield coming
+                    named = await asyncio.to_thread(_subagents, coming)
+                    new = [name for name in named if name not in asked]
+                    asked |= {*new}
+                    if len(new) > left:
+                        whys.append(too_many(coming.session))
+                    further |= dict.fromkeys(new[:left], coming.session)
+                    left -= min(len(new), left)
+            files = {name: sessions.files(name, PurePath(held.directory)) for name in further}
+            wanted, parents = {name: its for name, its in files.items() if its}, further
 
     async def _apart(
         self, directory: RunDirectory, held: HeldSessions, sessions: AgentSessions, found: Mapping[str, SessionFiles]
@@ -263,8 +352,12 @@ class RunSessions:
     ) -> dict[str, HeldFiles]:
         """The sessions as the run has them at the place."""
         run, given = directory.id, _given(held, sessions)
+        own = self._found(directory, held, sessions)
+        parent = given.get(held.session or "")
         return {
-            session: HeldFiles(files, run, session not in given) if is_anywhere(sessions, session) else HeldFiles(files)
+            session: HeldFiles(files, run, session not in given, None if session in {**given, **own} else parent)
+            if is_anywhere(sessions, session)
+            else HeldFiles(files)
             for session, files in found.items()
         }
 
@@ -288,9 +381,44 @@ class RunSessions:
                 found[session] = files
         return found
 
+    def _backed_up(
+        self, directory: RunDirectory, held: HeldSessions, sessions: AgentSessions, backup: Path
+    ) -> tuple[dict[str, SessionFiles], dict[str, str]]:
+        """Those that a backup may have, parents before sub-agents', and whose these are."""
+        found, parents = self._found(directory, held, sessions), dict[str, str]()
+        at = PurePath(held.directory)
+        for session in tuple(found):
+            parents |= subagents_of(sessions, session, backup, at).parents
+        files = {session: sessions.files(session, at) for session in parents if session not in found}
+        return found | {session: its for session, its in files.items() if its}, parents
+
     async def _place(self, directory: RunDirectory, held: HeldSessions) -> SessionPlace:
         copy = await self._copy_at(await asyncio.to_thread(self._copies.location, directory))
         return SessionPlace(copy.machine, held.there, copy.python)
+
+
+def _says_so(coming: _Coming) -> bool:
+    """Whether what came is of a sub-agent of the session that named it, if of any. Raises Failed, OSError."""
+    if coming.parent is None or coming.files.subagents is None:
+        return coming.parent is None
+    try:
+        return coming.files.subagents.parent(coming.sent.first_line() or b"", coming.session) == coming.parent
+    except ValueError:
+        return False
+
+
+def _subagents(coming: _Coming) -> list[str]:
+    if coming.files.subagents is None:
+        return []
+    with coming.sent.conversation().open("rb") as file:
+        return named_in(file, coming.files.subagents)
+
+
+def _tell(directory: RunDirectory, why: str | None) -> None:
+    """The worker's log, that sessions of sub-agents were left, if they were."""
+    if why:
+        facts = {"run": directory.key.run, "error": why}
+        log.warning("sessions of sub-agents were left", extra={"action": "subagents_not_carried", "facts": facts})
 
 
 @contextmanager
@@ -308,7 +436,9 @@ def _is_same(directory: str, other: str) -> bool:
 
 
 def _given(held: HeldSessions, sessions: AgentSessions) -> dict[str, SessionFiles]:
-    """The files at the place of the session that the run was given, after those that it begins with."""
-    given = (*held.sources, held.session) if held.session else ()
+    """The files at the place of the session that the run was given, after those that it begins with, and those of its
+    sub-agents.
+    """
+    given = (*held.sources, *held.subagents, held.session) if held.session else ()
     found = {session: sessions.files(session, PurePath(held.directory)) for session in given}
     return {session: files for session, files in found.items() if files}

@@ -1,5 +1,6 @@
 """The seam to an agent's sessions as files: where the agent keeps them. How they are carried must not live here."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
@@ -35,6 +36,23 @@ class EveryLine(Protocol):
         ...
 
 
+class Subagents(Protocol):
+    """What conversations say of sessions that an agent's sub-agents have held. All of it may be hostile."""
+
+    @property
+    def named(self) -> "re.Pattern[bytes]":
+        """Where a conversation names one: the id is the first group, and a match has at most 1,000 bytes."""
+        ...
+
+    def parent(self, line: bytes, session: str) -> str | None:
+        """The session whose sub-agent has held this one, as its first line says. Raises ValueError as FirstLine."""
+        ...
+
+    def adopted(self, line: bytes, session: str, parent: str) -> bytes:
+        """The first line as it says this of its parent instead. Raises ValueError as FirstLine."""
+        ...
+
+
 @dataclass(frozen=True)
 class ChosenDirectory:
     """A directory of the agent's for sessions that were held in one directory, by a name that the agent has chosen.
@@ -61,7 +79,7 @@ class SessionFiles:
     the conversation itself names the session. `put_away`: further names under which the agent may keep the
     conversation, and does not go on with it. `begins`, `has`: ASCII at the beginning of the conversation, and within
     it, which further files of such a name have not. `brought`: the name that it gets where it is brought; None: the
-    digits that it has.
+    digits that it has. `subagents`: where it names those of sub-agents, which are carried with it.
     """
 
     conversation: str
@@ -73,6 +91,7 @@ class SessionFiles:
     begins: str = ""
     has: str = ""
     brought: str | None = None
+    subagents: Subagents | None = None
 
 
 class AgentSessions(Protocol):

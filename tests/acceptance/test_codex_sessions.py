@@ -1,7 +1,8 @@
 """A session of the real Codex goes on wherever a run works: in the workspace, in a copy, on another machine."""
 
 import asyncio
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from tests.acceptance.test_pod_backups import backed_up
 from tests.acceptance.test_session_locks import session_of
 from tests.acceptance.test_ssh import THERE
 from tests.acceptance.two_homes import TwoHomes, at_work
-from tests.scripted_model import Hold, Say, Script, ScriptedModel, answer, hold, say, tool
+from tests.scripted_model import Hold, Request, Say, Script, ScriptedModel, Step, Tool, answer, hold, say, tool
 from tests.support.files import below
 from tests.support.kubernetes import Settings, background_server
 from tests.support.kubernetes import missing as no_cluster
@@ -28,6 +29,7 @@ from tests.support.sshd import missing as no_sshd
 from tests.support.temporal import new_namespace
 
 pytestmark = pytest.mark.acceptance
+PROMPT = "have somebody look"
 NO_MODEL = "http://127.0.0.1:1/v1"
 
 
@@ -83,6 +85,66 @@ async def steersman(codexes: Codexes) -> Steersman:
 @pytest.fixture
 def repository(codexes: Codexes) -> Path:
     return made(codexes.site.workspace())
+
+
+def delegated(request: Request) -> Step:
+    """A turn that begins a sub-agent and waits for it; the answers of both."""
+    if not request.saw(PROMPT):
+        return say("the secret word")
+    began = [text for text in request.texts if '"agent_id"' in text]
+    if not began:
+        return tool("spawn_agent", message="look around")
+    if not request.saw("the secret word"):
+        return tool("wait_agent", targets=[json.loads(began[0])["agent_id"]], timeout_ms=20_000)
+    return say("it has looked")
+
+
+def again(thread: str, number: int) -> Callable[[Request], Step]:
+    """A turn that goes on with a sub-agent."""
+
+    def answered(request: Request) -> Step:
+        if not request.saw(PROMPT):
+            return say(f"another word {number}")
+        done = sum(f"on-{number}" in str(item.get("call_id")) for item in request.body["input"]) // 2
+        calls = (
+            Tool("resume_agent", {"id": thread}, f"on-{number}-0"),
+            Tool("send_input", {"target": thread, "message": f"look again {number}"}, f"on-{number}-1"),
+            Tool("wait_agent", {"targets": [thread], "timeout_ms": 20_000}, f"on-{number}-2"),
+        )
+        return answer(calls[done]) if done < len(calls) else say("it has looked again")
+
+    return answered
+
+
+async def test_a_sub_agent_is_gone_on_with_wherever_the_thread_is(
+    codexes: Codexes, steersman: Steersman, model: ScriptedModel, repository: Path
+) -> None:
+    """Codex says that there is no such agent where the file of its thread is not there."""
+    script = model.script("there", delegated)
+    asked = {"prompt": PROMPT}
+    first = await steersman.run(codexes.request(script, repository, runtime=THERE, **asked))
+    assert first.text == "it has looked"
+    assert first.session_id
+    (agent,) = [json.loads(text)["agent_id"] for text in script.requests[-1].texts if '"agent_id"' in text]
+
+    def files(home: Path) -> list[str]:
+        return [name for name in held(home) if str(first.session_id) in name or agent in name]
+
+    both = files(codexes.here)
+    assert (len(both), files(codexes.there)) == (2, [])
+    said = ["look around", "the secret word"]
+    for number, fields in enumerate((dict[str, Any](), {"runtime": THERE}, {"runtime": THERE})):
+        script = model.script(f"on-{number}", again(agent, number))
+        request = codexes.request if fields else codexes.isolated
+        result = await steersman.run(request(script, repository, session=first.session_id, **asked, **fields))
+        assert result.text == "it has looked again"
+        assert result.finalize
+        assert (result.finalize.sessions, result.finalize.session_error) == ({}, None)
+        (its,) = [each for each in script.requests if not each.saw(PROMPT)]
+        said.append(f"look again {number}")
+        assert [text for text in its.texts if not text.startswith("<")] == said
+        said.append(f"another word {number}")
+        assert (files(codexes.here), files(codexes.there)) == (both, [])
 
 
 async def test_it_begins_there_and_goes_on_here_and_there_again(

@@ -7,11 +7,15 @@ for that. The first line has the id, too, and that one counts: a thread with the
 that, whatever ids further lines have. A forked thread begins with another one, of which it has the id and a number of
 lines: that one's file has to be there. Measured with 0.163.0.
 
-Left out are threads of its sub-agents, which have files of their own, archived ones, which it does not resume, and
-compressed ones (a feature that is off).
+Threads of its sub-agents have files of their own, whose first line has the id of the thread that began them. In a new
+process the model goes on with one by the tool `resume_agent`, which finds any thread by its id, and says that there is
+no such agent where its file is not there. The thread that began it names it where it did.
+
+Left out are archived ones, which it does not resume, and compressed ones (a feature that is off).
 """
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
@@ -24,6 +28,8 @@ from steersman.contracts.activities import RunKey
 
 _NAME = "rollout-####-##-##T##-##-##-{}.jsonl"
 _PLACE = f"sessions/####/##/##/{_NAME}"
+_ID = rb"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+_BEGUN = re.compile(rb'(?:"receiver_thread_ids":\["|\\"agent_id\\":\\")(' + _ID + rb')\\?"')
 _PUT_AWAY = (f"archived_sessions/{_NAME}", f"{_PLACE}.zst")
 
 
@@ -40,7 +46,7 @@ class CodexSessions:
         if not records.is_id(session):
             return None
         put_away = tuple(each.format(session) for each in _PUT_AWAY)
-        return SessionFiles(_PLACE.format(session), None, ThreadHeader(), put_away)
+        return SessionFiles(_PLACE.format(session), None, ThreadHeader(), put_away, subagents=SpawnedThreads())
 
     def begun(self, key: RunKey, attempt: int) -> str | None:
         """Codex chooses the ids of its threads."""
@@ -67,6 +73,25 @@ class ThreadHeader:
         renamed = line.replace(f'"{session}"'.encode(), f'"{name}"'.encode())
         _header(renamed, name)
         return renamed
+
+
+class SpawnedThreads:
+    """See ports.sessions.Subagents: calls of the tool `spawn_agent`, and the record `session_meta`."""
+
+    named = _BEGUN
+
+    def parent(self, line: bytes, session: str) -> str | None:
+        """The thread that began this one."""
+        parent = _header(line, session).get("parent_thread_id")
+        return parent if isinstance(parent, str) and records.is_id(parent) else None
+
+    def adopted(self, line: bytes, session: str, parent: str) -> bytes:
+        """As for ThreadHeader.renamed."""
+        said = self.parent(line, session)
+        adopted = line.replace(f'"{said}"'.encode(), f'"{parent}"'.encode())
+        if self.parent(adopted, session) != parent:
+            raise ValueError(f"it does not say that it is of a sub-agent of {said}")
+        return adopted
 
 
 def _header(line: bytes, session: str) -> dict[str, Any]:

@@ -336,6 +336,15 @@ class Session:
                 os.close(os.open(mark, os.O_WRONLY | os.O_CREAT | _FILE, 0o600, dir_fd=directory))
             yield
 
+    def was_here(self, run: str) -> bool:
+        """Whether the run's mark says that the conversation was here before it was brought."""
+        try:
+            *place, name = self._found()
+        except FileNotFoundError:
+            return False
+        with self._files.entered(place) as directory:
+            return _marks(directory, name).get(run) == FOUND
+
     def unmark(self, run: str, *, begun: bool) -> None:
         """Take the run's mark away, and the conversation if no other run has it, and it was brought here. `begun`: if
         the run has no mark: it began there, with the run.
@@ -656,7 +665,9 @@ def _do(command: str, home: str, asked: dict[str, Any], stdin: IO[bytes], out: I
             if each.get("run") is None:
                 session.remove()
             else:
-                session.unmark(each["run"], begun=each["begun"])
+                parent = each.get("parent")
+                was_here = parent is not None and Session(home, parent, None).was_here(each["run"])
+                session.unmark(each["run"], begun=each["begun"] and not was_here)
     out.write(_line(answer))
 
 

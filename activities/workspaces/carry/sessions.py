@@ -103,12 +103,13 @@ class SessionPlace:
 @dataclass(frozen=True)
 class HeldFiles:
     """A session as a run has it at a place. `run`: its mark there, where other runs may have the same files; `begun`:
-    they began with the run.
+    they began with the run, unless the session `parent`, by whose sub-agent they are, was there before.
     """
 
     files: SessionFiles
     run: str | None = None
     begun: bool = False
+    parent: SessionFiles | None = None
 
     def to_json(self) -> dict[str, object]:
         """As the program is asked for it."""
@@ -117,7 +118,10 @@ class HeldFiles:
             names["chosen"] = asdict(self.files.chosen)
         for name, value in (("begins", self.files.begins), ("has", self.files.has)):
             names |= {name: value} if value else {}
-        return names if self.run is None else {**names, "run": self.run, "begun": self.begun}
+        if self.run is None:
+            return names
+        parent = {"parent": self.parent.conversation} if self.parent else {}
+        return {**names, "run": self.run, "begun": self.begun, **parent}
 
 
 _File = tuple[str, Path, int]
@@ -146,12 +150,15 @@ class SentSession:
 
     def first_line(self) -> bytes | None:
         """That of the conversation; None where the agent had not yet written all of it. Raises Failed, OSError."""
-        content = next(content for path, content, _ in self.files if not path)
-        with content.open("rb") as file:
+        with self.conversation().open("rb") as file:
             line = file.readline(MAX_FIRST_LINE)
         if len(line) == MAX_FIRST_LINE:
             raise Failed("the first line of a session is too long")
         return line if line.endswith(b"\n") else None
+
+    def conversation(self) -> Path:
+        """The file that has it."""
+        return next(content for path, content, _ in self.files if not path)
 
     def headed(self, line: bytes, replaced: bytes, at: str | None) -> "SentSession":
         """The same session with this first line, in place of the one that it came with, and this name."""

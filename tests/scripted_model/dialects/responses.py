@@ -130,13 +130,20 @@ def _item(part: Any, request: Request) -> dict[str, Any]:
         case Tool(name=name, input=args) if _is_custom(name, request):
             return {**_head("custom_tool_call", "ctc"), **_called(part), "input": args["input"]}
         case Tool(name=name, input=args):
-            return {**_head("function_call", "fc"), **_called(part), "arguments": json.dumps(dict(args))}
+            called = {**_called(part), **_namespace(name, request)}
+            return {**_head("function_call", "fc"), **called, "arguments": json.dumps(dict(args))}
     raise TypeError(part)
 
 
 def _is_custom(name: str, request: Request) -> bool:
     """Whether a tool takes text instead of arguments; a script gives it as `input`."""
     return any(t.get("name") == name and t["type"] == "custom" for t in _offered(request.body))
+
+
+def _namespace(name: str, request: Request) -> dict[str, str]:
+    """The one in which a tool is offered, which a call of it has to say."""
+    spaces = (t for t in _offered(request.body) if t["type"] == "namespace")
+    return next(({"namespace": t["name"]} for t in spaces if any(each.get("name") == name for each in t["tools"])), {})
 
 
 def _head(kind: str, prefix: str) -> dict[str, Any]:
