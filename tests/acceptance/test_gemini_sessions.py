@@ -21,7 +21,7 @@ from tests.acceptance.test_pod_backups import backed_up
 from tests.acceptance.test_session_locks import session_of
 from tests.acceptance.test_ssh import THERE
 from tests.acceptance.two_homes import TwoHomes, at_work
-from tests.scripted_model import Hold, Say, Script, ScriptedModel, answer, hold, say, tool
+from tests.scripted_model import Hold, Request, Say, Script, ScriptedModel, Step, answer, hold, say, tool
 from tests.support.files import below
 from tests.support.kubernetes import background_server
 from tests.support.kubernetes import missing as no_cluster
@@ -30,6 +30,7 @@ from tests.support.sshd import missing as no_sshd
 from tests.support.temporal import new_namespace
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(240)]
+PROMPT = "have somebody look"
 NO_MODEL = "http://127.0.0.1:1"
 SETTINGS = {"general": {"enableAutoUpdate": False}, "privacy": {"usageStatisticsEnabled": False}}
 
@@ -135,6 +136,36 @@ async def test_it_begins_there_and_goes_on_here_and_there_again(
         assert (result.text, result.session_id) == (f"the next word {number}", session)
         assert script.requests[-1].saw("the first word")
     assert script.requests[-1].saw("the next word 0")
+
+
+def delegated(request: Request) -> Step:
+    """A turn that has a sub-agent look, and what that answers."""
+    if not request.saw(PROMPT):
+        report = {"SummaryOfFindings": "the secret word", "ExplorationTrace": [], "RelevantLocations": []}
+        return tool("complete_task", report=report)
+    if not request.saw("the secret word"):
+        return tool("invoke_agent", agent_name="codebase_investigator", prompt="look around")
+    return say("it has looked")
+
+
+@pytest.mark.exhaustive
+async def test_a_sub_agents_answer_is_all_that_there_is_of_it(
+    geminis: Geminis, steersman: Steersman, model: ScriptedModel, repository: Path
+) -> None:
+    """So its conversation, a file of its own, is not carried: no call goes on with one."""
+    script = model.script("there", delegated)
+    first = await steersman.run(geminis.request(script, repository, runtime=THERE, prompt=PROMPT))
+    assert first.text == "it has looked"
+    (call,) = (
+        each
+        for tools in script.requests[0].body["tools"]
+        for each in tools["functionDeclarations"]
+        if each["name"] == "invoke_agent"
+    )
+    assert set(call["parametersJsonSchema"]["properties"]) == {"agent_name", "prompt", "wait_for_previous"}
+    script = model.script("on", say("the next word"))
+    await steersman.run(geminis.request(script, repository, session=first.session_id))
+    assert script.requests[-1].saw("the secret word")
 
 
 @pytest.mark.exhaustive

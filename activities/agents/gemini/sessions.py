@@ -12,7 +12,8 @@ any other. Measured with 0.61.0.
 
 `session/load` in the minute of the name finds no session, and leaves a file that is none any more.
 
-Left out are conversations of its sub-agents, and long results of tools that lie in files beside.
+Left out are long results of tools that lie in files beside, and conversations of its sub-agents, in a directory by the
+session's id: nothing goes on with one, and a session that goes on opens none.
 """
 
 import json
