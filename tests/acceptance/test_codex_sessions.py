@@ -16,7 +16,7 @@ from tests.acceptance.site import Site, gone
 from tests.acceptance.test_changes import made
 from tests.acceptance.test_isolated_sessions import UNKNOWN
 from tests.acceptance.test_pod_backups import backed_up
-from tests.acceptance.test_session_locks import session_of
+from tests.acceptance.test_session_locks import logged_end, session_of
 from tests.acceptance.test_ssh import THERE
 from tests.acceptance.two_homes import TwoHomes, at_work
 from tests.scripted_model import Hold, Request, Say, Script, ScriptedModel, Step, Tool, answer, hold, say, tool
@@ -274,6 +274,7 @@ async def test_a_terminated_run_leaves_its_session(
     session = await session_of(steersman, run)
     await codexes.site.temporal("workflow", "terminate", "--workflow-id", run, "--reason", "away with it")
     await until(lambda: any(str(session) in name for name in held(codexes.here)), 20)
+    await logged_end(steersman, run)
     for runtime in ({}, {"runtime": THERE}):  # what waits there for a sweep is in nobody's way
         script = model.script(f"after-{bool(runtime)}", say("after"))
         assert (await steersman.run(codexes.request(script, repository, session=session, **runtime))).text == "after"

@@ -18,7 +18,7 @@ from tests.acceptance.test_agents_elsewhere import wrappers
 from tests.acceptance.test_changes import made
 from tests.acceptance.test_isolated_sessions import UNKNOWN
 from tests.acceptance.test_pod_backups import backed_up
-from tests.acceptance.test_session_locks import session_of
+from tests.acceptance.test_session_locks import logged_end, session_of
 from tests.acceptance.test_ssh import THERE
 from tests.acceptance.two_homes import TwoHomes, at_work
 from tests.scripted_model import Hold, Request, Say, Script, ScriptedModel, Step, answer, hold, say, tool
@@ -233,6 +233,7 @@ async def test_a_terminated_run_leaves_its_session(
     assert session
     await geminis.site.temporal("workflow", "terminate", "--workflow-id", run, "--reason", "away with it")
     await until(lambda: any(session[:8] in name for name in held(geminis.here)), 20)
+    await logged_end(steersman, run)
     script = model.script("after", say("after"))
     assert (await steersman.run(geminis.request(script, repository, session=session, runtime=THERE))).text == "after"
     assert script.requests[-1].saw(mark)

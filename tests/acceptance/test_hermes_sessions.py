@@ -18,7 +18,7 @@ from tests.acceptance.site import Site
 from tests.acceptance.test_agents_elsewhere import wrappers
 from tests.acceptance.test_changes import made
 from tests.acceptance.test_pod_backups import times
-from tests.acceptance.test_session_locks import session_of
+from tests.acceptance.test_session_locks import logged_end, session_of
 from tests.acceptance.test_ssh import THERE
 from tests.acceptance.two_homes import TwoHomes, at_work
 from tests.scripted_model import Hold, Say, Script, ScriptedModel, answer, hold, say, tool
@@ -172,6 +172,7 @@ async def test_a_terminated_run_leaves_its_session(
     assert session
     await hermeses.site.temporal("workflow", "terminate", "--workflow-id", run, "--reason", "away with it")
     await until(lambda: held_in(hermeses.here, session) == str(repository), 120)
+    await logged_end(steersman, run)
     request = hermeses.request(script, repository, session=session, runtime=THERE)
     assert (await steersman.run(request)).text == "after"
     assert script.requests[-1].saw(mark)

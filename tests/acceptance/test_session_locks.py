@@ -22,6 +22,12 @@ READS: dict[str, Any] = {"permissions": {"mode": "read_only"}}
 """Of runs that share a workspace."""
 
 
+async def logged_end(steersman: Steersman, run: str) -> None:
+    """Once the run's log has its end: what it did in a copy is merged then, and its workspace is free."""
+    async for _ in steersman.attach(run):
+        pass
+
+
 async def session_of(steersman: Steersman, run: str) -> str:
     """The session that the run has, once it has one."""
 
