@@ -5,6 +5,7 @@ import os
 import sqlite3
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -57,8 +58,10 @@ def conversation(home: Path, session: str) -> list[str]:
 
 def held_in(home: Path, session: str) -> str | None:
     """The directory of the session in this home; None where it has none."""
-    found = rows(home, "select cwd from sessions where id = ?", session)
-    return found[0][0] if found else None
+    with suppress(sqlite3.OperationalError):  # its database is being made
+        for (directory,) in rows(home, "select cwd from sessions where id = ?", session):
+            return str(directory)
+    return None
 
 
 def rows(home: Path, query: str, *values: str) -> list[tuple[Any, ...]]:

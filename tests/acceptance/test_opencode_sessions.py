@@ -6,6 +6,7 @@ import os
 import sqlite3
 from asyncio.subprocess import DEVNULL
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -80,10 +81,11 @@ def conversation(home: Path, session: str) -> list[str]:
 
 def held_in(home: Path, session: str) -> str | None:
     """The directory of the session in this home; None where it has none."""
-    (database,) = (home / ".local" / "share" / "opencode").glob("opencode*.db")
-    with sqlite3.connect(database) as connection:
-        found = connection.execute("select directory from session where id = ?", (session,)).fetchone()
-    return found[0] if found else None
+    for database in (home / ".local" / "share" / "opencode").glob("opencode*.db"):
+        with sqlite3.connect(database) as connection, suppress(sqlite3.OperationalError):  # it is being made
+            found = connection.execute("select directory from session where id = ?", (session,)).fetchone()
+            return found[0] if found else None
+    return None
 
 
 def children(home: Path, session: str) -> list[str]:
