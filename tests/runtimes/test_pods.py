@@ -203,7 +203,7 @@ async def test_an_image_that_is_not_to_be_had_is_named(
 async def test_an_image_that_comes_late_is_waited_for(site: PodSite) -> None:
     site.server.settings.image_errors = {IMAGE: "ErrImagePull"}
     preparing = asyncio.create_task(site.pod().prepare("run"))
-    await asyncio.sleep(1)
+    await until(lambda: "ErrImagePull" in str(site.objects(PODS)))
     site.server.settings.image_errors = {}
     await preparing
 
@@ -245,7 +245,7 @@ async def test_a_pod_that_its_node_cannot_set_up_is_named_by_its_events(
         "waiting for a pod: FailedCreatePodSandBox: Failed to create pod sandbox: minimum memory limit is 6MB"
     )
     later = asyncio.create_task(site.made())
-    await asyncio.sleep(1)
+    await until(lambda: "ContainerCreating" in str(site.objects(PODS)))
     site.server.settings.sandbox_error = None
     await later
 
