@@ -136,10 +136,12 @@ class AttemptRunner:
             tasks = [reading, watch, *self._tasks]
             for task in tasks:
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            if self._snapshots:
-                await self._snapshots.close()
-            await self._conversation.close()
+            try:
+                await asyncio.gather(*tasks, return_exceptions=True)
+                if self._snapshots:
+                    await self._snapshots.close()
+            finally:  # whatever a second cancel cuts off: else what it waits with is left to the garbage collector
+                await self._conversation.close()
 
     async def deliver(self, delivery: DeliverInput) -> list[Settlement] | None:
         """See MessageWriter."""
