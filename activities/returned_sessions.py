@@ -220,3 +220,10 @@ def put_away(home: str, files: SessionFiles) -> str | None:
         with suppress(FileNotFoundError):
             return Session(home, conversation, None).name()
     return None
+
+
+def log_left(run: str, why: str | None) -> None:
+    """Log why sessions of a run's sub-agents were left, if they were."""
+    if why:
+        facts = {"run": run, "error": why}
+        log.warning("sessions of sub-agents were left", extra={"action": "subagents_not_carried", "facts": facts})

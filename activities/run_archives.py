@@ -24,7 +24,7 @@ from activities.ports.agent import Agent
 from activities.ports.archives import Archive, ArchivingAgent, SessionArchives
 from activities.ports.machine import Machine
 from activities.ports.runtime import Runtime
-from activities.returned_sessions import AgentEnvironments, Back, SessionTransfer, note_begun, record, records
+from activities.returned_sessions import AgentEnvironments, Back, SessionTransfer, log_left, note_begun, record, records
 from activities.shim.client import MachineGone, MachineUnusable
 from activities.store import disk
 from activities.store.held_sessions import note_held
@@ -33,7 +33,7 @@ from activities.store.notes import note, noted
 from activities.store.run_directory import RunDirectory
 from activities.store.runs import RunStore
 from activities.store.session_locks import SessionLocks
-from activities.subagent_archives import SubagentSearch, WrittenOut, told
+from activities.subagent_archives import SubagentSearch, WrittenOut
 from activities.workspaces.carry.archives import MAX_ARCHIVE, ArchivePlace, NoProgram
 from activities.workspaces.carry.copies import WorkspaceCopy
 from activities.workspaces.carry.session_program import MAX_SESSIONS
@@ -164,7 +164,9 @@ class RunArchives:
         if session is None or archive is None:
             return {}
         search = SubagentSearch(archives, ours.written_out, MAX_ALONG)
-        return {session: archive, **told(await search.below(session, archive), run).sessions}
+        found = await search.below(session, archive)
+        log_left(run, found.why_not_all)
+        return {session: archive, **found.sessions}
 
     async def back_up(self, directory: RunDirectory, into: Path) -> None:
         """Have the run's sessions below this directory, as they are at the place now.
@@ -179,7 +181,8 @@ class RunArchives:
                 if (archive := await self._known(place, archives, session)) is None:
                     continue
                 found = await search.below(session, archive, held.begins_after(session), held.parents)
-                for each, its in {session: archive, **told(found, directory.key.run).sessions}.items():
+                log_left(directory.key.run, found.why_not_all)
+                for each, its in {session: archive, **found.sessions}.items():
                     kept = into / f"{each}.archive"
                     if not await asyncio.to_thread(kept.exists):
                         await asyncio.to_thread(disk.write_new, kept, its.whole().data().decode())

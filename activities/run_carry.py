@@ -303,7 +303,7 @@ class RunCarry:
                         yield False
                         return
                 await asyncio.sleep(MERGED_S)
-            if mark.exists() or not self.is_gate(directory):
+            if mark.exists() or not await asyncio.to_thread(self.is_gate, directory):
                 yield True
                 mark.unlink(missing_ok=True)
             else:

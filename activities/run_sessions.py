@@ -32,6 +32,7 @@ from activities.returned_sessions import (
     ReturnedSessions,
     SessionTransfer,
     here_of,
+    log_left,
     put_away,
     record,
     records,
@@ -159,7 +160,7 @@ class RunSessions:
             if len(sources) >= MAX_SESSIONS:
                 raise WorkspaceError(f"session: it was forked more than {MAX_SESSIONS} times")
             along = await asyncio.to_thread(subagents_of, sessions, request.session, Path(home), workspace)
-            _tell(directory, along.why_not_all)
+            log_left(directory.key.run, along.why_not_all)
             subagents = tuple(along.parents)[: MAX_SESSIONS - 1 - len(sources)]
             left = tuple(sorted(along.named.difference(subagents)))
             held = held.model_copy(update={"sources": sources, "subagents": subagents, "left": left})
@@ -188,7 +189,7 @@ class RunSessions:
                 async for each in coming:
                     kept = session_at(str(into), each.files, each.sent.at)
                     await asyncio.to_thread(each.sent.write_whole_lines, kept)
-            _tell(directory, "; ".join(whys))
+            log_left(directory.key.run, "; ".join(whys))
 
     async def _restore(
         self, directory: RunDirectory, held: HeldSessions, sessions: AgentSessions, backup: Path
@@ -412,13 +413,6 @@ def _subagents(coming: _Coming) -> list[str]:
         return []
     with coming.sent.conversation().open("rb") as file:
         return named_in(file, coming.files.subagents)
-
-
-def _tell(directory: RunDirectory, why: str | None) -> None:
-    """The worker's log, that sessions of sub-agents were left, if they were."""
-    if why:
-        facts = {"run": directory.key.run, "error": why}
-        log.warning("sessions of sub-agents were left", extra={"action": "subagents_not_carried", "facts": facts})
 
 
 @contextmanager

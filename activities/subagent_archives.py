@@ -4,7 +4,6 @@ A session says which those of its sub-agents are, and each of those says whose i
 that a run had: one counts only where both say so.
 """
 
-import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
@@ -17,8 +16,6 @@ from activities.workspaces.printable_text import printable
 
 WrittenOut = Callable[[str], Awaitable[bytes | None]]
 """Writes a session out, perhaps a hostile one; None where there is none. Raises SessionsFailed, MachineUnreachable."""
-
-log = logging.getLogger("steersman.running")
 
 
 @dataclass
@@ -68,11 +65,3 @@ class SubagentSearch:
             found.sessions[name] = its
             waiting.extend((each, {name}) for each in its.subagents())
         return found
-
-
-def told(found: SubagentSessions, run: str) -> SubagentSessions:
-    """The same; what was left is told of in the worker's log."""
-    if found.why_not_all:
-        facts = {"run": run, "error": found.why_not_all}
-        log.warning("sessions of sub-agents were left", extra={"action": "subagents_not_carried", "facts": facts})
-    return found
