@@ -1,4 +1,4 @@
-"""The WorkflowRunner of our workers and of every replay: the SDK's, except for three things.
+"""The WorkflowRunner of our workers and of every replay: the SDK's, except for four things.
 
 It gives up a cached workflow that no replay would reach. A query that waits for a worker while something happens to its
 run brings that worker the history with events behind the last workflow task that was started. The SDK (temporalio
@@ -16,6 +16,11 @@ an update depends on whether it has the workflow in its cache, and such a histor
 gets a command that changes nothing: a memo that is not there is removed (where payloads are encrypted, the server
 cannot tell, and keeps an encrypted null). Only in workflows that have asked for the patch NO_EMPTY_TASKS, by which a
 replay knows.
+
+It hands a workflow task's updates to the workflow behind its signals. After a reset that offers earlier updates again,
+the SDK dispatches them where they came, between the signals; when it reads that history again, it takes each from the
+event of its acceptance, behind all signals. What a signal's handler commands, be it a patch alone, would stand on the
+other side of an update's answer then, and the run be lost with its worker's cache.
 
 It answers a query of a workflow whose input could not be decoded with why: the SDK has no workflow then that could be
 asked, and calls that a bug of its own, or fails the workflow task that the query came with. Commands stay as they are.
@@ -85,6 +90,7 @@ class _ReplaySafeInstance(WorkflowInstance):
                 return completion
             time = (act.timestamp.seconds, act.timestamp.nanos)
             self._same_time, self._time = time == self._time, time
+            _put_updates_last(act)
             completion = self._instance.activate(act)
             self._fill(act, completion)
             if "initialize_workflow" in kinds:
@@ -120,6 +126,14 @@ class _ReplaySafeInstance(WorkflowInstance):
 
     def get_thread_id(self) -> int | None:
         return self._instance.get_thread_id()
+
+
+def _put_updates_last(act: WorkflowActivation) -> None:
+    """See the module. The SDK takes signals and updates in their order, and each of the other kinds by itself."""
+    jobs = sorted(act.jobs, key=lambda job: job.HasField("do_update"))
+    if jobs != list(act.jobs):
+        del act.jobs[:]
+        act.jobs.extend(jobs)
 
 
 def _undecoded(completion: WorkflowActivationCompletion) -> Failure | None:

@@ -1,6 +1,7 @@
 """A run or a loop that is reset hears again what was said to it, and its new history replays."""
 
 import asyncio
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from temporalio.api.common.v1 import WorkflowExecution
@@ -100,6 +101,25 @@ async def test_a_run_that_was_talked_to_goes_on_after_a_reset(fake: FakeHost) ->
         assert receipt["state"] == "delivered"
         # In the order in which the agent has them, and none twice.
         assert [each.id for each in (await state(again)).messages] == ["m-2", "m-1", "m-3", "m-4", "m-5"]
+        fake.ending.set_result(done())
+        await succeeded(again)
+    await replays(again)
+
+
+async def test_a_question_that_was_heard_late_between_two_messages_replays_after_a_reset(fake: FakeHost) -> None:
+    """Its signal's handler asks for a patch, which is a command; so is the answer of an update that came before it."""
+    long_ago = datetime.now(UTC) - timedelta(hours=2)
+    async with fake.at_work(cached=0):
+        run = await fake.start(limits={"approval_s": 3600})
+        await until(lambda: fake.runs)
+        await run.execute_update(names.STEER, {"text": "one", "id": "m-1"})
+        await fake.ask(run.id, "a-1", since=long_ago)
+        await run.execute_update(names.STEER, {"text": "two", "id": "m-2"})
+
+        again = await reset(fake.client, run)
+
+        await until(lambda: len(fake.runs) == 2)
+        await asyncio.wait_for(again.execute_update(names.STEER, {"text": "three", "id": "m-3"}), 20)
         fake.ending.set_result(done())
         await succeeded(again)
     await replays(again)
