@@ -59,8 +59,12 @@ class HoldActivities:
                 hold = await self._holds.asked_by_caller(request, workspace)
                 if hold is None:
                     return WorkspaceHeld(path=str(workspace))
-                with self._registry.leading(hold.key):  # so that another worker takes over at once
-                    return WorkspaceHeld(path=hold.path, steered=await self._take(hold, request))
+                try:
+                    with self._registry.leading(hold.key):  # so that another worker takes over at once
+                        return WorkspaceHeld(path=hold.path, steered=await self._take(hold, request))
+                except OSError:
+                    await self._check_store()
+                    raise
 
     async def _check_store(self) -> None:
         """Raises ApplicationError, for another attempt, where the state directory is away: it has all the holds."""

@@ -21,11 +21,13 @@ _queues: WeakValueDictionary[tuple[int, Path], asyncio.Lock] = WeakValueDictiona
 """By event loop: there they wait for each other in order; other processes are asked for it again and again."""
 
 
-async def exclusively(directory: Path, work: Callable[[], T]) -> T:
-    """What `work` returns, done in a thread and alone among the workers of this host. Raises OSError."""
+async def exclusively(directory: Path, work: Callable[[], T], *, makes: bool = True) -> T:
+    """What `work` returns, done in a thread and alone among the workers of this host. `makes`: the directory, if it is
+    missing. Raises OSError.
+    """
 
     def locked() -> T:
-        with disk.locked(directory):
+        with disk.locked(directory, makes=makes):
             return work()
 
     until = time.monotonic() + PATIENCE_S

@@ -76,12 +76,13 @@ def write_new(path: Path, text: str) -> None:
 
 
 @contextmanager
-def locked(directory: Path) -> Iterator[None]:
-    """Alone, by the directory's lock, which ends with its holder; the directory is made if it is missing.
+def locked(directory: Path, *, makes: bool = True) -> Iterator[None]:
+    """Alone, by the directory's lock, which ends with its holder. `makes`: the directory, if it is missing.
 
     Raises BlockingIOError where another one has it, in this process too; OSError.
     """
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if makes:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

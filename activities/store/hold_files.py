@@ -184,9 +184,7 @@ class HoldFiles:
 
     async def turn(self, asked: Hold) -> list[Hold]:
         """As `enter`, for whoever waits already. Raises PlaceLost, OSError."""
-        if not await asyncio.to_thread(self._place.is_dir):  # on a disk that is away: nothing is made in its place
-            raise PlaceLost(f"{self._place} is not there")
-        return await self._exclusively(lambda: self._turn(asked))
+        return await self._in_place(lambda: self._turn(asked))
 
     async def put(self, asked: Hold) -> None:
         """Enter it as it is, whoever is in the way: its agent is at work. Raises OSError."""
@@ -198,7 +196,8 @@ class HoldFiles:
 
     async def leave(self, asked: Hold) -> None:
         """Give up the place in the order; what it has by now stays. Raises OSError."""
-        await self._exclusively(lambda: self._leave(asked))
+        with suppress(PlaceLost):
+            await self._in_place(lambda: self._leave(asked))
 
     def _enter(self, asked: Hold, *, waits: bool) -> list[Hold]:
         known = self._by_name()
@@ -217,7 +216,7 @@ class HoldFiles:
 
     async def note(self, asked: Hold, takes_back: Iterable[RunKey]) -> None:
         """Write down whose changes it is to undo. Raises PlaceLost, OSError."""
-        await self._exclusively(lambda: self._note(asked, takes_back))
+        await self._in_place(lambda: self._note(asked, takes_back))
 
     def _note(self, asked: Hold, takes_back: Iterable[RunKey]) -> None:
         self._write(replace(self._had(asked), takes_back=tuple(takes_back)))
@@ -255,7 +254,15 @@ class HoldFiles:
         temporary.replace(path)
 
     async def _exclusively(self, work: Callable[[], T]) -> T:
-        return await exclusively(self._place, work)
+        await asyncio.to_thread(self._place.mkdir, mode=0o700, exist_ok=True)  # but no state directory that is away
+        return await exclusively(self._place, work, makes=False)
+
+    async def _in_place(self, work: Callable[[], T]) -> T:
+        """For whoever has a hold: where its disk is away, nothing is made in its place. Raises PlaceLost."""
+        try:
+            return await exclusively(self._place, work, makes=False)
+        except FileNotFoundError as error:
+            raise PlaceLost(f"{self._place} is not there") from error
 
 
 def file_name(hold: Hold) -> str:

@@ -8,6 +8,7 @@ EXPLAINED = (
     '"action": "temporal.core',  # the SDK's own words; what comes of them is looked at in histories and runs
     '"action": "server_unreachable"',
     "nobody says whether the run has begun already",  # the server is struck, too, and is asked again
+    "nobody says who stopped the agent",  # the same, after a reset
     "No space left on device; free some space, or make it writable",  # a run waits, or is refused, while that lasts
 )
 LOST = '"action": "log_incomplete"'

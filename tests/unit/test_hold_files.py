@@ -220,4 +220,9 @@ async def test_whoever_waits_makes_no_order_in_place_of_one_that_is_away(tmp_pat
     (tmp_path / "mounted").rename(tmp_path / "away")
     with pytest.raises(PlaceLost):
         await files.turn(hold("second", held=False))
+    with pytest.raises(PlaceLost):
+        await files.note(hold("second", held=False), ())
+    with pytest.raises(FileNotFoundError):
+        await files.enter(hold("third", held=False), waits=True)
+    await files.leave(hold("second", held=False))
     assert not (tmp_path / "mounted").exists()
