@@ -8,6 +8,7 @@ from typing import Final
 
 from temporalio.client import Client, WorkflowExecutionStatus
 
+from steersman._client.host_workers import is_served
 from steersman._client.run_calls import CLOSED_UNASKED, RunCalls
 from steersman._client.workflow_calls import A, WorkflowCalls, WorkflowKind
 from steersman.contracts import names
@@ -17,7 +18,7 @@ from steersman.contracts.loop_messages import MAX_PAGE, CheckpointPage, Checkpoi
 from steersman.contracts.loop_state import CLOSED, Checkpoint, LoopResult, LoopState
 from steersman.contracts.model import StrictModel
 from steersman.contracts.run import StopReport
-from steersman.errors import RunNotRunning, SteersmanError, translated
+from steersman.errors import HostUnreachable, RunNotRunning, SteersmanError, translated
 
 LOOP: Final = WorkflowKind(
     noun="loop",
@@ -47,6 +48,13 @@ class LoopCalls(WorkflowCalls[LoopState, LoopResult]):
                 if not left or await self.open_execution(id) is None:
                     raise
         raise AssertionError("the last try returns or raises")
+
+    async def _check_answerable(self, name: str, state: LoopState) -> None:
+        if name == names.CHECKPOINTS or state.host is None:  # of that the loop gives up its host by itself
+            return
+        if not await is_served(self._client, state.host):
+            why = "the loop goes on, with what it was told, once one is there; a stop ends it"
+            raise HostUnreachable(f"no worker of host {state.host} answers: {why}", state.host)
 
     async def current_state(self, loop: str) -> LoopState:
         """The state, brought up to date where the server closed the workflow: it was terminated or timed out.

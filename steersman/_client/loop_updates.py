@@ -24,13 +24,16 @@ from steersman.contracts.model import StrictModel
 class LoopUpdates:
     """Each method returns once the loop has done it, with the consequence as a sentence in `.note` of the receipt.
 
-    `pause` and `exit` return at once.
+    `exit` returns at once, `pause` too while the loop is at work and the pause is not to be `now`.
 
     Raises:
         InvalidRequest: the arguments do not fit the message; names the field.
         MessageRefused: the loop cannot do it now; `.reason`.
         RunNotRunning: the loop has closed.
-        RunNotFound, NoWorker, ServerUnreachable.
+        HostUnreachable: the loop waits for a worker of its host: it may have taken the request, and carries it out once
+            one is there.
+        NoWorker: so of any worker.
+        RunNotFound, ServerUnreachable.
     """
 
     def __init__(self, calls: LoopCalls) -> None:

@@ -4,9 +4,10 @@ What runs and loops have in common. What only one of them has is in run_calls an
 """
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 from pydantic import ValidationError
@@ -244,7 +245,7 @@ class WorkflowCalls(Generic[S, R]):
         arguments = [] if argument is None else [argument.model_dump(mode="json", by_alias=True, exclude_unset=True)]
         update: Coroutine[Any, Any, A] = self._handle(id).execute_update(name, args=arguments, result_type=result)
         try:
-            return await self.while_worker_lives(id, update)
+            return await self.while_worker_lives(id, update, partial(self._check_answerable, name))
         except WorkflowUpdateFailedError as failure:
             raise self._update_error(failure.cause, name, id) from failure
         except WorkflowUpdateRPCTimeoutOrCancelledError as error:
@@ -253,14 +254,23 @@ class WorkflowCalls(Generic[S, R]):
         except RPCError as error:
             raise self._translated(error, id) from error
 
-    async def while_worker_lives(self, id: str, answer: Coroutine[Any, Any, T]) -> T:
-        """The answer, however long it takes. Raises NoWorker where no worker is there to give it."""
+    async def _check_answerable(self, name: str, state: S) -> None:
+        """Raises HostUnreachable where the answer of the update waits for a host that has no worker."""
+
+    async def while_worker_lives(
+        self, id: str, answer: Coroutine[Any, Any, T], check: Callable[[S], Awaitable[None]] | None = None
+    ) -> T:
+        """The answer, however long it takes. Raises NoWorker where no worker is there to give it, and what `check` does
+        by the state meanwhile.
+        """
         task = asyncio.ensure_future(answer)
         try:
             while not task.done():
                 await asyncio.wait({task}, timeout=WORKER_CHECK_S)
                 if not task.done():
-                    await self.state(id)
+                    state = await self.state(id)
+                    if check:
+                        await check(state)
             return task.result()
         finally:
             task.cancel()

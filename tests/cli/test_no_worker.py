@@ -7,11 +7,13 @@ from datetime import datetime, time, timedelta
 import pytest
 from temporalio.worker import Worker
 
+from steersman.cli.exits import Exit
 from steersman.client import Steersman
 from steersman.contracts import names
 from tests.cli.steer import Steer
 from tests.cli.test_commands import begin
 from tests.client.fake_host import FakeHost
+from tests.client.fake_loop import FakeLoopHost
 
 pytestmark = pytest.mark.acceptance
 
@@ -53,4 +55,48 @@ async def test_stop_says_that_it_waits_and_until_when(
     until = datetime.combine(lease_over.date(), time.fromisoformat(found[1])).astimezone()
     assert timedelta(0) < (until - lease_over) % timedelta(days=1) < timedelta(minutes=5)
     process.kill()
+    await steersman.temporal.get_workflow_handle(run).terminate()
+
+
+async def test_a_loop_whose_host_has_none_says_so_whatever_it_is_told(
+    steer: Steer, loop_host: FakeLoopHost, steersman: Steersman, workspace: str
+) -> None:
+    request = {"run": {"agent": "claude", "workspace": {"path": workspace}}, "plan": "p"}
+    loop = await steersman.loops.start({**request, "done": {"items": {"kind": "checkboxes", "path": "PLAN.md"}}})
+    assert (await steer("loop", "status", loop)).err == ""
+    assert (await steer("loop", "feedback", loop, "more")).err == ""
+    await loop_host.set_state(loop, host=AWAY, stuck=True)
+    told = (
+        f"no worker of host {AWAY} answers: the loop waits for one, with what it is told; an agent at work is stopped "
+        f"when its lease is over. `steer loop stop {loop}` ends the loop"
+    )
+    shown = await steer("loop", "status", loop)
+    assert (shown.code, " ".join(shown.err.split())) == (0, told)
+    answer = await steer("loop", "feedback", loop, "more")
+    assert (answer.code, " ".join(answer.err.split())) == (0, told)
+    unanswered = await steer("loop", "rollback", loop, "1", "--yes")
+    assert unanswered.code == Exit.UNREACHABLE
+    assert f"no worker of host {AWAY} answers: the loop goes on, with what it was told" in unanswered.err
+    await loop_host.set_state(loop, stuck=False)
+    await loop_host.end_loop(loop)
+    await steersman.loops.result(loop)
+    assert (await steer("loop", "status", loop)).err == ""
+
+
+@pytest.mark.parametrize("command", [("loop", "stop"), ("stop",)], ids=" ".join)
+async def test_stop_of_a_loop_says_that_its_run_waits(
+    command: tuple[str, ...], steer: Steer, loop_host: FakeLoopHost, steersman: Steersman, workspace: str
+) -> None:
+    request = {"run": {"agent": "claude", "workspace": {"path": workspace}}, "plan": "p"}
+    loop = await steersman.loops.start({**request, "done": {"verify": {"command": "true"}}})
+    run = await left_alone(loop_host, steersman, workspace)
+    await loop_host.set_state(loop, host=AWAY, run=run, stuck=True)
+    process = await steer.start(*command, loop)
+    await steersman.temporal.get_workflow_handle(run).cancel()  # as the loop itself does
+    assert process.stderr
+    async with asyncio.timeout(60):
+        told = (await process.stderr.read(1000)).decode()
+    assert told.startswith(f"no worker of host {AWAY} takes the stop: it waits for one until "), told
+    process.kill()
+    await loop_host.set_state(loop, stuck=False)
     await steersman.temporal.get_workflow_handle(run).terminate()

@@ -29,7 +29,9 @@ CLOSES_S = 30.0
 
 @workflow.defn(name=names.LOOP_WORKFLOW, sandboxed=False)
 class FakeLoop:
-    """`set_state` takes fields of the state; "refuse", the refusal of updates; "again", to continue as new."""
+    """`set_state` takes fields of the state; "refuse", the refusal of updates; "again", to continue as new; "stuck": a
+    rollback, and the end after a cancel, wait until it is false.
+    """
 
     @workflow.init
     def __init__(self, request: dict[str, Any], carried: dict[str, Any] | None = None) -> None:
@@ -44,6 +46,7 @@ class FakeLoop:
         try:
             await workflow.wait_condition(lambda: self._result is not None or self._again)
         except asyncio.CancelledError:
+            await workflow.wait_condition(lambda: not self._state.get("stuck"))
             self._state |= {"status": "cancelled", "run": None}
             raise CancelledError("the loop was cancelled") from None
         await workflow.wait_condition(workflow.all_handlers_finished)
@@ -166,6 +169,7 @@ class FakeLoop:
     @workflow.update(name=names.ROLLBACK)
     async def rollback(self, said: Any) -> LoopReceipt:
         receipt = self._take(names.ROLLBACK, said, checkpoint=said["checkpoint"], rescue=9)
+        await workflow.wait_condition(lambda: not self._state.get("stuck"))
         self._state |= {"status": "paused"}
         return receipt.model_copy(update={"status": "paused"})
 

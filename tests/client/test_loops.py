@@ -11,6 +11,7 @@ import pytest
 
 from steersman._client import loop_follower
 from steersman._client.checkpoint_selection import selected
+from steersman._client.workflow_calls import WORKER_CHECK_S
 from steersman.client import Steersman
 from steersman.contracts.errors import InvalidRequest, LoopFailed
 from steersman.contracts.loop import parse_loop_request
@@ -370,6 +371,30 @@ async def test_a_host_that_is_gone_is_named(steersman: Steersman, loop_host: Fak
     await loop_host.set_state(loop, host="elsewhere")
     with pytest.raises(HostUnreachable, match="elsewhere"):
         await steersman.loops.diff(loop, 1)
+
+
+async def test_an_answer_that_waits_for_a_host_without_a_worker_is_not_waited_for(
+    steersman: Steersman, loop_host: FakeLoopHost, workspace: str
+) -> None:
+    """Workers of other hosts decide for the loop meanwhile, and say of it that it is there."""
+    loop = await steersman.loops.start(ask(workspace))
+    await loop_host.set_state(loop, host="elsewhere", stuck=True)
+    async with asyncio.timeout(30):
+        with pytest.raises(HostUnreachable, match="no worker of host elsewhere answers: the loop goes on, with what"):
+            await steersman.loops.rollback(loop, 1)
+    assert [name for name, _ in await loop_host.calls(loop)] == ["rollback"]
+    await loop_host.set_state(loop, stuck=False)
+
+
+async def test_an_answer_of_a_host_that_has_a_worker_is_waited_for(
+    steersman: Steersman, loop_host: FakeLoopHost, workspace: str
+) -> None:
+    loop = await steersman.loops.start(ask(workspace))
+    await loop_host.set_state(loop, stuck=True)
+    answer = asyncio.create_task(steersman.loops.rollback(loop, 1))
+    await asyncio.sleep(2 * WORKER_CHECK_S)
+    await loop_host.set_state(loop, stuck=False)
+    assert (await answer).status == "paused"
 
 
 async def test_a_fork_asks_what_the_other_asked(steersman: Steersman, loop_host: FakeLoopHost, workspace: str) -> None:

@@ -11,14 +11,13 @@ from steersman.cli.options import AsJson, Attach, OpenRun, Reason, StopReason
 from steersman.cli.output import console, emit, remark, write_line
 from steersman.cli.request import attachments, optional_text, text_of
 from steersman.cli.targets import NEWEST, resolve_loop, resolve_run, warn_unsent_reason
+from steersman.cli.unserved import stopped_loop, untaken_stop_told
 
 if TYPE_CHECKING:
     from steersman.client import Steersman
     from steersman.contracts.messages import MessageReceipt
     from steersman.reports import StopResult
 
-UNTAKEN_S = 4.0
-"""A worker takes a stop in milliseconds: after so many seconds it is looked whether one has."""
 ApprovalId = Annotated[str | None, typer.Argument(metavar="[ID]", help="Needed if more than one waits.")]
 Remember = Annotated[bool, typer.Option("--remember", help="And this tool for the rest of the run.")]
 MessageId = Annotated[str | None, typer.Option("--id", help="The same id twice is one message.")]
@@ -84,7 +83,7 @@ def stop(
         warn_unsent_reason(steersman, reason)
         answer, what = await _stopped(steersman, await resolve_run(steersman, run, among_open=True), reason), "run"
         if answer.outcome == "not_found" and run != NEWEST:
-            of_loop = await steersman.loops.stop(await resolve_loop(steersman, run), reason=reason)
+            of_loop = await stopped_loop(steersman, await resolve_loop(steersman, run), reason)
             if of_loop.outcome != "not_found":
                 answer, what = of_loop, "loop"
         if as_json:
@@ -98,34 +97,8 @@ def stop(
 
 async def _stopped(steersman: "Steersman", run: str, reason: str) -> "StopResult":
     """The answer of the stop. A person is told where it waits for a worker of the run's host."""
-    import asyncio
-
-    waits = asyncio.create_task(_tell_of_untaken(steersman, run))
-    try:
+    async with untaken_stop_told(steersman, run):
         return await steersman.stop(run, reason=reason)
-    finally:
-        waits.cancel()
-        await asyncio.gather(waits, return_exceptions=True)
-
-
-async def _tell_of_untaken(steersman: "Steersman", run: str) -> None:
-    import asyncio
-    from contextlib import suppress
-
-    from steersman._client.host_workers import untaken_stop
-    from steersman.errors import SteersmanError
-
-    while True:
-        await asyncio.sleep(UNTAKEN_S)
-        with suppress(SteersmanError):
-            if until := await untaken_stop(steersman.temporal, run):
-                host = (await steersman.state(run)).host
-                remark(
-                    f"no worker of host {host} takes the stop: it waits for one until {until.astimezone():%H:%M:%S}, "
-                    "when the agent's lease is over",
-                    style="yellow",
-                )
-                return
 
 
 def approve(

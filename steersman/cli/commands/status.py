@@ -24,6 +24,7 @@ from steersman.cli.formatting import (
 from steersman.cli.options import AsJson, Limit, Run
 from steersman.cli.output import console, emit, print_rows, remark, write_line
 from steersman.cli.targets import filter_judged, resolve_run
+from steersman.cli.unserved import tell_of_unserved
 
 if TYPE_CHECKING:
     from temporalio.client import WorkflowExecutionDescription
@@ -191,11 +192,9 @@ def show(ctx: typer.Context, run: Run, as_json: AsJson = False) -> None:
 
 async def _print_unserved(steersman: "Steersman", state: "RunState") -> None:
     """Say that nobody leads an open run whose host has no worker: its phase is as of the last one."""
-    from steersman._client.host_workers import is_served
-
-    if state.closed_as is None and state.host and not await is_served(steersman.temporal, state.host):
+    if state.closed_as is None:
         why = "the run waits for one; an agent at work is stopped when its lease is over"
-        remark(f"no worker of host {state.host} answers: {why}", style="yellow")
+        await tell_of_unserved(steersman, state.host, why)
 
 
 def result(ctx: typer.Context, run: Run, as_json: AsJson = False) -> None:

@@ -15,6 +15,7 @@ from steersman.cli.loop.receipt import print_receipt
 from steersman.cli.options import AsJson, OpenLoop, Reason, StopReason
 from steersman.cli.output import console, emit, remark
 from steersman.cli.targets import resolve_loop, warn_unsent_reason
+from steersman.cli.unserved import stopped_loop, tell_of_unserved_loop
 
 if TYPE_CHECKING:
     from steersman.client import Steersman
@@ -28,6 +29,7 @@ def _send(ctx: typer.Context, loop: str, verb: "Callable[[Loops, str], Awaitable
     async def work(steersman: "Steersman") -> None:
         loop_id = await resolve_loop(steersman, loop, among_open=True)
         print_receipt(await verb(steersman.loops, loop_id), as_json=as_json)
+        await tell_of_unserved_loop(steersman, loop_id)
 
     run_with_client(ctx, work)
 
@@ -66,6 +68,7 @@ def resume(
             return picked
         print_receipt(await steersman.loops.resume(picked, said, mode=mode, session=session), as_json=as_json)
         remark(f"follow it with: steer loop attach {picked}")
+        await tell_of_unserved_loop(steersman, picked)
         return None
 
     run_with_client(ctx, work)
@@ -152,7 +155,7 @@ def stop(
 
     async def work(steersman: "Steersman") -> Exit:
         warn_unsent_reason(steersman, reason)
-        answer = await steersman.loops.stop(await resolve_loop(steersman, loop, among_open=True), reason=reason)
+        answer = await stopped_loop(steersman, await resolve_loop(steersman, loop, among_open=True), reason)
         if as_json:
             emit(answer)
         else:

@@ -10,6 +10,7 @@ from steersman.cli.formatting import duration, flat, shortened
 from steersman.cli.options import AsJson, Limit, Loop
 from steersman.cli.output import console, emit, print_rows, remark
 from steersman.cli.targets import filter_judged, resolve_loop
+from steersman.cli.unserved import tell_of_unserved_loop
 
 if TYPE_CHECKING:
     from steersman.client import Steersman
@@ -31,6 +32,7 @@ def status(
             emit({"id": loop_id, **state.model_dump(mode="json")})
         else:
             _print_state(loop_id, state)
+            await tell_of_unserved_loop(steersman, loop_id)
 
     run_with_client(ctx, work)
 

@@ -1,0 +1,81 @@
+"""What a person is told of a host that has no worker."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING
+
+from steersman.cli.output import remark
+
+if TYPE_CHECKING:
+    from steersman.client import Steersman
+    from steersman.reports import StopResult
+
+UNTAKEN_S = 4.0
+"""A worker takes a stop in milliseconds: after so many seconds it is looked whether one has."""
+
+
+async def tell_of_unserved(steersman: "Steersman", host: str | None, consequence: str) -> None:
+    """Say that no worker of the host polls, and what comes of it; nothing where one does, or there is no host yet.
+
+    Raises ServerUnreachable, ServerRefused.
+    """
+    from steersman._client.host_workers import is_served
+
+    if host and not await is_served(steersman.temporal, host):
+        remark(f"no worker of host {host} answers: {consequence}", style="yellow")
+
+
+async def tell_of_unserved_loop(steersman: "Steersman", loop: str) -> None:
+    """The same of an open loop's host. Nothing where the loop, or the server, cannot be asked."""
+    from steersman.contracts.loop_state import CLOSED
+    from steersman.errors import SteersmanError
+
+    why = "the loop waits for one, with what it is told; an agent at work is stopped when its lease is over. "
+    with suppress(SteersmanError):
+        state = await steersman.loops.state(loop)
+        if state.status not in CLOSED:
+            await tell_of_unserved(steersman, state.host, f"{why}`steer loop stop {loop}` ends the loop")
+
+
+@asynccontextmanager
+async def untaken_stop_told(steersman: "Steersman", run: str | None) -> AsyncIterator[None]:
+    """Meanwhile a person is told where the stop of the run waits for a worker of its host. None: of no run."""
+    import asyncio
+
+    telling = asyncio.create_task(_tell_of_untaken(steersman, run)) if run else None
+    try:
+        yield
+    finally:
+        if telling:
+            telling.cancel()
+            await asyncio.gather(telling, return_exceptions=True)
+
+
+async def stopped_loop(steersman: "Steersman", loop: str, reason: str) -> "StopResult":
+    """The answer of a loop's stop. A person is told where it waits for a worker of the loop's host."""
+    from steersman.errors import SteersmanError
+
+    at_work = None
+    with suppress(SteersmanError):  # what is wrong the stop says
+        at_work = (await steersman.loops.state(loop)).run
+    async with untaken_stop_told(steersman, at_work):
+        return await steersman.loops.stop(loop, reason=reason)
+
+
+async def _tell_of_untaken(steersman: "Steersman", run: str) -> None:
+    import asyncio
+
+    from steersman._client.host_workers import untaken_stop
+    from steersman.errors import SteersmanError
+
+    while True:
+        await asyncio.sleep(UNTAKEN_S)
+        with suppress(SteersmanError):
+            if until := await untaken_stop(steersman.temporal, run):
+                host = (await steersman.state(run)).host
+                remark(
+                    f"no worker of host {host} takes the stop: it waits for one until {until.astimezone():%H:%M:%S}, "
+                    "when the agent's lease is over",
+                    style="yellow",
+                )
+                return
