@@ -32,6 +32,7 @@ from steersman.contracts.model import StrictModel, TolerantModel
 from steersman.contracts.run import MAX_REASON, StopReport
 from steersman.errors import (
     AlreadyDecided,
+    HostUnreachable,
     MessageRefused,
     RunCancelled,
     RunNotFound,
@@ -45,6 +46,8 @@ from steersman.errors import (
 
 WORKER_CHECK_S: Final = 5.0
 """While an answer is awaited, a query looks this often, in seconds, whether any worker is there to give it."""
+UNSERVED_LOOKS: Final = 3
+"""A host that has no worker at so many looks in a row is not merely being deployed to."""
 PAUSED_S: Final = 1.0
 """Of a paused workflow the server is asked this often whether it has closed: it answers no such call late."""
 _NOT_CLOSED: Final = "No completion event found"
@@ -263,14 +266,21 @@ class WorkflowCalls(Generic[S, R]):
         """The answer, however long it takes. Raises NoWorker where no worker is there to give it, and what `check` does
         by the state meanwhile.
         """
-        task = asyncio.ensure_future(answer)
+        task, unserved = asyncio.ensure_future(answer), 0
         try:
             while not task.done():
                 await asyncio.wait({task}, timeout=WORKER_CHECK_S)
-                if not task.done():
-                    state = await self.state(id)
+                if task.done():
+                    break
+                state = await self.state(id)
+                try:
                     if check:
                         await check(state)
+                    unserved = 0
+                except HostUnreachable:
+                    unserved += 1
+                    if unserved == UNSERVED_LOOKS:
+                        raise
             return task.result()
         finally:
             task.cancel()
