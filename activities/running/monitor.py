@@ -14,7 +14,7 @@ from activities.running import run_log
 from activities.running.attempt import AttemptRunner
 from activities.running.launch import RunContext, stop_times
 from activities.running.limits import Limit, reached
-from activities.running.progress import ProgressReporter, last_event
+from activities.running.progress import ProgressReporter, is_blank, last_event
 from activities.running.totals import RunTotals
 from steersman.contracts.activities import ApprovalAsked, Progressed, Settlement
 from steersman.contracts.budget import nearly_spent
@@ -111,7 +111,8 @@ class RunMonitor:
     def observe(self, events: list[EventBase]) -> None:
         """New events of the agent's process."""
         for event in events:
-            if not isinstance(event, UsageEvent | ToolOutputEvent) and not getattr(event, "delta", False):
+            is_partial = isinstance(event, UsageEvent | ToolOutputEvent) or getattr(event, "delta", False)
+            if not is_partial and not is_blank(event):
                 self._totals.last_event = last_event(event)
         self.tick()
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from activities.ports.workflow import Notifier
 from steersman.contracts.activities import Progressed
-from steersman.contracts.events import EventBase
+from steersman.contracts.events import EventBase, MessageEvent, ProgressEvent
 from steersman.contracts.run import LastEvent
 
 
@@ -69,6 +69,11 @@ class ProgressReporter:
             while self._queue:
                 await self._queue[0]()
                 self._queue.popleft()
+
+
+def is_blank(event: EventBase) -> bool:
+    """Whether it is a text without any character to show, such as an empty line of a program's output."""
+    return isinstance(event, MessageEvent | ProgressEvent) and not event.text.strip()
 
 
 def last_event(event: EventBase) -> LastEvent:

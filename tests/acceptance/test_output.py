@@ -23,6 +23,12 @@ out.write(b'{"type": "done", "seq": 1}\n')
 out.write(b"\n")
 out.write(b"no newline at the end")
 """
+SPACED = r"""
+import sys, time
+print("3 of 7 done\n\n   ", flush=True)
+print("", file=sys.stderr, flush=True)
+time.sleep(600)
+"""
 LOUD_STDERR = "import sys; sys.stderr.write('e' * 400_000 + '\\n' + 'last words\\n'); print('out')"
 
 
@@ -101,3 +107,14 @@ async def test_the_prompt_is_the_programs_input(shared: Site, steersman: Steersm
     result = await steersman.run(shared.process("sha256sum", prompt=prompt))
 
     assert result.text.split()[0] == hashlib.sha256(prompt.encode()).hexdigest()
+
+
+async def test_an_empty_line_does_not_hide_what_a_program_has_said(shared: Site, steersman: Steersman) -> None:
+    run = await steersman.start(shared.process(*python(SPACED)))
+    async with following(steersman, run) as attached:
+        await attached.until(lambda e: e.type == "message" and e.text == "   ")
+        await attached.until(lambda e: e.type == "progress" and e.text == "")
+        await steersman.stop(run)
+    last = (await steersman.state(run)).last_event
+    assert last is not None
+    assert (last.type, last.summary) == ("message", "3 of 7 done")
