@@ -18,6 +18,7 @@ from temporalio.service import RPCError
 
 from steersman._client.backoff import Backoff
 from steersman._client.event_log import EventLogReader, LogLocation
+from steersman._client.execution_status import is_activity_paused
 from steersman._client.workflow_calls import WorkflowCalls, WorkflowKind
 from steersman._client.workflow_outcome import WorkflowOutcome, terminal_event
 from steersman.contracts import names
@@ -228,8 +229,7 @@ class RunCalls(WorkflowCalls[RunState, RunResult]):
 
     async def _is_activity_paused(self, run_id: str) -> bool:
         with suppress(RPCError):
-            pending = (await self._handle(run_id).describe()).raw_description.pending_activities
-            return any(each.paused and each.activity_type.name == names.RUN_AGENT for each in pending)
+            return is_activity_paused(await self._handle(run_id).describe())
         return False
 
     # What a stop found.

@@ -1,12 +1,16 @@
-"""`temporal workflow pause` holds the workflow, where the namespace allows that: its agent works on."""
+"""`temporal workflow pause` holds the workflow, where the namespace allows that: its agent works on. So it does where
+the activity that leads it is paused.
+"""
 
 import asyncio
 
 import pytest
 
+from steersman.client import Steersman
 from steersman.errors import RunCancelled, ServerRefused
 from tests.acceptance.programs import OBEDIENT, python
 from tests.acceptance.site import Site, following, gone, phase
+from tests.cli.steer import Steer
 from tests.support.processes import marked, until
 
 ALLOWED = "frontend.WorkflowPauseEnabled=true"
@@ -63,4 +67,21 @@ async def test_a_paused_run_is_led_once_awaited_and_stopped_by_a_terminate(site_
     await steersman.stop(runs[0])
     with pytest.raises(RunCancelled):
         await asyncio.wait_for(awaited, 20)
+    await gone(mark)
+
+
+async def test_show_says_of_a_run_that_its_activity_is_paused(shared: Site, steersman: Steersman, mark: str) -> None:
+    run = await steersman.start(shared.process(*python(OBEDIENT), mark=mark))
+    await phase(steersman, run, "running")
+    handle = steersman.temporal.get_workflow_handle(run)
+    (pending,) = (await handle.describe()).raw_description.pending_activities
+    of_run = ("--workflow-id", run, "--activity-id", pending.activity_id)
+    await shared.temporal("activity", "pause", *of_run)
+    steer = Steer(shared.namespace.address, shared.root, shared.namespace.name)
+    shown = await steer("show", run)
+    assert shown.code == 0
+    assert shown.err.startswith("the run's activity is paused in Temporal: until `temporal activity unpause`")
+    await shared.temporal("activity", "unpause", *of_run)
+    assert "paused" not in (await steer("show", run)).err
+    await steersman.stop(run)
     await gone(mark)

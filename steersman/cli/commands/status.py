@@ -182,12 +182,22 @@ def show(ctx: typer.Context, run: Run, as_json: AsJson = False) -> None:
         times = await steersman.temporal.get_workflow_handle(run_id).describe()
         wait = await _wait_line(steersman, run_id, state)
         _print_state(run_id, state, wait, await _of_workflow(times, state), copy_waits=waits)
+        _print_paused(times)
         await _print_unserved(steersman, state)
         if state.closed_as == "succeeded":
             result = await steersman.result(run_id)
             console().print(Text.assemble(("result    ", "dim"), shortened(flat(_answer(result)), 500)))
 
     run_with_client(ctx, work)
+
+
+def _print_paused(execution: "WorkflowExecutionDescription") -> None:
+    """Say that nobody leads a run whose activity somebody has paused: its phase is as before that."""
+    from steersman._client.execution_status import is_activity_paused
+
+    if is_activity_paused(execution):
+        why = "until `temporal activity unpause` messages wait, and limits do not hold"
+        remark(f"the run's activity is paused in Temporal: {why}", style="yellow")
 
 
 async def _print_unserved(steersman: "Steersman", state: "RunState") -> None:
