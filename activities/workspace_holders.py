@@ -153,7 +153,7 @@ class WorkspaceHolders:
         except WorkflowUpdateFailedError as failure:
             cause = failure.cause
             if isinstance(cause, ApplicationError) and cause.type != CLOSED_OVER_UPDATE:
-                raise cause from failure
+                raise cause from None  # of which it is the cause: no chain of causes may be a ring
             raise Over from failure
         except WorkflowUpdateRPCTimeoutOrCancelledError as error:
             raise TimeoutError(f"{_name(holder)} does not answer") from error

@@ -14,7 +14,7 @@ workflow decides what an update leads to.
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from datetime import UTC, datetime
 from pathlib import PurePath
 from typing import Any
@@ -39,7 +39,15 @@ from steersman.contracts.loop_state import Checkpoint, LoopResult, LoopState
 from steersman.contracts.messages import parse_message
 from steersman.contracts.request import oversized
 from steersman.contracts.workspace import Diff
-from steersman.errors import HostUnreachable, RunCancelled, RunNotFound, RunTerminated, ServerRefused, translated
+from steersman.errors import (
+    HostUnreachable,
+    NoWorker,
+    RunCancelled,
+    RunNotFound,
+    RunTerminated,
+    ServerRefused,
+    translated,
+)
 from steersman.ids import check_loop_id, new_loop_id
 from steersman.loop_items import LoopItem, RunBegun, RunEvent
 from steersman.reports import LoopSummary, StopResult
@@ -143,10 +151,13 @@ class Loops(LoopUpdates):
             NoWorker: the cancel is recorded, and carried out once a worker is there.
             ServerUnreachable, ServerRefused.
         """
+        at_work, may_work = None, True
         try:
             if await self._calls.open_execution(loop) is None:
                 return StopResult(run=loop, outcome="already_finished", phase="closed")
-            at_work = (await self._calls.state(loop)).run
+            with suppress(NoWorker):  # which has to record the cancel all the same
+                at_work = (await self._calls.state(loop)).run
+                may_work = at_work is not None
         except RunNotFound:
             return StopResult(run=loop, outcome="not_found")
         await self._calls.cancel(loop, None, reason)
@@ -156,7 +167,7 @@ class Loops(LoopUpdates):
         report = await self._calls.first_stop_report([at_work]) or outcome.stop_report
         if report is not None:
             return StopResult.of(loop, report)
-        lost = isinstance(outcome, RunTerminated) and at_work is not None
+        lost = isinstance(outcome, RunTerminated) and may_work
         return StopResult(run=loop, outcome="unverified" if lost else "stopped", phase="closed")
 
     # Following and looking.

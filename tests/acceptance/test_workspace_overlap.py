@@ -120,7 +120,6 @@ async def test_steer_gives_the_prompt_to_the_holder_and_says_so(
     assert "run me" in (await steersman.run(alone)).text
 
 
-@pytest.mark.exhaustive
 async def test_steer_is_refused_by_name_where_the_holder_cannot_take_it(shared: Site, steersman: Steersman) -> None:
     workspace = shared.workspace()
     holder = await running(steersman, at_work(shared, workspace))

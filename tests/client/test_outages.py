@@ -122,6 +122,19 @@ async def test_no_worker_is_said_by_name(steersman: Steersman, workspace: str) -
     await steersman.temporal.get_workflow_handle(run).terminate()
 
 
+async def test_a_loop_that_is_stopped_without_a_worker_stops_once_one_is_there(
+    steersman: Steersman, workspace: str
+) -> None:
+    request = {"run": {"agent": "claude", "workspace": {"path": workspace}}, "plan": "p"}
+    loop = await steersman.loops.start({**request, "done": {"verify": {"command": "true"}}})
+    with pytest.raises(NoWorker, match="'steersman'"):
+        await steersman.loops.stop(loop, reason="enough")
+    events = [each async for each in steersman.temporal.get_workflow_handle(loop).fetch_history_events()]
+    asked = [each for each in events if each.HasField("workflow_execution_cancel_requested_event_attributes")]
+    assert [each.workflow_execution_cancel_requested_event_attributes.cause for each in asked] == ["enough"]
+    await steersman.temporal.get_workflow_handle(loop).terminate()
+
+
 async def test_what_is_said_while_no_worker_is_there_waits_for_one(steersman: Steersman, workspace: str) -> None:
     run = await steersman.start(ask(workspace))
     began = time.monotonic()
