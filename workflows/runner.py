@@ -90,7 +90,8 @@ class _ReplaySafeInstance(WorkflowInstance):
                 return completion
             time = (act.timestamp.seconds, act.timestamp.nanos)
             self._same_time, self._time = time == self._time, time
-            _put_updates_last(act)
+            # The SDK takes signals and updates in their order, and each of the other kinds by itself.
+            act.jobs.sort(key=lambda job: job.HasField("do_update"))
             completion = self._instance.activate(act)
             self._fill(act, completion)
             if "initialize_workflow" in kinds:
@@ -126,14 +127,6 @@ class _ReplaySafeInstance(WorkflowInstance):
 
     def get_thread_id(self) -> int | None:
         return self._instance.get_thread_id()
-
-
-def _put_updates_last(act: WorkflowActivation) -> None:
-    """See the module. The SDK takes signals and updates in their order, and each of the other kinds by itself."""
-    jobs = sorted(act.jobs, key=lambda job: job.HasField("do_update"))
-    if jobs != list(act.jobs):
-        del act.jobs[:]
-        act.jobs.extend(jobs)
 
 
 def _undecoded(completion: WorkflowActivationCompletion) -> Failure | None:

@@ -8,6 +8,7 @@ from steersman.cli.output import remark
 
 if TYPE_CHECKING:
     from steersman.client import Steersman
+    from steersman.contracts.loop_state import LoopState
     from steersman.reports import StopResult
 
 UNTAKEN_S = 4.0
@@ -25,44 +26,40 @@ async def tell_of_unserved(steersman: "Steersman", host: str | None, consequence
         remark(f"no worker of host {host} answers: {consequence}", style="yellow")
 
 
-async def tell_of_unserved_loop(steersman: "Steersman", loop: str) -> None:
-    """The same of an open loop's host. Nothing where the loop, or the server, cannot be asked."""
+async def tell_of_unserved_loop(steersman: "Steersman", loop: str, state: "LoopState | None" = None) -> None:
+    """The same of an open loop's host. `state`: the loop's, where it is known. Nothing where the loop, or the server,
+    cannot be asked.
+    """
     from steersman.contracts.loop_state import CLOSED
     from steersman.errors import SteersmanError
 
     why = "the loop waits for one, with what it is told; an agent at work is stopped when its lease is over. "
     with suppress(SteersmanError):
-        state = await steersman.loops.state(loop)
+        state = state or await steersman.loops.state(loop)
         if state.status not in CLOSED:
             await tell_of_unserved(steersman, state.host, f"{why}`steer loop stop {loop}` ends the loop")
 
 
 @asynccontextmanager
-async def untaken_stop_told(steersman: "Steersman", run: str | None) -> AsyncIterator[None]:
-    """Meanwhile a person is told where the stop of the run waits for a worker of its host. None: of no run."""
+async def untaken_stop_told(steersman: "Steersman", id: str, *, is_loop: bool = False) -> AsyncIterator[None]:
+    """Meanwhile a person is told where the stop of the run, or of the loop's run, waits for a worker of its host."""
     import asyncio
 
-    telling = asyncio.create_task(_tell_of_untaken(steersman, run)) if run else None
+    telling = asyncio.create_task(_tell_of_untaken(steersman, id, is_loop=is_loop))
     try:
         yield
     finally:
-        if telling:
-            telling.cancel()
-            await asyncio.gather(telling, return_exceptions=True)
+        telling.cancel()
+        await asyncio.gather(telling, return_exceptions=True)
 
 
 async def stopped_loop(steersman: "Steersman", loop: str, reason: str) -> "StopResult":
     """The answer of a loop's stop. A person is told where it waits for a worker of the loop's host."""
-    from steersman.errors import SteersmanError
-
-    at_work = None
-    with suppress(SteersmanError):  # what is wrong the stop says
-        at_work = (await steersman.loops.state(loop)).run
-    async with untaken_stop_told(steersman, at_work):
+    async with untaken_stop_told(steersman, loop, is_loop=True):
         return await steersman.loops.stop(loop, reason=reason)
 
 
-async def _tell_of_untaken(steersman: "Steersman", run: str) -> None:
+async def _tell_of_untaken(steersman: "Steersman", id: str, *, is_loop: bool) -> None:
     import asyncio
 
     from steersman._client.host_workers import untaken_stop
@@ -71,7 +68,8 @@ async def _tell_of_untaken(steersman: "Steersman", run: str) -> None:
     while True:
         await asyncio.sleep(UNTAKEN_S)
         with suppress(SteersmanError):
-            if until := await untaken_stop(steersman.temporal, run):
+            run = (await steersman.loops.state(id)).run if is_loop else id
+            if run and (until := await untaken_stop(steersman.temporal, run)):
                 host = (await steersman.state(run)).host
                 remark(
                     f"no worker of host {host} takes the stop: it waits for one until {until.astimezone():%H:%M:%S}, "

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from steersman._client import loop_follower
+from steersman._client import loop_follower, workflow_calls
 from steersman._client.checkpoint_selection import selected
-from steersman._client.workflow_calls import WORKER_CHECK_S
 from steersman.client import Steersman
 from steersman.contracts.errors import InvalidRequest, LoopFailed
 from steersman.contracts.loop import parse_loop_request
@@ -387,12 +386,13 @@ async def test_an_answer_that_waits_for_a_host_without_a_worker_is_not_waited_fo
 
 
 async def test_an_answer_of_a_host_that_has_a_worker_is_waited_for(
-    steersman: Steersman, loop_host: FakeLoopHost, workspace: str
+    steersman: Steersman, loop_host: FakeLoopHost, workspace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(workflow_calls, "WORKER_CHECK_S", 0.2)
     loop = await steersman.loops.start(ask(workspace))
     await loop_host.set_state(loop, stuck=True)
     answer = asyncio.create_task(steersman.loops.rollback(loop, 1))
-    await asyncio.sleep(2 * WORKER_CHECK_S)
+    await asyncio.sleep(10 * workflow_calls.WORKER_CHECK_S)
     await loop_host.set_state(loop, stuck=False)
     assert (await answer).status == "paused"
 

@@ -32,7 +32,7 @@ def status(
             emit({"id": loop_id, **state.model_dump(mode="json")})
         else:
             _print_state(loop_id, state)
-            await tell_of_unserved_loop(steersman, loop_id)
+            await tell_of_unserved_loop(steersman, loop_id, state)
 
     run_with_client(ctx, work)
 
