@@ -22,8 +22,8 @@ _queues: WeakValueDictionary[tuple[int, Path], asyncio.Lock] = WeakValueDictiona
 
 
 async def exclusively(directory: Path, work: Callable[[], T], *, makes: bool = True) -> T:
-    """What `work` returns, done in a thread and alone among the workers of this host. `makes`: see disk.locked.
-    Raises OSError.
+    """What `work` returns, done in a thread and alone among the workers of this host. `makes`: the directory, if it is
+    missing. Raises OSError.
     """
 
     def locked() -> T:

@@ -77,13 +77,12 @@ def write_new(path: Path, text: str) -> None:
 
 @contextmanager
 def locked(directory: Path, *, makes: bool = True) -> Iterator[None]:
-    """Alone, by the directory's lock, which ends with its holder. `makes`: the directory, if it is missing; but not
-    its parent, as a state directory may be away with its disk.
+    """Alone, by the directory's lock, which ends with its holder. `makes`: the directory, if it is missing.
 
     Raises BlockingIOError where another one has it, in this process too; OSError.
     """
     if makes:
-        directory.mkdir(mode=0o700, exist_ok=True)
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

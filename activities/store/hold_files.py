@@ -254,7 +254,8 @@ class HoldFiles:
         temporary.replace(path)
 
     async def _exclusively(self, work: Callable[[], T]) -> T:
-        return await exclusively(self._place, work)
+        await asyncio.to_thread(self._place.mkdir, mode=0o700, exist_ok=True)  # but no state directory that is away
+        return await exclusively(self._place, work, makes=False)
 
     async def _in_place(self, work: Callable[[], T]) -> T:
         """For whoever has a hold: where its disk is away, nothing is made in its place. Raises PlaceLost."""
